@@ -1,0 +1,19 @@
+//! Vocabulary that every other crate shares: ids, time, hashing, randomness and message bodies.
+//!
+//! Pure: `no_std`, no clock, no I/O. Time comes in as [`Now`], randomness as a seed.
+#![no_std]
+#![forbid(unsafe_code)]
+extern crate alloc;
+
+mod hash;
+mod id;
+pub mod pool;
+mod rng;
+mod time;
+
+pub use hash::{HashMap, HashSet, HashState};
+pub use id::{ConnectionId, Position, QueueId, ShardId, VhostId};
+pub use pool::{Body, Pool};
+pub use rng::Rng;
+pub use slab::Slab;
+pub use time::{Instant, Now};
