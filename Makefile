@@ -1,0 +1,60 @@
+# `make help` lists what can be done.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+
+PORT ?= 5672
+DATA ?= data
+SEEDS ?= 1000
+SOAK_SECONDS ?= 3600
+FUZZ_SECONDS ?= 60
+CARGO_FUZZ_VERSION := 0.13.1
+
+.PHONY: help install run release test check bench sim soak fuzz clean-data clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo "Variables: PORT=$(PORT) DATA=$(DATA) SEEDS=$(SEEDS) SOAK_SECONDS=$(SOAK_SECONDS) FUZZ_SECONDS=$(FUZZ_SECONDS)"
+
+install: ## Install what building needs, if it is missing
+	@.ci/install rust c
+
+release: install ## Build the binary: target/release/lepus
+	@cargo build --release --package lepus-server
+
+run: release ## Build and start the broker on PORT with the data directory DATA
+	@mkdir -p $(DATA)
+	@echo "lepus listens on port $(PORT): amqp://guest:guest@localhost:$(PORT)/ (data in $(DATA)); Ctrl-C stops it"
+	@exec target/release/lepus serve --port $(PORT) --data $(DATA)
+
+test: install ## Everything that must pass before a change lands, in sections
+	@cargo xtask check
+
+check: install ## Only the fast sections: format, lint, tidy, unit
+	@cargo xtask check format lint tidy unit
+
+bench: release ## Measure against RabbitMQ and the null broker; tables here, figures in build/bench
+	@.ci/install bench
+	@cargo build --release --package lepus-bench
+	@target/release/lepus-bench run $(BENCH)
+
+sim: install ## Run SEEDS seeds of the simulator
+	@cargo run --quiet --release --package lepus-sim -- --seeds $(SEEDS)
+
+soak: install ## Run the simulator with new seeds for SOAK_SECONDS
+	@cargo run --quiet --release --package lepus-sim -- --seconds $(SOAK_SECONDS)
+
+fuzz: install ## Fuzz each target for FUZZ_SECONDS
+	@.ci/install fuzz $(CARGO_FUZZ_VERSION)
+	@cd fuzz && for target in $$(cargo +nightly fuzz list); do \
+	    echo "=== fuzz $$target ==="; \
+	    cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; \
+	done
+
+clean-data: ## Delete the data directory DATA
+	rm -rf -- "$(DATA)"
+
+clean: ## Delete what was built
+	cargo clean
+	rm -rf build

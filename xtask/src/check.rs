@@ -1,0 +1,150 @@
+//! Everything that must pass before a change lands, in sections that run one after another.
+//!
+//! A failing section does not stop the next one: a run reports all that is wrong. The last line of
+//! the output counts the sections.
+
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+/// One section: its name, what it asserts, and the commands that must all succeed.
+struct Section {
+    name: &'static str,
+    asserts: &'static str,
+    commands: &'static [&'static [&'static str]],
+}
+
+const SECTIONS: [Section; 9] = [
+    Section {
+        name: "format",
+        asserts: "the source is formatted as rustfmt does it",
+        commands: &[&["cargo", "fmt", "--all", "--check"]],
+    },
+    Section {
+        name: "lint",
+        asserts: "the compiler and clippy have nothing to say",
+        commands: &[&[
+            "cargo",
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ]],
+    },
+    Section {
+        name: "tidy",
+        asserts: "the project's own rules hold",
+        commands: &[&["cargo", "xtask", "tidy"]],
+    },
+    Section {
+        name: "unit",
+        asserts: "units and behaviour of the pure core, in virtual time",
+        commands: &[&["cargo", "test", "--workspace"]],
+    },
+    Section {
+        name: "build",
+        asserts: "the release build",
+        commands: &[&["cargo", "build", "--release", "--workspace"]],
+    },
+    Section {
+        name: "sim",
+        asserts: "200 seeds of the simulator",
+        commands: &[&["make", "--no-print-directory", "sim", "SEEDS=200"]],
+    },
+    Section {
+        name: "clients-1",
+        asserts: "real clients against the binary, one shard",
+        commands: &[&["tests/e2e/run", "1"]],
+    },
+    Section {
+        name: "clients-2",
+        asserts: "real clients against the binary, two shards",
+        commands: &[&["tests/e2e/run", "2"]],
+    },
+    Section {
+        name: "load",
+        asserts: "the reference load tester, ten seconds",
+        commands: &[&["tests/e2e/perf-test", "10"]],
+    },
+];
+
+/// Runs the sections named in `only`, or all of them.
+pub fn run(root: &Path, only: &[String]) -> ExitCode {
+    let unknown = only
+        .iter()
+        .find(|name| SECTIONS.iter().all(|section| section.name != name.as_str()));
+    if let Some(name) = unknown {
+        let names: Vec<_> = SECTIONS.iter().map(|section| section.name).collect();
+        eprintln!("no section `{name}`; there are: {}", names.join(", "));
+        return ExitCode::FAILURE;
+    }
+    let mut results = Vec::new();
+    for section in &SECTIONS {
+        if !only.is_empty() && !only.iter().any(|name| name == section.name) {
+            continue;
+        }
+        println!("\n=== {}: {} ===", section.name, section.asserts);
+        let start = Instant::now();
+        let passed = section
+            .commands
+            .iter()
+            .all(|command| succeeds(root, command));
+        let seconds = start.elapsed().as_secs();
+        println!("--- {}: {} in {seconds} s", section.name, verdict(passed));
+        results.push((section.name, passed, seconds));
+    }
+    println!("\n=== summary ===");
+    for (name, passed, seconds) in &results {
+        println!("{name:10} {:6} {seconds:5} s", verdict(*passed));
+    }
+    let passed = results.iter().filter(|(_, passed, _)| *passed).count();
+    let failed = results.len() - passed;
+    println!("{passed} passed, {failed} failed");
+    if failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn verdict(passed: bool) -> &'static str {
+    if passed { "ok" } else { "FAILED" }
+}
+
+fn succeeds(root: &Path, command: &[&str]) -> bool {
+    println!("$ {}", command.join(" "));
+    let status = Command::new(command[0])
+        .args(&command[1..])
+        .current_dir(root)
+        .status();
+    match status {
+        Ok(status) if status.success() => true,
+        Ok(status) => {
+            println!("`{}` ended with {status}", command.join(" "));
+            false
+        }
+        Err(error) => {
+            println!("`{}` cannot be started: {error}", command.join(" "));
+            false
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sections_have_names_of_their_own() {
+        for (at, section) in SECTIONS.iter().enumerate() {
+            assert!(!section.commands.is_empty());
+            assert!(
+                SECTIONS[..at]
+                    .iter()
+                    .all(|other| other.name != section.name)
+            );
+        }
+    }
+}
