@@ -1,1 +1,14 @@
+//! The I/O port of a shard: sockets by readiness.
 //!
+//! A shard sees sockets only through [`Reactor`] and [`Socket`]; [`Poller`] implements them with
+//! `mio`, a simulator may implement them with queues in memory. Readiness is edge-triggered: it is
+//! reported once and holds until a read or write would block.
+
+mod listener;
+mod poller;
+mod port;
+
+pub use listener::bind;
+pub use mio::net::{TcpListener, TcpStream};
+pub use poller::{Alarm, Poller};
+pub use port::{Reactor, Readiness, Socket, Token};

@@ -1,0 +1,183 @@
+//! One bounded ring per ordered pair of shards, with a second one that brings emptied items back.
+
+use std::sync::Arc;
+
+use lepus_base::ShardId;
+use rtrb::{Consumer, Producer, RingBuffer};
+
+use crate::bell::{Bell, Signal};
+
+/// The smallest capacity of a ring, in items.
+pub const CAPACITY_MIN: usize = 2;
+
+#[derive(Debug)]
+struct Outgoing<T> {
+    ring: Producer<T>,
+    /// Items that the peer has emptied.
+    spare: Consumer<T>,
+}
+
+#[derive(Debug)]
+struct Incoming<T> {
+    ring: Consumer<T>,
+    spare: Producer<T>,
+}
+
+/// One shard's ends of all its rings.
+#[derive(Debug)]
+pub struct Endpoint<T> {
+    shard: ShardId,
+    bells: Vec<Arc<Bell>>,
+    outgoing: Vec<Option<Outgoing<T>>>,
+    incoming: Vec<Option<Incoming<T>>>,
+    /// Peers that got something since the last ring, each once.
+    touched: Vec<ShardId>,
+    is_touched: Vec<bool>,
+}
+
+/// Connects `bells.len()` shards with rings of `capacity` items (at least [`CAPACITY_MIN`]). The
+/// endpoints come in the order of the shards; each belongs on its shard's thread.
+///
+/// # Panics
+/// With more shards than a [`ShardId`] can number.
+#[must_use]
+pub fn connect<T: Send>(bells: &[Arc<Bell>], capacity: usize) -> Vec<Endpoint<T>> {
+    let capacity = capacity.max(CAPACITY_MIN);
+    let shards = u16::try_from(bells.len()).expect("a shard's number has 16 bits");
+    let mut endpoints: Vec<Endpoint<T>> = (0..shards)
+        .map(|shard| Endpoint {
+            shard: ShardId(shard),
+            bells: bells.to_vec(),
+            outgoing: bells.iter().map(|_| None).collect(),
+            incoming: bells.iter().map(|_| None).collect(),
+            touched: Vec::with_capacity(bells.len()),
+            is_touched: vec![false; bells.len()],
+        })
+        .collect();
+    for from in 0..bells.len() {
+        for to in (0..bells.len()).filter(|&to| to != from) {
+            let (sending, receiving) = RingBuffer::new(capacity);
+            let (giving, taking) = RingBuffer::new(capacity);
+            endpoints[from].outgoing[to] = Some(Outgoing {
+                ring: sending,
+                spare: taking,
+            });
+            endpoints[to].incoming[from] = Some(Incoming {
+                ring: receiving,
+                spare: giving,
+            });
+        }
+    }
+    endpoints
+}
+
+impl<T> Endpoint<T> {
+    /// The shard that this end belongs to.
+    #[must_use]
+    pub fn shard(&self) -> ShardId {
+        self.shard
+    }
+
+    /// Number of shards, this one included.
+    #[must_use]
+    pub fn shards(&self) -> usize {
+        self.bells.len()
+    }
+
+    /// This shard's bell.
+    #[must_use]
+    pub fn bell(&self) -> &Bell {
+        &self.bells[self.shard.index()]
+    }
+
+    /// Whether the ring to `to` takes an item. False for the shard itself.
+    #[must_use]
+    pub fn has_room(&self, to: ShardId) -> bool {
+        self.outgoing[to.index()]
+            .as_ref()
+            .is_some_and(|outgoing| !outgoing.ring.is_full())
+    }
+
+    /// Puts an item into the ring to `to` and announces it; the peer is not woken before
+    /// [`Endpoint::ring`]. When the peer takes items out of a ring that was full, it posts
+    /// [`Signal::Room`] here.
+    ///
+    /// # Errors
+    /// Gives the item back when the ring is full (or `to` is this shard).
+    pub fn send(&mut self, to: ShardId, item: T) -> Result<(), T> {
+        let Some(outgoing) = &mut self.outgoing[to.index()] else {
+            return Err(item);
+        };
+        match outgoing.ring.push(item) {
+            Ok(()) => {
+                self.bells[to.index()].post_mail(self.shard);
+                self.touch(to);
+                Ok(())
+            }
+            Err(rtrb::PushError::Full(item)) => Err(item),
+        }
+    }
+
+    /// An emptied item that came back from `to`.
+    pub fn spare(&mut self, to: ShardId) -> Option<T> {
+        self.outgoing[to.index()].as_mut()?.spare.pop().ok()
+    }
+
+    /// Takes what the peers have announced, in order per peer: at most two rings full of each peer,
+    /// the rest stays announced.
+    pub fn receive(&mut self, into: &mut Vec<(ShardId, T)>) {
+        let announced = self.bell().take_mail();
+        if announced == 0 {
+            return;
+        }
+        for index in 0..self.incoming.len() {
+            if announced & (1 << (index % 64)) == 0 {
+                continue;
+            }
+            let Some(incoming) = &mut self.incoming[index] else {
+                continue;
+            };
+            let from = ShardId(index as u16);
+            let capacity = incoming.ring.buffer().capacity();
+            let mut taken = 0;
+            while taken < 2 * capacity {
+                let Ok(item) = incoming.ring.pop() else { break };
+                into.push((from, item));
+                taken += 1;
+            }
+            // A push can only have failed while a whole ring of items waited to be taken here.
+            if taken >= capacity {
+                self.bells[index].post(Signal::Room);
+                self.touch(from);
+            }
+            if taken == 2 * capacity {
+                self.bell().post_mail(from);
+            }
+        }
+    }
+
+    /// Returns an emptied item to the shard that it came from; dropped when enough are on the way.
+    pub fn give_back(&mut self, from: ShardId, item: T) {
+        if let Some(incoming) = &mut self.incoming[from.index()] {
+            let _ = incoming.spare.push(item);
+        }
+    }
+
+    /// Notes that `peer` was given something by another way than a ring, so that the next
+    /// [`Endpoint::ring`] wakes it.
+    pub fn touch(&mut self, peer: ShardId) {
+        if !std::mem::replace(&mut self.is_touched[peer.index()], true) {
+            self.touched.push(peer);
+        }
+    }
+
+    /// Wakes those among the touched peers that sleep; how many.
+    pub fn ring(&mut self) -> u64 {
+        let mut wakes = 0;
+        for peer in self.touched.drain(..) {
+            self.is_touched[peer.index()] = false;
+            wakes += u64::from(self.bells[peer.index()].ring());
+        }
+        wakes
+    }
+}
