@@ -1,6 +1,20 @@
 //! AMQP 0-9-1 on the wire: frames, methods, field tables, properties and the connection machine.
+//!
+//! Everything here is sans-I/O: bytes and the time come in, bytes and events go out.
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
 
 pub mod code;
+pub mod error;
+pub mod frame;
+pub mod method;
+pub mod properties;
+pub mod table;
+mod wire;
+
+pub use code::ReplyCode;
+pub use error::{Malformed, ProtocolError};
+pub use method::Method;
+pub use properties::{Properties, PropertiesRef};
+pub use table::{Table, TableRef, Value, ValueRef};

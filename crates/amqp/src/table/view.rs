@@ -1,0 +1,274 @@
+//! Field tables as they lie in a buffer.
+
+use super::{DEPTH_MAX, Table, Value};
+use crate::error::Malformed;
+use crate::wire::Reader;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// A field table in a buffer, without its length. Comparing two compares their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableRef<'a>(&'a [u8]);
+
+impl<'a> TableRef<'a> {
+    /// Checks the bytes that follow a table's length: every field is whole, its type is known, its
+    /// name is UTF-8 and nothing is nested deeper than [`DEPTH_MAX`].
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn decode(bytes: &'a [u8]) -> Result<TableRef<'a>, Malformed> {
+        check_table(bytes, 1)?;
+        Ok(TableRef(bytes))
+    }
+
+    /// Bytes that were checked before, or that may be anything: looking at them is safe, and ends
+    /// at the first field that is malformed.
+    pub(crate) fn trusted(bytes: &'a [u8]) -> TableRef<'a> {
+        TableRef(bytes)
+    }
+
+    /// The wire form without the length.
+    #[must_use]
+    pub fn bytes(self) -> &'a [u8] {
+        self.0
+    }
+
+    /// Whether the table has no fields.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// All fields in their order.
+    pub fn iter(self) -> impl Iterator<Item = (&'a str, ValueRef<'a>)> {
+        let mut reader = Reader::new(self.0);
+        core::iter::from_fn(move || {
+            let name = reader.text().ok()?;
+            let value = ValueRef::read(&mut reader).ok()?;
+            Some((name, value))
+        })
+    }
+
+    /// The first field of that name.
+    #[must_use]
+    pub fn get(self, name: &str) -> Option<ValueRef<'a>> {
+        self.iter()
+            .find(|(key, _)| *key == name)
+            .map(|(_, value)| value)
+    }
+
+    /// A copy that owns its fields.
+    #[must_use]
+    pub fn to_owned(self) -> Table {
+        self.to_table(1)
+    }
+
+    fn to_table(self, depth: usize) -> Table {
+        let fields = self
+            .iter()
+            .map(|(name, value)| (String::from(name), value.to_value(depth)))
+            .collect();
+        Table(fields)
+    }
+}
+
+/// An array in a buffer, without its length.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ArrayRef<'a>(&'a [u8]);
+
+impl<'a> ArrayRef<'a> {
+    /// All values in their order.
+    pub fn iter(self) -> impl Iterator<Item = ValueRef<'a>> {
+        let mut reader = Reader::new(self.0);
+        core::iter::from_fn(move || {
+            if reader.is_empty() {
+                return None;
+            }
+            ValueRef::read(&mut reader).ok()
+        })
+    }
+}
+
+/// A value of a field table in a buffer; see [`Value`] for the variants.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[allow(missing_docs)]
+pub enum ValueRef<'a> {
+    Bool(bool),
+    I8(i8),
+    U8(u8),
+    I16(i16),
+    U16(u16),
+    I32(i32),
+    U32(u32),
+    I64(i64),
+    U64(u64),
+    F32(f32),
+    F64(f64),
+    Decimal { scale: u8, value: u32 },
+    LongString(&'a [u8]),
+    Array(ArrayRef<'a>),
+    Timestamp(u64),
+    Table(TableRef<'a>),
+    Void,
+    Binary(&'a [u8]),
+}
+
+impl<'a> ValueRef<'a> {
+    /// Reads a letter and its value. What is nested is delimited and not looked at.
+    fn read(reader: &mut Reader<'a>) -> Result<ValueRef<'a>, Malformed> {
+        Ok(match reader.u8()? {
+            b't' => ValueRef::Bool(reader.u8()? != 0),
+            b'b' => ValueRef::I8(i8::from_be_bytes(reader.array()?)),
+            b'B' => ValueRef::U8(reader.u8()?),
+            b's' => ValueRef::I16(i16::from_be_bytes(reader.array()?)),
+            b'u' => ValueRef::U16(reader.u16()?),
+            b'I' => ValueRef::I32(i32::from_be_bytes(reader.array()?)),
+            b'i' => ValueRef::U32(reader.u32()?),
+            b'l' => ValueRef::I64(i64::from_be_bytes(reader.array()?)),
+            b'L' => ValueRef::U64(reader.u64()?),
+            b'f' => ValueRef::F32(f32::from_be_bytes(reader.array()?)),
+            b'd' => ValueRef::F64(f64::from_be_bytes(reader.array()?)),
+            b'D' => ValueRef::Decimal {
+                scale: reader.u8()?,
+                value: reader.u32()?,
+            },
+            b'S' => ValueRef::LongString(reader.long()?),
+            b'A' => ValueRef::Array(ArrayRef(reader.long()?)),
+            b'T' => ValueRef::Timestamp(reader.u64()?),
+            b'F' => ValueRef::Table(TableRef(reader.long()?)),
+            b'V' => ValueRef::Void,
+            b'x' => ValueRef::Binary(reader.long()?),
+            letter => return Err(Malformed::FieldType(letter)),
+        })
+    }
+
+    /// The number of an integer of any width; `None` for other types and above the range.
+    #[must_use]
+    pub fn as_integer(self) -> Option<i64> {
+        match self {
+            ValueRef::I8(value) => Some(value.into()),
+            ValueRef::U8(value) => Some(value.into()),
+            ValueRef::I16(value) => Some(value.into()),
+            ValueRef::U16(value) => Some(value.into()),
+            ValueRef::I32(value) => Some(value.into()),
+            ValueRef::U32(value) => Some(value.into()),
+            ValueRef::I64(value) => Some(value),
+            ValueRef::U64(value) => i64::try_from(value).ok(),
+            _ => None,
+        }
+    }
+
+    /// The text of a long string that is UTF-8.
+    #[must_use]
+    pub fn as_text(self) -> Option<&'a str> {
+        match self {
+            ValueRef::LongString(bytes) => core::str::from_utf8(bytes).ok(),
+            _ => None,
+        }
+    }
+
+    /// A boolean's value.
+    #[must_use]
+    pub fn as_bool(self) -> Option<bool> {
+        match self {
+            ValueRef::Bool(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// A copy that owns what it holds.
+    #[must_use]
+    pub fn to_owned(self) -> Value {
+        self.to_value(1)
+    }
+
+    /// Values nested deeper than any checked table can hold become void.
+    fn to_value(self, depth: usize) -> Value {
+        match self {
+            ValueRef::Bool(value) => Value::Bool(value),
+            ValueRef::I8(value) => Value::I8(value),
+            ValueRef::U8(value) => Value::U8(value),
+            ValueRef::I16(value) => Value::I16(value),
+            ValueRef::U16(value) => Value::U16(value),
+            ValueRef::I32(value) => Value::I32(value),
+            ValueRef::U32(value) => Value::U32(value),
+            ValueRef::I64(value) => Value::I64(value),
+            ValueRef::U64(value) => Value::U64(value),
+            ValueRef::F32(value) => Value::F32(value),
+            ValueRef::F64(value) => Value::F64(value),
+            ValueRef::Decimal { scale, value } => Value::Decimal { scale, value },
+            ValueRef::LongString(bytes) => Value::LongString(bytes.into()),
+            ValueRef::Timestamp(seconds) => Value::Timestamp(seconds),
+            ValueRef::Binary(bytes) => Value::Binary(bytes.into()),
+            ValueRef::Array(array) if depth < DEPTH_MAX => Value::Array(
+                array
+                    .iter()
+                    .map(|value| value.to_value(depth + 1))
+                    .collect(),
+            ),
+            ValueRef::Table(table) if depth < DEPTH_MAX => Value::Table(table.to_table(depth + 1)),
+            ValueRef::Void | ValueRef::Array(_) | ValueRef::Table(_) => Value::Void,
+        }
+    }
+
+    /// Appends the type's letter and the value.
+    pub(super) fn encode(self, out: &mut Vec<u8>) {
+        let mut letter = |letter: u8, bytes: &[u8]| {
+            out.push(letter);
+            out.extend_from_slice(bytes);
+        };
+        match self {
+            ValueRef::Bool(value) => letter(b't', &[u8::from(value)]),
+            ValueRef::I8(value) => letter(b'b', &value.to_be_bytes()),
+            ValueRef::U8(value) => letter(b'B', &[value]),
+            ValueRef::I16(value) => letter(b's', &value.to_be_bytes()),
+            ValueRef::U16(value) => letter(b'u', &value.to_be_bytes()),
+            ValueRef::I32(value) => letter(b'I', &value.to_be_bytes()),
+            ValueRef::U32(value) => letter(b'i', &value.to_be_bytes()),
+            ValueRef::I64(value) => letter(b'l', &value.to_be_bytes()),
+            ValueRef::U64(value) => letter(b'L', &value.to_be_bytes()),
+            ValueRef::F32(value) => letter(b'f', &value.to_be_bytes()),
+            ValueRef::F64(value) => letter(b'd', &value.to_be_bytes()),
+            ValueRef::Timestamp(seconds) => letter(b'T', &seconds.to_be_bytes()),
+            ValueRef::Void => letter(b'V', &[]),
+            ValueRef::Decimal { scale, value } => {
+                letter(b'D', &[scale]);
+                out.extend_from_slice(&value.to_be_bytes());
+            }
+            ValueRef::LongString(bytes) => counted(out, b'S', bytes),
+            ValueRef::Binary(bytes) => counted(out, b'x', bytes),
+            ValueRef::Array(array) => counted(out, b'A', array.0),
+            ValueRef::Table(table) => counted(out, b'F', table.0),
+        }
+    }
+}
+
+fn counted(out: &mut Vec<u8>, letter: u8, bytes: &[u8]) {
+    out.push(letter);
+    out.extend_from_slice(&(bytes.len() as u32).to_be_bytes());
+    out.extend_from_slice(bytes);
+}
+
+fn check_table(bytes: &[u8], depth: usize) -> Result<(), Malformed> {
+    let mut reader = Reader::new(bytes);
+    while !reader.is_empty() {
+        reader.text()?;
+        check_value(&mut reader, depth)?;
+    }
+    Ok(())
+}
+
+fn check_value(reader: &mut Reader<'_>, depth: usize) -> Result<(), Malformed> {
+    match ValueRef::read(reader)? {
+        ValueRef::Array(_) | ValueRef::Table(_) if depth >= DEPTH_MAX => Err(Malformed::Depth),
+        ValueRef::Array(array) => {
+            let mut values = Reader::new(array.0);
+            while !values.is_empty() {
+                check_value(&mut values, depth + 1)?;
+            }
+            Ok(())
+        }
+        ValueRef::Table(table) => check_table(table.0, depth + 1),
+        _ => Ok(()),
+    }
+}
