@@ -52,12 +52,7 @@ impl ProtocolError {
     /// An error whose reply text is the code's name, a dash and `text`; no method is blamed.
     #[must_use]
     pub fn new(code: ReplyCode, text: impl fmt::Display) -> ProtocolError {
-        ProtocolError {
-            code,
-            text: format!("{} - {text}", code.name()),
-            class_id: 0,
-            method_id: 0,
-        }
+        ProtocolError { code, text: format!("{} - {text}", code.name()), class_id: 0, method_id: 0 }
     }
 
     /// The same error, blamed on a method.

@@ -88,19 +88,12 @@ pub(crate) fn decode_head(bytes: &[u8], payload_max: u32) -> Result<Option<Head>
             ),
         ));
     }
-    Ok(Some(Head {
-        kind,
-        channel: u16::from_be_bytes([c1, c0]),
-        payload_bytes,
-    }))
+    Ok(Some(Head { kind, channel: u16::from_be_bytes([c1, c0]), payload_bytes }))
 }
 
 #[cold]
 fn unknown_kind(octet: u8) -> ProtocolError {
-    ProtocolError::new(
-        ReplyCode::FRAME_ERROR,
-        format!("unknown frame type {octet}"),
-    )
+    ProtocolError::new(ReplyCode::FRAME_ERROR, format!("unknown frame type {octet}"))
 }
 
 #[cold]
@@ -128,11 +121,7 @@ pub fn decode(bytes: &[u8], payload_max: u32) -> Result<Option<(Frame<'_>, usize
     if octet != END {
         return Err(wrong_end(octet));
     }
-    let frame = Frame {
-        kind: head.kind,
-        channel: head.channel,
-        payload: &bytes[HEAD_BYTES..end],
-    };
+    let frame = Frame { kind: head.kind, channel: head.channel, payload: &bytes[HEAD_BYTES..end] };
     Ok(Some((frame, end + 1)))
 }
 

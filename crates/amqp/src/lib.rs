@@ -5,11 +5,18 @@
 #![forbid(unsafe_code)]
 extern crate alloc;
 
+mod assembly;
 pub mod code;
+mod content;
+mod drain;
+mod encode;
 pub mod error;
 pub mod frame;
+mod heartbeat;
 pub mod method;
 pub mod properties;
+pub mod sasl;
+pub mod server;
 pub mod table;
 mod wire;
 

@@ -198,6 +198,12 @@ impl<'a> Method<'a> {
     }
 }
 
+/// Decodes the arguments of `basic.publish`, which come with every message.
+#[inline]
+pub(crate) fn decode_publish(arguments: &[u8]) -> Result<basic::Publish<'_>, Malformed> {
+    Arguments::read(&mut Reader::new(arguments))
+}
+
 methods! {
     /// Class connection: what concerns the connection as a whole.
     class connection = 10 {

@@ -86,11 +86,7 @@ impl<'a> PropertiesRef<'a> {
             }
             flags &= !(0x8000 >> place);
         }
-        if reader.is_empty() {
-            Ok(())
-        } else {
-            Err(Malformed::Trailing)
-        }
+        if reader.is_empty() { Ok(()) } else { Err(Malformed::Trailing) }
     }
 
     fn flags(self) -> u16 {

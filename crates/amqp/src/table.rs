@@ -29,10 +29,7 @@ impl Table {
     /// The first field of that name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Value> {
-        self.0
-            .iter()
-            .find(|(key, _)| key == name)
-            .map(|(_, value)| value)
+        self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value)
     }
 
     /// Sets a field; one of the same name is replaced where it stands.

@@ -16,11 +16,7 @@ pub(crate) struct Reader<'a> {
 impl<'a> Reader<'a> {
     #[inline]
     pub(crate) fn new(bytes: &'a [u8]) -> Reader<'a> {
-        Reader {
-            bytes,
-            bits: 0,
-            bits_left: 0,
-        }
+        Reader { bytes, bits: 0, bits_left: 0 }
     }
 
     #[inline]
@@ -45,10 +41,7 @@ impl<'a> Reader<'a> {
     #[inline]
     pub(crate) fn slice(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
         self.bits_left = 0;
-        let (head, rest) = self
-            .bytes
-            .split_at_checked(length)
-            .ok_or(Malformed::Short)?;
+        let (head, rest) = self.bytes.split_at_checked(length).ok_or(Malformed::Short)?;
         self.bytes = rest;
         Ok(head)
     }

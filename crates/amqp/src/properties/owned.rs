@@ -100,11 +100,7 @@ impl Properties {
                 return self.headers.is_some();
             }
             3 | 4 => {
-                let octet = if place == 3 {
-                    self.delivery_mode
-                } else {
-                    self.priority
-                };
+                let octet = if place == 3 { self.delivery_mode } else { self.priority };
                 out.extend(octet);
                 return octet.is_some();
             }

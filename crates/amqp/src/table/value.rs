@@ -142,10 +142,7 @@ impl Value {
             Value::U64(value) => View::U64(*value),
             Value::F32(value) => View::F32(*value),
             Value::F64(value) => View::F64(*value),
-            Value::Decimal { scale, value } => View::Decimal {
-                scale: *scale,
-                value: *value,
-            },
+            Value::Decimal { scale, value } => View::Decimal { scale: *scale, value: *value },
             Value::LongString(bytes) => View::LongString(bytes),
             Value::Timestamp(seconds) => View::Timestamp(*seconds),
             Value::Binary(bytes) => View::Binary(bytes),

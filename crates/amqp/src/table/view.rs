@@ -52,9 +52,7 @@ impl<'a> TableRef<'a> {
     /// The first field of that name.
     #[must_use]
     pub fn get(self, name: &str) -> Option<ValueRef<'a>> {
-        self.iter()
-            .find(|(key, _)| *key == name)
-            .map(|(_, value)| value)
+        self.iter().find(|(key, _)| *key == name).map(|(_, value)| value)
     }
 
     /// A copy that owns its fields.
@@ -64,10 +62,8 @@ impl<'a> TableRef<'a> {
     }
 
     fn to_table(self, depth: usize) -> Table {
-        let fields = self
-            .iter()
-            .map(|(name, value)| (String::from(name), value.to_value(depth)))
-            .collect();
+        let fields =
+            self.iter().map(|(name, value)| (String::from(name), value.to_value(depth))).collect();
         Table(fields)
     }
 }
@@ -128,10 +124,7 @@ impl<'a> ValueRef<'a> {
             b'L' => ValueRef::U64(reader.u64()?),
             b'f' => ValueRef::F32(f32::from_be_bytes(reader.array()?)),
             b'd' => ValueRef::F64(f64::from_be_bytes(reader.array()?)),
-            b'D' => ValueRef::Decimal {
-                scale: reader.u8()?,
-                value: reader.u32()?,
-            },
+            b'D' => ValueRef::Decimal { scale: reader.u8()?, value: reader.u32()? },
             b'S' => ValueRef::LongString(reader.long()?),
             b'A' => ValueRef::Array(ArrayRef(reader.long()?)),
             b'T' => ValueRef::Timestamp(reader.u64()?),
@@ -200,12 +193,9 @@ impl<'a> ValueRef<'a> {
             ValueRef::LongString(bytes) => Value::LongString(bytes.into()),
             ValueRef::Timestamp(seconds) => Value::Timestamp(seconds),
             ValueRef::Binary(bytes) => Value::Binary(bytes.into()),
-            ValueRef::Array(array) if depth < DEPTH_MAX => Value::Array(
-                array
-                    .iter()
-                    .map(|value| value.to_value(depth + 1))
-                    .collect(),
-            ),
+            ValueRef::Array(array) if depth < DEPTH_MAX => {
+                Value::Array(array.iter().map(|value| value.to_value(depth + 1)).collect())
+            }
             ValueRef::Table(table) if depth < DEPTH_MAX => Value::Table(table.to_table(depth + 1)),
             ValueRef::Void | ValueRef::Array(_) | ValueRef::Table(_) => Value::Void,
         }

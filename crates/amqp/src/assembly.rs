@@ -1,0 +1,414 @@
+//! Frames of an open connection, checked and put together to methods and contents.
+
+use crate::code::ReplyCode;
+use crate::content::ContentOwned;
+use crate::error::ProtocolError;
+use crate::frame::{self, END, FrameKind, HEAD_BYTES, Head};
+use crate::method::{Method, basic};
+use crate::properties::PropertiesRef;
+use crate::wire::Reader;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// Methods and headers must lie in one buffer; they are bounded even when frames are not.
+const WHOLE_PAYLOAD_BYTES_MAX: u32 = 1024 * 1024;
+/// Memory taken for a body before its bytes have come.
+const BODY_RESERVE_BYTES_MAX: u64 = 64 * 1024;
+
+/// Which end of the connection this is: it decides what contents may come in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Server,
+    Client,
+}
+
+/// What the next bytes are.
+#[derive(Debug)]
+pub(crate) enum Unit<'a> {
+    /// Nothing to tell yet. More bytes are needed when none were consumed.
+    More,
+    /// A method without content.
+    Method { channel: u16, method: Method<'a> },
+    /// A whole content.
+    Content { channel: u16, content: Box<ContentOwned> },
+    /// A content that is larger than the limit; its body will be skipped.
+    TooLarge { channel: u16, size: u64, class_id: u16, method_id: u16 },
+}
+
+/// What is awaited on a channel that is not between methods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Header,
+    Body,
+    /// The body of a content that is too large.
+    Skip,
+    /// The channel is being closed: contents mean nothing until it is opened again.
+    Ignored,
+}
+
+#[derive(Debug)]
+struct Content {
+    channel: u16,
+    stage: Stage,
+    method_id: u16,
+    /// Bytes of the body that have not come yet.
+    body_rest: u64,
+    owned: ContentOwned,
+}
+
+/// The body frame that is under way.
+#[derive(Clone, Copy, Debug)]
+struct BodyFrame {
+    channel: u16,
+    /// Bytes of the payload that have not come yet; the end octet follows.
+    rest: u32,
+}
+
+#[derive(Debug)]
+pub(crate) struct Assembler {
+    side: Side,
+    /// Largest payload of a frame in bytes.
+    pub payload_max: u32,
+    pub channel_max: u16,
+    /// Largest body of a content in bytes.
+    pub body_bytes_max: u64,
+    /// Bytes that all half-assembled contents together may hold.
+    held_bytes_max: usize,
+    held_bytes: usize,
+    /// Channels inside a content and ignored ones; mostly empty.
+    contents: Vec<Content>,
+    body_frame: Option<BodyFrame>,
+}
+
+fn unexpected(text: impl core::fmt::Display) -> ProtocolError {
+    ProtocolError::new(ReplyCode::UNEXPECTED_FRAME, text)
+}
+
+impl Assembler {
+    pub fn new(side: Side, body_bytes_max: u64, held_bytes_max: usize) -> Assembler {
+        Assembler {
+            side,
+            payload_max: frame::HANDSHAKE_PAYLOAD_BYTES_MAX,
+            channel_max: 0,
+            body_bytes_max,
+            held_bytes_max,
+            held_bytes: 0,
+            contents: Vec::new(),
+            body_frame: None,
+        }
+    }
+
+    /// Whether the bytes to come start with a frame.
+    #[inline]
+    pub fn is_between_frames(&self) -> bool {
+        self.body_frame.is_none()
+    }
+
+    /// Whether contents may start on a channel.
+    #[inline]
+    pub fn is_free(&self, channel: u16) -> bool {
+        channel != 0
+            && channel <= self.channel_max
+            && (self.contents.is_empty() || self.position(channel).is_none())
+    }
+
+    fn position(&self, channel: u16) -> Option<usize> {
+        self.contents.iter().position(|content| content.channel == channel)
+    }
+
+    fn remove(&mut self, index: usize) -> Content {
+        let content = self.contents.swap_remove(index);
+        self.held_bytes -= content.owned.bytes.len();
+        content
+    }
+
+    /// Forgets a half-assembled content and ignores contents on the channel from now on.
+    pub fn ignore(&mut self, channel: u16) {
+        self.unignore(channel);
+        self.contents.push(Content {
+            channel,
+            stage: Stage::Ignored,
+            method_id: 0,
+            body_rest: 0,
+            owned: ContentOwned::default(),
+        });
+    }
+
+    /// Forgets everything about a channel: the next content on it counts.
+    pub fn unignore(&mut self, channel: u16) {
+        if let Some(index) = self.position(channel) {
+            self.remove(index);
+        }
+    }
+
+    /// Forgets all contents and tells how many bytes belong to the frame that is under way.
+    pub fn abandon(&mut self) -> u64 {
+        self.contents = Vec::new();
+        self.held_bytes = 0;
+        let rest = self.body_frame.take();
+        rest.map_or(0, |frame| u64::from(frame.rest) + 1)
+    }
+
+    /// Takes the next unit from `bytes` and tells how many bytes it took. After an error the bytes
+    /// taken end behind the frame at fault, unless it is a `FRAME_ERROR`.
+    pub fn next<'a>(&mut self, bytes: &'a [u8]) -> (usize, Result<Unit<'a>, ProtocolError>) {
+        if let Some(frame) = self.body_frame {
+            return self.continue_body(frame, bytes);
+        }
+        let head = match frame::decode_head(bytes, self.payload_max) {
+            Ok(Some(head)) => head,
+            Ok(None) => return (0, Ok(Unit::More)),
+            Err(error) => return (0, Err(error)),
+        };
+        if head.kind == FrameKind::Body {
+            let started = self.start_body(head);
+            let frame = BodyFrame { channel: head.channel, rest: head.payload_bytes };
+            self.body_frame = Some(frame);
+            if let Err(error) = started {
+                return (HEAD_BYTES, Err(error));
+            }
+            let (consumed, result) = self.continue_body(frame, &bytes[HEAD_BYTES..]);
+            return (HEAD_BYTES + consumed, result);
+        }
+        let payload_max = self.payload_max.min(WHOLE_PAYLOAD_BYTES_MAX);
+        match frame::decode(bytes, payload_max) {
+            Ok(Some((frame, consumed))) => (consumed, self.take_frame(frame)),
+            Ok(None) => (0, Ok(Unit::More)),
+            Err(error) => (0, Err(error)),
+        }
+    }
+
+    fn take_frame<'a>(&mut self, frame: frame::Frame<'a>) -> Result<Unit<'a>, ProtocolError> {
+        match frame.kind {
+            FrameKind::Method => self.take_method(frame.channel, frame.payload),
+            FrameKind::Header => self.take_header(frame.channel, frame.payload),
+            _ if frame.channel != 0 => {
+                Err(unexpected(format!("heartbeat on channel {}", frame.channel)))
+            }
+            _ if !frame.payload.is_empty() => {
+                Err(ProtocolError::new(ReplyCode::FRAME_ERROR, "heartbeat with a payload"))
+            }
+            _ => Ok(Unit::More),
+        }
+    }
+
+    fn take_method<'a>(
+        &mut self,
+        channel: u16,
+        payload: &'a [u8],
+    ) -> Result<Unit<'a>, ProtocolError> {
+        if channel > self.channel_max {
+            return Err(ProtocolError::new(
+                ReplyCode::NOT_ALLOWED,
+                format!(
+                    "channel number {channel} is above the negotiated channel_max ({})",
+                    self.channel_max
+                ),
+            ));
+        }
+        let entry = self.position(channel).map(|index| &self.contents[index]);
+        let is_ignored = match entry.map(|content| content.stage) {
+            None => false,
+            Some(Stage::Ignored) => true,
+            Some(stage) => {
+                let awaited = match stage {
+                    Stage::Header => "header",
+                    _ => "body",
+                };
+                return Err(unexpected(format!(
+                    "expected content {awaited} for class 60, got a method frame instead on channel {channel}"
+                ))
+                .caused_by(basic::CLASS_ID, entry.map_or(0, |content| content.method_id)));
+            }
+        };
+        let method = Method::decode(payload)?;
+        let (class_id, method_id) = method.ids();
+        let refuse =
+            |code, text: String| Err(ProtocolError::new(code, text).caused_by(class_id, method_id));
+        let is_connection = class_id == crate::method::connection::CLASS_ID;
+        if channel == 0 && !is_connection {
+            let text = format!("{} on channel 0", method.name());
+            return refuse(ReplyCode::UNEXPECTED_FRAME, text);
+        }
+        if channel != 0 && is_connection {
+            let text = format!("{} on channel {channel}", method.name());
+            return refuse(ReplyCode::COMMAND_INVALID, text);
+        }
+        if !method.has_content() {
+            return Ok(Unit::Method { channel, method });
+        }
+        if (self.side == Side::Server) != matches!(method, Method::BasicPublish(_)) {
+            let text = format!("{} from the wrong peer", method.name());
+            return refuse(ReplyCode::COMMAND_INVALID, text);
+        }
+        if !is_ignored {
+            self.hold(payload.len())?;
+            self.contents.push(Content {
+                channel,
+                stage: Stage::Header,
+                method_id,
+                body_rest: 0,
+                owned: ContentOwned {
+                    bytes: payload.into(),
+                    method_end: payload.len(),
+                    properties_end: payload.len(),
+                },
+            });
+        }
+        Ok(Unit::More)
+    }
+
+    fn take_header<'a>(
+        &mut self,
+        channel: u16,
+        payload: &'a [u8],
+    ) -> Result<Unit<'a>, ProtocolError> {
+        let Some(index) = self.position(channel) else {
+            return Err(unexpected(format!(
+                "expected a method, got a content header on channel {channel}"
+            )));
+        };
+        let content = &self.contents[index];
+        let method_id = content.method_id;
+        let blame = |error: ProtocolError| error.caused_by(basic::CLASS_ID, method_id);
+        match content.stage {
+            Stage::Ignored => return Ok(Unit::More),
+            Stage::Header => {}
+            Stage::Body | Stage::Skip => {
+                return Err(blame(unexpected(format!(
+                    "expected content body, got a content header on channel {channel}"
+                ))));
+            }
+        }
+        let mut reader = Reader::new(payload);
+        let class_id = reader.u16().map_err(|error| blame(error.into()))?;
+        let weight = reader.u16().map_err(|error| blame(error.into()))?;
+        let size = reader.u64().map_err(|error| blame(error.into()))?;
+        let properties = reader.rest();
+        if class_id != basic::CLASS_ID {
+            return Err(blame(unexpected(format!(
+                "expected content header for class 60, got one for class {class_id} instead"
+            ))));
+        }
+        if weight != 0 {
+            return Err(blame(ProtocolError::new(
+                ReplyCode::FRAME_ERROR,
+                format!("content header with weight {weight}"),
+            )));
+        }
+        PropertiesRef(properties).validate().map_err(|error| blame(error.into()))?;
+        self.hold(properties.len())?;
+        let content = &mut self.contents[index];
+        content.body_rest = size;
+        content.owned.bytes.extend_from_slice(properties);
+        content.owned.properties_end = content.owned.bytes.len();
+        if size > self.body_bytes_max {
+            content.stage = Stage::Skip;
+            return Ok(Unit::TooLarge { channel, size, class_id, method_id });
+        }
+        if size == 0 {
+            return Ok(self.finish(index));
+        }
+        content.stage = Stage::Body;
+        let reserve = size.min(BODY_RESERVE_BYTES_MAX) as usize;
+        content.owned.bytes.reserve(reserve);
+        Ok(Unit::More)
+    }
+
+    /// Counts bytes that are kept until a content is whole.
+    fn hold(&mut self, bytes: usize) -> Result<(), ProtocolError> {
+        if self.held_bytes + bytes > self.held_bytes_max {
+            return Err(ProtocolError::new(
+                ReplyCode::RESOURCE_ERROR,
+                format!("unfinished contents hold more than {} bytes", self.held_bytes_max),
+            ));
+        }
+        self.held_bytes += bytes;
+        Ok(())
+    }
+
+    fn finish<'a>(&mut self, index: usize) -> Unit<'a> {
+        let content = self.remove(index);
+        Unit::Content { channel: content.channel, content: content.owned }
+    }
+
+    /// Checks that a body frame may start here.
+    fn start_body(&mut self, head: Head) -> Result<(), ProtocolError> {
+        let channel = head.channel;
+        let Some(index) = self.position(channel) else {
+            return Err(unexpected(format!(
+                "expected a method, got a content body on channel {channel}"
+            )));
+        };
+        let content = &self.contents[index];
+        let (method_id, rest) = (content.method_id, content.body_rest);
+        match content.stage {
+            Stage::Ignored => Ok(()),
+            Stage::Header => Err(unexpected(format!(
+                "expected content header for class 60, got a content body on channel {channel}"
+            ))
+            .caused_by(basic::CLASS_ID, method_id)),
+            Stage::Body | Stage::Skip if u64::from(head.payload_bytes) > rest => {
+                Err(ProtocolError::new(
+                    ReplyCode::FRAME_ERROR,
+                    format!(
+                        "body frame of {} bytes where only {rest} are left of the content",
+                        head.payload_bytes
+                    ),
+                )
+                .caused_by(basic::CLASS_ID, method_id))
+            }
+            Stage::Skip => Ok(()),
+            Stage::Body => {
+                // The bytes are counted as they come; only the limit is checked in advance.
+                self.hold(head.payload_bytes as usize)?;
+                self.held_bytes -= head.payload_bytes as usize;
+                Ok(())
+            }
+        }
+    }
+
+    fn continue_body<'a>(
+        &mut self,
+        mut frame: BodyFrame,
+        bytes: &'a [u8],
+    ) -> (usize, Result<Unit<'a>, ProtocolError>) {
+        let count = bytes.len().min(frame.rest as usize);
+        let (piece, after) = bytes.split_at(count);
+        frame.rest -= count as u32;
+        let index = self.position(frame.channel);
+        if let Some(index) = index {
+            let content = &mut self.contents[index];
+            match content.stage {
+                Stage::Body => {
+                    content.owned.bytes.extend_from_slice(piece);
+                    content.body_rest -= count as u64;
+                    self.held_bytes += count;
+                }
+                Stage::Skip => content.body_rest -= count as u64,
+                Stage::Header | Stage::Ignored => {}
+            }
+        }
+        let Some(&end) = after.first().filter(|_| frame.rest == 0) else {
+            self.body_frame = Some(frame);
+            return (count, Ok(Unit::More));
+        };
+        self.body_frame = None;
+        if end != END {
+            return (count, Err(frame::wrong_end(end)));
+        }
+        let unit = match index.map(|index| (index, &self.contents[index])) {
+            Some((index, content)) if content.body_rest == 0 => match content.stage {
+                Stage::Body => self.finish(index),
+                Stage::Skip => {
+                    self.remove(index);
+                    Unit::More
+                }
+                Stage::Header | Stage::Ignored => Unit::More,
+            },
+            _ => Unit::More,
+        };
+        (count + 1, Ok(unit))
+    }
+}

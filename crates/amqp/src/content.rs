@@ -1,0 +1,148 @@
+//! A content: the method that announces it, a header frame and body frames (section 4.2.6).
+
+use crate::frame::{END, FrameKind, HEAD_BYTES};
+use alloc::vec::Vec;
+
+/// A content that is not whole yet is waited for in the caller's buffer up to this size, so that it
+/// can be borrowed; larger ones are assembled piece by piece.
+pub(crate) const WAIT_BYTES_MAX: usize = 16 * 1024;
+/// Head of a header frame and the fixed fields: class, weight, body size.
+const HEADER_BYTES: usize = HEAD_BYTES + 12;
+
+/// A content that was assembled from several reads or body frames, in one allocation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ContentOwned {
+    /// The method's payload, the properties and the body, one behind the other.
+    pub bytes: Vec<u8>,
+    pub method_end: usize,
+    pub properties_end: usize,
+}
+
+impl ContentOwned {
+    /// The method's payload, class and method number included.
+    pub fn method(&self) -> &[u8] {
+        self.bytes.get(..self.method_end).unwrap_or_default()
+    }
+
+    pub fn properties(&self) -> &[u8] {
+        let range = self.method_end..self.properties_end;
+        self.bytes.get(range).unwrap_or_default()
+    }
+
+    pub fn body(&self) -> &[u8] {
+        self.bytes.get(self.properties_end..).unwrap_or_default()
+    }
+}
+
+/// A content whose frames lie whole and in order in a buffer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Contiguous<'a> {
+    pub channel: u16,
+    /// The arguments of the method, without class and method number.
+    pub arguments: &'a [u8],
+    pub properties: &'a [u8],
+    pub body: &'a [u8],
+    /// Bytes of all its frames.
+    pub consumed: usize,
+}
+
+/// What [`contiguous`] found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Found<'a> {
+    /// A content with at most one body frame.
+    Whole(Contiguous<'a>),
+    /// The beginning of one that is small enough to wait for.
+    Wait,
+    /// Anything else, correct or not: to be taken frame by frame.
+    No,
+}
+
+/// Looks for a content of `method_id` of class basic at the start of `bytes`.
+#[inline]
+pub(crate) fn contiguous(
+    bytes: &[u8],
+    method_id: u8,
+    payload_max: u32,
+    body_bytes_max: u64,
+) -> Found<'_> {
+    const METHOD: u8 = FrameKind::Method as u8;
+    const HEADER: u8 = FrameKind::Header as u8;
+    const BODY: u8 = FrameKind::Body as u8;
+
+    let Some(&[METHOD, c1, c0, s3, s2, s1, s0, 0, 60, 0, method]) = bytes.first_chunk() else {
+        return Found::No;
+    };
+    let size = u32::from_be_bytes([s3, s2, s1, s0]);
+    if method != method_id || size > payload_max || size < 4 {
+        return Found::No;
+    }
+    let method_end = HEAD_BYTES + size as usize;
+    let Some((method_frame, rest)) = bytes.split_at_checked(method_end + 1) else {
+        return Found::No;
+    };
+    if method_frame[method_end] != END {
+        return Found::No;
+    }
+
+    let wait = || match bytes.len() {
+        0..WAIT_BYTES_MAX => Found::Wait,
+        _ => Found::No,
+    };
+    let Some(header) = rest.first_chunk::<HEADER_BYTES>() else {
+        return match rest.first() {
+            None | Some(&HEADER) => wait(),
+            Some(_) => Found::No,
+        };
+    };
+    let &[HEADER, h1, h0, s3, s2, s1, s0, 0, 60, 0, 0, ref body_size @ ..] = header else {
+        return Found::No;
+    };
+    let size = u32::from_be_bytes([s3, s2, s1, s0]);
+    if (h1, h0) != (c1, c0) || size > payload_max || size < 12 {
+        return Found::No;
+    }
+    let header_end = HEAD_BYTES + size as usize;
+    let Some((header_frame, rest)) = rest.split_at_checked(header_end + 1) else {
+        return wait();
+    };
+    if header_frame[header_end] != END {
+        return Found::No;
+    }
+    let mut whole = Contiguous {
+        channel: u16::from_be_bytes([c1, c0]),
+        arguments: &method_frame[HEAD_BYTES + 4..method_end],
+        properties: &header_frame[HEADER_BYTES..header_end],
+        body: &[],
+        consumed: method_end + header_end + 2,
+    };
+
+    let body_size = u64::from_be_bytes(*body_size);
+    if body_size == 0 {
+        return Found::Whole(whole);
+    }
+    if body_size > body_bytes_max || body_size > u64::from(payload_max) {
+        return Found::No;
+    }
+    let body_bytes = body_size as usize;
+    let Some((body_head, rest)) = rest.split_first_chunk::<HEAD_BYTES>() else {
+        return match rest.first() {
+            None | Some(&BODY) if body_bytes < WAIT_BYTES_MAX => wait(),
+            _ => Found::No,
+        };
+    };
+    let &[BODY, b1, b0, s3, s2, s1, s0] = body_head else {
+        return Found::No;
+    };
+    if (b1, b0) != (c1, c0) || u32::from_be_bytes([s3, s2, s1, s0]) as usize != body_bytes {
+        return Found::No;
+    }
+    let Some(&end) = rest.get(body_bytes) else {
+        return if body_bytes < WAIT_BYTES_MAX { wait() } else { Found::No };
+    };
+    if end != END {
+        return Found::No;
+    }
+    whole.body = &rest[..body_bytes];
+    whole.consumed += HEAD_BYTES + body_bytes + 1;
+    Found::Whole(whole)
+}

@@ -1,0 +1,243 @@
+//! Frames that are sent for every message, written in one go.
+//!
+//! Names and keys are short strings: they are cut to 255 bytes. `frame_max` is the negotiated one,
+//! 0 for no limit; bodies are split into frames of at most that size.
+
+use crate::code::ReplyCode;
+use crate::frame::{END, HEAD_BYTES, OVERHEAD_BYTES};
+use crate::wire::short_text;
+use alloc::vec::Vec;
+
+/// Head of a header frame and the fixed fields: class, weight, body size.
+const HEADER_BYTES: usize = HEAD_BYTES + 12;
+
+#[inline]
+fn short(bytes: &[u8]) -> &[u8] {
+    match bytes.len() {
+        0..=255 => bytes,
+        _ => &bytes[..255],
+    }
+}
+
+/// Largest payload of a body frame.
+#[inline]
+fn piece_bytes_max(frame_max: u32) -> usize {
+    match frame_max as usize {
+        0 => u32::MAX as usize,
+        limit => limit.saturating_sub(OVERHEAD_BYTES).max(1),
+    }
+}
+
+/// Bytes of the frames of a content: its method with `arguments_bytes`, header and body.
+#[inline]
+fn content_bytes(
+    arguments_bytes: usize,
+    properties: &[u8],
+    body: &[u8],
+    piece_bytes_max: usize,
+) -> usize {
+    let pieces =
+        if body.len() <= piece_bytes_max { 1 } else { body.len().div_ceil(piece_bytes_max) };
+    OVERHEAD_BYTES
+        + 4
+        + arguments_bytes
+        + HEADER_BYTES
+        + properties.len()
+        + 1
+        + body.len()
+        + pieces * OVERHEAD_BYTES
+}
+
+/// Head and numbers of a method frame of class basic.
+#[inline]
+fn method_head(channel: u16, method_id: u8, arguments_bytes: usize) -> [u8; HEAD_BYTES + 4] {
+    let [c1, c0] = channel.to_be_bytes();
+    let [s3, s2, s1, s0] = (arguments_bytes as u32 + 4).to_be_bytes();
+    [1, c1, c0, s3, s2, s1, s0, 0, 60, 0, method_id]
+}
+
+/// Appends the end of the method frame, the header frame and the body frames.
+#[inline]
+fn write_content(
+    out: &mut Vec<u8>,
+    channel: u16,
+    piece_bytes_max: usize,
+    properties: &[u8],
+    body: &[u8],
+) {
+    let [c1, c0] = channel.to_be_bytes();
+    let [s3, s2, s1, s0] = (properties.len() as u32 + 12).to_be_bytes();
+    let mut header = [0; HEADER_BYTES + 1];
+    header[..12].copy_from_slice(&[END, 2, c1, c0, s3, s2, s1, s0, 0, 60, 0, 0]);
+    header[12..].copy_from_slice(&(body.len() as u64).to_be_bytes());
+    out.extend_from_slice(&header);
+    out.extend_from_slice(properties);
+    if body.is_empty() {
+        out.push(END);
+        return;
+    }
+    let mut rest = body;
+    while !rest.is_empty() {
+        let (piece, after) = rest.split_at(rest.len().min(piece_bytes_max));
+        let [s3, s2, s1, s0] = (piece.len() as u32).to_be_bytes();
+        out.extend_from_slice(&[END, 3, c1, c0, s3, s2, s1, s0]);
+        out.extend_from_slice(piece);
+        rest = after;
+    }
+    out.push(END);
+}
+
+/// Appends `basic.deliver` with its content.
+#[allow(clippy::too_many_arguments)]
+#[inline]
+pub fn encode_delivery(
+    out: &mut Vec<u8>,
+    channel: u16,
+    frame_max: u32,
+    consumer_tag: &str,
+    delivery_tag: u64,
+    redelivered: bool,
+    exchange: &[u8],
+    routing_key: &[u8],
+    properties: &[u8],
+    body: &[u8],
+) {
+    let tag = short(short_text(consumer_tag).as_bytes());
+    let (exchange, routing_key) = (short(exchange), short(routing_key));
+    let arguments_bytes = 1 + tag.len() + 8 + 1 + 1 + exchange.len() + 1 + routing_key.len();
+    let piece_max = piece_bytes_max(frame_max);
+    out.reserve(content_bytes(arguments_bytes, properties, body, piece_max));
+    let mut start = [0; HEAD_BYTES + 5];
+    start[..11].copy_from_slice(&method_head(channel, 60, arguments_bytes));
+    start[11] = tag.len() as u8;
+    out.extend_from_slice(&start);
+    out.extend_from_slice(tag);
+    let mut middle = [0; 10];
+    middle[..8].copy_from_slice(&delivery_tag.to_be_bytes());
+    middle[8] = u8::from(redelivered);
+    middle[9] = exchange.len() as u8;
+    out.extend_from_slice(&middle);
+    out.extend_from_slice(exchange);
+    out.push(routing_key.len() as u8);
+    out.extend_from_slice(routing_key);
+    write_content(out, channel, piece_max, properties, body);
+}
+
+/// Appends `basic.get-ok` with its content; `message_count` is what stays in the queue.
+#[allow(clippy::too_many_arguments)]
+pub fn encode_get_ok(
+    out: &mut Vec<u8>,
+    channel: u16,
+    frame_max: u32,
+    delivery_tag: u64,
+    redelivered: bool,
+    exchange: &[u8],
+    routing_key: &[u8],
+    message_count: u32,
+    properties: &[u8],
+    body: &[u8],
+) {
+    let (exchange, routing_key) = (short(exchange), short(routing_key));
+    let arguments_bytes = 8 + 1 + 1 + exchange.len() + 1 + routing_key.len() + 4;
+    let piece_max = piece_bytes_max(frame_max);
+    out.reserve(content_bytes(arguments_bytes, properties, body, piece_max));
+    out.extend_from_slice(&method_head(channel, 71, arguments_bytes));
+    out.extend_from_slice(&delivery_tag.to_be_bytes());
+    out.push(u8::from(redelivered));
+    write_names(out, exchange, routing_key);
+    out.extend_from_slice(&message_count.to_be_bytes());
+    write_content(out, channel, piece_max, properties, body);
+}
+
+/// Appends `basic.return` with its content; `text` stands without a code's name, mostly `NO_ROUTE`.
+#[allow(clippy::too_many_arguments)]
+pub fn encode_return(
+    out: &mut Vec<u8>,
+    channel: u16,
+    frame_max: u32,
+    code: ReplyCode,
+    text: &str,
+    exchange: &[u8],
+    routing_key: &[u8],
+    properties: &[u8],
+    body: &[u8],
+) {
+    let text = short(short_text(text).as_bytes());
+    let (exchange, routing_key) = (short(exchange), short(routing_key));
+    let arguments_bytes = 2 + 1 + text.len() + 1 + exchange.len() + 1 + routing_key.len();
+    let piece_max = piece_bytes_max(frame_max);
+    out.reserve(content_bytes(arguments_bytes, properties, body, piece_max));
+    out.extend_from_slice(&method_head(channel, 50, arguments_bytes));
+    out.extend_from_slice(&code.0.to_be_bytes());
+    out.push(text.len() as u8);
+    out.extend_from_slice(text);
+    write_names(out, exchange, routing_key);
+    write_content(out, channel, piece_max, properties, body);
+}
+
+/// Appends `basic.publish` with its content; `properties` in wire form, see
+/// [`crate::properties::EMPTY`].
+#[allow(clippy::too_many_arguments)]
+#[inline]
+pub fn encode_publish(
+    out: &mut Vec<u8>,
+    channel: u16,
+    frame_max: u32,
+    exchange: &str,
+    routing_key: &str,
+    mandatory: bool,
+    properties: &[u8],
+    body: &[u8],
+) {
+    let exchange = short(exchange.as_bytes());
+    let routing_key = short(routing_key.as_bytes());
+    let arguments_bytes = 2 + 1 + exchange.len() + 1 + routing_key.len() + 1;
+    let piece_max = piece_bytes_max(frame_max);
+    out.reserve(content_bytes(arguments_bytes, properties, body, piece_max));
+    let mut start = [0; HEAD_BYTES + 7];
+    start[..11].copy_from_slice(&method_head(channel, 40, arguments_bytes));
+    start[13] = exchange.len() as u8;
+    out.extend_from_slice(&start);
+    out.extend_from_slice(exchange);
+    out.push(routing_key.len() as u8);
+    out.extend_from_slice(routing_key);
+    out.push(u8::from(mandatory));
+    write_content(out, channel, piece_max, properties, body);
+}
+
+fn write_names(out: &mut Vec<u8>, exchange: &[u8], routing_key: &[u8]) {
+    out.push(exchange.len() as u8);
+    out.extend_from_slice(exchange);
+    out.push(routing_key.len() as u8);
+    out.extend_from_slice(routing_key);
+}
+
+/// Appends a method of a delivery tag and an octet of bits.
+#[inline]
+fn settle(out: &mut Vec<u8>, channel: u16, method_id: u8, delivery_tag: u64, bits: u8) {
+    let mut frame = [0; 21];
+    frame[..11].copy_from_slice(&method_head(channel, method_id, 9));
+    frame[11..19].copy_from_slice(&delivery_tag.to_be_bytes());
+    frame[19] = bits;
+    frame[20] = END;
+    out.extend_from_slice(&frame);
+}
+
+/// Appends `basic.ack`.
+#[inline]
+pub fn encode_ack(out: &mut Vec<u8>, channel: u16, delivery_tag: u64, multiple: bool) {
+    settle(out, channel, 80, delivery_tag, u8::from(multiple));
+}
+
+/// Appends `basic.nack`; `requeue` means nothing when the broker sends it.
+#[inline]
+pub fn encode_nack(
+    out: &mut Vec<u8>,
+    channel: u16,
+    delivery_tag: u64,
+    multiple: bool,
+    requeue: bool,
+) {
+    let bits = u8::from(multiple) | u8::from(requeue) << 1;
+    settle(out, channel, 120, delivery_tag, bits);
+}
