@@ -1,1 +1,253 @@
+//! A message on its way into queues, and its packed form in the shard's body pool.
 //!
+//! A packed message is `u8` length of the exchange's name, `u8` length of the routing key, `u32`
+//! little-endian length of the properties, then exchange, routing key, properties and payload.
+//! All queues of a shard that keep a message share one packed body.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+use core::time::Duration;
+use lepus_base::{Body, Pool, Position};
+
+/// Bytes before the exchange's name in a packed message.
+const PREFIX_BYTES: usize = 6;
+
+/// The parts of a message, borrowed from a connection's input or from a packed body.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MessageView<'a> {
+    /// Name of the exchange it was published to, at most 255 bytes.
+    pub exchange: &'a [u8],
+    /// Routing key, at most 255 bytes.
+    pub routing_key: &'a [u8],
+    /// Properties as they came: flags word and list of the content header.
+    pub properties: &'a [u8],
+    /// Payload.
+    pub body: &'a [u8],
+}
+
+impl<'a> MessageView<'a> {
+    /// Stores the message with one reference. Names beyond 255 bytes are cut: the protocol's short
+    /// strings cannot be longer.
+    pub fn pack(&self, pool: &mut Pool) -> Body {
+        let exchange = &self.exchange[..self.exchange.len().min(255)];
+        let routing_key = &self.routing_key[..self.routing_key.len().min(255)];
+        let properties = u32::try_from(self.properties.len()).unwrap_or(u32::MAX);
+        let length = properties.to_le_bytes();
+        let prefix: [u8; PREFIX_BYTES] = [
+            exchange.len() as u8,
+            routing_key.len() as u8,
+            length[0],
+            length[1],
+            length[2],
+            length[3],
+        ];
+        pool.insert(&[&prefix, exchange, routing_key, self.properties, self.body])
+    }
+
+    /// Appends the packed message to `out` and says where it stands.
+    pub fn append_packed(&self, out: &mut Vec<u8>) -> Range<u32> {
+        let exchange = &self.exchange[..self.exchange.len().min(255)];
+        let routing_key = &self.routing_key[..self.routing_key.len().min(255)];
+        let properties = u32::try_from(self.properties.len()).unwrap_or(u32::MAX);
+        let start = out.len() as u32;
+        out.reserve(PREFIX_BYTES + 510 + self.properties.len() + self.body.len());
+        out.push(exchange.len() as u8);
+        out.push(routing_key.len() as u8);
+        out.extend_from_slice(&properties.to_le_bytes());
+        out.extend_from_slice(exchange);
+        out.extend_from_slice(routing_key);
+        out.extend_from_slice(self.properties);
+        out.extend_from_slice(self.body);
+        start..out.len() as u32
+    }
+
+    /// The parts of a packed message. Bytes that are no packed message give empty parts.
+    #[must_use]
+    pub fn unpack(bytes: &'a [u8]) -> MessageView<'a> {
+        Self::split(bytes).unwrap_or_default()
+    }
+
+    fn split(bytes: &'a [u8]) -> Option<MessageView<'a>> {
+        let (prefix, rest) = bytes.split_first_chunk::<PREFIX_BYTES>()?;
+        let [exchange, routing_key, length @ ..] = *prefix;
+        let (exchange, rest) = rest.split_at_checked(exchange.into())?;
+        let (routing_key, rest) = rest.split_at_checked(routing_key.into())?;
+        let (properties, body) = rest.split_at_checked(u32::from_le_bytes(length) as usize)?;
+        Some(MessageView { exchange, routing_key, properties, body })
+    }
+}
+
+/// A message offered to queues, one after the other.
+///
+/// It is packed when the first queue has to keep it and shared from then on. Whoever made it calls
+/// [`Incoming::finish`] after the last queue.
+#[derive(Debug)]
+pub struct Incoming<'a> {
+    view: Option<MessageView<'a>>,
+    /// One reference that belongs to this value, while it is `Some`.
+    stored: Option<Body>,
+    bytes: u32,
+    /// Whether it must survive a restart in durable queues (delivery-mode 2).
+    pub persistent: bool,
+    /// Property `priority`; 0 when absent.
+    pub priority: u8,
+    /// Property `expiration`, decoded.
+    pub expiration: Option<Duration>,
+    /// Its place in the shard's log; 0 for what is not logged.
+    pub position: Position,
+    /// Set before it is offered to the last (or only) queue, which then takes the reference over.
+    pub last: bool,
+}
+
+impl<'a> Incoming<'a> {
+    /// A transient message of priority 0 without expiration.
+    #[must_use]
+    pub fn new(view: MessageView<'a>) -> Incoming<'a> {
+        Incoming {
+            bytes: u32::try_from(view.body.len()).unwrap_or(u32::MAX),
+            view: Some(view),
+            ..Incoming::empty()
+        }
+    }
+
+    /// A message that is packed already. `body` brings one reference, which belongs to the result;
+    /// `bytes` is the size of the payload.
+    #[must_use]
+    pub fn from_body(body: Body, bytes: u32) -> Incoming<'static> {
+        Incoming { bytes, stored: Some(body), ..Incoming::empty() }
+    }
+
+    fn empty() -> Incoming<'a> {
+        Incoming {
+            view: None,
+            stored: None,
+            bytes: 0,
+            persistent: false,
+            priority: 0,
+            expiration: None,
+            position: Position(0),
+            last: false,
+        }
+    }
+
+    /// Size of the payload in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u32 {
+        self.bytes
+    }
+
+    /// The borrowed parts, unless the message came packed.
+    #[must_use]
+    pub fn view(&self) -> Option<&MessageView<'a>> {
+        self.view.as_ref()
+    }
+
+    /// The packed form, if some queue asked for it before and others are to follow.
+    #[must_use]
+    pub fn stored(&self) -> Option<Body> {
+        self.stored
+    }
+
+    /// One reference for the caller. Packs the message unless that was done before.
+    pub fn keep(&mut self, pool: &mut Pool) -> Body {
+        match self.stored {
+            Some(body) if self.last => {
+                self.stored = None;
+                body
+            }
+            Some(body) => {
+                pool.retain(body);
+                body
+            }
+            None => {
+                let body = self.view.unwrap_or_default().pack(pool);
+                if !self.last {
+                    pool.retain(body);
+                    self.stored = Some(body);
+                }
+                body
+            }
+        }
+    }
+
+    /// Ends the offering: gives the reference back that no queue took over.
+    pub fn finish(self, pool: &mut Pool) {
+        if let Some(body) = self.stored {
+            pool.release(body);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    const VIEW: MessageView<'static> = MessageView {
+        exchange: b"amq.topic",
+        routing_key: b"a.b",
+        properties: &[0, 0],
+        body: b"payload",
+    };
+
+    #[test]
+    fn a_packed_message_unpacks_to_the_same_parts() {
+        let mut pool = Pool::new();
+        let body = VIEW.pack(&mut pool);
+        assert_eq!(MessageView::unpack(pool.get(body)), VIEW);
+        let long = vec![b'x'; 255];
+        let view = MessageView { exchange: &long, routing_key: &long, ..MessageView::default() };
+        let body = view.pack(&mut pool);
+        assert_eq!(MessageView::unpack(pool.get(body)), view);
+    }
+
+    #[test]
+    fn bytes_that_are_no_packed_message_give_empty_parts() {
+        for bytes in [&b""[..], b"\x01", b"\x05\x00\x00\x00\x00\x00abc"] {
+            assert_eq!(MessageView::unpack(bytes), MessageView::default());
+        }
+    }
+
+    #[test]
+    fn queues_share_one_body_and_the_last_one_takes_it_over() {
+        let mut pool = Pool::new();
+        let mut incoming = Incoming::new(VIEW);
+        let first = incoming.keep(&mut pool);
+        incoming.last = true;
+        let second = incoming.keep(&mut pool);
+        incoming.finish(&mut pool);
+        assert_eq!((first, pool.len()), (second, 1));
+        pool.release(first);
+        assert_eq!(pool.len(), 1);
+        pool.release(second);
+        assert!(pool.is_empty());
+    }
+
+    #[test]
+    fn a_message_outlives_the_first_queue_that_dropped_it() {
+        let mut pool = Pool::new();
+        let mut incoming = Incoming::new(VIEW);
+        let first = incoming.keep(&mut pool);
+        pool.release(first);
+        let second = incoming.keep(&mut pool);
+        assert_eq!(MessageView::unpack(pool.get(second)), VIEW);
+        pool.release(second);
+        incoming.finish(&mut pool);
+        assert!(pool.is_empty());
+    }
+
+    #[test]
+    fn a_message_for_one_queue_leaves_nothing_behind() {
+        let mut pool = Pool::new();
+        let mut incoming = Incoming::new(VIEW);
+        incoming.last = true;
+        let only = incoming.keep(&mut pool);
+        incoming.finish(&mut pool);
+        pool.release(only);
+        assert!(pool.is_empty());
+
+        let body = VIEW.pack(&mut pool);
+        Incoming::from_body(body, 7).finish(&mut pool);
+        assert!(pool.is_empty());
+    }
+}

@@ -1,0 +1,43 @@
+//! What a queue needs to know of its settings, at hand.
+
+use alloc::boxed::Box;
+use core::time::Duration;
+
+use super::settings::{Overflow, QueueSettings};
+
+/// The settings in the form the queue asks for them.
+#[derive(Debug)]
+pub(super) struct Rules {
+    pub(super) message_ttl: Option<Duration>,
+    pub(super) expires: Option<Duration>,
+    /// Ready messages; `u64::MAX` is unlimited.
+    pub(super) length_max: u64,
+    /// Payload bytes of the ready messages; `u64::MAX` is unlimited.
+    pub(super) bytes_max: u64,
+    pub(super) delivery_limit: Option<u32>,
+    pub(super) overflow: Overflow,
+    /// The highest priority; 0 for a queue without priorities.
+    pub(super) priority_max: u8,
+    pub(super) dead_letters: bool,
+    pub(super) single_active: bool,
+}
+
+impl Rules {
+    /// `None` for default settings, which most queues have.
+    pub(super) fn of(settings: &QueueSettings) -> Option<Box<Rules>> {
+        if *settings == QueueSettings::default() {
+            return None;
+        }
+        Some(Box::new(Rules {
+            message_ttl: settings.message_ttl,
+            expires: settings.expires,
+            length_max: settings.max_length.unwrap_or(u64::MAX),
+            bytes_max: settings.max_length_bytes.unwrap_or(u64::MAX),
+            delivery_limit: settings.delivery_limit,
+            overflow: settings.overflow,
+            priority_max: settings.max_priority.unwrap_or(0),
+            dead_letters: settings.dead_letter_exchange.is_some(),
+            single_active: settings.single_active_consumer,
+        }))
+    }
+}

@@ -1,0 +1,72 @@
+//! The messages of a queue that were delivered and not yet settled.
+
+use lepus_base::Slab;
+
+use super::consumers::ConsumerHandle;
+use super::entry::Entry;
+
+/// Slots that an emptied list keeps.
+const SPARE_SLOTS_MAX: usize = 256;
+
+/// A delivered message.
+#[derive(Debug)]
+pub(super) struct Unacked {
+    pub(super) entry: Entry,
+    /// Who has it; [`ConsumerHandle::NONE`] for `basic.get`.
+    pub(super) consumer: ConsumerHandle,
+}
+
+/// Delivered messages by slot. A slot is guarded by the sequence number of its entry.
+#[derive(Debug, Default)]
+pub(super) struct UnackedList {
+    slots: Slab<Unacked>,
+    bytes: u64,
+}
+
+impl UnackedList {
+    pub(super) fn len(&self) -> u64 {
+        self.slots.len() as u64
+    }
+
+    /// Sum of the payloads.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(super) fn insert(&mut self, entry: Entry, consumer: ConsumerHandle) -> u32 {
+        self.bytes += u64::from(entry.bytes);
+        self.slots.insert(Unacked { entry, consumer }) as u32
+    }
+
+    /// Takes the delivery out; `None` if it is not there (any more).
+    pub(super) fn take(&mut self, slot: u32, seq: u64) -> Option<Unacked> {
+        let index = slot as usize;
+        if self.slots.get(index)?.entry.seq != seq {
+            return None;
+        }
+        let unacked = self.slots.try_remove(index)?;
+        self.bytes -= u64::from(unacked.entry.bytes);
+        if self.slots.is_empty() && self.slots.capacity() > SPARE_SLOTS_MAX {
+            self.slots = Slab::new();
+        }
+        Some(unacked)
+    }
+
+    /// Takes whatever is at or behind `slot`, and says where to go on.
+    pub(super) fn take_from(&mut self, slot: usize) -> Option<(Entry, usize)> {
+        let slot = (slot..self.slots.capacity()).find(|&slot| self.slots.contains(slot))?;
+        let unacked = self.slots.try_remove(slot)?;
+        self.bytes -= u64::from(unacked.entry.bytes);
+        Some((unacked.entry, slot + 1))
+    }
+
+    /// Gives spare capacity back.
+    pub(super) fn trim(&mut self) {
+        self.slots.shrink_to_fit();
+    }
+
+    /// Allocated bytes, without the bodies and without the value itself.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<Option<Unacked>>()
+    }
+}
