@@ -31,7 +31,7 @@ pub(crate) enum Unit<'a> {
     /// A method without content.
     Method { channel: u16, method: Method<'a> },
     /// A whole content.
-    Content { channel: u16, content: Box<ContentOwned> },
+    Content { channel: u16, content: ContentOwned },
     /// A content that is larger than the limit; its body will be skipped.
     TooLarge { channel: u16, size: u64, class_id: u16, method_id: u16 },
 }

@@ -6,6 +6,7 @@
 extern crate alloc;
 
 mod assembly;
+pub mod client;
 pub mod code;
 mod content;
 mod drain;

@@ -204,6 +204,12 @@ pub(crate) fn decode_publish(arguments: &[u8]) -> Result<basic::Publish<'_>, Mal
     Arguments::read(&mut Reader::new(arguments))
 }
 
+/// Decodes the arguments of `basic.deliver`, which come with every message.
+#[inline]
+pub(crate) fn decode_deliver(arguments: &[u8]) -> Result<basic::Deliver<'_>, Malformed> {
+    Arguments::read(&mut Reader::new(arguments))
+}
+
 methods! {
     /// Class connection: what concerns the connection as a whole.
     class connection = 10 {
