@@ -1,0 +1,102 @@
+//! Measures `lepus` beside other brokers and beside the floor that any broker stands on.
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod counters;
+mod json;
+mod measure;
+mod null_broker;
+mod null_relay;
+mod procfs;
+mod relay_load;
+mod run;
+mod subject;
+mod table;
+mod workload;
+
+use arguments::Arguments;
+use measure::Load;
+use run::Plan;
+use std::process::ExitCode;
+use subject::{Kind, Place};
+
+const USAGE: &str = "\
+lepus-bench run [--rounds 5] [--seconds 10] [--workloads NAME,…] [--brokers NAME,…]
+                [--core 0] [--load-core 1] [--lepus target/release/lepus] [--lepus-flags '…']
+                [--jars build/reference-tester] [--results build/bench]
+lepus-bench list                                 the loads and brokers by name
+lepus-bench null-broker PORT METRICS_PORT        the broker that does next to nothing
+lepus-bench null-relay PORT METRICS_PORT         copies frames from PORT to PORT + 1
+lepus-bench relay-load PORT BODY_BYTES SECONDS   loads the relay
+";
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let command = words.first().map_or("", String::as_str);
+    let rest = words.get(1..).unwrap_or(&[]);
+    let outcome = match command {
+        "run" => run(rest),
+        "list" => {
+            list();
+            Ok(())
+        }
+        "null-broker" => numbers(rest).and_then(|[port, metrics]| {
+            null_broker::run(port, metrics).map_err(|error| error.to_string())
+        }),
+        "null-relay" => numbers(rest).and_then(|[port, metrics]| {
+            null_relay::run(port, metrics).map_err(|error| error.to_string())
+        }),
+        "relay-load" => numbers(rest).and_then(|[port, bytes, seconds]| {
+            measure::relay_load(port, usize::from(bytes), u64::from(seconds))
+                .map_err(|error| error.to_string())
+        }),
+        _ => Err(USAGE.to_owned()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(text) => {
+            eprintln!("{}", text.trim_end());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(words: &[String]) -> Result<(), String> {
+    let mut arguments = Arguments::read(words.iter().cloned())?;
+    let lepus: std::path::PathBuf = arguments.take("lepus", "target/release/lepus".into())?;
+    let results: std::path::PathBuf = arguments.take("results", "build/bench".into())?;
+    let results = std::path::absolute(&results).map_err(|error| error.to_string())?;
+    let lepus = std::path::absolute(&lepus).map_err(|error| error.to_string())?;
+    let plan = Plan {
+        rounds: arguments.take("rounds", 5)?,
+        workloads: arguments.take_list("workloads")?,
+        brokers: arguments.take_list("brokers")?,
+        place: Place {
+            lepus: lepus.clone(),
+            lepus_words: arguments.take_list("lepus-flags")?,
+            scratch: results.join("scratch"),
+            core: arguments.take("core", 0)?,
+        },
+        load: Load {
+            lepus,
+            jars: arguments.take("jars", "build/reference-tester".into())?,
+            core: arguments.take("load-core", 1)?,
+            seconds: arguments.take("seconds", 10)?,
+        },
+        results,
+    };
+    arguments.finish()?;
+    run::run(&plan).map_err(|error| error.to_string())
+}
+
+fn list() {
+    for workload in &workload::WORKLOADS {
+        println!("{:14} {}", workload.name, workload.title);
+    }
+    println!("{}", Kind::ALL.map(Kind::name).join(" "));
+}
+
+fn numbers<const N: usize>(words: &[String]) -> Result<[u16; N], String> {
+    let numbers: Vec<u16> = words.iter().filter_map(|word| word.parse().ok()).collect();
+    numbers.try_into().map_err(|_| USAGE.to_owned())
+}

@@ -1,0 +1,176 @@
+//! The run of `make bench`: every load against every broker, in turn, several times.
+
+use crate::json::Json;
+use crate::measure::{self, Figures, Load};
+use crate::subject::{Kind, Place, Subject};
+use crate::table::{self, Row};
+use crate::workload::{Tester, WORKLOADS, Workload};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+use std::{fs, io};
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Rounds; in each of them every broker has its turn.
+    pub rounds: usize,
+    /// Loads by name; all when empty.
+    pub workloads: Vec<String>,
+    /// Brokers by name; all when empty.
+    pub brokers: Vec<String>,
+    /// Where the brokers are and run.
+    pub place: Place,
+    /// The tester's side.
+    pub load: Load,
+    /// Where the machine-readable copies go.
+    pub results: PathBuf,
+}
+
+/// Measures, prints the table and writes the copy.
+///
+/// # Errors
+/// When a broker or a tester fails, with what it said.
+pub fn run(plan: &Plan) -> io::Result<()> {
+    let brokers = chosen_brokers(plan)?;
+    let workloads = chosen_workloads(plan)?;
+    fs::create_dir_all(&plan.results)?;
+    // RabbitMQ takes seconds to start, so it stays for the whole run; idle it needs next to nothing.
+    let rabbitmq = match brokers.contains(&Kind::RabbitMq) {
+        true => Some(Subject::start(Kind::RabbitMq, &plan.place)?),
+        false => None,
+    };
+    let mut rows = Vec::new();
+    let mut copies = Vec::new();
+    for workload in workloads {
+        let mut runs: Vec<(Kind, Vec<Figures>)> = brokers
+            .iter()
+            .filter(|kind| **kind != Kind::NullRelay || workload.relay_bytes.is_some())
+            .map(|kind| (*kind, Vec::new()))
+            .collect();
+        for round in 1..=plan.rounds {
+            for (kind, figures) in &mut runs {
+                eprint!("{} {} {round}/{} … ", workload.name, kind.name(), plan.rounds);
+                let one = measure_one(workload, *kind, rabbitmq.as_ref(), plan)?;
+                eprintln!("{:.0} msg/s, {:.3} µs", one.rate, one.cpu_micros);
+                figures.push(one);
+            }
+        }
+        copies.push(copy(workload, &runs));
+        let medians = runs.iter().map(|(kind, figures)| (*kind, Figures::median(figures)));
+        rows.push(Row { workload, figures: medians.collect() });
+    }
+    drop(rabbitmq);
+    println!("\nmedians of {} rounds of {} s\n", plan.rounds, plan.load.seconds);
+    print!("{}", table::render(&rows));
+    write_copy(plan, copies)
+}
+
+fn measure_one(
+    workload: &'static Workload,
+    kind: Kind,
+    rabbitmq: Option<&Subject>,
+    plan: &Plan,
+) -> io::Result<Figures> {
+    let core = plan.place.core;
+    match (kind, rabbitmq) {
+        (Kind::RabbitMq, Some(subject)) => measure::run(workload, kind, subject, core, &plan.load),
+        _ => {
+            let subject = Subject::start(kind, &plan.place)?;
+            measure::run(workload, kind, &subject, core, &plan.load)
+        }
+    }
+}
+
+fn chosen_brokers(plan: &Plan) -> io::Result<Vec<Kind>> {
+    let mut brokers = Vec::new();
+    for name in &plan.brokers {
+        if Kind::ALL.iter().all(|kind| kind.name() != name) {
+            let names = Kind::ALL.map(Kind::name).join(", ");
+            return Err(io::Error::other(format!("no broker `{name}`; there are: {names}")));
+        }
+    }
+    for kind in Kind::ALL {
+        if !plan.brokers.is_empty() && !plan.brokers.iter().any(|name| name == kind.name()) {
+            continue;
+        }
+        match kind.missing(&plan.place) {
+            Some(reason) => eprintln!("{} is left out: {reason}", kind.name()),
+            None => brokers.push(kind),
+        }
+    }
+    Ok(brokers)
+}
+
+fn chosen_workloads(plan: &Plan) -> io::Result<Vec<&'static Workload>> {
+    for name in &plan.workloads {
+        if WORKLOADS.iter().all(|workload| workload.name != name) {
+            let names: Vec<_> = WORKLOADS.iter().map(|workload| workload.name).collect();
+            let names = names.join(", ");
+            return Err(io::Error::other(format!("no load `{name}`; there are: {names}")));
+        }
+    }
+    let mut workloads = Vec::new();
+    for workload in &WORKLOADS {
+        if !plan.workloads.is_empty() && !plan.workloads.iter().any(|name| name == workload.name) {
+            continue;
+        }
+        if workload.tester == Tester::Reference && !plan.load.jars.exists() {
+            let jars = plan.load.jars.display();
+            eprintln!("{} is left out: no reference tester in {jars}", workload.name);
+            continue;
+        }
+        workloads.push(workload);
+    }
+    Ok(workloads)
+}
+
+fn copy(workload: &Workload, runs: &[(Kind, Vec<Figures>)]) -> Json {
+    let brokers = runs.iter().map(|(kind, figures)| {
+        let all = figures.iter().map(Figures::json).collect();
+        let entry =
+            Json::object([("median", Figures::median(figures).json()), ("runs", Json::List(all))]);
+        (kind.name().to_owned(), entry)
+    });
+    Json::object([
+        ("workload", Json::text(workload.name)),
+        ("title", Json::text(workload.title)),
+        ("brokers", Json::Object(brokers.collect())),
+    ])
+}
+
+fn write_copy(plan: &Plan, copies: Vec<Json>) -> io::Result<()> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.map_or(0, |since| since.as_secs());
+    let document = Json::object([
+        ("unix_time", Json::Number(now as f64)),
+        ("machine", machine()),
+        ("rounds", Json::Number(plan.rounds as f64)),
+        ("seconds", Json::Number(plan.load.seconds as f64)),
+        ("workloads", Json::List(copies)),
+    ]);
+    let path = plan.results.join(format!("{now}.json"));
+    let text = document.render();
+    fs::write(&path, &text)?;
+    fs::write(plan.results.join("latest.json"), &text)?;
+    println!("\n{}", path.display());
+    Ok(())
+}
+
+/// What the figures were taken on.
+fn machine() -> Json {
+    let first_line = |path: &str| {
+        let text = fs::read_to_string(Path::new(path)).unwrap_or_default();
+        text.lines().next().unwrap_or("").to_owned()
+    };
+    let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpu
+        .lines()
+        .find_map(|line| line.strip_prefix("model name"))
+        .map_or("", |rest| rest.trim_start_matches([' ', '\t', ':']));
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    Json::object([
+        ("cpu", Json::text(model)),
+        ("cores", Json::Number(cores as f64)),
+        ("kernel", Json::text(first_line("/proc/sys/kernel/osrelease"))),
+    ])
+}

@@ -1,0 +1,279 @@
+//! What is measured: the brokers and floors, each started on its core and stopped by its id.
+
+use crate::counters::{self, Counts};
+use std::fs::{self, File};
+use std::io;
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// How long a broker may take to start or to stop.
+const PATIENCE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(50);
+/// Where Debian puts RabbitMQ's scripts. The wrappers on the path insist on a user of their own.
+const RABBITMQ_SCRIPTS: &str = "/usr/lib/rabbitmq/bin";
+const RABBITMQ_NODE: &str = "lepus-bench@localhost";
+
+/// What can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// This project's broker.
+    Lepus,
+    /// RabbitMQ, as installed.
+    RabbitMq,
+    /// The broker that does next to nothing.
+    NullBroker,
+    /// The relay that does nothing but copy.
+    NullRelay,
+}
+
+impl Kind {
+    /// All of them, in the order in which they are measured.
+    pub const ALL: [Kind; 4] = [Kind::Lepus, Kind::RabbitMq, Kind::NullBroker, Kind::NullRelay];
+
+    /// The name on the command line and in the tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Lepus => "lepus",
+            Kind::RabbitMq => "rabbitmq",
+            Kind::NullBroker => "null-broker",
+            Kind::NullRelay => "null-relay",
+        }
+    }
+
+    /// Why it cannot be measured here, if so.
+    pub fn missing(self, place: &Place) -> Option<String> {
+        let needed = match self {
+            Kind::Lepus => place.lepus.clone(),
+            Kind::RabbitMq => Path::new(RABBITMQ_SCRIPTS).join("rabbitmq-server"),
+            Kind::NullBroker | Kind::NullRelay => return None,
+        };
+        (!needed.exists()).then(|| format!("{} is not there", needed.display()))
+    }
+
+    /// Ports: AMQP first, the relay's output or the node's traffic behind it, then metrics.
+    fn port(self) -> u16 {
+        match self {
+            Kind::Lepus => 7700,
+            Kind::RabbitMq => 7710,
+            Kind::NullBroker => 7720,
+            Kind::NullRelay => 7730,
+        }
+    }
+}
+
+/// Where things are, and which core the brokers get.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The binary `lepus`.
+    pub lepus: PathBuf,
+    /// Further words for `lepus serve`.
+    pub lepus_words: Vec<String>,
+    /// A directory of this run's own, for data and logs.
+    pub scratch: PathBuf,
+    /// The core of the broker.
+    pub core: usize,
+}
+
+/// A broker that runs.
+pub struct Subject {
+    kind: Kind,
+    child: Child,
+    pid: u32,
+    /// RabbitMQ's port mapper.
+    mapper: Option<Child>,
+    scratch: PathBuf,
+}
+
+impl Subject {
+    /// Starts the broker on its core and waits until it takes connections.
+    ///
+    /// # Errors
+    /// When it cannot be started or does not listen in time; its output is in the scratch directory.
+    pub fn start(kind: Kind, place: &Place) -> io::Result<Subject> {
+        let scratch = place.scratch.join(kind.name());
+        fs::create_dir_all(&scratch)?;
+        let mapper = match kind {
+            Kind::RabbitMq => Some(start_mapper(&scratch)?),
+            _ => None,
+        };
+        let log = File::create(scratch.join("output.log"))?;
+        let mut command = command(kind, place, &scratch)?;
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        let child = command.spawn()?;
+        let pid = child.id();
+        let mut subject = Subject { kind, child, pid, mapper, scratch };
+        subject.wait_until_it_listens()?;
+        if kind == Kind::RabbitMq {
+            let text = fs::read_to_string(subject.scratch.join("pid"))?;
+            subject.pid = text.trim().parse().map_err(io::Error::other)?;
+        }
+        Ok(subject)
+    }
+
+    /// The process whose figures count.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// The port of AMQP.
+    pub fn port(&self) -> u16 {
+        self.kind.port()
+    }
+
+    /// What the broker has counted.
+    ///
+    /// # Errors
+    /// When it does not tell.
+    pub fn counts(&self) -> io::Result<Counts> {
+        if self.kind != Kind::RabbitMq {
+            let page = counters::fetch(("127.0.0.1", self.kind.port() + 5))?;
+            return Ok(Counts::from_metrics(&page));
+        }
+        let mut command = Command::new(format!("{RABBITMQ_SCRIPTS}/rabbitmqctl"));
+        rabbitmq_environment(&mut command, &self.scratch);
+        command.args(["-n", RABBITMQ_NODE, "eval"]);
+        let output = command.arg("rabbit_global_counters:overview().").output()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        Ok(Counts {
+            received: overview(&text, "messages_received_total"),
+            delivered: overview(&text, "messages_delivered_total"),
+            acknowledged: overview(&text, "messages_acknowledged_total"),
+        })
+    }
+
+    fn wait_until_it_listens(&mut self) -> io::Result<()> {
+        let start = Instant::now();
+        // A connection to the relay would be taken for its input.
+        let port = match self.kind {
+            Kind::NullRelay => self.kind.port() + 5,
+            _ => self.kind.port(),
+        };
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            let ended = self.child.try_wait()?;
+            if ended.is_some() || start.elapsed() > PATIENCE {
+                let log = self.scratch.join("output.log");
+                let name = self.kind.name();
+                return Err(io::Error::other(format!(
+                    "{name} did not start: see {}",
+                    log.display()
+                )));
+            }
+            sleep(PAUSE);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Subject {
+    /// Asks the broker to end, and ends it when it does not.
+    fn drop(&mut self) {
+        let asked = Command::new("kill").arg(self.pid.to_string()).status();
+        let start = Instant::now();
+        while asked.is_ok() && start.elapsed() < PATIENCE {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                break;
+            }
+            sleep(PAUSE);
+        }
+        // Both may have ended already; then there is nothing to end.
+        let pid = self.pid.to_string();
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = Command::new("kill").args(["-KILL", &pid]).status();
+        }
+        let children = [Some(&mut self.child), self.mapper.as_mut()];
+        for child in children.into_iter().flatten() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn command(kind: Kind, place: &Place, scratch: &Path) -> io::Result<Command> {
+    let port = kind.port();
+    let mut command = Command::new("taskset");
+    command.args(["-c", &place.core.to_string()]);
+    match kind {
+        Kind::Lepus => {
+            let data = scratch.join("data");
+            if data.exists() {
+                fs::remove_dir_all(&data)?;
+            }
+            command.arg(&place.lepus).arg("serve");
+            command.arg("--data").arg(data);
+            command.args(["--port", &format!("127.0.0.1:{port}")]);
+            command.args(["--metrics-listen", &format!("127.0.0.1:{}", port + 5)]);
+            command.args(&place.lepus_words);
+        }
+        Kind::RabbitMq => {
+            command.arg(format!("{RABBITMQ_SCRIPTS}/rabbitmq-server"));
+            rabbitmq_environment(&mut command, scratch);
+        }
+        Kind::NullBroker | Kind::NullRelay => {
+            command.arg(std::env::current_exe()?).arg(kind.name());
+            command.args([port.to_string(), (port + 5).to_string()]);
+        }
+    }
+    Ok(command)
+}
+
+/// A node with ports, data, logs, cookie and settings of its own, and no plugins.
+fn rabbitmq_environment(command: &mut Command, scratch: &Path) {
+    let port = Kind::RabbitMq.port();
+    command.env("RABBITMQ_NODENAME", RABBITMQ_NODE);
+    command.env("RABBITMQ_NODE_PORT", port.to_string());
+    command.env("RABBITMQ_DIST_PORT", (port + 1).to_string());
+    command.env("ERL_EPMD_PORT", (port + 2).to_string());
+    for (name, file) in [
+        ("RABBITMQ_MNESIA_BASE", "mnesia"),
+        ("RABBITMQ_LOG_BASE", "log"),
+        ("RABBITMQ_PID_FILE", "pid"),
+        ("RABBITMQ_ENABLED_PLUGINS_FILE", "enabled_plugins"),
+        ("RABBITMQ_CONFIG_FILE", "none"),
+        ("HOME", ""),
+    ] {
+        command.env(name, scratch.join(file));
+    }
+    command.env("RABBITMQ_CONF_ENV_FILE", "/dev/null");
+}
+
+fn start_mapper(scratch: &Path) -> io::Result<Child> {
+    for directory in ["mnesia", "log"] {
+        fs::create_dir_all(scratch.join(directory))?;
+    }
+    fs::write(scratch.join("enabled_plugins"), "[].\n")?;
+    let port = (Kind::RabbitMq.port() + 2).to_string();
+    let mut command = Command::new("epmd");
+    command.args(["-port", &port]);
+    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()
+}
+
+/// The sum of a counter over all maps of RabbitMQ's overview.
+fn overview(text: &str, name: &str) -> u64 {
+    let counter = |at: usize| {
+        let rest = text[at + name.len()..].trim_start();
+        let rest = rest.strip_prefix("=>")?.trim_start();
+        let end = rest.find(|c: char| !c.is_ascii_digit())?;
+        rest[..end].parse::<u64>().ok()
+    };
+    text.match_indices(name)
+        .filter(|(at, _)| !text[..*at].ends_with('_'))
+        .filter_map(|(at, _)| counter(at))
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_of_the_overview_are_summed() {
+        let text = "#{[{protocol,amqp091}] =>\n  #{consumers => 301,messages_received_total => 40,\n\
+                    x_messages_received_total => 7},\n [{queue_type,q}] =>\n \
+                    #{messages_received_total => 2}}";
+        assert_eq!(overview(text, "messages_received_total"), 42);
+        assert_eq!(overview(text, "messages_delivered_total"), 0);
+    }
+}

@@ -1,0 +1,127 @@
+//! The table that a run ends with.
+
+use crate::measure::Figures;
+use crate::subject::Kind;
+use crate::workload::Workload;
+use std::fmt::Write;
+
+/// From here on the tester is the limit, and the rate says little about the broker.
+const TESTER_SHARE_MAX: f64 = 0.9;
+/// Counts of the same messages may be apart by this much.
+const DISAGREEMENT_MAX: f64 = 0.01;
+
+/// The medians of one load, per broker that was measured.
+pub struct Row {
+    /// The load.
+    pub workload: &'static Workload,
+    /// What was measured, in the order of measuring.
+    pub figures: Vec<(Kind, Figures)>,
+}
+
+impl Row {
+    fn of(&self, kind: Kind) -> Option<&Figures> {
+        let found = self.figures.iter().find(|(other, _)| *other == kind);
+        found.map(|(_, figures)| figures)
+    }
+}
+
+/// The table as text, loads as headings.
+pub fn render(rows: &[Row]) -> String {
+    let mut out = String::new();
+    let _ = writeln!(
+        out,
+        "{:12} {:>10} {:>9} {:>9} {:>8} {:>7} {:>9} {:>7} {:>9} {:>8}  counts",
+        "",
+        "msg/s",
+        "CPU µs/m",
+        "core µs/m",
+        "switch/m",
+        "RSS MB",
+        "p50/99 ms",
+        "tester",
+        "rabbit ×",
+        "null ×"
+    );
+    for row in rows {
+        let _ = writeln!(out, "\n{}: {}", row.workload.name, row.workload.title);
+        for (kind, figures) in &row.figures {
+            out.push_str(&line(row, *kind, figures));
+        }
+    }
+    out.push_str(
+        "\nCPU: user and system time of the broker's process; core: time in which its core was not \
+         idle; both per delivered message.\nrabbit ×, null ×: how many times less CPU than RabbitMQ, \
+         more than the null broker. *: the tester used more than 90 % of its\ncore, so that the rate \
+         is the tester's. counts: the tester's, the broker's and the acknowledged agree within 1 %.\n",
+    );
+    out
+}
+
+fn line(row: &Row, kind: Kind, figures: &Figures) -> String {
+    let ratio = |other: Kind, inverse: bool| {
+        let other = row.of(other).map(|other| other.cpu_micros);
+        match other {
+            Some(other) if other > 0.0 && figures.cpu_micros > 0.0 => {
+                let ratio =
+                    if inverse { other / figures.cpu_micros } else { figures.cpu_micros / other };
+                format!("{ratio:.2}")
+            }
+            _ => "-".to_owned(),
+        }
+    };
+    let latency = figures.latency.map_or_else(
+        || "-".to_owned(),
+        |(median, tail)| format!("{:.1}/{:.1}", median / 1e3, tail / 1e3),
+    );
+    let mark = if figures.tester_share > TESTER_SHARE_MAX { "*" } else { "" };
+    let counts = if figures.disagreement <= DISAGREEMENT_MAX {
+        "agree".to_owned()
+    } else {
+        format!("APART {:.1} %", figures.disagreement * 100.0)
+    };
+    format!(
+        "  {:10} {:>10.0} {:>9.3} {:>9.3} {:>8.4} {:>7.0} {:>9} {:>7} {:>9} {:>8}  {counts}\n",
+        kind.name(),
+        figures.rate,
+        figures.cpu_micros,
+        figures.core_micros,
+        figures.switches,
+        figures.resident_mb,
+        latency,
+        format!("{:.0}%{mark}", figures.tester_share * 100.0),
+        ratio(Kind::RabbitMq, true),
+        ratio(Kind::NullBroker, false),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::WORKLOADS;
+
+    #[test]
+    fn ratios_and_marks_are_shown() {
+        let figures = |cpu_micros, tester_share, disagreement| Figures {
+            cpu_micros,
+            tester_share,
+            disagreement,
+            ..Figures::default()
+        };
+        let row = Row {
+            workload: &WORKLOADS[0],
+            figures: vec![
+                (Kind::Lepus, figures(2.0, 0.95, 0.0)),
+                (Kind::RabbitMq, figures(20.0, 0.5, 0.02)),
+                (Kind::NullBroker, figures(1.0, 0.5, 0.0)),
+            ],
+        };
+        let text = render(&[row]);
+        let line = |name: &str| {
+            let found = text.lines().find(|line| line.trim_start().starts_with(name));
+            found.unwrap().split_whitespace().collect::<Vec<_>>()
+        };
+        assert_eq!(line("lepus")[7..], ["95%*", "10.00", "2.00", "agree"]);
+        assert_eq!(line("rabbitmq")[7..], ["50%", "1.00", "20.00", "APART", "2.0", "%"]);
+        assert_eq!(line("null-broker")[8..], ["20.00", "1.00", "agree"]);
+    }
+}
