@@ -7,12 +7,15 @@
 //! Whatever can be long takes a budget and is continued by [`Queue::work`].
 
 mod consumers;
+mod dispatch;
 mod entry;
+mod limits;
 mod ready;
 mod rules;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod trash;
 mod unacked;
 
 use alloc::boxed::Box;
@@ -27,6 +30,7 @@ use crate::message::Incoming;
 use consumers::Consumers;
 use ready::Ready;
 use rules::Rules;
+use trash::Trash;
 use unacked::UnackedList;
 
 /// Entries that a single operation drops at most before it leaves the rest to [`Queue::work`].
@@ -80,15 +84,6 @@ pub struct Deleted {
     pub consumers: Vec<Consumer>,
 }
 
-/// Messages that are gone for clients and not released yet.
-#[derive(Debug, Default)]
-struct Trash {
-    ready: Vec<Ready>,
-    unacked: Vec<UnackedList>,
-    /// Where to go on in the last of `unacked`.
-    slot: usize,
-}
-
 /// A queue.
 #[derive(Debug)]
 pub struct Queue {
@@ -101,8 +96,6 @@ pub struct Queue {
     trash: Option<Box<Trash>>,
     /// Sequence number of the next message.
     next_seq: u64,
-    /// Last use, for `x-expires`.
-    used_at: Instant,
     delivered: u64,
     redelivered: u64,
     acknowledged: u64,
@@ -125,10 +118,9 @@ impl Queue {
             ready: Ready::default(),
             unacked: UnackedList::default(),
             consumers: None,
-            rules: Rules::of(settings),
+            rules: Rules::of(settings, now.instant),
             trash: None,
             next_seq: 0,
-            used_at: now.instant,
             delivered: 0,
             redelivered: 0,
             acknowledged: 0,
@@ -142,8 +134,9 @@ impl Queue {
 
     /// Changes the settings. Deadlines of messages that are in the queue stay; limits are applied
     /// by the next [`Queue::work`].
-    pub fn reconfigure(&mut self, settings: &QueueSettings) {
-        self.rules = Rules::of(settings);
+    /// The lease starts anew.
+    pub fn reconfigure(&mut self, now: Now, settings: &QueueSettings) {
+        self.rules = Rules::of(settings, now.instant);
         self.is_over_limit = self.must_drop();
     }
 
@@ -339,7 +332,7 @@ impl Queue {
         let consumer = consumers.leave(handle)?;
         if consumers.is_empty() {
             self.consumers = None;
-            self.used_at = now.instant;
+            self.touch(now);
         }
         Some(consumer)
     }
@@ -386,7 +379,9 @@ impl Queue {
 
     /// Renews the lease (`x-expires`): declare, also passive.
     pub fn touch(&mut self, now: Now) {
-        self.used_at = now.instant;
+        if let Some(rules) = &mut self.rules {
+            rules.used_at = now.instant;
+        }
     }
 
     /// Whether the queue was unused for as long as `x-expires` says.
@@ -466,17 +461,12 @@ impl Queue {
     /// Bytes of the queue's own state, without bodies.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        let trash = self.trash.as_ref().map_or(0, |trash| {
-            let ready: usize = trash.ready.iter().map(Ready::memory_bytes).sum();
-            let unacked: usize = trash.unacked.iter().map(UnackedList::memory_bytes).sum();
-            size_of::<Trash>() + ready + unacked
-        });
         size_of::<Queue>()
             + self.ready.memory_bytes()
             + self.unacked.memory_bytes()
             + (self.consumers.as_ref()).map_or(0, |consumers| consumers.memory_bytes())
             + self.rules.as_ref().map_or(0, |_| size_of::<Rules>())
-            + trash
+            + (self.trash.as_ref()).map_or(0, |trash| trash.memory_bytes())
     }
 
     /// Gives spare capacity back; for queues that are idle.
@@ -494,125 +484,6 @@ impl Queue {
     fn count_delivery(&mut self, redelivered: bool) {
         self.delivered += 1;
         self.redelivered += u64::from(redelivered);
-    }
-
-    /// The entry of a new message, with a reference to its body.
-    fn take_in(&mut self, now: Now, incoming: &mut Incoming<'_>, sink: &mut impl Sink) -> Entry {
-        let mut ttl = incoming.expiration;
-        let mut priority = 0;
-        if let Some(rules) = &self.rules {
-            ttl = match (rules.message_ttl, ttl) {
-                (Some(queue), Some(message)) => Some(queue.min(message)),
-                (queue, message) => queue.or(message),
-            };
-            priority = incoming.priority.min(rules.priority_max);
-        }
-        Entry {
-            seq: self.take_seq(),
-            deadline: ttl.map_or(Instant::NEVER, |ttl| now.instant + ttl),
-            position: incoming.position,
-            body: incoming.keep(sink.pool()),
-            bytes: incoming.bytes(),
-            delivery_count: 0,
-            priority,
-            persistent: incoming.persistent,
-            redelivered: false,
-        }
-    }
-
-    /// The consumer whose turn it is; parks those on the way whose connection takes nothing.
-    fn choose_consumer(&mut self, bytes: u32, sink: &mut impl Sink) -> Option<u32> {
-        if self.holds > 0 {
-            return None;
-        }
-        let consumers = self.consumers.as_mut()?;
-        loop {
-            let slot = consumers.next()?;
-            if sink.may_deliver(consumers.at(slot).1, bytes as usize) {
-                return Some(slot);
-            }
-            consumers.park(slot);
-        }
-    }
-
-    /// Delivers a new message, past the ready ones of which there are none.
-    fn hand_over(
-        &mut self,
-        now: Now,
-        slot: u32,
-        incoming: &mut Incoming<'_>,
-        sink: &mut impl Sink,
-    ) {
-        let Some(mut consumers) = self.consumers.take() else {
-            return;
-        };
-        let (handle, consumer) = consumers.at(slot);
-        let mut delivery =
-            Delivery { slot: NO_SLOT, seq: self.next_seq, redelivered: false, delivery_count: 0 };
-        let mut stored = incoming.stored();
-        if consumer.no_ack {
-            self.take_seq();
-        } else {
-            let entry = self.take_in(now, incoming, sink);
-            stored = Some(entry.body);
-            delivery.slot = self.unacked.insert(entry, handle);
-        }
-        match (incoming.view(), stored) {
-            (Some(view), _) => sink.deliver(consumer, delivery, Content::Incoming(view)),
-            (None, Some(body)) => sink.deliver(consumer, delivery, Content::Stored(body)),
-            (None, None) => {}
-        }
-        consumers.delivered(slot);
-        self.consumers = Some(consumers);
-        self.count_delivery(false);
-    }
-
-    fn dispatch_within(&mut self, now: Now, budget: &mut usize, sink: &mut impl Sink) -> bool {
-        loop {
-            if self.expire(now, budget, sink) {
-                return *budget == 0;
-            }
-            if !self.wants_dispatch() {
-                return false;
-            }
-            if *budget == 0 {
-                return true;
-            }
-            let Some(head) = self.ready.head() else {
-                return false;
-            };
-            let Some(slot) = self.choose_consumer(head.bytes, sink) else {
-                return false;
-            };
-            *budget -= 1;
-            self.deliver_head(slot, sink);
-        }
-    }
-
-    fn deliver_head(&mut self, slot: u32, sink: &mut impl Sink) {
-        let Some(consumers) = &mut self.consumers else {
-            return;
-        };
-        let Some(entry) = self.ready.pop() else {
-            return;
-        };
-        let (handle, consumer) = consumers.at(slot);
-        let mut delivery = Delivery {
-            slot: NO_SLOT,
-            seq: entry.seq,
-            redelivered: entry.redelivered,
-            delivery_count: entry.delivery_count,
-        };
-        let content = Content::Stored(entry.body);
-        if consumer.no_ack {
-            sink.deliver(consumer, delivery, content);
-            sink.discard(entry);
-        } else {
-            delivery.slot = self.unacked.insert(entry, handle);
-            sink.deliver(consumer, delivery, content);
-        }
-        consumers.delivered(slot);
-        self.count_delivery(delivery.redelivered);
     }
 
     fn requeue(&mut self, mut entry: Entry, sink: &mut impl Sink) {
@@ -647,109 +518,9 @@ impl Queue {
     fn lease_end(&self) -> Instant {
         match (&self.rules, &self.consumers) {
             (Some(rules), None) => {
-                (rules.expires).map_or(Instant::NEVER, |lease| self.used_at + lease)
+                (rules.expires).map_or(Instant::NEVER, |lease| rules.used_at + lease)
             }
             _ => Instant::NEVER,
         }
-    }
-
-    /// Drops expired messages from the head. Returns whether expired ones are left there, because
-    /// the budget ended or dead-lettering has to wait.
-    fn expire(&mut self, now: Now, budget: &mut usize, sink: &mut impl Sink) -> bool {
-        while self.head_deadline() <= now.instant {
-            if *budget == 0 || (self.dead_letters() && !sink.may_dead_letter()) {
-                return true;
-            }
-            *budget -= 1;
-            if let Some(entry) = self.ready.pop() {
-                self.drop_entry(entry, Reason::Expired, sink);
-            }
-        }
-        false
-    }
-
-    /// Whether the ready messages and `count` more of `bytes` in sum are above the limits.
-    fn exceeds(&self, count: u64, bytes: u64) -> bool {
-        self.rules.as_ref().is_some_and(|rules| {
-            self.ready.len() + count > rules.length_max
-                || self.ready.bytes() + bytes > rules.bytes_max
-        })
-    }
-
-    /// Whether messages have to leave to satisfy the limits.
-    fn must_drop(&self) -> bool {
-        self.exceeds(0, 0)
-            && (self.rules.as_ref()).is_some_and(|rules| rules.overflow == Overflow::DropHead)
-    }
-
-    /// Before limits are applied: what is expired or may be delivered takes no room.
-    fn clear_due(&mut self, now: Now, sink: &mut impl Sink) {
-        self.dispatch(now, DROPS_AT_ONCE_MAX, sink);
-    }
-
-    /// Whether the overflow rule refuses this message; it is dead-lettered where the rule says so.
-    fn refuses(&mut self, now: Now, incoming: &mut Incoming<'_>, sink: &mut impl Sink) -> bool {
-        let overflow = (self.rules.as_ref()).map_or(Overflow::DropHead, |rules| rules.overflow);
-        if overflow == Overflow::DropHead || !self.exceeds(1, u64::from(incoming.bytes())) {
-            return false;
-        }
-        if overflow == Overflow::RejectPublishDlx && self.dead_letters() {
-            let entry = self.take_in(now, incoming, sink);
-            sink.dead_letter(entry, Reason::MaxLength);
-        }
-        true
-    }
-
-    /// Drops messages from the head until the limits hold; a long rest is left to `work`.
-    fn drop_excess(&mut self, sink: &mut impl Sink) {
-        self.is_over_limit = self.must_drop();
-        for _ in 0..DROPS_AT_ONCE_MAX {
-            if !self.is_over_limit {
-                return;
-            }
-            self.drop_one_above_limit(sink);
-        }
-    }
-
-    fn drop_one_above_limit(&mut self, sink: &mut impl Sink) {
-        if self.must_drop()
-            && let Some(entry) = self.ready.pop()
-        {
-            self.drop_entry(entry, Reason::MaxLength, sink);
-        }
-        self.is_over_limit = self.must_drop();
-    }
-
-    /// Releases messages that are gone. Returns whether some are left.
-    fn release_trash(&mut self, budget: &mut usize, sink: &mut impl Sink) -> bool {
-        let Some(trash) = &mut self.trash else {
-            return false;
-        };
-        while let Some(ready) = trash.ready.last_mut() {
-            while let Some(entry) = (*budget > 0).then(|| ready.pop()).flatten() {
-                *budget -= 1;
-                sink.discard(entry);
-            }
-            if !ready.is_empty() {
-                return true;
-            }
-            trash.ready.pop();
-        }
-        while let Some(unacked) = trash.unacked.last_mut() {
-            while *budget > 0
-                && let Some((entry, next)) = unacked.take_from(trash.slot)
-            {
-                *budget -= 1;
-                trash.slot = next;
-                sink.discard(entry);
-            }
-            if unacked.len() > 0 {
-                return true;
-            }
-            trash.unacked.pop();
-            trash.slot = 0;
-        }
-        self.trash = None;
-        false
     }
 }

@@ -43,49 +43,40 @@ impl Ord for Returned {
 struct Level {
     /// Sorted by sequence number.
     fresh: VecDeque<Entry>,
-    /// `None` while empty.
-    returned: Option<Box<BinaryHeap<Returned>>>,
+    returned: BinaryHeap<Returned>,
 }
 
 impl Level {
     fn is_empty(&self) -> bool {
-        self.fresh.is_empty() && self.returned.is_none()
+        self.fresh.is_empty() && self.returned.is_empty()
     }
 
     fn is_returned_first(&self) -> bool {
-        match (&self.returned, self.fresh.front()) {
-            (None, _) => false,
-            (Some(_), None) => true,
-            (Some(returned), Some(fresh)) => {
-                returned.peek().is_some_and(|top| top.0.seq < fresh.seq)
-            }
-        }
+        self.returned
+            .peek()
+            .is_some_and(|top| self.fresh.front().is_none_or(|fresh| top.0.seq < fresh.seq))
     }
 
     fn head(&self) -> Option<&Entry> {
         if self.is_returned_first() {
-            return self.returned.as_ref()?.peek().map(|top| &top.0);
+            return self.returned.peek().map(|top| &top.0);
         }
         self.fresh.front()
     }
 
     fn pop(&mut self) -> Option<Entry> {
         if self.is_returned_first() {
-            let returned = self.returned.as_mut()?;
-            let entry = returned.pop();
-            if returned.is_empty() {
-                self.returned = None;
-            } else if returned.capacity() > SPARE_ENTRIES_MAX
-                && returned.len() < returned.capacity() / 8
-            {
-                returned.shrink_to(returned.len() * 2);
+            let entry = self.returned.pop();
+            let (len, capacity) = (self.returned.len(), self.returned.capacity());
+            if capacity > SPARE_ENTRIES_MAX && len < capacity / 8 {
+                self.returned.shrink_to(len * 2);
             }
             return entry.map(|top| top.0);
         }
         let entry = self.fresh.pop_front();
-        if self.fresh.capacity() > SPARE_ENTRIES_MAX && self.fresh.len() < self.fresh.capacity() / 8
-        {
-            self.fresh.shrink_to(self.fresh.len() * 2);
+        let (len, capacity) = (self.fresh.len(), self.fresh.capacity());
+        if capacity > SPARE_ENTRIES_MAX && len < capacity / 8 {
+            self.fresh.shrink_to(len * 2);
         }
         entry
     }
@@ -96,16 +87,18 @@ impl Level {
         } else if self.fresh.back().is_some_and(|last| last.seq < entry.seq) {
             self.fresh.push_back(entry);
         } else {
-            let returned = self.returned.get_or_insert_default();
-            returned.push(Returned(entry));
+            self.returned.push(Returned(entry));
         }
     }
 
     fn memory_bytes(&self) -> usize {
-        let returned = self.returned.as_ref().map_or(0, |heap| {
-            size_of::<BinaryHeap<Returned>>() + heap.capacity() * size_of::<Returned>()
-        });
-        self.fresh.capacity() * size_of::<Entry>() + returned
+        let entries = self.fresh.capacity() + self.returned.capacity();
+        entries * size_of::<Entry>()
+    }
+
+    fn trim(&mut self) {
+        self.fresh.shrink_to_fit();
+        self.returned.shrink_to_fit();
     }
 }
 
@@ -225,9 +218,9 @@ impl Ready {
             *self = Ready::default();
             return;
         }
-        self.base.fresh.shrink_to_fit();
+        self.base.trim();
         for level in self.levels.iter_mut().flat_map(|levels| &mut levels.levels) {
-            level.fresh.shrink_to_fit();
+            level.trim();
         }
     }
 

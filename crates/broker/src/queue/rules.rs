@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 use core::time::Duration;
+use lepus_base::Instant;
 
 use super::settings::{Overflow, QueueSettings};
 
@@ -10,6 +11,8 @@ use super::settings::{Overflow, QueueSettings};
 pub(super) struct Rules {
     pub(super) message_ttl: Option<Duration>,
     pub(super) expires: Option<Duration>,
+    /// Last use of the queue.
+    pub(super) used_at: Instant,
     /// Ready messages; `u64::MAX` is unlimited.
     pub(super) length_max: u64,
     /// Payload bytes of the ready messages; `u64::MAX` is unlimited.
@@ -24,13 +27,14 @@ pub(super) struct Rules {
 
 impl Rules {
     /// `None` for default settings, which most queues have.
-    pub(super) fn of(settings: &QueueSettings) -> Option<Box<Rules>> {
+    pub(super) fn of(settings: &QueueSettings, used_at: Instant) -> Option<Box<Rules>> {
         if *settings == QueueSettings::default() {
             return None;
         }
         Some(Box::new(Rules {
             message_ttl: settings.message_ttl,
             expires: settings.expires,
+            used_at,
             length_max: settings.max_length.unwrap_or(u64::MAX),
             bytes_max: settings.max_length_bytes.unwrap_or(u64::MAX),
             delivery_limit: settings.delivery_limit,

@@ -459,7 +459,7 @@ fn bytes_are_limited_too_and_zero_is_a_limit() {
     }
     assert_eq!((queue.ready(), queue.ready_bytes()), (0, 0));
     assert!(shard.pool.is_empty());
-    queue.reconfigure(&QueueSettings { max_length: Some(0), ..QueueSettings::default() });
+    queue.reconfigure(START, &QueueSettings { max_length: Some(0), ..QueueSettings::default() });
     publish(&mut queue, 1, &mut shard);
     assert!(queue.is_empty());
     queue.subscribe(consumer(1)).unwrap();
@@ -518,7 +518,7 @@ fn what_is_about_to_be_delivered_takes_no_room() {
 fn a_lowered_limit_is_applied_by_the_next_slice() {
     let (mut queue, mut shard) = (plain(), Shard::default());
     publish(&mut queue, 10, &mut shard);
-    queue.reconfigure(&QueueSettings { max_length: Some(4), ..with_dead_letters() });
+    queue.reconfigure(START, &QueueSettings { max_length: Some(4), ..with_dead_letters() });
     assert!(queue.has_work(START));
     work(&mut queue, START, &mut shard);
     assert_eq!(queue.ready(), 4);

@@ -1,0 +1,82 @@
+//! Time to live, length limits and the overflow rules.
+
+use lepus_base::Now;
+
+use super::entry::Reason;
+use super::settings::Overflow;
+use super::{DROPS_AT_ONCE_MAX, Queue, Sink};
+use crate::message::Incoming;
+
+impl Queue {
+    /// Drops expired messages from the head. Returns whether expired ones are left there, because
+    /// the budget ended or dead-lettering has to wait.
+    pub(super) fn expire(&mut self, now: Now, budget: &mut usize, sink: &mut impl Sink) -> bool {
+        while self.head_deadline() <= now.instant {
+            if *budget == 0 || (self.dead_letters() && !sink.may_dead_letter()) {
+                return true;
+            }
+            *budget -= 1;
+            if let Some(entry) = self.ready.pop() {
+                self.drop_entry(entry, Reason::Expired, sink);
+            }
+        }
+        false
+    }
+
+    /// Whether the ready messages and `count` more of `bytes` in sum are above the limits.
+    pub(super) fn exceeds(&self, count: u64, bytes: u64) -> bool {
+        self.rules.as_ref().is_some_and(|rules| {
+            self.ready.len() + count > rules.length_max
+                || self.ready.bytes() + bytes > rules.bytes_max
+        })
+    }
+
+    /// Whether messages have to leave to satisfy the limits.
+    pub(super) fn must_drop(&self) -> bool {
+        self.exceeds(0, 0)
+            && (self.rules.as_ref()).is_some_and(|rules| rules.overflow == Overflow::DropHead)
+    }
+
+    /// Before limits are applied: what is expired or may be delivered takes no room.
+    pub(super) fn clear_due(&mut self, now: Now, sink: &mut impl Sink) {
+        self.dispatch(now, DROPS_AT_ONCE_MAX, sink);
+    }
+
+    /// Whether the overflow rule refuses this message; it is dead-lettered where the rule says so.
+    pub(super) fn refuses(
+        &mut self,
+        now: Now,
+        incoming: &mut Incoming<'_>,
+        sink: &mut impl Sink,
+    ) -> bool {
+        let overflow = (self.rules.as_ref()).map_or(Overflow::DropHead, |rules| rules.overflow);
+        if overflow == Overflow::DropHead || !self.exceeds(1, u64::from(incoming.bytes())) {
+            return false;
+        }
+        if overflow == Overflow::RejectPublishDlx && self.dead_letters() {
+            let entry = self.take_in(now, incoming, sink);
+            sink.dead_letter(entry, Reason::MaxLength);
+        }
+        true
+    }
+
+    /// Drops messages from the head until the limits hold; a long rest is left to `work`.
+    pub(super) fn drop_excess(&mut self, sink: &mut impl Sink) {
+        self.is_over_limit = self.must_drop();
+        for _ in 0..DROPS_AT_ONCE_MAX {
+            if !self.is_over_limit {
+                return;
+            }
+            self.drop_one_above_limit(sink);
+        }
+    }
+
+    pub(super) fn drop_one_above_limit(&mut self, sink: &mut impl Sink) {
+        if self.must_drop()
+            && let Some(entry) = self.ready.pop()
+        {
+            self.drop_entry(entry, Reason::MaxLength, sink);
+        }
+        self.is_over_limit = self.must_drop();
+    }
+}

@@ -1,0 +1,60 @@
+//! Messages that are gone for clients, on the way to being released in slices.
+
+use alloc::vec::Vec;
+
+use super::ready::Ready;
+use super::unacked::UnackedList;
+use super::{Queue, Sink};
+
+/// Messages that are gone for clients and not released yet.
+#[derive(Debug, Default)]
+pub(super) struct Trash {
+    pub(super) ready: Vec<Ready>,
+    pub(super) unacked: Vec<UnackedList>,
+    /// Where to go on in the last of `unacked`.
+    slot: usize,
+}
+
+impl Trash {
+    /// Allocated bytes, this value included.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let ready: usize = self.ready.iter().map(Ready::memory_bytes).sum();
+        let unacked: usize = self.unacked.iter().map(UnackedList::memory_bytes).sum();
+        size_of::<Trash>() + ready + unacked
+    }
+}
+
+impl Queue {
+    /// Releases messages that are gone. Returns whether some are left.
+    pub(super) fn release_trash(&mut self, budget: &mut usize, sink: &mut impl Sink) -> bool {
+        let Some(trash) = &mut self.trash else {
+            return false;
+        };
+        while let Some(ready) = trash.ready.last_mut() {
+            while let Some(entry) = (*budget > 0).then(|| ready.pop()).flatten() {
+                *budget -= 1;
+                sink.discard(entry);
+            }
+            if !ready.is_empty() {
+                return true;
+            }
+            trash.ready.pop();
+        }
+        while let Some(unacked) = trash.unacked.last_mut() {
+            while *budget > 0
+                && let Some((entry, next)) = unacked.take_from(trash.slot)
+            {
+                *budget -= 1;
+                trash.slot = next;
+                sink.discard(entry);
+            }
+            if unacked.len() > 0 {
+                return true;
+            }
+            trash.unacked.pop();
+            trash.slot = 0;
+        }
+        self.trash = None;
+        false
+    }
+}
