@@ -1,6 +1,7 @@
 //! What a queue does, in sentences; and random operations against a naive model.
 
 mod model;
+mod slices;
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -257,6 +258,34 @@ fn while_the_queue_is_held_nothing_overtakes_what_comes_back() {
     dispatch(&mut queue, START, &mut shard);
     let expected: Vec<(u32, u64)> = (0..5).map(|seq| (1, seq)).collect();
     assert_eq!(shard.delivered(), expected);
+}
+
+#[test]
+fn a_held_queue_keeps_new_messages_also_when_it_was_empty() {
+    let (mut queue, mut shard) = (plain(), Shard::default());
+    queue.subscribe(consumer(1)).unwrap();
+    queue.hold();
+    queue.hold();
+    publish(&mut queue, 1, &mut shard);
+    queue.unhold();
+    assert!(queue.is_held() && !queue.wants_dispatch());
+    assert_eq!((queue.ready(), shard.log.len()), (1, 0));
+    queue.unhold();
+    dispatch(&mut queue, START, &mut shard);
+    assert_eq!(shard.delivered(), [(1, 0)]);
+}
+
+#[test]
+fn a_stale_settle_does_not_touch_the_next_message_in_its_slot() {
+    let (mut queue, mut shard) = (plain(), Shard::default());
+    publish(&mut queue, 2, &mut shard);
+    let first = get(&mut queue, START, &mut shard).unwrap();
+    settle(&mut queue, first, Outcome::Ack, &mut shard);
+    let second = get(&mut queue, START, &mut shard).unwrap();
+    assert_eq!(first.slot, second.slot);
+    assert!(!queue.settle(START, first.slot, first.seq, Outcome::Ack, &mut shard));
+    assert!(!queue.settle(START, NO_SLOT, 1, Outcome::Ack, &mut shard));
+    assert_eq!(queue.unacked(), 1);
 }
 
 #[test]
