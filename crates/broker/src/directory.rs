@@ -1,1 +1,299 @@
+//! What exists: virtual hosts, exchanges, queues and their homes, bindings, users, permissions.
 //!
+//! Every shard keeps a full copy. One shard orders the changes: it checks a [`Request`] against its
+//! own copy, applies the [`Change`] that follows from it and sends it to all others. Applying
+//! cannot fail and gives the same result everywhere, so that consequences (bindings of a deleted
+//! queue, exchanges that delete themselves) are computed and not sent.
+
+mod access;
+mod account;
+mod apply;
+mod bind;
+mod change;
+mod declaration;
+mod listing;
+mod queue_info;
+mod removal;
+mod request;
+mod routing;
+#[cfg(test)]
+mod tests;
+
+pub use crate::exchange::{ExchangeInfo, ExchangeKind};
+pub use crate::permission::{Access, Pattern, Permission, Resource, TopicPermission};
+pub use crate::router::{Route, Routes};
+pub use crate::user::{HashingAlgorithm, LoginFailure, PasswordHash, User, UserLimits};
+pub use crate::vhost::{VhostInfo, VhostLimits, VhostMetadata};
+pub use change::{Applied, Change, Checked};
+pub use listing::{BindingInfo, DestinationRef};
+pub use queue_info::QueueInfo;
+pub use request::{Destination, Request, VhostRef, clean_name};
+
+use crate::binding::Bindings;
+use crate::refusal::Refusal;
+use crate::router::Router;
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::hash::{BuildHasher, Hasher};
+use hashbrown::HashTable;
+use lepus_amqp::code::ReplyCode;
+use lepus_base::{ConnectionId, HashMap, HashState, QueueId, Slab, VhostId};
+
+/// Queues that a shard may hold more than the one with the fewest before new ones go elsewhere.
+const HOME_IMBALANCE_MAX: u32 = 16;
+
+/// An exchange with what routing needs.
+#[derive(Debug)]
+struct ExchangeSlot {
+    info: ExchangeInfo,
+    router: Router,
+    /// First of the bindings that have it as their source.
+    as_source: u32,
+    /// How many these are.
+    bindings: u32,
+    /// First of the bindings that lead to it.
+    as_target: u32,
+}
+
+/// A queue with its bindings.
+#[derive(Debug)]
+struct QueueSlot {
+    info: QueueInfo,
+    /// First of the bindings that lead to it.
+    as_target: u32,
+}
+
+/// The directory.
+#[derive(Debug)]
+pub struct Directory {
+    /// Grows by one with every applied change: what was found before it may not hold any more.
+    pub version: u64,
+    hash: HashState,
+    vhosts: BTreeMap<VhostId, VhostInfo>,
+    vhosts_by_name: BTreeMap<Box<str>, VhostId>,
+    next_vhost: u32,
+    exchanges: Slab<ExchangeSlot>,
+    exchanges_by_name: HashTable<u32>,
+    queues: Slab<QueueSlot>,
+    queues_by_name: HashTable<u32>,
+    queues_by_id: HashMap<QueueId, u32>,
+    /// The routes to all queues, by place.
+    routes: Vec<Route>,
+    next_queue: u64,
+    /// Queues by virtual host.
+    queue_counts: BTreeMap<VhostId, u64>,
+    /// Queues that are not exclusive, by home.
+    held: Vec<u32>,
+    exclusive: HashMap<ConnectionId, Vec<QueueId>>,
+    bindings: Bindings,
+    users: BTreeMap<Box<str>, User>,
+    loopback_users: Vec<Box<str>>,
+}
+
+impl Directory {
+    /// An empty directory, without any virtual host. `shards` is their number, at least one.
+    #[must_use]
+    pub fn new(hash: HashState, shards: u16) -> Directory {
+        Directory {
+            version: 0,
+            hash,
+            vhosts: BTreeMap::new(),
+            vhosts_by_name: BTreeMap::new(),
+            next_vhost: 1,
+            exchanges: Slab::new(),
+            exchanges_by_name: HashTable::new(),
+            queues: Slab::new(),
+            queues_by_name: HashTable::new(),
+            queues_by_id: HashMap::with_hasher(hash),
+            routes: Vec::new(),
+            next_queue: 1,
+            queue_counts: BTreeMap::new(),
+            held: vec![0; usize::from(shards.max(1))],
+            exclusive: HashMap::with_hasher(hash),
+            bindings: Bindings::new(hash),
+            users: BTreeMap::new(),
+            loopback_users: vec!["guest".into()],
+        }
+    }
+
+    /// Sets who may log in from this machine only; `guest` unless said otherwise. The same on all
+    /// shards, before anything else.
+    pub fn set_loopback_users(&mut self, names: Vec<Box<str>>) {
+        self.loopback_users = names;
+    }
+
+    /// Sets the first queue id, so that ids of an earlier run are not used again. The same on all
+    /// shards, before anything else.
+    pub fn start_ids_at(&mut self, first: u64) {
+        self.next_queue = self.next_queue.max(first);
+    }
+
+    /// What a new broker starts with: a virtual host, and an administrator who may do everything
+    /// in it.
+    #[must_use]
+    pub fn preset(user: &str, password: &[u8], salt: [u8; 4], vhost: &str) -> Vec<Change> {
+        let id = VhostId(1);
+        let all = || Box::from(".*");
+        let metadata = VhostMetadata {
+            description: "Default virtual host".into(),
+            ..VhostMetadata::default()
+        };
+        vec![
+            Change::VhostCreated { id, name: vhost.into(), metadata },
+            Change::UserPut {
+                name: user.into(),
+                password: PasswordHash::new(HashingAlgorithm::Sha256, password, salt),
+                tags: vec!["administrator".into()],
+            },
+            Change::PermissionSet {
+                user: user.into(),
+                vhost: id,
+                configure: all(),
+                write: all(),
+                read: all(),
+            },
+        ]
+    }
+
+    /// The virtual host of that name.
+    #[must_use]
+    pub fn vhost(&self, name: &str) -> Option<VhostId> {
+        self.vhosts_by_name.get(name).copied()
+    }
+
+    /// Everything about a virtual host.
+    #[must_use]
+    pub fn vhost_info(&self, vhost: VhostId) -> Option<&VhostInfo> {
+        self.vhosts.get(&vhost)
+    }
+
+    /// The virtual host's name; empty for one that is gone.
+    #[must_use]
+    pub fn vhost_name(&self, vhost: VhostId) -> &str {
+        self.vhosts.get(&vhost).map_or("", |info| &info.name)
+    }
+
+    /// The queue of that name.
+    #[must_use]
+    pub fn queue(&self, vhost: VhostId, name: &str) -> Option<&QueueInfo> {
+        let place = self.queue_place(vhost, name)?;
+        Some(&self.queues[place as usize].info)
+    }
+
+    /// The queue with that id, unless it was deleted.
+    #[must_use]
+    pub fn queue_by_id(&self, id: QueueId) -> Option<&QueueInfo> {
+        let place = *self.queues_by_id.get(&id)?;
+        Some(&self.queues[place as usize].info)
+    }
+
+    /// The queue that a connection names in passive declare, consume, get, purge or delete.
+    ///
+    /// # Errors
+    /// 404 where there is none, 405 where another connection holds it exclusively.
+    pub fn find_queue(
+        &self,
+        vhost: VhostId,
+        name: &str,
+        connection: ConnectionId,
+    ) -> Result<&QueueInfo, Refusal> {
+        let Some(info) = self.queue(vhost, name) else {
+            return Err(self.no_queue(vhost, name));
+        };
+        if info.exclusive.is_some_and(|owner| owner != connection) {
+            return Err(self.locked(info));
+        }
+        Ok(info)
+    }
+
+    /// The exchange of that name; the empty name is the default exchange.
+    #[must_use]
+    pub fn exchange(&self, vhost: VhostId, name: &str) -> Option<&ExchangeInfo> {
+        let place = self.exchange_place(vhost, name)?;
+        Some(&self.exchanges[place as usize].info)
+    }
+
+    /// The exchange that a client names.
+    ///
+    /// # Errors
+    /// 404 where there is none.
+    pub fn find_exchange(&self, vhost: VhostId, name: &str) -> Result<&ExchangeInfo, Refusal> {
+        self.exchange(vhost, name).ok_or_else(|| self.no_exchange(vhost, name))
+    }
+
+    /// The exclusive queues of a connection, in the order of their declaration.
+    #[must_use]
+    pub fn exclusive_queues(&self, connection: ConnectionId) -> &[QueueId] {
+        self.exclusive.get(&connection).map_or(&[], Vec::as_slice)
+    }
+
+    /// The user of that name.
+    #[must_use]
+    pub fn user(&self, name: &str) -> Option<&User> {
+        self.users.get(name)
+    }
+
+    /// Number of queues in a virtual host.
+    #[must_use]
+    pub fn queue_count(&self, vhost: VhostId) -> u64 {
+        self.queue_counts.get(&vhost).copied().unwrap_or(0)
+    }
+
+    /// Number of bindings in all virtual hosts, those to the default exchange not counted.
+    #[must_use]
+    pub fn binding_count(&self) -> usize {
+        self.bindings.len()
+    }
+
+    fn exchange_place(&self, vhost: VhostId, name: &str) -> Option<u32> {
+        let is_same = |&place: &u32| {
+            let info = &self.exchanges[place as usize].info;
+            *info.name == *name && info.vhost == vhost
+        };
+        let hash = name_hash(self.hash, vhost, name);
+        self.exchanges_by_name.find(hash, is_same).copied()
+    }
+
+    fn queue_place(&self, vhost: VhostId, name: &str) -> Option<u32> {
+        let is_same = |&place: &u32| {
+            let info = &self.queues[place as usize].info;
+            *info.name == *name && info.vhost == vhost
+        };
+        let hash = name_hash(self.hash, vhost, name);
+        self.queues_by_name.find(hash, is_same).copied()
+    }
+
+    fn no_queue(&self, vhost: VhostId, name: &str) -> Refusal {
+        let vhost = self.vhost_name(vhost);
+        let text = format!("no queue '{name}' in vhost '{vhost}'");
+        Refusal::new(ReplyCode::NOT_FOUND, text)
+    }
+
+    fn no_exchange(&self, vhost: VhostId, name: &str) -> Refusal {
+        let vhost = self.vhost_name(vhost);
+        let text = format!("no exchange '{name}' in vhost '{vhost}'");
+        Refusal::new(ReplyCode::NOT_FOUND, text)
+    }
+
+    fn locked(&self, queue: &QueueInfo) -> Refusal {
+        let vhost = self.vhost_name(queue.vhost);
+        let text = format!(
+            "cannot obtain exclusive access to locked queue '{}' in vhost '{vhost}'. It could be \
+             originally declared on another connection or the exclusive property value does not \
+             match that of the original declaration.",
+            queue.name
+        );
+        Refusal::new(ReplyCode::RESOURCE_LOCKED, text)
+    }
+}
+
+/// The hash of a name in a virtual host.
+fn name_hash(state: HashState, vhost: VhostId, name: &str) -> u64 {
+    let mut hasher = state.build_hasher();
+    hasher.write_u32(vhost.0);
+    hasher.write(name.as_bytes());
+    hasher.finish()
+}

@@ -1,11 +1,47 @@
 //! The broker's state and rules on one shard: a function of its inputs.
 //!
-//! Pure: no clock, no threads, no I/O.
+//! Pure: no clock, no threads, no I/O. A shard's driver feeds a [`Broker`] with what happened and
+//! carries out what it finds in the [`Outbox`]. Two sides meet here: the *edge* (connections and
+//! channels, where their sockets are) and the *home* of each queue (where its messages are). They
+//! talk in commands and replies; on the same shard those are direct calls, between shards they
+//! are mail.
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
 
+mod answer;
+pub mod binding;
+pub mod broker;
+pub mod channel;
+pub mod connection;
+mod consume;
+pub mod counters;
+mod dead_letter;
+mod declare;
+mod delayed;
 pub mod directory;
+mod dispatch;
+pub mod edge;
+pub mod exchange;
+mod home;
+mod lifecycle;
+pub mod log;
+pub mod mail;
 pub mod message;
+pub mod outbox;
+pub mod permission;
+mod properties;
+mod publish;
 pub mod queue;
 pub mod refusal;
+mod reply_to;
+pub mod router;
+pub mod settings;
+mod timers;
+mod token;
+pub mod user;
+pub mod vhost;
+
+pub use broker::{Broker, Traveller};
+pub use outbox::{ConnectionSlot, Outbox};
+pub use settings::{Limits, Settings};

@@ -15,9 +15,6 @@ pub struct Refusal {
 impl Refusal {
     /// A refusal with this code and text.
     pub fn new(code: ReplyCode, text: impl Into<String>) -> Refusal {
-        Refusal {
-            code,
-            text: text.into(),
-        }
+        Refusal { code, text: text.into() }
     }
 }

@@ -1,0 +1,534 @@
+//! Answers to a channel's pending question, from a queue's home or from the directory, and what
+//! else other shards tell a channel.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use lepus_amqp::method::{Method, basic, queue, tx};
+use lepus_base::{Now, QueueId, ShardId};
+
+use crate::broker::{Broker, packed};
+use crate::channel::{AfterRequeue, At, Pending};
+use crate::directory::Request;
+use crate::edge::{Arrival, deliver, mark_dirty};
+use crate::mail::{ChannelRef, Mail, Origin, Reply};
+use crate::outbox::Outbox;
+use crate::queue::{ConsumerKey, Delivery, NO_SLOT, Outcome};
+use crate::refusal::Refusal;
+
+impl Broker {
+    /// Where a channel is, if it still lives.
+    pub(crate) fn find_channel(&mut self, to: ChannelRef) -> Option<At> {
+        let (slot, connection) = self.edge.connection(to.connection, u32::MAX)?;
+        let vhost = connection.vhost;
+        connection.incarnation(to.channel)?;
+        Some(At { slot, channel: to, vhost })
+    }
+
+    /// Sends a method on a channel, unless the channel is ending.
+    pub(crate) fn send_method(&mut self, at: At, method: &Method<'_>, out: &mut Outbox) {
+        let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else { return };
+        if connection.incarnation(at.channel.channel).is_none_or(|c| c.ending.is_some()) {
+            return;
+        }
+        method.encode_frame(at.channel.number(), &mut connection.send.bytes);
+        mark_dirty(connection, at.slot, out);
+    }
+
+    pub(crate) fn set_pending(&mut self, at: At, pending: Pending) {
+        let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else { return };
+        if let Some(channel) = connection.incarnation(at.channel.channel) {
+            channel.pending = Some(Box::new(pending));
+        }
+    }
+
+    fn take_pending(&mut self, at: At) -> Option<Box<Pending>> {
+        let connection = self.edge.connections.get_mut(at.slot as usize)?;
+        connection.incarnation(at.channel.channel)?.pending.take()
+    }
+
+    /// A home answers a channel, near or far.
+    pub(crate) fn reply(
+        &mut self,
+        now: Now,
+        to: ChannelRef,
+        queue: QueueId,
+        reply: Reply,
+        out: &mut Outbox,
+    ) {
+        if to.shard == self.edge.shard {
+            self.on_reply(now, to, queue, reply, out);
+        } else {
+            out.mail[to.shard.index()].items.push(Mail::Reply { to, queue, reply });
+        }
+    }
+
+    pub(crate) fn on_mailed_reply(
+        &mut self,
+        now: Now,
+        from: ShardId,
+        to: ChannelRef,
+        queue: QueueId,
+        reply: Reply,
+        bytes: &[u8],
+        out: &mut Outbox,
+    ) {
+        let Reply::Got { slot, sequence, redelivered, delivery_count, remaining, message } = reply
+        else {
+            return self.on_reply(now, to, queue, reply, out);
+        };
+        let view = packed(bytes, message);
+        let delivery = Delivery { slot, seq: sequence, redelivered, delivery_count };
+        self.got(to, queue, u32::MAX, from, delivery, remaining, &view, out);
+        if let Some(at) = self.find_channel(to) {
+            self.go_on(now, at, out);
+        }
+    }
+
+    /// The answer of a queue's home to the channel's pending question.
+    pub(crate) fn on_reply(
+        &mut self,
+        now: Now,
+        to: ChannelRef,
+        queue: QueueId,
+        reply: Reply,
+        out: &mut Outbox,
+    ) {
+        let Some(at) = self.find_channel(to) else { return };
+        let Some(pending) = self.take_pending(at) else { return };
+        match (*pending, reply) {
+            (Pending::Declare { name, request, no_wait }, reply) => {
+                self.declared(now, at, name, request, no_wait, reply, out);
+            }
+            (Pending::Purge { no_wait }, Reply::Purged(count)) => {
+                if !no_wait {
+                    let ok = queue::PurgeOk { message_count: clamp(count) };
+                    self.send_method(at, &ok.into(), out);
+                }
+            }
+            (Pending::Delete { no_wait }, reply @ (Reply::Deleted(_) | Reply::Gone)) => {
+                let count = if let Reply::Deleted(count) = reply { count } else { 0 };
+                self.forget_exclusive(at, queue);
+                if !no_wait {
+                    let ok = queue::DeleteOk { message_count: clamp(count) };
+                    self.send_method(at, &ok.into(), out);
+                }
+            }
+            (Pending::Consume { consumer, no_wait }, Reply::Subscribed(handle)) => {
+                let connection = &mut self.edge.connections[at.slot as usize];
+                if let Some(subscription) = connection
+                    .incarnation(at.channel.channel)
+                    .and_then(|channel| channel.subscription_mut(consumer))
+                {
+                    subscription.handle = Some(handle);
+                    let tag = subscription.tag.clone();
+                    if !no_wait {
+                        self.send_method(at, &basic::ConsumeOk { consumer_tag: &tag }.into(), out);
+                    }
+                }
+            }
+            (Pending::Consume { consumer, .. }, reply) => {
+                self.drop_subscription(at, consumer);
+                self.refused(now, at, reply, (60, 20), queue, out);
+            }
+            (Pending::Cancel { consumer, no_wait }, _) => {
+                let tag = self.drop_subscription(at, consumer);
+                if let Some(tag) = tag
+                    && !no_wait
+                {
+                    self.send_method(at, &basic::CancelOk { consumer_tag: &tag }.into(), out);
+                }
+            }
+            (Pending::End { waiting }, _) => {
+                if waiting > 1 {
+                    self.set_pending(at, Pending::End { waiting: waiting - 1 });
+                }
+            }
+            (Pending::Get { .. }, Reply::GotNothing) => {
+                self.edge.counters.got_empty += 1;
+                self.send_method(at, &basic::GetEmpty {}.into(), out);
+            }
+            (Pending::Get { .. }, reply) => self.refused(now, at, reply, (60, 70), queue, out),
+            (Pending::Purge { .. }, reply) => self.refused(now, at, reply, (50, 30), queue, out),
+            (Pending::Delete { .. }, reply) => self.refused(now, at, reply, (50, 40), queue, out),
+            (Pending::Requeue { waiting, then }, _) => {
+                self.set_pending(at, Pending::Requeue { waiting, then });
+                self.passed_barrier(now, at.slot, to, out);
+                return;
+            }
+            // Another question is pending: this answer belongs to one that is not awaited any more.
+            (pending @ (Pending::Done { .. } | Pending::Commit | Pending::Route), _) => {
+                self.set_pending(at, pending);
+                return;
+            }
+        }
+        self.go_on(now, at, out);
+    }
+
+    /// After an answer: the channel ends if it was to, or handles what was parked.
+    pub(crate) fn go_on(&mut self, now: Now, at: At, out: &mut Outbox) {
+        let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else { return };
+        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
+        if channel.pending.is_some() {
+            return;
+        }
+        if channel.ending.is_some() {
+            self.continue_end(now, at, out);
+        } else {
+            self.unpark(at.slot, at.channel);
+        }
+    }
+
+    fn declared(
+        &mut self,
+        now: Now,
+        at: At,
+        name: Box<str>,
+        request: Option<Box<Request>>,
+        no_wait: bool,
+        reply: Reply,
+        out: &mut Outbox,
+    ) {
+        match (reply, request) {
+            (Reply::Counted { ready, consumers }, _) => {
+                self.edge.counters.queues_declared += 1;
+                if !no_wait {
+                    let ok = queue::DeclareOk {
+                        queue: &name,
+                        message_count: clamp(ready),
+                        consumer_count: consumers,
+                    };
+                    self.send_method(at, &ok.into(), out);
+                }
+            }
+            // It vanished between the look-up and the question: declare it anew.
+            (Reply::Gone, Some(request)) => {
+                if let Err(refusal) = self.declare(now, at, name, request, no_wait, out) {
+                    self.fail_channel(now, at, &refusal, (50, 10), out);
+                }
+            }
+            (reply, _) => self.refused(now, at, reply, (50, 10), QueueId::default(), out),
+        }
+    }
+
+    fn refused(
+        &mut self,
+        now: Now,
+        at: At,
+        reply: Reply,
+        method: (u16, u16),
+        queue: QueueId,
+        out: &mut Outbox,
+    ) {
+        let refusal = match reply {
+            Reply::Refused(refusal) => refusal,
+            _ => {
+                let text = alloc::format!("no {}", self.describe_queue(queue));
+                Refusal::new(lepus_amqp::code::ReplyCode::NOT_FOUND, text)
+            }
+        };
+        self.fail_channel(now, at, &refusal, method, out);
+    }
+
+    /// Removes a consumer from its channel; its tag is free again.
+    pub(crate) fn drop_subscription(&mut self, at: At, number: u32) -> Option<Box<str>> {
+        let connection = self.edge.connections.get_mut(at.slot as usize)?;
+        let channel = connection.incarnation(at.channel.channel)?;
+        channel.subscriptions.as_mut()?.remove(number).map(|subscription| subscription.tag)
+    }
+
+    fn forget_exclusive(&mut self, at: At, queue: QueueId) {
+        if let Some(connection) = self.edge.connections.get_mut(at.slot as usize) {
+            connection.exclusive_queues.retain(|&exclusive| exclusive != queue);
+        }
+    }
+
+    /// The directory's answer to a channel, or to a connection that ends.
+    pub(crate) fn on_answer(
+        &mut self,
+        now: Now,
+        origin: Origin,
+        result: Result<Option<QueueId>, Refusal>,
+        out: &mut Outbox,
+    ) {
+        let to = match origin {
+            Origin::Channel(to) => to,
+            Origin::Ending { connection, .. } => {
+                if let Some((slot, _)) = self.edge.connection(connection, u32::MAX) {
+                    self.cleaned(now, slot, out);
+                }
+                return;
+            }
+            Origin::Home | Origin::Control(_) => return,
+        };
+        let Some(at) = self.find_channel(to) else { return };
+        let Some(pending) = self.take_pending(at) else { return };
+        match (*pending, result) {
+            (Pending::Done { ok, .. }, Ok(_)) => self.edge.send_bytes(at.slot, &ok, out),
+            (Pending::Done { method, .. }, Err(refusal)) => {
+                self.fail_channel(now, at, &refusal, method, out);
+            }
+            (Pending::Declare { name, request, no_wait }, Ok(Some(id))) => {
+                self.declared_by_directory(now, at, name, request, no_wait, id, out);
+            }
+            (Pending::Declare { .. }, Ok(None)) => {}
+            (Pending::Declare { .. }, Err(refusal)) => {
+                self.fail_channel(now, at, &refusal, (50, 10), out);
+            }
+            (pending, _) => {
+                self.set_pending(at, pending);
+                return;
+            }
+        }
+        self.go_on(now, at, out);
+    }
+
+    fn declared_by_directory(
+        &mut self,
+        now: Now,
+        at: At,
+        name: Box<str>,
+        request: Option<Box<Request>>,
+        no_wait: bool,
+        id: QueueId,
+        out: &mut Outbox,
+    ) {
+        self.remember_queue(at, &name);
+        let Some(info) = self.directory.queue_by_id(id) else {
+            // Deleted again before the answer arrived: as if it had been there and empty.
+            let reply = Reply::Counted { ready: 0, consumers: 0 };
+            return self.declared(now, at, name, None, no_wait, reply, out);
+        };
+        let home = info.home;
+        if info.exclusive == Some(at.channel.connection) {
+            let connection = &mut self.edge.connections[at.slot as usize];
+            if !connection.exclusive_queues.contains(&id) {
+                connection.exclusive_queues.push(id);
+            }
+        }
+        self.set_pending(at, Pending::Declare { name, request, no_wait });
+        self.ask_home(now, at, id, home, crate::mail::Command::Count, out);
+    }
+
+    /// A barrier of a channel's requeueing is passed.
+    pub(crate) fn passed_barrier(
+        &mut self,
+        now: Now,
+        _slot: u32,
+        to: ChannelRef,
+        out: &mut Outbox,
+    ) {
+        let Some(at) = self.find_channel(to) else { return };
+        let Some(pending) = self.take_pending(at) else { return };
+        let Pending::Requeue { waiting, then } = *pending else {
+            self.set_pending(at, *pending);
+            return;
+        };
+        if waiting > 1 {
+            self.set_pending(at, Pending::Requeue { waiting: waiting - 1, then });
+            return;
+        }
+        match then {
+            AfterRequeue::RecoverOk => self.send_method(at, &basic::RecoverOk {}.into(), out),
+            AfterRequeue::Silence => {}
+            AfterRequeue::End => {
+                self.finish_end(now, at, out);
+                return;
+            }
+        }
+        self.go_on(now, at, out);
+    }
+
+    /// A delivery from a queue on another shard.
+    pub(crate) fn on_delivery(
+        &mut self,
+        from: ShardId,
+        mail: &Mail,
+        bytes: &[u8],
+        out: &mut Outbox,
+    ) {
+        let Mail::Deliver { to, hint, queue, slot, sequence, redelivered, delivery_count, message } =
+            mail
+        else {
+            return;
+        };
+        let size = u64::from(message.end - message.start);
+        let counters = &mut self.edge.counters;
+        let connection = match self.edge.connections.get_mut(*hint as usize) {
+            Some(connection) if connection.id == to.connection => Some((*hint, connection)),
+            _ => self.edge.by_id.get(&to.connection).copied().and_then(|slot| {
+                self.edge.connections.get_mut(slot as usize).map(|connection| (slot, connection))
+            }),
+        };
+        let Some((connection_slot, connection)) = connection else {
+            if *slot != NO_SLOT {
+                out.mail[from.index()].items.push(Mail::Settle {
+                    queue: *queue,
+                    slot: *slot,
+                    sequence: *sequence,
+                    outcome: Outcome::Requeue,
+                });
+            }
+            return;
+        };
+        match connection.debts.iter_mut().find(|(home, _)| *home == from) {
+            Some((_, bytes)) => *bytes += size,
+            None => connection.debts.push((from, size)),
+        }
+        let channel = connection.incarnation(to.channel);
+        let tag = channel.and_then(|channel| {
+            if *slot != NO_SLOT
+                && let Some(global) = &mut channel.global
+            {
+                global.granted = global.granted.saturating_sub(1);
+            }
+            channel.subscription(to.consumer).map(|subscription| subscription.tag.clone())
+        });
+        let Some(tag) = tag else {
+            if *slot != NO_SLOT {
+                out.mail[from.index()].items.push(Mail::Settle {
+                    queue: *queue,
+                    slot: *slot,
+                    sequence: *sequence,
+                    outcome: Outcome::Requeue,
+                });
+            }
+            // The connection will send nothing for it: the room returns with the next report.
+            mark_dirty(connection, connection_slot, out);
+            return;
+        };
+        let arrival =
+            Arrival { queue: *queue, queue_slot: u32::MAX, home: from, consumer: *to, tag: &tag };
+        let delivery = Delivery {
+            slot: *slot,
+            seq: *sequence,
+            redelivered: *redelivered,
+            delivery_count: *delivery_count,
+        };
+        let view = packed(bytes, message.clone());
+        deliver(connection, counters, arrival, *slot == NO_SLOT, delivery, &view);
+        mark_dirty(connection, connection_slot, out);
+    }
+
+    /// The server cancels a consumer because its queue is gone.
+    pub(crate) fn consumer_cancelled(
+        &mut self,
+        now: Now,
+        key: ConsumerKey,
+        queue: QueueId,
+        out: &mut Outbox,
+    ) {
+        let Some((slot, connection)) = self.edge.connection(key.connection, u32::MAX) else {
+            return;
+        };
+        let tells = connection.machine.has_client_capability("consumer_cancel_notify");
+        let Some(channel) = connection.incarnation(key.channel) else { return };
+        let Some(subscription) = channel.subscription(key.consumer) else { return };
+        if subscription.queue != queue || subscription.cancelling {
+            return;
+        }
+        let tag = subscription.tag.clone();
+        let number = channel.number();
+        let silent = channel.ending.is_some();
+        if let Some(subscriptions) = &mut channel.subscriptions {
+            subscriptions.remove(key.consumer);
+        }
+        if tells && !silent {
+            let cancel = basic::Cancel { consumer_tag: &tag, no_wait: true };
+            self.edge.send(slot, number, &cancel.into(), out);
+        }
+        let _ = now;
+    }
+
+    /// A home has messages for a consumer under a channel-wide prefetch limit.
+    pub(crate) fn credit_wanted(
+        &mut self,
+        now: Now,
+        key: ConsumerKey,
+        queue: QueueId,
+        home: ShardId,
+        out: &mut Outbox,
+    ) {
+        let shard = self.edge.shard;
+        let Some((slot, connection)) = self.edge.connection(key.connection, u32::MAX) else {
+            return;
+        };
+        let Some(channel) = connection.incarnation(key.channel) else { return };
+        let Some(global) = &mut channel.global else { return };
+        global.waiting.push_back((key, queue, home));
+        let to = ChannelRef { shard, connection: key.connection, channel: key.channel };
+        self.grant_credit(now, slot, to, out);
+    }
+
+    /// A home had no use for a grant.
+    pub(crate) fn credit_returned(&mut self, now: Now, key: ConsumerKey, out: &mut Outbox) {
+        let shard = self.edge.shard;
+        let Some((slot, connection)) = self.edge.connection(key.connection, u32::MAX) else {
+            return;
+        };
+        let Some(channel) = connection.incarnation(key.channel) else { return };
+        let Some(global) = &mut channel.global else { return };
+        global.granted = global.granted.saturating_sub(1);
+        let to = ChannelRef { shard, connection: key.connection, channel: key.channel };
+        self.grant_credit(now, slot, to, out);
+    }
+
+    /// Confirms and commits at the end of a cycle.
+    pub(crate) fn flush_confirms(&mut self, now: Now, out: &mut Outbox) {
+        let durable = self.log.durable();
+        let listed: Vec<(u32, u64)> = core::mem::take(&mut self.edge.confirming);
+        for &(slot, key) in &listed {
+            let Some(connection) = self.edge.connections.get_mut(slot as usize) else { continue };
+            let number = key as u16;
+            let Some(channel) = connection
+                .channels
+                .get_mut(usize::from(number))
+                .and_then(|channel| channel.as_deref_mut())
+                .filter(|channel| channel.key == key)
+            else {
+                continue;
+            };
+            let silent = channel.ending.is_some();
+            if let Some(committing) = &mut channel.committing {
+                committing.durable(durable);
+                if committing.is_settled() {
+                    channel.committing = None;
+                    channel.pending = None;
+                    let channel = ChannelRef {
+                        shard: self.edge.shard,
+                        connection: connection.id,
+                        channel: key,
+                    };
+                    let at = At { slot, channel, vhost: connection.vhost };
+                    self.send_method(at, &tx::CommitOk {}.into(), out);
+                    self.go_on(now, at, out);
+                }
+                continue;
+            }
+            let Some(confirms) = &mut channel.confirms else { continue };
+            confirms.listed = false;
+            confirms.durable(durable);
+            let mut wrote = false;
+            while let Some(confirmation) = confirms.pop() {
+                if silent {
+                    continue;
+                }
+                wrote = true;
+                self.edge.counters.confirmed +=
+                    confirmation.encode(number, &mut connection.send.bytes);
+            }
+            if wrote {
+                mark_dirty(connection, slot, out);
+            }
+        }
+        if self.edge.confirming.is_empty() {
+            let mut listed = listed;
+            listed.clear();
+            self.edge.confirming = listed;
+        }
+    }
+}
+
+fn clamp(count: u64) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}

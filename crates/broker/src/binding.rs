@@ -1,0 +1,345 @@
+//! Bindings of all exchanges: one compact record each, found by identity, by source and by target.
+//!
+//! A record is 56 bytes, its place in the identity table about 8, the routing key one allocation
+//! of its own; what the exchange's router keeps beside it is 8 to 16 bytes.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::hash::{BuildHasher, Hasher};
+use hashbrown::HashTable;
+use lepus_amqp::table::Table;
+use lepus_base::{HashState, Slab};
+
+/// Stands for "no record" wherever a record's number is kept.
+pub(crate) const NONE: u32 = u32::MAX;
+
+const EXCHANGE_BIT: u32 = 1 << 31;
+
+/// What a binding leads to: the place of a queue or of an exchange in the directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Target(u32);
+
+impl Target {
+    pub(crate) fn queue(place: u32) -> Target {
+        debug_assert!(place < EXCHANGE_BIT);
+        Target(place)
+    }
+
+    pub(crate) fn exchange(place: u32) -> Target {
+        debug_assert!(place < EXCHANGE_BIT);
+        Target(place | EXCHANGE_BIT)
+    }
+
+    /// `Ok` with a queue's place, `Err` with an exchange's.
+    pub(crate) fn split(self) -> Result<u32, u32> {
+        if self.0 & EXCHANGE_BIT == 0 { Ok(self.0) } else { Err(self.0 & !EXCHANGE_BIT) }
+    }
+}
+
+/// What a router keeps of a binding: enough to route without looking at the record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Link {
+    pub(crate) target: Target,
+    pub(crate) binding: u32,
+}
+
+/// Links in no particular order; the usual single one needs no allocation.
+#[derive(Debug, Default)]
+pub(crate) enum Links {
+    #[default]
+    Empty,
+    One(Link),
+    #[expect(clippy::box_collection, reason = "16 bytes per list instead of 32")]
+    Many(Box<Vec<Link>>),
+}
+
+impl Links {
+    pub(crate) fn as_slice(&self) -> &[Link] {
+        match self {
+            Links::Empty => &[],
+            Links::One(link) => core::slice::from_ref(link),
+            Links::Many(links) => links,
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        matches!(self, Links::Empty)
+    }
+
+    /// Adds a link and tells at which position.
+    fn push(&mut self, link: Link) -> u32 {
+        match self {
+            Links::Empty => {
+                *self = Links::One(link);
+                0
+            }
+            Links::One(first) => {
+                *self = Links::Many(Box::new([*first, link].to_vec()));
+                1
+            }
+            Links::Many(links) => {
+                links.push(link);
+                (links.len() - 1) as u32
+            }
+        }
+    }
+
+    /// Removes the link at `position` and tells which binding stands there now, if any.
+    fn remove(&mut self, position: u32) -> Option<u32> {
+        let Links::Many(links) = self else {
+            *self = Links::Empty;
+            return None;
+        };
+        links.swap_remove(position as usize);
+        let moved = links.get(position as usize).map(|link| link.binding);
+        if let [last] = links[..] {
+            *self = Links::One(last);
+        } else if links.capacity() > 64 && links.len() < links.capacity() / 4 {
+            let half = links.capacity() / 2;
+            links.shrink_to(half);
+        }
+        moved
+    }
+}
+
+/// The two chains that a record belongs to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Chain {
+    /// All bindings of one source exchange.
+    Source = 0,
+    /// All bindings to one target.
+    Target = 1,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Neighbours {
+    previous: u32,
+    next: u32,
+}
+
+/// One binding.
+#[derive(Debug)]
+pub(crate) struct Binding {
+    pub(crate) routing_key: Box<str>,
+    /// Sorted by name; `None` where there are none.
+    pub(crate) arguments: Option<Box<Table>>,
+    /// The source exchange's place.
+    pub(crate) source: u32,
+    pub(crate) target: Target,
+    /// Where a topic router keeps the link: its node.
+    pub(crate) node: u32,
+    /// Position in the router's list of links.
+    pub(crate) position: u32,
+    chains: [Neighbours; 2],
+}
+
+/// All bindings.
+#[derive(Debug)]
+pub(crate) struct Bindings {
+    records: Slab<Binding>,
+    by_identity: HashTable<u32>,
+    hash: HashState,
+}
+
+impl Bindings {
+    pub(crate) fn new(hash: HashState) -> Bindings {
+        Bindings { records: Slab::new(), by_identity: HashTable::new(), hash }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    pub(crate) fn get(&self, binding: u32) -> &Binding {
+        &self.records[binding as usize]
+    }
+
+    pub(crate) fn get_mut(&mut self, binding: u32) -> &mut Binding {
+        &mut self.records[binding as usize]
+    }
+
+    /// The binding with exactly this identity; `arguments` sorted by name.
+    pub(crate) fn find(
+        &self,
+        source: u32,
+        target: Target,
+        routing_key: &str,
+        arguments: &Table,
+    ) -> Option<u32> {
+        let hash = identity_hash(self.hash, source, target, routing_key, Some(arguments));
+        let is_same = |&place: &u32| {
+            let binding = &self.records[place as usize];
+            binding.source == source
+                && binding.target == target
+                && *binding.routing_key == *routing_key
+                && match &binding.arguments {
+                    Some(own) => **own == *arguments,
+                    None => arguments.is_empty(),
+                }
+        };
+        self.by_identity.find(hash, is_same).copied()
+    }
+
+    /// Adds a record that stands in no chain and no router yet.
+    pub(crate) fn insert(
+        &mut self,
+        source: u32,
+        target: Target,
+        routing_key: &str,
+        arguments: &Table,
+    ) -> u32 {
+        let arguments = (!arguments.is_empty()).then(|| Box::new(arguments.clone()));
+        let hash = identity_hash(self.hash, source, target, routing_key, arguments.as_deref());
+        let alone = Neighbours { previous: NONE, next: NONE };
+        let place = self.records.insert(Binding {
+            routing_key: routing_key.into(),
+            arguments,
+            source,
+            target,
+            node: NONE,
+            position: 0,
+            chains: [alone; 2],
+        }) as u32;
+        let (records, state) = (&self.records, self.hash);
+        self.by_identity.insert_unique(hash, place, |&place| record_hash(state, records, place));
+        place
+    }
+
+    /// Removes a record that stands in no chain and no router any more.
+    pub(crate) fn remove(&mut self, place: u32) -> Binding {
+        let hash = record_hash(self.hash, &self.records, place);
+        if let Ok(entry) = self.by_identity.find_entry(hash, |&other| other == place) {
+            entry.remove();
+        }
+        self.records.remove(place as usize)
+    }
+
+    /// Puts the binding in front of the chain that starts at `head`.
+    pub(crate) fn link(&mut self, chain: Chain, head: &mut u32, place: u32) {
+        let next = *head;
+        self.records[place as usize].chains[chain as usize] = Neighbours { previous: NONE, next };
+        if next != NONE {
+            self.records[next as usize].chains[chain as usize].previous = place;
+        }
+        *head = place;
+    }
+
+    /// Takes the binding out of the chain that starts at `head`.
+    pub(crate) fn unlink(&mut self, chain: Chain, head: &mut u32, place: u32) {
+        let Neighbours { previous, next } = self.records[place as usize].chains[chain as usize];
+        if previous == NONE {
+            *head = next;
+        } else {
+            self.records[previous as usize].chains[chain as usize].next = next;
+        }
+        if next != NONE {
+            self.records[next as usize].chains[chain as usize].previous = previous;
+        }
+    }
+
+    /// The bindings of a chain, the youngest first.
+    pub(crate) fn chain(&self, chain: Chain, head: u32) -> impl Iterator<Item = u32> + '_ {
+        let mut place = head;
+        core::iter::from_fn(move || {
+            let current = (place != NONE).then_some(place)?;
+            place = self.records[current as usize].chains[chain as usize].next;
+            Some(current)
+        })
+    }
+
+    /// Adds the binding to a router's list and notes its position.
+    pub(crate) fn push_link(&mut self, links: &mut Links, place: u32) {
+        let binding = &mut self.records[place as usize];
+        binding.position = links.push(Link { target: binding.target, binding: place });
+    }
+
+    /// Takes the binding out of the router's list that it stands in.
+    pub(crate) fn remove_link(&mut self, links: &mut Links, place: u32) {
+        let position = self.records[place as usize].position;
+        if let Some(moved) = links.remove(position) {
+            self.records[moved as usize].position = position;
+        }
+    }
+}
+
+fn record_hash(state: HashState, records: &Slab<Binding>, place: u32) -> u64 {
+    let binding = &records[place as usize];
+    identity_hash(
+        state,
+        binding.source,
+        binding.target,
+        &binding.routing_key,
+        binding.arguments.as_deref(),
+    )
+}
+
+fn identity_hash(
+    state: HashState,
+    source: u32,
+    target: Target,
+    routing_key: &str,
+    arguments: Option<&Table>,
+) -> u64 {
+    let mut hasher = state.build_hasher();
+    hasher.write_u64(u64::from(source) << 32 | u64::from(target.0));
+    hasher.write(routing_key.as_bytes());
+    if let Some(arguments) = arguments.filter(|arguments| !arguments.is_empty()) {
+        let mut bytes = Vec::new();
+        arguments.encode(&mut bytes);
+        hasher.write(&bytes);
+    }
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_small() {
+        assert!(size_of::<Binding>() <= 64, "{}", size_of::<Binding>());
+        assert_eq!(size_of::<Links>(), 16);
+    }
+
+    #[test]
+    fn links_keep_their_positions_when_others_go() {
+        let mut bindings = Bindings::new(HashState::new(1));
+        let mut links = Links::default();
+        let places: Vec<u32> = (0..5)
+            .map(|queue| bindings.insert(0, Target::queue(queue), "k", &Table::default()))
+            .collect();
+        for &place in &places {
+            bindings.push_link(&mut links, place);
+        }
+        for &place in &[places[1], places[4], places[0]] {
+            bindings.remove_link(&mut links, place);
+        }
+        for link in links.as_slice() {
+            let position = bindings.get(link.binding).position as usize;
+            assert_eq!(links.as_slice()[position], *link);
+        }
+        assert_eq!(links.as_slice().len(), 2);
+        bindings.remove_link(&mut links, places[2]);
+        bindings.remove_link(&mut links, places[3]);
+        assert!(links.is_empty());
+    }
+
+    #[test]
+    fn chains_lose_and_gain_members_anywhere() {
+        let mut bindings = Bindings::new(HashState::new(1));
+        let mut head = NONE;
+        let places: Vec<u32> = (0..4)
+            .map(|queue| bindings.insert(0, Target::queue(queue), "k", &Table::default()))
+            .collect();
+        for &place in &places {
+            bindings.link(Chain::Source, &mut head, place);
+        }
+        bindings.unlink(Chain::Source, &mut head, places[3]);
+        bindings.unlink(Chain::Source, &mut head, places[1]);
+        let left: Vec<u32> = bindings.chain(Chain::Source, head).collect();
+        assert_eq!(left, [places[2], places[0]]);
+        bindings.unlink(Chain::Source, &mut head, places[0]);
+        bindings.unlink(Chain::Source, &mut head, places[2]);
+        assert_eq!(head, NONE);
+    }
+}

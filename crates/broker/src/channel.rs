@@ -1,0 +1,326 @@
+//! One channel of a connection: its consumers, unacknowledged deliveries, confirms, transaction,
+//! and the one question it may have pending.
+
+pub mod confirm;
+pub mod unacked;
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use lepus_base::{HashMap, HashState, QueueId, ShardId, Slab, VhostId};
+
+use crate::directory::Request;
+use crate::mail::ChannelRef;
+use crate::queue::{ConsumerHandle, ConsumerKey, Outcome};
+
+use confirm::Confirms;
+use unacked::{Unacked, UnackedList};
+
+/// A consumer as its channel sees it.
+#[derive(Debug)]
+pub struct Subscription {
+    /// Consumer tag, unique on the channel.
+    pub tag: Box<str>,
+    /// The queue it consumes from.
+    pub queue: QueueId,
+    /// The queue's place in its home's table, a hint.
+    pub queue_slot: u32,
+    /// The queue's home.
+    pub home: ShardId,
+    /// Its name within the queue; known once the home has answered.
+    pub handle: Option<ConsumerHandle>,
+    /// Whether deliveries count as acknowledged at once.
+    pub no_ack: bool,
+    /// Whether `basic.cancel` is under way.
+    pub cancelling: bool,
+}
+
+/// Where a routed message goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// The queue.
+    pub queue: QueueId,
+    /// Its home.
+    pub home: ShardId,
+    /// Its place in this shard's table, when this shard is its home.
+    pub slot: u32,
+}
+
+/// The channel's last route. It holds while the directory's version does.
+#[derive(Debug, Default)]
+pub struct RouteCache {
+    /// Directory version; 0 is never one.
+    pub version: u64,
+    /// Exchange name.
+    pub exchange: String,
+    /// Routing key.
+    pub routing_key: String,
+    /// The queues.
+    pub targets: Vec<Target>,
+}
+
+/// What to do when the answer to the pending question comes.
+#[derive(Debug)]
+pub enum Pending {
+    /// `exchange.*`, `queue.bind`, `queue.unbind`: answer with this frame.
+    Done {
+        /// The encoded `-ok` frame; empty with `no-wait`.
+        ok: Vec<u8>,
+        /// Class and method that asked.
+        method: (u16, u16),
+    },
+    /// `queue.declare`: the request, to ask again should the queue vanish meanwhile.
+    Declare {
+        /// The queue's name.
+        name: Box<str>,
+        /// The request; `None` for a passive declare.
+        request: Option<Box<Request>>,
+        /// No reply is wanted.
+        no_wait: bool,
+    },
+    /// `queue.purge`.
+    Purge {
+        /// No reply is wanted.
+        no_wait: bool,
+    },
+    /// `queue.delete`.
+    Delete {
+        /// No reply is wanted.
+        no_wait: bool,
+    },
+    /// `basic.consume`: the subscription's number on the channel.
+    Consume {
+        /// The subscription's number.
+        consumer: u32,
+        /// No reply is wanted.
+        no_wait: bool,
+    },
+    /// `basic.cancel`.
+    Cancel {
+        /// The subscription's number.
+        consumer: u32,
+        /// No reply is wanted.
+        no_wait: bool,
+    },
+    /// `basic.get`.
+    Get {
+        /// The queue.
+        queue: QueueId,
+        /// The message counts as acknowledged at once.
+        no_ack: bool,
+    },
+    /// Requeueing in slices; `waiting` barriers are still to be passed.
+    Requeue {
+        /// Barriers still to be passed.
+        waiting: u32,
+        /// What comes then.
+        then: AfterRequeue,
+    },
+    /// `tx.commit` waits until every queue has its messages.
+    Commit,
+    /// A publish to very many queues is served in slices.
+    Route,
+    /// Cancels all consumers before the channel ends.
+    End {
+        /// Cancellations still to be answered.
+        waiting: u32,
+    },
+}
+
+/// What follows when a channel's deliveries have been requeued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterRequeue {
+    /// `basic.recover-ok`.
+    RecoverOk,
+    /// Nothing is said (`basic.nack` of many, `basic.recover-async`).
+    Silence,
+    /// The channel has ended.
+    End,
+}
+
+/// Why a channel ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The client asked: `channel.close-ok` follows.
+    ByClient,
+    /// The broker sent `channel.close`; the client's `close-ok` frees the number.
+    ByBroker,
+    /// Its connection ends.
+    ByConnection,
+}
+
+/// A publish held back by a transaction.
+#[derive(Debug)]
+pub struct HeldPublish {
+    /// Exchange name.
+    pub exchange: Box<str>,
+    /// Routing key.
+    pub routing_key: Box<str>,
+    /// Whether an unroutable message returns.
+    pub mandatory: bool,
+    /// Raw properties.
+    pub properties: Vec<u8>,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+/// An open transaction.
+#[derive(Debug, Default)]
+pub struct Tx {
+    /// Publishes in order.
+    pub publishes: Vec<HeldPublish>,
+    /// Settlements in order.
+    pub settles: Vec<(Unacked, Outcome)>,
+    /// Bytes held, against the limit.
+    pub bytes: usize,
+}
+
+/// Channel-wide prefetch (`basic.qos` with `global`).
+#[derive(Debug, Default)]
+pub struct GlobalPrefetch {
+    /// The limit; 0 lifts it.
+    pub limit: u32,
+    /// Deliveries to consumers that wait for an acknowledgement.
+    pub in_flight: u32,
+    /// Credits granted to homes on other shards and not used yet.
+    pub granted: u32,
+    /// Consumers that wait for credit, in the order in which they asked.
+    pub waiting: VecDeque<(ConsumerKey, QueueId, ShardId)>,
+}
+
+impl GlobalPrefetch {
+    /// Whether one more delivery may be made.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.limit == 0 || self.in_flight + self.granted < self.limit
+    }
+}
+
+/// One channel.
+#[derive(Debug)]
+pub struct Channel {
+    /// Incarnation in the upper 48 bits, number in the lower 16.
+    pub key: u64,
+    /// Set when the channel ends; no method is taken any more.
+    pub ending: Option<Ending>,
+    /// The last delivery tag given.
+    pub last_tag: u64,
+    /// `basic.qos` without `global`: holds for consumers that come.
+    pub prefetch: u32,
+    /// `basic.qos` with `global`.
+    pub global: Option<Box<GlobalPrefetch>>,
+    /// Deliveries that wait.
+    pub unacked: UnackedList,
+    /// Publisher confirms, once selected.
+    pub confirms: Option<Box<Confirms>>,
+    /// Counts publishes of a transaction that is being committed.
+    pub committing: Option<Box<Confirms>>,
+    /// The open transaction, once selected.
+    pub tx: Option<Box<Tx>>,
+    /// The queue that an empty name means.
+    pub last_queue: Option<Box<str>>,
+    /// The last route.
+    pub route: Option<Box<RouteCache>>,
+    /// Consumers.
+    pub subscriptions: Option<Box<Subscriptions>>,
+    /// The consumer tag of the direct reply-to consumer.
+    pub reply_consumer: Option<Box<str>>,
+    /// The question that waits for an answer from elsewhere.
+    pub pending: Option<Box<Pending>>,
+    /// Frames that came while a question was pending, well-formed and in order.
+    pub parked: Vec<u8>,
+    /// Whether the channel is on the list of channels whose parked frames can be handled.
+    pub unparking: bool,
+}
+
+/// The consumers of a channel.
+#[derive(Debug)]
+pub struct Subscriptions {
+    /// By number.
+    pub by_number: Slab<Subscription>,
+    /// Numbers by tag.
+    pub by_tag: HashMap<Box<str>, u32>,
+}
+
+impl Subscriptions {
+    /// None yet.
+    #[must_use]
+    pub fn new(hash: HashState) -> Subscriptions {
+        Subscriptions { by_number: Slab::new(), by_tag: HashMap::with_hasher(hash) }
+    }
+
+    /// Removes a consumer.
+    pub fn remove(&mut self, number: u32) -> Option<Subscription> {
+        let subscription = self.by_number.try_remove(number as usize)?;
+        self.by_tag.remove(&subscription.tag);
+        Some(subscription)
+    }
+}
+
+impl Channel {
+    /// A channel that has just been opened.
+    #[must_use]
+    pub fn new(key: u64) -> Channel {
+        Channel {
+            key,
+            ending: None,
+            last_tag: 0,
+            prefetch: 0,
+            global: None,
+            unacked: UnackedList::default(),
+            confirms: None,
+            committing: None,
+            tx: None,
+            last_queue: None,
+            route: None,
+            subscriptions: None,
+            reply_consumer: None,
+            pending: None,
+            parked: Vec::new(),
+            unparking: false,
+        }
+    }
+
+    /// The channel's number.
+    #[must_use]
+    pub fn number(&self) -> u16 {
+        self.key as u16
+    }
+
+    /// The consumer with this number.
+    #[must_use]
+    pub fn subscription(&self, number: u32) -> Option<&Subscription> {
+        self.subscriptions.as_ref()?.by_number.get(number as usize)
+    }
+
+    /// The consumer with this number.
+    pub fn subscription_mut(&mut self, number: u32) -> Option<&mut Subscription> {
+        self.subscriptions.as_mut()?.by_number.get_mut(number as usize)
+    }
+
+    /// Whether nothing ties the channel to this shard (see [`crate::connection`], hand-over).
+    #[must_use]
+    pub fn is_movable(&self) -> bool {
+        self.ending.is_none()
+            && self.pending.is_none()
+            && self.parked.is_empty()
+            && self.unacked.is_empty()
+            && self.tx.is_none()
+            && self.reply_consumer.is_none()
+            && self.subscriptions.as_ref().is_none_or(|all| all.by_number.is_empty())
+            && self.confirms.as_ref().is_none_or(|confirms| confirms.outstanding() == 0)
+    }
+}
+
+/// Where something happens: a connection's slot and a channel's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct At {
+    /// The connection's slot.
+    pub slot: u32,
+    /// The channel.
+    pub channel: ChannelRef,
+    /// The connection's vhost.
+    pub vhost: VhostId,
+}

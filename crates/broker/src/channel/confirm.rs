@@ -1,0 +1,214 @@
+//! Publisher confirms of one channel.
+//!
+//! Publish numbers start at 1. A number is *open* while a queue on another shard or the log has
+//! yet to report it; all other numbers are settled at once. Confirms go out at the end of a
+//! cycle: one `basic.ack` with `multiple` up to the lowest open number, nacks one by one.
+
+use alloc::collections::VecDeque;
+
+use alloc::vec::Vec;
+
+use lepus_amqp::server::{encode_ack, encode_nack};
+use lepus_base::Position;
+
+#[derive(Debug)]
+struct Open {
+    number: u64,
+    /// Reports still missing.
+    missing: u32,
+    refused: bool,
+}
+
+/// What to tell the publisher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Confirmation {
+    /// All numbers up to this one that were not reported before.
+    Ack {
+        /// The last number.
+        number: u64,
+        /// How many it stands for.
+        count: u64,
+    },
+    /// This number was refused.
+    Nack(u64),
+}
+
+impl Confirmation {
+    /// Appends the method for this channel and says how many publishes it reports.
+    pub fn encode(self, channel: u16, out: &mut Vec<u8>) -> u64 {
+        match self {
+            Confirmation::Ack { number, count } => {
+                encode_ack(out, channel, number, count > 1);
+                count
+            }
+            Confirmation::Nack(number) => {
+                encode_nack(out, channel, number, false, false);
+                1
+            }
+        }
+    }
+}
+
+/// The state of publisher confirms on one channel.
+#[derive(Debug, Default)]
+pub struct Confirms {
+    last: u64,
+    /// All numbers up to this one have been reported to the publisher.
+    reported: u64,
+    open: VecDeque<Open>,
+    /// Persistent messages by log position, oldest first.
+    waiting_for_log: VecDeque<(Position, u64)>,
+    /// Whether the channel is on the shard's list of channels to flush.
+    pub listed: bool,
+}
+
+impl Confirms {
+    /// Takes the number of the next publish.
+    pub fn next(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    /// Publishes that are not reported yet.
+    #[must_use]
+    pub fn outstanding(&self) -> u64 {
+        self.last - self.reported
+    }
+
+    /// Keeps the newest number open until `missing` reports came and, if `position` is given, the
+    /// log is durable up to it. A refusal on the own shard is `missing == 0 && refused`.
+    pub fn open(&mut self, number: u64, missing: u32, position: Option<Position>, refused: bool) {
+        let missing = missing + u32::from(position.is_some());
+        if missing == 0 && !refused {
+            return;
+        }
+        self.open.push_back(Open { number, missing, refused });
+        if let Some(position) = position {
+            self.waiting_for_log.push_back((position, number));
+        }
+    }
+
+    /// One report for each number in `first..=last` has come.
+    pub fn report(&mut self, first: u64, last: u64, refused: bool) {
+        let start = self.open.partition_point(|open| open.number < first);
+        for open in self.open.iter_mut().skip(start) {
+            if open.number > last {
+                break;
+            }
+            open.missing = open.missing.saturating_sub(1);
+            open.refused |= refused;
+        }
+    }
+
+    /// The log is durable up to `position`.
+    pub fn durable(&mut self, position: Position) {
+        while let Some(&(needed, number)) = self.waiting_for_log.front() {
+            if needed > position {
+                break;
+            }
+            self.waiting_for_log.pop_front();
+            self.report(number, number, false);
+        }
+    }
+
+    /// Whether everything published is settled.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.open.iter().all(|open| open.missing == 0)
+    }
+
+    /// The next confirmation that may go out, if any.
+    pub fn pop(&mut self) -> Option<Confirmation> {
+        // Positive outcomes run together until a refusal or the lowest open number.
+        while let Some(front) = self.open.front() {
+            if front.missing > 0 {
+                return self.ack_up_to(front.number - 1);
+            }
+            if front.refused {
+                let number = front.number;
+                if let Some(ack) = self.ack_up_to(number - 1) {
+                    return Some(ack);
+                }
+                self.open.pop_front();
+                self.reported = number;
+                return Some(Confirmation::Nack(number));
+            }
+            self.open.pop_front();
+        }
+        self.ack_up_to(self.last)
+    }
+
+    fn ack_up_to(&mut self, number: u64) -> Option<Confirmation> {
+        if number <= self.reported {
+            return None;
+        }
+        let count = number - self.reported;
+        self.reported = number;
+        Some(Confirmation::Ack { number, count })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drain(confirms: &mut Confirms) -> Vec<Confirmation> {
+        core::iter::from_fn(|| confirms.pop()).collect()
+    }
+
+    fn ack(number: u64, count: u64) -> Confirmation {
+        Confirmation::Ack { number, count }
+    }
+
+    #[test]
+    fn publishes_settled_at_once_are_confirmed_together() {
+        let mut confirms = Confirms::default();
+        for _ in 0..3 {
+            confirms.next();
+        }
+        assert_eq!(drain(&mut confirms), [ack(3, 3)]);
+        confirms.next();
+        assert_eq!(drain(&mut confirms), [ack(4, 1)]);
+        assert_eq!(confirms.outstanding(), 0);
+    }
+
+    #[test]
+    fn multiple_reaches_only_below_the_lowest_open_number() {
+        let mut confirms = Confirms::default();
+        for missing in [0, 0, 2, 0] {
+            let number = confirms.next();
+            confirms.open(number, missing, None, false);
+        }
+        assert_eq!(drain(&mut confirms), [ack(2, 2)]);
+        confirms.report(3, 3, false);
+        assert_eq!(drain(&mut confirms), []);
+        confirms.report(3, 3, false);
+        assert_eq!(drain(&mut confirms), [ack(4, 2)]);
+    }
+
+    #[test]
+    fn a_refusal_is_a_nack_of_exactly_that_number() {
+        let mut confirms = Confirms::default();
+        for refused in [false, true, false] {
+            let number = confirms.next();
+            confirms.open(number, 0, None, refused);
+        }
+        assert_eq!(drain(&mut confirms), [ack(1, 1), Confirmation::Nack(2), ack(3, 1)]);
+    }
+
+    #[test]
+    fn a_persistent_publish_waits_for_the_log() {
+        let mut confirms = Confirms::default();
+        for position in [10, 20] {
+            let number = confirms.next();
+            confirms.open(number, 0, Some(Position(position)), false);
+        }
+        confirms.durable(Position(9));
+        assert_eq!(drain(&mut confirms), []);
+        confirms.durable(Position(10));
+        assert_eq!(drain(&mut confirms), [ack(1, 1)]);
+        confirms.durable(Position(30));
+        assert_eq!(drain(&mut confirms), [ack(2, 1)]);
+        assert!(confirms.is_settled());
+    }
+}

@@ -1,0 +1,300 @@
+//! One client connection on its shard: the protocol machine, the send buffer and the channels.
+//!
+//! A connection is *movable* while nothing ties it to its shard: no consumers, nothing
+//! unacknowledged or unconfirmed, no open transaction, no exclusive queues, nothing sent to
+//! another shard. Then it may be handed to the home of the queue that it names.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use lepus_amqp::server::ServerConnection;
+use lepus_base::{ConnectionId, Instant, QueueId, ShardId, VhostId};
+
+use crate::channel::{Channel, Subscription};
+use crate::queue::ConsumerKey;
+
+/// Who is at the other end.
+#[derive(Clone, Debug, Default)]
+pub struct PeerInfo {
+    /// `address:port`.
+    pub address: String,
+    /// The server's own `address:port` of the connection.
+    pub local_address: String,
+    /// Whether the peer is this machine.
+    pub loopback: bool,
+    /// Set on TLS connections.
+    pub tls: Option<TlsPeer>,
+}
+
+/// What TLS tells about the peer.
+#[derive(Clone, Debug, Default)]
+pub struct TlsPeer {
+    /// Protocol version and cipher suite, for people to read.
+    pub protocol: String,
+    /// Common name of the verified client certificate.
+    pub common_name: Option<String>,
+}
+
+/// Bytes on their way to the client.
+#[derive(Debug, Default)]
+pub struct SendBuffer {
+    /// Encoded frames; the part before `start` is sent.
+    pub bytes: Vec<u8>,
+    start: usize,
+}
+
+/// Capacity that an empty send buffer keeps.
+const KEPT_BYTES_MAX: usize = 512 * 1024;
+
+impl SendBuffer {
+    /// What is left to send.
+    #[must_use]
+    pub fn unsent(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+
+    /// Number of bytes left to send.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes.len() - self.start
+    }
+
+    /// Whether everything is sent.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The socket took `count` bytes.
+    pub fn advance(&mut self, count: usize) {
+        self.start = (self.start + count).min(self.bytes.len());
+        if self.start == self.bytes.len() {
+            self.bytes.clear();
+            self.start = 0;
+            if self.bytes.capacity() > KEPT_BYTES_MAX {
+                self.bytes = Vec::new();
+            }
+        } else if self.start > self.len() {
+            self.bytes.copy_within(self.start.., 0);
+            self.bytes.truncate(self.bytes.len() - self.start);
+            self.start = 0;
+        }
+    }
+
+    /// Gives spare memory back.
+    pub fn shrink(&mut self) {
+        if self.is_empty() {
+            self.bytes = Vec::new();
+            self.start = 0;
+        }
+    }
+}
+
+/// A reason for not reading a connection's socket; several may hold at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum PauseReason {
+    /// A channel has too many frames parked.
+    Parked = 1,
+    /// Mail to another shard waits in its batch.
+    Mail = 2,
+    /// The shard's memory budget is used up and the client publishes.
+    Memory = 4,
+    /// The connection ends; what it still sends is of no interest.
+    Ending = 8,
+}
+
+/// How a connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionEnd {
+    /// The client sent `connection.close`; it gets `close-ok` when all is cleaned up.
+    ByClient,
+    /// The broker sent `connection.close` and waits for `close-ok`.
+    ByBroker,
+    /// The socket is gone.
+    Lost,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub struct Connection {
+    /// Unique in the process.
+    pub id: ConnectionId,
+    /// Who is at the other end.
+    pub peer: PeerInfo,
+    /// When it was accepted, milliseconds of wall time.
+    pub accepted_millis: u64,
+    /// Handshake, assembly and heartbeats.
+    pub machine: Box<ServerConnection>,
+    /// Bytes on their way to the client.
+    pub send: SendBuffer,
+    /// Whether it is in the outbox's list of connections with bytes to send.
+    pub dirty: bool,
+    /// The user, once authenticated.
+    pub user: Box<str>,
+    /// The vhost, once open.
+    pub vhost: VhostId,
+    /// The vhost's name.
+    pub vhost_name: Box<str>,
+    /// Channels by number.
+    pub channels: Vec<Option<Box<Channel>>>,
+    /// Channels whose numbers are free again while other shards still clean up after them.
+    retired_channels: Vec<Box<Channel>>,
+    /// Channels opened so far, for incarnations.
+    pub incarnations: u64,
+    /// Exclusive queues, deleted with the connection.
+    pub exclusive_queues: Vec<QueueId>,
+    /// Consumers on this shard that wait for room in the send window.
+    pub stalled: Vec<(QueueId, u32, ConsumerKey)>,
+    /// Bytes delivered by other shards and not yet reported back as sent.
+    pub debts: Vec<(ShardId, u64)>,
+    /// Shards that got mail of this connection.
+    pub touched: Vec<ShardId>,
+    /// Reasons for not reading, a set of [`PauseReason`].
+    pub paused: u8,
+    /// Whether `connection.blocked` was sent and not revoked.
+    pub blocked: bool,
+    /// How the connection ends, once it does.
+    pub end: Option<ConnectionEnd>,
+    /// Channels and exclusive queues that are still being cleaned up.
+    pub cleaning: u32,
+    /// Whether the driver reported the socket closed.
+    pub gone: bool,
+    /// The earliest timer that is armed.
+    pub armed: Instant,
+    /// Whether the connection was handed over before; it moves at most once a second.
+    pub moved_at: Option<Instant>,
+    /// Whether it has published.
+    pub publishes: bool,
+}
+
+impl Connection {
+    /// A connection that was just accepted.
+    #[must_use]
+    pub fn new(
+        id: ConnectionId,
+        peer: PeerInfo,
+        machine: ServerConnection,
+        accepted_millis: u64,
+    ) -> Connection {
+        Connection {
+            id,
+            peer,
+            accepted_millis,
+            machine: Box::new(machine),
+            send: SendBuffer::default(),
+            dirty: false,
+            user: "".into(),
+            vhost: VhostId::default(),
+            vhost_name: "".into(),
+            channels: Vec::new(),
+            retired_channels: Vec::new(),
+            incarnations: 0,
+            exclusive_queues: Vec::new(),
+            stalled: Vec::new(),
+            debts: Vec::new(),
+            touched: Vec::new(),
+            paused: 0,
+            blocked: false,
+            end: None,
+            cleaning: 0,
+            gone: false,
+            armed: Instant::NEVER,
+            moved_at: None,
+            publishes: false,
+        }
+    }
+
+    /// The channel with this number.
+    #[must_use]
+    pub fn channel(&self, number: u16) -> Option<&Channel> {
+        self.channels.get(usize::from(number))?.as_deref()
+    }
+
+    /// The channel with this number.
+    pub fn channel_mut(&mut self, number: u16) -> Option<&mut Channel> {
+        self.channels.get_mut(usize::from(number))?.as_deref_mut()
+    }
+
+    /// The channel of this incarnation.
+    pub fn incarnation(&mut self, key: u64) -> Option<&mut Channel> {
+        if self.channel(key as u16).is_some_and(|channel| channel.key == key) {
+            return self.channel_mut(key as u16);
+        }
+        self.retired_channels.iter_mut().find(|channel| channel.key == key).map(|c| &mut **c)
+    }
+
+    /// Frees a channel's number while other shards still clean up after it.
+    pub fn retire_channel(&mut self, number: u16) {
+        if let Some(channel) = self.channels.get_mut(usize::from(number)).and_then(Option::take) {
+            self.retired_channels.push(channel);
+        }
+    }
+
+    /// Whether a channel's number is free although the channel is not quite gone.
+    #[must_use]
+    pub fn is_retired(&self, key: u64) -> bool {
+        self.retired_channels.iter().any(|channel| channel.key == key)
+    }
+
+    /// Nothing of a retired channel is left.
+    pub fn remove_retired(&mut self, key: u64) {
+        self.retired_channels.retain(|channel| channel.key != key);
+    }
+
+    /// Channels whose numbers are free although they are not quite gone.
+    pub fn retired(&self) -> impl Iterator<Item = &Channel> {
+        self.retired_channels.iter().map(|channel| &**channel)
+    }
+
+    /// The consumer with this key.
+    pub fn subscription(&mut self, key: ConsumerKey) -> Option<&mut Subscription> {
+        self.incarnation(key.channel)?.subscription_mut(key.consumer)
+    }
+
+    /// Opens a channel; the number must be free.
+    pub fn open_channel(&mut self, number: u16) -> &mut Channel {
+        self.incarnations += 1;
+        let index = usize::from(number);
+        if self.channels.len() <= index {
+            self.channels.resize_with(index + 1, || None);
+        }
+        let key = self.incarnations << 16 | u64::from(number);
+        self.channels[index].insert(Box::new(Channel::new(key)))
+    }
+
+    /// Frees a channel's number.
+    pub fn remove_channel(&mut self, number: u16) {
+        if let Some(place) = self.channels.get_mut(usize::from(number)) {
+            *place = None;
+        }
+        while let Some(None) = self.channels.last() {
+            self.channels.pop();
+        }
+    }
+
+    /// Open channels.
+    pub fn open_channels(&self) -> impl Iterator<Item = &Channel> {
+        self.channels.iter().flatten().map(|channel| &**channel)
+    }
+
+    /// Whether nothing ties the connection to its shard.
+    #[must_use]
+    pub fn is_movable(&self) -> bool {
+        self.end.is_none()
+            && self.paused == 0
+            && self.touched.is_empty()
+            && self.debts.is_empty()
+            && self.exclusive_queues.is_empty()
+            && self.retired_channels.is_empty()
+            && self.open_channels().all(Channel::is_movable)
+    }
+
+    /// Remembers that `shard` got mail of this connection.
+    pub fn touch(&mut self, shard: ShardId) {
+        if !self.touched.contains(&shard) {
+            self.touched.push(shard);
+        }
+    }
+}

@@ -1,0 +1,612 @@
+//! The methods of class `basic` that take messages out: consume, cancel, get, ack, nack, recover.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use lepus_amqp::code::ReplyCode;
+use lepus_amqp::method::basic;
+use lepus_amqp::server::{encode_delivery, encode_get_ok};
+use lepus_base::{Now, QueueId, ShardId};
+
+use crate::broker::Broker;
+use crate::channel::unacked::{NO_CONSUMER, Unacked};
+use crate::channel::{AfterRequeue, At, GlobalPrefetch, Pending, Subscription, Subscriptions};
+use crate::edge::mark_dirty;
+use crate::mail::{ChannelRef, Command, Mail};
+use crate::message::MessageView;
+use crate::outbox::Outbox;
+use crate::properties::for_client;
+use crate::queue::{Consumer, ConsumerKey, Delivery, NO_SLOT, Outcome};
+use crate::refusal::Refusal;
+use crate::reply_to::REPLY_TO;
+
+/// Deliveries requeued in one go before other work gets its turn.
+const REQUEUE_AT_ONCE_MAX: usize = 1024;
+
+/// Deliveries of a channel that go back to their queues, in slices.
+#[derive(Debug)]
+pub(crate) struct Requeue {
+    at: At,
+    list: VecDeque<Unacked>,
+    /// Queues that rest meanwhile.
+    held: Vec<(QueueId, ShardId)>,
+}
+
+impl Broker {
+    pub(crate) fn basic_qos(
+        &mut self,
+        now: Now,
+        at: At,
+        method: basic::Qos,
+        out: &mut Outbox,
+    ) -> Result<(), Refusal> {
+        if method.prefetch_size != 0 {
+            let text = format!("prefetch_size!=0 ({})", method.prefetch_size);
+            return Err(Refusal::new(ReplyCode::NOT_IMPLEMENTED, text));
+        }
+        let limit = u32::from(method.prefetch_count);
+        let own = self.edge.shard;
+        let connection = &mut self.edge.connections[at.slot as usize];
+        let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
+        if method.global {
+            let was_on = channel.global.as_ref().is_some_and(|global| global.limit > 0);
+            if channel.global.is_none() && limit > 0 {
+                let in_flight = channel.unacked.len() as u32;
+                channel.global = Some(Box::new(GlobalPrefetch { in_flight, ..Default::default() }));
+            }
+            if let Some(global) = &mut channel.global {
+                global.limit = limit;
+            }
+            let on = limit > 0;
+            if on != was_on {
+                let key = channel.key;
+                let subscriptions = channel.subscriptions.iter().flat_map(|s| s.by_number.iter());
+                for (number, subscription) in subscriptions {
+                    if subscription.home == own || subscription.no_ack {
+                        continue;
+                    }
+                    let consumer = consumer_key(at.channel, key, number as u32);
+                    let mail = Mail::Govern { consumer, queue: subscription.queue, on };
+                    out.mail[subscription.home.index()].items.push(mail);
+                }
+            }
+            self.grant_credit(now, at.slot, at.channel, out);
+        } else {
+            channel.prefetch = limit;
+        }
+        self.send_method(at, &basic::QosOk {}.into(), out);
+        Ok(())
+    }
+
+    pub(crate) fn basic_consume(
+        &mut self,
+        now: Now,
+        at: At,
+        method: basic::Consume<'_>,
+        out: &mut Outbox,
+    ) -> Result<(), Refusal> {
+        let name = self.queue_name(at, method.queue)?;
+        let tag: String = if method.consumer_tag.is_empty() {
+            self.names.name("amq.ctag-")
+        } else {
+            method.consumer_tag.into()
+        };
+        let hash = self.hash;
+        let own = self.edge.shard;
+        let connection = &mut self.edge.connections[at.slot as usize];
+        let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
+        let known = channel.subscriptions.as_ref().is_some_and(|s| s.by_tag.contains_key(&*tag))
+            || channel.reply_consumer.as_deref() == Some(&*tag);
+        if known {
+            let text = format!("attempt to reuse consumer tag '{tag}'");
+            return Err(Refusal::new(ReplyCode::NOT_ALLOWED, text));
+        }
+        if &*name == REPLY_TO {
+            return self.consume_replies(at, &method, tag, out);
+        }
+        let count = channel.subscriptions.as_ref().map_or(0, |s| s.by_number.len());
+        if count >= self.edge.limits.consumers_per_channel_max as usize {
+            let text = format!(
+                "reached the limit of {} consumers on a channel",
+                self.edge.limits.consumers_per_channel_max
+            );
+            return Err(Refusal::new(ReplyCode::NOT_ALLOWED, text));
+        }
+        let priority = match method.arguments.get("x-priority") {
+            None => 0,
+            Some(value) => {
+                value.as_integer().and_then(|p| i32::try_from(p).ok()).ok_or_else(|| {
+                    let text = "invalid arg 'x-priority': an integer is needed";
+                    Refusal::new(ReplyCode::PRECONDITION_FAILED, text)
+                })?
+            }
+        };
+        let prefetch = channel.prefetch;
+        let governed = channel.global.as_ref().is_some_and(|global| global.limit > 0);
+        let (queue, home) = self.readable_queue(at, &name)?;
+        let queue_slot = self.home_slot(queue, u32::MAX).unwrap_or(u32::MAX);
+        let connection = &mut self.edge.connections[at.slot as usize];
+        let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
+        let subscriptions =
+            channel.subscriptions.get_or_insert_with(|| Box::new(Subscriptions::new(hash)));
+        let number = subscriptions.by_number.insert(Subscription {
+            tag: tag.as_str().into(),
+            queue,
+            queue_slot,
+            home,
+            handle: None,
+            no_ack: method.no_ack,
+            cancelling: false,
+        }) as u32;
+        subscriptions.by_tag.insert(tag.as_str().into(), number);
+        let key = consumer_key(at.channel, channel.key, number);
+        let consumer = Consumer {
+            key,
+            shard: own,
+            connection_slot: at.slot,
+            channel_number: at.channel.number(),
+            tag: tag.into(),
+            no_ack: method.no_ack,
+            exclusive: method.exclusive,
+            priority,
+            prefetch,
+            in_flight: 0,
+        };
+        self.set_pending(at, Pending::Consume { consumer: number, no_wait: method.no_wait });
+        self.ask_home(now, at, queue, home, Command::Subscribe(Box::new(consumer)), out);
+        if governed && home != own && !method.no_ack {
+            let mail = Mail::Govern { consumer: key, queue, on: true };
+            out.mail[home.index()].items.push(mail);
+        }
+        Ok(())
+    }
+
+    fn consume_replies(
+        &mut self,
+        at: At,
+        method: &basic::Consume<'_>,
+        tag: String,
+        out: &mut Outbox,
+    ) -> Result<(), Refusal> {
+        let connection = &mut self.edge.connections[at.slot as usize];
+        let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
+        if channel.reply_consumer.is_some() {
+            let text = "reply consumer already set";
+            return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
+        }
+        if !method.no_ack {
+            let text = "reply consumer cannot acknowledge";
+            return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
+        }
+        channel.reply_consumer = Some(tag.as_str().into());
+        if !method.no_wait {
+            self.send_method(at, &basic::ConsumeOk { consumer_tag: &tag }.into(), out);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn basic_cancel(
+        &mut self,
+        now: Now,
+        at: At,
+        method: basic::Cancel<'_>,
+        out: &mut Outbox,
+    ) {
+        let connection = &mut self.edge.connections[at.slot as usize];
+        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
+        let number =
+            channel.subscriptions.as_ref().and_then(|s| s.by_tag.get(method.consumer_tag).copied());
+        if number.is_none() {
+            if channel.reply_consumer.as_deref() == Some(method.consumer_tag) {
+                channel.reply_consumer = None;
+            }
+            if !method.no_wait {
+                let ok = basic::CancelOk { consumer_tag: method.consumer_tag };
+                self.send_method(at, &ok.into(), out);
+            }
+            return;
+        }
+        let Some(number) = number else { return };
+        self.set_pending(at, Pending::Cancel { consumer: number, no_wait: method.no_wait });
+        self.ask_cancel(now, at, number, out);
+    }
+
+    /// Asks a consumer's home to remove it.
+    pub(crate) fn ask_cancel(&mut self, now: Now, at: At, number: u32, out: &mut Outbox) {
+        let connection = &mut self.edge.connections[at.slot as usize];
+        let Some(subscription) =
+            connection.incarnation(at.channel.channel).and_then(|c| c.subscription_mut(number))
+        else {
+            return;
+        };
+        subscription.cancelling = true;
+        let (queue, home, handle) = (subscription.queue, subscription.home, subscription.handle);
+        let key = consumer_key(at.channel, at.channel.channel, number);
+        let command = match handle {
+            Some(handle) => Command::Cancel(key, handle),
+            None => Command::Barrier,
+        };
+        self.ask_home(now, at, queue, home, command, out);
+    }
+
+    pub(crate) fn basic_get(
+        &mut self,
+        now: Now,
+        at: At,
+        method: basic::Get<'_>,
+        out: &mut Outbox,
+    ) -> Result<(), Refusal> {
+        let name = self.queue_name(at, method.queue)?;
+        let (queue, home) = self.readable_queue(at, &name)?;
+        self.set_pending(at, Pending::Get { queue, no_ack: method.no_ack });
+        self.ask_home(now, at, queue, home, Command::Get { no_ack: method.no_ack }, out);
+        Ok(())
+    }
+
+    /// A message fetched with `basic.get` arrives at its channel.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn got(
+        &mut self,
+        to: ChannelRef,
+        queue: QueueId,
+        queue_slot: u32,
+        home: ShardId,
+        delivery: Delivery,
+        remaining: u64,
+        view: &MessageView<'_>,
+        out: &mut Outbox,
+    ) {
+        let give_back = Mail::Settle {
+            queue,
+            slot: delivery.slot,
+            sequence: delivery.seq,
+            outcome: Outcome::Requeue,
+        };
+        let own = self.edge.shard;
+        let Some((slot, connection)) = self.edge.connection(to.connection, u32::MAX) else {
+            if home != own {
+                out.mail[home.index()].items.push(give_back);
+            }
+            return;
+        };
+        let frame_max = connection.machine.frame_max();
+        let Some(channel) = connection.incarnation(to.channel) else {
+            if home != own {
+                out.mail[home.index()].items.push(give_back);
+            }
+            return;
+        };
+        channel.pending = None;
+        channel.last_tag += 1;
+        let tag = channel.last_tag;
+        let no_ack = delivery.slot == NO_SLOT;
+        if !no_ack {
+            channel.unacked.push(Unacked {
+                tag,
+                queue,
+                queue_slot,
+                home,
+                consumer: NO_CONSUMER,
+                slot: delivery.slot,
+                sequence: delivery.seq,
+            });
+        }
+        let properties = for_client(view.properties, delivery.delivery_count);
+        encode_get_ok(
+            &mut connection.send.bytes,
+            to.number(),
+            frame_max,
+            tag,
+            delivery.redelivered,
+            view.exchange,
+            view.routing_key,
+            u32::try_from(remaining).unwrap_or(u32::MAX),
+            properties.as_deref().unwrap_or(view.properties),
+            view.body,
+        );
+        mark_dirty(connection, slot, out);
+        self.unpark(slot, to);
+        let counters = &mut self.edge.counters;
+        counters.redelivered += u64::from(delivery.redelivered);
+        if no_ack {
+            counters.got_auto_ack += 1;
+        } else {
+            counters.got_manual_ack += 1;
+        }
+    }
+
+    /// A direct reply arrives at its channel. False when nobody listens there.
+    pub(crate) fn deliver_reply(
+        &mut self,
+        to: ChannelRef,
+        view: &MessageView<'_>,
+        out: &mut Outbox,
+    ) -> bool {
+        let Some((slot, connection)) = self.edge.connection(to.connection, u32::MAX) else {
+            return false;
+        };
+        let frame_max = connection.machine.frame_max();
+        let Some(channel) = connection.incarnation(to.channel) else { return false };
+        let Some(tag) = &channel.reply_consumer else { return false };
+        channel.last_tag += 1;
+        let (tag, delivery_tag) = (tag.clone(), channel.last_tag);
+        encode_delivery(
+            &mut connection.send.bytes,
+            to.number(),
+            frame_max,
+            &tag,
+            delivery_tag,
+            false,
+            view.exchange,
+            view.routing_key,
+            view.properties,
+            view.body,
+        );
+        mark_dirty(connection, slot, out);
+        self.edge.counters.delivered_auto_ack += 1;
+        true
+    }
+
+    /// `basic.ack`, `basic.nack`, `basic.reject`.
+    pub(crate) fn settle(
+        &mut self,
+        now: Now,
+        at: At,
+        tag: u64,
+        multiple: bool,
+        outcome: Outcome,
+        out: &mut Outbox,
+    ) -> Result<(), Refusal> {
+        let connection = &mut self.edge.connections[at.slot as usize];
+        let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
+        let unknown = || {
+            let text = format!("unknown delivery tag {tag}");
+            Refusal::new(ReplyCode::PRECONDITION_FAILED, text)
+        };
+        if !multiple {
+            let unacked = channel.unacked.take(tag).ok_or_else(unknown)?;
+            if let Some(tx) = &mut channel.tx {
+                tx.settles.push((unacked, outcome));
+                tx.bytes += size_of::<Unacked>();
+                return Ok(());
+            }
+            self.settle_one(now, at, &unacked, outcome, out);
+            return Ok(());
+        }
+        let up_to = if tag == 0 {
+            channel.last_tag
+        } else if tag > channel.last_tag
+            || !channel.unacked.oldest().is_some_and(|oldest| oldest <= tag)
+        {
+            return Err(unknown());
+        } else {
+            tag
+        };
+        if outcome == Outcome::Requeue && channel.tx.is_none() {
+            let mut list = VecDeque::new();
+            while let Some(unacked) = channel.unacked.take_up_to(up_to) {
+                list.push_back(unacked);
+            }
+            self.requeue(now, at, list, AfterRequeue::Silence, out);
+            return Ok(());
+        }
+        loop {
+            let connection = &mut self.edge.connections[at.slot as usize];
+            let Some(channel) = connection.incarnation(at.channel.channel) else { break };
+            let Some(unacked) = channel.unacked.take_up_to(up_to) else { break };
+            if let Some(tx) = &mut channel.tx {
+                tx.settles.push((unacked, outcome));
+                tx.bytes += size_of::<Unacked>();
+                continue;
+            }
+            self.settle_one(now, at, &unacked, outcome, out);
+        }
+        Ok(())
+    }
+
+    /// Settles one delivery at its queue and gives credit back.
+    pub(crate) fn settle_one(
+        &mut self,
+        now: Now,
+        at: At,
+        unacked: &Unacked,
+        outcome: Outcome,
+        out: &mut Outbox,
+    ) {
+        if outcome == Outcome::Ack {
+            self.edge.counters.acknowledged += 1;
+        }
+        if unacked.home == self.edge.shard {
+            let home = self.settle_home(
+                now,
+                unacked.queue,
+                unacked.queue_slot,
+                unacked.slot,
+                unacked.sequence,
+                outcome,
+                out,
+            );
+            self.credit_back(now, at, unacked, out);
+            if let Some(home) = home {
+                self.pump(now, home, out);
+            }
+            return;
+        }
+        out.mail[unacked.home.index()].items.push(Mail::Settle {
+            queue: unacked.queue,
+            slot: unacked.slot,
+            sequence: unacked.sequence,
+            outcome,
+        });
+        self.credit_back(now, at, unacked, out);
+    }
+
+    /// A settled delivery makes room under the channel's limits.
+    fn credit_back(&mut self, now: Now, at: At, unacked: &Unacked, out: &mut Outbox) {
+        let limit = self.edge.limits.unacked_per_channel_max as usize;
+        let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else { return };
+        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
+        let was_full = channel.unacked.len() + 1 == limit;
+        if unacked.consumer != NO_CONSUMER
+            && let Some(global) = &mut channel.global
+        {
+            global.in_flight = global.in_flight.saturating_sub(1);
+            if !global.waiting.is_empty() {
+                self.grant_credit(now, at.slot, at.channel, out);
+            }
+        } else if was_full && !connection.stalled.is_empty() {
+            self.edge.roomy.push(at.slot);
+        }
+    }
+
+    /// Lets consumers that wait for the channel's global prefetch go on.
+    pub(crate) fn grant_credit(&mut self, now: Now, slot: u32, to: ChannelRef, out: &mut Outbox) {
+        // Each consumer in the list gets at most one turn per call: a fair round.
+        let own = self.edge.shard;
+        let turns = self
+            .edge
+            .connection_at(slot, to.connection)
+            .and_then(|connection| connection.incarnation(to.channel)?.global.as_ref())
+            .map_or(0, |global| global.waiting.len());
+        for _ in 0..turns {
+            let Some(connection) = self.edge.connection_at(slot, to.connection) else { return };
+            let Some(global) = connection.incarnation(to.channel).and_then(|c| c.global.as_mut())
+            else {
+                return;
+            };
+            if !global.has_room() {
+                return;
+            }
+            let Some((key, queue, home)) = global.waiting.pop_front() else { return };
+            if home == own {
+                self.resume_consumer(now, queue, u32::MAX, key, out);
+            } else {
+                global.granted += 1;
+                let mail = Mail::GrantCredit { to: key, queue };
+                out.mail[home.index()].items.push(mail);
+            }
+        }
+    }
+
+    /// Puts deliveries back into their queues, in slices when they are many.
+    pub(crate) fn requeue(
+        &mut self,
+        now: Now,
+        at: At,
+        list: VecDeque<Unacked>,
+        then: AfterRequeue,
+        out: &mut Outbox,
+    ) {
+        let own = self.edge.shard;
+        let mut held: Vec<(QueueId, ShardId)> = Vec::new();
+        for unacked in &list {
+            if !held.iter().rev().take(16).any(|(queue, _)| *queue == unacked.queue) {
+                held.push((unacked.queue, unacked.home));
+            }
+        }
+        held.sort_unstable();
+        held.dedup();
+        for &(queue, home) in &held {
+            self.hold(now, queue, home, true, out);
+        }
+        let mut homes: Vec<ShardId> = held.iter().map(|(_, home)| *home).collect();
+        homes.retain(|home| *home != own);
+        homes.sort_unstable();
+        homes.dedup();
+        // One barrier for the requeueing itself and one for each other shard.
+        let waiting = 1 + homes.len() as u32;
+        self.set_pending(at, Pending::Requeue { waiting, then });
+        self.requeues.push_back(Requeue { at, list, held });
+        self.work_on_requeues(now, out);
+    }
+
+    /// One slice of requeueing. True when more is left.
+    pub(crate) fn work_on_requeues(&mut self, now: Now, out: &mut Outbox) -> bool {
+        let Some(mut job) = self.requeues.pop_front() else { return false };
+        for _ in 0..REQUEUE_AT_ONCE_MAX {
+            let Some(unacked) = job.list.pop_front() else { break };
+            self.settle_one(now, job.at, &unacked, Outcome::Requeue, out);
+        }
+        if !job.list.is_empty() {
+            self.requeues.push_back(job);
+            return true;
+        }
+        let own = self.edge.shard;
+        let mut last: Option<ShardId> = None;
+        job.held.sort_unstable_by_key(|&(queue, home)| (home, queue));
+        for (place, &(queue, home)) in job.held.iter().enumerate() {
+            self.hold(now, queue, home, false, out);
+            let ends = job.held.get(place + 1).is_none_or(|&(_, next)| next != home);
+            if home != own && ends && last != Some(home) {
+                last = Some(home);
+                let mail = Mail::Command { from: job.at.channel, queue, command: Command::Barrier };
+                out.mail[home.index()].items.push(mail);
+            }
+        }
+        self.passed_barrier(now, job.at.slot, job.at.channel, out);
+        !self.requeues.is_empty()
+    }
+
+    fn hold(&mut self, now: Now, queue: QueueId, home: ShardId, on: bool, out: &mut Outbox) {
+        if home == self.edge.shard {
+            self.hold_home(now, queue, on, out);
+        } else {
+            out.mail[home.index()].items.push(Mail::Hold { queue, on });
+        }
+    }
+
+    /// Lets a queue of this shard rest or go on.
+    pub(crate) fn hold_home(&mut self, now: Now, queue: QueueId, on: bool, out: &mut Outbox) {
+        let Some(slot) = self.home_slot(queue, u32::MAX) else { return };
+        let state = &mut self.homes[slot as usize].queue;
+        if on {
+            state.hold();
+        } else {
+            state.unhold();
+            self.pump(now, slot, out);
+        }
+    }
+
+    pub(crate) fn basic_recover(
+        &mut self,
+        now: Now,
+        at: At,
+        requeue: bool,
+        answers: bool,
+        out: &mut Outbox,
+    ) -> Result<(), Refusal> {
+        if !requeue {
+            return Err(Refusal::new(ReplyCode::NOT_IMPLEMENTED, "requeue=false"));
+        }
+        let list = self.take_unacked(at);
+        let then = if answers { AfterRequeue::RecoverOk } else { AfterRequeue::Silence };
+        self.requeue(now, at, list, then, out);
+        Ok(())
+    }
+
+    /// Takes everything unacknowledged off a channel, what a transaction holds included.
+    pub(crate) fn take_unacked(&mut self, at: At) -> VecDeque<Unacked> {
+        let mut list = VecDeque::new();
+        let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else {
+            return list;
+        };
+        let Some(channel) = connection.incarnation(at.channel.channel) else { return list };
+        if channel.ending.is_some()
+            && let Some(tx) = channel.tx.take()
+        {
+            channel.unacked.put_back(tx.settles.into_iter().map(|(unacked, _)| unacked).collect());
+        }
+        while let Some(unacked) = channel.unacked.take_oldest() {
+            list.push_back(unacked);
+        }
+        list
+    }
+}
+
+/// The key of a channel's consumer.
+pub(crate) fn consumer_key(channel: ChannelRef, key: u64, number: u32) -> ConsumerKey {
+    ConsumerKey { connection: channel.connection, channel: key, consumer: number }
+}

@@ -1,0 +1,300 @@
+//! Who may log in, and what a user may do.
+
+use super::Directory;
+use super::request::{Destination, Request, VhostRef, clean_name};
+use crate::exchange::{ALTERNATE_EXCHANGE, ExchangeKind};
+use crate::permission::{Access, Permission, Resource};
+use crate::refusal::Refusal;
+use crate::user::{HashingAlgorithm, LoginFailure, PasswordHash, User};
+use alloc::format;
+use lepus_amqp::code::ReplyCode;
+use lepus_amqp::table::{Table, Value};
+use lepus_base::VhostId;
+
+impl Directory {
+    /// Checks a name and password. An unknown name costs as much time as a wrong password.
+    ///
+    /// # Errors
+    /// Why the login is refused, for the log.
+    pub fn authenticate(
+        &self,
+        user: &str,
+        password: &[u8],
+        from_loopback: bool,
+    ) -> Result<(), LoginFailure> {
+        let Some(user) = self.users.get(user) else {
+            let _ = PasswordHash::new(HashingAlgorithm::Sha256, password, [0; 4]);
+            return Err(LoginFailure::UnknownUser);
+        };
+        if user.password.is_none() {
+            return Err(LoginFailure::NoPassword);
+        }
+        if !user.password.matches(password) {
+            return Err(LoginFailure::WrongPassword);
+        }
+        self.check_address(user, from_loopback)
+    }
+
+    /// Checks a name that something else has vouched for, such as a client certificate.
+    ///
+    /// # Errors
+    /// Why the login is refused, for the log.
+    pub fn authenticate_external(
+        &self,
+        user: &str,
+        from_loopback: bool,
+    ) -> Result<(), LoginFailure> {
+        let user = self.users.get(user).ok_or(LoginFailure::UnknownUser)?;
+        self.check_address(user, from_loopback)
+    }
+
+    fn check_address(&self, user: &User, from_loopback: bool) -> Result<(), LoginFailure> {
+        if !from_loopback && self.loopback_users.contains(&user.name) {
+            return Err(LoginFailure::NotLoopback);
+        }
+        Ok(())
+    }
+
+    fn permission(&self, user: &str, vhost: VhostId) -> Option<&Permission> {
+        self.users.get(user)?.permissions.get(&vhost)
+    }
+
+    /// Whether the user may open the virtual host at all.
+    #[must_use]
+    pub fn may_open(&self, user: &str, vhost: VhostId) -> bool {
+        self.vhosts.contains_key(&vhost) && self.permission(user, vhost).is_some()
+    }
+
+    /// Whether the user has the access to a queue or exchange of that name; the empty name is the
+    /// default exchange.
+    #[must_use]
+    pub fn may(&self, user: &str, vhost: VhostId, access: Access, resource: &str) -> bool {
+        let name = match resource {
+            "" => Resource::Exchange("").name(),
+            name => name,
+        };
+        self.permission(user, vhost).is_some_and(|permission| permission.allows(access, name))
+    }
+
+    /// Whether the user has any access to it, as passive declarations need.
+    #[must_use]
+    pub fn may_any(&self, user: &str, vhost: VhostId, resource: &str) -> bool {
+        [Access::Configure, Access::Write, Access::Read]
+            .into_iter()
+            .any(|access| self.may(user, vhost, access, resource))
+    }
+
+    /// Whether the user may publish or bind with the routing key. Restrictions exist for topic
+    /// exchanges only, and only where an operator set some.
+    #[must_use]
+    pub fn may_topic(
+        &self,
+        user: &str,
+        vhost: VhostId,
+        exchange: &str,
+        access: Access,
+        routing_key: &str,
+    ) -> bool {
+        if !self.is_topic_restricted(user, vhost) {
+            return true;
+        }
+        let is_topic =
+            self.exchange(vhost, exchange).is_some_and(|info| info.kind == ExchangeKind::Topic);
+        let Some(user) = self.users.get(user).filter(|_| is_topic) else {
+            return true;
+        };
+        let mut own = user.topic_permissions.iter();
+        own.find(|((other, name), _)| *other == vhost && **name == *exchange)
+            .is_none_or(|(_, permission)| permission.allows(access, routing_key))
+    }
+
+    /// Whether any restriction of routing keys holds for the user in the virtual host.
+    #[must_use]
+    pub fn is_topic_restricted(&self, user: &str, vhost: VhostId) -> bool {
+        self.users.get(user).is_some_and(|user| {
+            let mut own = user.topic_permissions.keys();
+            own.any(|(other, _)| *other == vhost)
+        })
+    }
+
+    /// As [`Directory::may`].
+    ///
+    /// # Errors
+    /// 403 where the access is not given.
+    pub fn authorize(
+        &self,
+        user: &str,
+        vhost: VhostId,
+        access: Access,
+        resource: Resource<'_>,
+    ) -> Result<(), Refusal> {
+        if self.may(user, vhost, access, resource.name()) {
+            return Ok(());
+        }
+        Err(Refusal::new(
+            ReplyCode::ACCESS_REFUSED,
+            format!(
+                "{} access to {resource} in vhost '{}' refused for user '{user}'",
+                access.name(),
+                self.vhost_name(vhost)
+            ),
+        ))
+    }
+
+    /// Whether the user may publish to the exchange.
+    ///
+    /// # Errors
+    /// 403 where not.
+    pub fn authorize_exchange_write(
+        &self,
+        user: &str,
+        vhost: VhostId,
+        exchange: &str,
+    ) -> Result<(), Refusal> {
+        self.authorize(user, vhost, Access::Write, Resource::Exchange(exchange))
+    }
+
+    /// As [`Directory::may_any`].
+    ///
+    /// # Errors
+    /// 403 where the user has no access at all.
+    pub fn authorize_passive(
+        &self,
+        user: &str,
+        vhost: VhostId,
+        resource: Resource<'_>,
+    ) -> Result<(), Refusal> {
+        if self.may_any(user, vhost, resource.name()) {
+            return Ok(());
+        }
+        self.authorize(user, vhost, Access::Configure, resource)
+    }
+
+    /// As [`Directory::may_topic`].
+    ///
+    /// # Errors
+    /// 403 where the routing key is not allowed.
+    pub fn authorize_topic(
+        &self,
+        user: &str,
+        vhost: VhostId,
+        exchange: &str,
+        access: Access,
+        routing_key: &str,
+    ) -> Result<(), Refusal> {
+        if self.may_topic(user, vhost, exchange, access, routing_key) {
+            return Ok(());
+        }
+        Err(Refusal::new(
+            ReplyCode::ACCESS_REFUSED,
+            format!(
+                "{} access to topic '{routing_key}' in exchange '{exchange}' in vhost '{}' refused for user '{user}'",
+                access.name(),
+                self.vhost_name(vhost)
+            ),
+        ))
+    }
+
+    /// Whether a client may make this request: declare, delete, bind or unbind, with all that its
+    /// arguments lead to. What only operators ask for is refused.
+    ///
+    /// # Errors
+    /// 403 for the first right that is missing, 404 where the virtual host is gone.
+    pub fn authorize_request(&self, user: &str, request: &Request) -> Result<(), Refusal> {
+        match request {
+            Request::DeclareExchange { vhost, name, arguments, .. } => {
+                self.authorize_exchange(user, vhost, name, arguments)
+            }
+            Request::DeleteExchange { vhost, name, .. } => {
+                let vhost = self.resolve(vhost)?.id;
+                let name = clean_name(name);
+                super::declaration::check_not_default(&name)?;
+                self.authorize(user, vhost, Access::Configure, Resource::Exchange(&name))
+            }
+            Request::DeclareQueue { vhost, name, arguments, .. } => {
+                self.authorize_queue(user, vhost, name, arguments)
+            }
+            Request::DeleteQueue { id } => match self.queue_by_id(*id) {
+                Some(info) => {
+                    let resource = Resource::Queue(&info.name);
+                    self.authorize(user, info.vhost, Access::Configure, resource)
+                }
+                None => Ok(()),
+            },
+            Request::Bind { vhost, source, destination, routing_key, .. }
+            | Request::Unbind { vhost, source, destination, routing_key, .. } => {
+                self.authorize_binding(user, vhost, source, destination, routing_key)
+            }
+            _ => Err(Refusal::new(
+                ReplyCode::ACCESS_REFUSED,
+                format!("user '{user}' is no operator here"),
+            )),
+        }
+    }
+
+    fn authorize_exchange(
+        &self,
+        user: &str,
+        vhost: &VhostRef,
+        name: &str,
+        arguments: &Table,
+    ) -> Result<(), Refusal> {
+        let vhost = self.resolve(vhost)?.id;
+        let name = clean_name(name);
+        super::declaration::check_not_default(&name)?;
+        self.authorize(user, vhost, Access::Configure, Resource::Exchange(&name))?;
+        let alternate = arguments.get(ALTERNATE_EXCHANGE).and_then(Value::as_text);
+        if let Some(alternate) = alternate
+            && self.exchange(vhost, &name).is_none()
+        {
+            self.authorize(user, vhost, Access::Read, Resource::Exchange(&name))?;
+            self.authorize(user, vhost, Access::Write, Resource::Exchange(alternate))?;
+        }
+        Ok(())
+    }
+
+    fn authorize_queue(
+        &self,
+        user: &str,
+        vhost: &VhostRef,
+        name: &str,
+        arguments: &Table,
+    ) -> Result<(), Refusal> {
+        let vhost = self.resolve(vhost)?.id;
+        let name = clean_name(name);
+        self.authorize(user, vhost, Access::Configure, Resource::Queue(&name))?;
+        let dead_letters = arguments.get("x-dead-letter-exchange");
+        if let Some(exchange) = dead_letters.and_then(Value::as_text)
+            && self.queue(vhost, &name).is_none()
+        {
+            self.authorize(user, vhost, Access::Read, Resource::Queue(&name))?;
+            self.authorize(user, vhost, Access::Write, Resource::Exchange(exchange))?;
+        }
+        Ok(())
+    }
+
+    fn authorize_binding(
+        &self,
+        user: &str,
+        vhost: &VhostRef,
+        source: &str,
+        destination: &Destination,
+        routing_key: &str,
+    ) -> Result<(), Refusal> {
+        let vhost = self.resolve(vhost)?.id;
+        let source = clean_name(source);
+        super::declaration::check_not_default(&source)?;
+        let (Destination::Queue(name) | Destination::Exchange(name)) = destination;
+        let name = clean_name(name);
+        let resource = match destination {
+            Destination::Queue(_) => Resource::Queue(&name),
+            Destination::Exchange(_) => Resource::Exchange(&name),
+        };
+        if let Resource::Exchange(name) = resource {
+            super::declaration::check_not_default(name)?;
+        }
+        self.authorize(user, vhost, Access::Write, resource)?;
+        self.authorize(user, vhost, Access::Read, Resource::Exchange(&source))?;
+        self.authorize_topic(user, vhost, &source, Access::Read, routing_key)
+    }
+}

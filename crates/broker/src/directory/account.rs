@@ -1,0 +1,167 @@
+//! Virtual hosts, users and permissions: what is allowed.
+
+use super::Directory;
+use super::change::{Change, Checked};
+use super::request::{Request, VhostRef};
+use crate::permission::{Permission, TopicPermission};
+use crate::refusal::Refusal;
+use crate::user::User;
+use crate::vhost::VhostInfo;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use lepus_amqp::code::ReplyCode;
+use lepus_base::VhostId;
+
+/// Longest name of a user or virtual host in bytes.
+const NAME_BYTES_MAX: usize = 255;
+
+impl Directory {
+    pub(super) fn check_account(&self, request: &Request) -> Result<Checked, Refusal> {
+        let change = match request {
+            Request::CreateVhost { name, metadata } => {
+                check_name("vhost", name)?;
+                match self.vhost(name) {
+                    None => Change::VhostCreated {
+                        id: VhostId(self.next_vhost),
+                        name: name.as_str().into(),
+                        metadata: metadata.clone(),
+                    },
+                    Some(id) if self.vhosts[&id].metadata == *metadata => {
+                        return Ok(Checked::Already(None));
+                    }
+                    Some(id) => Change::VhostDescribed { id, metadata: metadata.clone() },
+                }
+            }
+            Request::DeleteVhost { name } => {
+                let info = self.resolve(&VhostRef::Name(name.as_str().into()))?;
+                if info.metadata.protected {
+                    let text = format!("vhost '{name}' is protected from deletion");
+                    return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
+                }
+                Change::VhostDeleted { id: info.id }
+            }
+            Request::SetVhostLimits { vhost, limits } => {
+                let info = self.resolve(vhost)?;
+                if info.limits == *limits {
+                    return Ok(Checked::Already(None));
+                }
+                Change::VhostLimited { id: info.id, limits: *limits }
+            }
+            Request::PutUser { name, password, tags } => {
+                check_name("user", name)?;
+                let is_same = |user: &User| user.password == *password && user.tags == *tags;
+                if self.user(name).is_some_and(is_same) {
+                    return Ok(Checked::Already(None));
+                }
+                Change::UserPut {
+                    name: name.as_str().into(),
+                    password: password.clone(),
+                    tags: tags.clone(),
+                }
+            }
+            Request::DeleteUser { name } => {
+                Change::UserDeleted { name: self.known_user(name)?.name.clone() }
+            }
+            Request::SetUserLimits { name, limits } => {
+                let user = self.known_user(name)?;
+                if user.limits == *limits {
+                    return Ok(Checked::Already(None));
+                }
+                Change::UserLimited { name: user.name.clone(), limits: *limits }
+            }
+            _ => return self.check_permission(request),
+        };
+        Ok(Checked::Change(change))
+    }
+
+    fn check_permission(&self, request: &Request) -> Result<Checked, Refusal> {
+        let change = match request {
+            Request::SetPermission { user, vhost, configure, write, read } => {
+                let (user, vhost) = (self.known_user(user)?, self.resolve(vhost)?);
+                let permission = Permission::new(configure, write, read).map_err(invalid)?;
+                if user.permissions.get(&vhost.id) == Some(&permission) {
+                    return Ok(Checked::Already(None));
+                }
+                Change::PermissionSet {
+                    user: user.name.clone(),
+                    vhost: vhost.id,
+                    configure: configure.as_str().into(),
+                    write: write.as_str().into(),
+                    read: read.as_str().into(),
+                }
+            }
+            Request::ClearPermission { user, vhost } => {
+                let (user, vhost) = (self.known_user(user)?, self.resolve(vhost)?);
+                if !user.permissions.contains_key(&vhost.id) {
+                    return Ok(Checked::Already(None));
+                }
+                Change::PermissionCleared { user: user.name.clone(), vhost: vhost.id }
+            }
+            Request::SetTopicPermission { user, vhost, exchange, write, read } => {
+                let (user, vhost) = (self.known_user(user)?, self.resolve(vhost)?);
+                let permission =
+                    TopicPermission::new(write, read, &user.name, &vhost.name).map_err(invalid)?;
+                let key = (vhost.id, exchange.as_str().into());
+                if user.topic_permissions.get(&key) == Some(&permission) {
+                    return Ok(Checked::Already(None));
+                }
+                Change::TopicPermissionSet {
+                    user: user.name.clone(),
+                    vhost: vhost.id,
+                    exchange: key.1,
+                    write: write.as_str().into(),
+                    read: read.as_str().into(),
+                }
+            }
+            Request::ClearTopicPermission { user, vhost, exchange } => {
+                let (user, vhost) = (self.known_user(user)?, self.resolve(vhost)?);
+                let exchange = exchange.as_deref();
+                let is_meant = |(other, name): &(VhostId, Box<str>)| {
+                    *other == vhost.id && exchange.is_none_or(|exchange| exchange == &**name)
+                };
+                if !user.topic_permissions.keys().any(is_meant) {
+                    return Ok(Checked::Already(None));
+                }
+                Change::TopicPermissionCleared {
+                    user: user.name.clone(),
+                    vhost: vhost.id,
+                    exchange: exchange.map(Into::into),
+                }
+            }
+            _ => return Ok(Checked::Already(None)),
+        };
+        Ok(Checked::Change(change))
+    }
+
+    /// The virtual host that a request names.
+    pub(super) fn resolve(&self, vhost: &VhostRef) -> Result<&VhostInfo, Refusal> {
+        let found = match vhost {
+            VhostRef::Id(id) => self.vhosts.get(id),
+            VhostRef::Name(name) => self.vhost(name).and_then(|id| self.vhosts.get(&id)),
+        };
+        found.ok_or_else(|| {
+            let text = match vhost {
+                VhostRef::Id(_) => "vhost was deleted".into(),
+                VhostRef::Name(name) => format!("vhost '{name}' not found"),
+            };
+            Refusal::new(ReplyCode::NOT_FOUND, text)
+        })
+    }
+
+    fn known_user(&self, name: &str) -> Result<&User, Refusal> {
+        self.user(name)
+            .ok_or_else(|| Refusal::new(ReplyCode::NOT_FOUND, format!("user '{name}' not found")))
+    }
+}
+
+fn invalid(text: String) -> Refusal {
+    Refusal::new(ReplyCode::PRECONDITION_FAILED, text)
+}
+
+fn check_name(what: &str, name: &str) -> Result<(), Refusal> {
+    if name.is_empty() || name.len() > NAME_BYTES_MAX {
+        return Err(invalid(format!("{what} name has to have 1 to {NAME_BYTES_MAX} bytes")));
+    }
+    Ok(())
+}

@@ -1,0 +1,231 @@
+//! Applying decided changes. The same changes give the same directory on every shard.
+
+use super::change::{Applied, BindingChange, Change};
+use super::{Directory, ExchangeInfo, ExchangeSlot, QueueInfo, QueueSlot, name_hash};
+use crate::binding::{Chain, NONE};
+use crate::exchange::PREDECLARED;
+use crate::permission::{Permission, TopicPermission};
+use crate::router::{Route, Router};
+use crate::user::{PasswordHash, User};
+use crate::vhost::{VhostInfo, VhostLimits, VhostMetadata};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use lepus_base::VhostId;
+
+impl Directory {
+    /// Applies a change and tells what followed from it.
+    pub fn apply(&mut self, change: &Change) -> Applied {
+        self.version += 1;
+        let mut applied = Applied::default();
+        match change {
+            Change::ExchangeDeclared(info) => self.add_exchange((**info).clone()),
+            Change::ExchangeDeleted { vhost, name } => {
+                if let Some(place) = self.exchange_place(*vhost, name) {
+                    self.delete_exchange(place, &mut applied);
+                }
+            }
+            Change::QueueDeclared(info) => {
+                self.add_queue((**info).clone());
+                applied.queues_created.push(info.id);
+            }
+            Change::QueueDeleted { id } => {
+                if let Some(place) = self.queues_by_id.get(id).copied() {
+                    self.delete_queue(place, &mut applied);
+                }
+            }
+            Change::Bound(binding) => self.add_binding(binding),
+            Change::Unbound(binding) => self.unbind(binding, &mut applied),
+            Change::VhostCreated { id, name, metadata } => self.add_vhost(*id, name, metadata),
+            Change::VhostDescribed { id, metadata } => {
+                if let Some(info) = self.vhosts.get_mut(id) {
+                    info.metadata = metadata.clone();
+                }
+            }
+            Change::VhostLimited { id, limits } => {
+                if let Some(info) = self.vhosts.get_mut(id) {
+                    info.limits = *limits;
+                }
+            }
+            Change::VhostDeleted { id } => self.delete_vhost(*id, &mut applied),
+            _ => self.apply_account(change, &mut applied),
+        }
+        applied
+    }
+
+    fn apply_account(&mut self, change: &Change, applied: &mut Applied) {
+        applied.permissions_changed = true;
+        match change {
+            Change::UserPut { name, password, tags } => self.put_user(name, password, tags),
+            Change::UserDeleted { name } => {
+                applied.user_deleted = self.users.remove(name).map(|user| user.name);
+            }
+            Change::UserLimited { name, limits } => {
+                if let Some(user) = self.users.get_mut(name) {
+                    user.limits = *limits;
+                }
+            }
+            Change::PermissionSet { user, vhost, configure, write, read } => {
+                if let Some(user) = self.users.get_mut(user)
+                    && self.vhosts.contains_key(vhost)
+                    && let Ok(permission) = Permission::new(configure, write, read)
+                {
+                    user.permissions.insert(*vhost, permission);
+                }
+            }
+            Change::PermissionCleared { user, vhost } => {
+                if let Some(user) = self.users.get_mut(user) {
+                    user.permissions.remove(vhost);
+                }
+            }
+            Change::TopicPermissionSet { user, vhost, exchange, write, read } => {
+                if let Some(user) = self.users.get_mut(user)
+                    && let Some(info) = self.vhosts.get(vhost)
+                    && let Ok(permission) =
+                        TopicPermission::new(write, read, &user.name, &info.name)
+                {
+                    let key = (*vhost, exchange.clone());
+                    user.topic_permissions.insert(key, permission);
+                }
+            }
+            Change::TopicPermissionCleared { user, vhost, exchange } => {
+                if let Some(user) = self.users.get_mut(user) {
+                    user.topic_permissions.retain(|(other, name), _| {
+                        other != vhost || exchange.as_ref().is_some_and(|exchange| exchange != name)
+                    });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn put_user(&mut self, name: &str, password: &PasswordHash, tags: &[Box<str>]) {
+        if let Some(user) = self.users.get_mut(name) {
+            user.password = password.clone();
+            user.tags = tags.to_vec();
+        } else {
+            let user = User::new(name, password.clone(), tags.to_vec());
+            self.users.insert(name.into(), user);
+        }
+    }
+
+    fn add_vhost(&mut self, id: VhostId, name: &str, metadata: &VhostMetadata) {
+        if self.vhosts_by_name.contains_key(name) {
+            return;
+        }
+        self.next_vhost = self.next_vhost.max(id.0 + 1);
+        self.vhosts_by_name.insert(name.into(), id);
+        let info = VhostInfo {
+            id,
+            name: name.into(),
+            metadata: metadata.clone(),
+            limits: VhostLimits::default(),
+        };
+        self.vhosts.insert(id, info);
+        self.queue_counts.insert(id, 0);
+        for (name, kind, internal) in PREDECLARED {
+            self.add_exchange(ExchangeInfo {
+                vhost: id,
+                name: name.into(),
+                kind,
+                delayed: false,
+                durable: true,
+                auto_delete: false,
+                internal,
+                alternate: None,
+                arguments: None,
+            });
+        }
+    }
+
+    fn add_exchange(&mut self, info: ExchangeInfo) {
+        if !self.vhosts.contains_key(&info.vhost)
+            || self.exchange_place(info.vhost, &info.name).is_some()
+        {
+            return;
+        }
+        let hash = name_hash(self.hash, info.vhost, &info.name);
+        let router = Router::new(info.kind, info.arguments.as_deref(), self.hash);
+        let place = self.exchanges.insert(ExchangeSlot {
+            info,
+            router,
+            as_source: NONE,
+            bindings: 0,
+            as_target: NONE,
+        }) as u32;
+        let (exchanges, state) = (&self.exchanges, self.hash);
+        self.exchanges_by_name.insert_unique(hash, place, |&place| {
+            let info = &exchanges[place as usize].info;
+            name_hash(state, info.vhost, &info.name)
+        });
+    }
+
+    fn add_queue(&mut self, info: QueueInfo) {
+        if !self.vhosts.contains_key(&info.vhost)
+            || self.queue_place(info.vhost, &info.name).is_some()
+        {
+            return;
+        }
+        self.next_queue = self.next_queue.max(info.id.0 + 1);
+        let hash = name_hash(self.hash, info.vhost, &info.name);
+        let route = Route { queue: info.id, home: info.home };
+        *self.queue_counts.entry(info.vhost).or_default() += 1;
+        match info.exclusive {
+            Some(owner) => self.exclusive.entry(owner).or_default().push(info.id),
+            None => {
+                if let Some(held) = self.held.get_mut(info.home.index()) {
+                    *held += 1;
+                }
+            }
+        }
+        let place = self.queues.insert(QueueSlot { info, as_target: NONE });
+        if self.routes.len() <= place {
+            self.routes.resize(place + 1, Route::default());
+        }
+        self.routes[place] = route;
+        self.queues_by_id.insert(route.queue, place as u32);
+        let (queues, state) = (&self.queues, self.hash);
+        self.queues_by_name.insert_unique(hash, place as u32, |&place| {
+            let info = &queues[place as usize].info;
+            name_hash(state, info.vhost, &info.name)
+        });
+    }
+
+    fn add_binding(&mut self, change: &BindingChange) {
+        let BindingChange { routing_key, arguments, .. } = change;
+        let Some(source) = self.exchange_place(change.vhost, &change.source) else {
+            return;
+        };
+        let Some(target) = self.target(change.vhost, &change.destination) else {
+            return;
+        };
+        if self.bindings.find(source, target, routing_key, arguments).is_some() {
+            return;
+        }
+        let bindings = &mut self.bindings;
+        let place = bindings.insert(source, target, routing_key, arguments);
+        let exchange = &mut self.exchanges[source as usize];
+        bindings.link(Chain::Source, &mut exchange.as_source, place);
+        exchange.bindings += 1;
+        exchange.router.insert(bindings, place);
+        let head = match target.split() {
+            Ok(queue) => &mut self.queues[queue as usize].as_target,
+            Err(exchange) => &mut self.exchanges[exchange as usize].as_target,
+        };
+        bindings.link(Chain::Target, head, place);
+    }
+
+    fn unbind(&mut self, change: &BindingChange, applied: &mut Applied) {
+        let Some(source) = self.exchange_place(change.vhost, &change.source) else {
+            return;
+        };
+        let Some(target) = self.target(change.vhost, &change.destination) else {
+            return;
+        };
+        let (key, arguments) = (&change.routing_key, &change.arguments);
+        if let Some(place) = self.bindings.find(source, target, key, arguments) {
+            let mut left = Vec::new();
+            self.remove_binding(place, &mut left);
+            self.delete_left(left, applied);
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Binding and unbinding: what is allowed.
+
+use super::Directory;
+use super::change::{BindingChange, Change, Checked};
+use super::declaration::check_not_default;
+use super::request::{Destination, Request, clean_name};
+use crate::binding::Target;
+use crate::refusal::Refusal;
+use crate::router;
+use alloc::boxed::Box;
+use alloc::format;
+use lepus_amqp::code::ReplyCode;
+use lepus_amqp::table::Table;
+use lepus_base::{ConnectionId, VhostId};
+
+/// The name that stands for a client's own replies; no queue has it.
+const REPLY_TO: &str = "amq.rabbitmq.reply-to";
+/// Keys travel as short strings.
+const ROUTING_KEY_BYTES_MAX: usize = 255;
+
+impl Directory {
+    pub(super) fn check_binding(&self, request: &Request) -> Result<Checked, Refusal> {
+        let (Request::Bind { vhost, source, destination, routing_key, arguments, connection }
+        | Request::Unbind { vhost, source, destination, routing_key, arguments, connection }) =
+            request
+        else {
+            return Ok(Checked::Already(None));
+        };
+        let binds = matches!(request, Request::Bind { .. });
+        let vhost = self.resolve(vhost)?;
+        let source = clean_name(source);
+        let destination = match destination {
+            Destination::Queue(name) => Destination::Queue(clean_name(name).into()),
+            Destination::Exchange(name) => Destination::Exchange(clean_name(name).into()),
+        };
+        check_destination(&destination)?;
+        check_not_default(&source)?;
+        let Some(from) = self.exchange_place(vhost.id, &source) else {
+            return Err(self.no_exchange(vhost.id, &source));
+        };
+        let target = self.find_target(vhost.id, &destination, *connection)?;
+        let arguments = sorted(arguments);
+        if binds {
+            if routing_key.len() > ROUTING_KEY_BYTES_MAX {
+                let text = format!("routing key is longer than {ROUTING_KEY_BYTES_MAX} bytes");
+                return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
+            }
+            let kind = self.exchanges[from as usize].info.kind;
+            router::check_binding(kind, routing_key, &arguments)?;
+        }
+        let existing = self.bindings.find(from, target, routing_key, &arguments);
+        if existing.is_some() == binds {
+            return Ok(Checked::Already(None));
+        }
+        let change = Box::new(BindingChange {
+            vhost: vhost.id,
+            source: source.into(),
+            destination,
+            routing_key: routing_key.as_str().into(),
+            arguments,
+        });
+        Ok(Checked::Change(if binds { Change::Bound(change) } else { Change::Unbound(change) }))
+    }
+
+    fn find_target(
+        &self,
+        vhost: VhostId,
+        destination: &Destination,
+        connection: Option<ConnectionId>,
+    ) -> Result<Target, Refusal> {
+        if let Destination::Queue(name) = destination
+            && let Some(connection) = connection
+        {
+            self.find_queue(vhost, name, connection)?;
+        }
+        self.target(vhost, destination).ok_or_else(|| match destination {
+            Destination::Queue(name) => self.no_queue(vhost, name),
+            Destination::Exchange(name) => self.no_exchange(vhost, name),
+        })
+    }
+
+    /// Where a destination lies in the directory.
+    pub(super) fn target(&self, vhost: VhostId, destination: &Destination) -> Option<Target> {
+        match destination {
+            Destination::Queue(name) => self.queue_place(vhost, name).map(Target::queue),
+            Destination::Exchange(name) => self.exchange_place(vhost, name).map(Target::exchange),
+        }
+    }
+}
+
+fn check_destination(destination: &Destination) -> Result<(), Refusal> {
+    match destination {
+        Destination::Exchange(name) => check_not_default(name),
+        Destination::Queue(name) if name.starts_with(REPLY_TO) => Err(Refusal::new(
+            ReplyCode::ACCESS_REFUSED,
+            format!("queue name '{name}' contains reserved prefix 'amq.*'"),
+        )),
+        Destination::Queue(_) => Ok(()),
+    }
+}
+
+/// The order of arguments does not matter for a binding's identity.
+fn sorted(arguments: &Table) -> Table {
+    let mut arguments = arguments.clone();
+    arguments.0.sort_by(|(one, _), (two, _)| one.cmp(two));
+    arguments
+}

@@ -1,0 +1,114 @@
+//! What is decided, sent to all shards and applied there.
+
+use super::request::Destination;
+use super::{ExchangeInfo, QueueInfo};
+use crate::user::{PasswordHash, UserLimits};
+use crate::vhost::{VhostLimits, VhostMetadata};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use lepus_amqp::table::Table;
+use lepus_base::{QueueId, VhostId};
+
+/// The answer to a request that is not refused.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Checked {
+    /// Everything is as wished; the queue that was to be declared.
+    Already(Option<QueueId>),
+    /// This has to be applied.
+    Change(Change),
+}
+
+/// A decided change. Applying it cannot fail; where its object is gone it does nothing.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "the fields are those of the requests")]
+pub enum Change {
+    /// An exchange appears.
+    ExchangeDeclared(Box<ExchangeInfo>),
+    /// An exchange goes, and its bindings with it.
+    ExchangeDeleted { vhost: VhostId, name: Box<str> },
+    /// A queue appears.
+    QueueDeclared(Box<QueueInfo>),
+    /// A queue goes, and its bindings with it.
+    QueueDeleted { id: QueueId },
+    /// A binding appears.
+    Bound(Box<BindingChange>),
+    /// A binding goes.
+    Unbound(Box<BindingChange>),
+    /// A virtual host appears, with the exchanges that all have.
+    VhostCreated { id: VhostId, name: Box<str>, metadata: VhostMetadata },
+    /// A virtual host is described anew.
+    VhostDescribed { id: VhostId, metadata: VhostMetadata },
+    /// A virtual host is limited.
+    VhostLimited { id: VhostId, limits: VhostLimits },
+    /// A virtual host goes with all that is in it.
+    VhostDeleted { id: VhostId },
+    /// A user appears or changes.
+    UserPut { name: Box<str>, password: PasswordHash, tags: Vec<Box<str>> },
+    /// A user goes with all permissions.
+    UserDeleted { name: Box<str> },
+    /// A user is limited.
+    UserLimited { name: Box<str>, limits: UserLimits },
+    /// A user gets rights. The patterns were compiled by the check.
+    PermissionSet {
+        user: Box<str>,
+        vhost: VhostId,
+        configure: Box<str>,
+        write: Box<str>,
+        read: Box<str>,
+    },
+    /// A user loses rights.
+    PermissionCleared { user: Box<str>, vhost: VhostId },
+    /// A user's routing keys are restricted. The patterns were compiled by the check.
+    TopicPermissionSet {
+        user: Box<str>,
+        vhost: VhostId,
+        exchange: Box<str>,
+        write: Box<str>,
+        read: Box<str>,
+    },
+    /// Restrictions of a user's routing keys go.
+    TopicPermissionCleared { user: Box<str>, vhost: VhostId, exchange: Option<Box<str>> },
+}
+
+impl Change {
+    /// The queue that the change declares.
+    #[must_use]
+    pub fn queue_id(&self) -> Option<QueueId> {
+        match self {
+            Change::QueueDeclared(info) => Some(info.id),
+            _ => None,
+        }
+    }
+}
+
+/// A binding that comes or goes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BindingChange {
+    /// Where.
+    pub vhost: VhostId,
+    /// The exchange that messages come from.
+    pub source: Box<str>,
+    /// What they go to.
+    pub destination: Destination,
+    /// The key, pattern or weight.
+    pub routing_key: Box<str>,
+    /// The arguments, sorted by name.
+    pub arguments: Table,
+}
+
+/// What followed from a change, beyond the directory itself.
+#[derive(Debug, Default, PartialEq)]
+pub struct Applied {
+    /// Queues that appeared.
+    pub queues_created: Vec<QueueId>,
+    /// Queues that went.
+    pub queues_deleted: Vec<QueueInfo>,
+    /// Exchanges that went, those that deleted themselves among them.
+    pub exchanges_deleted: Vec<(VhostId, Box<str>)>,
+    /// The virtual host that went: its connections have to be closed.
+    pub vhost_deleted: Option<VhostId>,
+    /// The user that went: the user's connections have to be closed.
+    pub user_deleted: Option<Box<str>>,
+    /// Somebody's rights changed.
+    pub permissions_changed: bool,
+}

@@ -1,0 +1,215 @@
+//! Virtual hosts, users and what they may do.
+
+use super::*;
+
+const AMQP_QUEUE: Resource<'_> = Resource::Queue("q");
+
+fn put_user(name: &str, password: &str) -> Request {
+    let hash = PasswordHash::new(HashingAlgorithm::Sha256, password.as_bytes(), [5; 4]);
+    Request::PutUser { name: name.into(), password: hash, tags: Vec::new() }
+}
+
+fn permit(user: &str, configure: &str, write: &str, read: &str) -> Request {
+    Request::SetPermission {
+        user: user.into(),
+        vhost: "/".into(),
+        configure: configure.into(),
+        write: write.into(),
+        read: read.into(),
+    }
+}
+
+#[test]
+fn a_login_needs_name_password_and_place() {
+    let mut fixture = Fixture::new();
+    fixture.does(&put_user("ann", "secret"));
+    fixture.does(&put_user("key", ""));
+    let directory = &fixture.directory;
+    let login =
+        |user, password: &str, local| directory.authenticate(user, password.as_bytes(), local);
+    assert_eq!(login("ann", "secret", false), Ok(()));
+    assert_eq!(login("ann", "wrong", true), Err(LoginFailure::WrongPassword));
+    assert_eq!(login("bob", "secret", true), Err(LoginFailure::UnknownUser));
+    assert_eq!(login("key", "", true), Err(LoginFailure::NoPassword));
+    assert_eq!(login("guest", "guest", true), Ok(()));
+    assert_eq!(login("guest", "guest", false), Err(LoginFailure::NotLoopback));
+    assert_eq!(directory.authenticate_external("key", false), Ok(()));
+    assert!(directory.authenticate_external("nobody", true).is_err());
+    fixture.directory.set_loopback_users(Vec::new());
+    assert_eq!(fixture.directory.authenticate("guest", b"guest", false), Ok(()));
+}
+
+#[test]
+fn a_user_without_permission_may_not_open() {
+    let mut fixture = Fixture::new();
+    fixture.does(&put_user("ann", "secret"));
+    let vhost = fixture.vhost();
+    assert!(!fixture.directory.may_open("ann", vhost));
+    assert!(fixture.directory.may_open("guest", vhost));
+    fixture.does(&permit("ann", "", "", ""));
+    assert!(fixture.directory.may_open("ann", vhost));
+    assert!(!fixture.directory.may("ann", vhost, Access::Read, "q"));
+    let clear = Request::ClearPermission { user: "ann".into(), vhost: "/".into() };
+    assert!(fixture.does(&clear).permissions_changed);
+    assert!(!fixture.directory.may_open("ann", vhost));
+    assert_eq!(fixture.ask(&clear), Ok(None));
+}
+
+#[test]
+fn refusals_name_access_resource_and_user() {
+    let mut fixture = Fixture::new();
+    fixture.does(&put_user("ann", "secret"));
+    fixture.does(&permit("ann", "^q", "^amq\\.default$", "^q"));
+    let vhost = fixture.vhost();
+    let directory = &fixture.directory;
+    let ask = |access, resource| directory.authorize("ann", vhost, access, resource);
+    assert!(ask(Access::Configure, AMQP_QUEUE).is_ok());
+    assert!(ask(Access::Write, Resource::Exchange("")).is_ok());
+    assert!(directory.authorize_exchange_write("ann", vhost, "").is_ok());
+    let refused = ask(Access::Write, Resource::Exchange("logs")).unwrap_err();
+    assert_eq!(refused.code.0, 403);
+    assert_eq!(refused.text, "write access to exchange 'logs' in vhost '/' refused for user 'ann'");
+    assert!(directory.may_any("ann", vhost, "q"));
+    assert!(!directory.may_any("ann", vhost, "logs"));
+    let passive = |resource| directory.authorize_passive("ann", vhost, resource);
+    assert!(passive(AMQP_QUEUE).is_ok() && passive(Resource::Exchange("logs")).is_err());
+}
+
+#[test]
+fn requests_need_all_rights_that_their_arguments_lead_to() {
+    let mut fixture = Fixture::new();
+    fixture.does(&put_user("ann", "secret"));
+    let allowed = |fixture: &mut Fixture, rights: [&str; 3], request: &Request| {
+        let [configure, write, read] = rights;
+        let _ = fixture.ask(&permit("ann", configure, write, read));
+        fixture.directory.authorize_request("ann", request).is_ok()
+    };
+    let mut queue = declare_queue("q");
+    assert!(allowed(&mut fixture, ["^q$", "", ""], &queue));
+    assert!(!allowed(&mut fixture, ["", "^q$", "^q$"], &queue));
+    if let Request::DeclareQueue { arguments, .. } = &mut queue {
+        arguments.insert("x-dead-letter-exchange", "dlx");
+    }
+    assert!(!allowed(&mut fixture, ["^q$", "", ""], &queue));
+    assert!(!allowed(&mut fixture, ["^q$", "", "^q$"], &queue));
+    assert!(allowed(&mut fixture, ["^q$", "^dlx$", "^q$"], &queue));
+    fixture.does(&queue);
+    assert!(allowed(&mut fixture, ["^q$", "", ""], &queue), "it exists");
+    let mut exchange = declare_exchange("x", "direct");
+    assert!(allowed(&mut fixture, ["^x$", "", ""], &exchange));
+    if let Request::DeclareExchange { arguments, .. } = &mut exchange {
+        arguments.insert("alternate-exchange", "ae");
+    }
+    assert!(!allowed(&mut fixture, ["^x$", "^ae$", ""], &exchange));
+    assert!(allowed(&mut fixture, ["^x$", "^ae$", "^x$"], &exchange));
+    let bind = bind("amq.topic", "q", "k");
+    assert!(allowed(&mut fixture, ["", "^q$", "^amq.topic$"], &bind));
+    assert!(!allowed(&mut fixture, ["", "^q$", ""], &bind));
+    assert!(!allowed(&mut fixture, ["", "", "^amq.topic$"], &bind));
+    let all = [".*", ".*", ".*"];
+    assert!(!allowed(&mut fixture, all, &put_user("bob", "x")), "no operator");
+}
+
+#[test]
+fn routing_keys_of_topic_exchanges_can_be_restricted() {
+    let mut fixture = Fixture::new();
+    fixture.does(&put_user("ann", "secret"));
+    fixture.does(&permit("ann", ".*", ".*", ".*"));
+    fixture.queue("q");
+    let vhost = fixture.vhost();
+    assert!(!fixture.directory.is_topic_restricted("ann", vhost));
+    fixture.does(&Request::SetTopicPermission {
+        user: "ann".into(),
+        vhost: "/".into(),
+        exchange: "amq.topic".into(),
+        write: "^{username}\\.".into(),
+        read: "^$".into(),
+    });
+    let directory = &fixture.directory;
+    assert!(directory.is_topic_restricted("ann", vhost));
+    let may = |exchange, access, key| directory.may_topic("ann", vhost, exchange, access, key);
+    assert!(may("amq.topic", Access::Write, "ann.x"));
+    assert!(!may("amq.topic", Access::Write, "bob.x"));
+    assert!(may("amq.direct", Access::Write, "bob.x"), "no topic exchange");
+    let refused = directory.authorize_request("ann", &bind("amq.topic", "q", "x")).unwrap_err();
+    assert_eq!(
+        refused.text,
+        "read access to topic 'x' in exchange 'amq.topic' in vhost '/' refused for user 'ann'"
+    );
+    fixture.does(&Request::ClearTopicPermission {
+        user: "ann".into(),
+        vhost: "/".into(),
+        exchange: None,
+    });
+    assert!(!fixture.directory.is_topic_restricted("ann", vhost));
+}
+
+#[test]
+fn patterns_that_do_not_compile_are_refused() {
+    let mut fixture = Fixture::new();
+    let (code, text) = fixture.ask(&permit("guest", "(", "", "")).unwrap_err();
+    assert_eq!(code, 406);
+    assert!(text.starts_with("invalid configure pattern '('"), "{text}");
+    assert_eq!(fixture.ask(&permit("nobody", "", "", "")), refusal(404, "user 'nobody' not found"));
+}
+
+#[test]
+fn a_virtual_host_is_an_island_and_goes_with_all_that_is_in_it() {
+    let mut fixture = Fixture::new();
+    let create = Request::CreateVhost { name: "other".into(), metadata: VhostMetadata::default() };
+    fixture.does(&create);
+    assert_eq!(fixture.ask(&create), Ok(None));
+    let other = fixture.directory.vhost("other").unwrap();
+    let mut request = declare_queue("q");
+    if let Request::DeclareQueue { vhost, .. } = &mut request {
+        *vhost = other.into();
+    }
+    let id = fixture.does(&request).queues_created[0];
+    assert!(fixture.reached("", "q").is_empty());
+    let mut grant = permit("guest", ".*", ".*", ".*");
+    if let Request::SetPermission { vhost, .. } = &mut grant {
+        *vhost = other.into();
+    }
+    fixture.does(&grant);
+    assert_eq!(fixture.directory.permissions().count(), 2);
+    let delete = Request::DeleteVhost { name: "other".into() };
+    let applied = fixture.does(&delete);
+    assert_eq!(applied.vhost_deleted, Some(other));
+    assert_eq!(applied.queues_deleted[0].id, id);
+    assert_eq!(applied.exchanges_deleted.len(), 7);
+    assert_eq!(fixture.directory.permissions().count(), 1);
+    assert_eq!(fixture.ask(&delete), refusal(404, "vhost 'other' not found"));
+    assert_eq!(fixture.ask(&request), refusal(404, "vhost was deleted"));
+    fixture.does(&create);
+    assert_ne!(fixture.directory.vhost("other"), Some(other), "ids are not used again");
+}
+
+#[test]
+fn a_protected_virtual_host_stays() {
+    let mut fixture = Fixture::new();
+    let describe = |protected| Request::CreateVhost {
+        name: "/".into(),
+        metadata: VhostMetadata { protected, ..VhostMetadata::default() },
+    };
+    let delete = Request::DeleteVhost { name: "/".into() };
+    fixture.does(&describe(true));
+    assert_eq!(fixture.ask(&delete).unwrap_err().0, 406);
+    fixture.does(&describe(false));
+    fixture.does(&delete);
+}
+
+#[test]
+fn changing_a_password_keeps_rights_and_deleting_a_user_takes_them() {
+    let mut fixture = Fixture::new();
+    fixture.does(&put_user("ann", "one"));
+    fixture.does(&permit("ann", ".*", ".*", ".*"));
+    fixture.does(&put_user("ann", "two"));
+    assert_eq!(fixture.ask(&put_user("ann", "two")), Ok(None));
+    assert!(fixture.directory.may_open("ann", fixture.vhost()));
+    assert!(fixture.directory.authenticate("ann", b"two", false).is_ok());
+    let delete = Request::DeleteUser { name: "ann".into() };
+    assert_eq!(fixture.does(&delete).user_deleted.as_deref(), Some("ann"));
+    assert_eq!(fixture.ask(&delete).unwrap_err().0, 404);
+    fixture.does(&put_user("ann", "two"));
+    assert!(!fixture.directory.may_open("ann", fixture.vhost()));
+}

@@ -1,0 +1,498 @@
+//! A shard's side towards clients: its connections, and what deliveries need from them.
+//!
+//! [`QueueSink`] is what a queue sees of the rest of its shard: where deliveries, dead letters
+//! and dropped messages go.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use lepus_amqp::method::{Method, connection};
+use lepus_amqp::server::encode_delivery;
+use lepus_base::{ConnectionId, HashMap, HashState, Now, Pool, QueueId, ShardId, Slab};
+
+use crate::channel::unacked::Unacked;
+use crate::connection::{Connection, ConnectionEnd, PauseReason};
+use crate::counters::Counters;
+use crate::dead_letter::DeadLetter;
+use crate::mail::Mail;
+use crate::message::MessageView;
+use crate::outbox::{ConnectionSlot, Event, Outbox, Severity};
+use crate::properties;
+use crate::queue::{
+    Consumer, ConsumerHandle, ConsumerKey, Content, Delivery, Entry, NO_SLOT, Reason, Sink,
+};
+use crate::settings::Limits;
+use crate::timers::{Timer, Timers};
+
+/// Dead letters that may wait before queues stop producing more.
+const DEAD_LETTERS_MAX: usize = 1024;
+
+/// A consumer on another shard, as the home of its queue sees it.
+#[derive(Debug)]
+pub struct RemoteConsumer {
+    /// Its name within the queue.
+    pub handle: ConsumerHandle,
+    /// The shard of its connection.
+    pub shard: ShardId,
+    /// Whether a channel-wide prefetch limit governs it.
+    pub governed: bool,
+    /// Deliveries granted under that limit.
+    pub credit: u32,
+    /// Whether credit was asked for and not granted yet.
+    pub wanted: bool,
+}
+
+/// Room for deliveries to a connection on another shard.
+#[derive(Debug)]
+pub struct RemoteWindow {
+    /// Bytes that may still be sent to it.
+    pub room: i64,
+    /// Consumers that wait for room.
+    pub stalled: Vec<(QueueId, ConsumerKey)>,
+}
+
+/// Everything of a shard but its queues and its directory.
+#[derive(Debug)]
+pub struct Edge {
+    /// This shard.
+    pub shard: ShardId,
+    /// Limits on what peers can make grow.
+    pub limits: Limits,
+    /// Connections by slot.
+    pub connections: Slab<Box<Connection>>,
+    /// Slots by connection id.
+    pub by_id: HashMap<ConnectionId, u32>,
+    /// Bodies of this shard.
+    pub pool: Pool,
+    /// Timers of this shard.
+    pub timers: Timers,
+    /// Totals of this shard.
+    pub counters: Counters,
+    /// Messages on their way to a dead-letter exchange.
+    pub dead_letters: VecDeque<DeadLetter>,
+    /// Consumers on other shards of queues on this one.
+    pub remote_consumers: HashMap<ConsumerKey, RemoteConsumer>,
+    /// Room for deliveries to connections on other shards.
+    pub remote_windows: HashMap<ConnectionId, RemoteWindow>,
+    /// Channels with confirms to send at the end of the cycle.
+    pub confirming: Vec<(u32, u64)>,
+    /// Connections that sent part of their deliveries: consumers may be resumed.
+    pub roomy: Vec<u32>,
+    /// Channels whose parked frames can be handled now.
+    pub unparking: VecDeque<(u32, ConnectionId, u64)>,
+    /// Connections paused because a mail batch is full.
+    pub paused_by_mail: Vec<(u32, ConnectionId)>,
+    /// Connections paused because memory is short.
+    pub paused_by_memory: Vec<(u32, ConnectionId)>,
+    /// Homes of consumers that may be resumed after global prefetch made room.
+    pub credited: Vec<(QueueId, ConsumerKey)>,
+}
+
+impl Edge {
+    /// A shard's edge without connections.
+    #[must_use]
+    pub fn new(shard: ShardId, limits: Limits, hash: HashState) -> Edge {
+        Edge {
+            shard,
+            limits,
+            connections: Slab::new(),
+            by_id: HashMap::with_hasher(hash),
+            pool: Pool::new(),
+            timers: Timers::default(),
+            counters: Counters::default(),
+            dead_letters: VecDeque::new(),
+            remote_consumers: HashMap::with_hasher(hash),
+            remote_windows: HashMap::with_hasher(hash),
+            confirming: Vec::new(),
+            roomy: Vec::new(),
+            unparking: VecDeque::new(),
+            paused_by_mail: Vec::new(),
+            paused_by_memory: Vec::new(),
+            credited: Vec::new(),
+        }
+    }
+
+    /// The connection with this id, if it lives here; `hint` is where it probably is.
+    pub fn connection(&mut self, id: ConnectionId, hint: u32) -> Option<(u32, &mut Connection)> {
+        let slot = match self.connections.get(hint as usize) {
+            Some(connection) if connection.id == id => hint,
+            _ => *self.by_id.get(&id)?,
+        };
+        self.connections.get_mut(slot as usize).map(|connection| (slot, &mut **connection))
+    }
+
+    /// The connection in this slot, if it is still the one with this id.
+    pub fn connection_at(&mut self, slot: u32, id: ConnectionId) -> Option<&mut Connection> {
+        self.connections
+            .get_mut(slot as usize)
+            .map(|connection| &mut **connection)
+            .filter(|connection| connection.id == id)
+    }
+
+    /// Notes that a connection has bytes to send.
+    pub fn mark_dirty(&mut self, slot: u32, out: &mut Outbox) {
+        if let Some(connection) = self.connections.get_mut(slot as usize) {
+            mark_dirty(connection, slot, out);
+        }
+    }
+
+    /// Sends a method.
+    pub fn send(&mut self, slot: u32, channel: u16, method: &Method<'_>, out: &mut Outbox) {
+        if let Some(connection) = self.connections.get_mut(slot as usize) {
+            method.encode_frame(channel, &mut connection.send.bytes);
+            mark_dirty(connection, slot, out);
+        }
+    }
+
+    /// Sends bytes that are frames already.
+    pub fn send_bytes(&mut self, slot: u32, bytes: &[u8], out: &mut Outbox) {
+        if let Some(connection) = self.connections.get_mut(slot as usize) {
+            connection.send.bytes.extend_from_slice(bytes);
+            mark_dirty(connection, slot, out);
+        }
+    }
+
+    /// Stops reading a connection.
+    pub fn pause(&mut self, slot: u32, reason: PauseReason, out: &mut Outbox) {
+        let Some(connection) = self.connections.get_mut(slot as usize) else { return };
+        let before = connection.paused;
+        connection.paused |= reason as u8;
+        if before == 0 {
+            out.resume.retain(|&resumed| resumed.0 != slot);
+            out.pause.push(ConnectionSlot(slot));
+        }
+        if before & reason as u8 == 0 {
+            let entry = (slot, connection.id);
+            match reason {
+                PauseReason::Mail => self.paused_by_mail.push(entry),
+                PauseReason::Memory => self.paused_by_memory.push(entry),
+                PauseReason::Parked | PauseReason::Ending => {}
+            }
+        }
+    }
+
+    /// One reason for not reading a connection is gone.
+    pub fn resume(&mut self, slot: u32, reason: PauseReason, out: &mut Outbox) {
+        let Some(connection) = self.connections.get_mut(slot as usize) else { return };
+        if connection.paused & reason as u8 == 0 {
+            return;
+        }
+        connection.paused &= !(reason as u8);
+        if connection.paused == 0 {
+            out.pause.retain(|&paused| paused.0 != slot);
+            out.resume.push(ConnectionSlot(slot));
+        }
+    }
+
+    /// Blocks a publishing connection while memory is short, and says so if the client can hear.
+    pub fn block(&mut self, slot: u32, out: &mut Outbox) {
+        let Some(connection) = self.connections.get_mut(slot as usize) else { return };
+        if !connection.blocked && connection.machine.has_client_capability("connection.blocked") {
+            connection.blocked = true;
+            let reason = "low on memory";
+            Method::ConnectionBlocked(connection::Blocked { reason })
+                .encode_frame(0, &mut connection.send.bytes);
+            mark_dirty(connection, slot, out);
+        }
+        self.pause(slot, PauseReason::Memory, out);
+    }
+
+    /// Reads publishers again after memory was short.
+    pub fn unblock_all(&mut self, out: &mut Outbox) {
+        for (slot, id) in core::mem::take(&mut self.paused_by_memory) {
+            let Some(connection) = self.connection_at(slot, id) else { continue };
+            if connection.blocked {
+                connection.blocked = false;
+                Method::ConnectionUnblocked(connection::Unblocked {})
+                    .encode_frame(0, &mut connection.send.bytes);
+                mark_dirty(connection, slot, out);
+            }
+            self.resume(slot, PauseReason::Memory, out);
+        }
+    }
+
+    /// Arms the connection's next timer if it is earlier than the armed one.
+    pub fn arm(&mut self, slot: u32) {
+        let Some(connection) = self.connections.get_mut(slot as usize) else { return };
+        let next = connection.machine.next_timeout();
+        if next < connection.armed {
+            connection.armed = next;
+            self.timers.arm(next, Timer::Connection(slot, connection.id));
+        }
+    }
+
+    /// Bytes that count against the shard's memory budget, queues' tables not included.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.pool.capacity()
+    }
+
+    /// Hands a message to a consumer of a connection on this shard.
+    fn deliver_local(
+        &mut self,
+        queue: QueueId,
+        queue_slot: u32,
+        home: ShardId,
+        consumer: &Consumer,
+        delivery: Delivery,
+        view: &MessageView<'_>,
+        out: &mut Outbox,
+    ) {
+        let slot = consumer.connection_slot;
+        let Some(connection) = self.connections.get_mut(slot as usize) else { return };
+        deliver(
+            connection,
+            &mut self.counters,
+            Arrival { queue, queue_slot, home, consumer: consumer.key, tag: &consumer.tag },
+            consumer.no_ack,
+            delivery,
+            view,
+        );
+        mark_dirty(connection, slot, out);
+    }
+}
+
+/// Where a delivery comes from and which consumer gets it.
+pub struct Arrival<'a> {
+    /// The queue.
+    pub queue: QueueId,
+    /// The queue's place in its home's table, a hint.
+    pub queue_slot: u32,
+    /// The queue's home.
+    pub home: ShardId,
+    /// The consumer.
+    pub consumer: ConsumerKey,
+    /// Its tag.
+    pub tag: &'a str,
+}
+
+/// Encodes a delivery into the connection's send buffer and remembers it on its channel.
+pub fn deliver(
+    connection: &mut Connection,
+    counters: &mut Counters,
+    arrival: Arrival<'_>,
+    no_ack: bool,
+    delivery: Delivery,
+    view: &MessageView<'_>,
+) {
+    let frame_max = connection.machine.frame_max();
+    let Some(channel) = connection
+        .channels
+        .get_mut(usize::from(arrival.consumer.channel as u16))
+        .and_then(|channel| channel.as_deref_mut())
+        .filter(|channel| channel.key == arrival.consumer.channel)
+    else {
+        return;
+    };
+    channel.last_tag += 1;
+    let tag = channel.last_tag;
+    if no_ack {
+        counters.delivered_auto_ack += 1;
+    } else {
+        counters.delivered_manual_ack += 1;
+        channel.unacked.push(Unacked {
+            tag,
+            queue: arrival.queue,
+            queue_slot: arrival.queue_slot,
+            home: arrival.home,
+            consumer: arrival.consumer.consumer,
+            slot: delivery.slot,
+            sequence: delivery.seq,
+        });
+        if let Some(global) = &mut channel.global {
+            global.in_flight += 1;
+        }
+    }
+    counters.redelivered += u64::from(delivery.redelivered);
+    let rewritten = properties::for_client(view.properties, delivery.delivery_count);
+    encode_delivery(
+        &mut connection.send.bytes,
+        arrival.consumer.channel as u16,
+        frame_max,
+        arrival.tag,
+        tag,
+        delivery.redelivered,
+        view.exchange,
+        view.routing_key,
+        rewritten.as_deref().unwrap_or(view.properties),
+        view.body,
+    );
+}
+
+/// Notes that a connection has bytes to send.
+pub fn mark_dirty(connection: &mut Connection, slot: u32, out: &mut Outbox) {
+    if !connection.dirty {
+        connection.dirty = true;
+        out.dirty.push(ConnectionSlot(slot));
+    }
+}
+
+/// Adds a line to the log.
+pub fn log(out: &mut Outbox, severity: Severity, kind: &'static str, text: String) {
+    // The log is for people: a flood of lines helps nobody and must not grow without bound.
+    if out.events.len() < 1000 {
+        out.events.push(Event { severity, kind, text });
+    }
+}
+
+/// How a connection is named in the log: `peer -> server`.
+#[must_use]
+pub fn connection_name(connection: &Connection) -> String {
+    format!("{} -> {}", connection.peer.address, connection.peer.local_address)
+}
+
+/// The rest of a shard, as one of its queues sees it.
+pub struct QueueSink<'a> {
+    /// Connections, bodies, counters.
+    pub edge: &'a mut Edge,
+    /// Where effects go.
+    pub out: &'a mut Outbox,
+    /// This cycle's time.
+    pub now: Now,
+    /// The queue.
+    pub queue: QueueId,
+    /// Its place in the shard's table.
+    pub queue_slot: u32,
+}
+
+impl QueueSink<'_> {
+    fn may_deliver_local(&mut self, consumer: &Consumer) -> bool {
+        let window = self.edge.limits.send_window_bytes;
+        let unacked_max = self.edge.limits.unacked_per_channel_max as usize;
+        let slot = consumer.connection_slot as usize;
+        let Some(connection) = self.edge.connections.get_mut(slot) else { return false };
+        if connection.id != consumer.key.connection
+            || connection.gone
+            || connection.end == Some(ConnectionEnd::ByBroker)
+        {
+            return false;
+        }
+        if connection.send.len() >= window {
+            connection.stalled.push((self.queue, self.queue_slot, consumer.key));
+            return false;
+        }
+        if consumer.no_ack {
+            return true;
+        }
+        let Some(channel) = connection.incarnation(consumer.key.channel) else { return false };
+        let full = channel.unacked.len() >= unacked_max;
+        if let Some(global) = &mut channel.global
+            && (full || !global.has_room())
+        {
+            global.waiting.push_back((consumer.key, self.queue, self.edge.shard));
+            return false;
+        }
+        if full {
+            connection.stalled.push((self.queue, self.queue_slot, consumer.key));
+        }
+        !full
+    }
+
+    fn may_deliver_remote(&mut self, consumer: &Consumer) -> bool {
+        let key = consumer.key;
+        let Some(remote) = self.edge.remote_consumers.get_mut(&key) else { return false };
+        if remote.governed && !consumer.no_ack && remote.credit == 0 {
+            if !remote.wanted {
+                remote.wanted = true;
+                let want = Mail::WantCredit { to: key, queue: self.queue };
+                self.out.mail[consumer.shard.index()].items.push(want);
+            }
+            return false;
+        }
+        let initial = self.edge.limits.send_window_bytes as i64;
+        let window = self
+            .edge
+            .remote_windows
+            .entry(key.connection)
+            .or_insert_with(|| RemoteWindow { room: initial, stalled: Vec::new() });
+        let batch = self.out.mail[consumer.shard.index()].bytes.len() as i64;
+        if window.room <= 0 || batch > 16 * initial {
+            window.stalled.push((self.queue, key));
+            return false;
+        }
+        true
+    }
+
+    fn deliver_remote(&mut self, consumer: &Consumer, delivery: Delivery, view: &MessageView<'_>) {
+        let key = consumer.key;
+        self.edge.counters.delivered_remote += 1;
+        if let Some(remote) = self.edge.remote_consumers.get_mut(&key)
+            && remote.governed
+            && !consumer.no_ack
+        {
+            remote.credit = remote.credit.saturating_sub(1);
+        }
+        let batch = &mut self.out.mail[consumer.shard.index()];
+        let message = view.append_packed(&mut batch.bytes);
+        if let Some(window) = self.edge.remote_windows.get_mut(&key.connection) {
+            window.room -= i64::from(message.end - message.start);
+        }
+        batch.items.push(Mail::Deliver {
+            to: key,
+            hint: consumer.connection_slot,
+            queue: self.queue,
+            slot: delivery.slot,
+            sequence: delivery.seq,
+            redelivered: delivery.redelivered,
+            delivery_count: delivery.delivery_count,
+            message,
+        });
+    }
+}
+
+impl Sink for QueueSink<'_> {
+    fn pool(&mut self) -> &mut Pool {
+        &mut self.edge.pool
+    }
+
+    fn may_deliver(&mut self, consumer: &Consumer, _bytes: usize) -> bool {
+        if consumer.shard == self.edge.shard {
+            self.may_deliver_local(consumer)
+        } else {
+            self.may_deliver_remote(consumer)
+        }
+    }
+
+    fn deliver(&mut self, consumer: &Consumer, delivery: Delivery, content: Content<'_>) {
+        debug_assert!(consumer.no_ack == (delivery.slot == NO_SLOT));
+        // The pool is lent out while a stored message is encoded: the view borrows from it.
+        let pool = core::mem::take(&mut self.edge.pool);
+        let stored;
+        let view = match content {
+            Content::Incoming(view) => view,
+            Content::Stored(body) => {
+                stored = MessageView::unpack(pool.get(body));
+                &stored
+            }
+        };
+        if consumer.shard == self.edge.shard {
+            self.edge.counters.delivered_local += 1;
+            let (queue, slot, home) = (self.queue, self.queue_slot, self.edge.shard);
+            self.edge.deliver_local(queue, slot, home, consumer, delivery, view, self.out);
+        } else {
+            self.deliver_remote(consumer, delivery, view);
+        }
+        self.edge.pool = pool;
+    }
+
+    fn may_dead_letter(&mut self) -> bool {
+        self.edge.dead_letters.len() < DEAD_LETTERS_MAX
+    }
+
+    fn dead_letter(&mut self, entry: Entry, reason: Reason) {
+        self.edge.dead_letters.push_back(DeadLetter {
+            queue: self.queue,
+            body: entry.body,
+            persistent: entry.persistent,
+            priority: entry.priority,
+            reason,
+        });
+    }
+
+    fn discard(&mut self, entry: Entry) {
+        self.edge.pool.release(entry.body);
+    }
+}

@@ -1,0 +1,454 @@
+//! A queue at its home: commands from channels near and far, and the queue's end.
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::vec::Vec;
+
+use lepus_amqp::code::ReplyCode;
+use lepus_base::{Instant, Now, QueueId};
+
+use crate::broker::Broker;
+use crate::directory::{QueueInfo, Request};
+use crate::edge::{QueueSink, RemoteConsumer};
+use crate::mail::{ChannelRef, Command, Mail, Origin, Reply};
+use crate::message::MessageView;
+use crate::outbox::Outbox;
+use crate::queue::{
+    Consumer, ConsumerHandle, ConsumerKey, Get, Got, NO_SLOT, Outcome, Queue, Sink,
+};
+use crate::refusal::Refusal;
+use crate::timers::Timer;
+
+/// Deliveries made in one go before other work gets its turn.
+const DISPATCH_BUDGET: usize = 256;
+/// Entries released or expired in one slice of work.
+const WORK_BUDGET: usize = 512;
+
+/// A queue on the shard that is its home.
+#[derive(Debug)]
+pub struct Home {
+    /// The queue's id.
+    pub id: QueueId,
+    /// Its messages and consumers.
+    pub queue: Queue,
+    /// The earliest timer that is armed.
+    armed: Instant,
+    /// Whether it is on the list of queues with work left.
+    working: bool,
+    /// Set while the directory is asked to delete it.
+    dying: Option<Box<Dying>>,
+}
+
+/// What waits for a queue's deletion.
+#[derive(Debug, Default)]
+struct Dying {
+    /// Answers that hold once the queue is gone.
+    answers: Vec<(ChannelRef, Reply)>,
+    /// Commands that came meanwhile; they find no queue.
+    commands: Vec<ChannelRef>,
+}
+
+impl Home {
+    /// The home of a queue that was just declared.
+    #[must_use]
+    pub fn new(now: Now, info: &QueueInfo) -> Home {
+        Home {
+            id: info.id,
+            queue: Queue::new(now, &info.settings, info.auto_delete),
+            armed: Instant::NEVER,
+            working: false,
+            dying: None,
+        }
+    }
+}
+
+impl Broker {
+    /// Where a queue of this shard is.
+    pub(crate) fn home_slot(&self, queue: QueueId, hint: u32) -> Option<u32> {
+        match self.homes.get(hint as usize) {
+            Some(home) if home.id == queue => Some(hint),
+            _ => self.home_slots.get(&queue).copied(),
+        }
+    }
+
+    /// Runs `work` on a queue together with the rest of the shard.
+    pub(crate) fn with_queue<R>(
+        &mut self,
+        now: Now,
+        slot: u32,
+        out: &mut Outbox,
+        work: impl FnOnce(&mut Queue, &mut QueueSink<'_>) -> R,
+    ) -> R {
+        let home = &mut self.homes[slot as usize];
+        let queue = home.id;
+        let mut sink = QueueSink { edge: &mut self.edge, out, now, queue, queue_slot: slot };
+        work(&mut home.queue, &mut sink)
+    }
+
+    /// After a queue changed: delivers what can be delivered and arms its timer.
+    pub(crate) fn pump(&mut self, now: Now, slot: u32, out: &mut Outbox) {
+        let Some(home) = self.homes.get_mut(slot as usize) else { return };
+        if home.dying.is_some() {
+            return;
+        }
+        let mut more = false;
+        if home.queue.wants_dispatch() {
+            let queue = home.id;
+            let mut sink = QueueSink { edge: &mut self.edge, out, now, queue, queue_slot: slot };
+            more = home.queue.dispatch(now, DISPATCH_BUDGET, &mut sink);
+        }
+        if !home.working && (more || home.queue.has_work(now)) {
+            home.working = true;
+            self.working.push_back((slot, home.id));
+        }
+        let next = home.queue.next_timeout();
+        if next < home.armed {
+            home.armed = next;
+            self.edge.timers.arm(next, Timer::Queue(slot, home.id));
+        }
+    }
+
+    /// One slice of the work that queues have left. True when more is left.
+    pub(crate) fn work_on_queues(&mut self, now: Now, out: &mut Outbox) -> bool {
+        if let Some((slot, id)) = self.working.pop_front()
+            && self.homes.get(slot as usize).is_some_and(|home| home.id == id)
+        {
+            self.homes[slot as usize].working = false;
+            if self.homes[slot as usize].dying.is_none() {
+                let more = self
+                    .with_queue(now, slot, out, |queue, sink| queue.work(now, WORK_BUDGET, sink));
+                let home = &mut self.homes[slot as usize];
+                if more && !home.working {
+                    home.working = true;
+                    self.working.push_back((slot, id));
+                } else if !more {
+                    self.pump(now, slot, out);
+                }
+            }
+        }
+        if let Some(mut queue) = self.graveyard.pop_front() {
+            let mut sink = QueueSink {
+                edge: &mut self.edge,
+                out,
+                now,
+                queue: QueueId::default(),
+                queue_slot: u32::MAX,
+            };
+            if queue.work(now, WORK_BUDGET, &mut sink) {
+                self.graveyard.push_back(queue);
+            }
+        }
+        !self.working.is_empty() || !self.graveyard.is_empty()
+    }
+
+    /// A queue's timer has fired.
+    pub(crate) fn queue_timeout(&mut self, now: Now, slot: u32, id: QueueId, out: &mut Outbox) {
+        let Some(home) = self.homes.get_mut(slot as usize).filter(|home| home.id == id) else {
+            return;
+        };
+        home.armed = Instant::NEVER;
+        if home.dying.is_none() && home.queue.is_lease_over(now) {
+            self.delete_home(now, slot, None, out);
+            return;
+        }
+        if !home.working {
+            home.working = true;
+            self.working.push_back((slot, id));
+        }
+        let next = self.homes[slot as usize].queue.next_timeout();
+        if next != Instant::NEVER && next > now.instant {
+            self.homes[slot as usize].armed = next;
+            self.edge.timers.arm(next, Timer::Queue(slot, id));
+        }
+    }
+
+    /// A question from a channel to a queue whose home is here.
+    pub(crate) fn command(
+        &mut self,
+        now: Now,
+        from: ChannelRef,
+        queue: QueueId,
+        command: Command,
+        out: &mut Outbox,
+    ) {
+        if let Command::Barrier = command {
+            return self.reply(now, from, queue, Reply::Passed, out);
+        }
+        let Some(slot) = self.home_slot(queue, u32::MAX) else {
+            return self.reply(now, from, queue, Reply::Gone, out);
+        };
+        if let Some(dying) = &mut self.homes[slot as usize].dying {
+            dying.commands.push(from);
+            return;
+        }
+        match command {
+            Command::Count => {
+                let queue_state = &mut self.homes[slot as usize].queue;
+                queue_state.touch(now);
+                let reply = Reply::Counted {
+                    ready: queue_state.ready(),
+                    consumers: queue_state.consumer_count(),
+                };
+                self.reply(now, from, queue, reply, out);
+            }
+            Command::Subscribe(consumer) => self.subscribe(now, from, slot, *consumer, out),
+            Command::Cancel(key, handle) => self.cancel(now, from, slot, key, handle, out),
+            Command::Get { no_ack } => self.get(now, from, slot, no_ack, out),
+            Command::Purge => {
+                let count = self.homes[slot as usize].queue.purge();
+                self.reply(now, from, queue, Reply::Purged(count), out);
+                self.pump(now, slot, out);
+            }
+            Command::Delete { if_unused, if_empty } => {
+                let state = &self.homes[slot as usize].queue;
+                let refusal = if if_unused && !state.is_unused() {
+                    Some("in use")
+                } else if if_empty && state.ready() > 0 {
+                    Some("not empty")
+                } else {
+                    None
+                };
+                if let Some(why) = refusal {
+                    let text = format!("{} {why}", self.describe_queue(queue));
+                    let refusal = Refusal::new(ReplyCode::PRECONDITION_FAILED, text);
+                    return self.reply(now, from, queue, Reply::Refused(refusal), out);
+                }
+                let ready = state.ready();
+                self.delete_home(now, slot, Some((from, Reply::Deleted(ready))), out);
+            }
+            Command::Barrier => {}
+        }
+    }
+
+    /// `queue 'q' in vhost '/'`.
+    pub(crate) fn describe_queue(&self, queue: QueueId) -> alloc::string::String {
+        match self.directory.queue_by_id(queue) {
+            Some(info) => {
+                format!(
+                    "queue '{}' in vhost '{}'",
+                    info.name,
+                    self.directory.vhost_name(info.vhost)
+                )
+            }
+            None => format!("queue {}", queue.0),
+        }
+    }
+
+    fn subscribe(
+        &mut self,
+        now: Now,
+        from: ChannelRef,
+        slot: u32,
+        consumer: Consumer,
+        out: &mut Outbox,
+    ) {
+        let home = &mut self.homes[slot as usize];
+        let id = home.id;
+        home.queue.touch(now);
+        let (key, shard) = (consumer.key, consumer.shard);
+        match home.queue.subscribe(consumer) {
+            Ok(handle) => {
+                if shard != self.edge.shard {
+                    let remote =
+                        RemoteConsumer { handle, shard, governed: false, credit: 0, wanted: false };
+                    self.edge.remote_consumers.insert(key, remote);
+                }
+                self.reply(now, from, id, Reply::Subscribed(handle), out);
+                self.pump(now, slot, out);
+            }
+            Err(_) => {
+                let text = format!("{} in exclusive use", self.describe_queue(id));
+                let refusal = Refusal::new(ReplyCode::ACCESS_REFUSED, text);
+                self.reply(now, from, id, Reply::Refused(refusal), out);
+            }
+        }
+    }
+
+    fn cancel(
+        &mut self,
+        now: Now,
+        from: ChannelRef,
+        slot: u32,
+        key: ConsumerKey,
+        handle: ConsumerHandle,
+        out: &mut Outbox,
+    ) {
+        self.return_unused_credit(key, out);
+        self.edge.remote_consumers.remove(&key);
+        let home = &mut self.homes[slot as usize];
+        let id = home.id;
+        home.queue.cancel(now, handle);
+        if home.queue.auto_delete_due() {
+            return self.delete_home(now, slot, Some((from, Reply::Cancelled)), out);
+        }
+        self.reply(now, from, id, Reply::Cancelled, out);
+        self.pump(now, slot, out);
+    }
+
+    fn get(&mut self, now: Now, from: ChannelRef, slot: u32, no_ack: bool, out: &mut Outbox) {
+        let id = self.homes[slot as usize].id;
+        if self.homes[slot as usize].queue.is_held() {
+            self.retries.push_back((from, id, Command::Get { no_ack }));
+            return;
+        }
+        match self.with_queue(now, slot, out, |queue, sink| queue.get(now, no_ack, sink)) {
+            Get::Empty => self.reply(now, from, id, Reply::GotNothing, out),
+            Get::Again => self.retries.push_back((from, id, Command::Get { no_ack })),
+            Get::Message(got) => self.reply_got(now, from, slot, got, out),
+        }
+        self.pump(now, slot, out);
+    }
+
+    fn reply_got(&mut self, now: Now, to: ChannelRef, slot: u32, got: Got, out: &mut Outbox) {
+        let queue = self.homes[slot as usize].id;
+        let pool = core::mem::take(&mut self.edge.pool);
+        let view = MessageView::unpack(pool.get(got.body));
+        if to.shard == self.edge.shard {
+            let home = self.edge.shard;
+            self.got(to, queue, slot, home, got.delivery, got.remaining, &view, out);
+        } else {
+            let batch = &mut out.mail[to.shard.index()];
+            let message = view.append_packed(&mut batch.bytes);
+            batch.items.push(Mail::Reply {
+                to,
+                queue,
+                reply: Reply::Got {
+                    slot: got.delivery.slot,
+                    sequence: got.delivery.seq,
+                    redelivered: got.delivery.redelivered,
+                    delivery_count: got.delivery.delivery_count,
+                    remaining: got.remaining,
+                    message,
+                },
+            });
+        }
+        self.edge.pool = pool;
+        if let Some(entry) = got.taken {
+            self.with_queue(now, slot, out, |_, sink| sink.discard(entry));
+        }
+    }
+
+    /// Asks the directory to delete a queue; `answer` is given once it is gone.
+    pub(crate) fn delete_home(
+        &mut self,
+        now: Now,
+        slot: u32,
+        answer: Option<(ChannelRef, Reply)>,
+        out: &mut Outbox,
+    ) {
+        let home = &mut self.homes[slot as usize];
+        let id = home.id;
+        let dying = home.dying.get_or_insert_default();
+        dying.answers.extend(answer);
+        self.ask_directory(now, Origin::Home, Request::DeleteQueue { id }, out);
+    }
+
+    /// The directory deleted a queue whose home is here.
+    pub(crate) fn home_deleted(&mut self, now: Now, info: &QueueInfo, out: &mut Outbox) {
+        let Some(slot) = self.home_slots.remove(&info.id) else { return };
+        let mut home = self.homes.remove(slot as usize);
+        self.edge.counters.queues_deleted += 1;
+        let deleted = home.queue.delete();
+        self.graveyard.push_back(home.queue);
+        for consumer in deleted.consumers {
+            self.return_unused_credit(consumer.key, out);
+            self.edge.remote_consumers.remove(&consumer.key);
+            if consumer.shard == self.edge.shard {
+                self.consumer_cancelled(now, consumer.key, info.id, out);
+            } else {
+                let mail = Mail::ConsumerCancelled { to: consumer.key, queue: info.id };
+                out.mail[consumer.shard.index()].items.push(mail);
+            }
+        }
+        let Some(dying) = home.dying else { return };
+        for (to, reply) in dying.answers {
+            self.reply(now, to, info.id, reply, out);
+        }
+        for from in dying.commands {
+            self.reply(now, from, info.id, Reply::Gone, out);
+        }
+    }
+
+    /// A channel settled a delivery of a queue whose home is here.
+    pub(crate) fn settle_home(
+        &mut self,
+        now: Now,
+        queue: QueueId,
+        hint: u32,
+        slot: u32,
+        sequence: u64,
+        outcome: Outcome,
+        out: &mut Outbox,
+    ) -> Option<u32> {
+        // A queue that is gone has nothing left to settle; the channel's credit returns anyway.
+        let home = self.home_slot(queue, hint)?;
+        if slot != NO_SLOT {
+            self.with_queue(now, home, out, |queue, sink| {
+                queue.settle(now, slot, sequence, outcome, sink)
+            });
+        }
+        Some(home)
+    }
+
+    /// A consumer waited for room and may go on.
+    pub(crate) fn resume_consumer(
+        &mut self,
+        now: Now,
+        queue: QueueId,
+        hint: u32,
+        key: ConsumerKey,
+        out: &mut Outbox,
+    ) {
+        let Some(slot) = self.home_slot(queue, hint) else { return };
+        let handle = match self.edge.remote_consumers.get(&key) {
+            Some(remote) => Some(remote.handle),
+            None => self
+                .edge
+                .connection(key.connection, u32::MAX)
+                .and_then(|(_, connection)| connection.subscription(key)?.handle),
+        };
+        if let Some(handle) = handle {
+            self.homes[slot as usize].queue.resume(handle);
+            self.pump(now, slot, out);
+        }
+    }
+
+    /// Gives back grants that a consumer on another shard did not use.
+    fn return_unused_credit(&mut self, key: ConsumerKey, out: &mut Outbox) {
+        if let Some(remote) = self.edge.remote_consumers.get_mut(&key)
+            && remote.credit > 0
+        {
+            let credit = core::mem::take(&mut remote.credit);
+            let shard = remote.shard;
+            for _ in 0..credit {
+                out.mail[shard.index()].items.push(Mail::ReturnCredit { to: key });
+            }
+        }
+    }
+
+    /// Credit for one delivery under a channel's global prefetch has come.
+    pub(crate) fn credit_granted(
+        &mut self,
+        now: Now,
+        key: ConsumerKey,
+        queue: QueueId,
+        from: lepus_base::ShardId,
+        out: &mut Outbox,
+    ) {
+        let give_back = Mail::ReturnCredit { to: key };
+        let Some(remote) = self.edge.remote_consumers.get_mut(&key) else {
+            out.mail[from.index()].items.push(give_back);
+            return;
+        };
+        remote.wanted = false;
+        remote.credit += 1;
+        self.resume_consumer(now, queue, u32::MAX, key, out);
+        // Credit that finds nothing to deliver would starve the channel's other consumers.
+        if let Some(remote) = self.edge.remote_consumers.get_mut(&key)
+            && remote.credit > 0
+        {
+            remote.credit -= 1;
+            out.mail[from.index()].items.push(give_back);
+        }
+    }
+}

@@ -1,0 +1,443 @@
+//! How connections and channels begin and end.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+
+use lepus_amqp::ProtocolError;
+use lepus_amqp::code::ReplyCode;
+use lepus_amqp::method::{Method, channel};
+use lepus_amqp::sasl;
+use lepus_amqp::server::{AuthenticationFailure, State, TimeoutOutcome};
+use lepus_base::{ConnectionId, Instant, Now};
+
+use crate::broker::Broker;
+use crate::channel::{AfterRequeue, At, Ending, Pending};
+use crate::connection::{Connection, ConnectionEnd, PauseReason};
+use crate::directory::Request;
+use crate::edge::{connection_name, log, mark_dirty};
+use crate::mail::{ChannelRef, Mail, Origin};
+use crate::outbox::{ConnectionSlot, Outbox, Severity};
+use crate::refusal::Refusal;
+
+impl Broker {
+    /// The client logs in.
+    pub(crate) fn authenticate(
+        &mut self,
+        slot: u32,
+        mechanism: &str,
+        response: &[u8],
+        out: &mut Outbox,
+    ) {
+        let connection = &mut self.edge.connections[slot as usize];
+        let loopback = connection.peer.loopback;
+        let (user, outcome) = match mechanism {
+            "EXTERNAL" => {
+                let name = connection.peer.tls.as_ref().and_then(|tls| tls.common_name.clone());
+                let user = name.unwrap_or_default();
+                let outcome = self.directory.authenticate_external(&user, loopback).is_ok();
+                (user, outcome)
+            }
+            _ => {
+                let credentials = match mechanism {
+                    "AMQPLAIN" => sasl::amqplain(response),
+                    _ => sasl::plain(response),
+                };
+                match credentials {
+                    Some(found) => {
+                        let outcome =
+                            self.directory.authenticate(found.user, found.password, loopback);
+                        (found.user.to_string(), outcome.is_ok())
+                    }
+                    None => (String::new(), false),
+                }
+            }
+        };
+        let result = if outcome {
+            connection.user = user.into();
+            Ok(())
+        } else {
+            self.edge.counters.logins_refused += 1;
+            let shown: String = user.chars().take(64).filter(|c| !c.is_control()).collect();
+            let text = format!(
+                "{}: login of user '{shown}' refused (mechanism {mechanism})",
+                connection_name(connection)
+            );
+            log(out, Severity::Warning, "login-refused", text);
+            Err(AuthenticationFailure::default())
+        };
+        connection.machine.authenticated(result, &mut connection.send.bytes);
+        mark_dirty(connection, slot, out);
+    }
+
+    /// The client opens a vhost.
+    pub(crate) fn open(&mut self, _now: Now, slot: u32, vhost: &str, out: &mut Outbox) {
+        let connection = &mut self.edge.connections[slot as usize];
+        let refuse = |why: String| Err(ProtocolError::new(ReplyCode::NOT_ALLOWED, why));
+        let user = &*connection.user;
+        let result = match self.directory.vhost(vhost) {
+            None => refuse(format!("vhost {vhost} not found")),
+            Some(id) if !self.directory.may_open(user, id) => {
+                refuse(format!("access to vhost '{vhost}' refused for user '{user}'"))
+            }
+            Some(id) => {
+                connection.vhost = id;
+                connection.vhost_name = vhost.into();
+                Ok(())
+            }
+        };
+        if result.is_ok() {
+            self.edge.counters.connections_opened += 1;
+            let text =
+                format!("{}: user '{user}' opened vhost '{vhost}'", connection_name(connection));
+            log(out, Severity::Info, "connection-opened", text);
+        }
+        connection.machine.opened(result, &mut connection.send.bytes);
+        mark_dirty(connection, slot, out);
+    }
+
+    /// `channel.open`.
+    pub(crate) fn channel_open(&mut self, now: Now, slot: u32, number: u16, out: &mut Outbox) {
+        let connection = &mut self.edge.connections[slot as usize];
+        if connection.channel(number).is_some() {
+            let error = ProtocolError::new(
+                ReplyCode::CHANNEL_ERROR,
+                format!("second 'channel.open' seen on channel {number}"),
+            );
+            return self.fail_connection(now, slot, error.caused_by(20, 10), out);
+        }
+        connection.open_channel(number);
+        connection.machine.open_channel_content(number);
+        self.edge.counters.channels_opened += 1;
+        self.edge.send(slot, number, &channel::OpenOk {}.into(), out);
+    }
+
+    /// A refusal ends the channel, or the connection if its code is a hard one.
+    pub(crate) fn fail_channel(
+        &mut self,
+        now: Now,
+        at: At,
+        refusal: &Refusal,
+        method: (u16, u16),
+        out: &mut Outbox,
+    ) {
+        let error = ProtocolError::new(refusal.code, &refusal.text).caused_by(method.0, method.1);
+        if refusal.code.is_hard() {
+            return self.fail_connection(now, at.slot, error, out);
+        }
+        let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else { return };
+        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
+        if channel.ending.is_some() {
+            // The answer came too late: the channel is on its way out already.
+            return self.go_on(now, at, out);
+        }
+        let number = channel.number();
+        let text = format!("{}: channel {number}: {}", connection_name(connection), error.text);
+        log(out, Severity::Warning, "channel-error", text);
+        connection.machine.close_channel_content(number);
+        let close = channel::Close {
+            reply_code: error.code.0,
+            reply_text: &error.text,
+            class_id: error.class_id,
+            method_id: error.method_id,
+        };
+        Method::from(close).encode_frame(number, &mut connection.send.bytes);
+        mark_dirty(connection, at.slot, out);
+        self.end_channel(now, at, Ending::ByBroker, out);
+    }
+
+    /// Begins the end of a channel.
+    pub(crate) fn end_channel(&mut self, now: Now, at: At, ending: Ending, out: &mut Outbox) {
+        let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else { return };
+        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
+        let already = channel.ending.is_some();
+        channel.ending = Some(ending);
+        channel.parked.clear();
+        channel.parked.shrink_to_fit();
+        channel.committing = None;
+        if matches!(channel.pending.as_deref(), Some(Pending::Route | Pending::Commit)) {
+            channel.pending = None;
+        }
+        if !already && channel.pending.is_none() {
+            self.continue_end(now, at, out);
+        }
+    }
+
+    /// The channel cancels its consumers, requeues what it held, and is gone.
+    pub(crate) fn continue_end(&mut self, now: Now, at: At, out: &mut Outbox) {
+        let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else { return };
+        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
+        channel.reply_consumer = None;
+        if let Some(subscriptions) = &channel.subscriptions
+            && !subscriptions.by_number.is_empty()
+        {
+            let numbers: alloc::vec::Vec<u32> =
+                subscriptions.by_number.iter().map(|(number, _)| number as u32).collect();
+            // One more than there are, so that the last answer cannot come before all are asked.
+            self.set_pending(at, Pending::End { waiting: numbers.len() as u32 + 1 });
+            for &number in &numbers {
+                self.ask_cancel(now, at, number, out);
+            }
+            let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else { return };
+            let Some(channel) = connection.incarnation(at.channel.channel) else { return };
+            channel.subscriptions = None;
+            match channel.pending.take().map(|pending| *pending) {
+                Some(Pending::End { waiting }) if waiting > 1 => {
+                    channel.pending =
+                        Some(alloc::boxed::Box::new(Pending::End { waiting: waiting - 1 }));
+                    return;
+                }
+                _ => {}
+            }
+        }
+        let list = self.take_unacked(at);
+        if list.is_empty() {
+            self.finish_end(now, at, out);
+        } else {
+            self.requeue(now, at, list, AfterRequeue::End, out);
+        }
+    }
+
+    /// Nothing of the channel is left anywhere.
+    pub(crate) fn finish_end(&mut self, now: Now, at: At, out: &mut Outbox) {
+        let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else { return };
+        let number = at.channel.number();
+        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
+        let ending = channel.ending;
+        channel.unacked = Default::default();
+        match ending {
+            Some(Ending::ByClient) => {
+                connection.remove_channel(number);
+                self.edge.counters.channels_closed += 1;
+                self.edge.send(at.slot, number, &channel::CloseOk {}.into(), out);
+            }
+            Some(Ending::ByBroker) => {
+                // The number is free once the client's close-ok came.
+                if connection.is_retired(at.channel.channel) {
+                    connection.remove_retired(at.channel.channel);
+                }
+            }
+            Some(Ending::ByConnection) => {
+                if connection.is_retired(at.channel.channel) {
+                    connection.remove_retired(at.channel.channel);
+                } else {
+                    connection.remove_channel(number);
+                }
+                self.edge.counters.channels_closed += 1;
+                self.cleaned(now, at.slot, out);
+            }
+            None => {}
+        }
+    }
+
+    /// `channel.close-ok`: the number is free.
+    pub(crate) fn channel_close_ok(&mut self, at: At) {
+        let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else { return };
+        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
+        if channel.ending != Some(Ending::ByBroker) {
+            return;
+        }
+        self.edge.counters.channels_closed += 1;
+        if channel.pending.is_some() {
+            // Other shards are still cleaning up after it.
+            connection.retire_channel(at.channel.number());
+        } else {
+            connection.remove_channel(at.channel.number());
+        }
+    }
+
+    /// The connection breaks the protocol or an operator ends it: `connection.close` goes out.
+    pub(crate) fn fail_connection(
+        &mut self,
+        now: Now,
+        slot: u32,
+        error: ProtocolError,
+        out: &mut Outbox,
+    ) {
+        let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return };
+        if connection.end.is_some() {
+            return;
+        }
+        let text = format!("{}: {}", connection_name(connection), error.text);
+        log(out, Severity::Warning, "connection-error", text);
+        connection.machine.close(&error, &mut connection.send.bytes);
+        mark_dirty(connection, slot, out);
+        self.end_connection(now, slot, ConnectionEnd::ByBroker, out);
+        self.edge.arm(slot);
+        let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return };
+        if connection.machine.state() == State::Closed {
+            out.close.push(ConnectionSlot(slot));
+        }
+    }
+
+    /// Begins the end of a connection: its channels and exclusive queues go.
+    pub(crate) fn end_connection(
+        &mut self,
+        now: Now,
+        slot: u32,
+        end: ConnectionEnd,
+        out: &mut Outbox,
+    ) {
+        let shard = self.edge.shard;
+        let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return };
+        let before = connection.end;
+        connection.end = Some(end);
+        if before.is_some() {
+            // The cleaning is under way; only what follows it may have changed.
+            if connection.cleaning == 0 {
+                self.finish_connection(now, slot, out);
+            }
+            return;
+        }
+        let (id, vhost) = (connection.id, connection.vhost);
+        connection.stalled.clear();
+        let keys: alloc::vec::Vec<u64> = connection
+            .open_channels()
+            .chain(connection.retired())
+            .map(|channel| channel.key)
+            .collect();
+        let queues = core::mem::take(&mut connection.exclusive_queues);
+        // One more than there is to clean, so that it cannot finish before all is begun.
+        connection.cleaning = keys.len() as u32 + queues.len() as u32 + 1;
+        for key in keys {
+            let channel = ChannelRef { shard, connection: id, channel: key };
+            let at = At { slot, channel, vhost };
+            let ended = self
+                .edge
+                .connection_at(slot, id)
+                .and_then(|connection| connection.incarnation(key))
+                .is_some_and(|channel| channel.ending.is_some() && channel.pending.is_none());
+            self.end_channel(now, at, Ending::ByConnection, out);
+            if ended {
+                // It had been cleaned up before and only waited for the client's close-ok.
+                self.finish_end(now, at, out);
+            }
+        }
+        for queue in queues {
+            let origin = Origin::Ending { shard, connection: id };
+            self.ask_directory(now, origin, Request::DeleteQueue { id: queue }, out);
+        }
+        self.cleaned(now, slot, out);
+    }
+
+    /// One channel or exclusive queue of an ending connection is gone.
+    pub(crate) fn cleaned(&mut self, now: Now, slot: u32, out: &mut Outbox) {
+        let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return };
+        connection.cleaning = connection.cleaning.saturating_sub(1);
+        if connection.cleaning == 0 {
+            self.finish_connection(now, slot, out);
+        }
+    }
+
+    /// Nothing of the connection is left anywhere but its socket, if that.
+    fn finish_connection(&mut self, _now: Now, slot: u32, out: &mut Outbox) {
+        let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return };
+        if connection.end == Some(ConnectionEnd::ByClient) && !connection.gone {
+            connection.machine.close_ok(&mut connection.send.bytes);
+            mark_dirty(connection, slot, out);
+            out.close.push(ConnectionSlot(slot));
+        }
+        if !connection.gone {
+            return;
+        }
+        let Some(connection) = self.edge.connections.try_remove(slot as usize) else { return };
+        self.edge.by_id.remove(&connection.id);
+        for shard in &connection.touched {
+            if *shard != self.edge.shard {
+                out.mail[shard.index()].items.push(Mail::ConnectionGone(connection.id));
+            }
+        }
+        if !connection.vhost_name.is_empty() {
+            self.edge.counters.connections_closed += 1;
+            let text = connection_name(&connection);
+            log(out, Severity::Info, "connection-closed", text);
+        }
+    }
+
+    /// A connection's timer has fired: heartbeats, handshake, unanswered close.
+    pub(crate) fn connection_timeout(
+        &mut self,
+        now: Now,
+        slot: u32,
+        id: ConnectionId,
+        out: &mut Outbox,
+    ) {
+        let Some(connection) = self.edge.connection_at(slot, id) else { return };
+        connection.armed = Instant::NEVER;
+        if connection.gone {
+            return;
+        }
+        let before = connection.send.bytes.len();
+        let outcome = connection.machine.on_timeout(now.instant, &mut connection.send.bytes);
+        if connection.send.bytes.len() > before {
+            mark_dirty(connection, slot, out);
+        } else if connection.send.is_empty() {
+            connection.send.shrink();
+        }
+        let why = match outcome {
+            TimeoutOutcome::Nothing => {
+                self.edge.arm(slot);
+                return;
+            }
+            TimeoutOutcome::PeerDead => "missed heartbeats from client",
+            TimeoutOutcome::HandshakeExpired => "handshake took too long",
+            TimeoutOutcome::Disconnect => connection.machine.disconnect_reason(),
+        };
+        if outcome != TimeoutOutcome::Disconnect {
+            let text = format!("{}: {why}", connection_name(connection));
+            log(out, Severity::Warning, "connection-dropped", text);
+        }
+        connection.send.advance(usize::MAX / 2);
+        out.close.push(ConnectionSlot(slot));
+        self.end_connection(now, slot, ConnectionEnd::Lost, out);
+    }
+
+    /// Closes connections for a reason of the operator's.
+    pub(crate) fn close_connections(
+        &mut self,
+        now: Now,
+        which: impl Fn(&Connection) -> bool,
+        why: &str,
+        out: &mut Outbox,
+    ) {
+        let slots: alloc::vec::Vec<u32> = self
+            .edge
+            .connections
+            .iter()
+            .filter(|(_, connection)| which(connection) && connection.end.is_none())
+            .map(|(slot, _)| slot as u32)
+            .collect();
+        for slot in slots {
+            let error = ProtocolError::new(ReplyCode::CONNECTION_FORCED, why);
+            self.fail_connection(now, slot, error, out);
+        }
+    }
+
+    /// Closes one connection for a reason of the operator's, wherever this shard knows it.
+    pub fn close_connection(&mut self, now: Now, id: ConnectionId, why: &str, out: &mut Outbox) {
+        self.close_connections(now, |connection| connection.id == id, why, out);
+    }
+
+    /// The broker stops: all clients are told, new ones are refused.
+    pub fn shut_down(&mut self, now: Now, out: &mut Outbox) {
+        self.stopping = true;
+        let early: alloc::vec::Vec<u32> = self
+            .edge
+            .connections
+            .iter()
+            .filter(|(_, connection)| connection.machine.state() != State::Running)
+            .map(|(slot, _)| slot as u32)
+            .collect();
+        out.close.extend(early.into_iter().map(ConnectionSlot));
+        self.close_connections(
+            now,
+            |connection| connection.machine.state() == State::Running,
+            "broker forced connection closure with reason 'shutdown'",
+            out,
+        );
+    }
+
+    /// Stops reading a connection whose parked frames are too many.
+    pub(crate) fn pause_parked(&mut self, slot: u32, out: &mut Outbox) {
+        self.edge.pause(slot, PauseReason::Parked, out);
+    }
+}

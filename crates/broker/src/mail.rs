@@ -1,0 +1,312 @@
+//! Mail between shards: requests to a queue's home and replies to a channel's shard.
+//!
+//! Mail names incarnations (connection ids, channel incarnations, queue ids), never slots alone;
+//! where a slot travels it is a hint that the receiver checks against the incarnation.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use lepus_base::{ConnectionId, QueueId, ShardId};
+
+use crate::directory::Request;
+use crate::queue::{Consumer, ConsumerHandle, ConsumerKey, Outcome};
+use crate::refusal::Refusal;
+
+/// One incarnation of a channel, from anywhere in the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ChannelRef {
+    /// The shard of its connection.
+    pub shard: ShardId,
+    /// Its connection.
+    pub connection: ConnectionId,
+    /// Incarnation in the upper 48 bits, channel number in the lower 16.
+    pub channel: u64,
+}
+
+impl ChannelRef {
+    /// The channel's number on its connection.
+    #[must_use]
+    pub fn number(self) -> u16 {
+        self.channel as u16
+    }
+}
+
+/// A question to the home of an existing queue.
+#[derive(Debug)]
+pub enum Command {
+    /// Count messages and consumers; renews the lease of `x-expires`.
+    Count,
+    /// Add a consumer.
+    Subscribe(Box<Consumer>),
+    /// Remove a consumer; what it has unacknowledged stays with its channel.
+    Cancel(ConsumerKey, ConsumerHandle),
+    /// Take the head.
+    Get {
+        /// Whether the message counts as acknowledged at once.
+        no_ack: bool,
+    },
+    /// Drop what is ready.
+    Purge,
+    /// Delete the queue.
+    Delete {
+        /// Only without consumers.
+        if_unused: bool,
+        /// Only without ready messages.
+        if_empty: bool,
+    },
+    /// Nothing; the reply shows that all earlier mail of the channel is applied.
+    Barrier,
+}
+
+/// The home's answer to a [`Command`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// Ready messages and consumers.
+    Counted {
+        /// Messages ready for delivery.
+        ready: u64,
+        /// Consumers.
+        consumers: u32,
+    },
+    /// The consumer is registered; deliveries follow.
+    Subscribed(ConsumerHandle),
+    /// The consumer is gone; no delivery follows.
+    Cancelled,
+    /// A message; its content follows the mail in the batch's bytes.
+    Got {
+        /// Place among the queue's unacknowledged messages.
+        slot: u32,
+        /// Sequence number in the queue.
+        sequence: u64,
+        /// Whether it was delivered before.
+        redelivered: bool,
+        /// Earlier returns, for queues that count them.
+        delivery_count: u32,
+        /// Ready messages left.
+        remaining: u64,
+        /// The packed message in the batch's bytes.
+        message: Range<u32>,
+    },
+    /// Nothing was ready.
+    GotNothing,
+    /// Number of messages dropped.
+    Purged(u64),
+    /// Deleted with this number of ready messages.
+    Deleted(u64),
+    /// All earlier mail of the channel is applied.
+    Passed,
+    /// The queue does not exist any more.
+    Gone,
+    /// The command is refused.
+    Refused(Refusal),
+}
+
+/// Who asked for a change of the directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A channel with a pending question.
+    Channel(ChannelRef),
+    /// A queue's home that wants the queue gone; the answer is the change itself.
+    Home,
+    /// A connection that ends and deletes its exclusive queues.
+    Ending {
+        /// The shard of the connection.
+        shard: ShardId,
+        /// The connection.
+        connection: ConnectionId,
+    },
+    /// The control plane; the number names its question.
+    Control(u64),
+}
+
+/// One item of mail.
+#[derive(Debug)]
+pub enum Mail {
+    /// A message for a queue.
+    Enqueue {
+        /// The queue.
+        queue: QueueId,
+        /// The packed message in the batch's bytes; shared by neighbours with the same range.
+        message: Range<u32>,
+        /// Delivery mode 2.
+        persistent: bool,
+        /// The message's priority, 0 without one.
+        priority: u8,
+        /// Milliseconds of the message's own `expiration`.
+        expiration: Option<u64>,
+        /// Where to report that the queue has it.
+        confirm: Option<(ChannelRef, u64)>,
+    },
+    /// The queue has (or refused) the messages with these publish sequence numbers.
+    Enqueued {
+        /// The publisher's channel.
+        to: ChannelRef,
+        /// First sequence number.
+        first: u64,
+        /// Last sequence number, inclusive.
+        last: u64,
+        /// Whether the queue refused them.
+        refused: bool,
+    },
+    /// A question to a queue's home.
+    Command {
+        /// Who waits for the reply.
+        from: ChannelRef,
+        /// The queue.
+        queue: QueueId,
+        /// The question.
+        command: Command,
+    },
+    /// The answer to a question.
+    Reply {
+        /// The channel that waits.
+        to: ChannelRef,
+        /// The queue that answers.
+        queue: QueueId,
+        /// The answer.
+        reply: Reply,
+    },
+    /// What a channel decided about a delivered message.
+    Settle {
+        /// The queue.
+        queue: QueueId,
+        /// Place among the queue's unacknowledged messages.
+        slot: u32,
+        /// Sequence number, to recognise a place that was reused.
+        sequence: u64,
+        /// Acknowledged, rejected or requeued.
+        outcome: Outcome,
+    },
+    /// Deliveries of the queue rest until a channel has requeued all it held.
+    Hold {
+        /// The queue.
+        queue: QueueId,
+        /// Rest (`true`) or go on.
+        on: bool,
+    },
+    /// A message for a consumer.
+    Deliver {
+        /// The consumer.
+        to: ConsumerKey,
+        /// Hint where its connection is.
+        hint: u32,
+        /// The queue.
+        queue: QueueId,
+        /// Place among the queue's unacknowledged messages; `NO_SLOT` without acknowledgement.
+        slot: u32,
+        /// Sequence number in the queue.
+        sequence: u64,
+        /// Whether it was delivered before.
+        redelivered: bool,
+        /// Earlier returns, for queues that count them.
+        delivery_count: u32,
+        /// The packed message in the batch's bytes.
+        message: Range<u32>,
+    },
+    /// A direct reply-to message for a channel.
+    DeliverReply {
+        /// The channel that consumes replies.
+        to: ChannelRef,
+        /// The packed message in the batch's bytes.
+        message: Range<u32>,
+    },
+    /// The queue is gone: the consumer is cancelled by the server.
+    ConsumerCancelled {
+        /// The consumer.
+        to: ConsumerKey,
+        /// The queue.
+        queue: QueueId,
+    },
+    /// Bytes of deliveries that the connection has sent: the home may deliver as many again.
+    Window {
+        /// The connection.
+        connection: ConnectionId,
+        /// Bytes.
+        bytes: u64,
+    },
+    /// The home has messages for a consumer whose channel has a global prefetch limit.
+    WantCredit {
+        /// The consumer.
+        to: ConsumerKey,
+        /// Its queue.
+        queue: QueueId,
+    },
+    /// One delivery may be made.
+    GrantCredit {
+        /// The consumer.
+        to: ConsumerKey,
+        /// Its queue.
+        queue: QueueId,
+    },
+    /// A grant that the home had no use for.
+    ReturnCredit {
+        /// The consumer.
+        to: ConsumerKey,
+    },
+    /// The channel's global prefetch limit starts or ceases to govern a consumer.
+    Govern {
+        /// The consumer.
+        consumer: ConsumerKey,
+        /// Its queue.
+        queue: QueueId,
+        /// Whether credit must be asked for.
+        on: bool,
+    },
+    /// A connection is gone; its window may be forgotten.
+    ConnectionGone(ConnectionId),
+    /// A change of the directory is asked for (to shard 0).
+    Ask {
+        /// Who asks.
+        origin: Origin,
+        /// What for.
+        request: Box<Request>,
+    },
+    /// The directory's answer (from shard 0, after the change stands in all lanes).
+    Answer {
+        /// Who asked.
+        origin: Origin,
+        /// The id of the queue that exists now, where one was declared; or why not.
+        result: Result<Option<QueueId>, Refusal>,
+    },
+    /// An operator closes a connection.
+    CloseConnection {
+        /// The connection.
+        connection: ConnectionId,
+        /// The reason.
+        text: String,
+    },
+}
+
+/// Mail for one shard and the bytes of its messages.
+#[derive(Debug, Default)]
+pub struct MailBatch {
+    /// The items, oldest first.
+    pub items: Vec<Mail>,
+    /// Packed messages that the items' ranges point into.
+    pub bytes: Vec<u8>,
+}
+
+impl MailBatch {
+    /// Whether nothing is in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// Empties it and keeps its memory, unless that is much.
+    pub fn clear(&mut self) {
+        self.items.clear();
+        self.bytes.clear();
+        if self.bytes.capacity() > 1 << 20 {
+            self.bytes = Vec::new();
+        }
+    }
+
+    /// A measure of the work in it, in bytes, for back-pressure.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        self.bytes.len() + self.items.len() * 64
+    }
+}

@@ -1,0 +1,98 @@
+//! Effects of the core, in the order in which they must happen.
+//!
+//! Bulk does not travel as single effects: bytes for a connection gather in its send buffer (the
+//! outbox only names the connection), mail gathers per destination shard.
+
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use lepus_base::ShardId;
+
+use crate::directory::Change;
+use crate::mail::MailBatch;
+
+/// A connection's place in its shard's table. Reused only after the driver was told to close it
+/// and reported it closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionSlot(pub u32);
+
+impl ConnectionSlot {
+    /// The slot as an index.
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What the driver has to carry out, reused from cycle to cycle.
+///
+/// Order: `changes` go into the other shards' directory lanes before `mail` is pushed and before
+/// any socket is written, so that an effect is visible to everyone who saw its `-ok`.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    /// Connections with bytes to send, each once.
+    pub dirty: Vec<ConnectionSlot>,
+    /// Connections to close once their send buffer is written (or cannot be written).
+    pub close: Vec<ConnectionSlot>,
+    /// Connections whose socket must not be read until they are resumed.
+    pub pause: Vec<ConnectionSlot>,
+    /// Paused connections that may be read again.
+    pub resume: Vec<ConnectionSlot>,
+    /// Connections to move to another shard, with the bytes that were not consumed.
+    pub hand_over: Vec<(ConnectionSlot, ShardId)>,
+    /// Mail by destination shard; the own shard's entry stays empty.
+    pub mail: Vec<MailBatch>,
+    /// Directory changes for every other shard's lane. Only shard 0 makes any.
+    pub changes: Vec<Arc<Change>>,
+    /// What an operator may want to read in the log.
+    pub events: Vec<Event>,
+    /// Answers to questions of the control plane.
+    pub answers: Vec<(u64, Result<(), crate::refusal::Refusal>)>,
+}
+
+impl Outbox {
+    /// An empty outbox for `shards` shards.
+    #[must_use]
+    pub fn new(shards: u16) -> Outbox {
+        let mut mail = Vec::new();
+        mail.resize_with(usize::from(shards), MailBatch::default);
+        Outbox { mail, ..Outbox::default() }
+    }
+
+    /// Whether nothing waits to be carried out.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.dirty.is_empty()
+            && self.close.is_empty()
+            && self.pause.is_empty()
+            && self.resume.is_empty()
+            && self.hand_over.is_empty()
+            && self.changes.is_empty()
+            && self.events.is_empty()
+            && self.answers.is_empty()
+            && self.mail.iter().all(MailBatch::is_empty)
+    }
+}
+
+/// How serious a logged event is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Ordinary life: a connection opened.
+    Info,
+    /// A peer did something wrong or was refused.
+    Warning,
+    /// The broker cannot do what it promised.
+    Error,
+}
+
+/// One structured log line: a fixed kind and human text, never a secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// How serious.
+    pub severity: Severity,
+    /// A fixed, greppable name: `connection-refused`.
+    pub kind: &'static str,
+    /// What happened, in plain words.
+    pub text: String,
+}

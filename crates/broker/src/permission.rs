@@ -1,0 +1,276 @@
+//! Who may do what: patterns over the names of queues and exchanges, and over routing keys.
+
+use alloc::borrow::Cow;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::{String, ToString};
+use core::fmt;
+use regex::{Regex, RegexBuilder};
+
+/// Longest pattern in bytes.
+pub const PATTERN_BYTES_MAX: usize = 4096;
+/// Memory that one compiled pattern may take.
+const COMPILED_BYTES_MAX: usize = 1 << 20;
+
+/// The name under which the default exchange is checked.
+pub const DEFAULT_EXCHANGE_NAME: &str = "amq.default";
+
+/// What a client wants to do with a queue or exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// Create or delete it.
+    Configure,
+    /// Put messages into it.
+    Write,
+    /// Take messages out of it.
+    Read,
+}
+
+impl Access {
+    /// The word that RabbitMQ uses.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Access::Configure => "configure",
+            Access::Write => "write",
+            Access::Read => "read",
+        }
+    }
+}
+
+/// A thing that access is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resource<'a> {
+    /// A queue.
+    Queue(&'a str),
+    /// An exchange; the empty name is the default exchange.
+    Exchange(&'a str),
+}
+
+impl Resource<'_> {
+    /// The name that patterns are matched with.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match *self {
+            Resource::Exchange("") => DEFAULT_EXCHANGE_NAME,
+            Resource::Queue(name) | Resource::Exchange(name) => name,
+        }
+    }
+}
+
+impl fmt::Display for Resource<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self {
+            Resource::Queue(_) => "queue",
+            Resource::Exchange(_) => "exchange",
+        };
+        write!(f, "{kind} '{}'", self.name())
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Matcher {
+    Nothing,
+    Everything,
+    Expression(Box<Regex>),
+}
+
+/// A regular expression that is searched for anywhere in a name. The empty one matches nothing.
+///
+/// Look-around and back references, which need unbounded time, are refused.
+#[derive(Clone, Debug)]
+pub struct Pattern {
+    text: Box<str>,
+    matcher: Matcher,
+}
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Pattern) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Pattern {
+    /// Compiles a pattern.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words: too long, too large when compiled, or not an expression.
+    pub fn new(text: &str) -> Result<Pattern, String> {
+        Pattern::expanded(text, Cow::Borrowed(text))
+    }
+
+    /// A pattern that stands as `text` and is matched as `expression`.
+    fn expanded(text: &str, expression: Cow<'_, str>) -> Result<Pattern, String> {
+        if text.len() > PATTERN_BYTES_MAX {
+            return Err(format!("longer than {PATTERN_BYTES_MAX} bytes"));
+        }
+        let matcher = match &*expression {
+            "" => Matcher::Nothing,
+            ".*" => Matcher::Everything,
+            expression => Matcher::Expression(Box::new(
+                RegexBuilder::new(expression)
+                    .size_limit(COMPILED_BYTES_MAX)
+                    .nest_limit(100)
+                    .build()
+                    .map_err(|error| error.to_string())?,
+            )),
+        };
+        Ok(Pattern { text: text.into(), matcher })
+    }
+
+    /// The pattern as it was given.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether the pattern is found in `name`.
+    #[must_use]
+    pub fn matches(&self, name: &str) -> bool {
+        match &self.matcher {
+            Matcher::Nothing => false,
+            Matcher::Everything => true,
+            Matcher::Expression(regex) => regex.is_match(name),
+        }
+    }
+}
+
+/// A user's rights in one virtual host.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Permission {
+    /// Names that may be created and deleted.
+    pub configure: Pattern,
+    /// Names that may be written to.
+    pub write: Pattern,
+    /// Names that may be read from.
+    pub read: Pattern,
+}
+
+impl Permission {
+    /// Compiles the three patterns.
+    ///
+    /// # Errors
+    /// The first pattern that does not compile, in words.
+    pub fn new(configure: &str, write: &str, read: &str) -> Result<Permission, String> {
+        Ok(Permission {
+            configure: named("configure", configure)?,
+            write: named("write", write)?,
+            read: named("read", read)?,
+        })
+    }
+
+    /// Whether the access is given. `resource` as in [`Resource::name`].
+    #[must_use]
+    pub fn allows(&self, access: Access, resource: &str) -> bool {
+        match access {
+            Access::Configure => self.configure.matches(resource),
+            Access::Write => self.write.matches(resource),
+            Access::Read => self.read.matches(resource),
+        }
+    }
+}
+
+/// A user's rights over the routing keys of one topic exchange.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TopicPermission {
+    /// Routing keys that may be published with.
+    pub write: Pattern,
+    /// Routing keys that may be bound with.
+    pub read: Pattern,
+}
+
+impl TopicPermission {
+    /// Compiles the two patterns. `{username}` and `{vhost}` in them stand for these names.
+    ///
+    /// # Errors
+    /// The first pattern that does not compile, in words.
+    pub fn new(
+        write: &str,
+        read: &str,
+        user: &str,
+        vhost: &str,
+    ) -> Result<TopicPermission, String> {
+        let compile = |kind: &str, text: &str| {
+            let expression = expand(text, user, vhost);
+            Pattern::expanded(text, expression).map_err(|error| wrong(kind, text, &error))
+        };
+        Ok(TopicPermission { write: compile("write", write)?, read: compile("read", read)? })
+    }
+
+    /// Whether the routing key may be written or read with; there is nothing to configure.
+    #[must_use]
+    pub fn allows(&self, access: Access, routing_key: &str) -> bool {
+        match access {
+            Access::Configure => true,
+            Access::Write => self.write.matches(routing_key),
+            Access::Read => self.read.matches(routing_key),
+        }
+    }
+}
+
+fn expand<'a>(text: &'a str, user: &str, vhost: &str) -> Cow<'a, str> {
+    if !text.contains('{') {
+        return Cow::Borrowed(text);
+    }
+    let text = text.replace("{username}", &regex::escape(user));
+    Cow::Owned(text.replace("{vhost}", &regex::escape(vhost)))
+}
+
+fn named(kind: &str, text: &str) -> Result<Pattern, String> {
+    Pattern::new(text).map_err(|error| wrong(kind, text, &error))
+}
+
+fn wrong(kind: &str, text: &str, error: &str) -> String {
+    let shown: String = text.chars().take(100).collect();
+    format!("invalid {kind} pattern '{shown}': {error}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_searched_for_anywhere() {
+        let pattern = Pattern::new("b.d").unwrap();
+        assert!(pattern.matches("abcde") && !pattern.matches("abde"));
+        let anchored = Pattern::new("^(a|amq\\.).*$").unwrap();
+        assert!(anchored.matches("amq.default") && !anchored.matches("ba"));
+    }
+
+    #[test]
+    fn the_empty_pattern_matches_nothing() {
+        let pattern = Pattern::new("").unwrap();
+        assert!(!pattern.matches("") && !pattern.matches("a"));
+        let nothing = Pattern::new("^$").unwrap();
+        assert!(!nothing.matches(Resource::Exchange("").name()));
+    }
+
+    #[test]
+    fn patterns_that_cost_too_much_are_refused() {
+        for text in ["(", "(?=a)", "\\1", "(\\w{100}){100}"] {
+            assert!(Pattern::new(text).is_err(), "{text}");
+        }
+        assert!(Pattern::new(&"a".repeat(PATTERN_BYTES_MAX)).is_ok());
+        assert!(Pattern::new(&"a".repeat(PATTERN_BYTES_MAX + 1)).is_err());
+        assert!(Pattern::new(&"(".repeat(2000)).is_err());
+    }
+
+    #[test]
+    fn each_access_has_its_own_pattern() {
+        let permission = Permission::new("^c", "^w", ".*").unwrap();
+        assert!(
+            permission.allows(Access::Configure, "c") && !permission.allows(Access::Write, "c")
+        );
+        assert!(permission.allows(Access::Write, "w") && permission.allows(Access::Read, "x"));
+        let error = Permission::new("a", "(", "b").unwrap_err();
+        assert!(error.starts_with("invalid write pattern '('"), "{error}");
+    }
+
+    #[test]
+    fn names_in_topic_patterns_are_taken_literally() {
+        let permission = TopicPermission::new("^{username}-{vhost}$", ".*", "a.b", "/").unwrap();
+        assert!(permission.allows(Access::Write, "a.b-/"));
+        assert!(!permission.allows(Access::Write, "axb-/"));
+        assert_eq!(permission.write.text(), "^{username}-{vhost}$");
+    }
+}

@@ -1,0 +1,735 @@
+//! From `basic.publish` to the queues: checks, routing, enqueueing, returns, confirms.
+
+use alloc::borrow::Cow;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use lepus_amqp::code::ReplyCode;
+use lepus_amqp::properties::{Change, Edit, PropertiesRef};
+use lepus_amqp::server::{PublishRef, encode_return};
+use lepus_amqp::table::{Table, Value};
+use lepus_base::{Body, Now, Pool, ShardId};
+
+use crate::broker::Broker;
+use crate::channel::{At, HeldPublish, Pending, RouteCache, Target};
+use crate::connection::PauseReason;
+use crate::directory::{Access, Resource};
+use crate::edge::mark_dirty;
+use crate::mail::{ChannelRef, Mail};
+use crate::message::{Incoming, MessageView};
+use crate::outbox::Outbox;
+use crate::properties::{copy_keys, owned_headers};
+use crate::queue::Enqueued;
+use crate::refusal::Refusal;
+use crate::reply_to::{REPLY_TO, REPLY_TO_PREFIX, address, token};
+
+/// Flag bits of properties that the broker must look at: headers, priority, reply-to,
+/// expiration, user-id (AMQP 0-9-1, section 4.2.6.1: first property in the highest bit).
+const LOOKED_AT: u16 = 0x2000 | 0x0800 | 0x0200 | 0x0100 | 0x0010;
+/// A publish to more queues than this is served in slices.
+const TARGETS_AT_ONCE_MAX: usize = 512;
+
+/// A publish after all checks that do not depend on where it goes.
+struct Checked<'a> {
+    properties: Cow<'a, [u8]>,
+    persistent: bool,
+    priority: u8,
+    expiration: Option<Duration>,
+    extra_keys: Vec<String>,
+    delay: Option<Duration>,
+}
+
+/// How the queues are told apart from the message: what enqueueing needs to know.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms {
+    pub persistent: bool,
+    pub priority: u8,
+    pub expiration: Option<Duration>,
+    pub confirm: Option<(ChannelRef, u64)>,
+}
+
+/// A publish to very many queues, served in slices.
+#[derive(Debug)]
+pub(crate) struct Fanout {
+    slot: u32,
+    channel: ChannelRef,
+    body: Body,
+    terms: FanoutTerms,
+    targets: Vec<Target>,
+    next: usize,
+    refused: bool,
+    /// Publish number that waits for the last slice.
+    number: Option<u64>,
+    /// Whether it is the commit of a transaction that counts.
+    commits: bool,
+}
+
+#[derive(Debug)]
+struct FanoutTerms {
+    persistent: bool,
+    priority: u8,
+    expiration: Option<Duration>,
+}
+
+impl Broker {
+    /// One published message, in the order of checks that clients rely on: size (checked before),
+    /// write permission, exchange, internal, reply-to, expiration, CC and BCC, topic permission,
+    /// user-id, route.
+    pub(crate) fn publish(
+        &mut self,
+        now: Now,
+        at: At,
+        publish: PublishRef<'_>,
+        out: &mut Outbox,
+    ) -> Result<(), Refusal> {
+        self.edge.counters.received += 1;
+        self.edge.counters.count_size(publish.body.len());
+        if publish.immediate {
+            let text = "immediate=true";
+            return Err(Refusal::new(ReplyCode::NOT_IMPLEMENTED, text));
+        }
+        let connection = &mut self.edge.connections[at.slot as usize];
+        connection.publishes = true;
+        let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
+        let flags = match publish.properties {
+            [high, low, ..] => u16::from_be_bytes([*high, *low]),
+            _ => 0,
+        };
+        let holds = channel.tx.is_some();
+        if flags & LOOKED_AT == 0
+            && !holds
+            && let Some(route) = &mut channel.route
+            && route.version == self.directory.version
+            && route.exchange == publish.exchange
+            && route.routing_key == publish.routing_key
+        {
+            let targets = core::mem::take(&mut route.targets);
+            let checked = Checked {
+                properties: Cow::Borrowed(publish.properties),
+                persistent: PropertiesRef(publish.properties).is_persistent(),
+                priority: 0,
+                expiration: None,
+                extra_keys: Vec::new(),
+                delay: None,
+            };
+            self.publish_to(now, at, &publish, &checked, &targets, out);
+            let connection = &mut self.edge.connections[at.slot as usize];
+            if let Some(channel) = connection.incarnation(at.channel.channel)
+                && let Some(route) = &mut channel.route
+            {
+                route.targets = targets;
+            }
+            self.press_back(at.slot, out);
+            return Ok(());
+        }
+        let checked = self.check_publish(at, &publish, flags)?;
+        if holds {
+            return self.hold_publish(at, &publish, checked);
+        }
+        self.route_and_publish(now, at, &publish, checked, out);
+        self.press_back(at.slot, out);
+        Ok(())
+    }
+
+    fn check_publish<'a>(
+        &mut self,
+        at: At,
+        publish: &PublishRef<'a>,
+        flags: u16,
+    ) -> Result<Checked<'a>, Refusal> {
+        let connection = &self.edge.connections[at.slot as usize];
+        let user = &*connection.user;
+        let exchange = publish.exchange;
+        self.directory.authorize(user, at.vhost, Access::Write, Resource::Exchange(exchange))?;
+        let info = self.directory.find_exchange(at.vhost, exchange)?;
+        if info.internal {
+            let vhost = self.directory.vhost_name(at.vhost);
+            let text =
+                format!("cannot publish to internal exchange '{exchange}' in vhost '{vhost}'");
+            return Err(Refusal::new(ReplyCode::ACCESS_REFUSED, text));
+        }
+        let delayed = info.delayed;
+        let properties = PropertiesRef(publish.properties);
+        let mut checked = Checked {
+            properties: Cow::Borrowed(publish.properties),
+            persistent: properties.is_persistent(),
+            priority: 0,
+            expiration: None,
+            extra_keys: Vec::new(),
+            delay: None,
+        };
+        if flags & LOOKED_AT == 0 {
+            self.directory.authorize_topic(
+                user,
+                at.vhost,
+                exchange,
+                Access::Write,
+                publish.routing_key,
+            )?;
+            return Ok(checked);
+        }
+        checked.priority = properties.priority().unwrap_or(0);
+        let mut edit = Edit::default();
+        let reply_token;
+        if properties.reply_to() == Some(REPLY_TO.as_bytes()) {
+            let consumes = connection
+                .channel(at.channel.number())
+                .is_some_and(|channel| channel.reply_consumer.is_some());
+            if !consumes {
+                let text = "fast reply consumer does not exist";
+                return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
+            }
+            reply_token = token(&self.settings.secret, at.channel);
+            edit.reply_to = Change::Set(reply_token.as_bytes());
+        }
+        checked.expiration = match properties.expiration() {
+            None => None,
+            Some(text) => Some(parse_expiration(text)?),
+        };
+        let headers;
+        if properties.headers().is_some_and(|headers| !headers.is_empty()) {
+            let mut table = owned_headers(properties);
+            let keys = |name: &str, table: &Table| {
+                copy_keys(table, name).map_err(|()| {
+                    let found = table.get(name).map_or("void", Value::type_name);
+                    let text = format!(
+                        "unsupported type in header '{name}': {found}; an array of long strings is needed"
+                    );
+                    Refusal::new(ReplyCode::PRECONDITION_FAILED, text)
+                })
+            };
+            checked.extra_keys = keys("CC", &table)?;
+            checked.extra_keys.extend(keys("BCC", &table)?);
+            if delayed {
+                checked.delay = delay_of(&table)?;
+            }
+            if table.remove("BCC").is_some() {
+                headers = table;
+                edit.headers = Change::Set(&headers);
+            }
+        }
+        for key in core::iter::once(publish.routing_key)
+            .chain(checked.extra_keys.iter().map(String::as_str))
+        {
+            self.directory.authorize_topic(user, at.vhost, exchange, Access::Write, key)?;
+        }
+        if let Some(claimed) = properties.user_id()
+            && claimed != user.as_bytes()
+            && !self.directory.user(user).is_some_and(|user| user.has_tag("impersonator"))
+        {
+            let claimed = String::from_utf8_lossy(claimed);
+            let text =
+                format!("user_id property set to '{claimed}' but authenticated user was '{user}'");
+            return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
+        }
+        if edit != Edit::default()
+            && let Ok(rewritten) = properties.rewrite(&edit)
+        {
+            checked.properties = Cow::Owned(rewritten);
+        }
+        Ok(checked)
+    }
+
+    fn hold_publish(
+        &mut self,
+        at: At,
+        publish: &PublishRef<'_>,
+        checked: Checked<'_>,
+    ) -> Result<(), Refusal> {
+        let limit = self.edge.limits.tx_bytes_max;
+        let connection = &mut self.edge.connections[at.slot as usize];
+        let Some(tx) = connection.incarnation(at.channel.channel).and_then(|c| c.tx.as_mut())
+        else {
+            return Ok(());
+        };
+        tx.bytes += publish.body.len() + checked.properties.len() + 128;
+        if tx.bytes > limit {
+            let text = format!("transaction holds more than {limit} bytes; commit more often");
+            return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
+        }
+        tx.publishes.push(HeldPublish {
+            exchange: publish.exchange.into(),
+            routing_key: publish.routing_key.into(),
+            mandatory: publish.mandatory,
+            properties: checked.properties.into_owned(),
+            body: publish.body.to_vec(),
+        });
+        Ok(())
+    }
+
+    /// Publishes what a transaction held.
+    pub(crate) fn publish_held(&mut self, now: Now, at: At, held: &HeldPublish, out: &mut Outbox) {
+        let publish = PublishRef {
+            exchange: &held.exchange,
+            routing_key: &held.routing_key,
+            mandatory: held.mandatory,
+            immediate: false,
+            properties: &held.properties,
+            body: &held.body,
+        };
+        let properties = PropertiesRef(&held.properties);
+        let headers = owned_headers(properties);
+        let checked = Checked {
+            properties: Cow::Borrowed(&held.properties),
+            persistent: properties.is_persistent(),
+            priority: properties.priority().unwrap_or(0),
+            expiration: properties.expiration().and_then(|text| parse_expiration(text).ok()),
+            extra_keys: copy_keys(&headers, "CC").unwrap_or_default(),
+            delay: delay_of(&headers).unwrap_or_default(),
+        };
+        self.route_and_publish(now, at, &publish, checked, out);
+    }
+
+    fn route_and_publish(
+        &mut self,
+        now: Now,
+        at: At,
+        publish: &PublishRef<'_>,
+        checked: Checked<'_>,
+        out: &mut Outbox,
+    ) {
+        if publish.exchange.is_empty() && publish.routing_key.starts_with(REPLY_TO_PREFIX) {
+            return self.publish_reply(now, at, publish, &checked, out);
+        }
+        if let Some(delay) = checked.delay
+            && self.directory.exchange(at.vhost, publish.exchange).is_some_and(|x| x.delayed)
+        {
+            let view = view_of(publish, &checked.properties);
+            let terms = self.terms_of(&checked, None);
+            self.delayed.add(now.instant + delay, at.vhost, &view, &terms, &mut self.edge.pool);
+            self.edge.timers.arm(now.instant + delay, crate::timers::Timer::Delayed);
+            self.account(at, 0, None, false, out);
+            return;
+        }
+        let mut routes = core::mem::take(&mut self.routes);
+        routes.clear();
+        let properties = PropertiesRef(&checked.properties);
+        for key in core::iter::once(publish.routing_key)
+            .chain(checked.extra_keys.iter().map(String::as_str))
+        {
+            // The exchange was checked; if it vanished since, the message has no queue.
+            let _ = self.directory.route(
+                at.vhost,
+                publish.exchange,
+                key,
+                properties,
+                &mut self.rng,
+                &mut routes,
+            );
+        }
+        let cacheable = routes.is_cacheable() && checked.extra_keys.is_empty();
+        let mut targets = core::mem::take(&mut self.targets);
+        targets.clear();
+        self.resolve(&routes, &mut targets);
+        self.routes = routes;
+        self.publish_to(now, at, publish, &checked, &targets, out);
+        let connection = &mut self.edge.connections[at.slot as usize];
+        if cacheable
+            && targets.len() <= TARGETS_AT_ONCE_MAX
+            && let Some(channel) = connection.incarnation(at.channel.channel)
+        {
+            let route = channel.route.get_or_insert_with(|| Box::new(RouteCache::default()));
+            route.version = self.directory.version;
+            route.exchange.clear();
+            route.exchange.push_str(publish.exchange);
+            route.routing_key.clear();
+            route.routing_key.push_str(publish.routing_key);
+            core::mem::swap(&mut route.targets, &mut targets);
+        }
+        self.targets = targets;
+    }
+
+    /// Routes as targets, with the places of the queues that live here.
+    pub(crate) fn resolve(&self, routes: &crate::directory::Routes, targets: &mut Vec<Target>) {
+        let own = self.edge.shard;
+        targets.extend(routes.as_slice().iter().map(|route| Target {
+            queue: route.queue,
+            home: route.home,
+            slot: if route.home == own {
+                self.home_slots.get(&route.queue).copied().unwrap_or(u32::MAX)
+            } else {
+                u32::MAX
+            },
+        }));
+    }
+
+    fn terms_of(&self, checked: &Checked<'_>, confirm: Option<(ChannelRef, u64)>) -> Terms {
+        Terms {
+            persistent: checked.persistent,
+            priority: checked.priority,
+            expiration: checked.expiration,
+            confirm,
+        }
+    }
+
+    fn publish_to(
+        &mut self,
+        now: Now,
+        at: At,
+        publish: &PublishRef<'_>,
+        checked: &Checked<'_>,
+        targets: &[Target],
+        out: &mut Outbox,
+    ) {
+        if targets.is_empty() {
+            self.unroutable(at, publish, &checked.properties, out);
+            self.account(at, 0, None, false, out);
+            return;
+        }
+        self.edge.counters.routed += 1;
+        let position = checked.persistent.then(|| self.log.append(publish.body.len()));
+        let position = position.filter(|&position| position > self.log.durable());
+        let number = self.next_number(at);
+        let confirm = number.map(|number| (at.channel, number));
+        let terms = self.terms_of(checked, confirm);
+        let view = view_of(publish, &checked.properties);
+        if targets.len() > TARGETS_AT_ONCE_MAX {
+            let fanout = Fanout {
+                slot: at.slot,
+                channel: at.channel,
+                body: view.pack(&mut self.edge.pool),
+                terms: FanoutTerms {
+                    persistent: terms.persistent,
+                    priority: terms.priority,
+                    expiration: terms.expiration,
+                },
+                targets: targets.to_vec(),
+                next: 0,
+                refused: false,
+                number,
+                commits: self.is_committing(at),
+            };
+            let remote = targets.iter().filter(|t| t.home != self.edge.shard).count() as u32;
+            self.open_number(at, number, remote + 1, position, false, out);
+            self.start_fanout(at, fanout);
+            return;
+        }
+        let mut incoming = Incoming::new(view);
+        let (remote, refused) = self.enqueue_all(now, &mut incoming, targets, terms, out);
+        incoming.finish(&mut self.edge.pool);
+        self.open_number(at, number, remote, position, refused, out);
+    }
+
+    /// Puts a message into queues near and far. Returns how many are far, and whether one near
+    /// refused it.
+    pub(crate) fn enqueue_all(
+        &mut self,
+        now: Now,
+        incoming: &mut Incoming<'_>,
+        targets: &[Target],
+        terms: Terms,
+        out: &mut Outbox,
+    ) -> (u32, bool) {
+        incoming.persistent = terms.persistent;
+        incoming.priority = terms.priority;
+        incoming.expiration = terms.expiration;
+        let own = self.edge.shard;
+        let mut remote = 0;
+        let mut packed: Option<(ShardId, core::ops::Range<u32>)> = None;
+        let mut last_local = None;
+        for (place, target) in targets.iter().enumerate() {
+            if target.home == own {
+                last_local = Some(place);
+                continue;
+            }
+            remote += 1;
+            self.edge.counters.enqueued_remote += 1;
+            let batch = &mut out.mail[target.home.index()];
+            let message = match &packed {
+                Some((shard, range)) if *shard == target.home => range.clone(),
+                _ => append(incoming, &self.edge.pool, &mut batch.bytes),
+            };
+            packed = Some((target.home, message.clone()));
+            batch.items.push(Mail::Enqueue {
+                queue: target.queue,
+                message,
+                persistent: terms.persistent,
+                priority: terms.priority,
+                expiration: terms.expiration.map(|e| e.as_millis() as u64),
+                confirm: terms.confirm,
+            });
+        }
+        let mut refused = false;
+        let Some(last) = last_local else { return (remote, refused) };
+        for (place, target) in targets.iter().enumerate() {
+            if target.home != own {
+                continue;
+            }
+            incoming.last = place == last;
+            refused |= self.enqueue(now, target, incoming, out);
+        }
+        (remote, refused)
+    }
+
+    /// Puts a message into one queue of this shard. True when the queue refused it.
+    pub(crate) fn enqueue(
+        &mut self,
+        now: Now,
+        target: &Target,
+        incoming: &mut Incoming<'_>,
+        out: &mut Outbox,
+    ) -> bool {
+        let Some(slot) = self.home_slot(target.queue, target.slot) else { return false };
+        self.edge.counters.enqueued_local += 1;
+        let enqueued =
+            self.with_queue(now, slot, out, |queue, sink| queue.enqueue(now, incoming, sink));
+        self.pump(now, slot, out);
+        enqueued == Enqueued::Rejected
+    }
+
+    fn unroutable(
+        &mut self,
+        at: At,
+        publish: &PublishRef<'_>,
+        properties: &[u8],
+        out: &mut Outbox,
+    ) {
+        if !publish.mandatory {
+            self.edge.counters.unroutable_dropped += 1;
+            return;
+        }
+        self.edge.counters.unroutable_returned += 1;
+        let connection = &mut self.edge.connections[at.slot as usize];
+        let frame_max = connection.machine.frame_max();
+        encode_return(
+            &mut connection.send.bytes,
+            at.channel.number(),
+            frame_max,
+            ReplyCode::NO_ROUTE,
+            "NO_ROUTE",
+            publish.exchange.as_bytes(),
+            publish.routing_key.as_bytes(),
+            properties,
+            publish.body,
+        );
+        mark_dirty(connection, at.slot, out);
+    }
+
+    fn publish_reply(
+        &mut self,
+        now: Now,
+        at: At,
+        publish: &PublishRef<'_>,
+        checked: &Checked<'_>,
+        out: &mut Outbox,
+    ) {
+        let view = view_of(publish, &checked.properties);
+        match address(&self.settings.secret, publish.routing_key) {
+            Some(to) if to.shard == self.edge.shard => {
+                if !self.deliver_reply(to, &view, out) {
+                    self.unroutable(at, publish, &checked.properties, out);
+                }
+            }
+            Some(to) if to.shard.index() < out.mail.len() => {
+                let batch = &mut out.mail[to.shard.index()];
+                let message = view.append_packed(&mut batch.bytes);
+                batch.items.push(Mail::DeliverReply { to, message });
+            }
+            _ => self.unroutable(at, publish, &checked.properties, out),
+        }
+        let _ = now;
+        self.account(at, 0, None, false, out);
+    }
+
+    /// Takes the next publish number of a channel that confirms or commits.
+    fn next_number(&mut self, at: At) -> Option<u64> {
+        let connection = &mut self.edge.connections[at.slot as usize];
+        let channel = connection.incarnation(at.channel.channel)?;
+        let confirms = channel.committing.as_mut().or(channel.confirms.as_mut())?;
+        Some(confirms.next())
+    }
+
+    fn is_committing(&mut self, at: At) -> bool {
+        let connection = &mut self.edge.connections[at.slot as usize];
+        connection.incarnation(at.channel.channel).is_some_and(|c| c.committing.is_some())
+    }
+
+    /// A publish that needs a number of its own right now.
+    fn account(
+        &mut self,
+        at: At,
+        missing: u32,
+        position: Option<lepus_base::Position>,
+        refused: bool,
+        out: &mut Outbox,
+    ) {
+        let number = self.next_number(at);
+        self.open_number(at, number, missing, position, refused, out);
+    }
+
+    fn open_number(
+        &mut self,
+        at: At,
+        number: Option<u64>,
+        missing: u32,
+        position: Option<lepus_base::Position>,
+        refused: bool,
+        out: &mut Outbox,
+    ) {
+        let _ = out;
+        let Some(number) = number else { return };
+        let slot = at.slot;
+        let connection = &mut self.edge.connections[slot as usize];
+        if missing > 0 {
+            // A connection with mail on its way is tied to this shard.
+            connection.touch(self.edge.shard);
+        }
+        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
+        if let Some(committing) = &mut channel.committing {
+            committing.open(number, missing, position, false);
+            return;
+        }
+        let Some(confirms) = &mut channel.confirms else { return };
+        self.edge.counters.received_confirm += 1;
+        confirms.open(number, missing, position, refused);
+        if !confirms.listed {
+            confirms.listed = true;
+            self.edge.confirming.push((slot, channel.key));
+        }
+    }
+
+    /// Slows a publisher down when its shard's memory or a mail batch is full.
+    fn press_back(&mut self, slot: u32, out: &mut Outbox) {
+        if self.edge.memory() > self.edge.limits.memory_bytes {
+            self.edge.block(slot, out);
+        }
+        let limit = self.edge.limits.mail_batch_bytes_max;
+        if out.mail.len() > 1 && out.mail.iter().any(|batch| batch.weight() > limit) {
+            self.edge.pause(slot, PauseReason::Mail, out);
+        }
+    }
+
+    fn start_fanout(&mut self, at: At, fanout: Fanout) {
+        let connection = &mut self.edge.connections[at.slot as usize];
+        if let Some(channel) = connection.incarnation(at.channel.channel)
+            && channel.pending.is_none()
+        {
+            channel.pending = Some(Box::new(Pending::Route));
+        }
+        self.fanouts.push_back(fanout);
+    }
+
+    /// One slice of a publish to very many queues. True when more is left.
+    pub(crate) fn work_on_fanouts(&mut self, now: Now, out: &mut Outbox) -> bool {
+        let Some(mut fanout) = self.fanouts.pop_front() else { return false };
+        let end = (fanout.next + TARGETS_AT_ONCE_MAX).min(fanout.targets.len());
+        self.edge.pool.retain(fanout.body);
+        let bytes = MessageView::unpack(self.edge.pool.get(fanout.body)).body.len() as u32;
+        let mut incoming = Incoming::from_body(fanout.body, bytes);
+        let terms = Terms {
+            persistent: fanout.terms.persistent,
+            priority: fanout.terms.priority,
+            expiration: fanout.terms.expiration,
+            confirm: fanout.number.map(|number| (fanout.channel, number)),
+        };
+        let slice = &fanout.targets[fanout.next..end];
+        let (_, refused) = self.enqueue_all(now, &mut incoming, slice, terms, out);
+        incoming.finish(&mut self.edge.pool);
+        fanout.refused |= refused;
+        fanout.next = end;
+        if end < fanout.targets.len() {
+            self.fanouts.push_back(fanout);
+            return true;
+        }
+        self.edge.pool.release(fanout.body);
+        if let Some(number) = fanout.number {
+            self.publish_reported(fanout.channel, number, number, fanout.refused);
+        }
+        if !fanout.commits {
+            self.finish_pending_route(fanout.slot, fanout.channel);
+        }
+        !self.fanouts.is_empty()
+    }
+
+    fn finish_pending_route(&mut self, slot: u32, at: ChannelRef) {
+        let Some(connection) = self.edge.connection_at(slot, at.connection) else { return };
+        let Some(channel) = connection.incarnation(at.channel) else { return };
+        if matches!(channel.pending.as_deref(), Some(Pending::Route)) {
+            channel.pending = None;
+            self.unpark(slot, at);
+        }
+    }
+
+    /// Queues on other shards (or the last slice of a fan-out) report publishes.
+    pub(crate) fn publish_reported(
+        &mut self,
+        to: ChannelRef,
+        first: u64,
+        last: u64,
+        refused: bool,
+    ) {
+        let Some((slot, connection)) = self.edge.connection(to.connection, u32::MAX) else {
+            return;
+        };
+        let Some(channel) = connection.incarnation(to.channel) else { return };
+        if let Some(committing) = &mut channel.committing {
+            committing.report(first, last, false);
+        } else if let Some(confirms) = &mut channel.confirms {
+            confirms.report(first, last, refused);
+            if confirms.listed {
+                return;
+            }
+            confirms.listed = true;
+        } else {
+            return;
+        }
+        let key = channel.key;
+        self.edge.confirming.push((slot, key));
+    }
+}
+
+/// The view of a publish with possibly rewritten properties.
+fn view_of<'a>(publish: &PublishRef<'a>, properties: &'a [u8]) -> MessageView<'a> {
+    MessageView {
+        exchange: publish.exchange.as_bytes(),
+        routing_key: publish.routing_key.as_bytes(),
+        properties,
+        body: publish.body,
+    }
+}
+
+/// Appends a message in its packed form.
+fn append(incoming: &Incoming<'_>, pool: &Pool, out: &mut Vec<u8>) -> core::ops::Range<u32> {
+    if let Some(view) = incoming.view() {
+        return view.append_packed(out);
+    }
+    let start = out.len() as u32;
+    if let Some(body) = incoming.stored() {
+        out.extend_from_slice(pool.get(body));
+    }
+    start..out.len() as u32
+}
+
+/// Milliseconds of an `expiration`: a string of digits.
+fn parse_expiration(text: &[u8]) -> Result<Duration, Refusal> {
+    let millis = core::str::from_utf8(text)
+        .ok()
+        .filter(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()))
+        .and_then(|text| text.parse::<u64>().ok())
+        .filter(|&millis| millis <= 315_360_000_000);
+    millis.map(Duration::from_millis).ok_or_else(|| {
+        let text = String::from_utf8_lossy(text);
+        let text = format!(
+            "invalid expiration '{text}': a string of digits, milliseconds up to 315360000000"
+        );
+        Refusal::new(ReplyCode::PRECONDITION_FAILED, text)
+    })
+}
+
+/// The `x-delay` header of a message for a delayed exchange.
+fn delay_of(headers: &Table) -> Result<Option<Duration>, Refusal> {
+    let Some(value) = headers.get("x-delay") else { return Ok(None) };
+    let millis = value.as_integer().or_else(|| value.as_text()?.parse().ok());
+    match millis {
+        Some(millis) if millis > 0 => Ok(Some(Duration::from_millis(millis as u64))),
+        Some(_) => Ok(None),
+        None => {
+            let text =
+                format!("invalid x-delay header: {}; milliseconds are needed", value.type_name());
+            Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text))
+        }
+    }
+}

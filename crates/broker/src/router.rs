@@ -1,0 +1,256 @@
+//! From an exchange and a routing key to queues.
+//!
+//! Each exchange has a router that fits its type. It keeps links (target and binding), so that
+//! routing touches no binding record except for headers; the list of routes is reused by the
+//! caller, so that routing allocates nothing in the steady state.
+
+mod hash;
+mod headers;
+mod keys;
+mod topic;
+
+pub(crate) use headers::check_arguments as check_headers_arguments;
+
+use crate::binding::{Bindings, Link, Links};
+use crate::exchange::ExchangeKind;
+use crate::refusal::Refusal;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use hash::Buckets;
+use keys::Keys;
+use lepus_amqp::properties::PropertiesRef;
+use lepus_amqp::table::Table;
+use lepus_base::{HashState, QueueId, Rng, ShardId};
+use topic::{Trie, Walk};
+
+/// A queue that a message goes to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Route {
+    /// The queue.
+    pub queue: QueueId,
+    /// The shard that keeps it.
+    pub home: ShardId,
+}
+
+/// The queues that a message goes to: sorted by id, each once. Made once and reused.
+#[derive(Debug, Default)]
+pub struct Routes {
+    list: Vec<Route>,
+    varies: bool,
+    pending: Vec<u32>,
+    /// By place of the exchange: the walk that visited it last.
+    visited: Vec<u32>,
+    walk: u32,
+    topic: Walk,
+}
+
+impl Routes {
+    /// Forgets the routes and keeps the memory.
+    pub fn clear(&mut self) {
+        self.list.clear();
+        self.varies = false;
+    }
+
+    /// The routes.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Route] {
+        &self.list
+    }
+
+    /// Number of queues.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether the message reaches no queue.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Whether all routes since [`Routes::clear`] follow from virtual host, exchange and routing
+    /// key alone, so that they hold while the directory's version stays. False where a headers,
+    /// random, hashing-by-header or delayed exchange took part.
+    #[must_use]
+    pub fn is_cacheable(&self) -> bool {
+        !self.varies
+    }
+
+    /// Adds one route; [`Routes::settle`] restores the order.
+    pub(crate) fn push(&mut self, route: Route) {
+        self.list.push(route);
+    }
+
+    /// Sorts and drops duplicates.
+    pub(crate) fn settle(&mut self) {
+        if !self.list.is_sorted_by(|one, two| one.queue < two.queue) {
+            self.list.sort_unstable();
+            self.list.dedup();
+        }
+    }
+
+    /// Starts a walk over exchanges at the one in `start`; `exchanges` bounds all places.
+    pub(crate) fn begin(&mut self, start: u32, exchanges: usize) {
+        if self.visited.len() < exchanges {
+            self.visited.resize(exchanges, 0);
+        }
+        self.walk = self.walk.wrapping_add(1);
+        if self.walk == 0 {
+            self.visited.fill(0);
+            self.walk = 1;
+        }
+        self.pending.clear();
+        self.visit(start);
+    }
+
+    /// The next exchange of the walk.
+    pub(crate) fn next_exchange(&mut self) -> Option<u32> {
+        self.pending.pop()
+    }
+
+    /// Notes an exchange for the walk, unless the walk has seen it.
+    pub(crate) fn visit(&mut self, exchange: u32) {
+        if core::mem::replace(&mut self.visited[exchange as usize], self.walk) != self.walk {
+            self.pending.push(exchange);
+        }
+    }
+
+    /// Notes that the routes depend on more than the routing key.
+    pub(crate) fn vary(&mut self) {
+        self.varies = true;
+    }
+
+    /// Adds what `router` finds; `places` are the routes of all queues by place. False: nothing.
+    pub(crate) fn select(
+        &mut self,
+        router: &Router,
+        bindings: &Bindings,
+        message: Message<'_>,
+        rng: &mut Rng,
+        places: &[Route],
+    ) -> bool {
+        let Routes { list, varies, pending, visited, walk, topic } = self;
+        let mut found = false;
+        let mut emit = |links: &[Link]| {
+            found |= !links.is_empty();
+            for link in links {
+                match link.target.split() {
+                    Ok(queue) => list.push(places[queue as usize]),
+                    Err(exchange) => {
+                        let stamp = &mut visited[exchange as usize];
+                        if core::mem::replace(stamp, *walk) != *walk {
+                            pending.push(exchange);
+                        }
+                    }
+                }
+            }
+        };
+        match router {
+            Router::All(links) => emit(links.as_slice()),
+            Router::Keys(keys) => emit(keys.get(message.routing_key, bindings)),
+            Router::Topic(trie) => trie.walk(message.routing_key, topic, emit),
+            Router::Headers(links) => {
+                *varies = true;
+                headers::select(links.as_slice(), bindings, message.properties, emit);
+            }
+            Router::Hash(buckets) => {
+                *varies |= buckets.looks_beyond_key();
+                emit(buckets.select(message));
+            }
+            Router::Modulus(links) => emit(hash::modulus(links.as_slice(), message.routing_key)),
+            Router::Random(links) => {
+                *varies = true;
+                let links = links.as_slice();
+                let index = rng.below(links.len() as u64) as usize;
+                emit(links.get(index..=index).unwrap_or_default());
+            }
+        }
+        found
+    }
+}
+
+/// What of a message a router may look at.
+#[derive(Clone, Copy)]
+pub(crate) struct Message<'a> {
+    pub(crate) routing_key: &'a str,
+    pub(crate) properties: PropertiesRef<'a>,
+}
+
+/// The bindings of one exchange in the form that its type asks for.
+#[derive(Debug)]
+pub(crate) enum Router {
+    All(Links),
+    Keys(Keys),
+    Topic(Box<Trie>),
+    Headers(Links),
+    Hash(Box<Buckets>),
+    Modulus(Links),
+    Random(Links),
+}
+
+impl Router {
+    /// The router of an exchange without bindings. `arguments` are the exchange's.
+    pub(crate) fn new(kind: ExchangeKind, arguments: Option<&Table>, state: HashState) -> Router {
+        match kind {
+            ExchangeKind::Direct => Router::Keys(Keys::new(state)),
+            ExchangeKind::Fanout => Router::All(Links::Empty),
+            ExchangeKind::Topic => Router::Topic(Box::new(Trie::new(state))),
+            ExchangeKind::Headers => Router::Headers(Links::Empty),
+            ExchangeKind::ConsistentHash => Router::Hash(Box::new(Buckets::new(arguments))),
+            ExchangeKind::ModulusHash => Router::Modulus(Links::Empty),
+            ExchangeKind::Random | ExchangeKind::LocalRandom => Router::Random(Links::Empty),
+        }
+    }
+
+    /// Adds a binding that was checked with [`check_binding`].
+    pub(crate) fn insert(&mut self, bindings: &mut Bindings, place: u32) {
+        match self {
+            Router::All(links)
+            | Router::Headers(links)
+            | Router::Modulus(links)
+            | Router::Random(links) => bindings.push_link(links, place),
+            Router::Keys(keys) => keys.insert(bindings, place),
+            Router::Topic(trie) => trie.insert(bindings, place),
+            Router::Hash(buckets) => buckets.insert(bindings, place),
+        }
+    }
+
+    /// Removes a binding.
+    pub(crate) fn remove(&mut self, bindings: &mut Bindings, place: u32) {
+        match self {
+            Router::All(links)
+            | Router::Headers(links)
+            | Router::Modulus(links)
+            | Router::Random(links) => bindings.remove_link(links, place),
+            Router::Keys(keys) => keys.remove(bindings, place),
+            Router::Topic(trie) => trie.remove(bindings, place),
+            Router::Hash(buckets) => buckets.remove(place),
+        }
+    }
+}
+
+/// Whether a binding with this key and these arguments makes sense for the exchange type.
+///
+/// # Errors
+/// 406 for what the type cannot use.
+pub(crate) fn check_binding(
+    kind: ExchangeKind,
+    routing_key: &str,
+    arguments: &Table,
+) -> Result<(), Refusal> {
+    match kind {
+        ExchangeKind::Headers => check_headers_arguments(arguments),
+        ExchangeKind::ConsistentHash => hash::check_weight(routing_key),
+        ExchangeKind::LocalRandom => hash::check_empty_key(routing_key),
+        _ => Ok(()),
+    }
+}
+
+/// Whether the arguments of a hashing exchange make sense.
+///
+/// # Errors
+/// 406 where both `hash-header` and `hash-property` are given or the property cannot be used.
+pub(crate) fn check_hash_arguments(arguments: &Table) -> Result<(), Refusal> {
+    hash::check_arguments(arguments)
+}

@@ -1,0 +1,324 @@
+//! Exchanges that spread messages over their bindings by a hash.
+//!
+//! The hash is the same on every machine and after every start, so that a key keeps its queue.
+//! A consistent-hash exchange gives each binding as many buckets as its key says and picks a
+//! bucket by jump consistent hash (Lamping and Veach, 2014). The place of a removed bucket is
+//! taken by the last one, so that only the keys of these two move.
+
+use super::Message;
+use crate::binding::{Bindings, Link};
+use crate::refusal::Refusal;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use lepus_amqp::code::ReplyCode;
+use lepus_amqp::table::{Table, ValueRef};
+
+/// Buckets that one binding may ask for.
+const WEIGHT_MAX: u32 = 65_535;
+
+/// What of a message is hashed.
+#[derive(Debug, PartialEq, Eq)]
+enum Subject {
+    RoutingKey,
+    Header(Box<str>),
+    MessageId,
+    CorrelationId,
+    Timestamp,
+}
+
+/// The buckets of a consistent-hash exchange.
+#[derive(Debug)]
+pub(crate) struct Buckets {
+    subject: Subject,
+    buckets: Vec<Link>,
+}
+
+impl Buckets {
+    pub(super) fn new(arguments: Option<&Table>) -> Buckets {
+        let subject = arguments.map_or(Ok(Subject::RoutingKey), subject);
+        Buckets { subject: subject.unwrap_or(Subject::RoutingKey), buckets: Vec::new() }
+    }
+
+    pub(super) fn looks_beyond_key(&self) -> bool {
+        self.subject != Subject::RoutingKey
+    }
+
+    pub(super) fn insert(&mut self, bindings: &Bindings, place: u32) {
+        let binding = bindings.get(place);
+        let link = Link { target: binding.target, binding: place };
+        let weight = weight(&binding.routing_key).unwrap_or(1) as usize;
+        self.buckets.extend(core::iter::repeat_n(link, weight));
+    }
+
+    pub(super) fn remove(&mut self, place: u32) {
+        let mut index = 0;
+        while index < self.buckets.len() {
+            if self.buckets[index].binding == place {
+                self.buckets.swap_remove(index);
+            } else {
+                index += 1;
+            }
+        }
+    }
+
+    pub(super) fn select(&self, message: Message<'_>) -> &[Link] {
+        if self.buckets.is_empty() {
+            return &[];
+        }
+        let properties = message.properties;
+        let hash = match &self.subject {
+            Subject::RoutingKey => hash(message.routing_key.as_bytes()),
+            Subject::MessageId => hash(properties.message_id().unwrap_or_default()),
+            Subject::CorrelationId => hash(properties.correlation_id().unwrap_or_default()),
+            Subject::Timestamp => properties
+                .timestamp()
+                .map_or_else(|| hash(&[]), |seconds| hash(&seconds.to_be_bytes())),
+            Subject::Header(name) => {
+                let headers = properties.headers().unwrap_or_default();
+                hash_value(headers.get(name))
+            }
+        };
+        let bucket = jump(hash, self.buckets.len());
+        &self.buckets[bucket..=bucket]
+    }
+}
+
+/// The one link that the key's hash modulo their number names.
+pub(super) fn modulus<'a>(links: &'a [Link], routing_key: &str) -> &'a [Link] {
+    if links.is_empty() {
+        return &[];
+    }
+    let index = (hash(routing_key.as_bytes()) % links.len() as u64) as usize;
+    &links[index..=index]
+}
+
+fn refuse(text: impl Into<String>) -> Refusal {
+    Refusal::new(ReplyCode::PRECONDITION_FAILED, text)
+}
+
+pub(super) fn check_weight(routing_key: &str) -> Result<(), Refusal> {
+    weight(routing_key).map(|_| ())
+}
+
+fn weight(routing_key: &str) -> Result<u32, Refusal> {
+    let number: i64 = routing_key
+        .parse()
+        .map_err(|_| refuse(format!("The binding key must be an integer: {routing_key}")))?;
+    match u32::try_from(number) {
+        Ok(number @ 1..=WEIGHT_MAX) => Ok(number),
+        _ if number < 1 => Err(refuse("The binding key must be greater than 0")),
+        _ => Err(refuse(format!(
+            "The binding key must not be greater than {WEIGHT_MAX}: {routing_key}"
+        ))),
+    }
+}
+
+pub(super) fn check_empty_key(routing_key: &str) -> Result<(), Refusal> {
+    if routing_key.is_empty() {
+        return Ok(());
+    }
+    Err(refuse(format!(
+        "The binding key must be empty for an exchange of this type, not '{routing_key}'"
+    )))
+}
+
+pub(super) fn check_arguments(arguments: &Table) -> Result<(), Refusal> {
+    subject(arguments).map(|_| ())
+}
+
+fn subject(arguments: &Table) -> Result<Subject, Refusal> {
+    let text = |name: &str| match arguments.get(name) {
+        None => Ok(None),
+        Some(value) => value
+            .as_text()
+            .map(Some)
+            .ok_or_else(|| refuse(format!("Unsupported {name}: it must be text"))),
+    };
+    match (text("hash-header")?, text("hash-property")?) {
+        (None, None) => Ok(Subject::RoutingKey),
+        (Some(_), Some(_)) => Err(refuse("hash-property and hash-header are mutually exclusive")),
+        (Some(header), None) => Ok(Subject::Header(header.into())),
+        (None, Some("message_id")) => Ok(Subject::MessageId),
+        (None, Some("correlation_id")) => Ok(Subject::CorrelationId),
+        (None, Some("timestamp")) => Ok(Subject::Timestamp),
+        (None, Some(other)) => Err(refuse(format!("Unsupported property: {other}"))),
+    }
+}
+
+/// FNV-1a with SplitMix64's finalizer: fixed for ever, since it decides which queue a key uses.
+fn hash(bytes: &[u8]) -> u64 {
+    let mut state = 0xcbf2_9ce4_8422_2325u64;
+    for &byte in bytes {
+        state = (state ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    }
+    state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    state ^ (state >> 31)
+}
+
+/// Integers of the same number hash alike, whatever their width.
+fn hash_value(value: Option<ValueRef<'_>>) -> u64 {
+    match value {
+        None => hash(&[]),
+        Some(ValueRef::LongString(bytes) | ValueRef::Binary(bytes)) => hash(bytes),
+        Some(other) => match other.as_integer() {
+            Some(number) => hash(&number.to_be_bytes()),
+            None => {
+                let mut bytes = Vec::new();
+                Table::new().with("", other.to_owned()).encode(&mut bytes);
+                hash(&bytes)
+            }
+        },
+    }
+}
+
+fn jump(mut key: u64, buckets: usize) -> usize {
+    let (mut bucket, mut next) = (0u64, 0u64);
+    while next < buckets as u64 {
+        bucket = next;
+        key = key.wrapping_mul(2_862_933_555_777_941_757).wrapping_add(1);
+        let divisor = (key >> 33) + 1;
+        next = (u128::from(bucket + 1) * (1 << 31) / u128::from(divisor)) as u64;
+    }
+    bucket as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::binding::Target;
+    use alloc::vec;
+    use lepus_amqp::properties::{Properties, PropertiesRef};
+    use lepus_amqp::table::Value;
+    use lepus_base::HashState;
+
+    struct Fixture {
+        bindings: Bindings,
+        buckets: Buckets,
+    }
+
+    impl Fixture {
+        fn new(arguments: &Table) -> Fixture {
+            Fixture {
+                bindings: Bindings::new(HashState::new(3)),
+                buckets: Buckets::new(Some(arguments)),
+            }
+        }
+
+        fn bind(&mut self, queue: u32, weight: &str) -> u32 {
+            let target = Target::queue(queue);
+            let place = self.bindings.insert(0, target, weight, &Table::new());
+            self.buckets.insert(&self.bindings, place);
+            place
+        }
+
+        fn select(&self, key: &str, properties: &[u8]) -> u32 {
+            let message = Message { routing_key: key, properties: PropertiesRef(properties) };
+            match self.buckets.select(message) {
+                [link] => link.target.split().unwrap(),
+                other => panic!("one link, not {other:?}"),
+            }
+        }
+
+        fn homes(&self) -> Vec<u32> {
+            (0..100_000).map(|number| self.select(&format!("key.{number}"), &[])).collect()
+        }
+    }
+
+    fn share(homes: &[u32], queue: u32) -> usize {
+        homes.iter().filter(|&&home| home == queue).count()
+    }
+
+    #[test]
+    fn shares_follow_the_weights() {
+        let mut fixture = Fixture::new(&Table::new());
+        fixture.bind(0, "1");
+        fixture.bind(1, "1");
+        fixture.bind(2, "2");
+        let homes = fixture.homes();
+        assert!((24_000..26_000).contains(&share(&homes, 0)));
+        assert!((24_000..26_000).contains(&share(&homes, 1)));
+        assert!((49_000..51_000).contains(&share(&homes, 2)));
+    }
+
+    #[test]
+    fn few_keys_move_when_queues_come_and_go() {
+        let mut fixture = Fixture::new(&Table::new());
+        let places: Vec<u32> = (0..10).map(|queue| fixture.bind(queue, "10")).collect();
+        let before = fixture.homes();
+        fixture.bind(10, "10");
+        let after = fixture.homes();
+        let moved = before.iter().zip(&after).filter(|(a, b)| a != b).count();
+        assert!(moved < 11_000, "{moved} of 100000 moved to the new queue");
+        fixture.buckets.remove(places[3]);
+        let less = fixture.homes();
+        let moved = after.iter().zip(&less).filter(|(a, b)| a != b).count();
+        assert!(moved < 22_000, "{moved} of 100000 moved after a removal");
+        assert_eq!(share(&less, 3), 0);
+    }
+
+    #[test]
+    fn the_hash_never_changes() {
+        // A queue keeps its keys over restarts and versions: these figures are a promise.
+        assert_eq!(hash(b""), 0xf52a_15e9_a9b5_e89b);
+        let mut fixture = Fixture::new(&Table::new());
+        for queue in 0..7 {
+            fixture.bind(queue, "3");
+        }
+        let homes: Vec<u32> = (0..8).map(|key| fixture.select(&format!("{key}"), &[])).collect();
+        assert_eq!(homes, vec![0; 8]);
+    }
+
+    #[test]
+    fn headers_and_properties_can_be_hashed() {
+        let arguments = Table::new().with("hash-header", "h");
+        let mut by_header = Fixture::new(&arguments);
+        let arguments = Table::new().with("hash-property", "message_id");
+        let mut by_id = Fixture::new(&arguments);
+        for queue in 0..5 {
+            by_header.bind(queue, "1");
+            by_id.bind(queue, "1");
+        }
+        let mut seen = [[false; 5]; 2];
+        for number in 0..100i32 {
+            let header = |value: Value| {
+                let headers = Some(Table::new().with("h", value));
+                let properties = Properties { headers, ..Properties::default() };
+                properties.to_bytes()
+            };
+            let wide = header(Value::I64(number.into()));
+            let narrow = header(Value::I32(number));
+            let home = by_header.select("same", &wide);
+            assert_eq!(home, by_header.select("other", &narrow));
+            seen[0][home as usize] = true;
+            let properties =
+                Properties { message_id: Some(format!("{number}")), ..Properties::default() };
+            seen[1][by_id.select("same", &properties.to_bytes()) as usize] = true;
+        }
+        assert_eq!(seen, [[true; 5]; 2]);
+        assert_eq!(by_id.select("a", &[]), by_id.select("b", &[]));
+    }
+
+    #[test]
+    fn keys_and_arguments_that_make_no_sense_are_refused() {
+        for key in ["", "x", "0", "-1", "65536", "1.5", "99999999999999999999"] {
+            assert!(check_weight(key).is_err(), "{key}");
+        }
+        assert!(check_weight("1").is_ok() && check_weight("65535").is_ok());
+        let both = Table::new().with("hash-header", "h").with("hash-property", "message_id");
+        assert!(check_arguments(&both).is_err());
+        assert!(check_arguments(&Table::new().with("hash-property", "app_id")).is_err());
+        assert!(check_arguments(&Table::new().with("hash-header", 1i32)).is_err());
+        assert!(check_arguments(&Table::new().with("hash-property", "timestamp")).is_ok());
+    }
+
+    #[test]
+    fn without_buckets_nothing_is_selected() {
+        let fixture = Fixture::new(&Table::new());
+        let message = Message { routing_key: "", properties: PropertiesRef(&[]) };
+        assert!(fixture.buckets.select(message).is_empty());
+        assert!(modulus(&[], "k").is_empty());
+    }
+}

@@ -1,0 +1,69 @@
+//! Direct routing: bindings by their exact key.
+
+use crate::binding::{Bindings, Link, Links};
+use core::hash::{BuildHasher, Hasher};
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+use lepus_base::HashState;
+
+/// Links by routing key. The key itself stands in the binding's record only.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    /// No list in it is empty.
+    lists: HashTable<Links>,
+    state: HashState,
+}
+
+impl Keys {
+    pub(super) fn new(state: HashState) -> Keys {
+        Keys { lists: HashTable::new(), state }
+    }
+
+    pub(super) fn get(&self, key: &str, bindings: &Bindings) -> &[Link] {
+        if self.lists.is_empty() {
+            return &[];
+        }
+        self.lists
+            .find(hash(self.state, key), |links| key_of(links, bindings) == key)
+            .map_or(&[], Links::as_slice)
+    }
+
+    pub(super) fn insert(&mut self, bindings: &mut Bindings, place: u32) {
+        let key = &*bindings.get(place).routing_key;
+        let state = self.state;
+        let entry = self.lists.entry(
+            hash(state, key),
+            |links| key_of(links, bindings) == key,
+            |links| hash(state, key_of(links, bindings)),
+        );
+        let mut entry = match entry {
+            Entry::Occupied(entry) => entry,
+            Entry::Vacant(entry) => entry.insert(Links::Empty),
+        };
+        bindings.push_link(entry.get_mut(), place);
+    }
+
+    pub(super) fn remove(&mut self, bindings: &mut Bindings, place: u32) {
+        let key = &*bindings.get(place).routing_key;
+        let entry =
+            self.lists.find_entry(hash(self.state, key), |links| key_of(links, bindings) == key);
+        let Ok(mut entry) = entry else { return };
+        bindings.remove_link(entry.get_mut(), place);
+        if entry.get().is_empty() {
+            entry.remove();
+        }
+    }
+}
+
+fn key_of<'a>(links: &Links, bindings: &'a Bindings) -> &'a str {
+    match links.as_slice() {
+        [first, ..] => &bindings.get(first.binding).routing_key,
+        [] => "",
+    }
+}
+
+fn hash(state: HashState, key: &str) -> u64 {
+    let mut hasher = state.build_hasher();
+    hasher.write(key.as_bytes());
+    hasher.finish()
+}

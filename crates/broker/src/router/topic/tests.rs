@@ -1,0 +1,155 @@
+//! The trie against the definition of a pattern.
+
+use super::*;
+use crate::binding::Target;
+use alloc::string::String;
+use lepus_amqp::table::Table;
+use lepus_base::Rng;
+
+fn fits(pattern: &[&str], key: &[&str]) -> bool {
+    match (pattern.first(), key.first()) {
+        (None, None) => true,
+        (Some(&"#"), None) => fits(&pattern[1..], key),
+        (Some(&"#"), Some(_)) => fits(&pattern[1..], key) || fits(pattern, &key[1..]),
+        (Some(&"*"), Some(_)) => fits(&pattern[1..], &key[1..]),
+        (Some(word), Some(other)) => word == other && fits(&pattern[1..], &key[1..]),
+        (None, Some(_)) | (Some(_), None) => false,
+    }
+}
+
+fn words(key: &str) -> Vec<&str> {
+    split(key).collect()
+}
+
+struct Fixture {
+    bindings: Bindings,
+    trie: Trie,
+    walk: Walk,
+}
+
+impl Fixture {
+    fn new() -> Fixture {
+        let state = HashState::new(5);
+        Fixture { bindings: Bindings::new(state), trie: Trie::new(state), walk: Walk::default() }
+    }
+
+    fn bind(&mut self, queue: u32, pattern: &str) -> u32 {
+        let target = Target::queue(queue);
+        let place = self.bindings.insert(0, target, pattern, &Table::default());
+        self.trie.insert(&mut self.bindings, place);
+        place
+    }
+
+    fn unbind(&mut self, place: u32) {
+        self.trie.remove(&mut self.bindings, place);
+        self.bindings.remove(place);
+    }
+
+    fn matches(&mut self, key: &str) -> Vec<u32> {
+        let mut found = Vec::new();
+        self.trie.walk(key, &mut self.walk, |links| {
+            found.extend(links.iter().map(|link| link.binding));
+        });
+        found.sort_unstable();
+        found
+    }
+}
+
+fn random_key(rng: &mut Rng, alphabet: &[&str], words_max: u64) -> String {
+    let count = rng.below(words_max + 1);
+    let words: Vec<&str> =
+        (0..count).map(|_| alphabet[rng.below(alphabet.len() as u64) as usize]).collect();
+    words.join(".")
+}
+
+#[test]
+fn the_trie_agrees_with_the_definition_while_patterns_come_and_go() {
+    let mut rng = Rng::new(11);
+    for round in 0..60 {
+        let mut fixture = Fixture::new();
+        let mut bound: Vec<(u32, String)> = Vec::new();
+        for step in 0..200 {
+            if rng.chance(2, 3) || bound.is_empty() {
+                let pattern = random_key(&mut rng, &["a", "b", "", "*", "#"], 6);
+                bound.push((fixture.bind(step, &pattern), pattern));
+            } else {
+                let victim = rng.below(bound.len() as u64) as usize;
+                fixture.unbind(bound.swap_remove(victim).0);
+            }
+            if step % 10 != 0 {
+                continue;
+            }
+            for _ in 0..20 {
+                let key = random_key(&mut rng, &["a", "b", "c", ""], 6);
+                let mut expected: Vec<u32> = bound
+                    .iter()
+                    .filter(|(_, pattern)| fits(&words(pattern), &words(&key)))
+                    .map(|(place, _)| *place)
+                    .collect();
+                expected.sort_unstable();
+                assert_eq!(fixture.matches(&key), expected, "round {round}, key {key:?}");
+            }
+        }
+        for (place, _) in bound {
+            fixture.unbind(place);
+        }
+        assert_eq!(fixture.trie.nodes.len(), 1, "only the root is left");
+        assert_eq!(fixture.trie.words.len(), 0);
+        assert!(fixture.trie.edges.is_empty() && fixture.trie.by_text.is_empty());
+    }
+}
+
+#[test]
+fn empty_words_count_and_the_empty_key_has_none() {
+    let mut fixture = Fixture::new();
+    let empty = fixture.bind(0, "");
+    let hash = fixture.bind(1, "#");
+    let star = fixture.bind(2, "*");
+    let two = fixture.bind(3, "*.*");
+    let gap = fixture.bind(4, "a..b");
+    assert_eq!(fixture.matches(""), [empty, hash]);
+    assert_eq!(fixture.matches("."), [hash, two]);
+    assert_eq!(fixture.matches("a..b"), [hash, gap]);
+    assert_eq!(fixture.matches("a"), [hash, star]);
+}
+
+#[test]
+fn wildcards_are_whole_words_only() {
+    let mut fixture = Fixture::new();
+    let literal = fixture.bind(0, "a*.#b");
+    assert_eq!(fixture.matches("ax.b"), [0u32; 0]);
+    assert_eq!(fixture.matches("a*.#b"), [literal]);
+}
+
+#[test]
+fn patterns_of_many_hashes_stay_cheap() {
+    // Tried one path after the other this would be more steps than the test could ever do.
+    let mut fixture = Fixture::new();
+    let mut pattern = ["#", "a"].repeat(60);
+    pattern.push("b");
+    fixture.bind(0, &pattern.join("."));
+    let key = ["a"; 127].join(".");
+    assert_eq!(fixture.matches(&key), [0u32; 0]);
+    pattern.pop();
+    let place = fixture.bind(1, &pattern.join("."));
+    assert_eq!(fixture.matches(&key), [place]);
+}
+
+#[test]
+fn a_binding_behind_repeated_hashes_is_found_once() {
+    let mut fixture = Fixture::new();
+    let place = fixture.bind(0, "#.#.a.#.#");
+    assert_eq!(fixture.matches("a.a.a"), [place]);
+    assert_eq!(fixture.matches("b.b"), [0u32; 0]);
+}
+
+#[test]
+fn a_walk_over_another_trie_starts_afresh() {
+    let mut first = Fixture::new();
+    let mut second = Fixture::new();
+    first.bind(0, "#.a");
+    let place = second.bind(0, "#.a");
+    assert_eq!(first.matches("a").len(), 1);
+    core::mem::swap(&mut first.walk, &mut second.walk);
+    assert_eq!(second.matches("x.a"), [place]);
+}

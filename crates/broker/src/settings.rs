@@ -1,0 +1,64 @@
+//! What the operator decides about a shard, and the limits that keep every peer's share bounded.
+
+use core::time::Duration;
+
+use lepus_amqp::server::ServerOptions;
+use lepus_base::ShardId;
+
+/// Everything a [`crate::Broker`] needs to know at its start.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The shard this broker runs on.
+    pub shard: ShardId,
+    /// Number of shards in the process.
+    pub shards: u16,
+    /// Keys the hash maps; random in production, fixed in the simulator.
+    pub hash_seed: u64,
+    /// Seeds the generator of names and tokens; 32 random bytes in production, the same on
+    /// every shard (each shard derives its own stream), since reply-to tokens made on one shard
+    /// are checked on others.
+    pub secret: [u8; 32],
+    /// The handshake's offer and the protocol's limits.
+    pub server: ServerOptions,
+    /// Limits on what peers can make grow.
+    pub limits: Limits,
+}
+
+/// Limits on what peers can make grow.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Consumers on one channel.
+    pub consumers_per_channel_max: u32,
+    /// Unacknowledged deliveries on one channel; deliveries stop there.
+    pub unacked_per_channel_max: u32,
+    /// Bytes waiting in a connection's send buffer before deliveries stop.
+    pub send_window_bytes: usize,
+    /// Bytes of frames parked behind a channel's pending question before reading pauses.
+    pub parked_bytes_max: usize,
+    /// Bytes buffered by a transaction on one channel.
+    pub tx_bytes_max: usize,
+    /// Bytes of mail for one shard in one batch before publishers pause.
+    pub mail_batch_bytes_max: usize,
+    /// Memory for messages and queues on this shard; above it publishers are blocked.
+    pub memory_bytes: usize,
+    /// Queues in one vhost.
+    pub queues_per_vhost_max: u32,
+    /// Time a connection may take to close before its socket is dropped.
+    pub close_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            consumers_per_channel_max: 65_536,
+            unacked_per_channel_max: 1_000_000,
+            send_window_bytes: 256 * 1024,
+            parked_bytes_max: 1024 * 1024,
+            tx_bytes_max: 256 * 1024 * 1024,
+            mail_batch_bytes_max: 512 * 1024,
+            memory_bytes: 1 << 30,
+            queues_per_vhost_max: 1_000_000,
+            close_timeout: Duration::from_secs(10),
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Timers of one shard: a heap of moments, each naming what to look at then.
+//!
+//! A timer is never cancelled. Its target is looked at when it fires, and armed anew for the
+//! moment that then counts; so traffic that moves a deadline costs nothing.
+
+use alloc::collections::BinaryHeap;
+use core::cmp::Reverse;
+
+use lepus_base::{ConnectionId, Instant, QueueId};
+
+/// What to look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Timer {
+    /// Heartbeats and handshake of a connection.
+    Connection(u32, ConnectionId),
+    /// Expiry or lease of a queue.
+    Queue(u32, QueueId),
+    /// Delayed messages that are due.
+    Delayed,
+}
+
+/// The timers of one shard.
+#[derive(Debug, Default)]
+pub struct Timers(BinaryHeap<Reverse<(Instant, Timer)>>);
+
+impl Timers {
+    /// Arms a timer.
+    pub fn arm(&mut self, at: Instant, timer: Timer) {
+        if at != Instant::NEVER {
+            self.0.push(Reverse((at, timer)));
+        }
+    }
+
+    /// The earliest moment at which something is due.
+    #[must_use]
+    pub fn next(&self) -> Instant {
+        self.0.peek().map_or(Instant::NEVER, |Reverse((at, _))| *at)
+    }
+
+    /// Takes the next timer that is due.
+    pub fn pop(&mut self, now: Instant) -> Option<Timer> {
+        if self.next() > now {
+            return None;
+        }
+        self.0.pop().map(|Reverse((_, timer))| timer)
+    }
+}
