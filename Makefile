@@ -8,7 +8,7 @@ DATA ?= data
 SEEDS ?= 1000
 SOAK_SECONDS ?= 3600
 FUZZ_SECONDS ?= 60
-CARGO_FUZZ_VERSION := 0.13.1
+CARGO_FUZZ_VERSION := 0.13.2
 
 .PHONY: help install run release test check bench sim soak fuzz clean-data clean
 
@@ -48,8 +48,9 @@ soak: install ## Run the simulator with new seeds for SOAK_SECONDS
 fuzz: install ## Fuzz each target for FUZZ_SECONDS
 	@.ci/install fuzz $(CARGO_FUZZ_VERSION)
 	@cd fuzz && for target in $$(cargo +nightly fuzz list); do \
-	    echo "=== fuzz $$target ==="; \
-	    cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; \
+	    echo "=== fuzz $$target ==="; mkdir -p corpus/$$target; \
+	    cargo +nightly fuzz run $$target corpus/$$target seeds/$$target \
+	        -- -max_total_time=$(FUZZ_SECONDS) || exit 1; \
 	done
 
 clean-data: ## Delete the data directory DATA
