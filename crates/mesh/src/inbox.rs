@@ -15,11 +15,7 @@ pub struct Post<T> {
 
 impl<T> Clone for Post<T> {
     fn clone(&self) -> Post<T> {
-        Post {
-            sender: self.sender.clone(),
-            bell: Arc::clone(&self.bell),
-            signal: self.signal,
-        }
+        Post { sender: self.sender.clone(), bell: Arc::clone(&self.bell), signal: self.signal }
     }
 }
 
@@ -77,15 +73,7 @@ impl<T> Inbox<T> {
 #[must_use]
 pub fn inbox<T>(bell: &Arc<Bell>, signal: Signal) -> (Post<T>, Inbox<T>) {
     let (sender, receiver) = channel();
-    let post = Post {
-        sender,
-        bell: Arc::clone(bell),
-        signal,
-    };
-    let inbox = Inbox {
-        receiver,
-        bell: Arc::clone(bell),
-        signal,
-    };
+    let post = Post { sender, bell: Arc::clone(bell), signal };
+    let inbox = Inbox { receiver, bell: Arc::clone(bell), signal };
     (post, inbox)
 }

@@ -58,14 +58,8 @@ pub fn connect<T: Send>(bells: &[Arc<Bell>], capacity: usize) -> Vec<Endpoint<T>
         for to in (0..bells.len()).filter(|&to| to != from) {
             let (sending, receiving) = RingBuffer::new(capacity);
             let (giving, taking) = RingBuffer::new(capacity);
-            endpoints[from].outgoing[to] = Some(Outgoing {
-                ring: sending,
-                spare: taking,
-            });
-            endpoints[to].incoming[from] = Some(Incoming {
-                ring: receiving,
-                spare: giving,
-            });
+            endpoints[from].outgoing[to] = Some(Outgoing { ring: sending, spare: taking });
+            endpoints[to].incoming[from] = Some(Incoming { ring: receiving, spare: giving });
         }
     }
     endpoints
@@ -93,9 +87,7 @@ impl<T> Endpoint<T> {
     /// Whether the ring to `to` takes an item. False for the shard itself.
     #[must_use]
     pub fn has_room(&self, to: ShardId) -> bool {
-        self.outgoing[to.index()]
-            .as_ref()
-            .is_some_and(|outgoing| !outgoing.ring.is_full())
+        self.outgoing[to.index()].as_ref().is_some_and(|outgoing| !outgoing.ring.is_full())
     }
 
     /// Puts an item into the ring to `to` and announces it; the peer is not woken before

@@ -82,10 +82,7 @@ fn exchange(capacity: usize, count: u64) -> u64 {
             handles.iter().find(|h| h.id() == id).unwrap().clone()
         })
         .collect();
-    let bells: Vec<_> = ordered
-        .drain(..)
-        .map(|handle| Arc::new(parking_bell(handle)))
-        .collect();
+    let bells: Vec<_> = ordered.drain(..).map(|handle| Arc::new(parking_bell(handle))).collect();
     for (home, endpoint) in homes.into_iter().zip(connect(&bells, capacity)) {
         home.send(endpoint).unwrap();
     }
@@ -147,10 +144,7 @@ fn more_than_64_shards_share_announcements() {
     }
     let mut got = Vec::new();
     ends[0].receive(&mut got);
-    assert_eq!(
-        got,
-        [(ShardId(3), 3), (ShardId(67), 67), (ShardId(129), 129)]
-    );
+    assert_eq!(got, [(ShardId(3), 3), (ShardId(67), 67), (ShardId(129), 129)]);
 }
 
 #[test]

@@ -12,11 +12,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 /// # Errors
 /// When the address is in use, not local or not permitted.
 pub fn bind(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
-    let socket = Socket::new(
-        Domain::for_address(address),
-        Type::STREAM,
-        Some(Protocol::TCP),
-    )?;
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
     }

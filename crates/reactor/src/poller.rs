@@ -43,11 +43,7 @@ impl Poller {
     pub fn new() -> io::Result<Poller> {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), ALARM)?);
-        Ok(Poller {
-            poll,
-            events: Events::with_capacity(EVENTS_MAX),
-            waker,
-        })
+        Ok(Poller { poll, events: Events::with_capacity(EVENTS_MAX), waker })
     }
 
     /// A handle that ends this poller's polls.
@@ -66,9 +62,7 @@ impl Poller {
         token: Token,
     ) -> io::Result<()> {
         let token = mio::Token(token.0 as usize);
-        self.poll
-            .registry()
-            .register(listener, token, Interest::READABLE)
+        self.poll.registry().register(listener, token, Interest::READABLE)
     }
 }
 

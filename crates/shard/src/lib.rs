@@ -1,1 +1,31 @@
+//! The runtime: one pinned thread per shard, and the threads that feed them.
 //!
+//! A [`Shard`] turns readiness, mail and time into calls of a [`Core`] (the broker) and carries out
+//! what the core puts into its outbox. [`Runtime::start`] makes the shards, the mesh between them,
+//! the acceptor and the TLS handshakes, and gives a [`Running`] to the control threads.
+
+mod acceptor;
+mod clock;
+mod command;
+mod connection;
+mod core;
+mod distributor;
+mod duty;
+mod idle;
+mod metrics;
+mod notice;
+mod runtime;
+mod shard;
+pub mod tls;
+mod wiring;
+
+pub use clock::Clock;
+pub use command::{Commands, Stopped};
+pub use connection::{Arrival, Parcel};
+pub use core::{Core, Effects, PeerInfo, Slot, TlsPeer};
+pub use metrics::{MetricsSnapshot, ShardMetrics};
+pub use notice::{Notice, Notices};
+pub use runtime::{Config, Listener, Running, Runtime, StartError, StopReport, Stopper, Transport};
+pub use shard::{Shard, Turn};
+pub use tls::{TlsError, TlsFiles};
+pub use wiring::{Links, Wiring};

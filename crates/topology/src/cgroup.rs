@@ -32,10 +32,7 @@ pub(crate) fn along_path<T>(controller: &str, mut read: impl FnMut(&Path) -> Opt
         return Vec::new();
     };
     let root = Path::new(ROOT).join(controller);
-    ancestors(&root, group)
-        .iter()
-        .filter_map(|directory| read(directory))
-        .collect()
+    ancestors(&root, group).iter().filter_map(|directory| read(directory)).collect()
 }
 
 /// The group's directory and those above it up to `root`.

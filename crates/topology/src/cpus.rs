@@ -30,10 +30,7 @@ impl Cpus {
 /// The CPUs of the current thread's affinity with the control groups' quota.
 #[must_use]
 pub fn usable_cpus() -> Cpus {
-    Cpus {
-        ids: affinity(),
-        quota: quota(),
-    }
+    Cpus { ids: affinity(), quota: quota() }
 }
 
 /// Numbers `0..n` where the system does not tell the affinity.
@@ -127,10 +124,7 @@ mod tests {
 
     #[test]
     fn the_count_is_the_tighter_of_affinity_and_quota() {
-        let cpus = |n: usize, quota| Cpus {
-            ids: (0..n).collect(),
-            quota,
-        };
+        let cpus = |n: usize, quota| Cpus { ids: (0..n).collect(), quota };
         assert_eq!(cpus(8, None).count(), 8);
         assert_eq!(cpus(8, Some(1.5)).count(), 2);
         assert_eq!(cpus(2, Some(16.0)).count(), 2);

@@ -33,26 +33,16 @@ pub fn usable_memory() -> Option<Memory> {
         parse_limit(&fs::read_to_string(directory.join("memory.limit_in_bytes")).ok()?)
     });
     let group = unified.into_iter().chain(divided).min();
-    let machine = fs::read_to_string("/proc/meminfo")
-        .ok()
-        .and_then(|text| parse_meminfo_total(&text));
+    let machine =
+        fs::read_to_string("/proc/meminfo").ok().and_then(|text| parse_meminfo_total(&text));
     tighter(group, machine)
 }
 
 /// Version 1 writes "no limit" as a number near 2^63, which the machine's size undercuts.
 fn tighter(group: Option<u64>, machine: Option<u64>) -> Option<Memory> {
-    let group = group.map(|bytes| Memory {
-        bytes,
-        source: MemorySource::ControlGroup,
-    });
-    let machine = machine.map(|bytes| Memory {
-        bytes,
-        source: MemorySource::Machine,
-    });
-    [machine, group]
-        .into_iter()
-        .flatten()
-        .min_by_key(|memory| memory.bytes)
+    let group = group.map(|bytes| Memory { bytes, source: MemorySource::ControlGroup });
+    let machine = machine.map(|bytes| Memory { bytes, source: MemorySource::Machine });
+    [machine, group].into_iter().flatten().min_by_key(|memory| memory.bytes)
 }
 
 /// `max` or a number of bytes.
@@ -62,9 +52,7 @@ fn parse_limit(text: &str) -> Option<u64> {
 
 /// `MemTotal` of `/proc/meminfo`, in bytes.
 fn parse_meminfo_total(text: &str) -> Option<u64> {
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let mut fields = line.split_whitespace();
     let amount: u64 = fields.next()?.parse().ok()?;
     match fields.next() {
@@ -96,10 +84,7 @@ mod tests {
         let machine = tighter(unlimited, Some(1 << 33)).unwrap();
         assert_eq!(machine.source, MemorySource::Machine);
         let group = tighter(Some(1 << 30), Some(1 << 33)).unwrap();
-        assert_eq!(
-            (group.bytes, group.source),
-            (1 << 30, MemorySource::ControlGroup)
-        );
+        assert_eq!((group.bytes, group.source), (1 << 30, MemorySource::ControlGroup));
         assert_eq!(tighter(None, None), None);
     }
 }

@@ -1,0 +1,109 @@
+//! A connection as the runtime sees it: a socket, bytes that wait, and how it ends.
+
+use lepus_base::{ConnectionId, Instant};
+
+use crate::core::{Core, PeerInfo};
+use crate::tls::Session;
+
+/// A connection that was just accepted, on its way to a shard.
+#[derive(Debug)]
+pub struct Arrival<K> {
+    /// Unique in the process.
+    pub id: ConnectionId,
+    /// Its socket, not registered anywhere.
+    pub socket: K,
+    /// Who is at the other end.
+    pub peer: PeerInfo,
+    /// Set on TLS connections, after the handshake.
+    pub tls: Option<Box<Session>>,
+}
+
+/// A connection that one shard hands to another.
+pub(crate) struct Envelope<C: Core, K> {
+    pub(crate) id: ConnectionId,
+    pub(crate) socket: K,
+    pub(crate) tls: Option<Box<Session>>,
+    pub(crate) leftover: Vec<u8>,
+    pub(crate) traveller: C::Traveller,
+}
+
+/// What travels in a ring: mail, and behind it connections.
+pub struct Parcel<C: Core, K> {
+    pub(crate) mail: C::Mail,
+    pub(crate) connections: Vec<Envelope<C, K>>,
+}
+
+impl<C: Core, K> Default for Parcel<C, K> {
+    fn default() -> Parcel<C, K> {
+        Parcel { mail: C::Mail::default(), connections: Vec::new() }
+    }
+}
+
+/// How far a connection is on its way out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// In service.
+    Open,
+    /// The core wants it closed; its last bytes are being sent, nothing is read.
+    Draining,
+    /// The core has forgotten it; what the peer still sends is dropped until its end, so that the
+    /// last bytes sent are not overtaken by a reset.
+    Lingering,
+}
+
+/// A connection in a shard's table. An idle one holds no buffer.
+#[derive(Debug)]
+pub(crate) struct Connection<S, K> {
+    pub(crate) id: ConnectionId,
+    /// The core's name for it; of no meaning while it lingers.
+    pub(crate) slot: S,
+    pub(crate) socket: K,
+    pub(crate) tls: Option<Box<Session>>,
+    /// Bytes that the core has not consumed.
+    pub(crate) leftover: Vec<u8>,
+    pub(crate) phase: Phase,
+    /// When it is cut in its phase.
+    pub(crate) deadline: Instant,
+    /// The socket may have bytes (or its end).
+    pub(crate) readable: bool,
+    /// The end follows the bytes that wait.
+    pub(crate) ending: bool,
+    /// The socket took less than it was given; an event tells when it takes more.
+    pub(crate) full: bool,
+    /// The core does not want it to be read.
+    pub(crate) paused: bool,
+    /// The leftover is to be handed in without waiting for more.
+    pub(crate) again: bool,
+    /// It stands in the queue of connections to read.
+    pub(crate) queued: bool,
+}
+
+impl<S, K> Connection<S, K> {
+    /// An open connection whose socket is to be tried at once.
+    pub(crate) fn new(id: ConnectionId, slot: S, socket: K, tls: Option<Box<Session>>) -> Self {
+        Connection {
+            id,
+            slot,
+            socket,
+            tls,
+            leftover: Vec::new(),
+            phase: Phase::Open,
+            deadline: Instant::NEVER,
+            readable: true,
+            ending: false,
+            full: false,
+            paused: false,
+            again: false,
+            queued: false,
+        }
+    }
+
+    /// Whether there is something to do for the reader.
+    pub(crate) fn wants_turn(&self) -> bool {
+        match self.phase {
+            Phase::Open => !self.paused && (self.readable || self.again),
+            Phase::Draining => false,
+            Phase::Lingering => self.readable,
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! The seam between the runtime and what it runs.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use lepus_base::{ConnectionId, Instant, Now, ShardId};
+
+/// A connection's place in its core's table, a small number that is reused.
+pub trait Slot: Copy + 'static {
+    /// The slot as an index; dense.
+    fn index(self) -> usize;
+}
+
+impl Slot for u32 {
+    fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// Who is at the other end of a new connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerInfo {
+    /// The peer's address and port.
+    pub address: SocketAddr,
+    /// The server's own address and port of the connection.
+    pub local_address: SocketAddr,
+    /// Set on TLS connections.
+    pub tls: Option<TlsPeer>,
+}
+
+impl PeerInfo {
+    /// Whether the peer is this machine, IPv4 written as IPv6 included.
+    #[must_use]
+    pub fn is_loopback(&self) -> bool {
+        self.address.ip().to_canonical().is_loopback()
+    }
+}
+
+/// What TLS tells about the peer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsPeer {
+    /// Protocol version and cipher suite, for people to read.
+    pub protocol: String,
+    /// Common name of the verified client certificate, if one was sent and has one.
+    pub common_name: Option<String>,
+    /// Distinguished name of the verified client certificate, most specific part first (RFC 4514).
+    pub subject: Option<String>,
+}
+
+/// What a core wants to be carried out, as the runtime takes it out of the core's outbox. All
+/// vectors are reused; the runtime empties them once per cycle, `pause`, `resume` and `close` also
+/// between two calls of the core.
+pub struct Effects<'a, C: Core> {
+    /// Connections with bytes to send, each once.
+    pub dirty: &'a mut Vec<C::Slot>,
+    /// Connections to close once their bytes are sent.
+    pub close: &'a mut Vec<C::Slot>,
+    /// Connections that must not be read until resumed. Taken before `resume`.
+    pub pause: &'a mut Vec<C::Slot>,
+    /// Connections that may be read again and whose unconsumed bytes are to be handed in again.
+    pub resume: &'a mut Vec<C::Slot>,
+    /// Connections to move to another shard.
+    pub hand_over: &'a mut Vec<(C::Slot, ShardId)>,
+    /// Mail by destination shard.
+    pub mail: &'a mut Vec<C::Mail>,
+    /// Directory changes for every other shard.
+    pub changes: &'a mut Vec<Arc<C::Change>>,
+    /// What an operator may want to read.
+    pub events: &'a mut Vec<C::Event>,
+    /// Answers to questions of the control plane, by the question's number.
+    pub answers: &'a mut Vec<(u64, C::Answer)>,
+}
+
+/// The state and rules of one shard: a function of its inputs that never blocks.
+///
+/// Calls for one connection are `accept` or `adopt`, then any of `received`, `writable_bytes` and
+/// `sent`, then exactly one of `closed` or `release`, after which its slot may be reused.
+pub trait Core: Sized + 'static {
+    /// Names a connection.
+    type Slot: Slot;
+    /// Gathers effects.
+    type Outbox: 'static;
+    /// Mail for one other shard; emptied batches travel back to be filled again.
+    type Mail: Default + Send + 'static;
+    /// One change of the directory.
+    type Change: Send + Sync + 'static;
+    /// A connection's state on its way to another shard.
+    type Traveller: Send + 'static;
+    /// One log event.
+    type Event: Send + 'static;
+    /// An answer to a question of the control plane.
+    type Answer: Send + 'static;
+
+    /// An empty outbox for so many shards.
+    fn outbox(shards: u16) -> Self::Outbox;
+    /// The outbox's parts.
+    fn effects(out: &mut Self::Outbox) -> Effects<'_, Self>;
+    /// Whether a batch holds nothing.
+    fn is_mail_empty(mail: &Self::Mail) -> bool;
+
+    /// A new connection.
+    fn accept(
+        &mut self,
+        now: Now,
+        connection: ConnectionId,
+        peer: PeerInfo,
+        out: &mut Self::Outbox,
+    ) -> Self::Slot;
+    /// Bytes of a connection, those that were not consumed before included. Returns how many are
+    /// consumed; the rest is handed in again when more came or the connection was resumed.
+    fn received(
+        &mut self,
+        now: Now,
+        slot: Self::Slot,
+        bytes: &[u8],
+        out: &mut Self::Outbox,
+    ) -> usize;
+    /// The bytes to send.
+    fn writable_bytes(&mut self, slot: Self::Slot) -> &[u8];
+    /// The first `bytes` of them are on their way.
+    fn sent(&mut self, now: Now, slot: Self::Slot, bytes: usize, out: &mut Self::Outbox);
+    /// The connection is gone, whoever ended it.
+    fn closed(&mut self, now: Now, slot: Self::Slot, out: &mut Self::Outbox);
+    /// Freezes a connection that the core asked to hand over.
+    fn release(&mut self, slot: Self::Slot) -> Self::Traveller;
+    /// Takes a connection over.
+    fn adopt(&mut self, now: Now, traveller: Self::Traveller, out: &mut Self::Outbox)
+    -> Self::Slot;
+    /// Mail of another shard. The batch is left empty.
+    fn mail(&mut self, now: Now, from: ShardId, mail: &mut Self::Mail, out: &mut Self::Outbox);
+    /// A change of the directory.
+    fn change(&mut self, now: Now, change: &Arc<Self::Change>, out: &mut Self::Outbox);
+    /// The moment of [`Core::next_timeout`] has come.
+    fn timeout(&mut self, now: Now, out: &mut Self::Outbox);
+    /// The next moment at which something is due; [`Instant::NEVER`] for none.
+    fn next_timeout(&self) -> Instant;
+    /// One slice of long work; true while there is more.
+    fn work(&mut self, now: Now, out: &mut Self::Outbox) -> bool;
+    /// The end of a cycle: gather what was put off.
+    fn flush(&mut self, now: Now, out: &mut Self::Outbox);
+    /// The server stops: tell the clients and let the connections end.
+    fn shut_down(&mut self, now: Now, out: &mut Self::Outbox);
+}

@@ -1,0 +1,101 @@
+//! What a shard counts about itself. Written by the shard alone, read by anyone.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A number with one writer.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds without a locked instruction: there is no other writer.
+    pub(crate) fn add(&self, count: u64) {
+        if count > 0 {
+            self.set(self.get().wrapping_add(count));
+        }
+    }
+
+    pub(crate) fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+macro_rules! metrics {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// The counters of one shard, on cache lines of their own. They only grow, but for
+        /// `connections` and `cpu`.
+        #[derive(Debug, Default)]
+        #[repr(align(128))]
+        pub struct ShardMetrics {
+            $(pub(crate) $name: Counter,)*
+        }
+
+        /// The values of [`ShardMetrics`], each read once, not all at the same moment.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct MetricsSnapshot {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl ShardMetrics {
+            /// The values as they are now.
+            #[must_use]
+            pub fn snapshot(&self) -> MetricsSnapshot {
+                MetricsSnapshot { $($name: self.$name.get(),)* }
+            }
+        }
+
+        impl MetricsSnapshot {
+            /// Names and values, in a fixed order.
+            #[must_use]
+            pub fn fields(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name),)*]
+            }
+        }
+    };
+}
+
+metrics! {
+    /// Turns of the duty cycle.
+    cycles,
+    /// Nanoseconds spent in turns and in polls that did not wait.
+    busy_ns,
+    /// Nanoseconds spent spinning before a sleep.
+    spin_ns,
+    /// Nanoseconds asleep.
+    sleep_ns,
+    /// Times it went to sleep.
+    sleeps,
+    /// Sleeping peers that it woke.
+    wakes_sent,
+    /// Bytes read from sockets.
+    bytes_in,
+    /// Bytes written to sockets.
+    bytes_out,
+    /// Read calls.
+    reads,
+    /// Write calls.
+    writes,
+    /// Connections open now, those being closed included.
+    connections,
+    /// Connections taken from the acceptor.
+    accepted,
+    /// Connections from the acceptor that could not be taken.
+    dropped,
+    /// Connections that ended here.
+    closed,
+    /// Connections given to another shard.
+    handed_over,
+    /// Connections taken from another shard.
+    adopted,
+    /// Mail batches received.
+    mail_in,
+    /// Mail batches sent.
+    mail_out,
+    /// Times that mail had to wait because a ring was full.
+    ring_full,
+    /// The CPU that the shard is pinned to, plus 1; 0 when it is not pinned.
+    cpu,
+}

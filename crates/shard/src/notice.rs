@@ -1,0 +1,58 @@
+//! What the runtime tells the log.
+
+use std::net::SocketAddr;
+use std::sync::mpsc::Sender;
+
+use lepus_base::ShardId;
+
+/// One event for the log.
+#[derive(Debug)]
+pub enum Notice<E> {
+    /// An event of a shard's core.
+    Core {
+        /// The shard.
+        shard: ShardId,
+        /// The event.
+        event: E,
+    },
+    /// A shard could not be bound to its CPU and runs unpinned.
+    NotPinned {
+        /// The shard.
+        shard: ShardId,
+        /// The CPU.
+        cpu: usize,
+        /// Why.
+        reason: String,
+    },
+    /// Accepting fails (no file descriptors left, for one) and is tried again soon.
+    AcceptFailed {
+        /// The listener.
+        address: SocketAddr,
+        /// Why.
+        reason: String,
+    },
+    /// A connection beyond the limit was closed at once.
+    ConnectionRefused {
+        /// Who.
+        peer: SocketAddr,
+        /// The limit that is reached.
+        connections_max: usize,
+    },
+    /// A connection could not be taken into service.
+    ConnectionFailed {
+        /// Who.
+        peer: SocketAddr,
+        /// Why.
+        reason: String,
+    },
+    /// A TLS handshake failed or took too long.
+    TlsFailed {
+        /// Who.
+        peer: SocketAddr,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Where notices go: a channel without bound, so that no shard ever waits for the log.
+pub type Notices<E> = Sender<Notice<E>>;

@@ -1,0 +1,398 @@
+//! Starts everything and stops it.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use lepus_base::{Instant, ShardId};
+use lepus_mesh::{Bell, Signal};
+use lepus_reactor::{Alarm, Poller, TcpListener, TcpStream, bind};
+use lepus_topology::Cpus;
+
+use crate::acceptor::{Acceptor, Gate, Listening, ToGreeter};
+use crate::clock::Clock;
+use crate::command::Commands;
+use crate::core::Core;
+use crate::distributor::{Census, Distributor};
+use crate::duty::{self, Duty};
+use crate::metrics::ShardMetrics;
+use crate::notice::{Notice, Notices};
+use crate::shard::Shard;
+use crate::tls::{Greeter, Identity, TlsError, TlsFiles};
+use crate::wiring::{Links, Wiring};
+
+/// How a listener's connections speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// Plain TCP.
+    Plain,
+    /// TLS from the first byte.
+    Tls,
+}
+
+/// One address to listen on. An IPv6 wildcard does not include IPv4: name both.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// The address; port 0 lets the system choose.
+    pub address: SocketAddr,
+    /// How its connections speak.
+    pub transport: Transport,
+    /// Connections that may wait to be accepted; the system may allow fewer.
+    pub backlog: u32,
+}
+
+/// What [`Runtime::start`] needs to know.
+#[derive(Clone, Debug)]
+pub struct Config<E> {
+    /// Number of shards, at least 1.
+    pub shards: u16,
+    /// Whether each shard is bound to a CPU; only if there are enough of them.
+    pub pin: bool,
+    /// The CPUs that may be used.
+    pub cpus: Cpus,
+    /// Never spin before sleeping.
+    pub economy: bool,
+    /// Mail batches in flight per ordered pair of shards, at least 2.
+    pub ring_capacity: usize,
+    /// Connections in the process; those beyond are closed at once.
+    pub connections_max: usize,
+    /// Where clients connect.
+    pub listeners: Vec<Listener>,
+    /// Needed for listeners with TLS.
+    pub tls: Option<TlsFiles>,
+    /// How long connections may take to end when the server stops.
+    pub stop_timeout: Duration,
+    /// What the log prints.
+    pub notices: Notices<E>,
+    /// The process's clock.
+    pub clock: Clock,
+}
+
+/// Why the runtime cannot start.
+#[derive(Debug)]
+pub enum StartError {
+    /// An address cannot be listened on.
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        error: io::Error,
+    },
+    /// The TLS identity cannot be used, or a listener needs one and none is named.
+    Tls(TlsError),
+    /// The system refuses threads or readiness queues.
+    System(io::Error),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Listen { address, error } => {
+                write!(f, "cannot listen on {address}: {error}")
+            }
+            StartError::Tls(error) => write!(f, "TLS: {error}"),
+            StartError::System(error) => write!(f, "cannot start a thread: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+impl From<io::Error> for StartError {
+    fn from(error: io::Error) -> StartError {
+        StartError::System(error)
+    }
+}
+
+/// Starts the shards and the threads that feed them.
+#[derive(Debug)]
+pub struct Runtime;
+
+/// What the control threads hold of a running server.
+pub struct Running<C: Core> {
+    addresses: Vec<SocketAddr>,
+    commands: Commands<C>,
+    metrics: Vec<Arc<ShardMetrics>>,
+    identity: Option<Arc<Identity>>,
+    stopper: Stopper,
+    threads: Vec<JoinHandle<()>>,
+    cut: Arc<AtomicUsize>,
+}
+
+/// Stops the server from any thread. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Stopper {
+    gate: Arc<Gate>,
+    alarms: Vec<Alarm>,
+    bells: Vec<Arc<Bell>>,
+}
+
+/// How the server ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StopReport {
+    /// Connections that were cut because they did not end in time.
+    pub cut: usize,
+}
+
+impl Stopper {
+    /// Begins the end and returns at once: listeners close, clients are told, connections end.
+    pub fn stop(&self) {
+        self.gate.stop();
+        for alarm in &self.alarms {
+            alarm.ring();
+        }
+        for bell in &self.bells {
+            bell.post(Signal::Stop);
+            bell.ring();
+        }
+    }
+}
+
+/// Ends the process when its thread panics: a dead shard must not be lived with.
+struct Abort;
+
+impl Drop for Abort {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::abort();
+        }
+    }
+}
+
+fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    Builder::new().name(name).spawn(move || {
+        let _abort = Abort;
+        body();
+    })
+}
+
+/// What the accepting side is made of, before its threads start.
+struct Entrance {
+    listeners: Vec<Listening>,
+    addresses: Vec<SocketAddr>,
+    identity: Option<Arc<Identity>>,
+}
+
+impl Entrance {
+    fn open<E>(config: &Config<E>) -> Result<Entrance, StartError> {
+        let identity = match &config.tls {
+            Some(files) => Some(Arc::new(Identity::load(files.clone()).map_err(StartError::Tls)?)),
+            None => None,
+        };
+        let mut entrance = Entrance { listeners: Vec::new(), addresses: Vec::new(), identity };
+        for wanted in &config.listeners {
+            let is_tls = wanted.transport == Transport::Tls;
+            if is_tls && entrance.identity.is_none() {
+                return Err(StartError::Tls(TlsError {
+                    file: None,
+                    reason: format!("the listener {} needs a certificate", wanted.address),
+                }));
+            }
+            let bound = bind(wanted.address, wanted.backlog)
+                .and_then(|listener| Ok((listener.local_addr()?, listener)));
+            let (address, listener): (SocketAddr, TcpListener) =
+                bound.map_err(|error| StartError::Listen { address: wanted.address, error })?;
+            entrance.addresses.push(address);
+            entrance.listeners.push(Listening { listener, address, is_tls, ready: true });
+        }
+        Ok(entrance)
+    }
+}
+
+impl Runtime {
+    /// Opens the listeners, starts one thread per shard, each with the core that `make` returns on
+    /// that thread, and then accepts connections.
+    ///
+    /// # Errors
+    /// When an address cannot be listened on, the TLS files are of no use, or the system refuses.
+    /// Nothing keeps running then.
+    pub fn start<C, F>(config: Config<C::Event>, make: F) -> Result<Running<C>, StartError>
+    where
+        C: Core,
+        F: Fn(ShardId) -> C + Send + Sync + 'static,
+    {
+        let entrance = Entrance::open(&config)?;
+        let mut pollers = Vec::new();
+        let mut bells = Vec::new();
+        for _ in 0..config.shards.max(1) {
+            let poller = Poller::new()?;
+            let alarm = poller.alarm();
+            bells.push(Arc::new(Bell::new(move || alarm.ring())));
+            pollers.push(poller);
+        }
+        let wiring: Wiring<C, TcpStream> =
+            Wiring::new(&bells, config.ring_capacity, &config.notices);
+        let census = Census::new(&wiring.metrics);
+        let distributor = Arc::new(Distributor::new(wiring.arrivals, census.clone()));
+        let mut running = Running {
+            addresses: entrance.addresses.clone(),
+            commands: wiring.commands,
+            metrics: wiring.metrics,
+            identity: entrance.identity.clone(),
+            stopper: Stopper { gate: Arc::default(), alarms: Vec::new(), bells },
+            threads: Vec::new(),
+            cut: Arc::default(),
+        };
+        let started = running
+            .start_shards(&config, &census, pollers, wiring.links, &Arc::new(make))
+            .and_then(|()| running.start_entrance(&config, entrance, &distributor));
+        if let Err(error) = started {
+            running.stop();
+            running.join();
+            return Err(StartError::System(error));
+        }
+        Ok(running)
+    }
+}
+
+impl<C: Core> Running<C> {
+    fn start_shards<F>(
+        &mut self,
+        config: &Config<C::Event>,
+        census: &Census,
+        pollers: Vec<Poller>,
+        links: Vec<Links<C, TcpStream>>,
+        make: &Arc<F>,
+    ) -> io::Result<()>
+    where
+        F: Fn(ShardId) -> C + Send + Sync + 'static,
+    {
+        let has_own_cpus = pollers.len() <= config.cpus.count();
+        for (index, (poller, links)) in pollers.into_iter().zip(links).enumerate() {
+            let id = ShardId(index as u16);
+            let pinned = config.pin && has_own_cpus;
+            let cpu = config.cpus.ids.get(index).copied().filter(|_| pinned);
+            let duty = Duty {
+                clock: config.clock,
+                may_spin: has_own_cpus && !config.economy,
+                stop_timeout: config.stop_timeout,
+                census: census.clone(),
+            };
+            let notices = config.notices.clone();
+            let make = Arc::clone(make);
+            let cut = Arc::clone(&self.cut);
+            self.threads.push(spawn(format!("shard-{id}"), move || {
+                if let Some(cpu) = cpu {
+                    match lepus_topology::pin_current_thread(cpu) {
+                        Ok(()) => links.metrics.cpu.set(cpu as u64 + 1),
+                        Err(error) => {
+                            let reason = error.to_string();
+                            let shard = id;
+                            let _ = notices.send(Notice::NotPinned { shard, cpu, reason });
+                        }
+                    }
+                }
+                // Made here, so that its memory lies near the CPU that uses it.
+                let shard = Shard::new(make(id), poller, links);
+                cut.fetch_add(duty::run(shard, &duty), Ordering::Relaxed);
+            })?);
+        }
+        Ok(())
+    }
+
+    fn start_entrance(
+        &mut self,
+        config: &Config<C::Event>,
+        entrance: Entrance,
+        distributor: &Arc<Distributor<TcpStream>>,
+    ) -> io::Result<()> {
+        let gate = Arc::clone(&self.stopper.gate);
+        let needs_tls = entrance.listeners.iter().any(|l| l.is_tls);
+        let mut to_greeter = None;
+        if let Some(identity) = entrance.identity.filter(|_| needs_tls) {
+            let poller = Poller::new()?;
+            let alarm = poller.alarm();
+            let (sender, inbox) = mpsc::channel();
+            self.stopper.alarms.push(alarm.clone());
+            to_greeter = Some(ToGreeter { sender, alarm });
+            let greeter = Greeter {
+                poller,
+                inbox,
+                identity,
+                distributor: Arc::clone(distributor),
+                notices: config.notices.clone(),
+                gate: Arc::clone(&gate),
+                clock: config.clock,
+            };
+            self.threads.push(spawn("tls".into(), move || greeter.run())?);
+        }
+        let poller = Poller::new()?;
+        self.stopper.alarms.push(poller.alarm());
+        let mut acceptor = Acceptor {
+            poller,
+            listeners: entrance.listeners,
+            distributor: Arc::clone(distributor),
+            greeter: to_greeter,
+            notices: config.notices.clone(),
+            gate,
+            clock: config.clock,
+            connections_max: config.connections_max,
+            rest_until: Instant::default(),
+            quiet_until: Instant::default(),
+        };
+        acceptor.register()?;
+        self.threads.push(spawn("acceptor".into(), move || acceptor.run())?);
+        Ok(())
+    }
+
+    /// The addresses listened on, in the order of the configured listeners.
+    #[must_use]
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// The shards' counters, in the order of the shards.
+    #[must_use]
+    pub fn metrics(&self) -> &[Arc<ShardMetrics>] {
+        &self.metrics
+    }
+
+    /// Sends commands to the shards.
+    #[must_use]
+    pub fn commands(&self) -> Commands<C> {
+        self.commands.clone()
+    }
+
+    /// Stops the server from elsewhere.
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        self.stopper.clone()
+    }
+
+    /// Reads the TLS files again for new connections.
+    ///
+    /// # Errors
+    /// When they are of no use; then the old identity stays. Without TLS there is nothing to read.
+    pub fn reload_tls(&self) -> Result<(), TlsError> {
+        match &self.identity {
+            Some(identity) => identity.reload(),
+            None => Ok(()),
+        }
+    }
+
+    /// Lets new connections wait in the system's backlog, or takes them again.
+    pub fn set_accepting(&self, accepting: bool) {
+        self.stopper.gate.set_closed(!accepting);
+        for alarm in &self.stopper.alarms {
+            alarm.ring();
+        }
+    }
+
+    /// Begins the end; see [`Stopper::stop`].
+    pub fn stop(&self) {
+        self.stopper.stop();
+    }
+
+    /// Waits until all threads have ended. Without [`Running::stop`] this waits for ever.
+    pub fn join(self) -> StopReport {
+        for thread in self.threads {
+            // A panic would have ended the process.
+            let _ = thread.join();
+        }
+        StopReport { cut: self.cut.load(Ordering::Relaxed) }
+    }
+}

@@ -1,0 +1,331 @@
+//! One shard: its core, its connections, and one turn of the duty cycle.
+
+mod exchange;
+mod input;
+mod output;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use lepus_base::{ConnectionId, Instant, Now, ShardId, Slab};
+use lepus_mesh::{Bell, Signal};
+use lepus_reactor::{Reactor, Readiness, Token};
+
+use crate::command::{Command, Waiter};
+use crate::connection::{Connection, Envelope, Parcel, Phase};
+use crate::core::{Core, Slot};
+use crate::metrics::ShardMetrics;
+use crate::notice::Notice;
+use crate::wiring::Links;
+
+/// Bytes read from one connection in one turn.
+pub(crate) const READ_BYTES_MAX: usize = 64 * 1024;
+/// Bytes read in one turn from all connections; the others keep their place in the queue.
+const TURN_BYTES_MAX: usize = 256 * 1024;
+/// How long a connection that the core closed may take to accept its last bytes.
+const DRAIN: Duration = Duration::from_secs(10);
+/// How long the peer may take to end its side after that.
+const LINGER: Duration = Duration::from_secs(2);
+/// Stands for "no connection" in the table of slots.
+const NO_TOKEN: u32 = u32::MAX;
+/// Connections taken from the acceptor in one turn.
+const ARRIVALS_MAX: usize = 64;
+/// Emptied leftover buffers kept for reuse, and the largest one kept.
+const SPARES_MAX: usize = 64;
+const SPARE_BYTES_MAX: usize = 256 * 1024;
+
+/// What a turn left to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// There is work that needs no event: the next poll must not wait.
+    pub more: bool,
+    /// Something was done.
+    pub busy: bool,
+}
+
+/// One shard. Generic over the core that it runs and the reactor that it blocks in.
+pub struct Shard<C: Core, R: Reactor> {
+    id: ShardId,
+    core: C,
+    out: C::Outbox,
+    reactor: R,
+    links: Links<C, R::Socket>,
+    connections: Slab<Connection<C::Slot, R::Socket>>,
+    /// Tokens by the core's slots.
+    tokens: Vec<u32>,
+    readiness: Vec<Readiness>,
+    /// Tokens of connections to read, each once.
+    queue: VecDeque<u32>,
+    /// Tokens whose sockets take bytes again or have bytes of their own to send.
+    unblocked: Vec<u32>,
+    /// Connections that are draining or lingering; their deadlines are looked at by need.
+    leaving: Vec<(u32, ConnectionId)>,
+    /// The earliest of those deadlines, or earlier.
+    leaving_next: Instant,
+    received: Vec<(ShardId, Parcel<C, R::Socket>)>,
+    /// Connections on their way to other shards, by shard.
+    outgoing: Vec<Vec<Envelope<C, R::Socket>>>,
+    waiters: HashMap<u64, Waiter<C>>,
+    /// Read buffer shared by all connections: room for a leftover, then room for a read.
+    scratch: Vec<u8>,
+    /// The same for decrypted bytes; made with the first TLS connection.
+    plain: Vec<u8>,
+    spares: Vec<Vec<u8>>,
+    /// Reused lists of slots that are being worked off.
+    slots: Vec<C::Slot>,
+    /// Something was done in this turn.
+    busy: bool,
+    stopping: bool,
+}
+
+impl<C: Core, R: Reactor> Shard<C, R> {
+    /// A shard without connections.
+    pub fn new(core: C, reactor: R, links: Links<C, R::Socket>) -> Shard<C, R> {
+        let shards = links.endpoint.shards();
+        Shard {
+            id: links.endpoint.shard(),
+            core,
+            out: C::outbox(shards as u16),
+            reactor,
+            links,
+            connections: Slab::new(),
+            tokens: Vec::new(),
+            readiness: Vec::new(),
+            queue: VecDeque::new(),
+            unblocked: Vec::new(),
+            leaving: Vec::new(),
+            leaving_next: Instant::NEVER,
+            received: Vec::new(),
+            outgoing: (0..shards).map(|_| Vec::new()).collect(),
+            waiters: HashMap::new(),
+            scratch: vec![0; input::SCRATCH_BYTES],
+            plain: Vec::new(),
+            spares: Vec::new(),
+            slots: Vec::new(),
+            busy: false,
+            stopping: false,
+        }
+    }
+
+    /// The shard's bell.
+    pub fn bell(&self) -> &Bell {
+        self.links.endpoint.bell()
+    }
+
+    /// The shard's counters.
+    pub fn metrics(&self) -> &Arc<ShardMetrics> {
+        &self.links.metrics
+    }
+
+    /// Connections in any phase.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// The next moment at which the shard has something to do by itself.
+    #[must_use]
+    pub fn next_timeout(&self) -> Instant {
+        self.core.next_timeout().min(self.leaving_next)
+    }
+
+    /// Waits for events up to `timeout` (`None`: without limit) and notes what is ready; whether
+    /// anything is.
+    ///
+    /// # Errors
+    /// When the reactor fails, which a shard cannot survive.
+    pub fn poll(&mut self, timeout: Option<Duration>) -> std::io::Result<bool> {
+        let mut readiness = std::mem::take(&mut self.readiness);
+        let rang = self.reactor.poll(timeout, &mut readiness)?;
+        let found = rang || !readiness.is_empty();
+        for event in readiness.drain(..) {
+            self.note(event);
+        }
+        self.readiness = readiness;
+        Ok(found)
+    }
+
+    fn note(&mut self, event: Readiness) {
+        let token = event.token.0;
+        let Some(connection) = self.connections.get_mut(token as usize) else {
+            return;
+        };
+        connection.readable |= event.readable;
+        connection.ending |= event.ending;
+        if event.writable && connection.full {
+            connection.full = false;
+            self.unblocked.push(token);
+        }
+        if event.dead {
+            // Reading tells why; nothing that waits here can be answered any more.
+            connection.paused = false;
+            connection.again = false;
+        }
+        self.enqueue(token);
+    }
+
+    /// One turn: everything that was found by the last poll and everything that was put into the
+    /// shard's inboxes, within the turn's budget.
+    pub fn turn(&mut self, now: Now) -> Turn {
+        self.busy = false;
+        self.run_commands(now);
+        self.take_arrivals(now);
+        self.take_mail(now);
+        self.drain_directory(now);
+        self.read_sockets(now);
+        if self.core.next_timeout() <= now.instant {
+            self.busy = true;
+            self.core.timeout(now, &mut self.out);
+        }
+        let unfinished = self.core.work(now, &mut self.out);
+        self.core.flush(now, &mut self.out);
+        self.apply_reading();
+        // Room is looked for below in any case.
+        self.bell().take(Signal::Room);
+        self.send_parcels();
+        self.write_sockets(now);
+        self.cut_overdue(now);
+        self.hand_over();
+        // Writing gave windows back, closing gave messages back: both may have caused more.
+        self.core.flush(now, &mut self.out);
+        self.apply_reading();
+        self.send_parcels();
+        self.report();
+        let wakes = self.links.endpoint.ring();
+        let metrics = &self.links.metrics;
+        metrics.cycles.add(1);
+        metrics.wakes_sent.add(wakes);
+        metrics.connections.set(self.connections.len() as u64);
+        Turn { more: unfinished || self.has_more(), busy: self.busy || unfinished }
+    }
+
+    fn has_more(&mut self) -> bool {
+        let effects = C::effects(&mut self.out);
+        !self.queue.is_empty()
+            || !self.unblocked.is_empty()
+            || !effects.dirty.is_empty()
+            || !effects.close.is_empty()
+            || !effects.hand_over.is_empty()
+    }
+
+    /// Begins the end: the core tells its clients, and no connection is taken any more.
+    pub fn shut_down(&mut self, now: Now) {
+        if !self.stopping {
+            self.stopping = true;
+            self.core.shut_down(now, &mut self.out);
+        }
+    }
+
+    /// Cuts all connections; how many there were in service.
+    pub fn cut_all(&mut self, now: Now) -> usize {
+        let tokens: Vec<u32> = self.connections.iter().map(|(key, _)| key as u32).collect();
+        let mut cut = 0;
+        for token in tokens {
+            cut += usize::from(self.connections[token as usize].phase != Phase::Lingering);
+            self.lose(now, token);
+        }
+        self.links.metrics.connections.set(0);
+        cut
+    }
+
+    fn run_commands(&mut self, now: Now) {
+        if !self.links.commands.is_announced() {
+            return;
+        }
+        while let Some(command) = self.links.commands.take() {
+            self.busy = true;
+            match command {
+                Command::Order(order) => order(&mut self.core, now, &mut self.out),
+                Command::Question(number, ask, waiter) => {
+                    self.waiters.insert(number, waiter);
+                    ask(&mut self.core, now, &mut self.out);
+                }
+            }
+        }
+    }
+
+    fn take_arrivals(&mut self, now: Now) {
+        if !self.links.arrivals.is_announced() {
+            return;
+        }
+        for _ in 0..ARRIVALS_MAX {
+            let Some(arrival) = self.links.arrivals.take() else {
+                return;
+            };
+            self.busy = true;
+            if self.stopping {
+                self.links.metrics.dropped.add(1);
+                continue;
+            }
+            let mut socket = arrival.socket;
+            let entry = self.connections.vacant_entry();
+            let token = entry.key() as u32;
+            if let Err(error) = self.reactor.register(&mut socket, Token(token)) {
+                let _ = self.links.notices.send(Notice::ConnectionFailed {
+                    peer: arrival.peer.address,
+                    reason: error.to_string(),
+                });
+                self.links.metrics.dropped.add(1);
+                continue;
+            }
+            let slot = self.core.accept(now, arrival.id, arrival.peer, &mut self.out);
+            entry.insert(Connection::new(arrival.id, slot, socket, arrival.tls));
+            self.links.metrics.accepted.add(1);
+            self.install(slot, token);
+        }
+        self.bell().post(Signal::Arrival);
+    }
+
+    /// Makes a connection findable and has it tried in both directions.
+    fn install(&mut self, slot: C::Slot, token: u32) {
+        let index = slot.index();
+        if self.tokens.len() <= index {
+            self.tokens.resize(index + 1, NO_TOKEN);
+        }
+        self.tokens[index] = token;
+        self.unblocked.push(token);
+        self.enqueue(token);
+    }
+
+    /// The token of a slot, unless the connection is gone.
+    fn token(&self, slot: C::Slot) -> Option<u32> {
+        let token = *self.tokens.get(slot.index())?;
+        (token != NO_TOKEN).then_some(token)
+    }
+
+    /// Applies every directory change that is there, before anything else is handled.
+    fn drain_directory(&mut self, now: Now) {
+        if !self.links.directory.is_announced() {
+            return;
+        }
+        self.busy = true;
+        while let Some(change) = self.links.directory.take() {
+            self.core.change(now, &change, &mut self.out);
+        }
+    }
+
+    /// Puts a connection into the queue of those to read, if it has something to do there.
+    fn enqueue(&mut self, token: u32) {
+        let connection = &mut self.connections[token as usize];
+        if !connection.queued && connection.wants_turn() {
+            connection.queued = true;
+            self.queue.push_back(token);
+        }
+    }
+
+    /// Events to the log, answers to those who wait.
+    fn report(&mut self) {
+        let effects = C::effects(&mut self.out);
+        for event in effects.events.drain(..) {
+            let shard = self.id;
+            // Without a log there is nobody to tell.
+            let _ = self.links.notices.send(Notice::Core { shard, event });
+        }
+        for (number, answer) in effects.answers.drain(..) {
+            if let Some(waiter) = self.waiters.remove(&number) {
+                waiter(answer);
+            }
+        }
+    }
+}

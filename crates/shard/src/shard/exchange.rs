@@ -1,0 +1,112 @@
+//! Between this shard and the others.
+
+use std::sync::Arc;
+
+use lepus_base::{Now, ShardId};
+use lepus_reactor::{Reactor, Token};
+
+use super::{NO_TOKEN, Shard};
+use crate::connection::{Connection, Envelope, Phase};
+use crate::core::{Core, Slot};
+
+impl<C: Core, R: Reactor> Shard<C, R> {
+    /// Takes mail out of the rings, then the directory changes that were made before it was sent,
+    /// and only then applies the mail.
+    pub(super) fn take_mail(&mut self, now: Now) {
+        let mut received = std::mem::take(&mut self.received);
+        self.links.endpoint.receive(&mut received);
+        if !received.is_empty() {
+            self.busy = true;
+            self.drain_directory(now);
+            self.links.metrics.mail_in.add(received.len() as u64);
+        }
+        for (from, mut parcel) in received.drain(..) {
+            if !C::is_mail_empty(&parcel.mail) {
+                self.core.mail(now, from, &mut parcel.mail, &mut self.out);
+            }
+            for envelope in parcel.connections.drain(..) {
+                self.adopt(now, envelope);
+            }
+            self.links.endpoint.give_back(from, parcel);
+        }
+        self.received = received;
+    }
+
+    fn adopt(&mut self, now: Now, envelope: Envelope<C, R::Socket>) {
+        let mut socket = envelope.socket;
+        let slot = self.core.adopt(now, envelope.traveller, &mut self.out);
+        let entry = self.connections.vacant_entry();
+        let token = entry.key() as u32;
+        let registered = self.reactor.register(&mut socket, Token(token));
+        let mut connection = Connection::new(envelope.id, slot, socket, envelope.tls);
+        connection.again = !envelope.leftover.is_empty();
+        connection.leftover = envelope.leftover;
+        entry.insert(connection);
+        self.install(slot, token);
+        self.links.metrics.adopted.add(1);
+        if registered.is_err() {
+            self.lose(now, token);
+        }
+    }
+
+    /// Directory changes first, then mail, then the connections that follow it. What does not fit
+    /// stays and is added to.
+    pub(super) fn send_parcels(&mut self) {
+        let effects = C::effects(&mut self.out);
+        for change in effects.changes.drain(..) {
+            for (index, post) in self.links.directories.iter().enumerate() {
+                let peer = ShardId(index as u16);
+                if peer != self.id && post.put(Arc::clone(&change)).is_ok() {
+                    self.links.endpoint.touch(peer);
+                }
+            }
+        }
+        for (index, mail) in effects.mail.iter_mut().enumerate() {
+            let peer = ShardId(index as u16);
+            let connections = &mut self.outgoing[index];
+            if peer == self.id || (C::is_mail_empty(mail) && connections.is_empty()) {
+                continue;
+            }
+            if !self.links.endpoint.has_room(peer) {
+                self.links.metrics.ring_full.add(1);
+                continue;
+            }
+            let mut parcel = self.links.endpoint.spare(peer).unwrap_or_default();
+            std::mem::swap(&mut parcel.mail, mail);
+            std::mem::swap(&mut parcel.connections, connections);
+            self.busy = true;
+            self.links.metrics.mail_out.add(1);
+            if let Err(mut refused) = self.links.endpoint.send(peer, parcel) {
+                // Room does not vanish; if it did, nothing may be lost.
+                std::mem::swap(&mut refused.mail, mail);
+                std::mem::swap(&mut refused.connections, connections);
+            }
+        }
+    }
+
+    /// Takes the connections that the core wants elsewhere out of this shard.
+    pub(super) fn hand_over(&mut self) {
+        while let Some((slot, to)) = C::effects(&mut self.out).hand_over.pop() {
+            let Some(token) = self.token(slot) else {
+                continue;
+            };
+            let is_open = self.connections[token as usize].phase == Phase::Open;
+            if !is_open || to == self.id || to.index() >= self.outgoing.len() {
+                continue;
+            }
+            self.busy = true;
+            self.tokens[slot.index()] = NO_TOKEN;
+            let mut connection = self.connections.remove(token as usize);
+            // The other shard's reactor takes it even if this one has lost it.
+            let _ = self.reactor.deregister(&mut connection.socket);
+            self.links.metrics.handed_over.add(1);
+            self.outgoing[to.index()].push(Envelope {
+                id: connection.id,
+                traveller: self.core.release(slot),
+                socket: connection.socket,
+                tls: connection.tls,
+                leftover: connection.leftover,
+            });
+        }
+    }
+}

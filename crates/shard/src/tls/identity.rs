@@ -1,0 +1,129 @@
+//! The server's certificate and key, and whose client certificates it trusts.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+
+/// Where the TLS identity comes from. All files are PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The server's certificate, then those of its issuers.
+    pub certificate: PathBuf,
+    /// The certificate's private key: PKCS #8, PKCS #1 or SEC 1.
+    pub key: PathBuf,
+    /// The authorities whose client certificates are accepted; without it clients are not asked.
+    pub client_authorities: Option<PathBuf>,
+    /// Whether a client without a certificate is refused.
+    pub client_certificate_required: bool,
+}
+
+/// Why an identity cannot be used.
+#[derive(Debug)]
+pub struct TlsError {
+    /// The file at fault, if it is one file's.
+    pub file: Option<PathBuf>,
+    /// What is wrong.
+    pub reason: String,
+}
+
+impl fmt::Display for TlsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.file {
+            Some(file) => write!(f, "{}: {}", file.display(), self.reason),
+            None => f.write_str(&self.reason),
+        }
+    }
+}
+
+impl std::error::Error for TlsError {}
+
+fn fault(file: &Path, reason: impl fmt::Display) -> TlsError {
+    TlsError { file: Some(file.to_owned()), reason: reason.to_string() }
+}
+
+fn misfit(reason: impl fmt::Display) -> TlsError {
+    TlsError { file: None, reason: reason.to_string() }
+}
+
+/// What new handshakes use; exchanged at run time.
+#[derive(Debug)]
+pub struct Identity {
+    files: TlsFiles,
+    current: Mutex<Arc<ServerConfig>>,
+}
+
+impl Identity {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// When a file cannot be read, holds nothing of what it should, or key and certificate do not
+    /// belong together.
+    pub fn load(files: TlsFiles) -> Result<Identity, TlsError> {
+        let current = Mutex::new(read(&files)?);
+        Ok(Identity { files, current })
+    }
+
+    /// Reads the files again. Connections that exist keep what they have.
+    ///
+    /// # Errors
+    /// As for [`Identity::load`]; then the old identity stays.
+    pub fn reload(&self) -> Result<(), TlsError> {
+        let fresh = read(&self.files)?;
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = fresh;
+        Ok(())
+    }
+
+    /// What the next handshake uses.
+    #[must_use]
+    pub(crate) fn current(&self) -> Arc<ServerConfig> {
+        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&current)
+    }
+}
+
+fn read(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let chain = read_certificates(&files.certificate)?;
+    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| fault(&files.key, error))?;
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(misfit)?;
+    let builder = match &files.client_authorities {
+        None if files.client_certificate_required => {
+            return Err(misfit(
+                "client certificates are required, but no authority for them is named",
+            ));
+        }
+        None => builder.with_no_client_auth(),
+        Some(file) => {
+            let mut roots = RootCertStore::empty();
+            for authority in read_certificates(file)? {
+                roots.add(authority).map_err(|error| fault(file, error))?;
+            }
+            let mut verifier =
+                WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            if !files.client_certificate_required {
+                verifier = verifier.allow_unauthenticated();
+            }
+            let verifier = verifier.build().map_err(|error| fault(file, error))?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let config = builder.with_single_cert(chain, key).map_err(misfit)?;
+    Ok(Arc::new(config))
+}
+
+fn read_certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let found: Vec<_> = CertificateDer::pem_file_iter(file)
+        .and_then(Iterator::collect)
+        .map_err(|error| fault(file, error))?;
+    if found.is_empty() {
+        return Err(fault(file, "no certificate in it"));
+    }
+    Ok(found)
+}

@@ -1,0 +1,105 @@
+//! A blocking client and a server to talk to.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use lepus_base::ShardId;
+use lepus_shard::{Clock, Config, Listener, Notice, Runtime, Transport};
+
+use crate::core::{EchoCore, WHERE, frame};
+
+pub type Running = lepus_shard::Running<EchoCore>;
+
+pub fn config(shards: u16) -> (Config<String>, Receiver<Notice<String>>) {
+    let (notices, log) = channel();
+    let config = Config {
+        shards,
+        pin: false,
+        cpus: lepus_topology::usable_cpus(),
+        economy: false,
+        ring_capacity: 2,
+        connections_max: usize::MAX,
+        listeners: vec![Listener {
+            address: "127.0.0.1:0".parse().unwrap(),
+            transport: Transport::Plain,
+            backlog: 128,
+        }],
+        tls: None,
+        stop_timeout: Duration::from_secs(30),
+        notices,
+        clock: Clock::start(),
+    };
+    (config, log)
+}
+
+pub fn start_with(config: Config<String>) -> Running {
+    let shards = config.shards;
+    Runtime::start(config, move |shard| EchoCore::new(shard, shards)).unwrap()
+}
+
+pub fn start(shards: u16) -> Running {
+    start_with(config(shards).0)
+}
+
+pub struct Client {
+    pub stream: TcpStream,
+}
+
+impl Client {
+    pub fn connect(address: SocketAddr) -> Client {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        Client { stream }
+    }
+
+    /// One connection per shard, in the order of the shards.
+    pub fn one_per_shard(running: &Running) -> Vec<Client> {
+        let shards = running.metrics().len();
+        let mut clients: Vec<Option<Client>> = (0..shards).map(|_| None).collect();
+        for _ in 0..shards {
+            let mut client = Client::connect(running.addresses()[0]);
+            let shard = client.ask(WHERE, b"", 1)[0];
+            clients[usize::from(shard)] = Some(client);
+        }
+        clients.into_iter().map(|client| client.expect("connections are spread evenly")).collect()
+    }
+
+    pub fn send(&mut self, operation: u8, payload: &[u8]) {
+        self.stream.write_all(&frame(operation, payload)).unwrap();
+    }
+
+    pub fn read(&mut self, count: usize) -> Vec<u8> {
+        let mut bytes = vec![0; count];
+        self.stream.read_exact(&mut bytes).unwrap();
+        bytes
+    }
+
+    pub fn ask(&mut self, operation: u8, payload: &[u8], count: usize) -> Vec<u8> {
+        self.send(operation, payload);
+        self.read(count)
+    }
+
+    pub fn read_to_end(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.stream.read_to_end(&mut bytes).unwrap();
+        bytes
+    }
+}
+
+pub fn finish(running: Running) {
+    running.stop();
+    assert_eq!(running.join().cut, 0);
+}
+
+/// Waits until the shards have counted so many ended connections.
+pub fn await_closed(running: &Running, count: u64) {
+    loop {
+        let closed = running.commands().ask_all(|_: ShardId, core, _, _| core.closed).unwrap();
+        if closed.iter().sum::<u64>() == count {
+            return;
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! How the server ends, and how it does not begin.
+
+use std::time::Duration;
+
+use lepus_shard::{Listener, Runtime, StartError, TlsFiles, Transport};
+
+use crate::client::{Client, config, start, start_with};
+use crate::core::*;
+
+#[test]
+fn clients_are_told_and_listeners_close() {
+    let running = start(2);
+    let address = running.addresses()[0];
+    let mut clients = Client::one_per_shard(&running);
+    running.stop();
+    for client in &mut clients {
+        assert_eq!(client.read_to_end(), b"bye");
+    }
+    drop(clients);
+    assert_eq!(running.join().cut, 0);
+    assert!(std::net::TcpStream::connect(address).is_err());
+}
+
+#[test]
+fn a_client_that_does_not_read_is_cut_at_the_end_of_the_time() {
+    let (mut config, _log) = config(1);
+    config.stop_timeout = Duration::from_millis(50);
+    let running = start_with(config);
+    let mut client = Client::connect(running.addresses()[0]);
+    client.send(BULK, &40_000u16.to_be_bytes());
+    // Begun to be sent, and too much for any socket buffer.
+    client.read(1);
+    running.stop();
+    assert_eq!(running.join().cut, 1);
+}
+
+#[test]
+fn a_stop_from_elsewhere_ends_an_idle_server() {
+    let running = start(2);
+    let stopper = running.stopper();
+    let thread = std::thread::spawn(move || stopper.stop());
+    running.join();
+    thread.join().unwrap();
+}
+
+#[test]
+fn an_address_in_use_is_named() {
+    let running = start(1);
+    let taken = running.addresses()[0];
+    let (mut second, _log) = config(1);
+    second.listeners[0].address = taken;
+    match Runtime::start(second, |shard| EchoCore::new(shard, 1)) {
+        Err(error @ StartError::Listen { .. }) => {
+            assert!(error.to_string().contains(&taken.to_string()), "{error}");
+        }
+        _ => panic!("two servers on one address"),
+    }
+    crate::client::finish(running);
+}
+
+#[test]
+fn tls_without_or_with_missing_files_is_refused() {
+    let (mut missing, _log) = config(1);
+    missing.listeners.push(Listener {
+        address: "127.0.0.1:0".parse().unwrap(),
+        transport: Transport::Tls,
+        backlog: 1,
+    });
+    let result = Runtime::start(missing.clone(), |shard| EchoCore::new(shard, 1));
+    assert!(matches!(result, Err(StartError::Tls(_))));
+    missing.tls = Some(TlsFiles {
+        certificate: "/nonexistent/certificate.pem".into(),
+        key: "/nonexistent/key.pem".into(),
+        client_authorities: None,
+        client_certificate_required: false,
+    });
+    match Runtime::start(missing, |shard| EchoCore::new(shard, 1)) {
+        Err(error) => assert!(error.to_string().contains("/nonexistent/certificate.pem")),
+        Ok(_) => panic!("started without a certificate"),
+    }
+}
+
+#[test]
+fn accepting_can_be_suspended() {
+    let running = start(1);
+    running.set_accepting(false);
+    // The system's backlog takes the connection; nobody answers until the gate opens.
+    let mut client = Client::connect(running.addresses()[0]);
+    client.send(ECHO, b"waited");
+    let accepted = |running: &crate::client::Running| running.metrics()[0].snapshot().accepted;
+    assert_eq!(accepted(&running), 0);
+    running.set_accepting(true);
+    assert_eq!(client.read(6), b"waited");
+    assert_eq!(accepted(&running), 1);
+    crate::client::finish(running);
+}
