@@ -1,1 +1,9 @@
+//! What operators and their tools see: metrics and health over HTTP, definitions files.
 //!
+//! Nothing here runs on a shard's thread.
+
+pub mod definitions;
+pub mod exposition;
+pub mod http;
+pub mod machine;
+pub mod metrics;

@@ -1,0 +1,156 @@
+use super::*;
+use lepus_amqp::table::Value as AmqpValue;
+use lepus_broker::directory::{Destination, VhostRef};
+
+fn importer() -> Importer {
+    Importer { shards: 2, user: "guest".to_owned(), vhost: "own".to_owned() }
+}
+
+fn error(content: &str) -> String {
+    importer().read(content).unwrap_err().to_string()
+}
+
+/// What `rabbitmqctl export_definitions` writes, shortened.
+const EXPORT: &str = r#"{
+  "rabbit_version": "4.2.0", "rabbitmq_version": "4.2.0", "product_name": "RabbitMQ",
+  "explanation": ["text"], "rabbitmq_definition_format": "cluster", "future": {"a": 1},
+  "users": [
+    {"name": "guest", "password_hash": "Jqd5IBpAuQvGpFvSr8o0tZbsmW0mBOJPCDKmaCnzWOzjRUYO",
+     "hashing_algorithm": "rabbit_password_hashing_sha256", "tags": ["administrator"], "limits": {}},
+    {"name": "old", "password_hash": "", "tags": "monitoring, policymaker", "limits": {"max-channels": 5}}],
+  "vhosts": [{"name": "/", "description": "Default", "tags": [], "metadata": {"description": "Default", "tags": [], "default_queue_type": "quorum"}}],
+  "permissions": [{"user": "guest", "vhost": "/", "configure": ".*", "write": ".*", "read": ".*"}],
+  "topic_permissions": [{"user": "old", "vhost": "/", "exchange": "t", "write": "^a", "read": ".*"}],
+  "parameters": [{"component": "shovel", "vhost": "/", "name": "s", "value": {}},
+    {"component": "vhost-limits", "vhost": "/", "name": "limits", "value": {"max-queues": 7, "max-connections": -1}}],
+  "global_parameters": [{"name": "cluster_name", "value": "rabbit@x"}],
+  "policies": [{"vhost": "/", "name": "ha", "pattern": ".*", "apply-to": "all", "definition": {}, "priority": 0}],
+  "queues": [
+    {"name": "q1", "vhost": "/", "durable": true, "auto_delete": false,
+     "arguments": {"x-max-length": 10, "x-big": 18446744073709551615, "x-share": 0.5, "x-list": [1, "a"], "x-in": {"b": true}}},
+    {"name": "q2", "vhost": "/", "type": "quorum", "durable": true, "auto_delete": false, "arguments": []}],
+  "exchanges": [{"name": "x", "vhost": "/", "type": "topic", "durable": true, "auto_delete": false, "internal": true, "arguments": {}}],
+  "bindings": [{"source": "x", "vhost": "/", "destination": "q1", "destination_type": "queue", "routing_key": "a.#", "arguments": {}},
+               {"source": "x", "vhost": "/", "destination": "y", "destination_type": "exchange", "routing_key": "", "arguments": {}}]
+}"#;
+
+#[test]
+fn an_export_becomes_requests_in_the_needed_order() {
+    let definitions = importer().read(EXPORT).unwrap();
+    let paths: Vec<&str> = definitions.requests.iter().map(|step| step.path.as_str()).collect();
+    assert_eq!(
+        paths,
+        [
+            "users[0]",
+            "users[1]",
+            "users[1]",
+            "vhosts[0]",
+            "permissions[0]",
+            "topic_permissions[0]",
+            "parameters[1]",
+            "queues[0]",
+            "queues[1]",
+            "exchanges[0]",
+            "bindings[0]",
+            "bindings[1]",
+        ]
+    );
+    let Request::PutUser { name, tags, .. } = &definitions.requests[1].request else { panic!() };
+    assert_eq!((name.as_str(), tags.len(), &*tags[1]), ("old", 2, "policymaker"));
+    let Request::Bind { destination, vhost, .. } = &definitions.requests[11].request else {
+        panic!()
+    };
+    assert!(matches!(destination, Destination::Exchange(name) if name == "y"));
+    assert!(matches!(vhost, VhostRef::Name(name) if &**name == "/"));
+    let Request::SetUserLimits { limits, .. } = &definitions.requests[2].request else { panic!() };
+    assert_eq!((limits.channels_max, limits.connections_max), (Some(5), None));
+    let Request::SetVhostLimits { limits, .. } = &definitions.requests[6].request else { panic!() };
+    assert_eq!((limits.queues_max, limits.connections_max), (Some(7), None));
+    assert_eq!(
+        definitions.skipped,
+        [
+            "policy \"ha\" of vhost \"/\" is not applied: there are no policies",
+            "parameter \"s\" of component \"shovel\" is not applied",
+        ]
+    );
+}
+
+#[test]
+fn whole_numbers_become_integers() {
+    let definitions = importer().read(EXPORT).unwrap();
+    let Request::DeclareQueue { arguments, declared_on, .. } = &definitions.requests[7].request
+    else {
+        panic!()
+    };
+    assert_eq!(arguments.get("x-max-length"), Some(&AmqpValue::I64(10)));
+    assert_eq!(arguments.get("x-big"), Some(&AmqpValue::U64(u64::MAX)));
+    assert_eq!(arguments.get("x-share"), Some(&AmqpValue::F64(0.5)));
+    let list = AmqpValue::Array(vec![AmqpValue::I64(1), AmqpValue::LongString(b"a".to_vec())]);
+    assert_eq!(arguments.get("x-list"), Some(&list));
+    assert_eq!(*declared_on, ShardId(0));
+    let Request::DeclareQueue { arguments, declared_on, .. } = &definitions.requests[8].request
+    else {
+        panic!()
+    };
+    assert_eq!(arguments.get("x-queue-type").and_then(AmqpValue::as_text), Some("quorum"));
+    assert_eq!(*declared_on, ShardId(1));
+}
+
+#[test]
+fn a_file_of_one_vhost_goes_to_the_one_asked_for() {
+    let content = r#"{"rabbitmq_definition_format": "single_virtual_host", "metadata": {"description": "d"},
+        "queues": [{"name": "q", "durable": true, "auto_delete": false, "arguments": {}}]}"#;
+    let definitions = importer().read(content).unwrap();
+    let Request::CreateVhost { name, metadata } = &definitions.requests[0].request else {
+        panic!()
+    };
+    assert_eq!((name.as_str(), &*metadata.description), ("own", "d"));
+    let Request::DeclareQueue { vhost, .. } = &definitions.requests[1].request else { panic!() };
+    assert!(matches!(vhost, VhostRef::Name(name) if &**name == "own"));
+}
+
+#[test]
+fn errors_name_their_path() {
+    assert!(error("{").starts_with("not valid JSON: "), "{}", error("{"));
+    assert!(error("[]").contains("expected an object"));
+    assert_eq!(error(r#"{"users": 5}"#), "users: expected a list, found a number");
+    assert_eq!(error(r#"{"queues": [{}, 7]}"#), "queues[1]: expected an object, found a number");
+    assert_eq!(error(r#"{"queues": [{"vhost": "/"}]}"#), "queues[0]: name is missing");
+    assert_eq!(
+        error(r#"{"queues": [{"vhost": "/", "name": "q", "durable": "yes"}]}"#),
+        "queues[0].durable: expected true or false, found text"
+    );
+    assert_eq!(
+        error(
+            r#"{"bindings": [{"vhost": "/", "source": "x", "destination": "d", "destination_type": "topic"}]}"#
+        ),
+        "bindings[0]: destination_type \"topic\" is neither queue nor exchange"
+    );
+    assert_eq!(
+        error(
+            r#"{"exchanges": [{"vhost": "/", "name": "x", "arguments": {"a": [1, {"b": 5e999}]}}]}"#
+        )
+        .split(':')
+        .next(),
+        Some("not valid JSON")
+    );
+    let text = error(
+        r#"{"users": [{"name": "u", "password_hash": "short", "hashing_algorithm": "rabbit_password_hashing_sha256"}]}"#,
+    );
+    assert!(text.starts_with("users[0].password_hash: "), "{text}");
+    let text =
+        error(r#"{"users": [{"name": "u", "password_hash": "x", "hashing_algorithm": "bcrypt"}]}"#);
+    assert!(text.starts_with("users[0].hashing_algorithm: "), "{text}");
+    let text = error(r#"{"users": [{"name": "u", "password": "x"}]}"#);
+    assert!(text.contains("lepus hash-password"), "{text}");
+}
+
+#[test]
+fn deep_arguments_are_refused_not_recursed_into() {
+    let deep = format!("{}1{}", "{\"a\":".repeat(40), "}".repeat(40));
+    let content = format!(r#"{{"queues": [{{"vhost": "/", "name": "q", "arguments": {deep}}}]}}"#);
+    assert!(error(&content).contains("nested deeper than 32 levels"));
+    // Deeper than the JSON reader itself goes.
+    let deeper = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
+    assert!(error(&deeper).starts_with("not valid JSON"));
+}

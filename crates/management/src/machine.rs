@@ -1,0 +1,60 @@
+//! What the operating system says about this process.
+
+use std::path::Path;
+
+/// Figures of the process, read when they are asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OwnFigures {
+    /// Bytes of memory that are really held (resident set).
+    pub resident_bytes: u64,
+    /// Open file descriptors.
+    pub open_files: u64,
+    /// Most file descriptors that may be open.
+    pub open_files_max: u64,
+    /// Bytes free for this user on the disk of the data directory.
+    pub disk_free_bytes: u64,
+}
+
+impl OwnFigures {
+    /// Reads the figures; one that the system does not tell is 0.
+    #[must_use]
+    pub fn read(data_dir: &Path) -> OwnFigures {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        let disk = rustix::fs::statvfs(data_dir);
+        OwnFigures {
+            resident_bytes: resident_bytes().unwrap_or(0),
+            open_files: std::fs::read_dir("/proc/self/fd").map_or(0, |list| list.count() as u64),
+            open_files_max: limit.current.unwrap_or(0),
+            disk_free_bytes: disk.map_or(0, |disk| disk.f_bavail.saturating_mul(disk.f_frsize)),
+        }
+    }
+}
+
+fn resident_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
+}
+
+/// Lets this thread yield to all others of the machine, where the system knows of such a thing.
+pub fn lower_priority() {
+    // On Linux the priority belongs to the thread; elsewhere to the whole process, which stays as
+    // it is. Not being allowed to is no reason to stop.
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::setpriority_process(None, 10);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_system_tells() {
+        let figures = OwnFigures::read(Path::new("/"));
+        assert!(figures.resident_bytes > 100_000);
+        assert!(figures.open_files >= 3);
+        assert!(figures.open_files_max >= figures.open_files);
+        assert!(figures.disk_free_bytes > 0);
+    }
+}

@@ -1,0 +1,434 @@
+//! The broker's figures as metrics: RabbitMQ's names, so that its dashboards and alerts go on
+//! working, and `lepus_…` for what only lepus has.
+
+use crate::exposition::{Exposition, Kind};
+use crate::machine::OwnFigures;
+use lepus_broker::counters::{Counters, SIZE_BOUNDS};
+
+/// What is known about the node for as long as it runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// `lepus@host`.
+    pub name: String,
+    /// Name of the cluster.
+    pub cluster: String,
+    /// The version that clients are told.
+    pub told_version: String,
+    /// The product that clients are told.
+    pub told_product: String,
+    /// The version of lepus.
+    pub version: String,
+    /// Bytes that messages and connections may take.
+    pub memory_budget_bytes: u64,
+}
+
+/// What one shard's loop has done since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LoopFigures {
+    /// Turns of the loop.
+    pub cycles: u64,
+    /// Nanoseconds in which there was work.
+    pub busy_nanos: u64,
+    /// Nanoseconds of looking around for work.
+    pub spin_nanos: u64,
+    /// Nanoseconds asleep.
+    pub sleep_nanos: u64,
+    /// Times it fell asleep.
+    pub sleeps: u64,
+    /// Sleeping peers it woke.
+    pub wakes_sent: u64,
+    /// Bytes read from sockets.
+    pub bytes_in: u64,
+    /// Bytes written to sockets.
+    pub bytes_out: u64,
+    /// Read calls on sockets.
+    pub reads: u64,
+    /// Write calls on sockets.
+    pub writes: u64,
+    /// Batches of mail received from other shards.
+    pub mail_in: u64,
+    /// Batches of mail sent to other shards.
+    pub mail_out: u64,
+}
+
+/// What one shard holds at the moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Holdings {
+    /// Open connections.
+    pub connections: u64,
+    /// Open channels.
+    pub channels: u64,
+    /// Consumers of connections on this shard.
+    pub consumers: u64,
+    /// Channels that have published.
+    pub publishers: u64,
+    /// Queues whose home this shard is.
+    pub queues: u64,
+    /// Messages ready in them.
+    pub ready: u64,
+    /// Messages of theirs that are delivered and not acknowledged.
+    pub unacked: u64,
+    /// Bytes that messages take.
+    pub memory_bytes: u64,
+    /// Whether publishers are held back because the memory is used up.
+    pub memory_alarm: bool,
+}
+
+/// Everything one shard told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shard {
+    /// Totals since the start.
+    pub counters: Counters,
+    /// The state at the moment.
+    pub holdings: Holdings,
+    /// The loop's own figures.
+    pub turns: LoopFigures,
+}
+
+/// All figures of one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Who tells.
+    pub node: Node,
+    /// Seconds since the start.
+    pub uptime_seconds: u64,
+    /// Every shard in order.
+    pub shards: Vec<Shard>,
+    /// What the operating system says.
+    pub own: OwnFigures,
+}
+
+/// The label of everything that comes in over AMQP 0-9-1.
+const PROTOCOL: &[(&str, &str)] = &[("protocol", "amqp091")];
+
+/// A metric of one number: name or the part of it that differs, help, and where the number is found.
+type Row<T> = (&'static str, &'static str, fn(&T) -> u64);
+
+const GLOBAL_TOTALS: &[Row<Counters>] = &[
+    ("messages_received", "Messages received from publishers.", |c| c.received),
+    ("messages_received_confirm", "Messages received on channels in confirm mode.", |c| {
+        c.received_confirm
+    }),
+    ("messages_routed", "Messages that reached a queue.", |c| c.routed),
+    ("messages_confirmed", "Messages confirmed to publishers.", |c| c.confirmed),
+    ("messages_unroutable_dropped", "Messages without a queue that were dropped.", |c| {
+        c.unroutable_dropped
+    }),
+    ("messages_unroutable_returned", "Messages without a queue that were returned.", |c| {
+        c.unroutable_returned
+    }),
+    ("messages_delivered", "Messages delivered, by consumers and by basic.get.", |c| {
+        c.delivered_manual_ack + c.delivered_auto_ack + c.got_manual_ack + c.got_auto_ack
+    }),
+    (
+        "messages_delivered_consume_manual_ack",
+        "Messages delivered to consumers that acknowledge.",
+        |c| c.delivered_manual_ack,
+    ),
+    (
+        "messages_delivered_consume_auto_ack",
+        "Messages delivered to consumers that do not acknowledge.",
+        |c| c.delivered_auto_ack,
+    ),
+    (
+        "messages_delivered_get_manual_ack",
+        "Messages taken with basic.get to be acknowledged.",
+        |c| c.got_manual_ack,
+    ),
+    (
+        "messages_delivered_get_auto_ack",
+        "Messages taken with basic.get without acknowledgement.",
+        |c| c.got_auto_ack,
+    ),
+    ("messages_get_empty", "basic.get on an empty queue.", |c| c.got_empty),
+    ("messages_redelivered", "Messages delivered that had been delivered before.", |c| {
+        c.redelivered
+    }),
+    ("messages_acknowledged", "Messages acknowledged by clients.", |c| c.acknowledged),
+];
+
+const NODE_TOTALS: &[Row<Counters>] = &[
+    ("connections_opened", "Connections opened.", |c| c.connections_opened),
+    ("connections_closed", "Connections closed.", |c| c.connections_closed),
+    ("channels_opened", "Channels opened.", |c| c.channels_opened),
+    ("channels_closed", "Channels closed.", |c| c.channels_closed),
+    ("queues_declared", "Queue declarations answered.", |c| c.queues_declared),
+    ("queues_created", "Queues created.", |c| c.queues_created),
+    ("queues_deleted", "Queues deleted.", |c| c.queues_deleted),
+];
+
+const DEAD_LETTERED: &[Row<Counters>] = &[
+    ("rejected", "Messages dead-lettered because they were rejected.", |c| {
+        c.dead_lettered_rejected
+    }),
+    ("expired", "Messages dead-lettered because they expired.", |c| c.dead_lettered_expired),
+    ("maxlen", "Messages dead-lettered because a queue was full.", |c| c.dead_lettered_maxlen),
+    ("delivery_limit", "Messages dead-lettered because they were delivered too often.", |c| {
+        c.dead_lettered_delivery_limit
+    }),
+];
+
+const SHARD_TOTALS: &[Row<LoopFigures>] = &[
+    ("cycles", "Turns of the shard's loop.", |t| t.cycles),
+    ("sleeps", "Times the shard fell asleep.", |t| t.sleeps),
+    ("wakes_sent", "Sleeping shards that this one woke.", |t| t.wakes_sent),
+    ("received_bytes", "Bytes read from sockets.", |t| t.bytes_in),
+    ("sent_bytes", "Bytes written to sockets.", |t| t.bytes_out),
+    ("reads", "Read calls on sockets.", |t| t.reads),
+    ("writes", "Write calls on sockets.", |t| t.writes),
+    ("mail_received", "Batches of mail from other shards.", |t| t.mail_in),
+    ("mail_sent", "Batches of mail to other shards.", |t| t.mail_out),
+];
+
+/// The whole page.
+#[must_use]
+pub fn encode(snapshot: &Snapshot) -> String {
+    let mut page = Exposition::new();
+    identity(snapshot, &mut page);
+    holdings(snapshot, &mut page);
+    totals(snapshot, &mut page);
+    sizes(snapshot, &mut page);
+    own(snapshot, &mut page);
+    shards(snapshot, &mut page);
+    page.into_text()
+}
+
+impl Snapshot {
+    fn counted(&self, total: fn(&Counters) -> u64) -> u64 {
+        self.shards.iter().map(|shard| total(&shard.counters)).sum()
+    }
+
+    fn held(&self, part: fn(&Holdings) -> u64) -> u64 {
+        self.shards.iter().map(|shard| part(&shard.holdings)).sum()
+    }
+
+    /// Whether any shard holds publishers back.
+    #[must_use]
+    pub fn memory_alarm(&self) -> bool {
+        self.shards.iter().any(|shard| shard.holdings.memory_alarm)
+    }
+}
+
+fn identity(snapshot: &Snapshot, page: &mut Exposition) {
+    let node = &snapshot.node;
+    page.family("rabbitmq_identity_info", Kind::Gauge, "Who this node is.");
+    page.sample(
+        "rabbitmq_identity_info",
+        &[
+            ("rabbitmq_node", &node.name),
+            ("rabbitmq_cluster", &node.cluster),
+            ("rabbitmq_cluster_permanent_id", &node.cluster),
+            ("rabbitmq_endpoint", "aggregated"),
+        ],
+        1,
+    );
+    page.family("rabbitmq_build_info", Kind::Gauge, "What this node runs.");
+    page.sample(
+        "rabbitmq_build_info",
+        &[
+            ("rabbitmq_version", &node.told_version),
+            ("product_name", &node.told_product),
+            ("product_version", &node.version),
+            ("erlang_version", "none"),
+        ],
+        1,
+    );
+    page.family("lepus_build_info", Kind::Gauge, "The version of lepus.");
+    page.sample("lepus_build_info", &[("version", &node.version)], 1);
+    page.single(
+        "rabbitmq_erlang_uptime_seconds",
+        Kind::Gauge,
+        "Seconds since the start.",
+        snapshot.uptime_seconds,
+    );
+}
+
+fn holdings(snapshot: &Snapshot, page: &mut Exposition) {
+    let gauges: &[Row<Holdings>] = &[
+        ("rabbitmq_connections", "Open connections.", |h| h.connections),
+        ("rabbitmq_channels", "Open channels.", |h| h.channels),
+        ("rabbitmq_consumers", "Consumers.", |h| h.consumers),
+        ("rabbitmq_queues", "Queues.", |h| h.queues),
+        ("rabbitmq_queue_consumers", "Consumers of queues.", |h| h.consumers),
+        ("rabbitmq_queue_messages_ready", "Messages ready to be delivered.", |h| h.ready),
+        ("rabbitmq_queue_messages_unacked", "Messages delivered and not acknowledged.", |h| {
+            h.unacked
+        }),
+        ("rabbitmq_queue_messages", "Messages in queues, ready and unacknowledged.", |h| {
+            h.ready + h.unacked
+        }),
+        ("lepus_memory_used_bytes", "Bytes that messages take, of the budget.", |h| h.memory_bytes),
+    ];
+    for (name, help, part) in gauges {
+        page.single(name, Kind::Gauge, help, snapshot.held(*part));
+    }
+    let by_protocol: &[Row<Holdings>] = &[
+        ("rabbitmq_global_publishers", "Channels that have published.", |h| h.publishers),
+        ("rabbitmq_global_consumers", "Consumers.", |h| h.consumers),
+    ];
+    for (name, help, part) in by_protocol {
+        page.family(name, Kind::Gauge, help);
+        page.sample(name, PROTOCOL, snapshot.held(*part));
+    }
+    page.single(
+        "lepus_memory_budget_bytes",
+        Kind::Gauge,
+        "Bytes that messages and connections may take.",
+        snapshot.node.memory_budget_bytes,
+    );
+}
+
+fn totals(snapshot: &Snapshot, page: &mut Exposition) {
+    for (name, help, total) in GLOBAL_TOTALS {
+        let name = format!("rabbitmq_global_{name}_total");
+        page.family(&name, Kind::Counter, help);
+        page.sample(&name, PROTOCOL, snapshot.counted(*total));
+    }
+    for (reason, help, total) in DEAD_LETTERED {
+        let name = format!("rabbitmq_global_messages_dead_lettered_{reason}_total");
+        page.family(&name, Kind::Counter, help);
+        let labels = [("queue_type", "rabbit_classic_queue")];
+        page.sample(&name, &labels, snapshot.counted(*total));
+    }
+    for (name, help, total) in NODE_TOTALS {
+        let name = format!("rabbitmq_{name}_total");
+        page.single(&name, Kind::Counter, help, snapshot.counted(*total));
+    }
+    page.single(
+        "rabbitmq_auth_attempts_failed_total",
+        Kind::Counter,
+        "Logins refused.",
+        snapshot.counted(|c| c.logins_refused),
+    );
+}
+
+fn sizes(snapshot: &Snapshot, page: &mut Exposition) {
+    let name = "rabbitmq_message_size_bytes";
+    page.family(name, Kind::Histogram, "Sizes of the bodies of received messages.");
+    let bucket = format!("{name}_bucket");
+    let mut below = 0;
+    let count = |class: usize| {
+        let shards = snapshot.shards.iter();
+        shards.map(|shard| shard.counters.sizes[class]).sum::<u64>()
+    };
+    for (class, bound) in SIZE_BOUNDS.iter().enumerate() {
+        below += count(class);
+        let bound = bound.to_string();
+        page.sample(&bucket, &[PROTOCOL[0], ("le", &bound)], below);
+    }
+    below += count(SIZE_BOUNDS.len());
+    page.sample(&bucket, &[PROTOCOL[0], ("le", "+Inf")], below);
+    let bytes = snapshot.counted(|c| c.body_bytes_received);
+    page.sample(&format!("{name}_sum"), PROTOCOL, bytes);
+    page.sample(&format!("{name}_count"), PROTOCOL, below);
+}
+
+fn own(snapshot: &Snapshot, page: &mut Exposition) {
+    let own = &snapshot.own;
+    let budget = snapshot.node.memory_budget_bytes;
+    let gauges: [(&str, &str, u64); 8] = [
+        ("rabbitmq_process_resident_memory_bytes", "Bytes of memory held.", own.resident_bytes),
+        (
+            "rabbitmq_resident_memory_limit_bytes",
+            "Bytes above which publishers are held back.",
+            budget,
+        ),
+        ("rabbitmq_process_open_fds", "Open file descriptors.", own.open_files),
+        ("rabbitmq_process_max_fds", "Most file descriptors that may be open.", own.open_files_max),
+        (
+            "rabbitmq_disk_space_available_bytes",
+            "Bytes free on the disk of the data directory.",
+            own.disk_free_bytes,
+        ),
+        (
+            "rabbitmq_alarms_memory_used_watermark",
+            "1 while publishers are held back because of memory.",
+            u64::from(snapshot.memory_alarm()),
+        ),
+        (
+            "rabbitmq_alarms_free_disk_space_watermark",
+            "1 while publishers are held back because of the disk.",
+            0,
+        ),
+        (
+            "rabbitmq_alarms_file_descriptor_limit",
+            "1 while no file descriptor is left.",
+            u64::from(own.open_files_max > 0 && own.open_files >= own.open_files_max),
+        ),
+    ];
+    for (name, help, value) in gauges {
+        page.single(name, Kind::Gauge, help, value);
+    }
+}
+
+fn shards(snapshot: &Snapshot, page: &mut Exposition) {
+    let numbered: Vec<(String, &Shard)> = snapshot
+        .shards
+        .iter()
+        .enumerate()
+        .map(|(number, shard)| (number.to_string(), shard))
+        .collect();
+    for (name, help, total) in SHARD_TOTALS {
+        let name = format!("lepus_shard_{name}_total");
+        page.family(&name, Kind::Counter, help);
+        for (number, shard) in &numbered {
+            page.sample(&name, &[("shard", number)], total(&shard.turns));
+        }
+    }
+    let name = "lepus_shard_seconds_total";
+    page.family(name, Kind::Counter, "What the shard's thread did with its time.");
+    for (number, shard) in &numbered {
+        let turns = &shard.turns;
+        for (state, nanos) in
+            [("busy", turns.busy_nanos), ("spin", turns.spin_nanos), ("sleep", turns.sleep_nanos)]
+        {
+            let seconds = format!("{}.{:09}", nanos / 1_000_000_000, nanos % 1_000_000_000);
+            page.sample(name, &[("shard", number), ("state", state)], seconds);
+        }
+    }
+    let gauges: &[Row<Holdings>] = &[
+        ("lepus_shard_connections", "Open connections of the shard.", |h| h.connections),
+        ("lepus_shard_queues", "Queues whose home is the shard.", |h| h.queues),
+        ("lepus_shard_memory_used_bytes", "Bytes that messages take on the shard.", |h| {
+            h.memory_bytes
+        }),
+    ];
+    for (name, help, part) in gauges {
+        page.family(name, Kind::Gauge, help);
+        for (number, shard) in &numbered {
+            page.sample(name, &[("shard", number)], part(&shard.holdings));
+        }
+    }
+    locality(&numbered, page);
+}
+
+/// How many messages stayed on the shard they came in on, by step: the ratio says how well
+/// connections and queues are placed.
+fn locality(shards: &[(String, &Shard)], page: &mut Exposition) {
+    let name = "lepus_shard_messages_total";
+    page.family(
+        name,
+        Kind::Counter,
+        "Messages by step (enqueue, deliver) and whether they stayed on the shard or crossed to another.",
+    );
+    for (number, shard) in shards {
+        let counters = &shard.counters;
+        for (step, path, count) in [
+            ("enqueue", "stayed", counters.enqueued_local),
+            ("enqueue", "crossed", counters.enqueued_remote),
+            ("deliver", "stayed", counters.delivered_local),
+            ("deliver", "crossed", counters.delivered_remote),
+        ] {
+            let labels = [("shard", number.as_str()), ("step", step), ("path", path)];
+            page.sample(name, &labels, count);
+        }
+    }
+    let name = "lepus_shard_connections_handed_over_total";
+    page.family(name, Kind::Counter, "Connections handed to the shard of their queue.");
+    for (number, shard) in shards {
+        page.sample(name, &[("shard", number)], shard.counters.handed_over);
+    }
+}
+
+#[cfg(test)]
+mod tests;

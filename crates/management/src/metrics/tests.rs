@@ -1,0 +1,88 @@
+use super::*;
+use std::collections::{BTreeMap, HashSet};
+
+fn snapshot() -> Snapshot {
+    let mut snapshot = Snapshot {
+        node: Node { name: "lepus@\"host\"".to_owned(), ..Node::default() },
+        shards: vec![Shard::default(); 2],
+        ..Snapshot::default()
+    };
+    for (number, shard) in snapshot.shards.iter_mut().enumerate() {
+        shard.counters.received = 10 + number as u64;
+        shard.counters.enqueued_remote = 3;
+        for bytes in [50, 5_000, 200_000_000] {
+            shard.counters.count_size(bytes);
+        }
+        shard.holdings.ready = 4;
+        shard.holdings.unacked = 1;
+        shard.turns.busy_nanos = 1_500_000_000;
+    }
+    snapshot
+}
+
+/// Samples by name with labels; panics where the page is not valid.
+fn parse(page: &str) -> BTreeMap<String, f64> {
+    let mut samples = BTreeMap::new();
+    let mut families = HashSet::new();
+    let mut family = String::new();
+    for line in page.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            family = rest.split(' ').next().unwrap().to_owned();
+            assert!(families.insert(family.clone()), "{family} stands twice");
+        } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap();
+            assert_eq!(name, family);
+            assert_eq!(kind == "counter", name.ends_with("_total"), "{name} is a {kind}");
+        } else {
+            let (name, value) = line.rsplit_once(' ').unwrap();
+            let value: f64 = value.parse().unwrap();
+            assert!(name.starts_with(&family), "{name} in {family}");
+            assert!(samples.insert(name.to_owned(), value).is_none(), "{name} stands twice");
+        }
+    }
+    samples
+}
+
+#[test]
+fn the_page_is_valid_and_sums_the_shards() {
+    let page = encode(&snapshot());
+    assert!(page.ends_with('\n'));
+    let samples = parse(&page);
+    let value = |name: &str| samples.get(name).copied().unwrap_or_else(|| panic!("no {name}"));
+    assert_eq!(value("rabbitmq_global_messages_received_total{protocol=\"amqp091\"}"), 21.0);
+    assert_eq!(value("rabbitmq_queue_messages"), 10.0);
+    assert_eq!(value("lepus_shard_seconds_total{shard=\"1\",state=\"busy\"}"), 1.5);
+    let crossed = "lepus_shard_messages_total{shard=\"0\",step=\"enqueue\",path=\"crossed\"}";
+    assert_eq!(value(crossed), 3.0);
+}
+
+#[test]
+fn the_histogram_is_cumulative() {
+    let samples = parse(&encode(&snapshot()));
+    let bucket = |bound: &str| {
+        samples
+            [&format!("rabbitmq_message_size_bytes_bucket{{protocol=\"amqp091\",le=\"{bound}\"}}")]
+    };
+    assert_eq!(bucket("100"), 2.0);
+    assert_eq!(bucket("1000"), 2.0);
+    assert_eq!(bucket("10000"), 4.0);
+    assert_eq!(bucket("100000000"), 4.0);
+    assert_eq!(bucket("+Inf"), 6.0);
+    let count = samples["rabbitmq_message_size_bytes_count{protocol=\"amqp091\"}"];
+    assert_eq!(count, bucket("+Inf"));
+}
+
+#[test]
+fn dashboards_find_what_they_join_on() {
+    let page = encode(&snapshot());
+    assert!(page.contains("rabbitmq_identity_info{rabbitmq_node=\"lepus@\\\"host\\\"\""));
+    for name in [
+        "rabbitmq_build_info{",
+        "rabbitmq_connections_opened_total ",
+        "rabbitmq_resident_memory_limit_bytes ",
+        "rabbitmq_global_messages_dead_lettered_maxlen_total{",
+        "rabbitmq_global_publishers{",
+    ] {
+        assert!(page.contains(&format!("\n{name}")), "{name}");
+    }
+}
