@@ -165,8 +165,10 @@ impl ClientConnection {
                         return (whole.consumed, event);
                     }
                 }
-                Found::Wait => return (0, ClientEvent::None),
-                Found::Whole(_) | Found::No => {}
+                Found::Wait(channel) if self.assembler.is_free(channel) => {
+                    return (0, ClientEvent::None);
+                }
+                Found::Whole(_) | Found::Wait(_) | Found::No => {}
             }
         }
         self.receive_frame(bytes, out)

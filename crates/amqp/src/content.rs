@@ -51,8 +51,8 @@ pub(crate) struct Contiguous<'a> {
 pub(crate) enum Found<'a> {
     /// A content with at most one body frame.
     Whole(Contiguous<'a>),
-    /// The beginning of one that is small enough to wait for.
-    Wait,
+    /// The beginning of one on this channel that is small enough to wait for.
+    Wait(u16),
     /// Anything else, correct or not: to be taken frame by frame.
     No,
 }
@@ -84,8 +84,9 @@ pub(crate) fn contiguous(
         return Found::No;
     }
 
+    let channel = u16::from_be_bytes([c1, c0]);
     let wait = || match bytes.len() {
-        0..WAIT_BYTES_MAX => Found::Wait,
+        0..WAIT_BYTES_MAX => Found::Wait(channel),
         _ => Found::No,
     };
     let Some(header) = rest.first_chunk::<HEADER_BYTES>() else {
@@ -109,7 +110,7 @@ pub(crate) fn contiguous(
         return Found::No;
     }
     let mut whole = Contiguous {
-        channel: u16::from_be_bytes([c1, c0]),
+        channel,
         arguments: &method_frame[HEAD_BYTES + 4..method_end],
         properties: &header_frame[HEADER_BYTES..header_end],
         body: &[],

@@ -145,3 +145,36 @@ pub fn write_head(out: &mut Vec<u8>, kind: FrameKind, channel: u16, payload_byte
     let [s3, s2, s1, s0] = (payload_bytes as u32).to_be_bytes();
     out.extend_from_slice(&[kind as u8, c1, c0, s3, s2, s1, s0]);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_is_decoded_once_it_is_whole() {
+        let mut bytes = Vec::new();
+        write_frame(&mut bytes, FrameKind::Body, 0x0203, b"abc");
+        assert_eq!(bytes, b"\x03\x02\x03\0\0\0\x03abc\xce");
+        for end in 0..bytes.len() {
+            assert_eq!(decode(&bytes[..end], 3), Ok(None));
+        }
+        bytes.push(1);
+        let frame = Frame { kind: FrameKind::Body, channel: 0x0203, payload: b"abc" };
+        assert_eq!(decode(&bytes, 3), Ok(Some((frame, 11))));
+    }
+
+    #[test]
+    fn malformed_frames_are_refused_as_soon_as_they_show() {
+        let code = |bytes: &[u8]| decode(bytes, 3).unwrap_err().code;
+        assert_eq!(code(b"\x04"), ReplyCode::FRAME_ERROR);
+        assert_eq!(code(b"\x03\0\x01\0\0\0\x04"), ReplyCode::FRAME_ERROR);
+        assert_eq!(code(b"\x03\0\x01\0\0\0\x01a\0"), ReplyCode::FRAME_ERROR);
+    }
+
+    #[test]
+    fn a_heartbeat_is_eight_octets() {
+        let mut bytes = Vec::new();
+        write_heartbeat(&mut bytes);
+        assert_eq!(bytes, b"\x08\0\0\0\0\0\0\xce");
+    }
+}

@@ -432,3 +432,96 @@ methods! {
         TxRollbackOk RollbackOk = 31 "tx.rollback-ok" [] {} [];
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::Table;
+    use alloc::string::String;
+
+    fn encoded(method: Method<'_>) -> Vec<u8> {
+        let mut out = Vec::new();
+        method.encode_frame(0x0102, &mut out);
+        out
+    }
+
+    #[test]
+    fn every_method_decodes_to_its_name_and_encodes_to_what_it_was() {
+        assert_eq!(METHODS.len(), 66);
+        for &(class_id, method_id, name) in METHODS {
+            let mut payload = Vec::new();
+            payload.extend_from_slice(&class_id.to_be_bytes());
+            payload.extend_from_slice(&method_id.to_be_bytes());
+            payload.extend_from_slice(&[0; 40]);
+            let method = Method::decode(&payload).unwrap();
+            assert_eq!(method.name(), name);
+            assert_eq!(method.ids(), (class_id, method_id));
+            let bytes = encoded(method);
+            let (frame, consumed) = frame::decode(&bytes, 4096).unwrap().unwrap();
+            assert_eq!((consumed, frame.channel), (bytes.len(), 0x0102));
+            assert_eq!(Method::decode(frame.payload), Ok(method));
+            assert!(payload.starts_with(frame.payload));
+            for end in 0..frame.payload.len() {
+                let error = Method::decode(&frame.payload[..end]).unwrap_err();
+                assert_eq!(error.code, ReplyCode::SYNTAX_ERROR, "{name} {end}");
+                if end >= 4 {
+                    assert_eq!((error.class_id, error.method_id), (class_id, method_id));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn golden_bytes_of_a_queue_declare() {
+        let arguments = Table::new().with("x-max-length", 10i32).to_bytes();
+        let method = Method::from(queue::Declare {
+            queue: "q1",
+            durable: true,
+            auto_delete: true,
+            arguments: arguments.as_ref(),
+            ..queue::Declare::default()
+        });
+        let mut expected =
+            Vec::from(*b"\x01\x01\x02\0\0\0\x20\0\x32\0\x0a\0\0\x02q1\x0a\0\0\0\x12");
+        expected.extend_from_slice(b"\x0cx-max-lengthI\0\0\0\x0a\xce");
+        assert_eq!(encoded(method), expected);
+    }
+
+    #[test]
+    fn bits_share_octets_and_other_arguments_end_them() {
+        let nack = basic::Nack { delivery_tag: 1, multiple: false, requeue: true };
+        assert!(encoded(nack.into()).ends_with(b"\x01\x02\xce"));
+        let deliver =
+            basic::Deliver { redelivered: true, exchange: "e", ..basic::Deliver::default() };
+        assert!(encoded(deliver.into()).ends_with(b"\x01\x01e\0\xce"));
+    }
+
+    #[test]
+    fn unknown_methods_are_not_implemented() {
+        for payload in [[0, 60, 0, 41], [0, 61, 0, 40]] {
+            let error = Method::decode(&payload).unwrap_err();
+            assert_eq!(error.code, ReplyCode::NOT_IMPLEMENTED);
+            assert_eq!(error.class_id, u16::from(payload[1]));
+            assert_eq!(error.method_id, u16::from(payload[3]));
+        }
+    }
+
+    #[test]
+    fn names_must_be_utf8() {
+        let payload = b"\0\x32\0\x1e\0\0\x01\xff\0";
+        let error = Method::decode(payload).unwrap_err();
+        assert_eq!(error.code, ReplyCode::SYNTAX_ERROR);
+        assert_eq!((error.class_id, error.method_id), (50, 30));
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        let text: String = core::iter::repeat_n('ü', 200).collect();
+        let bytes = encoded(Method::from(connection::Blocked { reason: &text }));
+        let (frame, _) = frame::decode(&bytes, 4096).unwrap().unwrap();
+        match Method::decode(frame.payload).unwrap() {
+            Method::ConnectionBlocked(blocked) => assert_eq!(blocked.reason, &text[..254]),
+            other => panic!("{other:?}"),
+        }
+    }
+}

@@ -188,3 +188,162 @@ short_getters! {
     /// Kept for old clients.
     cluster_id ClusterId,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::Table;
+    use alloc::string::String;
+    use alloc::vec::Vec;
+
+    fn all() -> Properties {
+        let text = |text: &str| Some(String::from(text));
+        Properties {
+            content_type: text("text/plain"),
+            content_encoding: text("gzip"),
+            headers: Some(Table::new().with("x", 1i32).with("y", "z")),
+            delivery_mode: Some(2),
+            priority: Some(9),
+            correlation_id: text("c"),
+            reply_to: text("r"),
+            expiration: text("1000"),
+            message_id: text("m"),
+            timestamp: Some(1_700_000_000),
+            message_type: text("t"),
+            user_id: text("guest"),
+            app_id: text("a"),
+            cluster_id: text(""),
+        }
+    }
+
+    /// All subsets of the fields would be many; these are all with one field, and all without one.
+    fn variants() -> Vec<Properties> {
+        fn keep(full: &Properties, keeps: impl Fn(u32) -> bool) -> Properties {
+            let mut some = full.clone();
+            let mut place = 0;
+            macro_rules! drop_unless_kept {
+                ($($field:ident),*) => {$(
+                    if !keeps(place) {
+                        some.$field = None;
+                    }
+                    place += 1;
+                )*};
+            }
+            drop_unless_kept!(
+                content_type,
+                content_encoding,
+                headers,
+                delivery_mode,
+                priority,
+                correlation_id,
+                reply_to,
+                expiration,
+                message_id,
+                timestamp,
+                message_type,
+                user_id,
+                app_id,
+                cluster_id
+            );
+            assert_eq!(place, COUNT);
+            some
+        }
+        let full = all();
+        let mut variants = Vec::from([full.clone(), Properties::default()]);
+        for place in 0..COUNT {
+            variants.push(keep(&full, |other| other == place));
+            variants.push(keep(&full, |other| other != place));
+        }
+        variants
+    }
+
+    #[test]
+    fn golden_bytes() {
+        let properties = Properties {
+            content_type: Some("a/b".into()),
+            delivery_mode: Some(2),
+            timestamp: Some(1),
+            cluster_id: Some("c".into()),
+            ..Properties::default()
+        };
+        let bytes = b"\x90\x44\x03a/b\x02\0\0\0\0\0\0\0\x01\x01c";
+        assert_eq!(properties.to_bytes(), bytes);
+        assert_eq!(Properties::decode(bytes), Ok(properties));
+        assert_eq!(Properties::default().to_bytes(), EMPTY);
+    }
+
+    #[test]
+    fn every_field_survives_a_round_trip_alone_and_together() {
+        for properties in variants() {
+            let bytes = properties.to_bytes();
+            assert_eq!(Properties::decode(&bytes), Ok(properties.clone()));
+            let view = PropertiesRef(&bytes);
+            assert_eq!(view.is_persistent(), properties.delivery_mode == Some(2));
+            let expiration = properties.expiration.as_deref().map(str::as_bytes);
+            assert_eq!(view.expiration(), expiration);
+        }
+    }
+
+    #[test]
+    fn cut_properties_are_refused_and_read_without_harm() {
+        let bytes = all().to_bytes();
+        for end in 0..bytes.len() {
+            let view = PropertiesRef(&bytes[..end]);
+            assert_eq!(view.validate(), Err(Malformed::Short), "{end}");
+            let _ = view.cluster_id();
+            view.headers().map(|headers| headers.to_owned());
+            assert!(view.rewrite(&Edit::default()).is_err());
+        }
+    }
+
+    #[test]
+    fn unknown_flags_and_trailing_bytes_are_refused() {
+        assert_eq!(PropertiesRef(&[0, 1]).validate(), Err(Malformed::Flags));
+        assert_eq!(PropertiesRef(&[0, 2]).validate(), Err(Malformed::Flags));
+        assert_eq!(PropertiesRef(&[0, 0, 0]).validate(), Err(Malformed::Trailing));
+        let headers = b"\x20\0\0\0\0\x03\x01kz";
+        assert_eq!(PropertiesRef(headers).validate(), Err(Malformed::FieldType(b'z')));
+    }
+
+    #[test]
+    fn short_strings_may_hold_any_bytes() {
+        let bytes = b"\x04\0\x02\xff\xfe";
+        assert_eq!(PropertiesRef(bytes).validate(), Ok(()));
+        assert_eq!(PropertiesRef(bytes).correlation_id(), Some(&b"\xff\xfe"[..]));
+    }
+
+    #[test]
+    fn an_empty_edit_changes_no_byte() {
+        for properties in variants() {
+            let bytes = properties.to_bytes();
+            let rewritten = PropertiesRef(&bytes).rewrite(&Edit::default());
+            assert_eq!(rewritten, Ok(bytes));
+        }
+    }
+
+    #[test]
+    fn an_edit_changes_what_it_names_and_nothing_else() {
+        let table = Table::new().with("death", 3i64);
+        let edit = Edit {
+            headers: Change::Set(&table),
+            delivery_mode: Change::Set(1),
+            priority: Change::Remove,
+            reply_to: Change::Set(b"token"),
+            expiration: Change::Remove,
+            timestamp: Change::Set(5),
+        };
+        for before in variants() {
+            let expected = Properties {
+                headers: Some(table.clone()),
+                delivery_mode: Some(1),
+                priority: None,
+                reply_to: Some("token".into()),
+                expiration: None,
+                timestamp: Some(5),
+                ..before.clone()
+            };
+            let bytes = PropertiesRef(&before.to_bytes()).rewrite(&edit).unwrap();
+            assert_eq!(Properties::decode(&bytes), Ok(expected));
+        }
+    }
+}

@@ -55,3 +55,27 @@ pub fn response(mechanism: &str, user: &str, password: &str) -> Vec<u8> {
         _ => Vec::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn responses_are_read_as_they_are_made() {
+        let expected = Some(Credentials { user: "guest", password: b"s\0cret" });
+        assert_eq!(plain(&response("PLAIN", "guest", "s\0cret")), expected);
+        assert_eq!(amqplain(&response("AMQPLAIN", "guest", "s\0cret")), expected);
+        assert_eq!(plain(b"someone\0guest\0s\0cret"), expected);
+        assert_eq!(response("EXTERNAL", "guest", "x"), b"");
+    }
+
+    #[test]
+    fn other_responses_are_refused() {
+        for bytes in [&b""[..], b"\0guest", b"\0\xff\0password"] {
+            assert_eq!(plain(bytes), None);
+        }
+        assert_eq!(amqplain(b"\x05LOGINS\0\0\0\x01a"), None);
+        assert_eq!(amqplain(b"\x05LOGINS\0\0\0\x01a\x08PASSWORDI\0\0\0\x01"), None);
+        assert_eq!(amqplain(b"\x05LOGIN"), None);
+    }
+}

@@ -314,8 +314,8 @@ impl ServerConnection {
                     };
                     return (whole.consumed, event);
                 }
-                Found::Wait => return (0, Event::None),
-                Found::Whole(_) | Found::No => {}
+                Found::Wait(channel) if self.assembler.is_free(channel) => return (0, Event::None),
+                Found::Whole(_) | Found::Wait(_) | Found::No => {}
             }
         }
         self.receive_frame(bytes)

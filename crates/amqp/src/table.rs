@@ -113,3 +113,163 @@ impl TableBytes {
         TableRef::trusted(&self.0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Malformed;
+    use alloc::vec;
+
+    /// A table with every type.
+    fn every_type() -> Table {
+        Table::new()
+            .with("bool", true)
+            .with("i8", -8i8)
+            .with("u8", 200u8)
+            .with("i16", -300i16)
+            .with("u16", 60_000u16)
+            .with("i32", -70_000i32)
+            .with("u32", 4_000_000_000u32)
+            .with("i64", i64::MIN)
+            .with("u64", u64::MAX)
+            .with("f32", 1.5f32)
+            .with("f64", -2.25f64)
+            .with("decimal", Value::Decimal { scale: 2, value: 314 })
+            .with("text", "grün")
+            .with("bytes", vec![0u8, 255])
+            .with("array", vec![Value::Void, 7i32.into(), vec![Value::Bool(false)].into()])
+            .with("timestamp", Value::Timestamp(1_700_000_000))
+            .with("table", Table::new().with("inner", Table::new().with("x", 1i32)))
+            .with("void", Value::Void)
+            .with("binary", Value::Binary(vec![1, 2, 3]))
+    }
+
+    /// `levels` tables inside each other.
+    fn nested(levels: usize) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for _ in 1..levels {
+            let mut outer = vec![1, b'n', b'F'];
+            outer.extend_from_slice(&(bytes.len() as u32).to_be_bytes());
+            outer.append(&mut bytes);
+            bytes = outer;
+        }
+        bytes
+    }
+
+    #[test]
+    fn every_type_survives_a_round_trip() {
+        let table = every_type();
+        let bytes = table.to_bytes();
+        let view = TableRef::decode(bytes.as_ref().bytes()).unwrap();
+        assert_eq!(view.to_owned(), table);
+        assert_eq!(view.to_owned().to_bytes(), bytes);
+        for ((name, value), (other, view)) in table.iter().zip(view.iter()) {
+            assert_eq!(name, other);
+            assert_eq!(view.as_integer(), value.as_integer(), "{name}");
+            assert_eq!(view.as_text(), value.as_text(), "{name}");
+            assert_eq!(view.as_bool(), value.as_bool(), "{name}");
+        }
+    }
+
+    #[test]
+    fn types_lie_on_the_wire_as_their_letters_say() {
+        let scalar = |value: Value| {
+            let mut out = Vec::new();
+            value.encode(&mut out);
+            out
+        };
+        let golden: &[(Value, &[u8])] = &[
+            (true.into(), b"t\x01"),
+            ((-2i8).into(), b"b\xfe"),
+            (254u8.into(), b"B\xfe"),
+            ((-2i16).into(), b"s\xff\xfe"),
+            (0x1234u16.into(), b"u\x12\x34"),
+            ((-2i32).into(), b"I\xff\xff\xff\xfe"),
+            (0x1234_5678u32.into(), b"i\x12\x34\x56\x78"),
+            ((-2i64).into(), b"l\xff\xff\xff\xff\xff\xff\xff\xfe"),
+            (1u64.into(), b"L\0\0\0\0\0\0\0\x01"),
+            (1.0f32.into(), b"f\x3f\x80\0\0"),
+            (1.0f64.into(), b"d\x3f\xf0\0\0\0\0\0\0"),
+            (Value::Decimal { scale: 3, value: 5 }, b"D\x03\0\0\0\x05"),
+            ("hi".into(), b"S\0\0\0\x02hi"),
+            (vec![Value::Void, Value::Bool(false)].into(), b"A\0\0\0\x03Vt\0"),
+            (Value::Timestamp(2), b"T\0\0\0\0\0\0\0\x02"),
+            (Table::new().with("k", 1u8).into(), b"F\0\0\0\x04\x01kB\x01"),
+            (Value::Void, b"V"),
+            (Value::Binary(vec![9]), b"x\0\0\0\x01\x09"),
+        ];
+        for (value, bytes) in golden {
+            assert_eq!(scalar(value.clone()), *bytes, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn nesting_is_bounded() {
+        assert!(TableRef::decode(&nested(DEPTH_MAX)).is_ok());
+        assert_eq!(TableRef::decode(&nested(DEPTH_MAX + 1)), Err(Malformed::Depth));
+        let mut arrays = vec![1, b'a'];
+        for level in (0..DEPTH_MAX).rev() {
+            arrays.push(b'A');
+            arrays.extend_from_slice(&(level as u32 * 5).to_be_bytes());
+        }
+        assert_eq!(TableRef::decode(&arrays), Err(Malformed::Depth));
+    }
+
+    #[test]
+    fn unchecked_bytes_can_be_looked_at() {
+        let deep = nested(20_000);
+        let mut table = TableRef::trusted(&deep).to_owned();
+        let mut levels = 1;
+        while let Some(Value::Table(inner)) = table.remove("n") {
+            table = inner;
+            levels += 1;
+        }
+        assert_eq!(levels, DEPTH_MAX);
+        assert_eq!(TableRef::trusted(b"\x05ab").iter().count(), 0);
+    }
+
+    #[test]
+    fn a_cut_table_is_refused_at_every_offset_inside_a_field() {
+        let bytes = every_type().to_bytes();
+        let bytes = bytes.as_ref().bytes();
+        let mut boundaries = 0;
+        for end in 0..bytes.len() {
+            match TableRef::decode(&bytes[..end]) {
+                Ok(_) => boundaries += 1,
+                Err(error) => assert_eq!(error, Malformed::Short),
+            }
+        }
+        assert_eq!(boundaries, every_type().len());
+    }
+
+    #[test]
+    fn malformed_tables_are_named() {
+        assert_eq!(TableRef::decode(b"\x01kz"), Err(Malformed::FieldType(b'z')));
+        assert_eq!(TableRef::decode(b"\x01\xffV"), Err(Malformed::Text));
+        assert_eq!(TableRef::decode(b"\x01kA\0\0\0\x01q"), Err(Malformed::FieldType(b'q')));
+        assert_eq!(TableRef::decode(b"\x01kF\xff\xff\xff\xff"), Err(Malformed::Short));
+    }
+
+    #[test]
+    fn fields_are_found_replaced_and_removed() {
+        let mut table = Table::new().with("a", 1i32).with("b", "two");
+        table.insert("a", 3u64);
+        assert_eq!(table.get("a").and_then(Value::as_integer), Some(3));
+        assert_eq!(table.len(), 2);
+        assert_eq!(table.remove("a"), Some(Value::U64(3)));
+        assert_eq!(table.get("a"), None);
+        let bytes = table.to_bytes();
+        let found = bytes.as_ref().get("b").and_then(ValueRef::as_text);
+        assert_eq!(found, Some("two"));
+        assert_eq!(bytes.as_ref().get("a"), None);
+    }
+
+    #[test]
+    fn integers_of_any_width_mean_the_same() {
+        assert!(Value::I8(5).is_equivalent(&Value::U64(5)));
+        assert!(!Value::I8(5).is_equivalent(&Value::U64(6)));
+        assert!(!Value::I32(5).is_equivalent(&"5".into()));
+        assert!(Value::U64(u64::MAX).is_equivalent(&Value::U64(u64::MAX)));
+        assert!(!Value::U64(u64::MAX).is_equivalent(&Value::I64(-1)));
+    }
+}
