@@ -121,8 +121,9 @@ pub trait Core: Sized + 'static {
     fn sent(&mut self, now: Now, slot: Self::Slot, bytes: usize, out: &mut Self::Outbox);
     /// The connection is gone, whoever ended it.
     fn closed(&mut self, now: Now, slot: Self::Slot, out: &mut Self::Outbox);
-    /// Freezes a connection that the core asked to hand over.
-    fn release(&mut self, slot: Self::Slot) -> Self::Traveller;
+    /// Freezes a connection that the core asked to hand over and forgets it. `None` when it cannot
+    /// go (any more): then it stays in service.
+    fn release(&mut self, slot: Self::Slot) -> Option<Self::Traveller>;
     /// Takes a connection over.
     fn adopt(&mut self, now: Now, traveller: Self::Traveller, out: &mut Self::Outbox)
     -> Self::Slot;

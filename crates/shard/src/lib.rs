@@ -5,6 +5,7 @@
 //! the acceptor and the TLS handshakes, and gives a [`Running`] to the control threads.
 
 mod acceptor;
+mod broker;
 mod clock;
 mod command;
 mod connection;

@@ -94,6 +94,7 @@ impl<C: Core, R: Reactor> Shard<C, R> {
             if !is_open || to == self.id || to.index() >= self.outgoing.len() {
                 continue;
             }
+            let Some(traveller) = self.core.release(slot) else { continue };
             self.busy = true;
             self.tokens[slot.index()] = NO_TOKEN;
             let mut connection = self.connections.remove(token as usize);
@@ -102,7 +103,7 @@ impl<C: Core, R: Reactor> Shard<C, R> {
             self.links.metrics.handed_over.add(1);
             self.outgoing[to.index()].push(Envelope {
                 id: connection.id,
-                traveller: self.core.release(slot),
+                traveller,
                 socket: connection.socket,
                 tls: connection.tls,
                 leftover: connection.leftover,

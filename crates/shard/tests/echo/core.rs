@@ -245,10 +245,10 @@ impl Core for EchoCore {
         self.closed += 1;
     }
 
-    fn release(&mut self, slot: u32) -> Client {
+    fn release(&mut self, slot: u32) -> Option<Client> {
         let client = self.clients.remove(slot as usize);
         self.by_id.remove(&client.id);
-        client
+        Some(client)
     }
 
     fn adopt(&mut self, _: Now, mut client: Client, out: &mut Outbox) -> u32 {

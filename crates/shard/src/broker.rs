@@ -1,0 +1,131 @@
+//! The broker as the runtime's core.
+
+use std::sync::Arc;
+
+use lepus_base::{ConnectionId, Instant, Now, ShardId};
+use lepus_broker::mail::MailBatch;
+use lepus_broker::outbox::Event;
+use lepus_broker::refusal::Refusal;
+use lepus_broker::{Broker, ConnectionSlot, Outbox, Traveller, connection, directory};
+
+use crate::core::{Core, Effects, PeerInfo, Slot};
+
+impl Slot for ConnectionSlot {
+    fn index(self) -> usize {
+        ConnectionSlot::index(self)
+    }
+}
+
+impl From<PeerInfo> for connection::PeerInfo {
+    fn from(peer: PeerInfo) -> connection::PeerInfo {
+        connection::PeerInfo {
+            address: peer.address.to_string(),
+            local_address: peer.local_address.to_string(),
+            loopback: peer.is_loopback(),
+            tls: peer.tls.map(|tls| connection::TlsPeer {
+                protocol: tls.protocol,
+                common_name: tls.common_name,
+            }),
+        }
+    }
+}
+
+impl Core for Broker {
+    type Slot = ConnectionSlot;
+    type Outbox = Outbox;
+    type Mail = MailBatch;
+    type Change = directory::Change;
+    type Traveller = Traveller;
+    type Event = Event;
+    type Answer = Result<(), Refusal>;
+
+    fn outbox(shards: u16) -> Outbox {
+        Outbox::new(shards)
+    }
+
+    fn effects(out: &mut Outbox) -> Effects<'_, Broker> {
+        Effects {
+            dirty: &mut out.dirty,
+            close: &mut out.close,
+            pause: &mut out.pause,
+            resume: &mut out.resume,
+            hand_over: &mut out.hand_over,
+            mail: &mut out.mail,
+            changes: &mut out.changes,
+            events: &mut out.events,
+            answers: &mut out.answers,
+        }
+    }
+
+    fn is_mail_empty(mail: &MailBatch) -> bool {
+        mail.is_empty()
+    }
+
+    fn accept(
+        &mut self,
+        now: Now,
+        connection: ConnectionId,
+        peer: PeerInfo,
+        out: &mut Outbox,
+    ) -> ConnectionSlot {
+        Broker::accept(self, now, connection, peer.into(), out)
+    }
+
+    fn received(
+        &mut self,
+        now: Now,
+        slot: ConnectionSlot,
+        bytes: &[u8],
+        out: &mut Outbox,
+    ) -> usize {
+        Broker::received(self, now, slot, bytes, out)
+    }
+
+    fn writable_bytes(&mut self, slot: ConnectionSlot) -> &[u8] {
+        Broker::writable_bytes(self, slot)
+    }
+
+    fn sent(&mut self, now: Now, slot: ConnectionSlot, bytes: usize, out: &mut Outbox) {
+        Broker::sent(self, now, slot, bytes, out);
+    }
+
+    fn closed(&mut self, now: Now, slot: ConnectionSlot, out: &mut Outbox) {
+        Broker::closed(self, now, slot, out);
+    }
+
+    fn release(&mut self, slot: ConnectionSlot) -> Option<Traveller> {
+        Broker::release(self, slot)
+    }
+
+    fn adopt(&mut self, now: Now, traveller: Traveller, out: &mut Outbox) -> ConnectionSlot {
+        Broker::adopt(self, now, traveller, out)
+    }
+
+    fn mail(&mut self, now: Now, from: ShardId, mail: &mut MailBatch, out: &mut Outbox) {
+        Broker::mail(self, now, from, mail, out);
+    }
+
+    fn change(&mut self, now: Now, change: &Arc<directory::Change>, out: &mut Outbox) {
+        Broker::change(self, now, change, out);
+    }
+
+    fn timeout(&mut self, now: Now, out: &mut Outbox) {
+        Broker::timeout(self, now, out);
+    }
+
+    fn next_timeout(&self) -> Instant {
+        Broker::next_timeout(self)
+    }
+
+    fn work(&mut self, now: Now, out: &mut Outbox) -> bool {
+        Broker::work(self, now, out)
+    }
+
+    fn flush(&mut self, now: Now, out: &mut Outbox) {
+        Broker::flush(self, now, out);
+    }
+
+    fn shut_down(&mut self, now: Now, out: &mut Outbox) {
+        Broker::shut_down(self, now, out);
+    }
+}
