@@ -371,10 +371,6 @@ impl Broker {
             }
             return;
         };
-        match connection.debts.iter_mut().find(|(home, _)| *home == from) {
-            Some((_, bytes)) => *bytes += size,
-            None => connection.debts.push((from, size)),
-        }
         let channel = connection.incarnation(to.channel);
         let tag = channel.and_then(|channel| {
             if *slot != NO_SLOT
@@ -385,6 +381,9 @@ impl Broker {
             channel.subscription(to.consumer).map(|subscription| subscription.tag.clone())
         });
         let Some(tag) = tag else {
+            // Nothing will be sent for it: the room returns at once.
+            let room = Mail::Window { connection: to.connection, bytes: size };
+            out.mail[from.index()].items.push(room);
             if *slot != NO_SLOT {
                 out.mail[from.index()].items.push(Mail::Settle {
                     queue: *queue,
@@ -393,10 +392,12 @@ impl Broker {
                     outcome: Outcome::Requeue,
                 });
             }
-            // The connection will send nothing for it: the room returns with the next report.
-            mark_dirty(connection, connection_slot, out);
             return;
         };
+        match connection.debts.iter_mut().find(|(home, _)| *home == from) {
+            Some((_, bytes)) => *bytes += size,
+            None => connection.debts.push((from, size)),
+        }
         let arrival =
             Arrival { queue: *queue, queue_slot: u32::MAX, home: from, consumer: *to, tag: &tag };
         let delivery = Delivery {

@@ -157,6 +157,7 @@ impl Broker {
         bytes: &[u8],
         out: &mut Outbox,
     ) -> usize {
+        self.edge.now = now;
         let slot = slot.0;
         let mut consumed = 0;
         loop {
@@ -231,6 +232,7 @@ impl Broker {
 
     /// Mail from another shard. The batch is left empty.
     pub fn mail(&mut self, now: Now, from: ShardId, batch: &mut MailBatch, out: &mut Outbox) {
+        self.edge.now = now;
         let bytes = core::mem::take(&mut batch.bytes);
         let mut items = core::mem::take(&mut batch.items);
         for mail in items.drain(..) {
@@ -282,6 +284,7 @@ impl Broker {
 
     /// The end of a cycle: confirms and commits go out.
     pub fn flush(&mut self, now: Now, out: &mut Outbox) {
+        self.edge.now = now;
         self.flush_confirms(now, out);
         self.release_pressure(out);
         self.settle_down(now, out);

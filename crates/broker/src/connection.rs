@@ -101,8 +101,6 @@ pub enum PauseReason {
     Mail = 2,
     /// The shard's memory budget is used up and the client publishes.
     Memory = 4,
-    /// The connection ends; what it still sends is of no interest.
-    Ending = 8,
 }
 
 /// How a connection ends.

@@ -59,6 +59,8 @@ pub struct RemoteWindow {
 pub struct Edge {
     /// This shard.
     pub shard: ShardId,
+    /// This cycle's time, as the driver last told it.
+    pub now: Now,
     /// Limits on what peers can make grow.
     pub limits: Limits,
     /// Connections by slot.
@@ -97,6 +99,7 @@ impl Edge {
     pub fn new(shard: ShardId, limits: Limits, hash: HashState) -> Edge {
         Edge {
             shard,
+            now: Now::default(),
             limits,
             connections: Slab::new(),
             by_id: HashMap::with_hasher(hash),
@@ -161,6 +164,7 @@ impl Edge {
         let before = connection.paused;
         connection.paused |= reason as u8;
         if before == 0 {
+            connection.machine.reading_paused(self.now.instant, true);
             out.resume.retain(|&resumed| resumed.0 != slot);
             out.pause.push(ConnectionSlot(slot));
         }
@@ -169,7 +173,7 @@ impl Edge {
             match reason {
                 PauseReason::Mail => self.paused_by_mail.push(entry),
                 PauseReason::Memory => self.paused_by_memory.push(entry),
-                PauseReason::Parked | PauseReason::Ending => {}
+                PauseReason::Parked => {}
             }
         }
     }
@@ -182,6 +186,7 @@ impl Edge {
         }
         connection.paused &= !(reason as u8);
         if connection.paused == 0 {
+            connection.machine.reading_paused(self.now.instant, false);
             out.pause.retain(|&paused| paused.0 != slot);
             out.resume.push(ConnectionSlot(slot));
         }
@@ -228,30 +233,6 @@ impl Edge {
     #[must_use]
     pub fn memory(&self) -> usize {
         self.pool.capacity()
-    }
-
-    /// Hands a message to a consumer of a connection on this shard.
-    fn deliver_local(
-        &mut self,
-        queue: QueueId,
-        queue_slot: u32,
-        home: ShardId,
-        consumer: &Consumer,
-        delivery: Delivery,
-        view: &MessageView<'_>,
-        out: &mut Outbox,
-    ) {
-        let slot = consumer.connection_slot;
-        let Some(connection) = self.connections.get_mut(slot as usize) else { return };
-        deliver(
-            connection,
-            &mut self.counters,
-            Arrival { queue, queue_slot, home, consumer: consumer.key, tag: &consumer.tag },
-            consumer.no_ack,
-            delivery,
-            view,
-        );
-        mark_dirty(connection, slot, out);
     }
 }
 
@@ -415,32 +396,6 @@ impl QueueSink<'_> {
         }
         true
     }
-
-    fn deliver_remote(&mut self, consumer: &Consumer, delivery: Delivery, view: &MessageView<'_>) {
-        let key = consumer.key;
-        self.edge.counters.delivered_remote += 1;
-        if let Some(remote) = self.edge.remote_consumers.get_mut(&key)
-            && remote.governed
-            && !consumer.no_ack
-        {
-            remote.credit = remote.credit.saturating_sub(1);
-        }
-        let batch = &mut self.out.mail[consumer.shard.index()];
-        let message = view.append_packed(&mut batch.bytes);
-        if let Some(window) = self.edge.remote_windows.get_mut(&key.connection) {
-            window.room -= i64::from(message.end - message.start);
-        }
-        batch.items.push(Mail::Deliver {
-            to: key,
-            hint: consumer.connection_slot,
-            queue: self.queue,
-            slot: delivery.slot,
-            sequence: delivery.seq,
-            redelivered: delivery.redelivered,
-            delivery_count: delivery.delivery_count,
-            message,
-        });
-    }
 }
 
 impl Sink for QueueSink<'_> {
@@ -458,24 +413,53 @@ impl Sink for QueueSink<'_> {
 
     fn deliver(&mut self, consumer: &Consumer, delivery: Delivery, content: Content<'_>) {
         debug_assert!(consumer.no_ack == (delivery.slot == NO_SLOT));
-        // The pool is lent out while a stored message is encoded: the view borrows from it.
-        let pool = core::mem::take(&mut self.edge.pool);
+        let edge = &mut *self.edge;
         let stored;
         let view = match content {
             Content::Incoming(view) => view,
             Content::Stored(body) => {
-                stored = MessageView::unpack(pool.get(body));
+                stored = MessageView::unpack(edge.pool.get(body));
                 &stored
             }
         };
-        if consumer.shard == self.edge.shard {
-            self.edge.counters.delivered_local += 1;
-            let (queue, slot, home) = (self.queue, self.queue_slot, self.edge.shard);
-            self.edge.deliver_local(queue, slot, home, consumer, delivery, view, self.out);
-        } else {
-            self.deliver_remote(consumer, delivery, view);
+        if consumer.shard == edge.shard {
+            edge.counters.delivered_local += 1;
+            let slot = consumer.connection_slot;
+            let Some(connection) = edge.connections.get_mut(slot as usize) else { return };
+            let arrival = Arrival {
+                queue: self.queue,
+                queue_slot: self.queue_slot,
+                home: edge.shard,
+                consumer: consumer.key,
+                tag: &consumer.tag,
+            };
+            deliver(connection, &mut edge.counters, arrival, consumer.no_ack, delivery, view);
+            mark_dirty(connection, slot, self.out);
+            return;
         }
-        self.edge.pool = pool;
+        let key = consumer.key;
+        edge.counters.delivered_remote += 1;
+        if let Some(remote) = edge.remote_consumers.get_mut(&key)
+            && remote.governed
+            && !consumer.no_ack
+        {
+            remote.credit = remote.credit.saturating_sub(1);
+        }
+        let batch = &mut self.out.mail[consumer.shard.index()];
+        let message = view.append_packed(&mut batch.bytes);
+        if let Some(window) = edge.remote_windows.get_mut(&key.connection) {
+            window.room -= i64::from(message.end - message.start);
+        }
+        batch.items.push(Mail::Deliver {
+            to: key,
+            hint: consumer.connection_slot,
+            queue: self.queue,
+            slot: delivery.slot,
+            sequence: delivery.seq,
+            redelivered: delivery.redelivered,
+            delivery_count: delivery.delivery_count,
+            message,
+        });
     }
 
     fn may_dead_letter(&mut self) -> bool {
