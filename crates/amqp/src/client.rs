@@ -12,7 +12,8 @@ use crate::drain::{Drain, Drained};
 use crate::error::ProtocolError;
 use crate::frame;
 use crate::heartbeat::Heartbeat;
-use crate::method::{Method, basic, connection, decode_deliver};
+use crate::method::{ACK_FRAME_BYTES, Method, basic, connection, decode_ack_frame, decode_deliver};
+use crate::properties::PropertiesRef;
 use crate::sasl;
 use crate::server::TimeoutOutcome;
 use crate::table::Table;
@@ -155,7 +156,9 @@ impl ClientConnection {
             match contiguous(bytes, 60, payload_max, self.assembler.body_bytes_max) {
                 // Frames that are whole but malformed are left to the way that names the error.
                 Found::Whole(whole) if self.assembler.is_free(whole.channel) => {
-                    if let Ok(deliver) = decode_deliver(whole.arguments) {
+                    if let Ok(deliver) = decode_deliver(whole.arguments)
+                        && PropertiesRef(whole.properties).validate().is_ok()
+                    {
                         let event = ClientEvent::Content {
                             channel: whole.channel,
                             method: Method::BasicDeliver(deliver),
@@ -168,7 +171,14 @@ impl ClientConnection {
                 Found::Wait(channel) if self.assembler.is_free(channel) => {
                     return (0, ClientEvent::None);
                 }
-                Found::Whole(_) | Found::Wait(_) | Found::No => {}
+                Found::Whole(_) | Found::Wait(_) => {}
+                Found::No => match decode_ack_frame(bytes) {
+                    Some((channel, ack)) if self.assembler.is_free(channel) => {
+                        let method = Method::BasicAck(ack);
+                        return (ACK_FRAME_BYTES, ClientEvent::Method { channel, method });
+                    }
+                    _ => {}
+                },
             }
         }
         self.receive_frame(bytes, out)

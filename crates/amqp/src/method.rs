@@ -198,6 +198,22 @@ impl<'a> Method<'a> {
     }
 }
 
+/// Recognises a whole frame of `basic.ack`, the other method that comes with every message: its
+/// channel and arguments. The frame is [`ACK_FRAME_BYTES`] long.
+#[inline]
+pub(crate) fn decode_ack_frame(bytes: &[u8]) -> Option<(u16, basic::Ack)> {
+    const METHOD: u8 = FrameKind::Method as u8;
+    let frame = bytes.first_chunk::<ACK_FRAME_BYTES>()?;
+    let &[METHOD, c1, c0, 0, 0, 0, 13, 0, 60, 0, 80, ref tag @ .., bits, frame::END] = frame else {
+        return None;
+    };
+    let ack = basic::Ack { delivery_tag: u64::from_be_bytes(*tag), multiple: bits & 1 == 1 };
+    Some((u16::from_be_bytes([c1, c0]), ack))
+}
+
+/// Bytes of a frame of `basic.ack`.
+pub(crate) const ACK_FRAME_BYTES: usize = 21;
+
 /// Decodes the arguments of `basic.publish`, which come with every message.
 #[inline]
 pub(crate) fn decode_publish(arguments: &[u8]) -> Result<basic::Publish<'_>, Malformed> {
@@ -494,6 +510,20 @@ mod tests {
         let deliver =
             basic::Deliver { redelivered: true, exchange: "e", ..basic::Deliver::default() };
         assert!(encoded(deliver.into()).ends_with(b"\x01\x01e\0\xce"));
+    }
+
+    #[test]
+    fn ack_frames_are_recognised() {
+        for multiple in [false, true] {
+            let ack = basic::Ack { delivery_tag: u64::MAX - 1, multiple };
+            let mut bytes = encoded(ack.into());
+            assert_eq!(bytes.len(), ACK_FRAME_BYTES);
+            assert_eq!(decode_ack_frame(&bytes[..20]), None);
+            bytes.push(1);
+            assert_eq!(decode_ack_frame(&bytes), Some((0x0102, ack)));
+        }
+        let nack = basic::Nack { delivery_tag: 1, multiple: true, requeue: true };
+        assert_eq!(decode_ack_frame(&encoded(nack.into())), None);
     }
 
     #[test]

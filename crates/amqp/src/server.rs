@@ -15,7 +15,7 @@ use crate::content::{ContentOwned, Found, contiguous};
 use crate::drain::{Drain, Drained};
 use crate::error::ProtocolError;
 use crate::heartbeat::Heartbeat;
-use crate::method::{Method, basic, connection, decode_publish};
+use crate::method::{ACK_FRAME_BYTES, Method, basic, connection, decode_ack_frame, decode_publish};
 use crate::properties::PropertiesRef;
 use crate::table::{Table, Value};
 use alloc::boxed::Box;
@@ -315,7 +315,14 @@ impl ServerConnection {
                     return (whole.consumed, event);
                 }
                 Found::Wait(channel) if self.assembler.is_free(channel) => return (0, Event::None),
-                Found::Whole(_) | Found::Wait(_) | Found::No => {}
+                Found::Whole(_) | Found::Wait(_) => {}
+                Found::No => match decode_ack_frame(bytes) {
+                    Some((channel, ack)) if self.assembler.is_free(channel) => {
+                        let method = Method::BasicAck(ack);
+                        return (ACK_FRAME_BYTES, Event::Method { channel, method });
+                    }
+                    _ => {}
+                },
             }
         }
         self.receive_frame(bytes)

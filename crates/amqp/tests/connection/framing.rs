@@ -157,6 +157,21 @@ fn contents_of_several_channels_may_be_interleaved() {
     }
 }
 
+#[test]
+fn an_ack_counts_only_between_contents() {
+    let ack = basic::Ack { delivery_tag: 1, multiple: true };
+    let (on_one, on_two) = (method(1, ack), method(2, ack));
+    let mut server = server();
+    server.feed(&publish_method(1));
+    let seen = server.feed(&on_two);
+    assert_eq!(seen, [Seen::Method(2, "basic.ack".into())]);
+    assert_eq!(server.fails(&on_one).code, ReplyCode::UNEXPECTED_FRAME);
+    assert_eq!(error_of(&method(0, ack)), (ReplyCode::UNEXPECTED_FRAME, 60, 80));
+    let mut wrong_end = on_one.clone();
+    wrong_end[20] = 0;
+    assert_eq!(error_of(&wrong_end).0, ReplyCode::FRAME_ERROR);
+}
+
 /// Feeds the bytes whole, in two parts and one by one: the error must be the same.
 fn error_of(bytes: &[u8]) -> (ReplyCode, u16, u16) {
     let mut errors = Vec::new();
