@@ -72,7 +72,45 @@ impl fmt::Display for Resource<'_> {
 enum Matcher {
     Nothing,
     Everything,
+    /// Names that begin so.
+    Prefix(Box<str>),
+    /// This name alone.
+    Exact(Box<str>),
     Expression(Box<Regex>),
+}
+
+impl Matcher {
+    /// The matcher of an expression that needs no engine, as most permissions do.
+    fn plain(expression: &str) -> Option<Matcher> {
+        match expression {
+            "" => return Some(Matcher::Nothing),
+            ".*" => return Some(Matcher::Everything),
+            _ => {}
+        }
+        let anchored = expression.strip_prefix('^')?;
+        if let Some(text) = anchored.strip_suffix('$') {
+            return literal(text).map(Matcher::Exact);
+        }
+        literal(anchored.strip_suffix(".*").unwrap_or(anchored)).map(Matcher::Prefix)
+    }
+}
+
+/// The text that an expression stands for, if it is nothing but text.
+fn literal(expression: &str) -> Option<Box<str>> {
+    let mut text = String::with_capacity(expression.len());
+    let mut characters = expression.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '\\' => match characters.next()? {
+                escaped @ ('.' | '-' | '/') => text.push(escaped),
+                _ => return None,
+            },
+            '_' | '-' | '/' | ':' | '@' | '%' | ',' | ' ' => text.push(character),
+            _ if character.is_ascii_alphanumeric() => text.push(character),
+            _ => return None,
+        }
+    }
+    Some(text.into_boxed_str())
 }
 
 /// A regular expression that is searched for anywhere in a name. The empty one matches nothing.
@@ -104,11 +142,10 @@ impl Pattern {
         if text.len() > PATTERN_BYTES_MAX {
             return Err(format!("longer than {PATTERN_BYTES_MAX} bytes"));
         }
-        let matcher = match &*expression {
-            "" => Matcher::Nothing,
-            ".*" => Matcher::Everything,
-            expression => Matcher::Expression(Box::new(
-                RegexBuilder::new(expression)
+        let matcher = match Matcher::plain(&expression) {
+            Some(matcher) => matcher,
+            None => Matcher::Expression(Box::new(
+                RegexBuilder::new(&expression)
                     .size_limit(COMPILED_BYTES_MAX)
                     .nest_limit(100)
                     .build()
@@ -130,6 +167,8 @@ impl Pattern {
         match &self.matcher {
             Matcher::Nothing => false,
             Matcher::Everything => true,
+            Matcher::Prefix(prefix) => name.starts_with(&**prefix),
+            Matcher::Exact(exact) => name == &**exact,
             Matcher::Expression(regex) => regex.is_match(name),
         }
     }
@@ -243,6 +282,24 @@ mod tests {
         assert!(!pattern.matches("") && !pattern.matches("a"));
         let nothing = Pattern::new("^$").unwrap();
         assert!(!nothing.matches(Resource::Exchange("").name()));
+    }
+
+    #[test]
+    fn plain_patterns_match_as_the_engine_would() {
+        let names = ["", "a", "ab", "a.b", "axb", "a-b", "ba", "a\nb", "a.b.c", "*", "a*"];
+        for text in [
+            "^", "^$", "^a", "^a$", "^a.*", "^a.*$", "^a\\.b", "^a\\.b$", "^a\\.b.*", "^a.b$",
+            "^a-b$", "^ab*", "^a\\.", "^a+", "a$", "^a|b", "^a\\*$", "^.*", "^.*$", "^a\\w$",
+        ] {
+            let pattern = Pattern::new(text).unwrap();
+            let engine = Regex::new(text).unwrap();
+            for name in names {
+                assert_eq!(pattern.matches(name), engine.is_match(name), "{text} on {name:?}");
+            }
+        }
+        let is_plain =
+            |text| !matches!(Pattern::new(text).unwrap().matcher, Matcher::Expression(_));
+        assert!(is_plain("^ann-.*") && is_plain("^amq\\.default$") && !is_plain("^a|b"));
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::refusal::Refusal;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use hash::Buckets;
+use headers::Headers;
 use keys::Keys;
 use lepus_amqp::properties::PropertiesRef;
 use lepus_amqp::table::Table;
@@ -150,9 +151,9 @@ impl Routes {
             Router::All(links) => emit(links.as_slice()),
             Router::Keys(keys) => emit(keys.get(message.routing_key, bindings)),
             Router::Topic(trie) => trie.walk(message.routing_key, topic, emit),
-            Router::Headers(links) => {
+            Router::Headers(headers) => {
                 *varies = true;
-                headers::select(links.as_slice(), bindings, message.properties, emit);
+                headers.select(bindings, message.properties, emit);
             }
             Router::Hash(buckets) => {
                 *varies |= buckets.looks_beyond_key();
@@ -183,7 +184,7 @@ pub(crate) enum Router {
     All(Links),
     Keys(Keys),
     Topic(Box<Trie>),
-    Headers(Links),
+    Headers(Box<Headers>),
     Hash(Box<Buckets>),
     Modulus(Links),
     Random(Links),
@@ -196,7 +197,7 @@ impl Router {
             ExchangeKind::Direct => Router::Keys(Keys::new(state)),
             ExchangeKind::Fanout => Router::All(Links::Empty),
             ExchangeKind::Topic => Router::Topic(Box::new(Trie::new(state))),
-            ExchangeKind::Headers => Router::Headers(Links::Empty),
+            ExchangeKind::Headers => Router::Headers(Box::new(Headers::new(state))),
             ExchangeKind::ConsistentHash => Router::Hash(Box::new(Buckets::new(arguments))),
             ExchangeKind::ModulusHash => Router::Modulus(Links::Empty),
             ExchangeKind::Random | ExchangeKind::LocalRandom => Router::Random(Links::Empty),
@@ -206,12 +207,12 @@ impl Router {
     /// Adds a binding that was checked with [`check_binding`].
     pub(crate) fn insert(&mut self, bindings: &mut Bindings, place: u32) {
         match self {
-            Router::All(links)
-            | Router::Headers(links)
-            | Router::Modulus(links)
-            | Router::Random(links) => bindings.push_link(links, place),
+            Router::All(links) | Router::Modulus(links) | Router::Random(links) => {
+                bindings.push_link(links, place)
+            }
             Router::Keys(keys) => keys.insert(bindings, place),
             Router::Topic(trie) => trie.insert(bindings, place),
+            Router::Headers(headers) => headers.insert(bindings, place),
             Router::Hash(buckets) => buckets.insert(bindings, place),
         }
     }
@@ -219,12 +220,12 @@ impl Router {
     /// Removes a binding.
     pub(crate) fn remove(&mut self, bindings: &mut Bindings, place: u32) {
         match self {
-            Router::All(links)
-            | Router::Headers(links)
-            | Router::Modulus(links)
-            | Router::Random(links) => bindings.remove_link(links, place),
+            Router::All(links) | Router::Modulus(links) | Router::Random(links) => {
+                bindings.remove_link(links, place)
+            }
             Router::Keys(keys) => keys.remove(bindings, place),
             Router::Topic(trie) => trie.remove(bindings, place),
+            Router::Headers(headers) => headers.remove(bindings, place),
             Router::Hash(buckets) => buckets.remove(place),
         }
     }

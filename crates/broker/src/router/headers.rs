@@ -1,12 +1,15 @@
 //! Headers exchanges: bindings whose arguments are compared with the message's headers.
 
-use crate::binding::{Bindings, Link};
+use crate::binding::{Bindings, Link, Links, NONE};
 use crate::refusal::Refusal;
 use alloc::format;
 use alloc::string::String;
+use core::hash::{BuildHasher, Hasher};
+use hashbrown::HashTable;
 use lepus_amqp::code::ReplyCode;
 use lepus_amqp::properties::PropertiesRef;
 use lepus_amqp::table::{Table, TableRef, Value, ValueRef};
+use lepus_base::{HashState, Slab};
 
 /// What `x-match` asks for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -54,23 +57,162 @@ pub(crate) fn check_arguments(arguments: &Table) -> Result<(), Refusal> {
     Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text))
 }
 
-/// Emits the bindings that fit the message.
-pub(super) fn select(
-    links: &[Link],
-    bindings: &Bindings,
-    properties: PropertiesRef<'_>,
-    mut emit: impl FnMut(&[Link]),
-) {
-    if links.is_empty() {
-        return;
+/// Bindings in lists of those that share a condition.
+///
+/// A binding that needs all of its conditions stands in the list of one of them, so that a message
+/// looks only at the lists of its own headers. The others stand in one list and are all looked at.
+#[derive(Debug)]
+pub(crate) struct Headers {
+    lists: Slab<List>,
+    by_condition: HashTable<u32>,
+    others: Links,
+    state: HashState,
+}
+
+#[derive(Debug)]
+struct List {
+    condition: u64,
+    /// Never empty.
+    links: Links,
+}
+
+impl Headers {
+    pub(super) fn new(state: HashState) -> Headers {
+        Headers { lists: Slab::new(), by_condition: HashTable::new(), others: Links::Empty, state }
     }
-    let headers = properties.headers().unwrap_or_default();
-    for link in links {
-        let arguments = bindings.get(link.binding).arguments.as_deref();
-        if fits(arguments, headers) {
-            emit(core::slice::from_ref(link));
+
+    pub(super) fn insert(&mut self, bindings: &mut Bindings, place: u32) {
+        let condition = self.rarest_condition(bindings.get(place).arguments.as_deref());
+        let Some(condition) = condition else {
+            bindings.get_mut(place).node = NONE;
+            bindings.push_link(&mut self.others, place);
+            return;
+        };
+        let list = self.list_of(condition).unwrap_or_else(|| {
+            let list = self.lists.insert(List { condition, links: Links::Empty }) as u32;
+            let lists = &self.lists;
+            let hash = |&list: &u32| lists[list as usize].condition;
+            self.by_condition.insert_unique(condition, list, hash);
+            list
+        });
+        bindings.get_mut(place).node = list;
+        bindings.push_link(&mut self.lists[list as usize].links, place);
+    }
+
+    pub(super) fn remove(&mut self, bindings: &mut Bindings, place: u32) {
+        let list = bindings.get(place).node;
+        if list == NONE {
+            bindings.remove_link(&mut self.others, place);
+            return;
+        }
+        let List { condition, links } = &mut self.lists[list as usize];
+        bindings.remove_link(links, place);
+        if links.is_empty() {
+            let found = self.by_condition.find_entry(*condition, |&other| other == list);
+            if let Ok(entry) = found {
+                entry.remove();
+            }
+            self.lists.remove(list as usize);
         }
     }
+
+    /// Emits the bindings that fit the message, some perhaps twice.
+    pub(super) fn select(
+        &self,
+        bindings: &Bindings,
+        properties: PropertiesRef<'_>,
+        mut emit: impl FnMut(&[Link]),
+    ) {
+        let headers = properties.headers().unwrap_or_default();
+        let mut emit_fitting = |links: &[Link]| {
+            for link in links {
+                let arguments = bindings.get(link.binding).arguments.as_deref();
+                if fits(arguments, headers) {
+                    emit(core::slice::from_ref(link));
+                }
+            }
+        };
+        emit_fitting(self.others.as_slice());
+        if self.lists.is_empty() {
+            return;
+        }
+        for (name, value) in headers.iter() {
+            let presence = condition_hash(self.state, name, None);
+            let value =
+                Hashed::of(value).map(|value| condition_hash(self.state, name, Some(value)));
+            for condition in core::iter::once(presence).chain(value) {
+                if let Some(list) = self.list_of(condition) {
+                    emit_fitting(self.lists[list as usize].links.as_slice());
+                }
+            }
+        }
+    }
+
+    /// Of the conditions that the binding needs all, the one with the shortest list.
+    fn rarest_condition(&self, arguments: Option<&Table>) -> Option<u64> {
+        let arguments = arguments?;
+        let mode = Mode::of(arguments);
+        if mode.any {
+            return None;
+        }
+        let conditions = compared(arguments, mode)
+            .map(|(name, wanted)| condition_hash(self.state, name, Hashed::wanted(wanted)));
+        conditions.min_by_key(|condition| match self.list_of(*condition) {
+            Some(list) => self.lists[list as usize].links.as_slice().len(),
+            None => 0,
+        })
+    }
+
+    fn list_of(&self, condition: u64) -> Option<u32> {
+        let is_same = |&list: &u32| self.lists[list as usize].condition == condition;
+        self.by_condition.find(condition, is_same).copied()
+    }
+}
+
+/// A value that conditions are told apart by. Others count by their name alone.
+enum Hashed<'a> {
+    Bytes(&'a [u8]),
+    Integer(i64),
+}
+
+impl<'a> Hashed<'a> {
+    fn of(value: ValueRef<'a>) -> Option<Hashed<'a>> {
+        match value {
+            ValueRef::LongString(bytes) => Some(Hashed::Bytes(bytes)),
+            other => other.as_integer().map(Hashed::Integer),
+        }
+    }
+
+    fn wanted(value: &'a Value) -> Option<Hashed<'a>> {
+        match value {
+            Value::LongString(bytes) => Some(Hashed::Bytes(bytes)),
+            other => other.as_integer().map(Hashed::Integer),
+        }
+    }
+}
+
+fn condition_hash(state: HashState, name: &str, value: Option<Hashed<'_>>) -> u64 {
+    let mut hasher = state.build_hasher();
+    hasher.write(name.as_bytes());
+    match value {
+        None => hasher.write_u8(0),
+        Some(Hashed::Bytes(bytes)) => {
+            hasher.write_u8(1);
+            hasher.write(bytes);
+        }
+        Some(Hashed::Integer(number)) => {
+            hasher.write_u8(2);
+            hasher.write_i64(number);
+        }
+    }
+    hasher.finish()
+}
+
+/// The arguments that are compared with headers.
+fn compared(arguments: &Table, mode: Mode) -> impl Iterator<Item = (&str, &Value)> {
+    arguments
+        .iter()
+        .filter(move |(name, _)| *name != "x-match" && (mode.with_x || !name.starts_with("x-")))
 }
 
 /// Whether a binding with these arguments fits the headers. Without anything to compare, `all`
@@ -80,9 +222,7 @@ fn fits(arguments: Option<&Table>, headers: TableRef<'_>) -> bool {
         return true;
     };
     let mode = Mode::of(arguments);
-    let mut compared = arguments
-        .iter()
-        .filter(|(name, _)| *name != "x-match" && (mode.with_x || !name.starts_with("x-")));
+    let mut compared = compared(arguments, mode);
     let is_met = |(name, wanted): (&str, &Value)| {
         headers
             .get(name)
@@ -121,6 +261,10 @@ fn is_equal(wanted: &Value, given: ValueRef<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::binding::Target;
+    use alloc::vec::Vec;
+    use lepus_amqp::properties::Properties;
+    use lepus_base::Rng;
 
     fn fit(arguments: &Table, headers: &Table) -> bool {
         let bytes = headers.to_bytes();
@@ -193,6 +337,68 @@ mod tests {
             let refusal = check(value).unwrap_err();
             assert_eq!(refusal.code, ReplyCode::PRECONDITION_FAILED);
             assert!(refusal.text.starts_with("Invalid x-match field"));
+        }
+    }
+
+    #[test]
+    fn the_lists_find_what_looking_at_every_binding_finds() {
+        let mut rng = Rng::new(17);
+        let values = [
+            Value::from("v"),
+            Value::I32(1),
+            Value::U64(u64::MAX),
+            Value::Bool(true),
+            Value::F64(0.5),
+            Value::Void,
+        ];
+        let modes = ["all", "any", "all-with-x", "any-with-x"];
+        let random_table = |rng: &mut Rng, fields: u64| -> Table {
+            let names = ["a", "b", "c", "x-d"];
+            let pick = |rng: &mut Rng| {
+                let name = names[rng.below(4) as usize];
+                (name, values[rng.below(6) as usize].clone())
+            };
+            (0..rng.below(fields)).map(|_| pick(rng)).collect()
+        };
+        for _ in 0..40 {
+            let state = HashState::new(rng.next_u64());
+            let mut bindings = Bindings::new(state);
+            let mut router = Headers::new(state);
+            let mut bound: Vec<u32> = Vec::new();
+            for step in 0..100 {
+                if bound.is_empty() || rng.chance(2, 3) {
+                    let mut arguments = random_table(&mut rng, 4);
+                    if rng.chance(2, 3) {
+                        arguments.insert("x-match", modes[rng.below(4) as usize]);
+                    }
+                    let place = bindings.insert(0, Target::queue(step), "", &arguments);
+                    router.insert(&mut bindings, place);
+                    bound.push(place);
+                } else {
+                    let place = bound.swap_remove(rng.below(bound.len() as u64) as usize);
+                    router.remove(&mut bindings, place);
+                    bindings.remove(place);
+                }
+                let headers = random_table(&mut rng, 5);
+                let bytes = headers.to_bytes();
+                let is_fitting =
+                    |place: &&u32| fits(bindings.get(**place).arguments.as_deref(), bytes.as_ref());
+                let mut expected: Vec<u32> = bound.iter().filter(is_fitting).copied().collect();
+                expected.sort_unstable();
+                let properties = Properties { headers: Some(headers), ..Properties::default() };
+                let mut found = Vec::new();
+                router.select(&bindings, PropertiesRef(&properties.to_bytes()), |links| {
+                    found.extend(links.iter().map(|link| link.binding));
+                });
+                found.sort_unstable();
+                found.dedup();
+                assert_eq!(found, expected);
+            }
+            for place in bound {
+                router.remove(&mut bindings, place);
+                bindings.remove(place);
+            }
+            assert!(router.lists.is_empty() && router.by_condition.is_empty());
         }
     }
 }
