@@ -193,6 +193,10 @@ fn a_client_names_a_servers_faults() {
     assert!(client.feed(&bytes)[0].starts_with("COMMAND_INVALID"));
     let (mut client, _) = pair(ClientOptions::default());
     assert!(client.feed(b"\x09")[0].starts_with("FRAME_ERROR"));
+    let (mut client, _) = pair(ClientOptions::default());
+    let mut out = Vec::new();
+    encode_delivery(&mut out, 1, 4096, "tag", 1, false, b"e", b"k", b"\0\x01", b"body");
+    assert!(client.feed(&out)[0].starts_with("SYNTAX_ERROR"));
     let mut client =
         Client::new(ClientOptions { mechanism: "EXTERNAL".into(), ..ClientOptions::default() });
     let mut server = Server::new(&ServerOptions::default());
