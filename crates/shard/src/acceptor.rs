@@ -61,6 +61,8 @@ pub(crate) struct Listening {
 pub(crate) struct ToGreeter {
     pub(crate) sender: Sender<Handshake>,
     pub(crate) alarm: Alarm,
+    /// Something was sent since the last ring.
+    pub(crate) fresh: bool,
 }
 
 /// The accepting thread.
@@ -102,6 +104,12 @@ impl<E> Acceptor<E> {
             }
             for index in 0..self.listeners.len() {
                 self.accept(index);
+            }
+            // Once for all that were accepted.
+            self.distributor.ring();
+            if let Some(greeter) = self.greeter.as_mut().filter(|greeter| greeter.fresh) {
+                greeter.fresh = false;
+                greeter.alarm.ring();
             }
         }
     }
@@ -164,14 +172,14 @@ impl<E> Acceptor<E> {
             // The client is gone already.
             Err(_) => return,
         };
-        match &self.greeter {
+        match &mut self.greeter {
             Some(greeter) if self.listeners[index].is_tls => {
                 let handshake =
                     Handshake { socket, address, local_address, accepted: self.clock.instant() };
                 census.greeting.fetch_add(1, Ordering::Relaxed);
                 // The TLS thread ends only when this one does.
                 let _ = greeter.sender.send(handshake);
-                greeter.alarm.ring();
+                greeter.fresh = true;
             }
             _ => self.distributor.give(socket, address, local_address, None),
         }

@@ -63,8 +63,15 @@ impl<K> Distributor<K> {
         &self.census
     }
 
-    /// Gives the connection to the shard with the fewest. It is dropped when that shard has
-    /// stopped.
+    /// Wakes the shards that sleep over connections given to them.
+    pub(crate) fn ring(&self) {
+        for post in &self.posts {
+            post.ring();
+        }
+    }
+
+    /// Gives the connection to the shard with the fewest, which may sleep on until
+    /// [`Distributor::ring`]. It is dropped when that shard has stopped.
     pub(crate) fn give(
         &self,
         socket: K,
@@ -88,7 +95,7 @@ impl<K> Distributor<K> {
             .min_by_key(|&shard| self.census.load(shard))
             .unwrap_or(0);
         self.census.assigned[shard].fetch_add(1, Ordering::Release);
-        if self.posts[shard].send(arrival).is_err() {
+        if self.posts[shard].put(arrival).is_err() {
             self.census.assigned[shard].fetch_sub(1, Ordering::Release);
         }
     }

@@ -308,7 +308,7 @@ impl<C: Core> Running<C> {
             let alarm = poller.alarm();
             let (sender, inbox) = mpsc::channel();
             self.stopper.alarms.push(alarm.clone());
-            to_greeter = Some(ToGreeter { sender, alarm });
+            to_greeter = Some(ToGreeter { sender, alarm, fresh: false });
             let greeter = Greeter {
                 poller,
                 inbox,

@@ -27,6 +27,8 @@ const TURN_BYTES_MAX: usize = 256 * 1024;
 const DRAIN: Duration = Duration::from_secs(10);
 /// How long the peer may take to end its side after that.
 const LINGER: Duration = Duration::from_secs(2);
+/// The same while the server stops.
+const LINGER_STOPPING: Duration = Duration::from_millis(200);
 /// Stands for "no connection" in the table of slots.
 const NO_TOKEN: u32 = u32::MAX;
 /// Connections taken from the acceptor in one turn.

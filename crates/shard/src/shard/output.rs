@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 use lepus_base::{Instant, Now};
 use lepus_reactor::{Reactor, Socket};
 
-use super::{DRAIN, LINGER, NO_TOKEN, Shard};
+use super::{DRAIN, LINGER, LINGER_STOPPING, NO_TOKEN, Shard};
 use crate::connection::Phase;
 use crate::core::{Core, Slot};
 
@@ -152,7 +152,7 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         self.forget(now, token);
         let connection = &mut self.connections[token as usize];
         connection.phase = Phase::Lingering;
-        connection.deadline = now.instant + LINGER;
+        connection.deadline = now.instant + if self.stopping { LINGER_STOPPING } else { LINGER };
         connection.leftover = Vec::new();
         connection.readable = true;
         self.leaving_next = self.leaving_next.min(connection.deadline);

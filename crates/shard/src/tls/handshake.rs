@@ -74,6 +74,7 @@ impl<E> Greeter<E> {
             }
             self.cut_overdue(&mut greetings);
             self.begin(&mut greetings);
+            self.distributor.ring();
         }
     }
 

@@ -24,7 +24,7 @@ pub fn config(shards: u16) -> (Config<String>, Receiver<Notice<String>>) {
         listeners: vec![Listener {
             address: "127.0.0.1:0".parse().unwrap(),
             transport: Transport::Plain,
-            backlog: 128,
+            backlog: 1024,
         }],
         tls: None,
         stop_timeout: Duration::from_secs(30),

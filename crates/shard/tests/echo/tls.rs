@@ -99,7 +99,7 @@ fn start_tls(authority: &Authority, shards: u16) -> Running {
     config.listeners.push(Listener {
         address: "127.0.0.1:0".parse().unwrap(),
         transport: Transport::Tls,
-        backlog: 128,
+        backlog: 1024,
     });
     config.tls = Some(authority.files());
     start_with(config)
