@@ -32,12 +32,7 @@ impl Layout {
             (false, 4..) => (Some(0), None, None),
             _ => (None, None, None),
         };
-        Layout {
-            size,
-            sequence_at,
-            time_at,
-            producer_at,
-        }
+        Layout { size, sequence_at, time_at, producer_at }
     }
 
     /// Bytes that the numbers take; the filler begins here.

@@ -183,10 +183,7 @@ impl Check {
 
     /// Adds a queue; the result names it in the other calls.
     pub(crate) fn add_queue(&mut self, name: impl Into<String>) -> usize {
-        self.queues.push(Queue {
-            name: name.into(),
-            streams: Vec::new(),
-        });
+        self.queues.push(Queue { name: name.into(), streams: Vec::new() });
         self.queues.len() - 1
     }
 
@@ -197,11 +194,7 @@ impl Check {
             lane.alone = false;
             alone = false;
         }
-        self.lanes.push(Lane {
-            queue,
-            last: Vec::new(),
-            alone,
-        });
+        self.lanes.push(Lane { queue, last: Vec::new(), alone });
         LaneId(self.lanes.len() - 1)
     }
 
@@ -391,10 +384,7 @@ mod tests {
         assert_eq!((faults.missing, faults.duplicates), (2, 0));
         let first = check.first().unwrap();
         assert!(first.contains("42") && first.contains("40"), "{first}");
-        assert!(
-            first.contains("'q'") && first.contains("producer 3"),
-            "{first}"
-        );
+        assert!(first.contains("'q'") && first.contains("producer 3"), "{first}");
     }
 
     #[test]
@@ -402,23 +392,14 @@ mod tests {
         let check = run([0, 1, 3, 2, 4]);
         let faults = check.faults();
         assert_eq!(faults.disordered, 1);
-        assert_eq!(
-            (faults.missing, faults.duplicates, faults.damaged),
-            (0, 0, 0)
-        );
+        assert_eq!((faults.missing, faults.duplicates, faults.damaged), (0, 0, 0));
     }
 
     #[test]
     fn a_duplicate_is_found_near_and_far() {
         for again in [0, 50, 98, 99] {
             let check = run((0..100).chain([again]));
-            assert_eq!(
-                check.faults(),
-                Faults {
-                    duplicates: 1,
-                    ..Faults::default()
-                }
-            );
+            assert_eq!(check.faults(), Faults { duplicates: 1, ..Faults::default() });
         }
     }
 

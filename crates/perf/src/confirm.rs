@@ -19,12 +19,7 @@ const SETTLED: u64 = u64::MAX;
 impl ConfirmWindow {
     /// A window of `outstanding_max` messages; the channel's first publish has tag 1.
     pub(crate) fn new(outstanding_max: u64) -> ConfirmWindow {
-        ConfirmWindow {
-            first: 1,
-            slots: VecDeque::new(),
-            outstanding: 0,
-            outstanding_max,
-        }
+        ConfirmWindow { first: 1, slots: VecDeque::new(), outstanding: 0, outstanding_max }
     }
 
     /// How many more may be published now.
@@ -56,9 +51,7 @@ impl ConfirmWindow {
             let upto = if tag == 0 {
                 self.slots.len() as u64
             } else {
-                tag.saturating_add(1)
-                    .saturating_sub(self.first)
-                    .min(self.slots.len() as u64)
+                tag.saturating_add(1).saturating_sub(self.first).min(self.slots.len() as u64)
             };
             for time in self.slots.drain(..upto as usize) {
                 if time != SETTLED {
@@ -67,9 +60,8 @@ impl ConfirmWindow {
                 }
             }
             self.first += upto;
-        } else if let Some(slot) = tag
-            .checked_sub(self.first)
-            .and_then(|at| self.slots.get_mut(usize::try_from(at).ok()?))
+        } else if let Some(slot) =
+            tag.checked_sub(self.first).and_then(|at| self.slots.get_mut(usize::try_from(at).ok()?))
             && *slot != SETTLED
         {
             each(*slot);

@@ -1,10 +1,154 @@
-//! The load tester behind `lepus perf`.
+//! The load tester behind `lepus perf`: works against any AMQP 0-9-1 broker.
+//!
+//! A *shape* ([`SUBCOMMANDS`]) turns options into a plan of connections, scripts and roles; the engine carries the plan
+//! out on one thread with one poll, prints a line a second and a summary. Publishes are copies of a template with
+//! number and time patched in, reads and writes are batched, so that one process on one core saturates a broker.
+
+mod alarm;
 mod body;
 mod check;
+mod clock;
 mod confirm;
+mod consumer;
+mod engine;
+mod link;
 mod option;
+mod pairs;
 mod pattern;
+mod plan;
+mod producer;
 mod report;
+mod roundtrip;
+mod scene;
 mod schedule;
+mod script;
+mod shape;
 mod statistics;
+mod template;
+mod transaction;
 mod uri;
+
+use engine::Outcome;
+use option::{Options, describe, nearest};
+use shape::{SHAPES, Shape};
+use std::process::ExitCode;
+
+/// Names of the subcommands of `lepus perf` with a line about each.
+pub const SUBCOMMANDS: &[(&str, &str)] = &{
+    let mut list = [("", ""); SHAPES.len()];
+    let mut at = 0;
+    while at < SHAPES.len() {
+        list[at] = (SHAPES[at].name, SHAPES[at].summary);
+        at += 1;
+    }
+    list
+};
+
+/// Exit code for a run that could not begin, broke off, or whose check found faults.
+const FAILED: u8 = 1;
+/// Exit code for a command line that cannot be meant.
+const MISUSED: u8 = 2;
+
+/// Runs `lepus perf ARGUMENTS`, where `arguments` are the words after `perf`. Figures go to standard output, complaints
+/// to standard error. Without a subcommand, options mean `throughput`.
+///
+/// SIGINT and SIGTERM end the run with its summary, a second one ends the process.
+///
+/// The result is 0 for a run that did what was asked, 1 where it could not or where `--check` found faults, and 2 for
+/// wrong arguments.
+pub fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
+    let words: Vec<String> = arguments.collect();
+    let (shape, rest) = match words.split_first() {
+        None => return help(None),
+        Some((word, [])) if is_help(word) || word == "help" => return help(None),
+        Some((word, rest)) if word == "help" => match find_shape(&rest[0]) {
+            Ok(shape) => return help(Some(shape)),
+            Err(text) => return misused(&text),
+        },
+        Some((word, _)) if word.starts_with('-') => (&SHAPES[0], &words[..]),
+        Some((word, rest)) => match find_shape(word) {
+            Ok(shape) => (shape, rest),
+            Err(text) => return misused(&text),
+        },
+    };
+    if rest.iter().any(|word| is_help(word)) {
+        return help(Some(shape));
+    }
+    let plan = Options::parse(shape.groups, shape.foreign, rest)
+        .and_then(|options| (shape.plan)(&options));
+    let plan = match plan {
+        Ok(plan) => plan,
+        Err(error) => return misused(&format!("{}: {error}", shape.name)),
+    };
+    match engine::run(plan) {
+        Ok(Outcome::Good) => ExitCode::SUCCESS,
+        Ok(Outcome::Faulty) => ExitCode::from(FAILED),
+        Err(text) => {
+            eprintln!("lepus perf {}: {text}", shape.name);
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+fn is_help(word: &str) -> bool {
+    matches!(word, "--help" | "-?" | "-help")
+}
+
+fn find_shape(word: &str) -> Result<&'static Shape, String> {
+    if let Some(shape) = SHAPES.iter().find(|shape| shape.name == word) {
+        return Ok(shape);
+    }
+    let names = SHAPES.iter().map(|shape| shape.name);
+    Err(match nearest(word, names) {
+        Some(near) => format!("unknown subcommand '{word}'; the nearest is {near}"),
+        None => format!("unknown subcommand '{word}' (lepus perf --help lists them)"),
+    })
+}
+
+fn misused(text: &str) -> ExitCode {
+    eprintln!("lepus perf: {text}");
+    ExitCode::from(MISUSED)
+}
+
+fn help(shape: Option<&Shape>) -> ExitCode {
+    let text = match shape {
+        Some(shape) => format!(
+            "lepus perf {}: {}\n\n{}\n{}",
+            shape.name,
+            shape.summary,
+            shape.lesson,
+            describe(shape.groups)
+        ),
+        None => {
+            let mut text = "lepus perf SUBCOMMAND OPTIONS: puts load on an AMQP 0-9-1 broker and measures it\n\n".to_owned();
+            for shape in SHAPES {
+                text.push_str(&format!("  {:<12}{}\n", shape.name, shape.summary));
+            }
+            text.push_str(
+                "\nlepus perf SUBCOMMAND --help explains one of them. Options without a subcommand mean throughput.\n",
+            );
+            text
+        }
+    };
+    use std::io::Write as _;
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    ExitCode::SUCCESS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subcommands_are_the_shapes() {
+        let names: Vec<&str> = SUBCOMMANDS.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, ["throughput", "loop", "fanout"]);
+    }
+
+    #[test]
+    fn a_mistyped_subcommand_is_answered_with_the_nearest() {
+        let error = find_shape("troughput").err().unwrap();
+        assert!(error.contains("nearest is throughput"), "{error}");
+        assert!(find_shape("loop").is_ok());
+    }
+}

@@ -36,13 +36,7 @@ impl Choice {
         long: &'static str,
         help: &'static str,
     ) -> Choice {
-        Choice {
-            short,
-            long,
-            alias: "",
-            takes: Takes::Nothing,
-            help,
-        }
+        Choice { short, long, alias: "", takes: Takes::Nothing, help }
     }
 
     pub(crate) const fn value(
@@ -51,13 +45,7 @@ impl Choice {
         value: &'static str,
         help: &'static str,
     ) -> Choice {
-        Choice {
-            short,
-            long,
-            alias: "",
-            takes: Takes::Value(value),
-            help,
-        }
+        Choice { short, long, alias: "", takes: Takes::Value(value), help }
     }
 
     fn is_named(&self, name: &str) -> bool {
@@ -148,9 +136,7 @@ impl Options {
                 },
                 (_, Some(value)) => options.given.push((choice.long, Some(value.to_owned()))),
                 (Takes::Value(_) | Takes::Optional(_), None) if follows => {
-                    options
-                        .given
-                        .push((choice.long, rest.next().map(str::to_owned)));
+                    options.given.push((choice.long, rest.next().map(str::to_owned)));
                 }
                 (Takes::Words(_), None) if follows => {
                     while let Some(value) = rest.next_if(|next| !is_option(next)) {
@@ -233,9 +219,7 @@ fn find(groups: &[Group], name: &str) -> Option<&'static Choice> {
         return choices.find(|choice| choice.is_named(long));
     }
     let name = name.strip_prefix('-')?;
-    let by_short = choices
-        .clone()
-        .find(|choice| !choice.short.is_empty() && choice.short == name);
+    let by_short = choices.clone().find(|choice| !choice.short.is_empty() && choice.short == name);
     by_short.or_else(|| choices.find(|choice| choice.is_named(name)))
 }
 
@@ -265,10 +249,8 @@ fn unknown(groups: &[Group], name: &str) -> String {
         .flat_map(|choice| [choice.long, choice.alias, choice.short]);
     match nearest(bare, names) {
         Some(near) => {
-            let by_long = groups
-                .iter()
-                .flat_map(|group| group.choices)
-                .any(|choice| choice.is_named(near));
+            let by_long =
+                groups.iter().flat_map(|group| group.choices).any(|choice| choice.is_named(near));
             let dashes = if by_long { "--" } else { "-" };
             format!("unknown option {name}; the nearest is {dashes}{near} (--help lists all)")
         }
@@ -364,10 +346,7 @@ mod tests {
             title: "Load",
             choices: &[
                 Choice::value("x", "producers", "N", "producers"),
-                Choice {
-                    alias: "producer-rate",
-                    ..Choice::value("r", "rate", "MSG/S", "rate")
-                },
+                Choice { alias: "producer-rate", ..Choice::value("r", "rate", "MSG/S", "rate") },
                 Choice::switch("a", "autoack", "no acks"),
                 Choice {
                     takes: Takes::Words("FLAG"),
@@ -408,14 +387,7 @@ mod tests {
 
     #[test]
     fn an_option_is_read_in_every_spelling() {
-        for line in [
-            "-x 7",
-            "-x7",
-            "-x=7",
-            "--producers 7",
-            "--producers=7",
-            "-producers 7",
-        ] {
+        for line in ["-x 7", "-x7", "-x=7", "--producers 7", "--producers=7", "-producers 7"] {
             let options = parse(line).unwrap();
             assert_eq!(options.number::<u32>("producers"), Ok(Some(7)), "{line}");
         }
@@ -428,10 +400,7 @@ mod tests {
     #[test]
     fn flags_take_words_and_commas_until_the_next_option() {
         let options = parse("-f persistent mandatory -x 1 -f immediate,persistent").unwrap();
-        assert_eq!(
-            options.list("flag"),
-            ["persistent", "mandatory", "immediate", "persistent"]
-        );
+        assert_eq!(options.list("flag"), ["persistent", "mandatory", "immediate", "persistent"]);
         assert_eq!(options.number::<u32>("producers"), Ok(Some(1)));
     }
 
@@ -445,10 +414,7 @@ mod tests {
 
     #[test]
     fn the_last_of_two_values_counts() {
-        assert_eq!(
-            parse("-x 1 -x 2").unwrap().number::<u32>("producers"),
-            Ok(Some(2))
-        );
+        assert_eq!(parse("-x 1 -x 2").unwrap().number::<u32>("producers"), Ok(Some(2)));
     }
 
     #[test]
@@ -467,20 +433,10 @@ mod tests {
         assert!(parse("-x -a").unwrap_err().0.contains("needs a value"));
         assert!(parse("stray").unwrap_err().0.contains("'stray'"));
         assert!(parse("-a=5").unwrap_err().0.contains("takes no value"));
-        assert!(
-            parse("-x many")
-                .unwrap()
-                .number::<u32>("producers")
-                .is_err()
-        );
+        assert!(parse("-x many").unwrap().number::<u32>("producers").is_err());
         assert!(parse("-r -1").unwrap().rate("rate").is_err());
         assert!(parse("-r NaN").unwrap().rate("rate").is_err());
-        assert!(
-            parse("-ad yes")
-                .unwrap()
-                .truth("auto-delete", true)
-                .is_err()
-        );
+        assert!(parse("-ad yes").unwrap().truth("auto-delete", true).is_err());
     }
 
     #[test]

@@ -26,24 +26,14 @@ pub(crate) fn expand(pattern: &str, from: u64, to: u64) -> Result<Vec<String>, S
 #[derive(Debug, PartialEq, Eq)]
 enum Piece {
     Text(String),
-    Number {
-        width: usize,
-        zeros: bool,
-        left: bool,
-        conversion: char,
-    },
+    Number { width: usize, zeros: bool, left: bool, conversion: char },
 }
 
 impl Piece {
     fn render(&self, number: u64) -> String {
         match self {
             Piece::Text(text) => text.clone(),
-            Piece::Number {
-                width,
-                zeros,
-                left,
-                conversion,
-            } => {
+            Piece::Number { width, zeros, left, conversion } => {
                 let width = *width;
                 let digits = match conversion {
                     'x' => format!("{number:x}"),
@@ -95,18 +85,11 @@ fn parse(pattern: &str) -> Result<Vec<Piece>, String> {
         if !text.is_empty() {
             pieces.push(Piece::Text(std::mem::take(&mut text)));
         }
-        pieces.push(Piece::Number {
-            width,
-            zeros,
-            left,
-            conversion,
-        });
+        pieces.push(Piece::Number { width, zeros, left, conversion });
         numbers += 1;
     }
     if numbers != 1 {
-        return Err(format!(
-            "the pattern '{pattern}' needs exactly one %d, it has {numbers}"
-        ));
+        return Err(format!("the pattern '{pattern}' needs exactly one %d, it has {numbers}"));
     }
     if !text.is_empty() {
         pieces.push(Piece::Text(text));

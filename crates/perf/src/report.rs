@@ -27,14 +27,9 @@ impl Shown {
     }
 
     fn latency(&self, figures: &Quantiles) -> String {
-        let [min, median, p75, p95, p99] = [
-            figures.min,
-            figures.median,
-            figures.p75,
-            figures.p95,
-            figures.p99,
-        ]
-        .map(|value| self.scale(value));
+        let [min, median, p75, p95, p99] =
+            [figures.min, figures.median, figures.p75, figures.p95, figures.p99]
+                .map(|value| self.scale(value));
         format!("{min}/{median}/{p75}/{p95}/{p99} {}", self.unit())
     }
 }
@@ -65,11 +60,7 @@ pub(crate) fn interval_line(id: &str, shown: Shown, interval: &Interval) -> Stri
     };
     part("sent", counters.sent, shown.sent);
     part("returned", counters.returned, shown.sent && shown.returned);
-    part(
-        "confirmed",
-        counters.confirmed,
-        shown.sent && shown.confirmed,
-    );
+    part("confirmed", counters.confirmed, shown.sent && shown.confirmed);
     part("nacked", counters.nacked, shown.sent && shown.confirmed);
     part("received", counters.received, shown.received);
     let confirms = shown.sent && shown.confirmed;
@@ -123,13 +114,7 @@ pub(crate) fn csv_row(id: &str, shown: Shown, interval: &Interval) -> String {
         (&interval.consumer_latency, shown.received),
         (&interval.confirm_latency, shown.sent && shown.confirmed),
     ] {
-        for value in [
-            figures.min,
-            figures.median,
-            figures.p75,
-            figures.p95,
-            figures.p99,
-        ] {
+        for value in [figures.min, figures.median, figures.p75, figures.p95, figures.p99] {
             row.push(',');
             if wanted {
                 let _ = write!(row, "{}", shown.scale(value));
@@ -160,11 +145,7 @@ pub(crate) struct Summary<'a> {
 
 impl Summary<'_> {
     fn per_second(&self, count: u64) -> f64 {
-        if self.seconds > 0.0 {
-            count as f64 / self.seconds
-        } else {
-            0.0
-        }
+        if self.seconds > 0.0 { count as f64 / self.seconds } else { 0.0 }
     }
 
     /// CPU time of this process per message in microseconds; a message that was sent and received counts once.
@@ -255,18 +236,8 @@ impl Summary<'_> {
             json.open(None, '{');
             json.float("time", interval.at_seconds);
             self.json_counters(&mut json, &interval.counters, interval.seconds);
-            json_latency(
-                &mut json,
-                shown,
-                "consumer_latency",
-                &interval.consumer_latency,
-            );
-            json_latency(
-                &mut json,
-                shown,
-                "confirm_latency",
-                &interval.confirm_latency,
-            );
+            json_latency(&mut json, shown, "consumer_latency", &interval.consumer_latency);
+            json_latency(&mut json, shown, "confirm_latency", &interval.confirm_latency);
             json.close('}');
         }
         json.close(']');
@@ -281,19 +252,11 @@ impl Summary<'_> {
             ("sent", counters.sent, shown.sent),
             ("received", counters.received, shown.received),
             ("returned", counters.returned, shown.sent && shown.returned),
-            (
-                "confirmed",
-                counters.confirmed,
-                shown.sent && shown.confirmed,
-            ),
+            ("confirmed", counters.confirmed, shown.sent && shown.confirmed),
             ("nacked", counters.nacked, shown.sent && shown.confirmed),
         ] {
             if wanted {
-                let rate = if seconds > 0.0 {
-                    count as f64 / seconds
-                } else {
-                    0.0
-                };
+                let rate = if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
                 json.number(name, count);
                 json.float(&format!("{name}_rate"), rate);
             }
@@ -391,13 +354,8 @@ impl Json {
 mod tests {
     use super::*;
 
-    const ALL: Shown = Shown {
-        sent: true,
-        received: true,
-        returned: true,
-        confirmed: true,
-        millis: false,
-    };
+    const ALL: Shown =
+        Shown { sent: true, received: true, returned: true, confirmed: true, millis: false };
 
     fn interval() -> Interval {
         let latency = |base: u64| Quantiles {
@@ -415,13 +373,7 @@ mod tests {
         Interval {
             at_seconds: 2.0004,
             seconds: 2.0,
-            counters: Counters {
-                sent: 200,
-                received: 19,
-                returned: 1,
-                confirmed: 100,
-                nacked: 0,
-            },
+            counters: Counters { sent: 200, received: 19, returned: 1, confirmed: 100, nacked: 0 },
             consumer_latency: latency(1_000),
             confirm_latency: latency(10_999),
         }
@@ -435,20 +387,13 @@ mod tests {
              received: 9.5 msg/s, min/median/75th/95th/99th consumer latency: 1/2/3/4/5 µs, \
              confirm latency: 10/21/32/43/54 µs"
         );
-        let consumer = Shown {
-            received: true,
-            millis: true,
-            ..Shown::default()
-        };
+        let consumer = Shown { received: true, millis: true, ..Shown::default() };
         assert_eq!(
             interval_line("a", consumer, &interval()),
             "id: a, time 2.000 s, received: 9.5 msg/s, min/median/75th/95th/99th consumer latency: \
              1000/2000/3000/4000/5000 ms"
         );
-        let producer = Shown {
-            sent: true,
-            ..Shown::default()
-        };
+        let producer = Shown { sent: true, ..Shown::default() };
         assert_eq!(
             interval_line("a", producer, &interval()),
             "id: a, time 2.000 s, sent: 100 msg/s"
@@ -459,10 +404,7 @@ mod tests {
     fn csv_rows_have_as_many_fields_as_the_head() {
         let fields = |line: &str| line.split(',').count();
         for shown in [ALL, Shown::default()] {
-            assert_eq!(
-                fields(&csv_row("x", shown, &interval())),
-                fields(&csv_head(shown))
-            );
+            assert_eq!(fields(&csv_row("x", shown, &interval())), fields(&csv_head(shown)));
         }
         assert!(csv_row("x", ALL, &interval()).starts_with("x,2.000,100,0.50,50,0,9.5,1,2,"));
     }
@@ -513,10 +455,7 @@ mod tests {
         let queue = check.add_queue("q");
         let lane = check.add_lane(queue);
         let good = summary(Some(&check), &[]).text();
-        assert!(
-            good.contains("check: 0 messages in order and intact"),
-            "{good}"
-        );
+        assert!(good.contains("check: 0 messages in order and intact"), "{good}");
         check.receive(lane, b"short", false);
         let bad = summary(Some(&check), &[]).text();
         assert!(bad.contains("check FAILED: missing: 0"), "{bad}");

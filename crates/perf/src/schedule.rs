@@ -30,10 +30,7 @@ pub(crate) struct Schedule {
 impl Schedule {
     /// A constant rate in messages per second; `rate` is above 0.
     pub(crate) fn constant(rate: f64) -> Schedule {
-        Schedule::variable(vec![Stretch {
-            rate,
-            duration: Duration::from_secs(3600),
-        }])
+        Schedule::variable(vec![Stretch { rate, duration: Duration::from_secs(3600) }])
     }
 
     /// The stretches one after the other, over and over.
@@ -42,10 +39,7 @@ impl Schedule {
         Schedule {
             start: Instant(0),
             round_messages: stretches.iter().map(messages).sum(),
-            round_nanos: stretches
-                .iter()
-                .map(|stretch| stretch.duration.as_nanos() as f64)
-                .sum(),
+            round_nanos: stretches.iter().map(|stretch| stretch.duration.as_nanos() as f64).sum(),
             stretches,
         }
     }
@@ -116,10 +110,7 @@ pub(crate) fn parse_stretch(text: &str) -> Result<Stretch, String> {
     if !rate.is_finite() || rate < 0.0 || !(seconds > 0.0 && seconds <= 1e9) {
         return Err(wrong());
     }
-    Ok(Stretch {
-        rate,
-        duration: Duration::from_secs_f64(seconds),
-    })
+    Ok(Stretch { rate, duration: Duration::from_secs_f64(seconds) })
 }
 
 #[cfg(test)]
@@ -160,15 +151,9 @@ mod tests {
             for number in [0u64, 1, 2, 1_000, 123_456, 5_000_000] {
                 let due = schedule.due_at(number);
                 let count = schedule.due_count(Instant(due.0 + 2));
-                assert!(
-                    count > number,
-                    "rate {rate}, message {number}, count {count}"
-                );
+                assert!(count > number, "rate {rate}, message {number}, count {count}");
                 let before = Instant(due.0.saturating_sub(200));
-                assert!(
-                    schedule.due_count(before) <= number + 1,
-                    "rate {rate}, message {number}"
-                );
+                assert!(schedule.due_count(before) <= number + 1, "rate {rate}, message {number}");
             }
         }
     }
@@ -198,9 +183,7 @@ mod tests {
 
     #[test]
     fn stretches_are_read_strictly() {
-        for text in [
-            "", "5", "5:", ":5", "-1:5", "5:0", "5:-1", "a:b", "NaN:1", "1:NaN", "inf:1",
-        ] {
+        for text in ["", "5", "5:", ":5", "-1:5", "5:0", "5:-1", "a:b", "NaN:1", "1:NaN", "inf:1"] {
             assert!(parse_stretch(text).is_err(), "{text}");
         }
     }

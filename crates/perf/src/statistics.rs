@@ -41,12 +41,7 @@ impl Latency {
     fn new() -> Latency {
         let histogram = Histogram::new_with_bounds(1, LATENCY_MAX, 3)
             .expect("the bounds of the histogram are in order");
-        Latency {
-            interval: histogram.clone(),
-            total: histogram,
-            value: 0,
-            count: 0,
-        }
+        Latency { interval: histogram.clone(), total: histogram, value: 0, count: 0 }
     }
 
     /// Records one latency.
@@ -148,11 +143,7 @@ pub(crate) struct Interval {
 impl Interval {
     /// `count` per second of the interval.
     pub(crate) fn rate(&self, count: u64) -> f64 {
-        if self.seconds > 0.0 {
-            count as f64 / self.seconds
-        } else {
-            0.0
-        }
+        if self.seconds > 0.0 { count as f64 / self.seconds } else { 0.0 }
     }
 }
 
@@ -252,14 +243,8 @@ mod tests {
             statistics.consumer_latency.record(value);
         }
         let figures = statistics.turn(Instant(1)).consumer_latency;
-        assert_eq!(
-            (figures.min, figures.median, figures.p75, figures.p95),
-            (1, 500, 750, 950)
-        );
-        assert_eq!(
-            (figures.p99, figures.max, figures.count),
-            (990, 1_000, 1_000)
-        );
+        assert_eq!((figures.min, figures.median, figures.p75, figures.p95), (1, 500, 750, 950));
+        assert_eq!((figures.p99, figures.max, figures.count), (990, 1_000, 1_000));
         assert_eq!(figures.tail_mean, 975);
         let next = statistics.turn(Instant(2)).consumer_latency;
         assert_eq!(next.count, 0);

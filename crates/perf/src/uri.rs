@@ -16,11 +16,8 @@ impl Uri {
     /// # Errors
     /// A text for the user.
     pub(crate) fn parse(text: &str) -> Result<Uri, String> {
-        let wrong = |what: &str| {
-            Err(format!(
-                "{what} in '{text}' (amqp://user:password@host:port/vhost)"
-            ))
-        };
+        let wrong =
+            |what: &str| Err(format!("{what} in '{text}' (amqp://user:password@host:port/vhost)"));
         let rest = match text.split_once("://") {
             Some(("amqp", rest)) => rest,
             Some(("amqps", _)) => {
@@ -68,17 +65,9 @@ impl Uri {
         Ok(Uri {
             user,
             password,
-            host: if host.is_empty() {
-                "localhost".to_owned()
-            } else {
-                host
-            },
+            host: if host.is_empty() { "localhost".to_owned() } else { host },
             port,
-            vhost: if vhost.is_empty() {
-                "/".to_owned()
-            } else {
-                vhost
-            },
+            vhost: if vhost.is_empty() { "/".to_owned() } else { vhost },
         })
     }
 }
@@ -116,25 +105,13 @@ mod tests {
         port: u16,
         vhost: &str,
     ) -> (String, String, String, u16, String) {
-        (
-            user.into(),
-            password.into(),
-            host.into(),
-            port,
-            vhost.into(),
-        )
+        (user.into(), password.into(), host.into(), port, vhost.into())
     }
 
     #[test]
     fn what_is_left_out_has_defaults() {
         let defaults = strings("guest", "guest", "localhost", 5672, "/");
-        for text in [
-            "amqp://",
-            "amqp://localhost",
-            "amqp://localhost:5672/",
-            "localhost",
-            "",
-        ] {
+        for text in ["amqp://", "amqp://localhost", "amqp://localhost:5672/", "localhost", ""] {
             assert_eq!(parts(text), defaults, "{text}");
         }
     }
@@ -145,10 +122,7 @@ mod tests {
             parts("amqp://us%40er:p%3ass:w@example.org:1234/a%2fb?heartbeat=5"),
             strings("us@er", "p:ss:w", "example.org", 1234, "a/b")
         );
-        assert_eq!(
-            parts("amqp://[::1]:99/%2F"),
-            strings("guest", "guest", "::1", 99, "/")
-        );
+        assert_eq!(parts("amqp://[::1]:99/%2F"), strings("guest", "guest", "::1", 99, "/"));
         assert_eq!(parts("amqp://me@h").1, "");
     }
 

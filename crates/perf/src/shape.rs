@@ -1,0 +1,149 @@
+//! The shapes of load, and the options that all of them have.
+
+pub(crate) mod echo;
+pub(crate) mod fanout;
+pub(crate) mod throughput;
+
+use crate::option::{Choice, Foreign, Group, OptionError, Options, wrong};
+use crate::plan::{Plan, RunOptions};
+use crate::uri::Uri;
+use std::time::Duration;
+
+/// One subcommand.
+pub(crate) struct Shape {
+    pub name: &'static str,
+    /// One line for the list of subcommands.
+    pub summary: &'static str,
+    /// Explains the shape, with examples.
+    pub lesson: &'static str,
+    pub groups: &'static [Group],
+    pub foreign: &'static [Foreign],
+    pub plan: fn(&Options) -> Result<Plan, OptionError>,
+}
+
+/// All shapes.
+pub(crate) const SHAPES: &[Shape] = &[throughput::SHAPE, echo::SHAPE, fanout::SHAPE];
+
+/// Where the broker is.
+pub(crate) const CONNECTION: Group = Group {
+    title: "Connection",
+    choices: &[
+        Choice::value(
+            "h",
+            "uri",
+            "URI",
+            "amqp://user:password@host:port/vhost; default amqp://localhost as guest. A vhost '/' is written %2f",
+        ),
+        Choice::value("H", "uris", "URI,URI", "several brokers; connections go to them in turn"),
+        Choice::value("M", "framemax", "BYTES", "largest frame; default what the broker offers"),
+        Choice::value("b", "heartbeat", "SECONDS", "heartbeat interval; default 60, 0 for none"),
+    ],
+};
+
+/// When to stop and what to tell.
+pub(crate) const OUTPUT: Group = Group {
+    title: "Length and output",
+    choices: &[
+        Choice::value("z", "time", "SECONDS", "stop after this time; default: run until Ctrl-C"),
+        Choice::value("i", "interval", "SECONDS", "time between two lines; default 1"),
+        Choice::value("d", "id", "TEXT", "name of the run, at the start of each line"),
+        Choice::switch(
+            "",
+            "check",
+            "number the messages in their bodies and check that each arrives once, in order and intact; \
+             the run then waits for what is under way, and ends with exit code 1 if anything is wrong",
+        ),
+        Choice::value("", "json", "FILE", "write the summary and all intervals as JSON"),
+        Choice::value("o", "output-file", "FILE", "write the lines as CSV"),
+        Choice::value(
+            "st",
+            "shutdown-timeout",
+            "SECONDS",
+            "time that closing the connections may take; default 5",
+        ),
+    ],
+};
+
+/// The name of the run.
+pub(crate) fn id(options: &Options) -> String {
+    options.text("id").map_or_else(crate::clock::run_name, str::to_owned)
+}
+
+/// The brokers.
+pub(crate) fn uris(options: &Options) -> Result<Vec<Uri>, OptionError> {
+    let mut texts = options.list("uris");
+    if texts.is_empty() {
+        texts.push(options.text("uri").unwrap_or("amqp://localhost"));
+    }
+    let read = |text: &&str| Uri::parse(text).map_err(OptionError);
+    texts.iter().map(read).collect()
+}
+
+/// Limits and outputs of the run.
+pub(crate) fn run_options(options: &Options) -> Result<RunOptions, OptionError> {
+    let interval = match seconds(options, "interval")? {
+        Some(interval) if interval < Duration::from_millis(10) => {
+            return wrong("--interval needs at least 0.01 seconds");
+        }
+        interval => interval.unwrap_or(Duration::from_secs(1)),
+    };
+    Ok(RunOptions {
+        time_max: seconds(options, "time")?.filter(|time| !time.is_zero()),
+        interval,
+        stop_when_idle: match options.text("exit-when") {
+            None => false,
+            Some("idle" | "empty") => true,
+            Some(other) => return wrong(format!("--exit-when needs idle or empty, not '{other}'")),
+        },
+        confirm_timeout: seconds(options, "confirm-timeout")?.unwrap_or(Duration::from_secs(30)),
+        shutdown_timeout: seconds(options, "shutdown-timeout")?.unwrap_or(Duration::from_secs(5)),
+        csv: options.text("output-file").map(Into::into),
+        json: options.text("json").map(Into::into),
+    })
+}
+
+/// A time in seconds, decimals allowed; at most a year.
+pub(crate) fn seconds(options: &Options, long: &str) -> Result<Option<Duration>, OptionError> {
+    match options.rate(long)? {
+        Some(seconds) if seconds > 31_536_000.0 => wrong(format!("--{long} is longer than a year")),
+        seconds => Ok(seconds.map(Duration::from_secs_f64)),
+    }
+}
+
+/// A count with bounds.
+pub(crate) fn count(
+    options: &Options,
+    long: &str,
+    default: u64,
+    bounds: std::ops::RangeInclusive<u64>,
+) -> Result<u64, OptionError> {
+    let count = options.number(long)?.unwrap_or(default);
+    if bounds.contains(&count) {
+        Ok(count)
+    } else {
+        wrong(format!("--{long} needs a number from {} to {}", bounds.start(), bounds.end()))
+    }
+}
+
+/// Largest body in bytes; brokers take 128 or 512 MiB at most.
+pub(crate) const BODY_BYTES_MAX: u64 = 512 * 1024 * 1024;
+
+/// The size of bodies; with the check it has a minimum and another default.
+pub(crate) fn body_bytes(options: &Options, default: usize) -> Result<usize, OptionError> {
+    let checked = options.has("check");
+    let default = if checked { default.max(16) } else { default };
+    let size = count(options, "size", default as u64, 0..=BODY_BYTES_MAX)? as usize;
+    if checked && size < crate::body::CHECKED_BODY_BYTES_MIN {
+        return wrong("--check needs bodies of at least 8 bytes for its numbers");
+    }
+    Ok(size)
+}
+
+/// Largest frame wanted, and the heartbeat interval in seconds.
+pub(crate) fn tuning(options: &Options) -> Result<(u32, u16), OptionError> {
+    let frame_bytes_max: u32 = options.number("framemax")?.unwrap_or(0);
+    if frame_bytes_max != 0 && frame_bytes_max < lepus_amqp::frame::FRAME_MAX_MIN {
+        return wrong("--framemax needs at least 4096 bytes");
+    }
+    Ok((frame_bytes_max, options.number("heartbeat")?.unwrap_or(60)))
+}

@@ -1,0 +1,181 @@
+//! One producer, many queues that each get every message.
+
+use super::{CONNECTION, OUTPUT, Shape, body_bytes, count, id, run_options, tuning, uris};
+use crate::body::{BODY_BYTES_DEFAULT, Layout};
+use crate::check::Check;
+use crate::consumer::{ConsumerSpec, Settling};
+use crate::option::{Choice, Group, OptionError, Options, wrong};
+use crate::plan::{LinkPlan, Plan, RoleSpec, Stage};
+use crate::producer::ProducerSpec;
+use crate::report::Shown;
+use crate::schedule::Schedule;
+use crate::script::{ExchangeSpec, QueueSpec, Step, bind, consume, qos, select_confirms};
+use crate::template::Message;
+use lepus_amqp::{Properties, Table};
+use std::time::Duration;
+
+pub(super) const SHAPE: Shape = Shape {
+    name: "fanout",
+    summary: "one producer, N queues that each get every message",
+    lesson: "\
+One producer publishes to a fanout exchange with N queues; each queue has one consumer. Sent counts
+messages, received counts copies: with 10 queues it should be 10 times as much.
+
+  lepus perf fanout --queues 100 -z 30
+  lepus perf fanout --queues 10 -s 1000 -r 5000 --check -z 10    latency at a steady rate",
+    groups: &[CONNECTION, LOAD, OUTPUT],
+    foreign: &[],
+    plan,
+};
+
+const LOAD: Group = Group {
+    title: "Load",
+    choices: &[
+        Choice::value("", "queues", "N", "queues; default 10"),
+        Choice::value(
+            "",
+            "connections",
+            "N",
+            "connections that the consumers are spread over; default one for each queue",
+        ),
+        Choice::value("s", "size", "BYTES", "size of a body; default 12"),
+        Choice::value("f", "flag", "FLAG", "persistent: durable queues and persistent messages"),
+        Choice {
+            alias: "producer-rate",
+            ..Choice::value("r", "rate", "MSG/S", "messages a second; default as fast as possible")
+        },
+        Choice::value("c", "confirm", "N", "confirms, with at most N outstanding"),
+        Choice::value("ct", "confirm-timeout", "SECONDS", "longest wait for a confirm; default 30"),
+        Choice::value("C", "pmessages", "N", "stop after N messages"),
+        Choice::switch("", "acks", "acknowledge each message; without it the broker expects none"),
+        Choice::value("q", "qos", "N", "prefetch of each consumer, with --acks; default unlimited"),
+        Choice::value("e", "exchange", "NAME", "name of the exchange; default lepus-fanout"),
+    ],
+};
+
+fn plan(options: &Options) -> Result<Plan, OptionError> {
+    let queues = count(options, "queues", 10, 1..=1_000_000)?;
+    let connections = count(options, "connections", queues, 1..=100_000)?.min(queues);
+    if queues.div_ceil(connections) > 65_535 {
+        return wrong("a connection has at most 65535 channels; use more --connections");
+    }
+    let persistent = match options.list("flag").as_slice() {
+        [] => false,
+        ["persistent"] => true,
+        _ => return wrong("--flag knows only persistent here"),
+    };
+    let layout = Layout::new(body_bytes(options, BODY_BYTES_DEFAULT)?, options.has("check"));
+    let mut check = options.has("check").then(|| Check::new(layout));
+    let exchange = ExchangeSpec {
+        name: options.text("exchange").unwrap_or("lepus-fanout").to_owned(),
+        kind: "fanout".to_owned(),
+        auto_delete: true,
+        predeclared: false,
+    };
+    if exchange.name.is_empty() {
+        return wrong("--exchange needs a name: queues are bound to it");
+    }
+    let id = id(options);
+    let mut setup = vec![Step::open(1)];
+    setup.extend(exchange.declare(1));
+    let mut links = vec![LinkPlan {
+        stage: Stage::Setup,
+        delay: Duration::ZERO,
+        name: format!("{id} setup"),
+        script: setup,
+        roles: Vec::new(),
+    }];
+    let queue = QueueSpec { durable: persistent, auto_delete: true, ..QueueSpec::default() };
+    let acks = options.has("acks");
+    let prefetch: u16 = options.number("qos")?.unwrap_or(0);
+    let mut expected = Vec::new();
+    for connection in 0..connections {
+        let mut script = Vec::new();
+        let mut roles = Vec::new();
+        let mine = (connection..queues).step_by(connections as usize);
+        for (number, channel) in mine.zip(1u16..) {
+            script.push(Step::open(channel));
+            script.extend(queue.declare(channel));
+            script.extend(bind(channel, "", &exchange.name, ""));
+            if acks && prefetch > 0 {
+                script.push(qos(channel, prefetch, false));
+            }
+            script.push(consume(channel, "", "0", !acks, &Table::new()));
+            let lane = check.as_mut().map(|check| {
+                let queue = check.add_queue(format!("queue {number}"));
+                expected.push((queue, 0));
+                check.add_lane(queue)
+            });
+            roles.push(RoleSpec::Consumer(ConsumerSpec {
+                channel,
+                settling: if acks { Settling::Each } else { Settling::Auto },
+                lanes: lane.into_iter().collect(),
+                ..ConsumerSpec::default()
+            }));
+        }
+        links.push(LinkPlan {
+            stage: Stage::Consume,
+            delay: Duration::ZERO,
+            name: format!("{id} consumer {connection}"),
+            script,
+            roles,
+        });
+    }
+    let confirms = confirms(options)?;
+    let mut script = vec![Step::open(1)];
+    if confirms.is_some() {
+        script.push(select_confirms(1));
+    }
+    let properties = Properties { delivery_mode: persistent.then_some(2), ..Properties::default() };
+    links.push(LinkPlan {
+        stage: Stage::Produce,
+        delay: Duration::ZERO,
+        name: format!("{id} producer"),
+        script,
+        roles: vec![RoleSpec::Producer(ProducerSpec {
+            channel: 1,
+            messages: vec![Message {
+                exchange: exchange.name.clone(),
+                routing_key: String::new(),
+                mandatory: false,
+                immediate: false,
+                properties: properties.to_bytes(),
+                body: layout.body(0),
+                layout: Some(layout),
+            }],
+            sent_max: options.number("pmessages")?.filter(|max| *max > 0),
+            schedule: options.rate("rate")?.filter(|rate| *rate > 0.0).map(Schedule::constant),
+            confirms,
+            ..ProducerSpec::default()
+        })],
+    });
+    let (frame_bytes_max, heartbeat_seconds) = tuning(options)?;
+    Ok(Plan {
+        id,
+        shape: SHAPE.name,
+        uris: uris(options)?,
+        frame_bytes_max,
+        heartbeat_seconds,
+        links,
+        layout,
+        time_in_header: false,
+        check,
+        expected,
+        run: run_options(options)?,
+        shown: Shown {
+            sent: true,
+            received: true,
+            confirmed: confirms.is_some(),
+            ..Shown::default()
+        },
+    })
+}
+
+/// The size of the confirm window; `None` without confirms.
+pub(super) fn confirms(options: &Options) -> Result<Option<u64>, OptionError> {
+    match options.number::<i64>("confirm")? {
+        None | Some(-1) => Ok(None),
+        Some(window) if window > 0 => Ok(Some(window.unsigned_abs())),
+        Some(_) => wrong("--confirm needs at least 1 outstanding message"),
+    }
+}
