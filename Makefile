@@ -10,10 +10,10 @@ SOAK_SECONDS ?= 3600
 FUZZ_SECONDS ?= 60
 CARGO_FUZZ_VERSION := 0.13.2
 
-.PHONY: help install run release test check bench sim soak fuzz clean-data clean
+.PHONY: help install run release test check bench instructions sim soak fuzz clean-data clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo "Variables: PORT=$(PORT) DATA=$(DATA) SEEDS=$(SEEDS) SOAK_SECONDS=$(SOAK_SECONDS) FUZZ_SECONDS=$(FUZZ_SECONDS)"
 
@@ -38,6 +38,11 @@ bench: release ## Measure against RabbitMQ and the null broker; tables here, fig
 	@.ci/install bench
 	@cargo build --release --package lepus-bench
 	@target/release/lepus-bench run $(BENCH)
+
+instructions: install ## Count instructions per message in the core and compare with the recorded ceilings
+	@.ci/install valgrind
+	@cargo build --quiet --release --package lepus-bench
+	@target/release/lepus-bench instructions
 
 sim: install ## Run SEEDS seeds of the simulator
 	@cargo run --quiet --release --package lepus-sim -- --seeds $(SEEDS)

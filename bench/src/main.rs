@@ -3,6 +3,8 @@
 
 mod arguments;
 mod counters;
+mod in_process;
+mod instructions;
 mod json;
 mod measure;
 mod null_broker;
@@ -15,15 +17,19 @@ mod table;
 mod workload;
 
 use arguments::Arguments;
+use in_process::DRIVES;
 use measure::Load;
 use run::Plan;
 use std::process::ExitCode;
+use std::time::Instant;
 use subject::{Kind, Place};
 
 const USAGE: &str = "\
 lepus-bench run [--rounds 5] [--seconds 10] [--workloads NAME,…] [--brokers NAME,…]
                 [--core 0] [--load-core 1] [--lepus target/release/lepus] [--lepus-flags '…']
                 [--jars build/reference-tester] [--results build/bench]
+lepus-bench instructions [--record yes] [--file bench/instructions.txt]
+lepus-bench drive LOAD MESSAGES                  sends messages through the core, without sockets
 lepus-bench list                                 the loads and brokers by name
 lepus-bench null-broker PORT METRICS_PORT        the broker that does next to nothing
 lepus-bench null-relay PORT METRICS_PORT         copies frames from PORT to PORT + 1
@@ -36,6 +42,8 @@ fn main() -> ExitCode {
     let rest = words.get(1..).unwrap_or(&[]);
     let outcome = match command {
         "run" => run(rest),
+        "instructions" => count_instructions(rest),
+        "drive" => drive(rest),
         "list" => {
             list();
             Ok(())
@@ -87,6 +95,35 @@ fn run(words: &[String]) -> Result<(), String> {
     };
     arguments.finish()?;
     run::run(&plan).map_err(|error| error.to_string())
+}
+
+fn count_instructions(words: &[String]) -> Result<(), String> {
+    let mut arguments = Arguments::read(words.iter().cloned())?;
+    let record: String = arguments.take("record", "no".to_owned())?;
+    let file: std::path::PathBuf = arguments.take("file", "bench/instructions.txt".into())?;
+    let scratch: std::path::PathBuf = arguments.take("scratch", "build/bench/scratch".into())?;
+    arguments.finish()?;
+    match instructions::run(&file, &scratch, record == "yes") {
+        Ok(true) => Ok(()),
+        Ok(false) => Err("a ceiling was passed".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn drive(words: &[String]) -> Result<(), String> {
+    let [name, messages] = words else {
+        return Err(USAGE.to_owned());
+    };
+    let found = DRIVES.iter().find(|drive| drive.name == name);
+    let (Some(drive), Ok(messages)) = (found, messages.parse()) else {
+        let names = DRIVES.map(|drive| drive.name).join(", ");
+        return Err(format!("there are the loads {names}, and a number of messages"));
+    };
+    let start = Instant::now();
+    let sent = in_process::run(*drive, messages)?;
+    let nanos = start.elapsed().as_nanos() as f64 / sent as f64;
+    println!("{sent} messages, {nanos:.0} ns each");
+    Ok(())
 }
 
 fn list() {

@@ -10,9 +10,8 @@ fuzz_target!(|bytes: &[u8]| {
     if properties.validate().is_err() {
         return;
     }
-    let unchanged = properties
-        .rewrite(&Edit::default())
-        .expect("valid properties can be rewritten");
+    let unchanged =
+        properties.rewrite(&Edit::default()).expect("valid properties can be rewritten");
     let again = PropertiesRef(&unchanged);
     again.validate().expect("rewritten properties are valid");
     assert_eq!(again.delivery_mode(), properties.delivery_mode());
@@ -37,8 +36,6 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!(edited.headers(), properties.headers());
 
     if let Ok(owned) = Properties::decode(bytes) {
-        PropertiesRef(&owned.to_bytes())
-            .validate()
-            .expect("encoded properties are valid");
+        PropertiesRef(&owned.to_bytes()).validate().expect("encoded properties are valid");
     }
 });

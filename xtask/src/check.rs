@@ -14,7 +14,7 @@ struct Section {
     commands: &'static [&'static [&'static str]],
 }
 
-const SECTIONS: [Section; 9] = [
+const SECTIONS: [Section; 10] = [
     Section {
         name: "format",
         asserts: "the source is formatted as rustfmt does it",
@@ -23,15 +23,7 @@ const SECTIONS: [Section; 9] = [
     Section {
         name: "lint",
         asserts: "the compiler and clippy have nothing to say",
-        commands: &[&[
-            "cargo",
-            "clippy",
-            "--workspace",
-            "--all-targets",
-            "--",
-            "-D",
-            "warnings",
-        ]],
+        commands: &[&["cargo", "clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]],
     },
     Section {
         name: "tidy",
@@ -47,6 +39,11 @@ const SECTIONS: [Section; 9] = [
         name: "build",
         asserts: "the release build",
         commands: &[&["cargo", "build", "--release", "--workspace"]],
+    },
+    Section {
+        name: "instructions",
+        asserts: "a message costs the core no more instructions than recorded",
+        commands: &[&["make", "--no-print-directory", "instructions"]],
     },
     Section {
         name: "sim",
@@ -72,9 +69,8 @@ const SECTIONS: [Section; 9] = [
 
 /// Runs the sections named in `only`, or all of them.
 pub fn run(root: &Path, only: &[String]) -> ExitCode {
-    let unknown = only
-        .iter()
-        .find(|name| SECTIONS.iter().all(|section| section.name != name.as_str()));
+    let unknown =
+        only.iter().find(|name| SECTIONS.iter().all(|section| section.name != name.as_str()));
     if let Some(name) = unknown {
         let names: Vec<_> = SECTIONS.iter().map(|section| section.name).collect();
         eprintln!("no section `{name}`; there are: {}", names.join(", "));
@@ -87,10 +83,7 @@ pub fn run(root: &Path, only: &[String]) -> ExitCode {
         }
         println!("\n=== {}: {} ===", section.name, section.asserts);
         let start = Instant::now();
-        let passed = section
-            .commands
-            .iter()
-            .all(|command| succeeds(root, command));
+        let passed = section.commands.iter().all(|command| succeeds(root, command));
         let seconds = start.elapsed().as_secs();
         println!("--- {}: {} in {seconds} s", section.name, verdict(passed));
         results.push((section.name, passed, seconds));
@@ -102,11 +95,7 @@ pub fn run(root: &Path, only: &[String]) -> ExitCode {
     let passed = results.iter().filter(|(_, passed, _)| *passed).count();
     let failed = results.len() - passed;
     println!("{passed} passed, {failed} failed");
-    if failed == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn verdict(passed: bool) -> &'static str {
@@ -115,10 +104,7 @@ fn verdict(passed: bool) -> &'static str {
 
 fn succeeds(root: &Path, command: &[&str]) -> bool {
     println!("$ {}", command.join(" "));
-    let status = Command::new(command[0])
-        .args(&command[1..])
-        .current_dir(root)
-        .status();
+    let status = Command::new(command[0]).args(&command[1..]).current_dir(root).status();
     match status {
         Ok(status) if status.success() => true,
         Ok(status) => {
@@ -140,11 +126,7 @@ mod tests {
     fn sections_have_names_of_their_own() {
         for (at, section) in SECTIONS.iter().enumerate() {
             assert!(!section.commands.is_empty());
-            assert!(
-                SECTIONS[..at]
-                    .iter()
-                    .all(|other| other.name != section.name)
-            );
+            assert!(SECTIONS[..at].iter().all(|other| other.name != section.name));
         }
     }
 }

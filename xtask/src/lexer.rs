@@ -36,12 +36,7 @@ impl Token<'_> {
 
 /// All tokens of `source`. Unterminated strings and comments run to the end.
 pub fn lex(source: &str) -> Vec<Token<'_>> {
-    let mut lexer = Lexer {
-        source,
-        bytes: source.as_bytes(),
-        at: 0,
-        line: 1,
-    };
+    let mut lexer = Lexer { source, bytes: source.as_bytes(), at: 0, line: 1 };
     let mut tokens = Vec::new();
     while let Some(token) = lexer.next_token() {
         tokens.push(token);

@@ -24,20 +24,12 @@ pub struct Finding {
 impl Finding {
     /// A broken rule.
     pub fn error(path: &str, line: usize, advice: impl Into<String>) -> Finding {
-        Finding {
-            path: path.to_owned(),
-            line,
-            advice: advice.into(),
-            warning: false,
-        }
+        Finding { path: path.to_owned(), line, advice: advice.into(), warning: false }
     }
 
     /// Something worth a look.
     pub fn warning(path: &str, line: usize, advice: impl Into<String>) -> Finding {
-        Finding {
-            warning: true,
-            ..Finding::error(path, line, advice)
-        }
+        Finding { warning: true, ..Finding::error(path, line, advice) }
     }
 }
 

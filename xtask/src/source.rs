@@ -73,11 +73,7 @@ impl<'a> Source<'a> {
                 continue;
             };
             let last = closing(&code, open).map_or(self.lines, |end| code[end].line);
-            functions.push(Function {
-                name: pair[1].text,
-                first: pair[0].line,
-                last,
-            });
+            functions.push(Function { name: pair[1].text, first: pair[0].line, last });
         }
         functions
     }
@@ -130,11 +126,7 @@ fn test_ranges(tokens: &[Token<'_>]) -> Vec<RangeInclusive<usize>> {
     let tokens: Vec<&Token<'_>> = tokens.iter().collect();
     let mut ranges = Vec::new();
     for (at, window) in tokens.windows(MARKER.len()).enumerate() {
-        if !window
-            .iter()
-            .zip(MARKER)
-            .all(|(token, text)| token.is(text))
-        {
+        if !window.iter().zip(MARKER).all(|(token, text)| token.is(text)) {
             continue;
         }
         let first = window[0].line;

@@ -6,16 +6,8 @@ use std::path::Path;
 use std::{fs, io};
 
 /// Directories that hold nothing of the project's own.
-const SKIPPED: [&str; 8] = [
-    "target",
-    "data",
-    "build",
-    "node_modules",
-    ".git",
-    ".venv",
-    "corpus",
-    "artifacts",
-];
+const SKIPPED: [&str; 8] =
+    ["target", "data", "build", "node_modules", ".git", ".venv", "corpus", "artifacts"];
 
 /// What the rules look at: every Rust file and every `Cargo.toml`, as (path from the root, text).
 pub struct Tree {
@@ -56,8 +48,7 @@ impl Tree {
             } else if name.ends_with(".rs") {
                 self.sources.push((path, fs::read_to_string(entry.path())?));
             } else if name == "Cargo.toml" {
-                self.manifests
-                    .push((path, fs::read_to_string(entry.path())?));
+                self.manifests.push((path, fs::read_to_string(entry.path())?));
             }
         }
         Ok(())
@@ -66,11 +57,8 @@ impl Tree {
 
 /// All findings of all rules over `tree`.
 pub fn check(tree: &Tree) -> Vec<Finding> {
-    let sources: Vec<Source<'_>> = tree
-        .sources
-        .iter()
-        .map(|(path, text)| Source::new(path, text))
-        .collect();
+    let sources: Vec<Source<'_>> =
+        tree.sources.iter().map(|(path, text)| Source::new(path, text)).collect();
     let mut findings = Vec::new();
     rules::crates::check(&tree.manifests, &sources, &mut findings);
     rules::length::check(&sources, &tree.exceptions, &mut findings);
@@ -94,9 +82,6 @@ pub fn run(root: &Path) -> io::Result<bool> {
     }
     let errors = findings.iter().filter(|finding| !finding.warning).count();
     let warnings = findings.len() - errors;
-    println!(
-        "tidy: {} files, {errors} errors, {warnings} warnings",
-        tree.sources.len()
-    );
+    println!("tidy: {} files, {errors} errors, {warnings} warnings", tree.sources.len());
     Ok(errors == 0)
 }

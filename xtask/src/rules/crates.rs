@@ -93,10 +93,7 @@ fn dependencies(text: &str) -> Vec<(usize, &str, &str)> {
     let mut found = Vec::new();
     for (index, line) in text.lines().enumerate() {
         let line = line.trim();
-        if let Some(header) = line
-            .strip_prefix('[')
-            .and_then(|rest| rest.strip_suffix(']'))
-        {
+        if let Some(header) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
             section = header.rsplit('.').next().unwrap_or(header);
             continue;
         }
@@ -136,19 +133,16 @@ fn check_root(source: &Source<'_>, findings: &mut Vec<Finding>) {
 pub fn has_attribute(source: &Source<'_>, text: &str) -> bool {
     let marker = format!("#![{text}]");
     let code: Vec<&str> = source.code().map(|token| token.text).collect();
-    code.windows(3)
-        .enumerate()
-        .filter(|(_, window)| *window == ["#", "!", "["])
-        .any(|(at, _)| {
-            let mut joined = String::new();
-            for word in code[at..].iter().take(12) {
-                joined.push_str(word);
-                if *word == "]" {
-                    break;
-                }
+    code.windows(3).enumerate().filter(|(_, window)| *window == ["#", "!", "["]).any(|(at, _)| {
+        let mut joined = String::new();
+        for word in code[at..].iter().take(12) {
+            joined.push_str(word);
+            if *word == "]" {
+                break;
             }
-            joined == marker
-        })
+        }
+        joined == marker
+    })
 }
 
 #[cfg(test)]
@@ -186,10 +180,8 @@ mod tests {
 
     #[test]
     fn attributes_are_found_in_code_only() {
-        let source = Source::new(
-            "crates/base/src/lib.rs",
-            "//! #![no_std]\n#![forbid(unsafe_code)]\n",
-        );
+        let source =
+            Source::new("crates/base/src/lib.rs", "//! #![no_std]\n#![forbid(unsafe_code)]\n");
         assert!(has_attribute(&source, "forbid(unsafe_code)"));
         assert!(!has_attribute(&source, "no_std"));
     }

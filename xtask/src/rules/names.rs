@@ -7,13 +7,10 @@ use crate::source::Source;
 /// Words that no name declared here contains.
 const FORBIDDEN: [&str; 6] = ["process", "manager", "helper", "helpers", "util", "utils"];
 /// Names that no file or module has.
-const FORBIDDEN_FILES: [&str; 8] = [
-    "process", "manager", "helper", "helpers", "util", "utils", "common", "misc",
-];
+const FORBIDDEN_FILES: [&str; 8] =
+    ["process", "manager", "helper", "helpers", "util", "utils", "common", "misc"];
 /// Keywords that declare the name behind them.
-const DECLARING: [&str; 8] = [
-    "fn", "struct", "enum", "trait", "mod", "type", "const", "static",
-];
+const DECLARING: [&str; 8] = ["fn", "struct", "enum", "trait", "mod", "type", "const", "static"];
 /// Names of functions whose meaning is the operating system's, not ours.
 const ALLOWED: [&str; 4] = ["process_id", "ProcessId", "process_cpu", "process_status"];
 
@@ -109,18 +106,9 @@ mod tests {
     fn empty_words_are_found_where_they_are_declared() {
         let path = "crates/base/src/a.rs";
         assert_eq!(count(path, "fn process_frame() {} struct FrameHelper;"), 2);
-        assert_eq!(
-            count(path, "fn do_it() {} fn done() {} fn document() {}"),
-            1
-        );
-        assert_eq!(
-            count(path, "use std::process; fn exit() { process::exit(0) }"),
-            0
-        );
-        assert_eq!(
-            count(path, "const MAX_BYTES: u8 = 0; const BYTES_MAX: u8 = 0;"),
-            1
-        );
+        assert_eq!(count(path, "fn do_it() {} fn done() {} fn document() {}"), 1);
+        assert_eq!(count(path, "use std::process; fn exit() { process::exit(0) }"), 0);
+        assert_eq!(count(path, "const MAX_BYTES: u8 = 0; const BYTES_MAX: u8 = 0;"), 1);
     }
 
     #[test]

@@ -6,10 +6,8 @@ use crate::lexer::Kind;
 use crate::source::Source;
 
 /// The crates that may contain `unsafe`, each with its reason.
-const ALLOWED: [(&str, &str); 1] = [(
-    "topology",
-    "the calls that pin a thread and bind its memory have no safe form",
-)];
+const ALLOWED: [(&str, &str); 1] =
+    [("topology", "the calls that pin a thread and bind its memory have no safe form")];
 /// Lines above an `unsafe` in which its reason must start.
 const REASON_LINES: usize = 6;
 
@@ -60,18 +58,12 @@ mod tests {
         assert_eq!(count("crates/broker/src/a.rs", reasoned), 1);
         assert_eq!(count("crates/topology/src/a.rs", bare), 1);
         assert_eq!(count("crates/topology/src/a.rs", reasoned), 0);
-        assert_eq!(
-            count("crates/broker/src/a.rs", "// unsafe\nlet x = \"unsafe\";"),
-            0
-        );
+        assert_eq!(count("crates/broker/src/a.rs", "// unsafe\nlet x = \"unsafe\";"), 0);
     }
 
     #[test]
     fn a_crate_without_unsafe_says_so() {
         assert_eq!(count("crates/mesh/src/lib.rs", "//! x\n"), 1);
-        assert_eq!(
-            count("crates/mesh/src/lib.rs", "#![forbid(unsafe_code)]"),
-            0
-        );
+        assert_eq!(count("crates/mesh/src/lib.rs", "#![forbid(unsafe_code)]"), 0);
     }
 }

@@ -18,11 +18,7 @@ pub fn check(source: &Source<'_>, findings: &mut Vec<Finding>) {
             findings.push(Finding::error(source.path, pair[0].line, advice));
         }
     }
-    let notes = [
-        concat!("TO", "DO"),
-        concat!("FIX", "ME"),
-        concat!("XX", "X"),
-    ];
+    let notes = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
     for token in &source.tokens {
         let note = notes.iter().find(|note| has_word(token.text, note));
         if let (Kind::Comment, Some(note)) = (token.kind, note) {
@@ -34,8 +30,7 @@ pub fn check(source: &Source<'_>, findings: &mut Vec<Finding>) {
 }
 
 fn has_word(text: &str, word: &str) -> bool {
-    text.split(|c: char| !c.is_ascii_alphanumeric())
-        .any(|part| part == word)
+    text.split(|c: char| !c.is_ascii_alphanumeric()).any(|part| part == word)
 }
 
 #[cfg(test)]
@@ -57,9 +52,6 @@ mod tests {
 
     #[test]
     fn words_that_only_look_alike_are_not() {
-        assert_eq!(
-            count("let todo = 1; // a \"METODO\"\nlet s = \"todo!\";"),
-            0
-        );
+        assert_eq!(count("let todo = 1; // a \"METODO\"\nlet s = \"todo!\";"), 0);
     }
 }
