@@ -120,6 +120,12 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         &self.links.metrics
     }
 
+    /// The core, to look at.
+    #[must_use]
+    pub fn core(&self) -> &C {
+        &self.core
+    }
+
     /// Connections in any phase.
     #[must_use]
     pub fn connections(&self) -> usize {
@@ -216,6 +222,13 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         if !self.stopping {
             self.stopping = true;
             self.core.shut_down(now, &mut self.out);
+            for (_, connection) in &mut self.connections {
+                if connection.phase == Phase::Lingering {
+                    let soon = now.instant + LINGER_STOPPING;
+                    connection.deadline = connection.deadline.min(soon);
+                    self.leaving_next = self.leaving_next.min(soon);
+                }
+            }
         }
     }
 

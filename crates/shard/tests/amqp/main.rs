@@ -1,0 +1,209 @@
+//! The runtime with the real broker, over real sockets.
+
+mod peer;
+
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use lepus_amqp::method::{basic, channel as amqp_channel, confirm, queue};
+use lepus_amqp::server::ServerOptions;
+use lepus_base::ShardId;
+use lepus_broker::directory::Directory;
+use lepus_broker::{Broker, Limits, Outbox, Settings};
+use lepus_shard::{Clock, Config, Listener, Running, Runtime, Transport};
+
+use peer::{Peer, Seen};
+
+fn start(shards: u16) -> Running<Broker> {
+    let (notices, _log) = channel();
+    let clock = Clock::start();
+    let config = Config {
+        shards,
+        pin: false,
+        cpus: lepus_topology::usable_cpus(),
+        economy: false,
+        ring_capacity: 2,
+        connections_max: usize::MAX,
+        listeners: vec![Listener {
+            address: "127.0.0.1:0".parse().unwrap(),
+            transport: Transport::Plain,
+            backlog: 1024,
+        }],
+        tls: None,
+        stop_timeout: Duration::from_secs(30),
+        notices,
+        clock,
+    };
+    let changes = Directory::preset("guest", b"guest", [1, 2, 3, 4], "/");
+    let make = move |shard| {
+        let mut broker = Broker::new(Settings {
+            shard,
+            shards,
+            hash_seed: 7,
+            secret: [7; 32],
+            server: ServerOptions::default(),
+            limits: Limits::default(),
+        });
+        broker.preset(clock.now(), &changes, &mut Outbox::new(shards));
+        broker
+    };
+    Runtime::start(config, make).unwrap()
+}
+
+fn finish(running: Running<Broker>) {
+    running.stop();
+    assert_eq!(running.join().cut, 0);
+}
+
+/// Which shard has the connection with this many others before it.
+fn connections(running: &Running<Broker>) -> Vec<u64> {
+    running.metrics().iter().map(|metrics| metrics.snapshot().connections).collect()
+}
+
+fn declare(peer: &mut Peer, name: &str) {
+    let declare = queue::Declare { queue: name, ..queue::Declare::default() };
+    assert_eq!(peer.call(declare), Seen::Method("queue.declare-ok"));
+}
+
+fn consume(peer: &mut Peer, name: &str, no_ack: bool) {
+    let consume = basic::Consume { queue: name, no_ack, ..basic::Consume::default() };
+    assert_eq!(peer.call(consume), Seen::Method("basic.consume-ok"));
+}
+
+#[test]
+fn messages_arrive_in_order_wherever_publisher_and_consumer_are() {
+    let running = start(2);
+    let address = running.addresses()[0];
+    let mut peers: Vec<Peer> = (0..4).map(|_| Peer::open(address)).collect();
+    assert_eq!(connections(&running), [2, 2]);
+    // Every peer publishes to a queue of its own and to the next peer's; consumers tie the
+    // connections to their shards first.
+    let names: Vec<String> = (0..4).map(|index| format!("queue-{index}")).collect();
+    for (peer, name) in peers.iter_mut().zip(&names) {
+        declare(peer, name);
+        consume(peer, name, true);
+    }
+    let rounds = 500;
+    for round in 0..rounds {
+        for index in 0..4 {
+            let body = format!("{index}:{round}");
+            peers[index].publish(&names[index], body.as_bytes());
+            peers[index].publish(&names[(index + 1) % 4], body.as_bytes());
+        }
+    }
+    for peer in &mut peers {
+        peer.flush();
+    }
+    for (index, peer) in peers.iter_mut().enumerate() {
+        let mut next = [0; 4];
+        for _ in 0..2 * rounds {
+            let Seen::Message { body, .. } = peer.see() else { panic!("not a message") };
+            let text = String::from_utf8(body).unwrap();
+            let (from, round) = text.split_once(':').unwrap();
+            let from: usize = from.parse().unwrap();
+            assert_eq!(round, next[from].to_string(), "in order per publisher");
+            next[from] += 1;
+        }
+        let mut wanted = [0; 4];
+        wanted[index] = rounds;
+        wanted[(index + 3) % 4] = rounds;
+        assert_eq!(next, wanted);
+    }
+    drop(peers);
+    finish(running);
+}
+
+#[test]
+fn confirms_and_acks_cross_shards() {
+    let running = start(2);
+    let address = running.addresses()[0];
+    let mut consumer = Peer::open(address);
+    declare(&mut consumer, "work");
+    let qos = basic::Qos { prefetch_count: 10, ..basic::Qos::default() };
+    assert_eq!(consumer.call(qos), Seen::Method("basic.qos-ok"));
+    consume(&mut consumer, "work", false);
+    let mut publisher = Peer::open(address);
+    assert_eq!(publisher.call(confirm::Select::default()), Seen::Method("confirm.select-ok"));
+    for number in 0..1000u32 {
+        publisher.publish("work", &number.to_be_bytes());
+    }
+    publisher.flush();
+    let mut confirmed = 0;
+    while confirmed < 1000 {
+        match publisher.see() {
+            Seen::Ack { tag, multiple } => confirmed = peer::count_acked(confirmed, tag, multiple),
+            other => panic!("{other:?}"),
+        }
+    }
+    for number in 0..1000u32 {
+        let Seen::Message { body, tag } = consumer.see() else { panic!("not a message") };
+        assert_eq!(body, number.to_be_bytes());
+        consumer.send(basic::Ack { delivery_tag: tag, multiple: false });
+        consumer.flush();
+    }
+    let count = queue::Declare { queue: "work", passive: true, ..queue::Declare::default() };
+    assert_eq!(consumer.call(count), Seen::Method("queue.declare-ok"));
+    drop((consumer, publisher));
+    finish(running);
+}
+
+#[test]
+fn an_exclusive_queue_dies_with_its_connection() {
+    let running = start(2);
+    let address = running.addresses()[0];
+    let mut owner = Peer::open(address);
+    let declare = queue::Declare { queue: "mine", exclusive: true, ..queue::Declare::default() };
+    assert_eq!(owner.call(declare), Seen::Method("queue.declare-ok"));
+    drop(owner);
+    let commands = running.commands();
+    loop {
+        let queues = commands.ask_all(|_: ShardId, broker, _, _| broker.queues().count()).unwrap();
+        if queues == [0, 0] {
+            break;
+        }
+    }
+    let mut other = Peer::open(address);
+    let passive = queue::Declare { queue: "mine", passive: true, ..queue::Declare::default() };
+    assert_eq!(other.call(passive), Seen::Method("channel.close"));
+    drop(other);
+    finish(running);
+}
+
+#[test]
+fn a_close_is_answered_and_ends_the_stream() {
+    let running = start(1);
+    let mut peer = Peer::open(running.addresses()[0]);
+    assert_eq!(
+        peer.call(amqp_channel::Close { reply_code: 200, ..amqp_channel::Close::default() }),
+        Seen::Method("channel.close-ok")
+    );
+    peer.close();
+    assert_eq!(peer.see(), Seen::Closed(200));
+    assert_eq!(peer.see(), Seen::End);
+    finish(running);
+}
+
+#[test]
+fn a_stop_tells_the_clients_why() {
+    let running = start(2);
+    let mut peers: Vec<Peer> = (0..3).map(|_| Peer::open(running.addresses()[0])).collect();
+    running.stop();
+    for peer in &mut peers {
+        assert_eq!(peer.see(), Seen::Closed(320));
+        // The machine has answered; the server hangs up.
+        peer.flush();
+        assert_eq!(peer.see(), Seen::End);
+    }
+    assert_eq!(running.join().cut, 0);
+}
+
+#[test]
+fn another_protocol_is_answered_with_ours_and_closed() {
+    let running = start(1);
+    let mut stream = std::net::TcpStream::connect(running.addresses()[0]).unwrap();
+    std::io::Write::write_all(&mut stream, b"AMQP\x01\x01\x00\x0a and more").unwrap();
+    let mut answer = Vec::new();
+    std::io::Read::read_to_end(&mut stream, &mut answer).unwrap();
+    assert_eq!(answer, b"AMQP\0\0\x09\x01");
+    finish(running);
+}
