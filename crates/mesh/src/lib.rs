@@ -2,6 +2,7 @@
 //!
 //! A shard is woken only if it sleeps. What is sent is first put in its place, then announced by
 //! [`Bell::post`], and at the end of the sender's cycle each peer is rung at most once.
+#![forbid(unsafe_code)]
 
 mod bell;
 mod inbox;

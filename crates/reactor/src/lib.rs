@@ -3,6 +3,7 @@
 //! A shard sees sockets only through [`Reactor`] and [`Socket`]; [`Poller`] implements them with
 //! `mio`, a simulator may implement them with queues in memory. Readiness is edge-triggered: it is
 //! reported once and holds until a read or write would block.
+#![forbid(unsafe_code)]
 
 mod listener;
 mod poller;

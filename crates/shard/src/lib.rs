@@ -3,6 +3,7 @@
 //! A [`Shard`] turns readiness, mail and time into calls of a [`Core`] (the broker) and carries out
 //! what the core puts into its outbox. [`Runtime::start`] makes the shards, the mesh between them,
 //! the acceptor and the TLS handshakes, and gives a [`Running`] to the control threads.
+#![forbid(unsafe_code)]
 
 mod acceptor;
 mod broker;
