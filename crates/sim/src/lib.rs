@@ -1,1 +1,23 @@
+//! A whole broker on one thread in virtual time: the real broker and the real driver, with sockets
+//! in memory and clients that a test speaks to.
 //!
+//! [`World`] is for behaviour tests: each sentence is said, everything comes to rest, and the
+//! answer is there. No time passes unless the test lets it.
+
+mod channel;
+mod client;
+mod figures;
+mod inbox;
+mod peer;
+mod shards;
+mod wire;
+mod world;
+
+pub use channel::{Channel, Declared};
+pub use client::Client;
+pub use figures::QueueFigures;
+pub use inbox::{Answer, Confirm, Message, Refused, Returned};
+pub use lepus_broker::Limits;
+pub use peer::Closed;
+pub use shards::Options;
+pub use world::World;

@@ -1,0 +1,218 @@
+//! A client of a [`World`], as a test speaks to it.
+
+use lepus_amqp::code::ReplyCode;
+use lepus_amqp::method::channel;
+use lepus_amqp::{Method, client::ClientState};
+
+use crate::channel::Channel;
+use crate::peer::{Closed, Peer};
+use crate::world::World;
+
+/// A client. Cheap to clone; clones are the same client.
+#[derive(Clone)]
+pub struct Client {
+    pub(crate) world: World,
+    pub(crate) index: usize,
+}
+
+impl Client {
+    pub(crate) fn peer<R>(&self, act: impl FnOnce(&mut Peer) -> R) -> R {
+        act(&mut self.world.0.borrow_mut().peers[self.index])
+    }
+
+    fn settle(&self) {
+        self.world.0.borrow_mut().settle_unless_corked(self.index);
+    }
+
+    /// The world it lives in.
+    #[must_use]
+    pub fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// The client, which must have been let in.
+    ///
+    /// # Panics
+    /// When it was not.
+    #[must_use]
+    pub fn open(self) -> Client {
+        if !self.is_open() {
+            panic!("the broker does not let the client in: {:?}", self.closed());
+        }
+        self
+    }
+
+    /// Whether the handshake is done and the connection serves.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.peer(|peer| peer.is_open())
+    }
+
+    /// How the connection ended, if it was closed by `connection.close`.
+    #[must_use]
+    pub fn closed(&self) -> Option<Closed> {
+        self.peer(|peer| peer.closed.clone())
+    }
+
+    /// Whether the server has dropped the socket and all its bytes were read.
+    #[must_use]
+    pub fn is_ended(&self) -> bool {
+        self.peer(|peer| peer.ended)
+    }
+
+    /// Expects that the broker closed the connection with `code`; returns its text.
+    ///
+    /// # Panics
+    /// When it did not.
+    pub fn expect_closed(&self, code: ReplyCode) -> String {
+        match self.closed() {
+            Some(closed) if closed.code == code => closed.text,
+            other => panic!("expected a close with {code:?}, found {other:?}"),
+        }
+    }
+
+    /// Why the broker does not read from this connection, if it said so.
+    #[must_use]
+    pub fn blocked(&self) -> Option<String> {
+        self.peer(|peer| peer.blocked.clone())
+    }
+
+    /// Opens a channel on the lowest free number.
+    #[must_use]
+    pub fn channel(&self) -> Channel {
+        let number = self.peer(|peer| {
+            (1..).find(|number| peer.inboxes.get(number).is_none_or(|inbox| inbox.closed.is_some()))
+        });
+        self.channel_number(number.unwrap_or(1))
+    }
+
+    /// Opens the channel with this number.
+    ///
+    /// # Panics
+    /// When the broker refuses.
+    #[must_use]
+    pub fn channel_number(&self, number: u16) -> Channel {
+        let channel = Channel { client: self.clone(), number };
+        channel.send(channel::Open {});
+        channel.expect("channel.open-ok");
+        channel
+    }
+
+    /// A handle for a channel that need not be open.
+    #[must_use]
+    pub fn unopened(&self, number: u16) -> Channel {
+        Channel { client: self.clone(), number }
+    }
+
+    /// Sends a method on a channel.
+    pub fn send<'a>(&self, channel: u16, method: impl Into<Method<'a>>) {
+        self.world.say(self.index, channel, &method.into());
+    }
+
+    /// Sends bytes as they are.
+    pub fn send_bytes(&self, bytes: &[u8]) {
+        self.peer(|peer| peer.output.extend_from_slice(bytes));
+        self.settle();
+    }
+
+    /// Sends bytes one at a time, everything coming to rest in between.
+    pub fn send_bytewise(&self, bytes: &[u8]) {
+        for byte in bytes {
+            self.send_bytes(&[*byte]);
+        }
+    }
+
+    /// What a client of raw bytes has received since the last call.
+    #[must_use]
+    pub fn take_bytes(&self) -> Vec<u8> {
+        self.peer(|peer| std::mem::take(&mut peer.input))
+    }
+
+    /// Everything said inside goes out in one piece when it is over. What is asked for inside is
+    /// not answered yet: only send there.
+    pub fn together<R>(&self, talk: impl FnOnce() -> R) -> R {
+        self.peer(|peer| peer.corked = true);
+        let result = talk();
+        self.peer(|peer| peer.corked = false);
+        self.settle();
+        result
+    }
+
+    /// Closes the connection in good order.
+    ///
+    /// # Panics
+    /// When the broker does not agree.
+    pub fn close(&self) {
+        self.say_close();
+        let closed = self.closed();
+        let agreed = closed.as_ref().is_some_and(|closed| closed.code == ReplyCode::REPLY_SUCCESS);
+        assert!(agreed, "the broker does not answer connection.close: {closed:?}");
+    }
+
+    /// Sends `connection.close`; the answer may come later.
+    pub fn say_close(&self) {
+        self.peer(|peer| {
+            if let Some(machine) = &mut peer.machine {
+                machine.close(ReplyCode::REPLY_SUCCESS, "goodbye", &mut peer.output);
+            }
+        });
+        self.settle();
+    }
+
+    /// The connection breaks without a word; what was on its way is lost.
+    pub fn reset(&self) {
+        self.peer(|peer| {
+            peer.wire.cut();
+            peer.ended = true;
+        });
+        self.settle();
+    }
+
+    /// The client ends its side of the stream without closing the connection.
+    pub fn hang_up(&self) {
+        self.peer(|peer| peer.wire.end());
+        self.settle();
+    }
+
+    /// The client does not read from its socket any more.
+    pub fn stop_reading(&self) {
+        self.peer(|peer| peer.reading = false);
+    }
+
+    /// The client reads again.
+    pub fn read_again(&self) {
+        self.peer(|peer| peer.reading = true);
+        self.settle();
+    }
+
+    /// Bytes that the broker sent and the client has not read.
+    #[must_use]
+    pub fn unread_bytes(&self) -> usize {
+        self.peer(|peer| peer.wire.waiting())
+    }
+
+    /// What the server said about itself.
+    #[must_use]
+    pub fn server_properties(&self) -> lepus_amqp::Table {
+        self.peer(|peer| peer.machine.as_ref().map(|machine| machine.server_properties().clone()))
+            .unwrap_or_default()
+    }
+
+    /// Where the protocol machine stands.
+    #[must_use]
+    pub fn state(&self) -> Option<ClientState> {
+        self.peer(|peer| peer.machine.as_ref().map(|machine| machine.state()))
+    }
+
+    /// The shard on which the connection lives, if any does.
+    #[must_use]
+    pub fn shard(&self) -> Option<u16> {
+        let state = self.world.0.borrow();
+        let id = state.peers[self.index].id;
+        state
+            .shards
+            .brokers()
+            .find(|broker| broker.edge.by_id.contains_key(&id))
+            .map(|broker| broker.shard().0)
+    }
+}

@@ -1,0 +1,312 @@
+//! The world of a behaviour test: shards, clients and virtual time.
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use lepus_amqp::Method;
+use lepus_amqp::client::ClientOptions;
+use lepus_amqp::method::channel;
+use lepus_base::{Instant, Now};
+use lepus_broker::Broker;
+use lepus_broker::counters::Counters;
+use lepus_broker::directory::{Request, VhostRef};
+use lepus_broker::outbox::Event;
+use lepus_broker::refusal::Refusal;
+use lepus_broker::user::{HashingAlgorithm, PasswordHash};
+use lepus_broker::vhost::VhostMetadata;
+
+use crate::channel::Channel;
+use crate::client::Client;
+use crate::figures::{self, QueueFigures};
+use crate::peer::Peer;
+use crate::shards::{Options, Shards};
+
+/// Rounds after which a world that should come to rest is taken to be stuck in a circle.
+const ROUNDS_MAX: usize = 2_000_000;
+
+/// A simulated broker and its clients. Cheap to clone; all clones are the same world.
+///
+/// Every call runs everything until it is quiet. Time passes only in [`World::advance`].
+#[derive(Clone)]
+pub struct World(pub(crate) Rc<RefCell<State>>);
+
+pub(crate) struct State {
+    pub(crate) shards: Shards,
+    pub(crate) peers: Vec<Peer>,
+}
+
+impl State {
+    /// Runs shards and clients in turn until nobody has anything to do.
+    pub(crate) fn settle(&mut self) {
+        for _ in 0..ROUNDS_MAX {
+            let now = self.shards.now().instant;
+            let mut quiet = true;
+            for shard in 0..self.shards.len() {
+                if self.shards.is_runnable(shard) {
+                    self.shards.turn(shard);
+                    quiet = false;
+                }
+            }
+            for peer in &mut self.peers {
+                let timed = peer.on_timeout(now);
+                let received = peer.receive(usize::MAX, now);
+                let sent = peer.send(usize::MAX, now);
+                quiet &= !(timed || received || sent);
+            }
+            if quiet {
+                return;
+            }
+        }
+        panic!("the world does not come to rest: some shard or client is busy for ever");
+    }
+
+    fn next_timeout(&self) -> Instant {
+        let peers = self.peers.iter().map(Peer::next_timeout);
+        peers.chain([self.shards.next_timeout()]).min().unwrap_or(Instant::NEVER)
+    }
+}
+
+impl World {
+    /// A world with `shards` shards, user `guest` (password `guest`) and vhost `/`.
+    #[must_use]
+    pub fn new(shards: u16) -> World {
+        World::with(Options { shards, ..Options::default() })
+    }
+
+    /// A world with these options.
+    #[must_use]
+    pub fn with(options: Options) -> World {
+        let mut state = State { shards: Shards::new(&options), peers: Vec::new() };
+        state.settle();
+        World(Rc::new(RefCell::new(state)))
+    }
+
+    /// Runs everything until it is quiet. No time passes.
+    pub fn settle(&self) {
+        self.0.borrow_mut().settle();
+    }
+
+    /// Lets time pass; whatever becomes due meanwhile happens at its moment.
+    pub fn advance(&self, millis: u64) {
+        let mut state = self.0.borrow_mut();
+        let end = state.shards.now().instant + core::time::Duration::from_millis(millis);
+        state.settle();
+        loop {
+            let next = state.next_timeout();
+            if next > end {
+                break;
+            }
+            state.shards.set_time(next);
+            state.settle();
+        }
+        state.shards.set_time(end);
+        state.settle();
+    }
+
+    /// The time.
+    #[must_use]
+    pub fn now(&self) -> Now {
+        self.0.borrow().shards.now()
+    }
+
+    /// A client without a protocol of its own: for raw bytes.
+    #[must_use]
+    pub fn dial(&self, shard: u16) -> Client {
+        self.add_peer(shard, None, None)
+    }
+
+    /// `guest` on vhost `/`, connected to `shard`, without heartbeats.
+    ///
+    /// # Panics
+    /// When the broker does not let it in.
+    #[must_use]
+    pub fn connect(&self, shard: u16) -> Client {
+        self.connect_with(shard, ClientOptions { heartbeat: 0, ..ClientOptions::default() }).open()
+    }
+
+    /// A client with these options; [`Client::is_open`] tells whether it was let in.
+    #[must_use]
+    pub fn connect_with(&self, shard: u16, options: ClientOptions) -> Client {
+        self.add_peer(shard, None, Some(options))
+    }
+
+    /// The same from another address.
+    #[must_use]
+    pub fn connect_from(&self, shard: u16, address: &str, options: ClientOptions) -> Client {
+        let address: SocketAddr = address.parse().expect("an address and a port");
+        self.add_peer(shard, Some(address), Some(options))
+    }
+
+    /// A user on vhost `/`, connected to `shard`.
+    ///
+    /// # Panics
+    /// When the broker does not let it in.
+    #[must_use]
+    pub fn connect_as(&self, shard: u16, user: &str, password: &str) -> Client {
+        self.connect_with(shard, World::login(user, password, "/")).open()
+    }
+
+    /// Options of a client without heartbeats.
+    #[must_use]
+    pub fn login(user: &str, password: &str, vhost: &str) -> ClientOptions {
+        ClientOptions {
+            user: user.into(),
+            password: password.into(),
+            vhost: vhost.into(),
+            heartbeat: 0,
+            ..ClientOptions::default()
+        }
+    }
+
+    /// A new connection of `guest` to `shard` and a channel on it: the usual start.
+    #[must_use]
+    pub fn channel(&self, shard: u16) -> Channel {
+        self.connect(shard).channel()
+    }
+
+    fn add_peer(
+        &self,
+        shard: u16,
+        address: Option<SocketAddr>,
+        options: Option<ClientOptions>,
+    ) -> Client {
+        let mut state = self.0.borrow_mut();
+        let wire = state.shards.connect(usize::from(shard), address);
+        let (id, now) = (state.shards.last_connection(), state.shards.now().instant);
+        state.peers.push(Peer::new(id, wire, options, now));
+        let index = state.peers.len() - 1;
+        state.settle();
+        Client { world: self.clone(), index }
+    }
+
+    /// An operator's change of the directory.
+    ///
+    /// # Errors
+    /// The broker's refusal.
+    ///
+    /// # Panics
+    /// When no answer comes.
+    pub fn request(&self, request: Request) -> Result<(), Refusal> {
+        let mut state = self.0.borrow_mut();
+        let answer = state.shards.request(request);
+        state.settle();
+        answer.try_recv().expect("the directory answers an operator")
+    }
+
+    fn must(&self, request: Request) {
+        if let Err(refusal) = self.request(request) {
+            panic!("an operator is refused: {} {}", refusal.code.0, refusal.text);
+        }
+    }
+
+    /// Creates a vhost.
+    pub fn add_vhost(&self, name: &str) {
+        self.must(Request::CreateVhost { name: name.into(), metadata: VhostMetadata::default() });
+    }
+
+    /// Creates a user without permissions and tags.
+    pub fn add_user(&self, name: &str, password: &str) {
+        self.add_user_with_tags(name, password, &[]);
+    }
+
+    /// Creates a user with tags.
+    pub fn add_user_with_tags(&self, name: &str, password: &str, tags: &[&str]) {
+        let password = PasswordHash::new(HashingAlgorithm::Sha256, password.as_bytes(), [9; 4]);
+        let tags = tags.iter().map(|&tag| tag.into()).collect();
+        self.must(Request::PutUser { name: name.into(), password, tags });
+    }
+
+    /// Sets a user's permissions, three patterns.
+    pub fn permit(&self, user: &str, vhost: &str, configure: &str, write: &str, read: &str) {
+        self.must(Request::SetPermission {
+            user: user.into(),
+            vhost: VhostRef::Name(vhost.into()),
+            configure: configure.into(),
+            write: write.into(),
+            read: read.into(),
+        });
+    }
+
+    /// The server stops: clients are told.
+    pub fn shut_down(&self) {
+        let mut state = self.0.borrow_mut();
+        state.shards.shut_down();
+        state.settle();
+    }
+
+    /// A queue of vhost `/` as its home sees it.
+    ///
+    /// # Panics
+    /// When there is none.
+    #[must_use]
+    pub fn queue(&self, name: &str) -> QueueFigures {
+        self.find_queue("/", name).unwrap_or_else(|| panic!("there is no queue '{name}'"))
+    }
+
+    /// A queue as its home sees it, if it exists.
+    #[must_use]
+    pub fn find_queue(&self, vhost: &str, name: &str) -> Option<QueueFigures> {
+        figures::find_queue(&self.0.borrow().shards, vhost, name)
+    }
+
+    /// Looks into a shard's broker.
+    pub fn broker<R>(&self, shard: u16, look: impl FnOnce(&Broker) -> R) -> R {
+        look(self.0.borrow().shards.broker(usize::from(shard)))
+    }
+
+    /// The brokers' counters, added up.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        figures::counters(&self.0.borrow().shards)
+    }
+
+    /// Log events since the last call.
+    #[must_use]
+    pub fn events(&self) -> Vec<Event> {
+        self.0.borrow().shards.events()
+    }
+
+    /// Duty cycles of a shard so far.
+    #[must_use]
+    pub fn turns(&self, shard: u16) -> u64 {
+        self.0.borrow().shards.metrics(usize::from(shard)).cycles
+    }
+
+    /// Runs `shard` for one duty cycle and nobody else, whether it has something to do or not.
+    pub fn turn(&self, shard: u16) {
+        self.0.borrow_mut().shards.turn(usize::from(shard));
+    }
+
+    /// What is out of place in a world that should be at rest: connections without a client,
+    /// frames parked for ever, bodies that belong to no message, figures that disagree. Empty
+    /// when all is well.
+    #[must_use]
+    pub fn leaks(&self) -> Vec<String> {
+        let state = self.0.borrow();
+        let living: Vec<_> = state
+            .peers
+            .iter()
+            .filter(|peer| !peer.wire.is_server_gone())
+            .map(|peer| peer.id)
+            .collect();
+        figures::leaks(&state.shards, &living)
+    }
+
+    pub(crate) fn say(&self, peer: usize, channel: u16, method: &Method<'_>) {
+        let mut state = self.0.borrow_mut();
+        method.encode_frame(channel, &mut state.peers[peer].output);
+        if matches!(method, Method::ChannelOpen(channel::Open {})) {
+            state.peers[peer].inboxes.insert(channel, crate::inbox::Inbox::default());
+        }
+        state.settle_unless_corked(peer);
+    }
+}
+
+impl State {
+    pub(crate) fn settle_unless_corked(&mut self, peer: usize) {
+        if !self.peers[peer].corked {
+            self.settle();
+        }
+    }
+}
