@@ -9,6 +9,8 @@ use std::io;
 pub(crate) struct Alarm {
     #[cfg(target_os = "linux")]
     timer: std::os::fd::OwnedFd,
+    /// What the timer is set to.
+    moment: Instant,
 }
 
 #[cfg(target_os = "linux")]
@@ -22,11 +24,14 @@ impl Alarm {
         let fd = timer.as_raw_fd();
         let mut source = mio::unix::SourceFd(&fd);
         registry.register(&mut source, token, mio::Interest::READABLE)?;
-        Ok(Alarm { timer })
+        Ok(Alarm { timer, moment: Instant(0) })
     }
 
     /// Sets the timer to `moment`; whether it can (otherwise a poll's timeout must do).
-    pub(crate) fn set(&self, moment: Instant) -> bool {
+    pub(crate) fn set(&mut self, moment: Instant) -> bool {
+        if moment == self.moment {
+            return true;
+        }
         use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
         let it_value = Timespec {
             tv_sec: (moment.0 / 1_000_000_000) as i64,
@@ -34,7 +39,9 @@ impl Alarm {
         };
         let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
         let when = Itimerspec { it_interval, it_value };
-        timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &when).is_ok()
+        let is_set = timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &when).is_ok();
+        self.moment = if is_set { moment } else { Instant(0) };
+        is_set
     }
 }
 
@@ -46,7 +53,7 @@ impl Alarm {
     }
 
     /// Never set.
-    pub(crate) fn set(&self, _moment: Instant) -> bool {
+    pub(crate) fn set(&mut self, _moment: Instant) -> bool {
         false
     }
 }

@@ -60,6 +60,7 @@ pub(crate) struct Consumer {
 struct Pace {
     schedule: Option<Schedule>,
     service: Duration,
+    begun: bool,
     /// When the message before is done.
     free_at: Instant,
     pending: VecDeque<Pending>,
@@ -73,12 +74,9 @@ struct Pending {
 }
 
 impl Consumer {
-    /// A consumer as `spec` says; its rate counts from `now`.
-    pub(crate) fn new(spec: ConsumerSpec, now: Instant) -> Consumer {
-        let mut schedule = spec.schedule;
-        if let Some(schedule) = &mut schedule {
-            schedule.begin(now);
-        }
+    /// A consumer as `spec` says; its rate counts from its first message.
+    pub(crate) fn new(spec: ConsumerSpec) -> Consumer {
+        let schedule = spec.schedule;
         let paced = schedule.is_some() || !spec.service.is_zero();
         Consumer {
             channel: spec.channel,
@@ -90,7 +88,8 @@ impl Consumer {
             pace: paced.then(|| Pace {
                 schedule,
                 service: spec.service,
-                free_at: now,
+                free_at: Instant(0),
+                begun: false,
                 pending: VecDeque::new(),
             }),
             lanes: spec.lanes,
@@ -139,11 +138,18 @@ impl Consumer {
         let time = scene.time_of(delivery);
         match &mut self.pace {
             None => self.take(now, delivery.delivery_tag, time, scene, out),
-            Some(pace) => pace.pending.push_back(Pending {
-                delivery_tag: delivery.delivery_tag,
-                time,
-                arrived: now,
-            }),
+            Some(pace) => {
+                if !std::mem::replace(&mut pace.begun, true)
+                    && let Some(schedule) = &mut pace.schedule
+                {
+                    schedule.begin(now);
+                }
+                pace.pending.push_back(Pending {
+                    delivery_tag: delivery.delivery_tag,
+                    time,
+                    arrived: now,
+                });
+            }
         }
     }
 
@@ -282,7 +288,7 @@ mod tests {
     }
 
     fn run(spec: ConsumerSpec, count: u64) -> (Consumer, Scene, Vec<u8>) {
-        let mut consumer = Consumer::new(ConsumerSpec { channel: 9, ..spec }, at(0));
+        let mut consumer = Consumer::new(ConsumerSpec { channel: 9, ..spec });
         let (mut scene, mut out) = (scene(), Vec::new());
         for tag in 1..=count {
             deliver(&mut consumer, &mut scene, at(3), tag, &mut out);
@@ -368,7 +374,7 @@ mod tests {
             ConsumerSpec { schedule: Some(Schedule::constant(100.0)), ..ConsumerSpec::default() };
         let (mut consumer, mut scene, mut out) = run(spec, PENDING_MAX as u64 + 50);
         assert!(consumer.is_behind());
-        assert_eq!(consumer.resume(at(1_000), &mut scene, &mut out), Some(at(1_010)));
+        assert_eq!(consumer.resume(at(1_003), &mut scene, &mut out), Some(at(1_013)));
         assert_eq!(scene.statistics.now.received, 101);
         assert!(!consumer.is_behind());
     }

@@ -318,7 +318,10 @@ impl Engine {
 
     /// Waits for sockets and timers; not at all while connections wait to be served.
     fn wait(&mut self, now: Instant) -> Result<(), String> {
-        let mut moment = self.next_tick.min(self.next_report);
+        let mut moment = self.next_tick;
+        if matches!(self.phase, Phase::Running | Phase::Draining) {
+            moment = moment.min(self.next_report);
+        }
         if let Some(Reverse((timer, _))) = self.timers.peek() {
             moment = moment.min(*timer);
         }
@@ -326,7 +329,10 @@ impl Engine {
             moment = moment.min((*connect).max(now + Duration::from_millis(1)));
         }
         let left = moment.since(now);
-        let timeout = if !self.queue.is_empty() || left.is_zero() {
+        let set_up = matches!(self.phase, Phase::Setting(_))
+            && self.waiting.is_empty()
+            && self.ready == self.links.len();
+        let timeout = if !self.queue.is_empty() || left.is_zero() || set_up {
             Duration::ZERO
         } else if left < ALARM_WITHIN && self.alarm.set(moment) {
             TICK
@@ -343,7 +349,8 @@ impl Engine {
             let Some(link) = self.links.get_mut(at) else {
                 continue;
             };
-            link.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
+            link.hung_up |= event.is_read_closed() || event.is_error();
+            link.readable |= event.is_readable() || link.hung_up;
             link.writable |= event.is_writable();
             if !link.queued {
                 link.queued = true;

@@ -66,6 +66,8 @@ pub(crate) struct Link {
     pub stage: Stage,
     pub readable: bool,
     pub writable: bool,
+    /// The broker sends no more: everything up to the end of the stream is there to be read.
+    pub hung_up: bool,
     /// Stands in the engine's queue.
     pub queued: bool,
     state: LinkState,
@@ -102,6 +104,7 @@ impl Link {
             stage: plan.stage,
             readable: false,
             writable: true,
+            hung_up: false,
             queued: false,
             state: LinkState::Opening,
             name: plan.name,
@@ -278,8 +281,8 @@ impl Link {
             }
             Ok(0) => Err(self.complain("the broker closed the socket")),
             Ok(count) => {
-                // A short read has emptied the socket; the poll tells when there is more.
-                self.readable = count == READ_BYTES_MAX;
+                // A short read has emptied the socket; the poll tells when there is more, but not about the end twice.
+                self.readable = count == READ_BYTES_MAX || self.hung_up;
                 let now = scene.clock.now();
                 let end = kept + count;
                 let used = self.receive(now, &scratch[..end], scene)?;
@@ -356,7 +359,7 @@ impl Link {
                     let reason = format!("the broker takes no more for now: {reason}");
                     eprintln!("{}", self.complain(reason));
                 }
-                ClientEvent::Opened => self.opened(now),
+                ClientEvent::Opened => self.opened(),
                 ClientEvent::Closed { code, text } => {
                     let ours = self.state == LinkState::Closing;
                     self.state = LinkState::Closed;
@@ -373,14 +376,14 @@ impl Link {
         }
     }
 
-    fn opened(&mut self, now: Instant) {
+    fn opened(&mut self) {
         let frame_bytes_max = self.client.frame_max();
         for spec in std::mem::take(&mut self.specs) {
             match spec {
                 RoleSpec::Producer(_) => self.specs.push(spec),
                 RoleSpec::Consumer(spec) => {
                     let channel = spec.channel;
-                    let consumer = Consumer::new(spec, now);
+                    let consumer = Consumer::new(spec);
                     if consumer.is_paced() {
                         self.paced.push(channel);
                     }
