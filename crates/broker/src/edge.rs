@@ -10,7 +10,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use lepus_amqp::method::{Method, connection};
-use lepus_amqp::server::encode_delivery;
+use lepus_amqp::server::{State, encode_delivery};
 use lepus_base::{ConnectionId, HashMap, HashState, Now, Pool, QueueId, ShardId, Slab};
 
 use crate::channel::unacked::Unacked;
@@ -222,6 +222,9 @@ impl Edge {
     /// Arms the connection's next timer if it is earlier than the armed one.
     pub fn arm(&mut self, slot: u32) {
         let Some(connection) = self.connections.get_mut(slot as usize) else { return };
+        if connection.machine.state() == State::Closed {
+            return;
+        }
         let next = connection.machine.next_timeout();
         if next < connection.armed {
             connection.armed = next;

@@ -363,7 +363,9 @@ impl Broker {
     ) {
         let Some(connection) = self.edge.connection_at(slot, id) else { return };
         connection.armed = Instant::NEVER;
-        if connection.gone {
+        // A machine that is done has asked for its socket to be closed: what it said last must
+        // still go out.
+        if connection.gone || connection.machine.state() == State::Closed {
             return;
         }
         let before = connection.send.bytes.len();
