@@ -207,7 +207,13 @@ impl Broker {
                     self.fail_channel(now, at, &refusal, (50, 10), out);
                 }
             }
-            (reply, _) => self.refused(now, at, reply, (50, 10), QueueId::default(), out),
+            (Reply::Refused(refusal), _) => self.fail_channel(now, at, &refusal, (50, 10), out),
+            _ => {
+                let vhost = self.directory.vhost_name(at.vhost);
+                let text = alloc::format!("no queue '{name}' in vhost '{vhost}'");
+                let refusal = Refusal::new(lepus_amqp::code::ReplyCode::NOT_FOUND, text);
+                self.fail_channel(now, at, &refusal, (50, 10), out);
+            }
         }
     }
 
@@ -302,6 +308,14 @@ impl Broker {
         let home = info.home;
         if info.exclusive == Some(at.channel.connection) {
             let connection = &mut self.edge.connections[at.slot as usize];
+            if connection.end.is_some() {
+                // The connection ended before its queue was there: it goes at once.
+                connection.cleaning += 1;
+                let origin =
+                    Origin::Ending { shard: self.edge.shard, connection: at.channel.connection };
+                self.ask_directory(now, origin, Request::DeleteQueue { id }, out);
+                return;
+            }
             if !connection.exclusive_queues.contains(&id) {
                 connection.exclusive_queues.push(id);
             }

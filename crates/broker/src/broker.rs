@@ -433,6 +433,13 @@ impl Broker {
 
     /// Applies a change of the directory to this shard.
     fn apply(&mut self, now: Now, change: &Change, out: &mut Outbox) {
+        // What died before the change is routed as it was then, or a queue that goes with the
+        // consumer that rejected a message would take its dead-letter exchange along.
+        for _ in 0..8 {
+            if !self.route_dead_letters(now, out) {
+                break;
+            }
+        }
         let applied = self.directory.apply(change);
         for id in applied.queues_created {
             let Some(info) = self.directory.queue_by_id(id) else { continue };

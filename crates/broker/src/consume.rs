@@ -19,7 +19,7 @@ use crate::mail::{ChannelRef, Command, Mail};
 use crate::message::MessageView;
 use crate::outbox::Outbox;
 use crate::properties::for_client;
-use crate::queue::{Consumer, ConsumerKey, Delivery, NO_SLOT, Outcome};
+use crate::queue::{Consumer, ConsumerKey, Delivery, NO_SLOT, Outcome, QueueKind};
 use crate::refusal::Refusal;
 use crate::reply_to::REPLY_TO;
 
@@ -54,7 +54,7 @@ impl Broker {
         if method.global {
             let was_on = channel.global.as_ref().is_some_and(|global| global.limit > 0);
             if channel.global.is_none() && limit > 0 {
-                let in_flight = channel.unacked.len() as u32;
+                let in_flight = channel.unacked.consumed() as u32;
                 channel.global = Some(Box::new(GlobalPrefetch { in_flight, ..Default::default() }));
             }
             if let Some(global) = &mut channel.global {
@@ -127,6 +127,12 @@ impl Broker {
         let prefetch = channel.prefetch;
         let governed = channel.global.as_ref().is_some_and(|global| global.limit > 0);
         let (queue, home) = self.readable_queue(at, &name)?;
+        if governed
+            && self.directory.queue_by_id(queue).is_some_and(|q| q.kind == QueueKind::Quorum)
+        {
+            let text = format!("{} does not support global qos", self.describe_queue(queue));
+            return Err(Refusal::new(ReplyCode::NOT_IMPLEMENTED, text));
+        }
         let queue_slot = self.home_slot(queue, u32::MAX).unwrap_or(u32::MAX);
         let connection = &mut self.edge.connections[at.slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
@@ -241,6 +247,17 @@ impl Broker {
     ) -> Result<(), Refusal> {
         let name = self.queue_name(at, method.queue)?;
         let (queue, home) = self.readable_queue(at, &name)?;
+        if let Some(info) = self.directory.queue_by_id(queue)
+            && info.kind == QueueKind::Quorum
+            && info.settings.single_active_consumer
+        {
+            let text = format!(
+                "cannot obtain access to locked {}. basic.get operations are not supported by \
+                 quorum queues with single active consumer",
+                self.describe_queue(queue)
+            );
+            return Err(Refusal::new(ReplyCode::RESOURCE_LOCKED, text));
+        }
         self.set_pending(at, Pending::Get { queue, no_ack: method.no_ack });
         self.ask_home(now, at, queue, home, Command::Get { no_ack: method.no_ack }, out);
         Ok(())
@@ -378,9 +395,7 @@ impl Broker {
         }
         let up_to = if tag == 0 {
             channel.last_tag
-        } else if tag > channel.last_tag
-            || !channel.unacked.oldest().is_some_and(|oldest| oldest <= tag)
-        {
+        } else if !channel.unacked.contains(tag) {
             return Err(unknown());
         } else {
             tag

@@ -11,9 +11,12 @@ use lepus_base::{Now, QueueId, ShardId};
 
 use crate::broker::Broker;
 use crate::channel::{At, Pending};
-use crate::directory::{Access, Checked, Destination, Request, Resource, clean_name};
+use crate::directory::{
+    Access, Checked, Destination, Request, Resource, check_not_default, clean_name,
+};
 use crate::mail::{Command, Origin};
 use crate::outbox::Outbox;
+use crate::queue::QueueKind;
 use crate::refusal::Refusal;
 use crate::reply_to::{REPLY_TO, REPLY_TO_PREFIX, address};
 
@@ -30,6 +33,7 @@ impl Broker {
         let name = clean_name(method.exchange).into_owned();
         if method.passive {
             let user = &self.edge.connections[at.slot as usize].user;
+            check_not_default(&name)?;
             self.directory.find_exchange(at.vhost, &name)?;
             self.authorize_passive(user, at, "exchange", &name)?;
             if !method.no_wait {
@@ -206,7 +210,7 @@ impl Broker {
         method: queue::Declare<'_>,
         out: &mut Outbox,
     ) -> Outcome {
-        if method.passive && method.queue.starts_with(REPLY_TO_PREFIX) {
+        if method.queue.starts_with(REPLY_TO_PREFIX) {
             return self.declare_reply_token(at, &method, out);
         }
         if method.queue == REPLY_TO {
@@ -338,6 +342,15 @@ impl Broker {
             return Ok(());
         };
         let info = self.directory.find_queue(at.vhost, &name, at.channel.connection)?;
+        if info.kind == QueueKind::Quorum && (method.if_unused || method.if_empty) {
+            let flag = if method.if_unused { "if-unused" } else { "if-empty" };
+            let text = format!(
+                "cannot delete {}. queue.delete operations with {flag} flag set are not supported \
+                 by quorum queues",
+                self.describe_queue(info.id)
+            );
+            return Err(Refusal::new(ReplyCode::NOT_IMPLEMENTED, text));
+        }
         let (id, home) = (info.id, info.home);
         self.set_pending(at, Pending::Delete { no_wait: method.no_wait });
         let command = Command::Delete { if_unused: method.if_unused, if_empty: method.if_empty };

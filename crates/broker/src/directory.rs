@@ -25,6 +25,7 @@ pub use crate::router::{Route, Routes};
 pub use crate::user::{HashingAlgorithm, LoginFailure, PasswordHash, User, UserLimits};
 pub use crate::vhost::{VhostInfo, VhostLimits, VhostMetadata};
 pub use change::{Applied, Change, Checked};
+pub(crate) use declaration::check_not_default;
 pub use listing::{BindingInfo, DestinationRef};
 pub use queue_info::QueueInfo;
 pub use request::{Destination, Request, VhostRef, clean_name};

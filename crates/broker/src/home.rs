@@ -326,6 +326,11 @@ impl Broker {
         if let Some(entry) = got.taken {
             self.with_queue(now, slot, out, |_, sink| sink.discard(entry));
         }
+        if to.shard == self.edge.shard
+            && let Some(at) = self.find_channel(to)
+        {
+            self.go_on(now, at, out);
+        }
     }
 
     /// Asks the directory to delete a queue; `answer` is given once it is gone.

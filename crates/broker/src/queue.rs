@@ -232,7 +232,7 @@ impl Queue {
             slot: NO_SLOT,
             seq: entry.seq,
             redelivered: entry.redelivered,
-            delivery_count: entry.delivery_count,
+            delivery_count: if self.counts_deliveries() { entry.delivery_count } else { 0 },
         };
         let body = entry.body;
         let taken = if no_ack {
@@ -505,6 +505,11 @@ impl Queue {
         } else {
             sink.discard(entry);
         }
+    }
+
+    /// Whether deliveries tell how often the message came back.
+    fn counts_deliveries(&self) -> bool {
+        self.rules.as_ref().is_some_and(|rules| rules.counts_deliveries)
     }
 
     fn dead_letters(&self) -> bool {

@@ -78,10 +78,17 @@ impl UnackedList {
         Some(unacked)
     }
 
-    /// The tag of the oldest delivery that waits.
+    /// Whether the delivery with this tag waits.
     #[must_use]
-    pub fn oldest(&self) -> Option<u64> {
-        self.entries.iter().flatten().next().map(|unacked| unacked.tag)
+    pub fn contains(&self, tag: u64) -> bool {
+        let place = self.tags.binary_search(&tag);
+        place.is_ok_and(|place| self.entries[place].is_some())
+    }
+
+    /// Deliveries that a consumer got: all but those of `basic.get`.
+    #[must_use]
+    pub fn consumed(&self) -> usize {
+        self.entries.iter().flatten().filter(|unacked| unacked.consumer != NO_CONSUMER).count()
     }
 
     /// Takes the oldest delivery if its tag is not above `tag`.
@@ -166,7 +173,7 @@ mod tests {
         list.take(1);
         let taken: Vec<_> = core::iter::from_fn(|| list.take_up_to(4)).map(|u| u.tag).collect();
         assert_eq!(taken, [2, 3, 4]);
-        assert_eq!(list.oldest(), Some(5));
+        assert!(list.contains(5) && !list.contains(4) && !list.contains(6));
     }
 
     #[test]

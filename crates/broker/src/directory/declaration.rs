@@ -275,7 +275,7 @@ fn is_known_type(kind: &str) -> bool {
 }
 
 /// The default exchange cannot be touched.
-pub(super) fn check_not_default(exchange: &str) -> Result<(), Refusal> {
+pub(crate) fn check_not_default(exchange: &str) -> Result<(), Refusal> {
     if exchange.is_empty() {
         let text = "operation not permitted on the default exchange";
         return Err(Refusal::new(ReplyCode::ACCESS_REFUSED, text));

@@ -111,6 +111,7 @@ impl Queue {
     }
 
     pub(super) fn deliver_head(&mut self, slot: u32, sink: &mut impl Sink) {
+        let counts = self.counts_deliveries();
         let Some(consumers) = &mut self.consumers else {
             return;
         };
@@ -122,7 +123,7 @@ impl Queue {
             slot: NO_SLOT,
             seq: entry.seq,
             redelivered: entry.redelivered,
-            delivery_count: entry.delivery_count,
+            delivery_count: if counts { entry.delivery_count } else { 0 },
         };
         let content = Content::Stored(entry.body);
         if consumer.no_ack {

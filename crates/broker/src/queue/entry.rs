@@ -41,7 +41,7 @@ pub struct Delivery {
     pub seq: u64,
     /// The `redelivered` bit.
     pub redelivered: bool,
-    /// How often it came back before.
+    /// How often it came back before; 0 where the queue does not tell.
     pub delivery_count: u32,
 }
 

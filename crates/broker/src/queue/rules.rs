@@ -18,6 +18,7 @@ pub(super) struct Rules {
     /// Payload bytes of the ready messages; `u64::MAX` is unlimited.
     pub(super) bytes_max: u64,
     pub(super) delivery_limit: Option<u32>,
+    pub(super) counts_deliveries: bool,
     pub(super) overflow: Overflow,
     /// The highest priority; 0 for a queue without priorities.
     pub(super) priority_max: u8,
@@ -38,6 +39,7 @@ impl Rules {
             length_max: settings.max_length.unwrap_or(u64::MAX),
             bytes_max: settings.max_length_bytes.unwrap_or(u64::MAX),
             delivery_limit: settings.delivery_limit,
+            counts_deliveries: settings.counts_deliveries || settings.delivery_limit.is_some(),
             overflow: settings.overflow,
             priority_max: settings.max_priority.unwrap_or(0),
             dead_letters: settings.dead_letter_exchange.is_some(),

@@ -75,6 +75,8 @@ pub struct QueueSettings {
     pub single_active_consumer: bool,
     /// `x-delivery-limit`: how often a message may come back.
     pub delivery_limit: Option<u32>,
+    /// Whether consumers are told how often a message came back, as quorum queues do.
+    pub counts_deliveries: bool,
 }
 
 impl QueueKind {
@@ -206,6 +208,7 @@ impl QueueSettings {
             max_priority: arguments.max_priority(kind)?,
             single_active_consumer: arguments.flag("x-single-active-consumer")?,
             delivery_limit: arguments.delivery_limit()?,
+            counts_deliveries: kind == QueueKind::Quorum,
         })
     }
 
