@@ -5,11 +5,12 @@ use std::time::Duration;
 use lepus_base::{Instant, Now};
 use lepus_mesh::Signal;
 use lepus_reactor::Reactor;
+use lepus_topology::RunDelay;
 
 use crate::clock::{Clock, Ticker};
 use crate::core::Core;
 use crate::distributor::Census;
-use crate::idle::{Idle, SPIN_MAX};
+use crate::idle::{Idle, Rivals, SPIN_MAX};
 use crate::shard::Shard;
 
 /// How often a stopping shard looks whether the others have finished.
@@ -23,6 +24,22 @@ pub(crate) struct Duty {
     pub(crate) census: Census,
 }
 
+/// What a shard knows about its pauses.
+struct Rest {
+    idle: Idle,
+    rivals: Rivals,
+    /// Where the system counts it.
+    delay: Option<RunDelay>,
+}
+
+impl Rest {
+    fn should_spin(&mut self, now: Instant) -> bool {
+        let delay = &self.delay;
+        self.idle.should_spin()
+            && !self.rivals.want_cpu(now, || delay.as_ref().and_then(RunDelay::nanos))
+    }
+}
+
 /// Runs a shard until it is told to stop and the last connection has ended or the time is over.
 /// Returns the number of connections that were cut.
 ///
@@ -31,7 +48,11 @@ pub(crate) struct Duty {
 pub(crate) fn run<C: Core, R: Reactor>(mut shard: Shard<C, R>, duty: &Duty) -> usize {
     let metrics = std::sync::Arc::clone(shard.metrics());
     let mut ticker = Ticker::new(duty.clock);
-    let mut idle = Idle::new(duty.may_spin);
+    let mut rest = Rest {
+        idle: Idle::new(duty.may_spin),
+        rivals: Rivals::default(),
+        delay: RunDelay::of_current_thread().filter(|_| duty.may_spin),
+    };
     let mut now = ticker.now();
     let mut stop_at = None;
     let mut more = true;
@@ -46,7 +67,7 @@ pub(crate) fn run<C: Core, R: Reactor>(mut shard: Shard<C, R>, duty: &Duty) -> u
             now = ticker.now();
             metrics.busy_ns.add(nanos(now.instant.since(before)));
         } else {
-            now = pause(&mut shard, &mut ticker, &mut idle, now, limit);
+            now = pause(&mut shard, &mut ticker, &mut rest, now, limit);
         }
         if shard.bell().take(Signal::Stop) && stop_at.is_none() {
             stop_at = Some(now.instant + duty.stop_timeout);
@@ -69,21 +90,21 @@ pub(crate) fn run<C: Core, R: Reactor>(mut shard: Shard<C, R>, duty: &Duty) -> u
 fn pause<C: Core, R: Reactor>(
     shard: &mut Shard<C, R>,
     ticker: &mut Ticker,
-    idle: &mut Idle,
+    rest: &mut Rest,
     before: Now,
     limit: Instant,
 ) -> Now {
     let metrics = std::sync::Arc::clone(shard.metrics());
     let mut start = ticker.now();
     metrics.busy_ns.add(nanos(start.instant.since(before.instant)));
-    if idle.should_spin() {
+    if rest.should_spin(start.instant) {
         let spin_end = limit.min(start.instant + SPIN_MAX);
         loop {
             let found = shard.bell().is_posted() || poll(shard, Some(Duration::ZERO));
             let now = ticker.now();
             if found || now.instant >= spin_end {
                 metrics.spin_ns.add(nanos(now.instant.since(start.instant)));
-                idle.spun(found);
+                rest.idle.spun(found);
                 if found || now.instant >= limit {
                     return now;
                 }
@@ -102,7 +123,7 @@ fn pause<C: Core, R: Reactor>(
     shard.bell().wake_up();
     let now = ticker.now();
     let slept = now.instant.since(start.instant);
-    idle.slept(slept);
+    rest.idle.slept(slept);
     metrics.sleeps.add(1);
     metrics.sleep_ns.add(nanos(slept));
     now
