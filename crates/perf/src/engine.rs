@@ -28,8 +28,6 @@ const OPENING_MAX: usize = 64;
 const SETUP_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often limits, heartbeats and the end of the run are looked at.
 const TICK: Duration = Duration::from_millis(100);
-/// A check waits this long for the next message before it takes the rest for lost.
-const DRAIN_PATIENCE: Duration = Duration::from_secs(3);
 /// A moment nearer than this is waited for with the alarm, a later one with the poll's timeout.
 const ALARM_WITHIN: Duration = Duration::from_millis(20);
 
@@ -502,7 +500,7 @@ impl Engine {
         let Some(check) = &mut self.scene.check else {
             return true;
         };
-        check.is_complete() || now.since(self.received_at) > DRAIN_PATIENCE
+        check.is_complete() || now.since(self.received_at) > self.plan.run.shutdown_timeout
     }
 
     fn report(&mut self, now: Instant) {

@@ -260,7 +260,7 @@ fn unknown(groups: &[Group], name: &str) -> String {
 
 /// The name with the fewest edits from `word`, unless all are far off.
 pub(crate) fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let edits_max = (word.chars().count() / 3).max(1);
+    let edits_max = (word.chars().count() / 2).max(1);
     names
         .filter(|name| !name.is_empty())
         .map(|name| (edits(word, name), name))

@@ -83,6 +83,7 @@ pub(crate) struct RunOptions {
     /// Stop when no message came for a second.
     pub stop_when_idle: bool,
     pub confirm_timeout: Duration,
+    /// Longest wait at the end: for the closing of connections, and of a check for the next message.
     pub shutdown_timeout: Duration,
     pub csv: Option<PathBuf>,
     pub json: Option<PathBuf>,

@@ -59,7 +59,7 @@ pub(crate) const OUTPUT: Group = Group {
             "st",
             "shutdown-timeout",
             "SECONDS",
-            "time that closing the connections may take; default 5",
+            "at the end, the longest wait for the broker to close, and with --check for the next message; default 5",
         ),
     ],
 };

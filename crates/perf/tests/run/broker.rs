@@ -1,0 +1,420 @@
+//! A broker of the smallest kind: queues in memory, one thread for each connection, and faults on demand.
+
+use lepus_amqp::Method;
+use lepus_amqp::ProtocolError;
+use lepus_amqp::ReplyCode;
+use lepus_amqp::method::{basic, channel, confirm, exchange, queue, tx};
+use lepus_amqp::server::{
+    Event, ServerConnection, ServerOptions, encode_ack, encode_delivery, encode_return,
+};
+use lepus_base::Instant;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What happens to a message that is to be delivered; counted from 0 over all queues.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fault {
+    #[default]
+    None,
+    /// The message is lost.
+    Drop(u64),
+    /// It is delivered twice.
+    Duplicate(u64),
+    /// It is delivered after the next one.
+    Swap(u64),
+    /// A byte of its body is changed.
+    Damage(u64),
+    /// The connection that published it is closed.
+    Close(u64),
+}
+
+/// What the broker saw.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// Queue names declared, in their order.
+    pub queues: Vec<String>,
+    /// Delivery tags acknowledged, with their multiple flag.
+    pub acks: Vec<(u64, bool)>,
+    pub commits: u64,
+    pub connections: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    fault: Fault,
+    count: u64,
+    held: Option<(String, Message)>,
+    seen: Seen,
+    exchanges: HashMap<String, String>,
+    /// Exchange, key, queue.
+    bindings: Vec<(String, String, String)>,
+    queues: HashMap<String, Queue>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    ready: VecDeque<Message>,
+    consumers: Vec<Consumer>,
+    turn: usize,
+}
+
+#[derive(Debug)]
+struct Consumer {
+    socket: TcpStream,
+    connection: u64,
+    channel: u16,
+    tag: String,
+    frame_max: u32,
+    delivery_tag: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Message {
+    exchange: String,
+    routing_key: String,
+    properties: Vec<u8>,
+    body: Vec<u8>,
+}
+
+/// A running broker; it ends with the process.
+#[derive(Clone, Debug)]
+pub struct Broker {
+    pub uri: String,
+    state: Arc<Mutex<State>>,
+}
+
+impl Broker {
+    /// Listens on a free port of this host.
+    pub fn start(fault: Fault) -> Broker {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = listener.local_addr().expect("an address").port();
+        let state = State { fault, ..State::default() };
+        let broker =
+            Broker { uri: format!("amqp://127.0.0.1:{port}"), state: Arc::new(Mutex::new(state)) };
+        let running = broker.clone();
+        std::thread::spawn(move || {
+            for socket in listener.incoming().flatten() {
+                let mut state = running.lock();
+                state.seen.connections += 1;
+                let connection = state.seen.connections;
+                let state = Arc::clone(&running.state);
+                std::thread::spawn(move || {
+                    let mut peer = Peer::new(socket, connection, state);
+                    let _ = peer.serve();
+                    peer.leave();
+                });
+            }
+        });
+        broker
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was seen so far.
+    pub fn seen(&self) -> Seen {
+        self.lock().seen.clone()
+    }
+
+    /// Messages that wait in a queue.
+    pub fn ready(&self, queue: &str) -> usize {
+        self.lock().queues.get(queue).map_or(0, |queue| queue.ready.len())
+    }
+}
+
+impl State {
+    fn routes(&self, exchange: &str, key: &str) -> Vec<String> {
+        if exchange.is_empty() {
+            return self.queues.contains_key(key).then(|| key.to_owned()).into_iter().collect();
+        }
+        let to_all = self.exchanges.get(exchange).is_some_and(|kind| kind == "fanout");
+        self.bindings
+            .iter()
+            .filter(|(from, bound, _)| from == exchange && (to_all || bound == key))
+            .map(|(_, _, queue)| queue.clone())
+            .collect()
+    }
+
+    /// Puts a message into a queue; false asks to close the publisher.
+    fn enqueue(&mut self, queue: &str, mut message: Message) -> bool {
+        let number = self.count;
+        self.count += 1;
+        match self.fault {
+            Fault::Drop(at) if at == number => return true,
+            Fault::Close(at) if at == number => return false,
+            Fault::Swap(at) if at == number => {
+                self.held = Some((queue.to_owned(), message));
+                return true;
+            }
+            Fault::Damage(at) if at == number => {
+                if let Some(byte) = message.body.last_mut() {
+                    *byte ^= 0x55;
+                }
+            }
+            Fault::Duplicate(at) if at == number => self.hand_over(queue, message.clone()),
+            _ => {}
+        }
+        self.hand_over(queue, message);
+        if let Some((queue, message)) = self.held.take() {
+            self.hand_over(&queue, message);
+        }
+        true
+    }
+
+    fn hand_over(&mut self, name: &str, message: Message) {
+        let Some(queue) = self.queues.get_mut(name) else {
+            return;
+        };
+        if queue.consumers.is_empty() {
+            queue.ready.push_back(message);
+            return;
+        }
+        queue.turn = (queue.turn + 1) % queue.consumers.len();
+        queue.consumers[queue.turn].deliver(&message);
+    }
+}
+
+impl Consumer {
+    fn deliver(&mut self, message: &Message) {
+        self.delivery_tag += 1;
+        let mut out = Vec::new();
+        encode_delivery(
+            &mut out,
+            self.channel,
+            self.frame_max,
+            &self.tag,
+            self.delivery_tag,
+            false,
+            message.exchange.as_bytes(),
+            message.routing_key.as_bytes(),
+            &message.properties,
+            &message.body,
+        );
+        let _ = self.socket.write_all(&out);
+    }
+}
+
+/// One connection.
+struct Peer {
+    socket: TcpStream,
+    connection: u64,
+    state: Arc<Mutex<State>>,
+    machine: ServerConnection,
+    confirming: HashMap<u16, u64>,
+    transactional: HashSet<u16>,
+    last_queue: HashMap<u16, String>,
+}
+
+impl Peer {
+    fn new(socket: TcpStream, connection: u64, state: Arc<Mutex<State>>) -> Peer {
+        Peer {
+            socket,
+            connection,
+            state,
+            machine: ServerConnection::new(&ServerOptions::default(), Instant(0)),
+            confirming: HashMap::new(),
+            transactional: HashSet::new(),
+            last_queue: HashMap::new(),
+        }
+    }
+
+    fn serve(&mut self) -> std::io::Result<()> {
+        let mut bytes = Vec::new();
+        let mut chunk = vec![0; 64 * 1024];
+        loop {
+            let count = self.socket.read(&mut chunk)?;
+            if count == 0 {
+                return Ok(());
+            }
+            bytes.extend_from_slice(&chunk[..count]);
+            let mut used = 0;
+            let shared = Arc::clone(&self.state);
+            let mut state = shared.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut out = Vec::new();
+            let mut ends = false;
+            loop {
+                let frame_max = self.machine.frame_max();
+                let (consumed, event) = self.machine.receive(Instant(1), &bytes[used..], &mut out);
+                used += consumed;
+                match event {
+                    Event::None if consumed == 0 => break,
+                    Event::None => {}
+                    Event::Authenticate { .. } => self.machine.authenticated(Ok(()), &mut out),
+                    Event::Open { .. } => self.machine.opened(Ok(()), &mut out),
+                    Event::Publish { channel, publish } => {
+                        let publish = publish.as_ref();
+                        let routes = state.routes(publish.exchange, publish.routing_key);
+                        let message = Message {
+                            exchange: publish.exchange.to_owned(),
+                            routing_key: publish.routing_key.to_owned(),
+                            properties: publish.properties.to_owned(),
+                            body: publish.body.to_owned(),
+                        };
+                        if routes.is_empty() && publish.mandatory {
+                            encode_return(
+                                &mut out,
+                                channel,
+                                131_072,
+                                ReplyCode::NO_ROUTE,
+                                "NO_ROUTE",
+                                message.exchange.as_bytes(),
+                                message.routing_key.as_bytes(),
+                                &message.properties,
+                                &message.body,
+                            );
+                        }
+                        let mut stays = true;
+                        for queue in routes {
+                            stays &= state.enqueue(&queue, message.clone());
+                        }
+                        if let Some(tag) = self.confirming.get_mut(&channel) {
+                            *tag += 1;
+                            encode_ack(&mut out, channel, *tag, false);
+                        }
+                        if !stays {
+                            let error = ProtocolError::new(ReplyCode::INTERNAL_ERROR, "asked to");
+                            self.machine.close(&error, &mut out);
+                        }
+                    }
+                    Event::Method { channel, method } => {
+                        let answer = take_method(
+                            self.connection,
+                            &self.socket,
+                            frame_max,
+                            &mut self.confirming,
+                            &mut self.transactional,
+                            &mut self.last_queue,
+                            &mut state,
+                            &mut out,
+                            channel,
+                            method,
+                        );
+                        if !answer {
+                            let text = format!("unsupported {}", method.name());
+                            let error = ProtocolError::new(ReplyCode::NOT_IMPLEMENTED, text);
+                            self.machine.close(&error, &mut out);
+                        }
+                    }
+                    Event::Close { .. } => self.machine.close_ok(&mut out),
+                    Event::Error(error) => self.machine.close(&error, &mut out),
+                    Event::BodyTooLarge { .. } | Event::CloseOk | Event::Disconnect => {
+                        ends = true;
+                        break;
+                    }
+                }
+            }
+            self.socket.write_all(&out)?;
+            bytes.drain(..used);
+            if ends {
+                return Ok(());
+            }
+        }
+    }
+
+    fn leave(&mut self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        for queue in state.queues.values_mut() {
+            queue.consumers.retain(|consumer| consumer.connection != self.connection);
+        }
+        let _ = self.socket.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+#[allow(clippy::too_many_arguments)]
+fn take_method(
+    connection: u64,
+    socket: &TcpStream,
+    frame_max: u32,
+    confirming: &mut HashMap<u16, u64>,
+    transactional: &mut HashSet<u16>,
+    last_queue: &mut HashMap<u16, String>,
+    state: &mut State,
+    out: &mut Vec<u8>,
+    channel: u16,
+    method: Method<'_>,
+) -> bool {
+    let name = |given: &str| match given {
+        "" => last_queue.get(&channel).cloned().unwrap_or_default(),
+        given => given.to_owned(),
+    };
+    match method {
+        Method::ChannelCloseOk(_) => {}
+        Method::ChannelOpen(_) => Method::from(channel::OpenOk {}).encode_frame(channel, out),
+        Method::ExchangeDeclare(declare) if declare.passive => {
+            if state.exchanges.contains_key(declare.exchange) {
+                Method::from(exchange::DeclareOk {}).encode_frame(channel, out);
+            } else {
+                missing(channel, "no exchange", out);
+            }
+        }
+        Method::ExchangeDeclare(declare) => {
+            let kind = declare.r#type.to_owned();
+            state.exchanges.insert(declare.exchange.to_owned(), kind);
+            Method::from(exchange::DeclareOk {}).encode_frame(channel, out);
+        }
+        Method::QueueDeclare(declare) => {
+            if declare.passive && !state.queues.contains_key(declare.queue) {
+                missing(channel, "no queue", out);
+                return true;
+            }
+            let name = match declare.queue {
+                "" => format!("amq.gen-{connection}-{channel}"),
+                name => name.to_owned(),
+            };
+            state.seen.queues.push(name.clone());
+            state.queues.entry(name.clone()).or_default();
+            let ok = queue::DeclareOk { queue: &name, ..queue::DeclareOk::default() };
+            Method::from(ok).encode_frame(channel, out);
+            last_queue.insert(channel, name);
+        }
+        Method::QueueBind(bind) => {
+            let (exchange, key) = (bind.exchange.to_owned(), bind.routing_key.to_owned());
+            state.bindings.push((exchange, key, name(bind.queue)));
+            Method::from(queue::BindOk {}).encode_frame(channel, out);
+        }
+        Method::BasicQos(_) => Method::from(basic::QosOk {}).encode_frame(channel, out),
+        Method::BasicConsume(consume) => {
+            let ok = basic::ConsumeOk { consumer_tag: consume.consumer_tag };
+            Method::from(ok).encode_frame(channel, out);
+            let mut consumer = Consumer {
+                socket: socket.try_clone().expect("another handle"),
+                connection,
+                channel,
+                tag: consume.consumer_tag.to_owned(),
+                frame_max,
+                delivery_tag: 0,
+            };
+            let queue = state.queues.entry(name(consume.queue)).or_default();
+            // The answer goes out before the first delivery does.
+            let _ = consumer.socket.write_all(out);
+            out.clear();
+            for message in queue.ready.drain(..) {
+                consumer.deliver(&message);
+            }
+            queue.consumers.push(consumer);
+        }
+        Method::ConfirmSelect(_) => {
+            confirming.insert(channel, 0);
+            Method::from(confirm::SelectOk {}).encode_frame(channel, out);
+        }
+        Method::TxSelect(_) => {
+            transactional.insert(channel);
+            Method::from(tx::SelectOk {}).encode_frame(channel, out);
+        }
+        Method::TxCommit(_) if transactional.contains(&channel) => {
+            state.seen.commits += 1;
+            Method::from(tx::CommitOk {}).encode_frame(channel, out);
+        }
+        Method::BasicAck(ack) => state.seen.acks.push((ack.delivery_tag, ack.multiple)),
+        _ => return false,
+    }
+    true
+}
+
+fn missing(channel: u16, text: &str, out: &mut Vec<u8>) {
+    let close = channel::Close { reply_code: 404, reply_text: text, class_id: 0, method_id: 0 };
+    Method::from(close).encode_frame(channel, out);
+}
