@@ -1,6 +1,7 @@
 //! What operators and their tools see: metrics and health over HTTP, definitions files.
 //!
 //! Nothing here runs on a shard's thread.
+#![forbid(unsafe_code)]
 
 pub mod definitions;
 pub mod exposition;

@@ -1,0 +1,308 @@
+//! The configuration: one table from which parsing, help and documentation follow.
+//!
+//! A setting has a key (`limits.frame_max`), which is its place in the TOML file. Its flag and its
+//! environment variable follow from the key: `--limits-frame-max`, `LEPUS_LIMITS_FRAME_MAX`. A flag
+//! wins over the environment, the environment over the file, the file over the default.
+
+pub mod document;
+pub mod error;
+pub mod file;
+pub mod kind;
+pub mod load;
+pub mod nearest;
+
+pub use error::{ConfigError, ConfigErrors, Place};
+pub use kind::{Budget, Kind, Value};
+pub use load::{Sources, load};
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// One row of the table.
+#[derive(Debug)]
+pub struct Setting {
+    /// Dotted path in the file.
+    pub key: &'static str,
+    /// What it may hold.
+    pub kind: Kind,
+    /// The value when nobody says otherwise, as text.
+    pub default: &'static str,
+    /// What it is for: sentences without a line break.
+    pub help: &'static str,
+    /// A shorter name of the flag, with its dashes.
+    pub short: Option<&'static str>,
+    /// The value is not shown by tools and logs.
+    pub secret: bool,
+    pub(crate) assign: fn(&mut Config, Value),
+    pub(crate) value: fn(&Config) -> Value,
+}
+
+impl Setting {
+    /// The command line flag, `--limits-frame-max`.
+    #[must_use]
+    pub fn flag(&self) -> String {
+        format!("--{}", self.key.replace(['.', '_'], "-"))
+    }
+
+    /// Whether `flag` (with its dashes) is one of the setting's flags.
+    #[must_use]
+    pub fn has_flag(&self, flag: &str) -> bool {
+        self.short == Some(flag) || self.flag() == flag
+    }
+
+    /// The environment variable, `LEPUS_LIMITS_FRAME_MAX`.
+    #[must_use]
+    pub fn variable(&self) -> String {
+        format!("LEPUS_{}", self.key.replace('.', "_").to_ascii_uppercase())
+    }
+
+    /// The section of the file, empty for keys at its top.
+    #[must_use]
+    pub fn section(&self) -> &'static str {
+        self.key.split_once('.').map_or("", |(section, _)| section)
+    }
+}
+
+/// A type that a field of [`Config`] may have.
+trait Field {
+    fn from_value(value: Value) -> Self;
+    fn to_value(&self) -> Value;
+}
+
+macro_rules! fields {
+    ($($type:ty: $variant:ident);* $(;)?) => {$(
+        impl Field for $type {
+            fn from_value(value: Value) -> Self {
+                match value {
+                    Value::$variant(inner) => inner,
+                    other => unreachable!("the table pairs kind and type, got {other:?}"),
+                }
+            }
+            fn to_value(&self) -> Value {
+                Value::$variant(self.clone())
+            }
+        }
+    )*};
+}
+
+fields! {
+    String: Text;
+    Option<PathBuf>: Path;
+    bool: Switch;
+    u64: Number;
+    Option<u64>: Auto;
+    Duration: Time;
+    Budget: Budget;
+    Vec<SocketAddr>: Addresses;
+}
+
+impl Default for Budget {
+    fn default() -> Budget {
+        Budget::Percent(0)
+    }
+}
+
+macro_rules! settings {
+    ($($key:literal $field:ident: $type:ty = $kind:expr, $default:literal $(, $mark:tt)?; $help:literal;)*) => {
+        /// Everything that can be set. Filled by [`load`].
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct Config {
+            $(#[doc = $help] pub $field: $type,)*
+        }
+
+        /// The table: every setting, in the order of the documentation.
+        pub const SETTINGS: &[Setting] = &[$(Setting {
+            key: $key,
+            kind: $kind,
+            default: $default,
+            help: $help,
+            short: settings!(@short $($mark)?),
+            secret: settings!(@secret $($mark)?),
+            assign: |config, value| config.$field = Field::from_value(value),
+            value: |config| Field::to_value(&config.$field),
+        },)*];
+    };
+    (@secret secret) => { true };
+    (@secret $($other:tt)?) => { false };
+    (@short) => { None };
+    (@short secret) => { None };
+    (@short $short:literal) => { Some($short) };
+}
+
+const HEARTBEAT_SECONDS_MAX: u64 = 65_535;
+
+/// Sections of the file and what they are about, in the order of the documentation.
+pub const SECTIONS: &[(&str, &str)] = &[
+    ("", "General"),
+    ("tls", "TLS"),
+    ("metrics", "Metrics and health"),
+    ("limits", "Limits"),
+    ("memory", "Memory"),
+    ("identity", "What clients are told"),
+    ("default", "First user and virtual host"),
+    ("log", "Logs"),
+];
+
+settings! {
+    "data_dir" data_dir: Option<PathBuf> = Kind::Path, "data", "--data";
+        "Directory of everything that lepus keeps; created when it is missing. One process at a time may use it.";
+    "listen" listen: Vec<SocketAddr> = Kind::Addresses, "5672", "--port";
+        "Addresses for AMQP without TLS.";
+    "shards" shards: Option<u64> = Kind::CountOrAuto { min: 1, max: 256 }, "auto";
+        "Number of shards, each one thread with its own queues. auto takes one per CPU that this process may use.";
+    "pin" pin: bool = Kind::Switch, "true";
+        "Bind each shard to a CPU. Switch it off where another program decides about CPUs.";
+    "economy" economy: bool = Kind::Switch, "false";
+        "Sleep as soon as there is nothing to do, instead of looking around for a moment first: a little latency for less CPU.";
+    "definitions" definitions: Option<PathBuf> = Kind::Path, "";
+        "Definitions file (JSON as exported by RabbitMQ) that is imported at start. When it has users the default one is not created, when it has virtual hosts the default one is not.";
+    "control_socket" control_socket: Option<PathBuf> = Kind::Path, "";
+        "Socket for the operator's commands; when empty it is control.sock in data_dir.";
+    "stop_timeout" stop_timeout: Duration = Kind::Seconds { min: 0, max: 3600 }, "10";
+        "How long a stop may take before connections that still have not closed are cut.";
+
+    "tls.listen" tls_listen: Vec<SocketAddr> = Kind::Addresses, "5671";
+        "Addresses for AMQP over TLS; used once tls.certificate and tls.key are set.";
+    "tls.certificate" tls_certificate: Option<PathBuf> = Kind::Path, "";
+        "File with the server's certificate and its chain, PEM. Read again on SIGHUP.";
+    "tls.key" tls_key: Option<PathBuf> = Kind::Path, "";
+        "File with the private key of the certificate, PEM. Read again on SIGHUP.";
+    "tls.ca" tls_ca: Option<PathBuf> = Kind::Path, "";
+        "File with the authorities that may sign client certificates, PEM.";
+    "tls.verify" tls_verify: String = Kind::Choice(&["none", "optional", "required"]), "none";
+        "Client certificates: not asked for, checked when there is one, or required. The latter two need tls.ca.";
+
+    "metrics.listen" metrics_listen: Vec<SocketAddr> = Kind::Addresses, "15692";
+        "Addresses for /metrics (Prometheus), /health and /ready over HTTP.";
+
+    "limits.connections_max" connections_max: u64 = Kind::Count { min: 1, max: 10_000_000 }, "100000";
+        "Connections of the whole broker; further ones are closed at once.";
+    "limits.channel_max" channel_max: u64 = Kind::Count { min: 1, max: 65_535 }, "2047";
+        "Channels per connection that are offered to clients.";
+    "limits.consumers_per_channel_max" consumers_per_channel_max: u64 = Kind::Count { min: 1, max: 1_000_000 }, "65535";
+        "Consumers per channel.";
+    "limits.unacked_per_channel_max" unacked_per_channel_max: u64 = Kind::Count { min: 1, max: 100_000_000 }, "2000000";
+        "Unacknowledged deliveries per channel; then the channel gets no more until it acknowledges.";
+    "limits.frame_max" frame_max: u64 = Kind::Bytes { min: 4096, max: 1 << 27, zero_is_unlimited: false }, "128KiB";
+        "Largest frame that is offered to clients.";
+    "limits.body_bytes_max" body_bytes_max: u64 = Kind::Bytes { min: 1, max: 1 << 30, zero_is_unlimited: false }, "128MiB";
+        "Largest message body; a larger one closes the channel with 406.";
+    "limits.heartbeat" heartbeat: Duration = Kind::Seconds { min: 0, max: HEARTBEAT_SECONDS_MAX }, "60";
+        "Heartbeat that is offered to clients; 0 offers none.";
+    "limits.handshake_timeout" handshake_timeout: Duration = Kind::Seconds { min: 1, max: 600 }, "10";
+        "How long a client may take from connecting to an open connection.";
+
+    "memory.budget" memory_budget: Budget = Kind::Budget, "50%";
+        "Memory for messages and connections; publishers are slowed down before it is used up. A share is one of the memory that this process may use (the container's limit, or the machine's).";
+
+    "identity.product" product: String = Kind::Text, "RabbitMQ";
+        "Product name in the server properties. Some client libraries look for RabbitMQ here.";
+    "identity.version" version: String = Kind::Version, "4.2.1";
+        "Version in the server properties. Client libraries and tools choose features by it.";
+    "identity.cluster_name" cluster_name: String = Kind::Text, "lepus";
+        "Name of the cluster in the server properties and in the metrics.";
+    "identity.node" node: String = Kind::Text, "";
+        "Name of this node in the metrics; when empty it is lepus@ and the host's name.";
+
+    "default.user" default_user: String = Kind::Text, "guest";
+        "Administrator that exists from the first start.";
+    "default.password" default_password: String = Kind::Text, "guest", secret;
+        "Password of that user.";
+    "default.loopback_only" default_loopback_only: bool = Kind::Switch, "true";
+        "Whether that user may only log in from this machine.";
+    "default.vhost" default_vhost: String = Kind::Text, "/";
+        "Virtual host that exists from the first start, with all permissions for that user.";
+
+    "log.level" log_level: String = Kind::Choice(&["error", "warning", "info", "debug"]), "info";
+        "Least important level that is written.";
+    "log.format" log_format: String = Kind::Choice(&["text", "json"]), "text";
+        "Lines as key=value text or as one JSON object each, on standard error.";
+}
+
+impl Config {
+    /// The configuration when nothing is set.
+    #[must_use]
+    pub fn preset() -> Config {
+        let mut config = Config::default();
+        for setting in SETTINGS {
+            let value = setting.kind.read(setting.default);
+            (setting.assign)(&mut config, value.expect("defaults are accepted values"));
+        }
+        config
+    }
+
+    /// The data directory.
+    #[must_use]
+    pub fn data_dir(&self) -> PathBuf {
+        self.data_dir.clone().unwrap_or_else(|| PathBuf::from("."))
+    }
+
+    /// Where the control socket is.
+    #[must_use]
+    pub fn control_socket(&self) -> PathBuf {
+        let inside = || self.data_dir().join("control.sock");
+        self.control_socket.clone().unwrap_or_else(inside)
+    }
+
+    /// The configuration as a file, every key with its value; secrets are left out.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        let mut out = String::new();
+        let mut section = "";
+        for setting in SETTINGS {
+            if setting.section() != section {
+                section = setting.section();
+                out.push_str(&format!("\n[{section}]\n"));
+            }
+            let name = setting.key.rsplit('.').next().unwrap_or(setting.key);
+            if setting.secret {
+                out.push_str(&format!("# {name} is not shown\n"));
+            } else {
+                let value = (setting.value)(self).to_toml();
+                out.push_str(&format!("{name} = {value}\n"));
+            }
+        }
+        out
+    }
+}
+
+/// The setting with this key.
+#[must_use]
+pub fn setting(key: &str) -> Option<&'static Setting> {
+    SETTINGS.iter().find(|setting| setting.key == key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn the_table_is_in_order() {
+        let config = Config::preset();
+        assert_eq!(config.channel_max, 2047);
+        assert_eq!(config.listen.len(), 2);
+        let mut flags = HashSet::new();
+        let mut variables = HashSet::new();
+        let mut sections: Vec<&str> = Vec::new();
+        for setting in SETTINGS {
+            assert!(flags.insert(setting.flag()), "{}", setting.key);
+            assert!(variables.insert(setting.variable()), "{}", setting.key);
+            assert!(setting.help.ends_with('.'), "{}", setting.key);
+            assert!(!load::is_foreign(&setting.variable()), "{}", setting.key);
+            if sections.last() != Some(&setting.section()) {
+                sections.push(setting.section());
+            }
+        }
+        let listed: Vec<&str> = SECTIONS.iter().map(|(name, _)| *name).collect();
+        assert_eq!(sections, listed);
+    }
+
+    #[test]
+    fn the_shown_file_is_read_back_to_the_same() {
+        let text = Config::preset().to_toml();
+        let sources = Sources { file: Some(("shown.toml".into(), text)), ..Sources::default() };
+        assert_eq!(load(&sources).unwrap(), Config::preset());
+    }
+}

@@ -1,0 +1,95 @@
+//! The operator's side of the control socket.
+
+use super::{ANSWER_BYTES_MAX, PATIENCE_SECONDS};
+use serde_json::{Value, json};
+use std::fmt;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Why an order was not carried out.
+#[derive(Debug)]
+pub enum ControlError {
+    /// Nobody answers at the socket.
+    NotRunning(PathBuf, std::io::Error),
+    /// The broker refused, in its own words.
+    Refused(String),
+    /// The conversation broke off.
+    Broken(String),
+}
+
+impl fmt::Display for ControlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ControlError::NotRunning(path, error) => write!(
+                f,
+                "no running lepus answers at {} ({error}); \
+                 name its data directory with --data-dir, or start one with `lepus serve`",
+                path.display()
+            ),
+            ControlError::Refused(text) => f.write_str(text),
+            ControlError::Broken(text) => {
+                write!(f, "the conversation with the broker broke off: {text}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ControlError {}
+
+/// Sends one request to the broker at `path` and gives the value of its answer.
+///
+/// # Errors
+/// When nobody answers, the broker refuses, or the answer is not one.
+pub fn ask(path: &Path, request: &Value) -> Result<Value, ControlError> {
+    let stream = UnixStream::connect(path)
+        .map_err(|error| ControlError::NotRunning(path.to_owned(), error))?;
+    exchange(&stream, request)
+}
+
+fn exchange(mut stream: &UnixStream, request: &Value) -> Result<Value, ControlError> {
+    let broken = |error: std::io::Error| ControlError::Broken(error.to_string());
+    let patience = Some(Duration::from_secs(PATIENCE_SECONDS));
+    stream.set_read_timeout(patience).map_err(broken)?;
+    stream.set_write_timeout(patience).map_err(broken)?;
+    let line = format!("{request}\n");
+    stream.write_all(line.as_bytes()).map_err(broken)?;
+    let mut line = Vec::new();
+    let mut reader = BufReader::new(stream).take(ANSWER_BYTES_MAX);
+    reader.read_until(b'\n', &mut line).map_err(broken)?;
+    if !line.ends_with(b"\n") {
+        return Err(ControlError::Broken("no complete answer came".to_owned()));
+    }
+    let mut answer: Value = serde_json::from_slice(&line)
+        .map_err(|error| ControlError::Broken(format!("not JSON: {error}")))?;
+    if let Some(text) = answer["error"].as_str() {
+        return Err(ControlError::Refused(text.to_owned()));
+    }
+    Ok(answer["ok"].take())
+}
+
+/// Like [`ask`], following `next` until a table is complete; other answers come as they are.
+///
+/// # Errors
+/// As with [`ask`].
+pub fn ask_table(path: &Path, request: &Value) -> Result<Value, ControlError> {
+    let mut request = request.clone();
+    let mut whole = ask(path, &request)?;
+    while let Some(next) = whole.get_mut("next").map(Value::take) {
+        if next.is_null() {
+            break;
+        }
+        request["from"] = next;
+        let mut part = ask(path, &request)?;
+        let rows = part["rows"].as_array_mut().map(std::mem::take);
+        if let (Some(all), Some(mut rows)) = (whole["rows"].as_array_mut(), rows) {
+            all.append(&mut rows);
+        }
+        whole["next"] = part.get_mut("next").map_or(json!(null), Value::take);
+    }
+    if let Some(object) = whole.as_object_mut() {
+        object.remove("next");
+    }
+    Ok(whole)
+}

@@ -1,0 +1,205 @@
+//! The running broker's figures, asked from its shards.
+
+use crate::config::{Budget, Config};
+use lepus_base::{Instant, ShardId};
+use lepus_broker::Broker;
+use lepus_management::http::Source;
+use lepus_management::machine::OwnFigures;
+use lepus_management::metrics::{Holdings, LoopFigures, Node, Shard, Snapshot};
+use lepus_shard::{Clock, Commands, MetricsSnapshot, ShardMetrics};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+/// How long a shard may take to answer before it counts as stuck.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How far the broker is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Stage {
+    /// Clients are served.
+    Serving = 1,
+    /// The broker was told to stop.
+    Stopping = 2,
+}
+
+/// Collects figures; shared by the metrics page and by `lepus status`.
+pub struct Figures {
+    /// Who tells.
+    pub node: Node,
+    /// The shards.
+    pub commands: Commands<Broker>,
+    turns: Vec<Arc<ShardMetrics>>,
+    clock: Clock,
+    started: Instant,
+    data_dir: PathBuf,
+    stage: AtomicU8,
+}
+
+impl std::fmt::Debug for Figures {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Figures").field("node", &self.node).finish_non_exhaustive()
+    }
+}
+
+impl Figures {
+    /// Figures of a broker that serves from now on.
+    #[must_use]
+    pub fn new(
+        node: Node,
+        commands: Commands<Broker>,
+        turns: Vec<Arc<ShardMetrics>>,
+        clock: Clock,
+        data_dir: PathBuf,
+    ) -> Figures {
+        Figures {
+            node,
+            commands,
+            turns,
+            clock,
+            started: clock.instant(),
+            data_dir,
+            stage: AtomicU8::new(Stage::Serving as u8),
+        }
+    }
+
+    /// From now on the broker is no longer ready.
+    pub fn stop(&self) {
+        self.stage.store(Stage::Stopping as u8, Ordering::Relaxed);
+    }
+
+    /// Seconds since the start.
+    #[must_use]
+    pub fn uptime_seconds(&self) -> u64 {
+        self.clock.instant().since(self.started).as_secs()
+    }
+
+    /// Asks every shard at the same time and gives the answers in the shards' order.
+    ///
+    /// # Errors
+    /// When a shard does not answer within some seconds or the broker stops.
+    pub fn ask_all<T: Send + 'static>(
+        &self,
+        ask: impl Fn(&mut Broker) -> T + Clone + Send + 'static,
+    ) -> Result<Vec<T>, String> {
+        let mut answers = Vec::new();
+        for shard in (0..self.commands.shards()).map(ShardId) {
+            let (sender, receiver) = sync_channel(1);
+            let ask = ask.clone();
+            let sent = self.commands.send(shard, move |broker, _, _| {
+                // Whoever asked may have given up.
+                let _ = sender.try_send(ask(broker));
+            });
+            sent.map_err(|stopped| stopped.to_string())?;
+            answers.push(receiver);
+        }
+        let mut values = Vec::new();
+        for (shard, answer) in answers.into_iter().enumerate() {
+            let value = answer.recv_timeout(ANSWER_TIMEOUT);
+            values.push(value.map_err(|_| format!("shard {shard} does not answer"))?);
+        }
+        Ok(values)
+    }
+}
+
+impl Source for Figures {
+    fn collect(&self) -> Result<Snapshot, String> {
+        let told = self.ask_all(|broker| (broker.edge.counters, holdings(broker)))?;
+        let turns = self.turns.iter().map(|metrics| loop_figures(&metrics.snapshot()));
+        let shards = told
+            .into_iter()
+            .zip(turns)
+            .map(|((counters, holdings), turns)| Shard { counters, holdings, turns })
+            .collect();
+        Ok(Snapshot {
+            node: self.node.clone(),
+            uptime_seconds: self.uptime_seconds(),
+            shards,
+            own: OwnFigures::read(&self.data_dir),
+        })
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        if self.stage.load(Ordering::Relaxed) == Stage::Serving as u8 {
+            Ok(())
+        } else {
+            Err("the broker stops".to_owned())
+        }
+    }
+}
+
+fn holdings(broker: &Broker) -> Holdings {
+    let mut holdings = Holdings {
+        connections: broker.edge.connections.len() as u64,
+        memory_bytes: broker.edge.memory() as u64,
+        ..Holdings::default()
+    };
+    let limit = broker.edge.limits.memory_bytes;
+    holdings.memory_alarm = broker.edge.memory() > limit - limit / 10;
+    for (_, connection) in &broker.edge.connections {
+        let channels = connection.open_channels().count() as u64;
+        holdings.channels += channels;
+        if connection.publishes {
+            holdings.publishers += 1;
+        }
+    }
+    for (_, queue) in broker.queues() {
+        holdings.queues += 1;
+        holdings.ready += queue.ready();
+        holdings.unacked += queue.unacked();
+        holdings.consumers += u64::from(queue.consumer_count());
+    }
+    holdings
+}
+
+fn loop_figures(metrics: &MetricsSnapshot) -> LoopFigures {
+    LoopFigures {
+        cycles: metrics.cycles,
+        busy_nanos: metrics.busy_ns,
+        spin_nanos: metrics.spin_ns,
+        sleep_nanos: metrics.sleep_ns,
+        sleeps: metrics.sleeps,
+        wakes_sent: metrics.wakes_sent,
+        bytes_in: metrics.bytes_in,
+        bytes_out: metrics.bytes_out,
+        reads: metrics.reads,
+        writes: metrics.writes,
+        mail_in: metrics.mail_in,
+        mail_out: metrics.mail_out,
+    }
+}
+
+/// Who this node is, for metrics and `lepus status`.
+#[must_use]
+pub fn node(config: &Config, memory_budget_bytes: u64) -> Node {
+    let name = if config.node.is_empty() {
+        let system = rustix::system::uname();
+        format!("lepus@{}", system.nodename().to_string_lossy())
+    } else {
+        config.node.clone()
+    };
+    Node {
+        name,
+        cluster: config.cluster_name.clone(),
+        told_version: config.version.clone(),
+        told_product: config.product.clone(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        memory_budget_bytes,
+    }
+}
+
+/// The memory budget in bytes; a share is one of the memory that this process may use.
+#[must_use]
+pub fn memory_budget_bytes(config: &Config) -> u64 {
+    match config.memory_budget {
+        Budget::Bytes(bytes) => bytes,
+        Budget::Percent(share) => {
+            // A machine that does not tell its memory is taken for a small one.
+            let usable = lepus_topology::usable_memory().map_or(1 << 30, |memory| memory.bytes);
+            (usable / 100).saturating_mul(u64::from(share)).max(16 << 20)
+        }
+    }
+}

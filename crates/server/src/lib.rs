@@ -1,0 +1,116 @@
+//! The server: configuration, start-up, the command line and the operator's orders.
+//!
+//! The binary `lepus` is [`run`]; everything else is here so that it can be tested.
+#![forbid(unsafe_code)]
+
+pub mod command;
+pub mod config;
+pub mod control;
+pub mod data_dir;
+pub mod figures;
+pub mod initial;
+pub mod log;
+pub mod notice;
+pub mod operation;
+pub mod order;
+pub mod password;
+pub mod random;
+#[cfg(test)]
+mod scratch;
+pub mod serve;
+pub mod show;
+pub mod signal;
+
+use command::{Command, OrderCall, Settings};
+use config::{Config, Sources};
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitCode;
+
+/// The exit code for a command line or configuration that is not accepted.
+const WRONG_CALL: u8 = 2;
+
+/// Runs `lepus` with the words behind the program's name.
+///
+/// 0: it went well; 1: it failed, and standard error says why; 2: the call or the configuration is
+/// not accepted.
+#[must_use]
+pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let command = match command::parse(words) {
+        Ok(command) => command,
+        Err(text) => return wrong(&text),
+    };
+    match command {
+        Command::Print(text) => print(&text),
+        Command::Perf(words) => lepus_perf::run(words.into_iter()),
+        Command::HashPassword(password) => match password::hash(password) {
+            Ok(hash) => print(&format!("{hash}\n")),
+            Err(text) => failed(&text),
+        },
+        Command::ShowConfig(settings) => match load(settings) {
+            Ok(config) => print(&config.to_toml()),
+            Err(text) => wrong(&text),
+        },
+        Command::Serve(settings) => match load(settings) {
+            Ok(config) => match serve::serve(&config) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(text) => failed(&text),
+            },
+            Err(text) => wrong(&text),
+        },
+        Command::Order(call) => match carry_out(call) {
+            Ok(text) => print(&text),
+            Err(text) => failed(&text),
+        },
+    }
+}
+
+fn load(settings: Settings) -> Result<Config, String> {
+    let sources = Sources::fetch(settings.config, settings.flags);
+    let loaded = sources.and_then(|sources| config::load(&sources));
+    loaded.map_err(|errors| errors.to_string())
+}
+
+/// Prints to standard output; a reader that went away is no failure.
+fn print(text: &str) -> ExitCode {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            failed(&format!("cannot write to standard output: {error}"))
+        }
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+fn failed(text: &str) -> ExitCode {
+    eprintln!("lepus: {text}");
+    ExitCode::FAILURE
+}
+
+fn wrong(text: &str) -> ExitCode {
+    for line in text.lines() {
+        eprintln!("lepus: {line}");
+    }
+    ExitCode::from(WRONG_CALL)
+}
+
+/// Sends an order to the running broker and gives its answer as text.
+fn carry_out(call: OrderCall) -> Result<String, String> {
+    let config = load(call.settings)?;
+    let mut request = serde_json::Map::new();
+    request.insert("order".to_owned(), call.order.words.into());
+    let mut password = None;
+    for (name, value) in call.values {
+        if name == order::PASSWORD.name {
+            password = Some(value);
+        } else {
+            request.insert(name.to_owned(), value.into());
+        }
+    }
+    if call.order.password {
+        request.insert("password_hash".to_owned(), password::hash(password)?.into());
+    }
+    let answer = control::ask_table(&config.control_socket(), &request.into());
+    let answer = answer.map_err(|error| error.to_string())?;
+    Ok(if call.json { show::json(&answer) } else { show::text(&answer) })
+}

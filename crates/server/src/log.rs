@@ -1,0 +1,399 @@
+//! Structured log lines on standard error, written by a thread of their own.
+//!
+//! Whoever logs hands a line over through a bounded channel and never waits: when the channel is
+//! full the line is counted and dropped, and the next written line is followed by that count. A kind
+//! that repeats more than [`LINES_PER_SECOND_MAX`] times within a second is cut short the same way.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Lines of one kind that are written within a second; further ones are counted.
+pub const LINES_PER_SECOND_MAX: u32 = 50;
+/// Lines that may wait for the writing thread.
+const WAITING_LINES_MAX: usize = 4096;
+
+/// How important a line is, most important first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// The broker cannot do what it promised.
+    Error,
+    /// Something was refused or is odd.
+    Warning,
+    /// Ordinary life.
+    Info,
+    /// For looking closely.
+    Debug,
+}
+
+impl Level {
+    /// The level's name, as in the settings.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::Error => "error",
+            Level::Warning => "warning",
+            Level::Info => "info",
+            Level::Debug => "debug",
+        }
+    }
+
+    /// The level with this name; unknown names give the most talkative one.
+    #[must_use]
+    pub fn from_name(name: &str) -> Level {
+        let levels = [Level::Error, Level::Warning, Level::Info];
+        let known = levels.into_iter().find(|level| level.name() == name);
+        known.unwrap_or(Level::Debug)
+    }
+}
+
+/// The form of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// `time=… level=… event=… key=value text="…"`
+    Text,
+    /// One JSON object.
+    Json,
+}
+
+#[derive(Debug)]
+struct Line {
+    level: Level,
+    at: SystemTime,
+    kind: &'static str,
+    text: String,
+    fields: Vec<(&'static str, String)>,
+}
+
+#[derive(Debug)]
+enum Entry {
+    Line(Line),
+    Flush(SyncSender<()>),
+}
+
+/// A handle for logging; clones write to the same place.
+#[derive(Clone, Debug)]
+pub struct Log {
+    level: Level,
+    sender: SyncSender<Entry>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl Log {
+    /// Starts the writing thread, which ends with the last handle.
+    ///
+    /// # Errors
+    /// When the thread cannot be started.
+    pub fn start(
+        level: Level,
+        format: Format,
+        target: impl Write + Send + 'static,
+    ) -> std::io::Result<Log> {
+        let (sender, receiver) = sync_channel(WAITING_LINES_MAX);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let writer =
+            Writer { format, target, dropped: Arc::clone(&dropped), limits: HashMap::new() };
+        std::thread::Builder::new().name("log".to_owned()).spawn(move || writer.run(&receiver))?;
+        Ok(Log { level, sender, dropped })
+    }
+
+    /// Writes a line: `kind` is a fixed, greppable name, `text` says it in plain words.
+    pub fn write(
+        &self,
+        level: Level,
+        kind: &'static str,
+        text: impl Into<String>,
+        fields: Vec<(&'static str, String)>,
+    ) {
+        if level > self.level {
+            return;
+        }
+        let line = Line { level, at: SystemTime::now(), kind, text: text.into(), fields };
+        if self.sender.try_send(Entry::Line(line)).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Writes an error without further fields.
+    pub fn error(&self, kind: &'static str, text: impl Into<String>) {
+        self.write(Level::Error, kind, text, Vec::new());
+    }
+
+    /// Writes a warning without further fields.
+    pub fn warning(&self, kind: &'static str, text: impl Into<String>) {
+        self.write(Level::Warning, kind, text, Vec::new());
+    }
+
+    /// Writes an ordinary line without further fields.
+    pub fn info(&self, kind: &'static str, text: impl Into<String>) {
+        self.write(Level::Info, kind, text, Vec::new());
+    }
+
+    /// Waits until all that was logged before is written, but not longer than `timeout`.
+    pub fn flush(&self, timeout: Duration) {
+        let (sender, receiver) = sync_channel(1);
+        if self.sender.try_send(Entry::Flush(sender)).is_ok() {
+            // A timeout means that standard error takes nothing; there is no one to tell.
+            let _ = receiver.recv_timeout(timeout);
+        }
+    }
+}
+
+/// Counts one kind within the running second.
+#[derive(Debug, Default)]
+struct KindLimit {
+    second: u64,
+    written: u32,
+    suppressed: u64,
+}
+
+struct Writer<W> {
+    format: Format,
+    target: W,
+    dropped: Arc<AtomicU64>,
+    limits: HashMap<&'static str, KindLimit>,
+}
+
+impl<W: Write> Writer<W> {
+    fn run(mut self, receiver: &Receiver<Entry>) {
+        loop {
+            match receiver.recv_timeout(Duration::from_secs(1)) {
+                Ok(Entry::Line(line)) => self.take(&line),
+                Ok(Entry::Flush(done)) => {
+                    self.report_suppressed(u64::MAX);
+                    let _ = done.try_send(());
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    self.report_suppressed(seconds(SystemTime::now()));
+                }
+                Err(RecvTimeoutError::Disconnected) => return self.report_suppressed(u64::MAX),
+            }
+            let dropped = self.dropped.swap(0, Ordering::Relaxed);
+            if dropped > 0 {
+                self.put_count("log-overflow", "lines were lost: the log is too slow", dropped);
+            }
+        }
+    }
+
+    fn take(&mut self, line: &Line) {
+        let second = seconds(line.at);
+        self.report_suppressed(second);
+        let limit = self.limits.entry(line.kind).or_default();
+        if limit.second != second {
+            limit.second = second;
+            limit.written = 0;
+        }
+        if limit.written >= LINES_PER_SECOND_MAX {
+            limit.suppressed += 1;
+            return;
+        }
+        limit.written += 1;
+        self.put(line);
+    }
+
+    /// Tells how many lines were cut in seconds before `now`.
+    fn report_suppressed(&mut self, now: u64) {
+        let mut due: Vec<(&'static str, u64)> = Vec::new();
+        for (kind, limit) in &mut self.limits {
+            if limit.suppressed > 0 && limit.second < now {
+                due.push((*kind, std::mem::take(&mut limit.suppressed)));
+            }
+        }
+        due.sort_unstable();
+        for (kind, count) in due {
+            self.put_count(kind, "more of this kind within one second", count);
+        }
+    }
+
+    fn put_count(&mut self, kind: &'static str, text: &str, count: u64) {
+        self.put(&Line {
+            level: Level::Warning,
+            at: SystemTime::now(),
+            kind,
+            text: text.to_owned(),
+            fields: vec![("count", count.to_string())],
+        });
+    }
+
+    fn put(&mut self, line: &Line) {
+        let mut out = match self.format {
+            Format::Text => text_line(line),
+            Format::Json => json_line(line),
+        };
+        out.push('\n');
+        // Standard error may be gone; the broker goes on.
+        let _ = self.target.write_all(out.as_bytes());
+    }
+}
+
+fn seconds(at: SystemTime) -> u64 {
+    at.duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs())
+}
+
+fn text_line(line: &Line) -> String {
+    let mut out =
+        format!("time={} level={} event={}", timestamp(line.at), line.level.name(), line.kind);
+    for (key, value) in &line.fields {
+        let plain = !value.is_empty()
+            && value.chars().all(|c| c.is_ascii_graphic() && !matches!(c, '"' | '\\' | '='));
+        if plain {
+            out.push_str(&format!(" {key}={value}"));
+        } else {
+            out.push_str(&format!(" {key}={}", serde_json::Value::from(value.as_str())));
+        }
+    }
+    out.push_str(&format!(" text={}", serde_json::Value::from(line.text.as_str())));
+    out
+}
+
+fn json_line(line: &Line) -> String {
+    let string = |text: &str| serde_json::Value::from(text).to_string();
+    let mut out = format!(
+        "{{\"time\":\"{}\",\"level\":\"{}\",\"event\":{},\"text\":{}",
+        timestamp(line.at),
+        line.level.name(),
+        string(line.kind),
+        string(&line.text)
+    );
+    for (key, value) in &line.fields {
+        out.push_str(&format!(",{}:{}", string(key), string(value)));
+    }
+    out.push('}');
+    out
+}
+
+/// `2026-01-31T23:59:59.123Z` (RFC 3339, UTC).
+fn timestamp(at: SystemTime) -> String {
+    let age = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let (days, rest) = (age.as_secs() / 86_400, age.as_secs() % 86_400);
+    let (year, month, day) = date(days);
+    format!(
+        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{:03}Z",
+        rest / 3600,
+        rest / 60 % 60,
+        rest % 60,
+        age.subsec_millis()
+    )
+}
+
+/// Year, month and day of a number of days since 1970-01-01 in the Gregorian calendar.
+fn date(days: u64) -> (u64, u64, u64) {
+    let leap = |year: u64| {
+        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+    };
+    // Whole 400-year periods first, so that the loop below stays short.
+    let mut year = 1970 + days / 146_097 * 400;
+    let mut left = days % 146_097;
+    loop {
+        let length = if leap(year) { 366 } else { 365 };
+        if left < length {
+            break;
+        }
+        left -= length;
+        year += 1;
+    }
+    let february = if leap(year) { 29 } else { 28 };
+    let lengths = [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let mut month = 1;
+    for length in lengths {
+        if left < length {
+            break;
+        }
+        left -= length;
+        month += 1;
+    }
+    (year, month, left + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    #[derive(Clone, Default)]
+    struct Memory(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Memory {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn written(format: Format, write: impl Fn(&Log)) -> Vec<String> {
+        let memory = Memory::default();
+        let log = Log::start(Level::Info, format, memory.clone()).unwrap();
+        write(&log);
+        log.flush(Duration::from_secs(30));
+        let bytes = memory.0.lock().unwrap().clone();
+        let text = String::from_utf8(bytes).unwrap();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_line_is_key_value_text_that_cannot_be_forged() {
+        let lines = written(Format::Text, |log| {
+            let fields = vec![("shard", "1".to_owned()), ("peer", "a b=\"c\"".to_owned())];
+            log.write(Level::Info, "opened", "first\ntime=0 forged", fields);
+            log.write(Level::Debug, "opened", "below the level", Vec::new());
+        });
+        assert_eq!(lines.len(), 1);
+        let (time, rest) = lines[0].split_once(' ').unwrap();
+        assert!(time.starts_with("time=2") && time.ends_with('Z'), "{time}");
+        assert_eq!(
+            rest,
+            r#"level=info event=opened shard=1 peer="a b=\"c\"" text="first\ntime=0 forged""#
+        );
+    }
+
+    #[test]
+    fn a_json_line_is_an_object() {
+        let lines = written(Format::Json, |log| {
+            log.write(Level::Error, "broken", "a \"b\"", vec![("n", "5".to_owned())]);
+        });
+        let object: serde_json::Value = serde_json::from_str(&lines[0]).unwrap();
+        assert_eq!(object["event"], "broken");
+        assert_eq!(object["text"], "a \"b\"");
+        assert_eq!(object["n"], "5");
+        assert_eq!(object["level"], "error");
+    }
+
+    #[test]
+    fn a_kind_that_repeats_is_cut_and_counted() {
+        let sent = 4 * u64::from(LINES_PER_SECOND_MAX);
+        let lines = written(Format::Json, |log| {
+            for _ in 0..sent {
+                log.info("storm", "again");
+            }
+            log.info("calm", "once");
+        });
+        let mut counted = 0;
+        for line in &lines {
+            let object: serde_json::Value = serde_json::from_str(line).unwrap();
+            if object["event"] == "storm" {
+                let cut = object["count"].as_str().map(|count| count.parse().unwrap());
+                counted += cut.unwrap_or(1);
+            }
+        }
+        assert_eq!(counted, sent);
+        // The burst may straddle seconds, yet it stays far below what was sent.
+        assert!(lines.len() < sent as usize, "{}", lines.len());
+        assert!(lines.iter().any(|line| line.contains("calm")));
+    }
+
+    #[test]
+    fn dates_follow_the_calendar() {
+        let at = |seconds| timestamp(UNIX_EPOCH + Duration::from_secs(seconds));
+        assert_eq!(at(0), "1970-01-01T00:00:00.000Z");
+        assert_eq!(at(951_782_399), "2000-02-28T23:59:59.000Z");
+        assert_eq!(at(951_782_400), "2000-02-29T00:00:00.000Z");
+        assert_eq!(at(1_798_761_599), "2026-12-31T23:59:59.000Z");
+        assert_eq!(at(4_107_542_400), "2100-03-01T00:00:00.000Z");
+    }
+}

@@ -1,0 +1,62 @@
+//! What the runtime and the broker tell, as log lines.
+
+use crate::log::{Level, Log};
+use lepus_broker::outbox::{Event, Severity};
+use lepus_shard::Notice;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+/// Starts a thread that writes notices to the log, and gives the place to send them to. It ends with
+/// the last sender.
+///
+/// # Errors
+/// When the thread cannot be started.
+pub fn start(log: Log) -> std::io::Result<Sender<Notice<Event>>> {
+    let (sender, receiver) = channel();
+    let thread = std::thread::Builder::new().name("notices".to_owned());
+    thread.spawn(move || write_all(&receiver, &log))?;
+    Ok(sender)
+}
+
+fn write_all(receiver: &Receiver<Notice<Event>>, log: &Log) {
+    for notice in receiver {
+        write(notice, log);
+    }
+}
+
+fn write(notice: Notice<Event>, log: &Log) {
+    match notice {
+        Notice::Core { shard, event } => {
+            let level = match event.severity {
+                Severity::Info => Level::Info,
+                Severity::Warning => Level::Warning,
+                Severity::Error => Level::Error,
+            };
+            let fields = vec![("shard", shard.to_string())];
+            log.write(level, event.kind, event.text, fields);
+        }
+        Notice::NotPinned { shard, cpu, reason } => {
+            let fields = vec![("shard", shard.to_string()), ("cpu", cpu.to_string())];
+            let text = format!("the shard runs on any CPU: {reason}");
+            log.write(Level::Warning, "not-pinned", text, fields);
+        }
+        Notice::AcceptFailed { address, reason } => {
+            let fields = vec![("address", address.to_string())];
+            log.write(Level::Error, "accept-failed", reason, fields);
+        }
+        Notice::ConnectionRefused { peer, connections_max } => {
+            let text = format!(
+                "closed at once: {connections_max} connections are open (limits.connections_max)"
+            );
+            let fields = vec![("peer", peer.to_string())];
+            log.write(Level::Warning, "connection-refused", text, fields);
+        }
+        Notice::ConnectionFailed { peer, reason } => {
+            let fields = vec![("peer", peer.to_string())];
+            log.write(Level::Warning, "connection-failed", reason, fields);
+        }
+        Notice::TlsFailed { peer, reason } => {
+            let fields = vec![("peer", peer.to_string())];
+            log.write(Level::Warning, "tls-failed", reason, fields);
+        }
+    }
+}

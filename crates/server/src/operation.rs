@@ -1,0 +1,133 @@
+//! The operator's orders, carried out by the running broker.
+
+mod account;
+mod list;
+
+use crate::figures::Figures;
+use lepus_base::ShardId;
+use lepus_broker::directory::{Directory, Request, VhostRef};
+use lepus_management::http::Source;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+/// How long a change of the directory may take before the operator is told that it is unsure.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Carries orders out.
+#[derive(Clone, Debug)]
+pub struct Operations {
+    figures: Arc<Figures>,
+    /// Lines of `lepus status` that do not change.
+    facts: Vec<(&'static str, Value)>,
+}
+
+impl Operations {
+    /// Orders to the broker behind `figures`; `facts` are shown by `lepus status`.
+    #[must_use]
+    pub fn new(figures: Arc<Figures>, facts: Vec<(&'static str, Value)>) -> Operations {
+        Operations { figures, facts }
+    }
+
+    /// Answers one request of the control socket.
+    ///
+    /// # Errors
+    /// Text for the operator.
+    pub fn answer(&self, request: &Value) -> Result<Value, String> {
+        let words = text(request, "order")?;
+        match words {
+            "status" => self.status(),
+            "list queues" => list::queues(&self.figures, request),
+            "list connections" => list::connections(&self.figures, request),
+            "list exchanges" => {
+                let vhost = vhost_name(request);
+                self.read(move |directory| list::exchanges(directory, &vhost))?
+            }
+            "list bindings" => {
+                let vhost = vhost_name(request);
+                self.read(move |directory| list::bindings(directory, &vhost))?
+            }
+            "user list" => self.read(account::users),
+            "vhost list" => self.read(account::vhosts),
+            "permission list" => self.read(account::permissions),
+            "permission list-topic" => self.read(account::topic_permissions),
+            _ => {
+                let request = request.clone();
+                let change = self.read(move |directory| account::change(directory, &request))??;
+                self.carry_out(change)
+            }
+        }
+    }
+
+    fn status(&self) -> Result<Value, String> {
+        let snapshot = self.figures.collect()?;
+        let held = |part: fn(&lepus_management::metrics::Holdings) -> u64| {
+            snapshot.shards.iter().map(|shard| part(&shard.holdings)).sum::<u64>()
+        };
+        let mut status = serde_json::Map::new();
+        for (key, value) in &self.facts {
+            status.insert((*key).to_owned(), value.clone());
+        }
+        let figures = [
+            ("uptime_seconds", json!(snapshot.uptime_seconds)),
+            ("shards", json!(snapshot.shards.len())),
+            ("connections", json!(held(|h| h.connections))),
+            ("channels", json!(held(|h| h.channels))),
+            ("queues", json!(held(|h| h.queues))),
+            ("consumers", json!(held(|h| h.consumers))),
+            ("messages_ready", json!(held(|h| h.ready))),
+            ("messages_unacked", json!(held(|h| h.unacked))),
+            ("memory_used_bytes", json!(held(|h| h.memory_bytes))),
+            ("memory_budget_bytes", json!(snapshot.node.memory_budget_bytes)),
+            ("memory_alarm", json!(snapshot.memory_alarm())),
+            ("resident_bytes", json!(snapshot.own.resident_bytes)),
+        ];
+        for (key, value) in figures {
+            status.insert(key.to_owned(), value);
+        }
+        Ok(status.into())
+    }
+
+    /// Reads the directory as it stands on the shard that orders its changes.
+    fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Directory) -> T + Send + 'static,
+    ) -> Result<T, String> {
+        let answer =
+            self.figures.commands.ask(ShardId(0), move |broker, _, _| read(&broker.directory));
+        answer.map_err(|stopped| stopped.to_string())
+    }
+
+    fn carry_out(&self, request: Request) -> Result<Value, String> {
+        let (sender, receiver) = sync_channel(1);
+        let asked = self.figures.commands.question(
+            ShardId(0),
+            move |broker, now, number, out| broker.request(now, number, &request, out),
+            move |answer| {
+                // Whoever asked may have given up.
+                let _ = sender.try_send(answer);
+            },
+        );
+        asked.map_err(|stopped| stopped.to_string())?;
+        match receiver.recv_timeout(CHANGE_TIMEOUT) {
+            Ok(Ok(())) => Ok(Value::Null),
+            Ok(Err(refusal)) => Err(refusal.text),
+            Err(_) => Err("no answer came; the order may still be carried out".to_owned()),
+        }
+    }
+}
+
+/// A text of the request that must be there.
+fn text<'a>(request: &'a Value, key: &str) -> Result<&'a str, String> {
+    request[key].as_str().ok_or_else(|| format!("{key} is missing"))
+}
+
+/// The virtual host of the request; / where it names none.
+fn vhost_name(request: &Value) -> String {
+    request["vhost"].as_str().unwrap_or("/").to_owned()
+}
+
+fn vhost_ref(request: &Value) -> VhostRef {
+    VhostRef::from(vhost_name(request).as_str())
+}

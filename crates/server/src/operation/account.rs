@@ -1,0 +1,146 @@
+//! Orders about users, virtual hosts and permissions.
+
+use super::{text, vhost_ref};
+use lepus_broker::directory::{
+    Directory, HashingAlgorithm, PasswordHash, Permission, Request, VhostMetadata,
+};
+use serde_json::{Value, json};
+
+/// The change that an order asks for.
+pub fn change(directory: &Directory, request: &Value) -> Result<Request, String> {
+    let words = text(request, "order")?;
+    match words {
+        "user add" | "user set-password" | "user set-tags" => put_user(directory, words, request),
+        "user delete" => {
+            let name = known_user(directory, request, "name")?;
+            Ok(Request::DeleteUser { name })
+        }
+        "vhost add" => {
+            let name = text(request, "name")?.to_owned();
+            if directory.vhost(&name).is_some() {
+                return Err(format!("virtual host {name:?} exists already"));
+            }
+            let metadata = VhostMetadata {
+                description: request["description"].as_str().unwrap_or("").into(),
+                ..VhostMetadata::default()
+            };
+            Ok(Request::CreateVhost { name, metadata })
+        }
+        "vhost delete" => {
+            let name = text(request, "name")?.to_owned();
+            if directory.vhost(&name).is_none() {
+                return Err(format!("there is no virtual host {name:?}"));
+            }
+            Ok(Request::DeleteVhost { name })
+        }
+        "permission set" => Ok(Request::SetPermission {
+            user: known_user(directory, request, "user")?,
+            vhost: vhost_ref(request),
+            configure: text(request, "configure")?.to_owned(),
+            write: text(request, "write")?.to_owned(),
+            read: text(request, "read")?.to_owned(),
+        }),
+        "permission delete" => Ok(Request::ClearPermission {
+            user: known_user(directory, request, "user")?,
+            vhost: vhost_ref(request),
+        }),
+        "permission set-topic" => Ok(Request::SetTopicPermission {
+            user: known_user(directory, request, "user")?,
+            vhost: vhost_ref(request),
+            exchange: text(request, "exchange")?.to_owned(),
+            write: text(request, "write")?.to_owned(),
+            read: text(request, "read")?.to_owned(),
+        }),
+        "permission delete-topic" => Ok(Request::ClearTopicPermission {
+            user: known_user(directory, request, "user")?,
+            vhost: vhost_ref(request),
+            exchange: request["exchange"].as_str().map(str::to_owned),
+        }),
+        words => Err(format!("this broker does not know the order {words:?}")),
+    }
+}
+
+fn known_user(directory: &Directory, request: &Value, key: &str) -> Result<String, String> {
+    let name = text(request, key)?;
+    if directory.user(name).is_none() {
+        return Err(format!("there is no user {name:?}"));
+    }
+    Ok(name.to_owned())
+}
+
+fn put_user(directory: &Directory, words: &str, request: &Value) -> Result<Request, String> {
+    let name = text(request, "name")?.to_owned();
+    let old = directory.user(&name);
+    match (words, old.is_some()) {
+        ("user add", true) => {
+            return Err(format!(
+                "user {name:?} exists already; `lepus user set-password` and `lepus user set-tags` change it"
+            ));
+        }
+        ("user set-password" | "user set-tags", false) => {
+            return Err(format!("there is no user {name:?}"));
+        }
+        _ => {}
+    }
+    let password = match (words, old) {
+        ("user set-tags", Some(old)) => old.password.clone(),
+        _ => {
+            let hash = text(request, "password_hash")?;
+            PasswordHash::from_base64(HashingAlgorithm::Sha256, hash)?
+        }
+    };
+    let tags = match (words, old) {
+        ("user set-password", Some(old)) => old.tags.clone(),
+        _ => {
+            let tags = request["tags"].as_str().unwrap_or("");
+            let words = tags.split(',').map(str::trim);
+            words.filter(|tag| !tag.is_empty()).map(Box::from).collect()
+        }
+    };
+    Ok(Request::PutUser { name, password, tags })
+}
+
+/// All users.
+pub fn users(directory: &Directory) -> Value {
+    let rows: Vec<Value> = directory
+        .users()
+        .map(|user| json!([user.name, user.tags.join(", "), !user.password.is_none()]))
+        .collect();
+    json!({"columns": ["name", "tags", "password"], "rows": rows})
+}
+
+/// All virtual hosts.
+pub fn vhosts(directory: &Directory) -> Value {
+    let rows: Vec<Value> = directory
+        .vhosts()
+        .map(|vhost| {
+            let queues = directory.queue_count(vhost.id);
+            json!([vhost.name, queues, vhost.metadata.description])
+        })
+        .collect();
+    json!({"columns": ["name", "queues", "description"], "rows": rows})
+}
+
+/// All permissions.
+pub fn permissions(directory: &Directory) -> Value {
+    let rows: Vec<Value> = directory
+        .permissions()
+        .map(|(user, vhost, permission)| {
+            let Permission { configure, write, read } = permission;
+            json!([user, vhost.name, configure.text(), write.text(), read.text()])
+        })
+        .collect();
+    json!({"columns": ["user", "vhost", "configure", "write", "read"], "rows": rows})
+}
+
+/// All topic permissions.
+pub fn topic_permissions(directory: &Directory) -> Value {
+    let rows: Vec<Value> = directory
+        .topic_permissions()
+        .map(|(user, vhost, exchange, permission)| {
+            let (write, read) = (permission.write.text(), permission.read.text());
+            json!([user, vhost.name, exchange, write, read])
+        })
+        .collect();
+    json!({"columns": ["user", "vhost", "exchange", "write", "read"], "rows": rows})
+}

@@ -1,0 +1,202 @@
+//! The operator's orders: one table for the command line, its help and the control socket.
+//!
+//! An order is one or more words (`user add`), arguments by place and options by name. The command
+//! line turns it into one JSON object, the broker answers with another; see [`crate::control`].
+
+/// One order.
+#[derive(Debug)]
+pub struct Order {
+    /// Its words, separated by one space.
+    pub words: &'static str,
+    /// Names of the arguments in their places; the last ones in brackets may be left out.
+    pub arguments: &'static [&'static str],
+    /// Options that take a value.
+    pub options: &'static [OrderOption],
+    /// What it does: one sentence.
+    pub about: &'static str,
+    /// A call that shows its use, without the leading `lepus`.
+    pub example: &'static str,
+    /// The order asks for a password, which leaves the command line only as a hash.
+    pub password: bool,
+}
+
+/// An option of an order.
+#[derive(Debug, PartialEq, Eq)]
+pub struct OrderOption {
+    /// Name without dashes.
+    pub name: &'static str,
+    /// What it is for.
+    pub about: &'static str,
+}
+
+const VHOST: OrderOption = OrderOption { name: "vhost", about: "virtual host; / when left out" };
+const TAGS: OrderOption = OrderOption {
+    name: "tags",
+    about: "tags separated by commas, such as administrator,monitoring",
+};
+/// Present in every order that sets a password.
+pub const PASSWORD: OrderOption = OrderOption {
+    name: "password",
+    about: "the password; when left out it is read from standard input",
+};
+
+const fn order(
+    words: &'static str,
+    arguments: &'static [&'static str],
+    options: &'static [OrderOption],
+    about: &'static str,
+    example: &'static str,
+) -> Order {
+    Order { words, arguments, options, about, example, password: false }
+}
+
+const fn with_password(order: Order) -> Order {
+    Order { password: true, ..order }
+}
+
+/// All orders, in the order of the help.
+pub const ORDERS: &[Order] = &[
+    order("status", &[], &[], "Shows what the running broker is and holds.", "status"),
+    with_password(order(
+        "user add",
+        &["name"],
+        &[PASSWORD, TAGS],
+        "Adds a user, who may do nothing before permissions are set.",
+        "user add shop --tags monitoring",
+    )),
+    order(
+        "user delete",
+        &["name"],
+        &[],
+        "Deletes a user and closes the connections it has.",
+        "user delete shop",
+    ),
+    order("user list", &[], &[], "Lists users and their tags.", "user list"),
+    with_password(order(
+        "user set-password",
+        &["name"],
+        &[PASSWORD],
+        "Sets another password.",
+        "user set-password shop",
+    )),
+    order(
+        "user set-tags",
+        &["name", "[tags]"],
+        &[],
+        "Replaces a user's tags; without any they are taken away.",
+        "user set-tags shop administrator",
+    ),
+    order(
+        "vhost add",
+        &["name"],
+        &[OrderOption { name: "description", about: "text for people" }],
+        "Adds a virtual host.",
+        "vhost add orders",
+    ),
+    order(
+        "vhost delete",
+        &["name"],
+        &[],
+        "Deletes a virtual host with all that is in it.",
+        "vhost delete orders",
+    ),
+    order("vhost list", &[], &[], "Lists virtual hosts.", "vhost list"),
+    order(
+        "permission set",
+        &["user", "configure", "write", "read"],
+        &[VHOST],
+        "Sets what a user may do: three regular expressions over names of queues and exchanges.",
+        "permission set shop '^shop' '^shop' '.*' --vhost orders",
+    ),
+    order(
+        "permission delete",
+        &["user"],
+        &[VHOST],
+        "Takes a user's permissions in a virtual host away.",
+        "permission delete shop --vhost orders",
+    ),
+    order("permission list", &[], &[], "Lists permissions.", "permission list"),
+    order(
+        "permission set-topic",
+        &["user", "exchange", "write", "read"],
+        &[VHOST],
+        "Sets which routing keys of a topic exchange a user may use.",
+        "permission set-topic shop amq.topic '^shop\\.' '.*'",
+    ),
+    order(
+        "permission delete-topic",
+        &["user", "[exchange]"],
+        &[VHOST],
+        "Takes topic permissions away, of one exchange or of all.",
+        "permission delete-topic shop",
+    ),
+    order("permission list-topic", &[], &[], "Lists topic permissions.", "permission list-topic"),
+    order(
+        "list queues",
+        &[],
+        &[VHOST],
+        "Lists queues with their messages and consumers.",
+        "list queues --vhost orders",
+    ),
+    order("list exchanges", &[], &[VHOST], "Lists exchanges.", "list exchanges"),
+    order(
+        "list bindings",
+        &[],
+        &[VHOST],
+        "Lists bindings, those of the default exchange left out.",
+        "list bindings",
+    ),
+    order("list connections", &[], &[], "Lists open connections.", "list connections"),
+];
+
+/// The order with these words.
+#[must_use]
+pub fn find(words: &str) -> Option<&'static Order> {
+    ORDERS.iter().find(|order| order.words == words)
+}
+
+impl Order {
+    /// How it is called: `user add <name> [--password <value>]`.
+    #[must_use]
+    pub fn usage(&self) -> String {
+        let mut out = self.words.to_owned();
+        for argument in self.arguments {
+            if argument.starts_with('[') {
+                out.push_str(&format!(" {argument}"));
+            } else {
+                out.push_str(&format!(" <{argument}>"));
+            }
+        }
+        for option in self.options {
+            out.push_str(&format!(" [--{} <value>]", option.name));
+        }
+        out
+    }
+
+    /// Arguments that must be given.
+    #[must_use]
+    pub fn required(&self) -> usize {
+        let optional = |name: &&&str| !name.starts_with('[');
+        self.arguments.iter().filter(optional).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_told_apart_and_shown() {
+        for (index, order) in ORDERS.iter().enumerate() {
+            assert!(ORDERS[index + 1..].iter().all(|other| other.words != order.words));
+            assert!(order.example.starts_with(order.words), "{}", order.words);
+            assert_eq!(order.password, order.options.contains(&PASSWORD), "{}", order.words);
+            let given = order.required();
+            assert!(order.arguments[given..].iter().all(|name| name.starts_with('[')));
+        }
+        assert_eq!(
+            find("user add").unwrap().usage(),
+            "user add <name> [--password <value>] [--tags <value>]"
+        );
+    }
+}

@@ -1,0 +1,223 @@
+//! `lepus serve`: brings everything up in order, waits for the end, takes everything down.
+
+mod plan;
+
+use crate::config::Config;
+use crate::control::ControlServer;
+use crate::data_dir::DataDir;
+use crate::figures::{self, Figures};
+use crate::initial::{Initial, initial};
+use crate::log::{Format, Level, Log};
+use crate::operation::Operations;
+use crate::signal::{self, Wish};
+use crate::{notice, random};
+use lepus_broker::Broker;
+use lepus_broker::outbox::Outbox;
+use lepus_management::http;
+use lepus_shard::{Clock, Running, Runtime, StartError, Transport};
+use plan::Plan;
+use serde_json::{Value, json};
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+/// How long the end waits for the log to be written.
+const LOG_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Runs the broker until it is told to stop.
+///
+/// # Errors
+/// Why it cannot start, in words for the operator.
+pub fn serve(config: &Config) -> Result<(), String> {
+    let format = match config.log_format.as_str() {
+        "json" => Format::Json,
+        _ => Format::Text,
+    };
+    let level = Level::from_name(&config.log_level);
+    let log = Log::start(level, format, std::io::stderr())
+        .map_err(|error| format!("cannot start the log: {error}"))?;
+    let result = run(config, &log);
+    log.flush(LOG_FLUSH_TIMEOUT);
+    result
+}
+
+fn run(config: &Config, log: &Log) -> Result<(), String> {
+    let data_dir = DataDir::open(&config.data_dir()).map_err(|error| error.to_string())?;
+    let wishes = signal::wishes().map_err(|error| format!("cannot take signals: {error}"))?;
+    let plan = Plan::new(config);
+    let initial = initial(config, plan.shards)?;
+    for skipped in &initial.skipped {
+        log.warning("definition-skipped", skipped.clone());
+    }
+    raise_file_limit(log);
+    // Before clients come in: a port that is in use stops the start, it does not leave half a broker.
+    let metrics = bind_metrics(config, log)?;
+    let clock = Clock::start();
+    let (running, transports) = start_runtime(config, &plan, &initial, clock, log)?;
+    let running = Arc::new(running);
+    let node = figures::node(config, plan.memory_budget_bytes);
+    let figures = Arc::new(Figures::new(
+        node,
+        running.commands(),
+        running.metrics().to_vec(),
+        clock,
+        data_dir.path().to_owned(),
+    ));
+    let addresses = addresses(&transports, running.addresses(), &metrics);
+    if !metrics.is_empty() {
+        http::start(metrics, Arc::clone(&figures) as Arc<dyn http::Source>)
+            .map_err(|error| format!("cannot start the metrics thread: {error}"))?;
+    }
+    let control = start_control(config, &figures, &addresses, &data_dir)?;
+    let banner = plan.banner(config, &initial, &addresses, data_dir.path());
+    // Without a standard output there is nobody to greet.
+    let _ = std::io::stdout().write_all(banner.as_bytes());
+    log.info("started", "Server startup complete");
+    wait_for_stop(&wishes, &running, log);
+    figures.stop();
+    log.info("stopping", format!("clients get {} s to leave", config.stop_timeout.as_secs()));
+    running.stop();
+    drop(control);
+    let running = Arc::into_inner(running).ok_or("the runtime is still in use")?;
+    let report = running.join();
+    log.info("stopped", format!("{} connections had to be cut", report.cut));
+    Ok(())
+}
+
+/// Many connections need many file descriptors; systems start programs with few.
+fn raise_file_limit(log: &Log) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        log.warning("file-limit", format!("the limit of open files stays as it is: {error}"));
+    }
+}
+
+fn bind_metrics(config: &Config, log: &Log) -> Result<Vec<TcpListener>, String> {
+    let mut listeners = Vec::new();
+    for address in &config.metrics_listen {
+        match http::bind(*address) {
+            Ok(listener) => listeners.push(listener),
+            Err(error) if plan::is_missing_ipv6(*address, &error, &config.metrics_listen) => {
+                log.info(
+                    "no-ipv6",
+                    format!("not listening on {address}: this machine has no IPv6"),
+                );
+            }
+            Err(error) => return Err(plan::listen_error(*address, &error, "--metrics-listen")),
+        }
+    }
+    Ok(listeners)
+}
+
+fn start_runtime(
+    config: &Config,
+    plan: &Plan,
+    initial: &Initial,
+    clock: Clock,
+    log: &Log,
+) -> Result<(Running<Broker>, Vec<Transport>), String> {
+    let notices = notice::start(log.clone())
+        .map_err(|error| format!("cannot start the notices thread: {error}"))?;
+    let secret = random::bytes().map_err(|error| format!("no random numbers: {error}"))?;
+    let seed =
+        u64::from_ne_bytes(random::bytes().map_err(|error| format!("no random numbers: {error}"))?);
+    let settings = plan.broker_settings(config, seed, secret);
+    let changes: Arc<[_]> = initial.changes.clone().into();
+    let loopback_users = initial.loopback_users.clone();
+    let mut runtime = plan.runtime(config, clock, notices);
+    loop {
+        let (settings, changes) = (settings.clone(), Arc::clone(&changes));
+        let loopback_users = loopback_users.clone();
+        let make = move |shard| {
+            let mut broker =
+                Broker::new(lepus_broker::settings::Settings { shard, ..settings.clone() });
+            broker.directory.set_loopback_users(loopback_users.clone());
+            // Nobody is connected: what these changes cause concerns this shard alone.
+            let mut out = Outbox::new(settings.shards);
+            broker.preset(clock.now(), &changes, &mut out);
+            broker
+        };
+        let listeners: Vec<SocketAddr> = runtime.listeners.iter().map(|one| one.address).collect();
+        match Runtime::start(runtime.clone(), make) {
+            Ok(running) => {
+                let transports = runtime.listeners.iter().map(|one| one.transport);
+                return Ok((running, transports.collect()));
+            }
+            Err(StartError::Listen { address, error })
+                if plan::is_missing_ipv6(address, &error, &listeners) =>
+            {
+                log.info(
+                    "no-ipv6",
+                    format!("not listening on {address}: this machine has no IPv6"),
+                );
+                runtime.listeners.retain(|one| one.address != address);
+            }
+            Err(StartError::Listen { address, error }) => {
+                return Err(plan::listen_error(address, &error, "--listen or --tls-listen"));
+            }
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+}
+
+/// Where the broker can be reached: what it is, and the address.
+type Address = (&'static str, SocketAddr);
+
+fn addresses(
+    transports: &[Transport],
+    amqp: &[SocketAddr],
+    metrics: &[TcpListener],
+) -> Vec<Address> {
+    let mut addresses: Vec<Address> = Vec::new();
+    for (transport, address) in transports.iter().zip(amqp) {
+        let name = match transport {
+            Transport::Tls => "amqps",
+            Transport::Plain => "amqp",
+        };
+        addresses.push((name, *address));
+    }
+    let metrics = metrics.iter().filter_map(|listener| listener.local_addr().ok());
+    addresses.extend(metrics.map(|address| ("metrics", address)));
+    addresses
+}
+
+fn start_control(
+    config: &Config,
+    figures: &Arc<Figures>,
+    addresses: &[Address],
+    data_dir: &DataDir,
+) -> Result<ControlServer, String> {
+    let shown: Vec<String> =
+        addresses.iter().map(|(name, address)| format!("{name}://{address}")).collect();
+    let facts = vec![
+        ("node", json!(figures.node.name)),
+        ("version", json!(figures.node.version)),
+        ("process_id", json!(std::process::id())),
+        ("data_dir", json!(data_dir.path().display().to_string())),
+        ("addresses", json!(shown)),
+    ];
+    let operations = Operations::new(Arc::clone(figures), facts);
+    let handler = move |request: &Value| operations.answer(request);
+    ControlServer::start(&config.control_socket(), Arc::new(handler))
+}
+
+fn wait_for_stop(wishes: &Receiver<Wish>, running: &Running<Broker>, log: &Log) {
+    for wish in wishes {
+        match wish {
+            Wish::Stop => return,
+            Wish::Reload => match running.reload_tls() {
+                Ok(()) => {
+                    log.info("tls-reloaded", "new connections use the certificate as it is now")
+                }
+                Err(error) => log.error(
+                    "tls-reload-failed",
+                    format!("the old certificate stays in use: {error}"),
+                ),
+            },
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! From the configuration to what the runtime and the broker are started with.
+
+use super::Address;
+use crate::config::Config;
+use crate::figures;
+use crate::initial::Initial;
+use lepus_amqp::server::ServerOptions;
+use lepus_base::ShardId;
+use lepus_broker::outbox::Event;
+use lepus_broker::settings::{Limits, Settings};
+use lepus_shard::{Clock, Config as RuntimeConfig, Listener, TlsFiles, Transport};
+use lepus_topology::Cpus;
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::sync::mpsc::Sender;
+
+/// Connections that may wait to be accepted.
+const BACKLOG: u32 = 4096;
+/// Mail batches in flight per ordered pair of shards.
+const RING_CAPACITY: usize = 16;
+/// Most shards, whatever the machine has.
+const SHARDS_MAX: usize = 256;
+
+/// Numbers that are decided once at the start.
+#[derive(Debug)]
+pub struct Plan {
+    /// Shards.
+    pub shards: u16,
+    /// Bytes for messages and connections, of all shards together.
+    pub memory_budget_bytes: u64,
+    cpus: Cpus,
+    listeners: Vec<Listener>,
+}
+
+impl Plan {
+    /// Looks at the machine and the configuration.
+    #[must_use]
+    pub fn new(config: &Config) -> Plan {
+        let cpus = lepus_topology::usable_cpus();
+        let wanted = config.shards.map_or(cpus.count(), |shards| shards as usize);
+        let mut listeners = Vec::new();
+        for address in &config.listen {
+            listeners.push(listener(*address, Transport::Plain));
+        }
+        if config.tls_certificate.is_some() {
+            for address in &config.tls_listen {
+                listeners.push(listener(*address, Transport::Tls));
+            }
+        }
+        Plan {
+            shards: wanted.clamp(1, SHARDS_MAX) as u16,
+            memory_budget_bytes: figures::memory_budget_bytes(config),
+            cpus,
+            listeners,
+        }
+    }
+
+    /// What the runtime is started with.
+    pub fn runtime(
+        &self,
+        config: &Config,
+        clock: Clock,
+        notices: Sender<lepus_shard::Notice<Event>>,
+    ) -> RuntimeConfig<Event> {
+        let tls = config.tls_certificate.clone().zip(config.tls_key.clone());
+        let verify = config.tls_verify != "none";
+        RuntimeConfig {
+            shards: self.shards,
+            pin: config.pin,
+            cpus: self.cpus.clone(),
+            economy: config.economy,
+            ring_capacity: RING_CAPACITY,
+            connections_max: usize::try_from(config.connections_max).unwrap_or(usize::MAX),
+            listeners: self.listeners.clone(),
+            tls: tls.map(|(certificate, key)| TlsFiles {
+                certificate,
+                key,
+                client_authorities: config.tls_ca.clone().filter(|_| verify),
+                client_certificate_required: config.tls_verify == "required",
+            }),
+            stop_timeout: config.stop_timeout,
+            notices,
+            clock,
+        }
+    }
+
+    /// What each shard's broker is started with, but for the shard's number.
+    #[must_use]
+    pub fn broker_settings(&self, config: &Config, hash_seed: u64, secret: [u8; 32]) -> Settings {
+        let shard_bytes = self.memory_budget_bytes / u64::from(self.shards);
+        Settings {
+            shard: ShardId(0),
+            shards: self.shards,
+            hash_seed,
+            secret,
+            server: server_options(config),
+            limits: Limits {
+                consumers_per_channel_max: narrow(config.consumers_per_channel_max),
+                unacked_per_channel_max: narrow(config.unacked_per_channel_max),
+                memory_bytes: usize::try_from(shard_bytes).unwrap_or(usize::MAX),
+                ..Limits::default()
+            },
+        }
+    }
+
+    /// What is printed once the broker serves.
+    #[must_use]
+    pub fn banner(
+        &self,
+        config: &Config,
+        initial: &Initial,
+        addresses: &[Address],
+        data_dir: &Path,
+    ) -> String {
+        let mut out = format!("lepus {} is ready\n", env!("CARGO_PKG_VERSION"));
+        let shards = if self.shards == 1 { "shard" } else { "shards" };
+        let placement = if config.pin && usize::from(self.shards) <= self.cpus.count() {
+            let ids: Vec<String> = self.cpus.ids.iter().map(ToString::to_string).collect();
+            let ids = &ids[..usize::from(self.shards).min(ids.len())];
+            format!("on CPU {}", ids.join(", "))
+        } else {
+            "not bound to CPUs".to_owned()
+        };
+        out.push_str(&format!("  {} {shards} {placement}\n", self.shards));
+        for (name, address) in addresses {
+            out.push_str(&match *name {
+                "metrics" => format!("  metrics  http://{address}/metrics\n"),
+                name => format!("  {name:<7}  {address}\n"),
+            });
+        }
+        out.push_str(&format!("  data     {}\n", data_dir.display()));
+        let memory = self.memory_budget_bytes >> 20;
+        out.push_str(&format!("  memory   {memory} MiB for messages and connections\n"));
+        if initial.has_default_user {
+            let place = if config.default_loopback_only { ", from this machine only" } else { "" };
+            out.push_str(&format!(
+                "  login    user {} in virtual host {}{place}\n",
+                config.default_user, config.default_vhost
+            ));
+        }
+        let port = addresses.iter().find(|(name, _)| *name == "amqp");
+        let known = config.default_user == "guest" && config.default_password == "guest";
+        if let Some((_, address)) = port
+            && initial.has_default_user
+            && known
+        {
+            let host = match address.ip() {
+                ip if ip.is_unspecified() => "localhost".to_owned(),
+                IpAddr::V6(ip) => format!("[{ip}]"),
+                IpAddr::V4(ip) => ip.to_string(),
+            };
+            out.push_str(&format!(
+                "try: lepus perf throughput --uri amqp://guest:guest@{host}:{} --time 10\n",
+                address.port()
+            ));
+        }
+        out
+    }
+}
+
+fn listener(address: SocketAddr, transport: Transport) -> Listener {
+    Listener { address, transport, backlog: BACKLOG }
+}
+
+fn server_options(config: &Config) -> ServerOptions {
+    ServerOptions {
+        product: config.product.clone(),
+        version: config.version.clone(),
+        information: format!("lepus {}, a broker for AMQP 0-9-1", env!("CARGO_PKG_VERSION")),
+        cluster_name: config.cluster_name.clone(),
+        channel_max: u16::try_from(config.channel_max).unwrap_or(u16::MAX),
+        frame_max: narrow(config.frame_max),
+        heartbeat: u16::try_from(config.heartbeat.as_secs()).unwrap_or(u16::MAX),
+        body_bytes_max: config.body_bytes_max,
+        assembly_bytes_max: usize::try_from(config.body_bytes_max.saturating_mul(2))
+            .unwrap_or(usize::MAX),
+        handshake_timeout: config.handshake_timeout,
+        ..ServerOptions::default()
+    }
+}
+
+fn narrow(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// Whether this is the IPv6 half of "all interfaces" on a machine without IPv6, and the other half
+/// remains.
+#[must_use]
+pub fn is_missing_ipv6(address: SocketAddr, error: &std::io::Error, all: &[SocketAddr]) -> bool {
+    let missing = matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::AddrNotAvailable)
+        || error.raw_os_error() == Some(rustix::io::Errno::AFNOSUPPORT.raw_os_error());
+    let other_half = |other: &SocketAddr| other.is_ipv4() && other.port() == address.port();
+    address.is_ipv6() && address.ip().is_unspecified() && missing && all.iter().any(other_half)
+}
+
+/// Why an address cannot be listened on, and what to do about it.
+#[must_use]
+pub fn listen_error(address: SocketAddr, error: &std::io::Error, flag: &str) -> String {
+    match error.kind() {
+        ErrorKind::AddrInUse => format!(
+            "cannot listen on {address}: port {} is in use by another program; \
+             stop that one, or choose another address with {flag}",
+            address.port()
+        ),
+        ErrorKind::PermissionDenied => format!(
+            "cannot listen on {address}: not permitted; ports below 1024 are for root, \
+             choose another address with {flag}"
+        ),
+        ErrorKind::AddrNotAvailable => format!(
+            "cannot listen on {address}: this machine has no such address; choose another with {flag}"
+        ),
+        _ => format!("cannot listen on {address}: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_plan_follows_the_configuration() {
+        let config = Config {
+            shards: Some(3),
+            tls_certificate: Some("c.pem".into()),
+            tls_key: Some("k.pem".into()),
+            memory_budget: crate::config::Budget::Bytes(300 << 20),
+            ..Config::preset()
+        };
+        let plan = Plan::new(&config);
+        assert_eq!(plan.shards, 3);
+        assert_eq!(plan.listeners.len(), 4);
+        let tls = plan.listeners.iter().filter(|one| one.transport == Transport::Tls);
+        assert_eq!(tls.count(), 2);
+        let settings = plan.broker_settings(&config, 1, [0; 32]);
+        assert_eq!(settings.limits.memory_bytes, 100 << 20);
+        assert_eq!(settings.server.heartbeat, 60);
+        assert_eq!(settings.server.version, config.version);
+    }
+
+    #[test]
+    fn without_a_certificate_there_is_no_tls() {
+        let plan = Plan::new(&Config::preset());
+        assert_eq!(plan.listeners.len(), 2);
+        assert!(plan.shards >= 1);
+    }
+
+    #[test]
+    fn a_port_in_use_says_what_to_do() {
+        let error = std::io::Error::from(ErrorKind::AddrInUse);
+        let text = listen_error("0.0.0.0:5672".parse().unwrap(), &error, "--listen");
+        assert!(text.contains("port 5672 is in use"), "{text}");
+        assert!(text.contains("--listen"), "{text}");
+    }
+
+    #[test]
+    fn only_the_ipv6_half_may_be_missing() {
+        let error = std::io::Error::from(ErrorKind::Unsupported);
+        let (v4, v6) = ("0.0.0.0:1".parse().unwrap(), "[::]:1".parse().unwrap());
+        assert!(is_missing_ipv6(v6, &error, &[v4, v6]));
+        assert!(!is_missing_ipv6(v6, &error, &[v6]));
+        assert!(!is_missing_ipv6(v4, &error, &[v4, v6]));
+        let one = "[::1]:1".parse().unwrap();
+        assert!(!is_missing_ipv6(one, &error, &[v4, one]));
+    }
+}

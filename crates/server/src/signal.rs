@@ -1,0 +1,41 @@
+//! What the operating system's signals ask for.
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::sync::mpsc::{Receiver, channel};
+
+/// Exit code after a second request to stop: the stop was not orderly.
+const STOPPED_AT_ONCE: i32 = 130;
+
+/// A request from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// SIGTERM or SIGINT: stop in order.
+    Stop,
+    /// SIGHUP: read what may change while running.
+    Reload,
+}
+
+/// Takes over the signals and gives the requests one by one. A second request to stop ends the
+/// program at once, on a thread of its own, whatever else may hang.
+///
+/// # Errors
+/// When the handlers or the thread cannot be set up.
+pub fn wishes() -> std::io::Result<Receiver<Wish>> {
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+    let (sender, receiver) = channel();
+    let thread = std::thread::Builder::new().name("signals".to_owned());
+    thread.spawn(move || {
+        let mut stopping = false;
+        for signal in signals.forever() {
+            let wish = if signal == SIGHUP { Wish::Reload } else { Wish::Stop };
+            if wish == Wish::Stop && std::mem::replace(&mut stopping, true) {
+                eprintln!("lepus: told to stop twice: ends at once");
+                std::process::exit(STOPPED_AT_ONCE);
+            }
+            // A failed send means that the main thread is past listening.
+            let _ = sender.send(wish);
+        }
+    })?;
+    Ok(receiver)
+}

@@ -1,0 +1,133 @@
+//! The binary's command line, without a running broker.
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+fn lepus(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lepus"));
+    command.args(words).env_remove("LEPUS_CONFIG");
+    command.stdin(Stdio::null());
+    command
+}
+
+fn output(words: &[&str]) -> Output {
+    lepus(words).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn help_teaches_by_example() {
+    for words in [&[][..], &["--help"], &["-h"], &["help"]] {
+        let output = output(words);
+        assert!(output.status.success());
+        let help = text(&output.stdout);
+        assert!(help.contains("lepus serve  "), "{help}");
+        assert!(help.contains("lepus user add shop"), "{help}");
+    }
+    let serve = text(&output(&["serve", "--help"]).stdout);
+    assert!(serve.contains("LEPUS_SHARDS=2 lepus serve"), "{serve}");
+    assert!(serve.contains("--limits-body-bytes-max <VALUE>"), "{serve}");
+    assert_eq!(serve, text(&output(&["help", "serve"]).stdout));
+    let user = text(&output(&["user", "add", "--help"]).stdout);
+    assert!(user.contains("usage: lepus user add <name>"), "{user}");
+}
+
+#[test]
+fn the_version_is_one_line() {
+    let version = text(&output(&["--version"]).stdout);
+    assert_eq!(version, format!("lepus {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn a_wrong_call_ends_with_2_and_a_hint() {
+    for (words, hint) in [
+        (&["srve"][..], "did you mean `lepus serve`?"),
+        (&["serve", "--shrads", "2"], "did you mean --shards?"),
+        (&["user", "lst"], "did you mean `lepus user list`?"),
+        (&["user"], "lepus user set-password"),
+        (&["vhost", "add"], "usage: lepus vhost add <name>"),
+    ] {
+        let output = output(words);
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        let complaint = text(&output.stderr);
+        assert!(complaint.contains(hint), "{complaint}");
+        assert!(output.stdout.is_empty());
+    }
+}
+
+#[test]
+fn every_wrong_setting_is_named_at_once() {
+    let file = std::env::temp_dir().join(format!("lepus-cli-{}.toml", std::process::id()));
+    std::fs::write(&file, "shards = 0\n\n[limits]\nframemax = 1\n").unwrap();
+    let output = lepus(&["serve", "--config", file.to_str().unwrap(), "--log-level", "loud"])
+        .env("LEPUS_ECONOMY", "perhaps")
+        .output()
+        .unwrap();
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let complaint = text(&output.stderr);
+    let lines: Vec<&str> = complaint.lines().collect();
+    assert_eq!(lines.len(), 4, "{complaint}");
+    assert!(lines[0].contains(".toml:1: shards: \"0\""), "{complaint}");
+    assert!(
+        lines[1].contains(".toml:4: unknown key limits.framemax; did you mean limits.frame_max?"),
+        "{complaint}"
+    );
+    assert!(lines[2].contains("environment variable LEPUS_ECONOMY: \"perhaps\""), "{complaint}");
+    assert!(lines[3].contains("flag --log-level: \"loud\""), "{complaint}");
+}
+
+#[test]
+fn a_missing_file_names_who_named_it() {
+    let missing = "/nowhere/lepus.toml";
+    let by_flag = output(&["config", "--config", missing]);
+    assert!(text(&by_flag.stderr).contains("flag --config: cannot read /nowhere/lepus.toml"));
+    let by_variable = lepus(&["config"]).env("LEPUS_CONFIG", missing).output().unwrap();
+    assert_eq!(by_variable.status.code(), Some(2));
+    assert!(text(&by_variable.stderr).contains("environment variable LEPUS_CONFIG"));
+}
+
+#[test]
+fn flags_win_over_the_environment() {
+    let output = lepus(&["config", "--shards", "4"])
+        .env("LEPUS_SHARDS", "3")
+        .env("LEPUS_LIMITS_CHANNEL_MAX", "9")
+        .env("LEPUS_DEFAULT_PASSWORD", "hidden")
+        .output()
+        .unwrap();
+    let shown = text(&output.stdout);
+    assert!(shown.contains("\nshards = 4\n"), "{shown}");
+    assert!(shown.contains("\nchannel_max = 9\n"), "{shown}");
+    assert!(!shown.contains("hidden"), "{shown}");
+}
+
+#[test]
+fn a_password_is_hashed_with_a_new_salt() {
+    let hash = |password: &str| {
+        let mut child =
+            lepus(&["hash-password"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(password.as_bytes()).unwrap();
+        text(&child.wait_with_output().unwrap().stdout).trim().to_owned()
+    };
+    let (first, second) = (hash("secret\n"), hash("secret\n"));
+    assert_ne!(first, second);
+    for text in [first, second] {
+        use lepus_broker::directory::{HashingAlgorithm, PasswordHash};
+        let hash = PasswordHash::from_base64(HashingAlgorithm::Sha256, &text).unwrap();
+        assert!(hash.matches(b"secret"));
+        assert!(!hash.matches(b"secret\n"));
+    }
+    assert_eq!(output(&["hash-password"]).status.code(), Some(1));
+}
+
+#[test]
+fn an_order_without_a_broker_says_where_it_looked() {
+    let output = output(&["status", "--data-dir", "/nowhere"]);
+    assert_eq!(output.status.code(), Some(1));
+    let complaint = text(&output.stderr);
+    assert!(complaint.contains("/nowhere/control.sock"), "{complaint}");
+    assert!(complaint.contains("lepus serve"), "{complaint}");
+}

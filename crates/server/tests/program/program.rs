@@ -1,0 +1,127 @@
+//! A running `lepus serve` for one test.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
+
+/// The binary with these words, without settings from outside.
+pub fn lepus(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lepus"));
+    command.args(words).stdin(Stdio::null());
+    for (name, _) in std::env::vars() {
+        if name.starts_with("LEPUS_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// An empty directory, removed in the end.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    pub fn new(name: &str) -> Scratch {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("lepus-e2e-{}-{number}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Scratch(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A broker on ports of its own, killed when it is dropped.
+pub struct Program {
+    child: Child,
+    data_dir: PathBuf,
+    log: Option<JoinHandle<String>>,
+    pub banner: String,
+    pub amqp: SocketAddr,
+    pub metrics: SocketAddr,
+}
+
+impl Program {
+    /// Starts it with its data in `scratch` and waits until it is ready.
+    pub fn start(scratch: &Scratch, words: &[&str]) -> Program {
+        let data_dir = scratch.path().join("data");
+        let mut command =
+            lepus(&["serve", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"]);
+        command.arg("--data-dir").arg(&data_dir).args(words);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let stderr = child.stderr.take().unwrap();
+        let log = std::thread::spawn(|| read_all(stderr));
+        let mut banner = String::new();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        while lines.read_line(&mut banner).unwrap() > 0 {
+            if banner.lines().last().is_some_and(|line| line.starts_with("try: ")) {
+                break;
+            }
+        }
+        let address = |name: &str| {
+            let line = banner.lines().find_map(|line| line.trim().strip_prefix(name));
+            let line = line.unwrap_or_else(|| panic!("no {name} in {banner:?}"));
+            let text = line.trim().trim_start_matches("http://").trim_end_matches("/metrics");
+            text.parse().unwrap()
+        };
+        Program {
+            amqp: address("amqp "),
+            metrics: address("metrics "),
+            child,
+            data_dir,
+            log: Some(log),
+            banner,
+        }
+    }
+
+    /// The process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends an order; what it printed, or what it complained about.
+    pub fn order(&self, words: &[&str]) -> Result<String, String> {
+        let output = lepus(words).arg("--data-dir").arg(&self.data_dir).output().unwrap();
+        if output.status.success() {
+            Ok(String::from_utf8(output.stdout).unwrap())
+        } else {
+            Err(String::from_utf8(output.stderr).unwrap())
+        }
+    }
+
+    /// Asks it to stop; how it ended and what it logged.
+    pub fn stop(mut self) -> (ExitStatus, String) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        let status = self.child.wait().unwrap();
+        let log = self.log.take().unwrap().join().unwrap();
+        (status, log)
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn read_all(mut stderr: ChildStderr) -> String {
+    let mut text = String::new();
+    let _ = stderr.read_to_string(&mut text);
+    text
+}
