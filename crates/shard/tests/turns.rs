@@ -1,0 +1,319 @@
+//! One shard, turn by turn, against sockets in memory: what it reads and writes, and how often.
+
+#[path = "echo/core.rs"]
+#[allow(dead_code)]
+mod core;
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lepus_base::{ConnectionId, Now};
+use lepus_mesh::Bell;
+use lepus_reactor::{Reactor, Readiness, Socket, Token};
+use lepus_shard::{Arrival, PeerInfo, Shard, Turn, Wiring};
+
+use crate::core::*;
+
+/// A socket's two directions and a count of the calls.
+#[derive(Default)]
+struct Wire {
+    token: Option<Token>,
+    input: VecDeque<u8>,
+    input_ended: bool,
+    output: Vec<u8>,
+    output_ended: bool,
+    room: usize,
+    reads: usize,
+    writes: usize,
+    /// Readiness that the next poll reports.
+    edge: Option<Readiness>,
+}
+
+#[derive(Clone)]
+struct MemorySocket(Arc<Mutex<Wire>>);
+
+impl Socket for MemorySocket {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut wire = self.0.lock().unwrap();
+        wire.reads += 1;
+        let count = buffer.len().min(wire.input.len());
+        if count == 0 && !wire.input_ended {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        for (target, byte) in buffer.iter_mut().zip(wire.input.drain(..count)) {
+            *target = byte;
+        }
+        Ok(count)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut wire = self.0.lock().unwrap();
+        wire.writes += 1;
+        let count = bytes.len().min(wire.room);
+        if count == 0 {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        wire.room -= count;
+        wire.output.extend_from_slice(&bytes[..count]);
+        Ok(count)
+    }
+
+    fn shut_down_writing(&mut self) {
+        self.0.lock().unwrap().output_ended = true;
+    }
+}
+
+impl MemorySocket {
+    fn new() -> MemorySocket {
+        let wire = Wire { room: usize::MAX, ..Wire::default() };
+        MemorySocket(Arc::new(Mutex::new(wire)))
+    }
+
+    fn event(&self, change: impl FnOnce(&mut Readiness)) {
+        let mut wire = self.0.lock().unwrap();
+        let token = wire.token.expect("the socket is registered");
+        let nothing =
+            Readiness { token, readable: false, writable: false, ending: false, dead: false };
+        change(wire.edge.get_or_insert(nothing));
+    }
+
+    fn give(&self, bytes: &[u8]) {
+        self.0.lock().unwrap().input.extend(bytes);
+        self.event(|edge| edge.readable = true);
+    }
+
+    fn end(&self) {
+        self.0.lock().unwrap().input_ended = true;
+        self.event(|edge| {
+            edge.readable = true;
+            edge.ending = true;
+        });
+    }
+
+    fn make_room(&self, room: usize) {
+        self.0.lock().unwrap().room = room;
+        self.event(|edge| edge.writable = true);
+    }
+
+    fn output(&self) -> Vec<u8> {
+        std::mem::take(&mut self.0.lock().unwrap().output)
+    }
+
+    /// Reads and writes since the last look.
+    fn calls(&self) -> (usize, usize) {
+        let mut wire = self.0.lock().unwrap();
+        (std::mem::take(&mut wire.reads), std::mem::take(&mut wire.writes))
+    }
+}
+
+/// Reports the edges of the sockets it knows.
+#[derive(Default)]
+struct MemoryReactor(Vec<MemorySocket>);
+
+impl Reactor for MemoryReactor {
+    type Socket = MemorySocket;
+
+    fn register(&mut self, socket: &mut MemorySocket, token: Token) -> io::Result<()> {
+        socket.0.lock().unwrap().token = Some(token);
+        self.0.push(socket.clone());
+        Ok(())
+    }
+
+    fn deregister(&mut self, socket: &mut MemorySocket) -> io::Result<()> {
+        socket.0.lock().unwrap().token = None;
+        self.0.retain(|known| !Arc::ptr_eq(&known.0, &socket.0));
+        Ok(())
+    }
+
+    fn poll(&mut self, _: Option<Duration>, ready: &mut Vec<Readiness>) -> io::Result<bool> {
+        ready.extend(self.0.iter().filter_map(|socket| socket.0.lock().unwrap().edge.take()));
+        Ok(false)
+    }
+}
+
+struct Bench {
+    shard: Shard<EchoCore, MemoryReactor>,
+    wiring: Wiring<EchoCore, MemorySocket>,
+    millis: u64,
+    next: u64,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let (notices, _log) = channel();
+        let bells = [Arc::new(Bell::new(|| ()))];
+        let mut wiring = Wiring::new(&bells, 2, &notices);
+        let links = wiring.links.remove(0);
+        let core = EchoCore::new(lepus_base::ShardId(0), 1);
+        let shard = Shard::new(core, MemoryReactor::default(), links);
+        Bench { shard, wiring, millis: 1, next: 0 }
+    }
+
+    /// A connection that has settled down.
+    fn connect(&mut self) -> MemorySocket {
+        let socket = MemorySocket::new();
+        self.next += 1;
+        let address = "127.0.0.1:1".parse().unwrap();
+        let arrival = Arrival {
+            id: ConnectionId(self.next),
+            socket: socket.clone(),
+            peer: PeerInfo { address, local_address: address, tls: None },
+            tls: None,
+        };
+        assert!(self.wiring.arrivals[0].put(arrival).is_ok());
+        while self.turn().more {}
+        socket.calls();
+        socket
+    }
+
+    fn turn(&mut self) -> Turn {
+        self.shard.poll(None).unwrap();
+        self.shard.turn(Now::from_millis(self.millis))
+    }
+}
+
+#[test]
+fn one_read_and_one_write_serve_any_number_of_frames() {
+    let mut bench = Bench::new();
+    let socket = bench.connect();
+    socket.give(&frame(ECHO, b"x").repeat(1000));
+    let turn = bench.turn();
+    assert_eq!(socket.calls(), (1, 1));
+    assert_eq!(socket.output(), b"x".repeat(1000));
+    assert!(turn.busy && !turn.more, "nothing is left to do");
+    assert!(!bench.turn().busy);
+    assert_eq!(socket.calls(), (0, 0));
+}
+
+#[test]
+fn a_flood_shares_the_turn_with_the_others() {
+    let mut bench = Bench::new();
+    let floods: Vec<_> = (0..6).map(|_| bench.connect()).collect();
+    let quiet = bench.connect();
+    for flood in &floods {
+        flood.calls();
+        flood.give(&frame(ECHO, &[1; 1021]).repeat(1024));
+    }
+    quiet.give(&frame(ECHO, b"quick"));
+    let mut turns = 0;
+    let mut answer = Vec::new();
+    while answer.is_empty() {
+        assert!(turns == 0 || bench.turn().more);
+        turns += 1;
+        answer = quiet.output();
+        for flood in &floods {
+            assert!(flood.calls().0 <= 1, "more than one read in a turn");
+        }
+    }
+    assert_eq!(answer, b"quick");
+    // Four pieces of 64 KiB fit a turn: the seventh in the queue is reached in the second turn.
+    assert!(turns <= 3, "{turns} turns");
+    while bench.turn().more {}
+    for flood in &floods {
+        assert_eq!(flood.output().len(), 1021 * 1024);
+    }
+}
+
+#[test]
+fn a_full_socket_is_left_alone_until_it_has_room() {
+    let mut bench = Bench::new();
+    let socket = bench.connect();
+    socket.make_room(10);
+    socket.give(&frame(BULK, &1u16.to_be_bytes()));
+    assert!(!bench.turn().more);
+    assert_eq!(socket.calls(), (1, 1));
+    // More to send is no reason to try again.
+    socket.give(&frame(ECHO, b"more"));
+    assert!(!bench.turn().more);
+    assert_eq!(socket.calls(), (1, 0));
+    socket.make_room(usize::MAX);
+    bench.turn();
+    assert_eq!(socket.calls(), (0, 1));
+    assert_eq!(socket.output().len(), 1024 + 4);
+}
+
+#[test]
+fn a_paused_connection_is_not_read() {
+    let mut bench = Bench::new();
+    let socket = bench.connect();
+    socket.give(&frame(PAUSE, b""));
+    bench.turn();
+    socket.calls();
+    socket.give(&frame(ECHO, b"later"));
+    assert!(!bench.turn().more);
+    assert_eq!(socket.calls(), (0, 0));
+    assert_eq!(bench.shard.next_timeout().0, 2_000_000);
+    bench.millis += 1;
+    while bench.turn().more {}
+    assert_eq!(socket.output(), b"plater");
+}
+
+#[test]
+fn a_large_frame_in_small_pieces_is_put_together() {
+    let mut bench = Bench::new();
+    let socket = bench.connect();
+    let body: Vec<u8> = (0..65_535u32).map(|n| n as u8).collect();
+    let mut bytes = frame(ECHO, &body);
+    bytes.extend(frame(ECHO, b"next"));
+    for piece in bytes.chunks(700) {
+        socket.give(piece);
+        bench.turn();
+    }
+    let output = socket.output();
+    assert_eq!(output.len(), body.len() + 4);
+    assert_eq!(output[..body.len()], body);
+    assert_eq!(&output[body.len()..], b"next");
+}
+
+#[test]
+fn the_end_behind_bytes_is_found_without_another_event() {
+    let mut bench = Bench::new();
+    let socket = bench.connect();
+    socket.give(&frame(ECHO, b"last"));
+    socket.end();
+    while bench.turn().more {}
+    assert_eq!(socket.output(), b"last");
+    assert_eq!(bench.shard.connections(), 0);
+}
+
+#[test]
+fn a_closed_connection_lingers_for_the_peers_end_and_no_longer() {
+    let mut bench = Bench::new();
+    let (polite, rude) = (bench.connect(), bench.connect());
+    for socket in [&polite, &rude] {
+        socket.give(&frame(CLOSE, b"bye"));
+    }
+    while bench.turn().more {}
+    for socket in [&polite, &rude] {
+        assert_eq!(socket.output(), b"bye");
+        assert!(socket.0.lock().unwrap().output_ended);
+        socket.give(&frame(ECHO, b"unheard"));
+    }
+    polite.end();
+    while bench.turn().more {}
+    assert_eq!(bench.shard.connections(), 1);
+    assert_eq!(rude.output(), b"");
+    bench.millis = bench.shard.next_timeout().0 / 1_000_000;
+    bench.turn();
+    assert_eq!(bench.shard.connections(), 0);
+}
+
+#[test]
+fn a_peer_that_never_takes_its_last_bytes_is_cut() {
+    let mut bench = Bench::new();
+    let socket = bench.connect();
+    socket.make_room(0);
+    socket.give(&frame(CLOSE, b"bye"));
+    while bench.turn().more {}
+    assert_eq!(bench.shard.connections(), 1);
+    bench.millis += 9_999;
+    bench.turn();
+    assert_eq!(bench.shard.connections(), 1);
+    bench.millis += 1;
+    bench.turn();
+    assert_eq!(bench.shard.connections(), 0);
+    assert!(!socket.0.lock().unwrap().output_ended);
+}
