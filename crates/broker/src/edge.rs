@@ -306,9 +306,10 @@ pub fn deliver(
     );
 }
 
-/// Notes that a connection has bytes to send.
+/// Notes that a connection has bytes to send, if it has any: the driver says nothing about a
+/// connection that had none.
 pub fn mark_dirty(connection: &mut Connection, slot: u32, out: &mut Outbox) {
-    if !connection.dirty {
+    if !connection.dirty && !connection.send.is_empty() {
         connection.dirty = true;
         out.dirty.push(ConnectionSlot(slot));
     }

@@ -403,6 +403,7 @@ impl Broker {
                 commits: self.is_committing(at),
             };
             let remote = targets.iter().filter(|t| t.home != self.edge.shard).count() as u32;
+            self.tie(at);
             self.open_number(at, number, remote + 1, position, false, out);
             self.start_fanout(at, fanout);
             return;
@@ -410,7 +411,17 @@ impl Broker {
         let mut incoming = Incoming::new(view);
         let (remote, refused) = self.enqueue_all(now, &mut incoming, targets, terms, out);
         incoming.finish(&mut self.edge.pool);
+        if remote > 0 {
+            self.tie(at);
+        }
         self.open_number(at, number, remote, position, refused, out);
+    }
+
+    /// Keeps a connection on this shard: what it publishes from another one could overtake what
+    /// is on its way from here.
+    fn tie(&mut self, at: At) {
+        let own = self.edge.shard;
+        self.edge.connections[at.slot as usize].touch(own);
     }
 
     /// Puts a message into queues near and far. Returns how many are far, and whether one near
@@ -527,6 +538,7 @@ impl Broker {
                 let batch = &mut out.mail[to.shard.index()];
                 let message = view.append_packed(&mut batch.bytes);
                 batch.items.push(Mail::DeliverReply { to, message });
+                self.tie(at);
             }
             _ => self.unroutable(at, publish, &checked.properties, out),
         }
@@ -573,10 +585,6 @@ impl Broker {
         let Some(number) = number else { return };
         let slot = at.slot;
         let connection = &mut self.edge.connections[slot as usize];
-        if missing > 0 {
-            // A connection with mail on its way is tied to this shard.
-            connection.touch(self.edge.shard);
-        }
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         if let Some(committing) = &mut channel.committing {
             committing.open(number, missing, position, false);
