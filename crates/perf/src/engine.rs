@@ -1,37 +1,31 @@
 //! Carries a plan out: one thread, one poll, all connections.
 
+mod ending;
+mod load;
+mod setup;
+
 use crate::alarm::Alarm;
 use crate::clock::{Clock, cpu_seconds};
 use crate::link::{Link, LinkState, READ_BYTES_MAX, Role};
 use crate::plan::{LinkPlan, Plan, Stage};
-use crate::report::{Summary, csv_head, csv_row, interval_line};
+use crate::report::csv_head;
 use crate::scene::Scene;
 use crate::statistics::{Interval, Statistics};
-use crate::uri::Uri;
-use lepus_amqp::Table;
-use lepus_amqp::client::ClientOptions;
 use lepus_base::Instant;
-use mio::{Events, Interest, Poll, Token};
+use mio::{Events, Poll, Token};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 const ALARM: Token = Token(usize::MAX);
-/// Connections that may be on their way to being ready at the same time.
-const OPENING_MAX: usize = 64;
-/// The run fails when setting up makes no progress for this long.
-const SETUP_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often limits, heartbeats and the end of the run are looked at.
 const TICK: Duration = Duration::from_millis(100);
 /// A moment nearer than this is waited for with the alarm, a later one with the poll's timeout.
 const ALARM_WITHIN: Duration = Duration::from_millis(20);
-
-const IDLE: &str = "Consumers idle";
 
 /// Whether the run did what was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,82 +164,6 @@ impl Engine {
             received: 0,
             plan,
         })
-    }
-
-    /// Makes all connections, stage by stage; false when interrupted.
-    fn set_up(&mut self) -> Result<bool, String> {
-        for stage in [Stage::Setup, Stage::Consume, Stage::Produce] {
-            let now = self.scene.clock.now();
-            self.phase = Phase::Setting(stage);
-            self.progress_at = now;
-            let (these, later) =
-                std::mem::take(&mut self.later).into_iter().partition(|link| link.stage == stage);
-            self.later = later;
-            let these: Vec<LinkPlan> = these;
-            self.waiting = these.into_iter().map(|link| (now + link.delay, link)).collect();
-            self.ready = self.links.len();
-            while !self.waiting.is_empty() || self.ready < self.links.len() {
-                self.connect()?;
-                self.turn()?;
-                if self.interrupted.load(Ordering::Relaxed) {
-                    return Ok(false);
-                }
-                let stale = self.scene.clock.now().since(self.progress_at) > SETUP_TIMEOUT;
-                if stale && self.waiting.front().is_none_or(|(at, _)| *at <= self.progress_at) {
-                    let late = self.links.iter().find(|link| is_opening(link));
-                    return Err(late.map_or_else(String::new, Link::awaited));
-                }
-            }
-        }
-        Ok(true)
-    }
-
-    /// Makes connections that are due, as many as may open at once.
-    fn connect(&mut self) -> Result<(), String> {
-        let now = self.scene.clock.now();
-        while self.links.len() - self.ready < OPENING_MAX
-            && self.waiting.front().is_some_and(|(at, _)| *at <= now)
-        {
-            let Some((_, plan)) = self.waiting.pop_front() else {
-                return Ok(());
-            };
-            let at = self.links.len();
-            let uri = &self.plan.uris[at % self.plan.uris.len()];
-            let fail =
-                |error: io::Error| format!("cannot connect to {}:{}: {error}", uri.host, uri.port);
-            let stream = connect(uri).map_err(fail)?;
-            stream.set_nodelay(true).map_err(fail)?;
-            stream.set_nonblocking(true).map_err(fail)?;
-            let mut stream = mio::net::TcpStream::from_std(stream);
-            let interest = Interest::READABLE | Interest::WRITABLE;
-            self.poll.registry().register(&mut stream, Token(at), interest).map_err(fail)?;
-            let options = self.client_options(uri, &plan.name);
-            self.links.push(Link::new(plan, stream, options, now));
-            self.enqueue(at);
-        }
-        Ok(())
-    }
-
-    fn client_options(&self, uri: &Uri, name: &str) -> ClientOptions {
-        let defaults = ClientOptions::default();
-        let capabilities = defaults.properties.get("capabilities").cloned();
-        let mut properties = Table::new()
-            .with("product", "lepus perf")
-            .with("version", env!("CARGO_PKG_VERSION"))
-            .with("platform", "Rust")
-            .with("connection_name", name);
-        if let Some(capabilities) = capabilities {
-            properties.insert("capabilities", capabilities);
-        }
-        ClientOptions {
-            user: uri.user.clone(),
-            password: uri.password.clone(),
-            vhost: uri.vhost.clone(),
-            frame_max: self.plan.frame_bytes_max,
-            heartbeat: self.plan.heartbeat_seconds,
-            properties,
-            ..defaults
-        }
     }
 
     fn enqueue(&mut self, at: usize) {
@@ -396,208 +314,4 @@ impl Engine {
         self.next_report = now + self.plan.run.interval;
         self.received_at = now;
     }
-
-    /// Runs the load and waits for what is under way.
-    fn carry(&mut self) -> Result<(), String> {
-        let now = self.scene.clock.now();
-        if self.begun.is_none() {
-            self.begin_counting(now);
-        }
-        self.phase = Phase::Running;
-        self.scene.producing = true;
-        self.received_at = now;
-        self.unfinished = self.links.len();
-        for at in 0..self.links.len() {
-            if self.links[at].stage != Stage::Setup {
-                self.links[at].begin(now, &mut self.scene);
-            }
-            self.enqueue(at);
-        }
-        loop {
-            if let Err(error) = self.turn() {
-                self.stopped = "Connection lost".to_owned();
-                self.received_at = self.scene.clock.now();
-                return Err(error);
-            }
-            let now = self.scene.clock.now();
-            self.report(now);
-            match self.phase {
-                Phase::Draining => {
-                    if self.is_drained(now) {
-                        return Ok(());
-                    }
-                }
-                Phase::Setting(_) | Phase::Running | Phase::Closing => {
-                    if let Some(reason) = self.reason_to_stop(now) {
-                        self.stopped = reason.to_owned();
-                        self.scene.producing = false;
-                        if reason != IDLE {
-                            self.received_at = now;
-                        }
-                        if self.scene.check.is_none() {
-                            return Ok(());
-                        }
-                        self.begin_draining();
-                    }
-                }
-            }
-        }
-    }
-
-    fn reason_to_stop(&self, now: Instant) -> Option<&'static str> {
-        let run = &self.plan.run;
-        let begun = self.begun.unwrap_or(now);
-        if self.interrupted.load(Ordering::Relaxed) {
-            return Some("Interrupted");
-        }
-        if run.time_max.is_some_and(|time| now.since(begun) >= time) {
-            return Some("Reached time limit");
-        }
-        if self.limited && self.unfinished == 0 {
-            return Some("Reached message limit");
-        }
-        if run.stop_when_idle && now.since(self.received_at) >= Duration::from_secs(1) {
-            return Some(IDLE);
-        }
-        None
-    }
-
-    /// Tells the check what was sent, so that it knows what to wait for.
-    fn begin_draining(&mut self) {
-        self.phase = Phase::Draining;
-        for at in 0..self.links.len() {
-            self.links[at].end();
-            self.enqueue(at);
-        }
-        let mut sent = std::collections::HashMap::new();
-        for role in self.links.iter().flat_map(Link::roles) {
-            match role {
-                Role::Producer(producer) => sent.insert(producer.number(), producer.sent()),
-                Role::Roundtrip(roundtrip) => sent.insert(roundtrip.number(), roundtrip.sent()),
-                Role::Idle | Role::Consumer(_) => None,
-            };
-        }
-        if let Some(check) = &mut self.scene.check {
-            for (queue, producer) in &self.plan.expected {
-                if let Some(sent) = sent.get(producer) {
-                    check.expect(*queue, *producer, *sent);
-                }
-            }
-        }
-        self.received = self.scene.statistics.total().received;
-    }
-
-    fn is_drained(&mut self, now: Instant) -> bool {
-        // Looking at all streams is not free: it waits for a pause, or for the tick.
-        let received = self.scene.statistics.total().received;
-        if received != self.received {
-            self.received = received;
-            self.received_at = now;
-            if now < self.next_tick && !self.queue.is_empty() {
-                return false;
-            }
-        }
-        let Some(check) = &mut self.scene.check else {
-            return true;
-        };
-        check.is_complete() || now.since(self.received_at) > self.plan.run.shutdown_timeout
-    }
-
-    fn report(&mut self, now: Instant) {
-        if now < self.next_report {
-            return;
-        }
-        let interval = self.scene.statistics.turn(now);
-        // Reports keep to multiples of the interval, whatever one of them takes.
-        while self.next_report <= now {
-            self.next_report = self.next_report + self.plan.run.interval;
-        }
-        let line = interval_line(&self.plan.id, self.plan.shown, &interval);
-        print(&line);
-        if let Some(csv) = &mut self.csv {
-            let row = csv_row(&self.plan.id, self.plan.shown, &interval);
-            let _ = writeln!(csv, "{row}");
-            let _ = csv.flush();
-        }
-        self.intervals.push(interval);
-    }
-
-    /// Prints and writes the summary of what was counted until `ended`.
-    fn finish(&mut self, ended: Instant) -> Result<Outcome, String> {
-        let cpu_seconds = cpu_seconds() - self.cpu_begun;
-        let seconds = self.scene.statistics.seconds(ended);
-        // The last, incomplete interval counts for the totals only.
-        let last = self.scene.statistics.turn(ended);
-        if self.intervals.is_empty() {
-            self.intervals.push(last);
-        }
-        if let Some(check) = &mut self.scene.check {
-            check.finish();
-        }
-        let check = self.scene.check.as_ref();
-        let summary = Summary {
-            id: &self.plan.id,
-            shape: self.plan.shape,
-            shown: self.plan.shown,
-            seconds,
-            counters: self.scene.statistics.total(),
-            consumer_latency: self.scene.statistics.consumer_latency.total(),
-            confirm_latency: self.scene.statistics.confirm_latency.total(),
-            cpu_seconds,
-            body_bytes: self.plan.layout.size,
-            check,
-            stopped: &self.stopped,
-            intervals: &self.intervals,
-        };
-        print(summary.text().trim_end());
-        if let Some(path) = &self.plan.run.json {
-            std::fs::write(path, summary.json())
-                .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-        }
-        Ok(match check {
-            Some(check) if !check.faults().is_none() => Outcome::Faulty,
-            _ => Outcome::Good,
-        })
-    }
-
-    /// Closes all connections; what goes wrong now no longer matters.
-    fn close(&mut self) {
-        self.scene.producing = false;
-        self.timers.clear();
-        self.phase = Phase::Closing;
-        let until = self.scene.clock.now() + self.plan.run.shutdown_timeout;
-        for at in 0..self.links.len() {
-            self.links[at].close();
-            self.enqueue(at);
-        }
-        let open = |link: &Link| link.state() != LinkState::Closed;
-        while self.links.iter().any(open) && self.scene.clock.now() < until {
-            if self.turn().is_err() {
-                return;
-            }
-        }
-    }
-}
-
-fn is_opening(link: &Link) -> bool {
-    matches!(link.state(), LinkState::Opening | LinkState::Scripting)
-}
-
-/// Connects to the first address of the host that answers.
-fn connect(uri: &Uri) -> io::Result<TcpStream> {
-    let mut last = io::Error::other("the host name has no address");
-    for address in (uri.host.as_str(), uri.port).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, Duration::from_secs(10)) {
-            Ok(stream) => return Ok(stream),
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
-}
-
-/// Prints a line; a reader that has gone is no reason to stop measuring.
-fn print(line: &str) {
-    let mut out = io::stdout().lock();
-    let _ = writeln!(out, "{line}");
-    let _ = out.flush();
 }
