@@ -4,6 +4,8 @@
 //! out on one thread with one poll, prints a line a second and a summary. Publishes are copies of a template with
 //! number and time patched in, reads and writes are batched, so that one process on one core saturates a broker.
 
+#![forbid(unsafe_code)]
+
 mod alarm;
 mod body;
 mod check;

@@ -86,69 +86,19 @@ fn plan(options: &Options) -> Result<Plan, OptionError> {
         roles: Vec::new(),
     }];
     let queue = QueueSpec { durable: persistent, auto_delete: true, ..QueueSpec::default() };
-    let acks = options.has("acks");
-    let prefetch: u16 = options.number("qos")?.unwrap_or(0);
-    let mut expected = Vec::new();
-    for connection in 0..connections {
-        let mut script = Vec::new();
-        let mut roles = Vec::new();
-        let mine = (connection..queues).step_by(connections as usize);
-        for (number, channel) in mine.zip(1u16..) {
-            script.push(Step::open(channel));
-            script.extend(queue.declare(channel));
-            script.extend(bind(channel, "", &exchange.name, ""));
-            if acks && prefetch > 0 {
-                script.push(qos(channel, prefetch, false));
-            }
-            script.push(consume(channel, "", "0", !acks, &Table::new()));
-            let lane = check.as_mut().map(|check| {
-                let queue = check.add_queue(format!("queue {number}"));
-                expected.push((queue, 0));
-                check.add_lane(queue)
-            });
-            roles.push(RoleSpec::Consumer(ConsumerSpec {
-                channel,
-                settling: if acks { Settling::Each } else { Settling::Auto },
-                lanes: lane.into_iter().collect(),
-                ..ConsumerSpec::default()
-            }));
-        }
-        links.push(LinkPlan {
-            stage: Stage::Consume,
-            delay: Duration::ZERO,
-            name: format!("{id} consumer {connection}"),
-            script,
-            roles,
-        });
-    }
+    let consumers = Consumers {
+        queue,
+        queues,
+        connections,
+        acks: options.has("acks"),
+        prefetch: options.number("qos")?.unwrap_or(0),
+    };
+    links.extend(consumers.links(&id, &exchange.name, check.as_mut()));
+    // Each queue gets all messages of the only producer.
+    let checked = if check.is_some() { queues as usize } else { 0 };
+    let expected = (0..checked).map(|queue| (queue, 0)).collect();
     let confirms = confirms(options)?;
-    let mut script = vec![Step::open(1)];
-    if confirms.is_some() {
-        script.push(select_confirms(1));
-    }
-    let properties = Properties { delivery_mode: persistent.then_some(2), ..Properties::default() };
-    links.push(LinkPlan {
-        stage: Stage::Produce,
-        delay: Duration::ZERO,
-        name: format!("{id} producer"),
-        script,
-        roles: vec![RoleSpec::Producer(ProducerSpec {
-            channel: 1,
-            messages: vec![Message {
-                exchange: exchange.name.clone(),
-                routing_key: String::new(),
-                mandatory: false,
-                immediate: false,
-                properties: properties.to_bytes(),
-                body: layout.body(0),
-                layout: Some(layout),
-            }],
-            sent_max: options.number("pmessages")?.filter(|max| *max > 0),
-            schedule: options.rate("rate")?.filter(|rate| *rate > 0.0).map(Schedule::constant),
-            confirms,
-            ..ProducerSpec::default()
-        })],
-    });
+    links.push(producer(options, &id, &exchange.name, layout, persistent)?);
     let (frame_bytes_max, heartbeat_seconds) = tuning(options)?;
     Ok(Plan {
         id,
@@ -168,6 +118,98 @@ fn plan(options: &Options) -> Result<Plan, OptionError> {
             confirmed: confirms.is_some(),
             ..Shown::default()
         },
+    })
+}
+
+/// The consuming side.
+struct Consumers {
+    queue: QueueSpec,
+    queues: u64,
+    connections: u64,
+    acks: bool,
+    prefetch: u16,
+}
+
+impl Consumers {
+    /// Connections that take the queues in turn, each queue on a channel of its own.
+    fn links(&self, id: &str, exchange: &str, check: Option<&mut Check>) -> Vec<LinkPlan> {
+        let lanes: Vec<_> = match check {
+            None => Vec::new(),
+            Some(check) => (0..self.queues)
+                .map(|number| {
+                    let queue = check.add_queue(format!("queue {number}"));
+                    check.add_lane(queue)
+                })
+                .collect(),
+        };
+        let link = |connection| {
+            let mut script = Vec::new();
+            let mut roles = Vec::new();
+            let mine = (connection..self.queues).step_by(self.connections as usize);
+            for (number, channel) in mine.zip(1u16..) {
+                script.push(Step::open(channel));
+                script.extend(self.queue.declare(channel));
+                script.extend(bind(channel, "", exchange, ""));
+                if self.acks && self.prefetch > 0 {
+                    script.push(qos(channel, self.prefetch, false));
+                }
+                script.push(consume(channel, "", "0", !self.acks, &Table::new()));
+                roles.push(RoleSpec::Consumer(ConsumerSpec {
+                    channel,
+                    settling: if self.acks { Settling::Each } else { Settling::Auto },
+                    lanes: lanes.get(number as usize).copied().into_iter().collect(),
+                    ..ConsumerSpec::default()
+                }));
+            }
+            LinkPlan {
+                stage: Stage::Consume,
+                delay: Duration::ZERO,
+                name: format!("{id} consumer {connection}"),
+                script,
+                roles,
+            }
+        };
+        (0..self.connections).map(link).collect()
+    }
+}
+
+/// The publishing side.
+fn producer(
+    options: &Options,
+    id: &str,
+    exchange: &str,
+    layout: Layout,
+    persistent: bool,
+) -> Result<LinkPlan, OptionError> {
+    let confirms = confirms(options)?;
+    let mut script = vec![Step::open(1)];
+    if confirms.is_some() {
+        script.push(select_confirms(1));
+    }
+    let properties = Properties { delivery_mode: persistent.then_some(2), ..Properties::default() };
+    let message = Message {
+        exchange: exchange.to_owned(),
+        routing_key: String::new(),
+        mandatory: false,
+        immediate: false,
+        properties: properties.to_bytes(),
+        body: layout.body(0),
+        layout: Some(layout),
+    };
+    let rate = options.rate("rate")?.filter(|rate| *rate > 0.0);
+    Ok(LinkPlan {
+        stage: Stage::Produce,
+        delay: Duration::ZERO,
+        name: format!("{id} producer"),
+        script,
+        roles: vec![RoleSpec::Producer(ProducerSpec {
+            channel: 1,
+            messages: vec![message],
+            sent_max: options.number("pmessages")?.filter(|max| *max > 0),
+            schedule: rate.map(Schedule::constant),
+            confirms,
+            ..ProducerSpec::default()
+        })],
     })
 }
 
