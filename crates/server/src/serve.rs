@@ -82,7 +82,8 @@ fn run(config: &Config, log: &Log) -> Result<(), String> {
     drop(control);
     let running = Arc::into_inner(running).ok_or("the runtime is still in use")?;
     let report = running.join();
-    log.info("stopped", format!("{} connections had to be cut", report.cut));
+    let fields = vec![("connections_cut", report.cut.to_string())];
+    log.write(Level::Info, "stopped", "the end", fields);
     Ok(())
 }
 

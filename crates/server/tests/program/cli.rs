@@ -1,14 +1,8 @@
 //! The binary's command line, without a running broker.
 
+use crate::running::lepus;
 use std::io::Write;
-use std::process::{Command, Output, Stdio};
-
-fn lepus(words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lepus"));
-    command.args(words).env_remove("LEPUS_CONFIG");
-    command.stdin(Stdio::null());
-    command
-}
+use std::process::{Output, Stdio};
 
 fn output(words: &[&str]) -> Output {
     lepus(words).output().unwrap()

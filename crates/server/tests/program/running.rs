@@ -1,11 +1,17 @@
 //! A running `lepus serve` for one test.
 
-use std::io::{BufRead, BufReader, Read};
+pub use rustix::process::Signal;
+use std::cell::RefCell;
+use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+/// How long to wait for a line of the log before it counts as missing.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The binary with these words, without settings from outside.
 pub fn lepus(words: &[&str]) -> Command {
@@ -47,7 +53,8 @@ impl Drop for Scratch {
 pub struct Program {
     child: Child,
     data_dir: PathBuf,
-    log: Option<JoinHandle<String>>,
+    lines: Receiver<String>,
+    log: RefCell<String>,
     pub banner: String,
     pub amqp: SocketAddr,
     pub metrics: SocketAddr,
@@ -63,10 +70,11 @@ impl Program {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let stderr = child.stderr.take().unwrap();
-        let log = std::thread::spawn(|| read_all(stderr));
+        let (sender, lines) = channel();
+        std::thread::spawn(move || read_all(stderr, &sender));
         let mut banner = String::new();
-        let mut lines = BufReader::new(child.stdout.take().unwrap());
-        while lines.read_line(&mut banner).unwrap() > 0 {
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        while out.read_line(&mut banner).unwrap() > 0 {
             if banner.lines().last().is_some_and(|line| line.starts_with("try: ")) {
                 break;
             }
@@ -82,7 +90,8 @@ impl Program {
             metrics: address("metrics "),
             child,
             data_dir,
-            log: Some(log),
+            lines,
+            log: RefCell::default(),
             banner,
         }
     }
@@ -102,12 +111,35 @@ impl Program {
         }
     }
 
-    /// Asks it to stop; how it ended and what it logged.
-    pub fn stop(mut self) -> (ExitStatus, String) {
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
         let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Waits for a line of the log that contains `text`.
+    pub fn wait_for_log(&self, text: &str) -> String {
+        loop {
+            let line = self.lines.recv_timeout(PATIENCE);
+            let line = line.unwrap_or_else(|_| panic!("no {text} in {}", self.log.borrow()));
+            self.log.borrow_mut().push_str(&line);
+            if line.contains(text) {
+                return line;
+            }
+        }
+    }
+
+    /// Asks it to stop; how it ended and what it logged.
+    pub fn stop(self) -> (ExitStatus, String) {
+        self.signal(Signal::TERM);
+        self.end()
+    }
+
+    /// Waits for the end; how it ended and what it logged.
+    pub fn end(mut self) -> (ExitStatus, String) {
         let status = self.child.wait().unwrap();
-        let log = self.log.take().unwrap().join().unwrap();
+        let mut log = self.log.take();
+        log.extend(self.lines.iter());
         (status, log)
     }
 }
@@ -120,8 +152,12 @@ impl Drop for Program {
     }
 }
 
-fn read_all(mut stderr: ChildStderr) -> String {
-    let mut text = String::new();
-    let _ = stderr.read_to_string(&mut text);
-    text
+fn read_all(stderr: ChildStderr, sender: &Sender<String>) {
+    let mut lines = BufReader::new(stderr);
+    let mut line = String::new();
+    while lines.read_line(&mut line).is_ok_and(|count| count > 0) {
+        if sender.send(std::mem::take(&mut line)).is_err() {
+            return;
+        }
+    }
 }

@@ -1,50 +1,9 @@
 //! The whole broker as a program: start-up, orders, metrics, AMQP and the end.
 
-#[path = "program/program.rs"]
-mod program;
-
-use lepus_amqp::client::{ClientConnection, ClientEvent, ClientOptions};
-use lepus_base::Instant;
-use program::{Program, Scratch, lepus};
+use crate::client::log_in;
+use crate::running::{Program, Scratch, lepus};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::time::Duration;
-
-/// Logs in over a socket; the code and text of the refusal otherwise.
-fn log_in(address: SocketAddr, user: &str, password: &str, vhost: &str) -> Result<(), String> {
-    let options = ClientOptions {
-        user: user.to_owned(),
-        password: password.to_owned(),
-        vhost: vhost.to_owned(),
-        ..ClientOptions::default()
-    };
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    let (now, mut out, mut input) = (Instant::default(), Vec::new(), Vec::new());
-    let mut client = ClientConnection::new(options, now, &mut out);
-    loop {
-        stream.write_all(&out).unwrap();
-        out.clear();
-        let mut bytes = [0; 4096];
-        let count = stream.read(&mut bytes).map_err(|error| error.to_string())?;
-        if count == 0 {
-            return Err("closed".to_owned());
-        }
-        input.extend_from_slice(&bytes[..count]);
-        loop {
-            let (used, event) = client.receive(now, &input, &mut out);
-            match event {
-                ClientEvent::Opened => return Ok(()),
-                ClientEvent::Closed { code, text } => return Err(format!("{} {text}", code.0)),
-                ClientEvent::Error(error) => return Err(error.text),
-                _ if used == 0 => break,
-                _ => {
-                    input.drain(..used);
-                }
-            }
-        }
-    }
-}
 
 fn get(address: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();

@@ -1,0 +1,7 @@
+//! The binary `lepus`, run as a program.
+
+mod cli;
+mod client;
+mod running;
+mod serve;
+mod signals;

@@ -1,0 +1,93 @@
+//! What signals do to the running program.
+
+use crate::client::log_in;
+use crate::running::{Program, Scratch, Signal, lepus};
+use std::path::Path;
+
+fn write_certificate(directory: &Path) -> (String, String) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let parameters = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    let certificate = parameters.self_signed(&key).unwrap();
+    let (certificate_path, key_path) = (directory.join("c.pem"), directory.join("k.pem"));
+    std::fs::write(&certificate_path, certificate.pem()).unwrap();
+    std::fs::write(&key_path, key.serialize_pem()).unwrap();
+    let text = |path: &Path| path.to_str().unwrap().to_owned();
+    (text(&certificate_path), text(&key_path))
+}
+
+#[test]
+fn a_hang_up_reads_the_certificate_again() {
+    let scratch = Scratch::new("tls");
+    let (certificate, key) = write_certificate(scratch.path());
+    let words =
+        ["--tls-listen", "127.0.0.1:0", "--tls-certificate", &certificate, "--tls-key", &key];
+    let program = Program::start(&scratch, &words);
+    assert!(program.banner.contains("amqps    127.0.0.1:"), "{}", program.banner);
+    write_certificate(scratch.path());
+    program.signal(Signal::HUP);
+    program.wait_for_log("event=tls-reloaded");
+    std::fs::write(&certificate, "broken").unwrap();
+    program.signal(Signal::HUP);
+    let line = program.wait_for_log("event=tls-reload-failed");
+    assert!(line.contains("c.pem"), "{line}");
+    assert!(program.stop().0.success());
+}
+
+#[test]
+fn a_certificate_of_no_use_stops_the_start_and_names_the_file() {
+    let scratch = Scratch::new("tls-broken");
+    let (certificate, key) = write_certificate(scratch.path());
+    std::fs::write(&key, "broken").unwrap();
+    let mut command = lepus(&["serve", "--listen", "127.0.0.1:0", "--metrics-listen", "none"]);
+    command.args([
+        "--tls-listen",
+        "127.0.0.1:0",
+        "--tls-certificate",
+        &certificate,
+        "--tls-key",
+        &key,
+    ]);
+    let output = command.arg("--data-dir").arg(scratch.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let complaint = String::from_utf8(output.stderr).unwrap();
+    assert!(complaint.contains("k.pem"), "{complaint}");
+}
+
+#[test]
+fn a_stop_waits_for_clients_but_not_for_ever() {
+    let scratch = Scratch::new("stop");
+    let program = Program::start(&scratch, &["--stop-timeout", "1"]);
+    // It never answers the broker's connection.close.
+    let client = log_in(program.amqp, "guest", "guest", "/").unwrap();
+    let (status, log) = program.stop();
+    assert!(status.success(), "{log}");
+    assert!(log.contains("event=stopped connections_cut=1 "), "{log}");
+    drop(client);
+}
+
+#[test]
+fn a_second_request_to_stop_ends_at_once() {
+    let scratch = Scratch::new("stop-twice");
+    let program = Program::start(&scratch, &["--stop-timeout", "1h"]);
+    // It never answers the broker's connection.close.
+    let client = log_in(program.amqp, "guest", "guest", "/").unwrap();
+    program.signal(Signal::TERM);
+    program.wait_for_log("event=stopping");
+    program.signal(Signal::INT);
+    let (status, log) = program.end();
+    assert_eq!(status.code(), Some(130), "{log}");
+    assert!(log.contains("told to stop twice"), "{log}");
+    drop(client);
+}
+
+#[test]
+fn the_log_can_be_json() {
+    let scratch = Scratch::new("json");
+    let program = Program::start(&scratch, &["--log-format", "json", "--economy"]);
+    let (status, log) = program.stop();
+    assert!(status.success());
+    let events: Vec<serde_json::Value> =
+        log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let names: Vec<&str> = events.iter().filter_map(|event| event["event"].as_str()).collect();
+    assert_eq!(names, ["started", "stopping", "stopped"]);
+}
