@@ -13,6 +13,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Lines of one kind that are written within a second; further ones are counted.
 pub const LINES_PER_SECOND_MAX: u32 = 50;
+/// How long the writing thread sleeps when nothing is logged.
+const IDLE_SECONDS: u64 = 86_400;
 /// Lines that may wait for the writing thread.
 const WAITING_LINES_MAX: usize = 4096;
 
@@ -160,7 +162,10 @@ struct Writer<W> {
 impl<W: Write> Writer<W> {
     fn run(mut self, receiver: &Receiver<Entry>) {
         loop {
-            match receiver.recv_timeout(Duration::from_secs(1)) {
+            // Without a count to report there is nothing to wake up for.
+            let counting = self.limits.values().any(|limit| limit.suppressed > 0);
+            let wait = Duration::from_secs(if counting { 1 } else { IDLE_SECONDS });
+            match receiver.recv_timeout(wait) {
                 Ok(Entry::Line(line)) => self.take(&line),
                 Ok(Entry::Flush(done)) => {
                     self.report_suppressed(u64::MAX);

@@ -28,7 +28,12 @@ impl ControlServer {
     /// When the socket cannot be made, with the path in the text.
     pub fn start(path: &Path, handler: Arc<Handler>) -> Result<ControlServer, String> {
         let failed = |error: std::io::Error| {
-            format!("cannot make the control socket {}: {error}", path.display())
+            let hint = if error.kind() == std::io::ErrorKind::InvalidInput {
+                "; a socket's path is at most about 100 bytes long, choose another with --control-socket"
+            } else {
+                ""
+            };
+            format!("cannot make the control socket {}: {error}{hint}", path.display())
         };
         let listener = listen(path).map_err(failed)?;
         let (sender, receiver) = sync_channel(CONNECTIONS_MAX);

@@ -76,3 +76,11 @@ fn what_is_no_request_is_answered_and_a_long_line_ends_the_connection() {
     assert!(lines[0].contains("not a JSON object"), "{text}");
     assert!(lines[1].contains("at most"), "{text}");
 }
+
+#[test]
+fn a_path_that_is_too_long_names_the_way_out() {
+    let root = Scratch::new("control-long");
+    let path = root.path().join("x".repeat(120));
+    let text = ControlServer::start(&path, handler()).unwrap_err();
+    assert!(text.contains("--control-socket"), "{text}");
+}
