@@ -160,8 +160,7 @@ impl Broker {
         self.edge.now = now;
         let slot = slot.0;
         let mut consumed = 0;
-        loop {
-            let Some(connection) = self.edge.connections.get_mut(slot as usize) else { break };
+        while let Some(connection) = self.edge.connections.get_mut(slot as usize) {
             if connection.paused != 0 || connection.gone {
                 break;
             }
@@ -537,6 +536,7 @@ impl Broker {
             Mail::DeliverReply { to, message } => {
                 self.deliver_reply(to, &packed(bytes, message), out);
             }
+            Mail::FindReplyConsumer { of, from } => self.find_reply_consumer(now, of, from, out),
             Mail::ConsumerCancelled { to, queue } => self.consumer_cancelled(now, to, queue, out),
             Mail::Window { connection, bytes } => self.window_returned(now, connection, bytes, out),
             Mail::WantCredit { to, queue } => self.credit_wanted(now, to, queue, from, out),

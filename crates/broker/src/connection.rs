@@ -138,6 +138,7 @@ pub struct Connection {
     /// Channels by number.
     pub channels: Vec<Option<Box<Channel>>>,
     /// Channels whose numbers are free again while other shards still clean up after them.
+    #[allow(clippy::vec_box, reason = "a channel moves here in its box and must not be copied")]
     retired_channels: Vec<Box<Channel>>,
     /// Channels opened so far, for incarnations.
     pub incarnations: u64,

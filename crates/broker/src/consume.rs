@@ -264,7 +264,6 @@ impl Broker {
     }
 
     /// A message fetched with `basic.get` arrives at its channel.
-    #[allow(clippy::too_many_arguments)]
     pub(crate) fn got(
         &mut self,
         to: ChannelRef,

@@ -14,7 +14,7 @@ use crate::channel::{At, Pending};
 use crate::directory::{
     Access, Checked, Destination, Request, Resource, check_not_default, clean_name,
 };
-use crate::mail::{Command, Origin};
+use crate::mail::{ChannelRef, Command, Mail, Origin, Reply};
 use crate::outbox::Outbox;
 use crate::queue::QueueKind;
 use crate::refusal::Refusal;
@@ -175,7 +175,6 @@ impl Broker {
     }
 
     /// Asks for a change of the directory and answers `ok` when it stands.
-    #[allow(clippy::too_many_arguments)]
     fn ask_change(
         &mut self,
         now: Now,
@@ -287,18 +286,19 @@ impl Broker {
         method: &queue::Declare<'_>,
         out: &mut Outbox,
     ) -> Outcome {
-        // The token is checked by its MAC; whether a consumer on another shard still listens is
-        // seen when a reply is published.
-        let alive = match address(&self.settings.secret, method.queue) {
-            None => false,
-            Some(to) if to.shard == self.edge.shard => {
-                self.edge.connection(to.connection, u32::MAX).is_some_and(|(_, connection)| {
-                    connection.incarnation(to.channel).is_some_and(|c| c.reply_consumer.is_some())
-                })
-            }
-            Some(_) => true,
-        };
-        if !alive {
+        let of = address(&self.settings.secret, method.queue);
+        if let Some(of) = of
+            && of.shard != self.edge.shard
+        {
+            let name = method.queue.into();
+            let pending = Pending::Declare { name, request: None, no_wait: method.no_wait };
+            self.set_pending(at, pending);
+            self.edge.connections[at.slot as usize].touch(of.shard);
+            let mail = Mail::FindReplyConsumer { of, from: at.channel };
+            out.mail[of.shard.index()].items.push(mail);
+            return Ok(());
+        }
+        if !of.is_some_and(|of| self.has_reply_consumer(of)) {
             let vhost = self.directory.vhost_name(at.vhost);
             let text = format!("no queue '{}' in vhost '{vhost}'", method.queue);
             return Err(Refusal::new(ReplyCode::NOT_FOUND, text));
@@ -308,6 +308,26 @@ impl Broker {
             self.send_method(at, &ok.into(), out);
         }
         Ok(())
+    }
+
+    /// Whether a channel of this shard consumes replies.
+    fn has_reply_consumer(&mut self, of: ChannelRef) -> bool {
+        self.edge.connection(of.connection, u32::MAX).is_some_and(|(_, connection)| {
+            connection.incarnation(of.channel).is_some_and(|c| c.reply_consumer.is_some())
+        })
+    }
+
+    /// Another shard's channel asks for a reply consumer of this one.
+    pub(crate) fn find_reply_consumer(
+        &mut self,
+        now: Now,
+        of: ChannelRef,
+        from: ChannelRef,
+        out: &mut Outbox,
+    ) {
+        let found = self.has_reply_consumer(of);
+        let reply = if found { Reply::Counted { ready: 0, consumers: 1 } } else { Reply::Gone };
+        self.reply(now, from, QueueId::default(), reply, out);
     }
 
     pub(crate) fn queue_purge(

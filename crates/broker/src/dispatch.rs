@@ -8,8 +8,9 @@ use lepus_amqp::client::encode_publish;
 use lepus_amqp::code::ReplyCode;
 use lepus_amqp::frame;
 use lepus_amqp::method::{Method, access, basic, channel, confirm, connection, tx};
-use lepus_amqp::server::{Event, PublishRef};
-use lepus_base::{ConnectionId, Now, ShardId};
+use lepus_amqp::properties::PropertiesRef;
+use lepus_amqp::server::{Event, Publish, PublishRef};
+use lepus_base::{ConnectionId, Now, ShardId, VhostId};
 
 use crate::broker::Broker;
 use crate::channel::confirm::Confirms;
@@ -404,9 +405,10 @@ impl Broker {
     }
 
     /// The shard that a connection without state should move to, given what it asks for next:
-    /// the home of the first queue that it names.
+    /// the home of the first queue that it names, or of the only one that its first publish
+    /// reaches.
     pub(crate) fn hand_over_target(
-        &self,
+        &mut self,
         now: Now,
         slot: u32,
         event: &Event<'_>,
@@ -415,24 +417,40 @@ impl Broker {
             return None;
         }
         let connection = self.edge.connections.get(slot as usize)?;
-        let queue =
-            match event {
-                Event::Method { method, .. } => match method {
+        let home = match event {
+            Event::Method { method, .. } => {
+                let queue = match method {
                     Method::QueueDeclare(declare) => declare.queue,
                     Method::BasicConsume(consume) => consume.queue,
                     Method::BasicGet(get) => get.queue,
                     _ => return None,
-                },
-                Event::Publish {
-                    publish: lepus_amqp::server::Publish::Borrowed(publish), ..
-                } if !connection.publishes && publish.exchange.is_empty() => publish.routing_key,
-                _ => return None,
-            };
-        let home = self.directory.queue(connection.vhost, queue)?.home;
+                };
+                self.directory.queue(connection.vhost, queue)?.home
+            }
+            Event::Publish { publish: Publish::Borrowed(publish), .. } if !connection.publishes => {
+                let vhost = connection.vhost;
+                self.only_home(vhost, publish)?
+            }
+            _ => return None,
+        };
+        let connection = self.edge.connections.get(slot as usize)?;
         let settled = connection
             .moved_at
             .is_some_and(|moved| now.instant.since(moved) < core::time::Duration::from_secs(1));
         (home != self.edge.shard && !settled && connection.is_movable()).then_some(home)
+    }
+
+    /// The home of the queue that a message reaches, if it reaches exactly one.
+    fn only_home(&mut self, vhost: VhostId, publish: &PublishRef<'_>) -> Option<ShardId> {
+        self.routes.clear();
+        let properties = PropertiesRef(publish.properties);
+        let (exchange, key) = (publish.exchange, publish.routing_key);
+        let routes = &mut self.routes;
+        self.directory.route(vhost, exchange, key, properties, &mut self.rng, routes).ok()?;
+        match self.routes.as_slice() {
+            [route] => Some(route.home),
+            _ => None,
+        }
     }
 }
 

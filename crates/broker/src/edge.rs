@@ -27,6 +27,8 @@ use crate::queue::{
 use crate::settings::Limits;
 use crate::timers::{Timer, Timers};
 
+/// What a message costs in the tables of queues and channels, in bytes.
+const ENTRY_BYTES: usize = 64;
 /// Dead letters that may wait before queues stop producing more.
 const DEAD_LETTERS_MAX: usize = 1024;
 
@@ -232,10 +234,11 @@ impl Edge {
         }
     }
 
-    /// Bytes that count against the shard's memory budget, queues' tables not included.
+    /// Bytes that count against the shard's memory budget.
     #[must_use]
     pub fn memory(&self) -> usize {
-        self.pool.capacity()
+        // Each message also has an entry in a queue's table, and one more while unacknowledged.
+        self.pool.capacity() + self.pool.len() * ENTRY_BYTES
     }
 }
 

@@ -210,12 +210,9 @@ impl Broker {
                 self.edge.counters.channels_closed += 1;
                 self.edge.send(at.slot, number, &channel::CloseOk {}.into(), out);
             }
-            Some(Ending::ByBroker) => {
-                // The number is free once the client's close-ok came.
-                if connection.is_retired(at.channel.channel) {
-                    connection.remove_retired(at.channel.channel);
-                }
-            }
+            // The number is free once the client's close-ok came, so only a channel whose number
+            // is free already goes here.
+            Some(Ending::ByBroker) => connection.remove_retired(at.channel.channel),
             Some(Ending::ByConnection) => {
                 if connection.is_retired(at.channel.channel) {
                     connection.remove_retired(at.channel.channel);

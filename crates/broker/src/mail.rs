@@ -212,6 +212,13 @@ pub enum Mail {
         /// The packed message in the batch's bytes.
         message: Range<u32>,
     },
+    /// Whether a channel consumes replies: answered like [`Command::Count`].
+    FindReplyConsumer {
+        /// The channel asked for.
+        of: ChannelRef,
+        /// The channel that waits for the reply.
+        from: ChannelRef,
+    },
     /// The queue is gone: the consumer is cancelled by the server.
     ConsumerCancelled {
         /// The consumer.

@@ -551,7 +551,7 @@ impl Broker {
         let connection = &mut self.edge.connections[at.slot as usize];
         let channel = connection.incarnation(at.channel.channel)?;
         let confirms = channel.committing.as_mut().or(channel.confirms.as_mut())?;
-        Some(confirms.next())
+        Some(confirms.take_number())
     }
 
     fn is_committing(&mut self, at: At) -> bool {

@@ -64,7 +64,7 @@ pub struct Confirms {
 
 impl Confirms {
     /// Takes the number of the next publish.
-    pub fn next(&mut self) -> u64 {
+    pub fn take_number(&mut self) -> u64 {
         self.last += 1;
         self.last
     }
@@ -164,10 +164,10 @@ mod tests {
     fn publishes_settled_at_once_are_confirmed_together() {
         let mut confirms = Confirms::default();
         for _ in 0..3 {
-            confirms.next();
+            confirms.take_number();
         }
         assert_eq!(drain(&mut confirms), [ack(3, 3)]);
-        confirms.next();
+        confirms.take_number();
         assert_eq!(drain(&mut confirms), [ack(4, 1)]);
         assert_eq!(confirms.outstanding(), 0);
     }
@@ -176,7 +176,7 @@ mod tests {
     fn multiple_reaches_only_below_the_lowest_open_number() {
         let mut confirms = Confirms::default();
         for missing in [0, 0, 2, 0] {
-            let number = confirms.next();
+            let number = confirms.take_number();
             confirms.open(number, missing, None, false);
         }
         assert_eq!(drain(&mut confirms), [ack(2, 2)]);
@@ -190,7 +190,7 @@ mod tests {
     fn a_refusal_is_a_nack_of_exactly_that_number() {
         let mut confirms = Confirms::default();
         for refused in [false, true, false] {
-            let number = confirms.next();
+            let number = confirms.take_number();
             confirms.open(number, 0, None, refused);
         }
         assert_eq!(drain(&mut confirms), [ack(1, 1), Confirmation::Nack(2), ack(3, 1)]);
@@ -200,7 +200,7 @@ mod tests {
     fn a_persistent_publish_waits_for_the_log() {
         let mut confirms = Confirms::default();
         for position in [10, 20] {
-            let number = confirms.next();
+            let number = confirms.take_number();
             confirms.open(number, 0, Some(Position(position)), false);
         }
         confirms.durable(Position(9));
