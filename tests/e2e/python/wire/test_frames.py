@@ -134,6 +134,62 @@ def test_an_empty_message_is_a_header_without_body_frames(wire):
     wire.expect(spec.Basic.QosOk)
 
 
+def field(letter, data):
+    """One entry of a table, named after its type."""
+    return b"\x02v" + letter + letter + data
+
+
+def sized(data):
+    """Data behind its length in four bytes."""
+    return struct.pack(">L", len(data)) + data
+
+
+FIELDS = (
+    field(b"t", b"\x01") + field(b"b", b"\xff") + field(b"B", b"\xff") + field(b"s", b"\xff\xfe")
+    + field(b"u", b"\xff\xfe") + field(b"I", b"\x80\x00\x00\x01") + field(b"i", b"\xff\x00\x00\x01")
+    + field(b"l", b"\x80" + bytes(7)) + field(b"f", struct.pack(">f", 1.5)) + field(b"d", struct.pack(">d", -2.25))
+    + field(b"D", b"\x02\x00\x00\x01\x3a") + field(b"S", sized(b"text")) + field(b"x", sized(b"\x00\xff"))
+    + field(b"T", bytes(4) + b"\x65\x00\x00\x00") + field(b"V", b"")
+    + field(b"A", sized(b"I\x00\x00\x00\x05V" + b"S" + sized(b"in an array")))
+    + field(b"F", sized(field(b"I", b"\x00\x00\x00\x07")))
+)
+
+
+def test_headers_of_every_field_type_come_back_byte_for_byte(wire):
+    queue = declare(wire)
+    header = struct.pack(">HHQH", 60, 0, 1, 1 << 13) + sized(FIELDS)
+    wire.write(raw_frame(1, 1, method_payload(spec.Basic.Publish(routing_key=queue)))
+               + raw_frame(2, 1, header) + raw_frame(3, 1, b"x"))
+    wire.send(1, spec.Basic.Consume(queue=queue, no_ack=True))
+    wire.expect(spec.Basic.ConsumeOk)
+    wire.expect(spec.Basic.Deliver)
+    assert wire.read_raw() == (2, 1, header)
+
+
+def test_a_field_of_an_unknown_type_is_a_syntax_error(wire):
+    queue = declare(wire)
+    header = struct.pack(">HHQH", 60, 0, 1, 1 << 13) + sized(field(b"?", b"\x00"))
+    wire.write(raw_frame(1, 1, method_payload(spec.Basic.Publish(routing_key=queue)))
+               + raw_frame(2, 1, header) + raw_frame(3, 1, b"x"))
+    wire.expect_refusal((501, 502))
+
+
+@pytest.mark.parametrize("kind", ["queue", "exchange"])
+def test_line_feeds_are_stripped_from_names(wire, kind):
+    name = broker.unique(kind)
+    spelled = name[:8] + "\r\n" + name[8:] + "\n"
+    if kind == "queue":
+        wire.send(1, spec.Queue.Declare(queue=spelled, exclusive=True))
+        assert wire.expect(spec.Queue.DeclareOk).queue == name
+    else:
+        wire.send(1, spec.Exchange.Declare(exchange=spelled, type="direct"))
+        wire.expect(spec.Exchange.DeclareOk)
+        wire.send(1, spec.Exchange.Delete(exchange=name, if_unused=True))
+        wire.expect(spec.Exchange.DeleteOk)
+        wire.send(1, spec.Exchange.Declare(exchange=spelled, passive=True))
+        wire.expect_channel_close(404)
+
+
 def test_contents_of_two_channels_may_be_interleaved(wire):
     wire.open_channel(2)
     queue = declare(wire)
