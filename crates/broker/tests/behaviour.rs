@@ -1,0 +1,20 @@
+//! What clients rely on, feature by feature, in virtual time and without sockets.
+//!
+//! Most sentences are played on several stages: one shard, two shards with the clients apart, and
+//! three where neither client lives on the shard that orders the directory.
+
+mod stage;
+mod wire;
+
+mod alternate_exchange;
+mod authentication;
+mod bindings;
+mod channels;
+mod exchange_to_exchange;
+mod exchanges;
+mod frames;
+mod handshake;
+mod heartbeat;
+mod negotiation;
+mod permissions;
+mod routing;
