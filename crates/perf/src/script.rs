@@ -66,6 +66,8 @@ impl ExchangeSpec {
             let method = exchange::Declare {
                 exchange: &self.name,
                 r#type: &self.kind,
+                // As the reference tester makes it, so that both can run one after the other.
+                durable: true,
                 auto_delete: self.auto_delete,
                 passive,
                 ..Default::default()
@@ -203,8 +205,8 @@ mod tests {
             ..ExchangeSpec::default()
         };
         let steps = spec.declare(1);
-        assert_eq!(declared(&steps[0]), (true, false));
-        assert_eq!(declared(&steps[0].if_missing[1]), (false, false));
+        assert_eq!(declared(&steps[0]), (true, true));
+        assert_eq!(declared(&steps[0].if_missing[1]), (false, true));
         let spec = QueueSpec {
             name: "q".into(),
             durable: true,
