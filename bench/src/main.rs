@@ -18,7 +18,7 @@ mod workload;
 
 use arguments::Arguments;
 use in_process::DRIVES;
-use measure::Load;
+use measure::{Load, SECONDS_MIN};
 use run::Plan;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
             null_relay::run(port, metrics).map_err(|error| error.to_string())
         }),
         "relay-load" => numbers(rest).and_then(|[port, bytes, seconds]| {
-            measure::relay_load(port, usize::from(bytes), u64::from(seconds))
+            relay_load::run(port, usize::from(bytes), u64::from(seconds))
                 .map_err(|error| error.to_string())
         }),
         _ => Err(USAGE.to_owned()),
@@ -89,7 +89,8 @@ fn run(words: &[String]) -> Result<(), String> {
             lepus,
             jars: arguments.take("jars", "build/reference-tester".into())?,
             core: arguments.take("load-core", 1)?,
-            seconds: arguments.take("seconds", 10)?,
+            seconds: arguments.take("seconds", 10)?.max(SECONDS_MIN),
+            errors: results.join("tester.log"),
         },
         results,
     };

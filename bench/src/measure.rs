@@ -2,14 +2,22 @@
 
 use crate::counters::Counts;
 use crate::json::Json;
-use crate::procfs;
-use crate::relay_load;
+use crate::procfs::{self, Reading};
 use crate::subject::{Kind, Subject};
 use crate::workload::{Said, Workload};
-use std::io;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
+
+/// The tester's line, one comes each second, at which measuring starts.
+const FIRST_LINE: u64 = 2;
+/// How long a broker may go on after the tester has ended, before its counts are read.
+const SETTLING: Duration = Duration::from_secs(1);
+/// Seconds that a run needs at least: one is measured between the first line and the last but one.
+pub const SECONDS_MIN: u64 = FIRST_LINE + 2;
 
 /// The tester's side of a run.
 #[derive(Clone, Debug)]
@@ -20,11 +28,13 @@ pub struct Load {
     pub jars: PathBuf,
     /// The tester's core.
     pub core: usize,
-    /// How long one run lasts.
+    /// How long one run lasts, at least [`SECONDS_MIN`].
     pub seconds: u64,
+    /// Where the tester's complaints go.
+    pub errors: PathBuf,
 }
 
-/// The figures of one run; what is per message is per delivered message.
+/// The figures of one run; what is per message is per message that consumers received.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Figures {
     /// Messages received per second, as the tester says.
@@ -41,8 +51,9 @@ pub struct Figures {
     pub tester_share: f64,
     /// Median and 99th percentile of the latency in microseconds.
     pub latency: Option<(f64, f64)>,
-    /// The largest difference between two counts of the same messages, 0 to 1.
-    pub disagreement: f64,
+    /// The largest difference between two counts of the same messages, 0 to 1; none where the
+    /// tester does not tell its own to the end.
+    pub disagreement: Option<f64>,
 }
 
 impl Figures {
@@ -57,7 +68,7 @@ impl Figures {
             ("tester_cpu_share", Some(self.tester_share)),
             ("latency_median_micros", self.latency.map(|points| points.0)),
             ("latency_99th_micros", self.latency.map(|points| points.1)),
-            ("counts_disagreement", Some(self.disagreement)),
+            ("counts_disagreement", self.disagreement),
         ]
     }
 
@@ -67,7 +78,7 @@ impl Figures {
         Json::object(members)
     }
 
-    /// The median of every figure by itself.
+    /// The median of every figure by itself; of disagreements the largest.
     pub fn median(runs: &[Figures]) -> Figures {
         let of = |pick: fn(&Figures) -> f64| median(runs.iter().map(pick).collect());
         let latencies: Vec<(f64, f64)> = runs.iter().filter_map(|run| run.latency).collect();
@@ -84,9 +95,13 @@ impl Figures {
                     median(latencies.iter().map(|points| points.1).collect()),
                 )
             }),
-            disagreement: of(|run| run.disagreement),
+            disagreement: highest(runs.iter().filter_map(|run| run.disagreement)),
         }
     }
+}
+
+fn highest(values: impl Iterator<Item = f64>) -> Option<f64> {
+    values.reduce(f64::max)
 }
 
 /// The median of the values; 0 of none.
@@ -100,16 +115,28 @@ pub fn median(mut values: Vec<f64>) -> f64 {
     }
 }
 
-/// What the tester saw, and how long it ran.
-struct Outcome {
-    said: Said,
-    /// Messages received, where the tester counts them itself.
-    messages: f64,
-    tester_cpu_seconds: f64,
-    seconds: f64,
+/// What `/proc` says at one moment of a run.
+#[derive(Clone, Copy, Debug)]
+struct Snapshot {
+    broker: Reading,
+    tester: Reading,
+    busy_seconds: f64,
+    at: Instant,
 }
 
-/// Runs the load once.
+impl Snapshot {
+    fn take(subject: &Subject, core: usize, tester: u32) -> io::Result<Snapshot> {
+        Ok(Snapshot {
+            at: Instant::now(),
+            broker: procfs::read(subject.pid())?,
+            tester: procfs::read(tester)?,
+            busy_seconds: procfs::busy_seconds(core)?,
+        })
+    }
+}
+
+/// Runs the load once. Costs are taken between two lines of the tester, so that neither its start
+/// and its warming up nor its end count; counts are compared over the whole run, while nothing moves.
 ///
 /// # Errors
 /// When the tester fails, or a figure cannot be read.
@@ -120,35 +147,90 @@ pub fn run(
     core: usize,
     load: &Load,
 ) -> io::Result<Figures> {
+    let tester = match (kind, workload.relay_bytes) {
+        (Kind::NullRelay, Some(bytes)) => relay_command(subject.port(), bytes, load)?,
+        _ => workload.command(subject.port(), load.seconds, &load.lepus, &load.jars),
+    };
     let counts_before = subject.counts()?;
-    let before = procfs::read(subject.pid())?;
-    let busy_before = procfs::busy_seconds(core)?;
-    let outcome = match (kind, workload.relay_bytes) {
-        (Kind::NullRelay, Some(bytes)) => run_relay(subject.port(), bytes, load)?,
-        _ => run_tester(workload, subject.port(), load)?,
+    let mut child = pinned(&tester, load)?;
+    let output = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+    let mut said = Said::default();
+    let mut ends = Vec::new();
+    let (mut seen, mut seen_between) = (0.0, 0.0);
+    for line in BufReader::new(output).lines() {
+        let line = line?;
+        if let Some(interval) = said.hear(&line) {
+            let received = interval.received * interval.seconds;
+            seen += received;
+            if ends.len() == 1 {
+                seen_between += received;
+            }
+            let is_end = interval.number == FIRST_LINE || interval.number + 1 == load.seconds;
+            if is_end && ends.len() < 2 {
+                ends.push(Snapshot::take(subject, core, child.id())?);
+            }
+        }
+    }
+    let status = child.wait()?;
+    let [first, last] = ends[..] else {
+        let log = load.errors.display();
+        return Err(io::Error::other(format!(
+            "the tester ended too early, with {status}: see {log}"
+        )));
     };
-    let busy = procfs::busy_seconds(core)? - busy_before;
-    let after = procfs::read(subject.pid())?;
+    sleep(SETTLING);
     let counts = subject.counts()?.since(counts_before);
-    let messages = match counts.delivered {
-        0 => outcome.messages,
-        delivered => delivered as f64,
-    };
-    let per_message = |value: f64| if messages > 0.0 { value / messages } else { 0.0 };
-    let switches = after.switches_voluntary - before.switches_voluntary;
-    let rate = outcome.said.receiving;
-    // The tester's own start does not count as load: only the time in which messages flowed does.
-    let flowing = load.seconds as f64;
     Ok(Figures {
-        rate,
-        cpu_micros: per_message((after.cpu_seconds - before.cpu_seconds) * 1e6),
-        core_micros: per_message(busy * 1e6),
-        switches: per_message(switches as f64),
-        resident_mb: after.resident_bytes as f64 / 1e6,
-        tester_share: outcome.tester_cpu_seconds / outcome.seconds.max(flowing),
-        latency: outcome.said.latency,
-        disagreement: disagreement(workload, outcome.messages, counts),
+        latency: said.latency,
+        disagreement: match workload.counted {
+            None => Some(disagreement(workload, seen, counts)),
+            Some(_) => None,
+        },
+        ..costs(&first, &last, seen_between)
     })
+}
+
+/// Runs the load with a known number of messages, and says how far the counts are apart. `None` for
+/// loads whose tester tells its count in every run.
+///
+/// # Errors
+/// When the tester cannot be started, or the broker does not tell its counts.
+pub fn check_counts(
+    workload: &Workload,
+    subject: &Subject,
+    load: &Load,
+) -> io::Result<Option<f64>> {
+    let Some((producers, messages)) = workload.counted else {
+        return Ok(None);
+    };
+    let counts_before = subject.counts()?;
+    let mut tester = workload.command(subject.port(), load.seconds, &load.lepus, &load.jars);
+    tester.args(["-C", &messages.to_string()]);
+    let output = pinned(&tester, load)?.wait_with_output()?;
+    if !output.status.success() {
+        return Err(io::Error::other(format!("the tester ended with {}", output.status)));
+    }
+    sleep(SETTLING);
+    let counts = subject.counts()?.since(counts_before);
+    let sent = (producers * messages) as f64;
+    Ok(Some(disagreement(workload, sent, counts)))
+}
+
+/// What so many messages cost between two moments.
+fn costs(first: &Snapshot, last: &Snapshot, messages: f64) -> Figures {
+    let seconds = last.at.duration_since(first.at).as_secs_f64();
+    let per_message = |value: f64| if messages > 0.0 { value / messages } else { 0.0 };
+    let cpu = last.broker.cpu_seconds - first.broker.cpu_seconds;
+    let switches = last.broker.switches_voluntary - first.broker.switches_voluntary;
+    Figures {
+        rate: messages / seconds,
+        cpu_micros: per_message(cpu * 1e6),
+        core_micros: per_message((last.busy_seconds - first.busy_seconds) * 1e6),
+        switches: per_message(switches as f64),
+        resident_mb: last.broker.resident_bytes as f64 / 1e6,
+        tester_share: (last.tester.cpu_seconds - first.tester.cpu_seconds) / seconds,
+        ..Figures::default()
+    }
 }
 
 /// How far the tester's count, the broker's and the settled ones are apart.
@@ -162,8 +244,8 @@ fn disagreement(workload: &Workload, seen: f64, counts: Counts) -> f64 {
     if largest > 0.0 { (largest - smallest) / largest } else { 1.0 }
 }
 
-fn run_tester(workload: &Workload, port: u16, load: &Load) -> io::Result<Outcome> {
-    let tester = workload.command(port, load.seconds, &load.lepus, &load.jars);
+/// Starts the tester on its core.
+fn pinned(tester: &Command, load: &Load) -> io::Result<Child> {
     let mut command = Command::new("taskset");
     command
         .args(["-c", &load.core.to_string()])
@@ -171,66 +253,16 @@ fn run_tester(workload: &Workload, port: u16, load: &Load) -> io::Result<Outcome
         .args(tester.get_args())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let start = Instant::now();
-    let children_before = procfs::children_seconds()?;
-    let output = command.output()?;
-    let tester_cpu_seconds = procfs::children_seconds()? - children_before;
-    let seconds = start.elapsed().as_secs_f64();
-    let text = String::from_utf8_lossy(&output.stdout);
-    let said = Said::parse(&text).ok_or_else(|| {
-        let errors = String::from_utf8_lossy(&output.stderr);
-        io::Error::other(format!(
-            "the tester printed no figures:\n{}{}",
-            tail(&text),
-            tail(&errors)
-        ))
-    })?;
-    Ok(Outcome {
-        said,
-        messages: said.receiving * load.seconds as f64,
-        tester_cpu_seconds,
-        seconds,
-    })
+        .stderr(File::create(&load.errors)?);
+    command.spawn()
 }
 
-/// The last lines of what a tester printed.
-fn tail(text: &str) -> String {
-    let lines: Vec<&str> = text.lines().collect();
-    let from = lines.len().saturating_sub(10);
-    lines[from..].iter().map(|line| format!("{line}\n")).collect()
-}
-
-/// The relay's load runs in a process of its own, so that it can be pinned.
-fn run_relay(port: u16, bytes: usize, load: &Load) -> io::Result<Outcome> {
-    let mut command = Command::new("taskset");
-    command
-        .args(["-c", &load.core.to_string()])
-        .arg(std::env::current_exe()?)
-        .arg("relay-load")
-        .args([port.to_string(), bytes.to_string(), load.seconds.to_string()]);
-    let children_before = procfs::children_seconds()?;
-    let output = command.stdin(Stdio::null()).output()?;
-    let tester_cpu_seconds = procfs::children_seconds()? - children_before;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let figures: Vec<f64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-    let [messages, seconds] = figures[..] else {
-        let errors = String::from_utf8_lossy(&output.stderr);
-        return Err(io::Error::other(format!("the relay's load failed: {errors}")));
-    };
-    let rate = messages / seconds;
-    let said = Said { sending: rate, receiving: rate, latency: None };
-    Ok(Outcome { said, messages, tester_cpu_seconds, seconds })
-}
-
-/// Loads the relay and prints messages and seconds, for [`run_relay`].
-///
-/// # Errors
-/// When a connection fails.
-pub fn relay_load(port: u16, bytes: usize, seconds: u64) -> io::Result<()> {
-    let arrived = relay_load::run(port, bytes, Duration::from_secs(seconds))?;
-    println!("{} {}", arrived.messages, arrived.seconds);
-    Ok(())
+/// The relay's load, which prints lines as the testers do.
+fn relay_command(port: u16, bytes: usize, load: &Load) -> io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("relay-load");
+    command.args([port.to_string(), bytes.to_string(), load.seconds.to_string()]);
+    Ok(command)
 }
 
 #[cfg(test)]

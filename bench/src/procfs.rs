@@ -38,15 +38,6 @@ pub fn read(pid: u32) -> io::Result<Reading> {
     })
 }
 
-/// Seconds of CPU that this program's ended and waited-for children have used.
-///
-/// # Errors
-/// When `/proc` cannot be read.
-pub fn children_seconds() -> io::Result<f64> {
-    let stat = fs::read_to_string("/proc/self/stat")?;
-    sum_of_ticks(&stat, 13).ok_or_else(|| io::ErrorKind::InvalidData.into())
-}
-
 /// Seconds that a core spent in anything but idling and waiting for disks.
 ///
 /// # Errors
@@ -56,15 +47,10 @@ pub fn busy_seconds(core: usize) -> io::Result<f64> {
     core_busy_seconds(&text, core).ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
-/// utime + stime, the fields 14 and 15.
+/// utime + stime: fields 14 and 15, counted behind the command's closing parenthesis.
 fn cpu_seconds(stat: &str) -> Option<f64> {
-    sum_of_ticks(stat, 11)
-}
-
-/// Two times behind each other, `skip` fields behind the command's closing parenthesis.
-fn sum_of_ticks(stat: &str, skip: usize) -> Option<f64> {
     let rest = stat.rsplit_once(')')?.1;
-    let mut fields = rest.split_whitespace().skip(skip);
+    let mut fields = rest.split_whitespace().skip(11);
     let user: f64 = fields.next()?.parse().ok()?;
     let system: f64 = fields.next()?.parse().ok()?;
     Some((user + system) / TICKS_PER_SECOND)
@@ -93,7 +79,6 @@ mod tests {
     fn times_are_found_behind_any_command() {
         let stat = "7 (a) b) c) S 1 7 7 0 -1 4194560 1 0 0 0 250 50 0 0 20 0 1 0 5 1 1";
         assert_eq!(cpu_seconds(stat), Some(3.0));
-        assert_eq!(sum_of_ticks(stat, 13), Some(0.0));
         assert_eq!(cpu_seconds("nonsense"), None);
     }
 

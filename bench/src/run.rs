@@ -34,11 +34,6 @@ pub fn run(plan: &Plan) -> io::Result<()> {
     let brokers = chosen_brokers(plan)?;
     let workloads = chosen_workloads(plan)?;
     fs::create_dir_all(&plan.results)?;
-    // RabbitMQ takes seconds to start, so it stays for the whole run; idle it needs next to nothing.
-    let rabbitmq = match brokers.contains(&Kind::RabbitMq) {
-        true => Some(Subject::start(Kind::RabbitMq, &plan.place)?),
-        false => None,
-    };
     let mut rows = Vec::new();
     let mut copies = Vec::new();
     for workload in workloads {
@@ -47,6 +42,11 @@ pub fn run(plan: &Plan) -> io::Result<()> {
             .filter(|kind| **kind != Kind::NullRelay || workload.relay_bytes.is_some())
             .map(|kind| (*kind, Vec::new()))
             .collect();
+        // RabbitMQ takes seconds to start, so it stays for all rounds; idle it needs next to nothing.
+        let rabbitmq = match brokers.contains(&Kind::RabbitMq) {
+            true => Some(Subject::start(Kind::RabbitMq, &plan.place)?),
+            false => None,
+        };
         for round in 1..=plan.rounds {
             for (kind, figures) in &mut runs {
                 eprint!("{} {} {round}/{} … ", workload.name, kind.name(), plan.rounds);
@@ -55,11 +55,18 @@ pub fn run(plan: &Plan) -> io::Result<()> {
                 figures.push(one);
             }
         }
+        for (kind, figures) in &mut runs {
+            let found = with_subject(*kind, rabbitmq.as_ref(), plan, |subject| {
+                measure::check_counts(workload, subject, &plan.load)
+            })?;
+            for figures in figures {
+                figures.disagreement = figures.disagreement.or(found);
+            }
+        }
         copies.push(copy(workload, &runs));
         let medians = runs.iter().map(|(kind, figures)| (*kind, Figures::median(figures)));
         rows.push(Row { workload, figures: medians.collect() });
     }
-    drop(rabbitmq);
     println!("\nmedians of {} rounds of {} s\n", plan.rounds, plan.load.seconds);
     print!("{}", table::render(&rows));
     write_copy(plan, copies)
@@ -71,13 +78,21 @@ fn measure_one(
     rabbitmq: Option<&Subject>,
     plan: &Plan,
 ) -> io::Result<Figures> {
-    let core = plan.place.core;
+    with_subject(kind, rabbitmq, plan, |subject| {
+        measure::run(workload, kind, subject, plan.place.core, &plan.load)
+    })
+}
+
+/// Calls `act` with a broker of this kind that was just started; RabbitMQ is the one that runs.
+fn with_subject<T>(
+    kind: Kind,
+    rabbitmq: Option<&Subject>,
+    plan: &Plan,
+    act: impl FnOnce(&Subject) -> io::Result<T>,
+) -> io::Result<T> {
     match (kind, rabbitmq) {
-        (Kind::RabbitMq, Some(subject)) => measure::run(workload, kind, subject, core, &plan.load),
-        _ => {
-            let subject = Subject::start(kind, &plan.place)?;
-            measure::run(workload, kind, &subject, core, &plan.load)
-        }
+        (Kind::RabbitMq, Some(subject)) => act(subject),
+        _ => act(&Subject::start(kind, &plan.place)?),
     }
 }
 

@@ -94,6 +94,9 @@ impl Subject {
     /// When it cannot be started or does not listen in time; its output is in the scratch directory.
     pub fn start(kind: Kind, place: &Place) -> io::Result<Subject> {
         let scratch = place.scratch.join(kind.name());
+        if scratch.exists() {
+            fs::remove_dir_all(&scratch)?;
+        }
         fs::create_dir_all(&scratch)?;
         let mapper = match kind {
             Kind::RabbitMq => Some(start_mapper(&scratch)?),
@@ -197,12 +200,8 @@ fn command(kind: Kind, place: &Place, scratch: &Path) -> io::Result<Command> {
     command.args(["-c", &place.core.to_string()]);
     match kind {
         Kind::Lepus => {
-            let data = scratch.join("data");
-            if data.exists() {
-                fs::remove_dir_all(&data)?;
-            }
             command.arg(&place.lepus).arg("serve");
-            command.arg("--data").arg(data);
+            command.arg("--data").arg(scratch.join("data"));
             command.args(["--port", &format!("127.0.0.1:{port}")]);
             command.args(["--metrics-listen", &format!("127.0.0.1:{}", port + 5)]);
             command.args(&place.lepus_words);

@@ -74,10 +74,10 @@ fn line(row: &Row, kind: Kind, figures: &Figures) -> String {
         |(median, tail)| format!("{:.1}/{:.1}", median / 1e3, tail / 1e3),
     );
     let mark = if figures.tester_share > TESTER_SHARE_MAX { "*" } else { "" };
-    let counts = if figures.disagreement <= DISAGREEMENT_MAX {
-        "agree".to_owned()
-    } else {
-        format!("APART {:.1} %", figures.disagreement * 100.0)
+    let counts = match figures.disagreement {
+        None => "-".to_owned(),
+        Some(apart) if apart <= DISAGREEMENT_MAX => "agree".to_owned(),
+        Some(apart) => format!("APART {:.1} %", apart * 100.0),
     };
     format!(
         "  {:10} {:>10.0} {:>9.3} {:>9.3} {:>8.4} {:>7.0} {:>9} {:>7} {:>9} {:>8}  {counts}\n",
@@ -104,7 +104,7 @@ mod tests {
         let figures = |cpu_micros, tester_share, disagreement| Figures {
             cpu_micros,
             tester_share,
-            disagreement,
+            disagreement: Some(disagreement),
             ..Figures::default()
         };
         let row = Row {

@@ -27,6 +27,9 @@ pub struct Workload {
     pub relay_bytes: Option<usize>,
     /// Whether consumers acknowledge, so that acknowledgements can be compared with deliveries.
     pub acknowledges: bool,
+    /// Producers and messages of each, for a run by which counts are checked where the tester does
+    /// not tell its own to the end.
+    pub counted: Option<(u64, u64)>,
 }
 
 /// Experiment E4's single queue: 12-byte mandatory publishes, 100 unconfirmed, prefetch 300.
@@ -42,6 +45,7 @@ pub const WORKLOADS: [Workload; 7] = [
         words: &SINGLE,
         relay_bytes: None,
         acknowledges: true,
+        counted: Some((1, 50_000)),
     },
     Workload {
         name: "e4-many",
@@ -69,6 +73,7 @@ pub const WORKLOADS: [Workload; 7] = [
         ],
         relay_bytes: None,
         acknowledges: true,
+        counted: Some((150, 300)),
     },
     Workload {
         name: "e4-single-own",
@@ -77,6 +82,7 @@ pub const WORKLOADS: [Workload; 7] = [
         words: &SINGLE,
         relay_bytes: None,
         acknowledges: true,
+        counted: None,
     },
     Workload {
         name: "stream-16",
@@ -85,6 +91,7 @@ pub const WORKLOADS: [Workload; 7] = [
         words: &["-x", "1", "-y", "1", "-a", "-s", "16"],
         relay_bytes: Some(16),
         acknowledges: false,
+        counted: None,
     },
     Workload {
         name: "stream-1024",
@@ -93,6 +100,7 @@ pub const WORKLOADS: [Workload; 7] = [
         words: &["-x", "1", "-y", "1", "-a", "-s", "1024"],
         relay_bytes: Some(1024),
         acknowledges: false,
+        counted: None,
     },
     Workload {
         name: "e1-loop",
@@ -101,14 +109,16 @@ pub const WORKLOADS: [Workload; 7] = [
         words: &["loop", "--connections", "3", "--channels", "500", "-s", "11"],
         relay_bytes: None,
         acknowledges: false,
+        counted: None,
     },
     Workload {
         name: "fan-out",
         title: "fan-out to 10 queues, 100 B per delivery (lepus perf)",
         tester: Tester::Own,
-        words: &["fanout", "-y", "10", "-a", "-s", "100"],
+        words: &["fanout", "--queues", "10", "-s", "100"],
         relay_bytes: None,
         acknowledges: false,
+        counted: None,
     },
 ];
 
@@ -135,35 +145,53 @@ impl Workload {
     }
 }
 
-/// What a tester printed at its end.
+/// What a tester has printed so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Said {
-    /// Messages sent per second.
-    pub sending: f64,
-    /// Messages received per second.
-    pub receiving: f64,
-    /// The median and the 99th percentile of the consumers' latency in microseconds.
+    /// Median and 99th percentile of the consumers' latency over the whole run, in microseconds.
     pub latency: Option<(f64, f64)>,
+    lines: u64,
+    time: f64,
+}
+
+/// One interval, from a tester's line before to this one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Interval {
+    /// Number of the line, from 1.
+    pub number: u64,
+    /// Length of the interval.
+    pub seconds: f64,
+    /// Messages received per second in it.
+    pub received: f64,
 }
 
 impl Said {
-    /// Reads the last lines of either tester; `None` where they are missing.
-    pub fn parse(output: &str) -> Option<Said> {
-        let sending = rate(output, "sending rate avg: ")?;
-        let receiving = rate(output, "receiving rate avg: ")?;
-        Some(Said { sending, receiving, latency: latency(output) })
+    /// Takes a line; `Some` when it tells of an interval.
+    pub fn hear(&mut self, line: &str) -> Option<Interval> {
+        if let Some(found) = latency(line) {
+            self.latency = Some(found);
+        }
+        let time = number(line, ", time ")?;
+        // A tester with nothing to tell yet leaves the rate out.
+        let received = number(line, ", received: ").unwrap_or(0.0);
+        let seconds = time - self.time;
+        self.time = time;
+        self.lines += 1;
+        Some(Interval { number: self.lines, seconds, received })
     }
 }
 
-fn rate(output: &str, label: &str) -> Option<f64> {
-    let at = output.rfind(label)? + label.len();
-    output[at..].split_whitespace().next()?.parse().ok()
+/// The number behind `label`.
+fn number(line: &str, label: &str) -> Option<f64> {
+    let at = line.find(label)? + label.len();
+    line[at..].split_whitespace().next()?.parse().ok()
 }
 
-fn latency(output: &str) -> Option<(f64, f64)> {
+/// The latencies of a whole run, from one of the last lines.
+fn latency(line: &str) -> Option<(f64, f64)> {
     const LABEL: &str = "consumer latency min/median/75th/95th/99th ";
-    let at = output.rfind(LABEL)? + LABEL.len();
-    let mut words = output[at..].split_whitespace();
+    let at = line.find(LABEL)? + LABEL.len();
+    let mut words = line[at..].split_whitespace();
     let points: Vec<f64> =
         words.next()?.split('/').filter_map(|point| point.parse().ok()).collect();
     let scale = if words.next()? == "ms" { 1000.0 } else { 1.0 };
@@ -175,17 +203,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_testers_are_understood() {
-        let output = "id: x, time 8.001 s, sent: 9 msg/s, received: 8 msg/s, \
-                      min/median/75th/95th/99th consumer latency: 4/5/6/7/8 µs\n\
-                      test stopped (Reached time limit)\n\
-                      id: x, sending rate avg: 104271 msg/s\n\
-                      id: x, receiving rate avg: 104270 msg/s\n\
-                      id: x, consumer latency min/median/75th/95th/99th 41/2194/3488/6998/12747 µs\n";
-        let said = Said::parse(output).unwrap();
-        assert_eq!((said.sending, said.receiving), (104_271.0, 104_270.0));
+    fn lines_of_testers_are_understood() {
+        let mut said = Said::default();
+        assert_eq!(said.hear("id: x, starting consumer #0"), None);
+        let line = "id: x, time 1.001 s, sent: 9 msg/s, received: 8.5 msg/s, \
+                    min/median/75th/95th/99th consumer latency: 4/5/6/7/8 µs";
+        let first = said.hear(line).unwrap();
+        assert_eq!((first.number, first.seconds, first.received), (1, 1.001, 8.5));
+        assert_eq!(said.latency, None);
+        let second = said.hear("id: x, time 2.001 s, sent: 9 msg/s").unwrap();
+        assert_eq!((second.number, second.seconds, second.received), (2, 1.0, 0.0));
+        let line = "id: x, consumer latency min/median/75th/95th/99th 41/2194/3488/6998/12747 µs";
+        assert_eq!(said.hear(line), None);
         assert_eq!(said.latency, Some((2194.0, 12747.0)));
-        assert_eq!(Said::parse("no figures"), None);
     }
 
     #[test]
