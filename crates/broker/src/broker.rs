@@ -11,11 +11,11 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use lepus_amqp::server::{Event, ServerConnection};
+use lepus_amqp::server::{Event, Publish, ServerConnection};
 use lepus_base::{ConnectionId, HashMap, HashState, Instant, Now, QueueId, Rng, ShardId, Slab};
 
 use crate::channel::Target;
-use crate::connection::{Connection, ConnectionEnd, PeerInfo};
+use crate::connection::{Connection, ConnectionEnd, PauseReason, PeerInfo};
 use crate::consume::Requeue;
 use crate::delayed::Delayed;
 use crate::directory::{Change, Checked, Directory, Request, Routes};
@@ -172,6 +172,15 @@ impl Broker {
             if let Some(to) = self.hand_over_target(now, slot, &event) {
                 out.hand_over.push((ConnectionSlot(slot), to));
                 break;
+            }
+            if let Event::Publish { publish, .. } = &event
+                && self.edge.connections[slot as usize].blocked
+            {
+                self.edge.pause(slot, PauseReason::Memory, out);
+                // One that was put together cannot be given back.
+                if matches!(publish, Publish::Borrowed(_)) {
+                    break;
+                }
             }
             consumed += used;
             let idle = used == 0 && matches!(event, Event::None);
@@ -350,8 +359,17 @@ impl Broker {
     /// Reads publishers again when memory or mail has room.
     fn release_pressure(&mut self, out: &mut Outbox) {
         let limit = self.edge.limits.memory_bytes;
-        self.memory_short = self.edge.memory() > limit - limit / 10;
-        if !self.memory_short && !self.edge.paused_by_memory.is_empty() {
+        let enough = if self.memory_short { limit - limit / 10 } else { limit };
+        let is_short = self.edge.memory() > enough;
+        if is_short != self.memory_short {
+            self.memory_short = is_short;
+            let others = (0..self.settings.shards).map(ShardId);
+            for shard in others.filter(|&shard| shard != self.edge.shard) {
+                out.mail[shard.index()].items.push(Mail::MemoryShort(is_short));
+            }
+        }
+        if !is_short && self.edge.short_shards.is_empty() && !self.edge.blocked_by_memory.is_empty()
+        {
             self.edge.unblock_all(out);
         }
         if self.edge.paused_by_mail.is_empty() {
@@ -361,7 +379,7 @@ impl Broker {
         if out.mail.iter().all(|batch| batch.weight() <= low) {
             for (slot, id) in core::mem::take(&mut self.edge.paused_by_mail) {
                 if self.edge.connection_at(slot, id).is_some() {
-                    self.edge.resume(slot, crate::connection::PauseReason::Mail, out);
+                    self.edge.resume(slot, PauseReason::Mail, out);
                 }
             }
         }
@@ -549,6 +567,12 @@ impl Broker {
                     self.resume_consumer(now, queue, u32::MAX, consumer, out);
                 }
             }
+            Mail::MemoryShort(true) => {
+                if !self.edge.short_shards.contains(&from) {
+                    self.edge.short_shards.push(from);
+                }
+            }
+            Mail::MemoryShort(false) => self.edge.short_shards.retain(|&shard| shard != from),
             Mail::ConnectionGone(id) => {
                 self.edge.remote_windows.remove(&id);
             }

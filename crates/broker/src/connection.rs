@@ -152,7 +152,7 @@ pub struct Connection {
     pub touched: Vec<ShardId>,
     /// Reasons for not reading, a set of [`PauseReason`].
     pub paused: u8,
-    /// Whether `connection.blocked` was sent and not revoked.
+    /// Whether it published while memory was short: its next publish waits until there is room.
     pub blocked: bool,
     /// How the connection ends, once it does.
     pub end: Option<ConnectionEnd>,
@@ -283,6 +283,7 @@ impl Connection {
     pub fn is_movable(&self) -> bool {
         self.end.is_none()
             && self.paused == 0
+            && !self.blocked
             && self.touched.is_empty()
             && self.debts.is_empty()
             && self.exclusive_queues.is_empty()

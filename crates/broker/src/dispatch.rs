@@ -59,7 +59,9 @@ impl Broker {
             }
             Event::Open { vhost } => self.open(now, slot, vhost, out),
             Event::BodyTooLarge { channel, size, class_id, method_id } => {
-                let Some(at) = self.at(slot, channel) else { return };
+                let Some(at) = self.at(slot, channel) else {
+                    return self.unknown_channel(now, slot, channel, (class_id, method_id), out);
+                };
                 let limit = self.settings.server.body_bytes_max;
                 let text =
                     format!("message size {size} is larger than configured max size {limit}");

@@ -89,8 +89,10 @@ pub struct Edge {
     pub unparking: VecDeque<(u32, ConnectionId, u64)>,
     /// Connections paused because a mail batch is full.
     pub paused_by_mail: Vec<(u32, ConnectionId)>,
-    /// Connections paused because memory is short.
-    pub paused_by_memory: Vec<(u32, ConnectionId)>,
+    /// Publishing connections that are blocked because memory is short.
+    pub blocked_by_memory: Vec<(u32, ConnectionId)>,
+    /// Other shards that are short of memory.
+    pub short_shards: Vec<ShardId>,
     /// Homes of consumers that may be resumed after global prefetch made room.
     pub credited: Vec<(QueueId, ConsumerKey)>,
 }
@@ -115,7 +117,8 @@ impl Edge {
             roomy: Vec::new(),
             unparking: VecDeque::new(),
             paused_by_mail: Vec::new(),
-            paused_by_memory: Vec::new(),
+            blocked_by_memory: Vec::new(),
+            short_shards: Vec::new(),
             credited: Vec::new(),
         }
     }
@@ -170,13 +173,8 @@ impl Edge {
             out.resume.retain(|&resumed| resumed.0 != slot);
             out.pause.push(ConnectionSlot(slot));
         }
-        if before & reason as u8 == 0 {
-            let entry = (slot, connection.id);
-            match reason {
-                PauseReason::Mail => self.paused_by_mail.push(entry),
-                PauseReason::Memory => self.paused_by_memory.push(entry),
-                PauseReason::Parked => {}
-            }
+        if before & reason as u8 == 0 && reason == PauseReason::Mail {
+            self.paused_by_mail.push((slot, connection.id));
         }
     }
 
@@ -195,24 +193,30 @@ impl Edge {
     }
 
     /// Blocks a publishing connection while memory is short, and says so if the client can hear.
+    /// It is read until it publishes again, so that a client that heeds can close.
     pub fn block(&mut self, slot: u32, out: &mut Outbox) {
         let Some(connection) = self.connections.get_mut(slot as usize) else { return };
-        if !connection.blocked && connection.machine.has_client_capability("connection.blocked") {
-            connection.blocked = true;
+        if connection.blocked || connection.end.is_some() {
+            return;
+        }
+        connection.blocked = true;
+        self.blocked_by_memory.push((slot, connection.id));
+        if connection.machine.has_client_capability("connection.blocked") {
             let reason = "low on memory";
             Method::ConnectionBlocked(connection::Blocked { reason })
                 .encode_frame(0, &mut connection.send.bytes);
             mark_dirty(connection, slot, out);
         }
-        self.pause(slot, PauseReason::Memory, out);
     }
 
     /// Reads publishers again after memory was short.
     pub fn unblock_all(&mut self, out: &mut Outbox) {
-        for (slot, id) in core::mem::take(&mut self.paused_by_memory) {
+        for (slot, id) in core::mem::take(&mut self.blocked_by_memory) {
             let Some(connection) = self.connection_at(slot, id) else { continue };
-            if connection.blocked {
-                connection.blocked = false;
+            connection.blocked = false;
+            if connection.end.is_none()
+                && connection.machine.has_client_capability("connection.blocked")
+            {
                 Method::ConnectionUnblocked(connection::Unblocked {})
                     .encode_frame(0, &mut connection.send.bytes);
                 mark_dirty(connection, slot, out);

@@ -261,6 +261,8 @@ pub enum Mail {
         /// Whether credit must be asked for.
         on: bool,
     },
+    /// The shard's memory is used up, or there is room again.
+    MemoryShort(bool),
     /// A connection is gone; its window may be forgotten.
     ConnectionGone(ConnectionId),
     /// A change of the directory is asked for (to shard 0).

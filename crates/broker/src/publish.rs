@@ -380,6 +380,14 @@ impl Broker {
             return;
         }
         self.edge.counters.routed += 1;
+        let own = self.edge.shard;
+        if targets.iter().any(|target| target.home != own) {
+            // What is on its way to another shard must not be overtaken by way of a third one.
+            let connection = &mut self.edge.connections[at.slot as usize];
+            for target in targets.iter().filter(|target| target.home != own) {
+                connection.touch(target.home);
+            }
+        }
         let position = checked.persistent.then(|| self.log.append(publish.body.len()));
         let position = position.filter(|&position| position > self.log.durable());
         let number = self.next_number(at);
@@ -601,13 +609,23 @@ impl Broker {
 
     /// Slows a publisher down when its shard's memory or a mail batch is full.
     fn press_back(&mut self, slot: u32, out: &mut Outbox) {
-        if self.edge.memory() > self.edge.limits.memory_bytes {
+        let is_short = self.edge.memory() > self.edge.limits.memory_bytes
+            || (!self.edge.short_shards.is_empty() && self.feeds_short_shard(slot));
+        if is_short {
             self.edge.block(slot, out);
         }
         let limit = self.edge.limits.mail_batch_bytes_max;
         if out.mail.len() > 1 && out.mail.iter().any(|batch| batch.weight() > limit) {
             self.edge.pause(slot, PauseReason::Mail, out);
         }
+    }
+
+    /// Whether a connection has published to a shard that is short of memory.
+    fn feeds_short_shard(&self, slot: u32) -> bool {
+        let touched = self.edge.connections.get(slot as usize).map(|found| &found.touched);
+        touched.is_some_and(|touched| {
+            touched.iter().any(|shard| self.edge.short_shards.contains(shard))
+        })
     }
 
     fn start_fanout(&mut self, at: At, fanout: Fanout) {
