@@ -7,10 +7,11 @@ use alloc::vec::Vec;
 use lepus_amqp::method::{Method, basic, queue, tx};
 use lepus_base::{Now, QueueId, ShardId};
 
-use crate::broker::{Broker, packed};
+use crate::broker::Broker;
 use crate::channel::{AfterRequeue, At, Pending};
 use crate::directory::Request;
 use crate::edge::{Arrival, deliver, mark_dirty};
+use crate::inbox::packed;
 use crate::mail::{ChannelRef, Mail, Origin, Reply};
 use crate::outbox::Outbox;
 use crate::queue::{ConsumerKey, Delivery, NO_SLOT, Outcome};

@@ -18,16 +18,14 @@ use crate::channel::Target;
 use crate::connection::{Connection, ConnectionEnd, PauseReason, PeerInfo};
 use crate::consume::Requeue;
 use crate::delayed::Delayed;
-use crate::directory::{Change, Checked, Directory, Request, Routes};
+use crate::directory::{Change, Directory, Routes};
 use crate::edge::Edge;
+use crate::fanout::Fanout;
 use crate::home::Home;
 use crate::log::Log;
-use crate::mail::{ChannelRef, Command, Mail, MailBatch, Origin};
-use crate::message::{Incoming, MessageView};
+use crate::mail::{ChannelRef, Command, Mail};
 use crate::outbox::{ConnectionSlot, Outbox};
-use crate::publish::Fanout;
-use crate::queue::{Enqueued, Queue};
-use crate::refusal::Refusal;
+use crate::queue::Queue;
 use crate::settings::Settings;
 use crate::timers::Timer;
 use crate::token::Names;
@@ -238,20 +236,6 @@ impl Broker {
         }
     }
 
-    /// Mail from another shard. The batch is left empty.
-    pub fn mail(&mut self, now: Now, from: ShardId, batch: &mut MailBatch, out: &mut Outbox) {
-        self.edge.now = now;
-        let bytes = core::mem::take(&mut batch.bytes);
-        let mut items = core::mem::take(&mut batch.items);
-        for mail in items.drain(..) {
-            self.on_mail(now, from, mail, &bytes, out);
-        }
-        batch.items = items;
-        batch.bytes = bytes;
-        batch.clear();
-        self.settle_down(now, out);
-    }
-
     /// A change from the directory lane.
     pub fn change(&mut self, now: Now, change: &Arc<Change>, out: &mut Outbox) {
         self.apply(now, change, out);
@@ -334,7 +318,7 @@ impl Broker {
     }
 
     /// Follow-ups that calls leave behind: dead letters, parked frames, consumers with room again.
-    fn settle_down(&mut self, now: Now, out: &mut Outbox) {
+    pub(crate) fn settle_down(&mut self, now: Now, out: &mut Outbox) {
         // Bounded: what is left goes on in the next cycle through `work`.
         for _ in 0..4 {
             self.route_dead_letters(now, out);
@@ -384,233 +368,4 @@ impl Broker {
             }
         }
     }
-
-    /// Asks for a change of the directory: shard 0 decides.
-    pub(crate) fn ask_directory(
-        &mut self,
-        now: Now,
-        origin: Origin,
-        request: Request,
-        out: &mut Outbox,
-    ) {
-        if self.edge.shard == ShardId(0) {
-            self.sequence(now, origin, &request, out);
-        } else {
-            let mail = Mail::Ask { origin, request: Box::new(request) };
-            out.mail[0].items.push(mail);
-        }
-    }
-
-    /// An operator or a start-up file asks for a change. The answer comes in `out.answers` under
-    /// `question`, on shard 0, which is where this must be called.
-    pub fn request(&mut self, now: Now, question: u64, request: &Request, out: &mut Outbox) {
-        self.sequence(now, Origin::Control(question), request, out);
-        self.settle_down(now, out);
-    }
-
-    /// Shard 0 orders the directory's changes: decides, applies, tells the others, answers.
-    fn sequence(&mut self, now: Now, origin: Origin, request: &Request, out: &mut Outbox) {
-        let result = match self.directory.check(request) {
-            Err(refusal) => Err(refusal),
-            Ok(Checked::Already(id)) => Ok(id),
-            Ok(Checked::Change(change)) => {
-                let id = change.queue_id();
-                self.apply(now, &change, out);
-                if self.settings.shards > 1 {
-                    out.changes.push(Arc::new(change));
-                }
-                Ok(id)
-            }
-        };
-        self.answer(now, origin, result, out);
-    }
-
-    fn answer(
-        &mut self,
-        now: Now,
-        origin: Origin,
-        result: Result<Option<QueueId>, Refusal>,
-        out: &mut Outbox,
-    ) {
-        let shard = match origin {
-            Origin::Channel(channel) => channel.shard,
-            Origin::Ending { shard, .. } => shard,
-            Origin::Home => return,
-            Origin::Control(question) => {
-                out.answers.push((question, result.map(|_| ())));
-                return;
-            }
-        };
-        if shard == self.edge.shard {
-            self.on_answer(now, origin, result, out);
-        } else {
-            out.mail[shard.index()].items.push(Mail::Answer { origin, result });
-        }
-    }
-
-    /// Applies a change of the directory to this shard.
-    fn apply(&mut self, now: Now, change: &Change, out: &mut Outbox) {
-        // What died before the change is routed as it was then, or a queue that goes with the
-        // consumer that rejected a message would take its dead-letter exchange along.
-        for _ in 0..8 {
-            if !self.route_dead_letters(now, out) {
-                break;
-            }
-        }
-        let applied = self.directory.apply(change);
-        for id in applied.queues_created {
-            let Some(info) = self.directory.queue_by_id(id) else { continue };
-            if info.home != self.edge.shard {
-                continue;
-            }
-            let home = Home::new(now, info);
-            let slot = self.homes.insert(home) as u32;
-            self.home_slots.insert(id, slot);
-            self.edge.counters.queues_created += 1;
-            self.pump(now, slot, out);
-        }
-        for info in applied.queues_deleted {
-            self.home_deleted(now, &info, out);
-        }
-        if let Some(vhost) = applied.vhost_deleted {
-            self.close_connections(
-                now,
-                |connection| connection.vhost == vhost,
-                "vhost is deleted",
-                out,
-            );
-        }
-        if let Some(user) = applied.user_deleted {
-            self.close_connections(
-                now,
-                |connection| *connection.user == *user,
-                "user is deleted",
-                out,
-            );
-        }
-    }
-
-    /// Asks the home of a queue; the channel's pending question must be set before.
-    pub(crate) fn ask_home(
-        &mut self,
-        now: Now,
-        at: crate::channel::At,
-        queue: QueueId,
-        home: ShardId,
-        command: Command,
-        out: &mut Outbox,
-    ) {
-        if home == self.edge.shard {
-            self.command(now, at.channel, queue, command, out);
-        } else {
-            if let Some(connection) = self.edge.connections.get_mut(at.slot as usize) {
-                connection.touch(home);
-            }
-            let mail = Mail::Command { from: at.channel, queue, command };
-            out.mail[home.index()].items.push(mail);
-        }
-    }
-
-    fn on_mail(&mut self, now: Now, from: ShardId, mail: Mail, bytes: &[u8], out: &mut Outbox) {
-        match mail {
-            Mail::Enqueue { queue, message, persistent, priority, expiration, confirm } => {
-                let view = packed(bytes, message);
-                let mut incoming = Incoming::new(view);
-                incoming.persistent = persistent;
-                incoming.priority = priority;
-                incoming.expiration = expiration.map(core::time::Duration::from_millis);
-                incoming.last = true;
-                let mut refused = false;
-                if let Some(slot) = self.home_slot(queue, u32::MAX) {
-                    if persistent {
-                        self.log.append(view.body.len());
-                    }
-                    refused = self.with_queue(now, slot, out, |queue, sink| {
-                        queue.enqueue(now, &mut incoming, sink)
-                    }) == Enqueued::Rejected;
-                    self.pump(now, slot, out);
-                }
-                incoming.finish(&mut self.edge.pool);
-                if let Some((to, number)) = confirm {
-                    report(&mut out.mail[to.shard.index()], to, number, refused);
-                }
-            }
-            Mail::Enqueued { to, first, last, refused } => {
-                self.publish_reported(to, first, last, refused);
-            }
-            Mail::Command { from, queue, command } => self.command(now, from, queue, command, out),
-            Mail::Reply { to, queue, reply } => {
-                self.on_mailed_reply(now, from, to, queue, reply, bytes, out)
-            }
-            Mail::Settle { queue, slot, sequence, outcome } => {
-                if let Some(home) =
-                    self.settle_home(now, queue, u32::MAX, slot, sequence, outcome, out)
-                {
-                    self.pump(now, home, out);
-                }
-            }
-            Mail::Hold { queue, on } => self.hold_home(now, queue, on, out),
-            Mail::Deliver { .. } => self.on_delivery(from, &mail, bytes, out),
-            Mail::DeliverReply { to, message } => {
-                self.deliver_reply(to, &packed(bytes, message), out);
-            }
-            Mail::FindReplyConsumer { of, from } => self.find_reply_consumer(now, of, from, out),
-            Mail::ConsumerCancelled { to, queue } => self.consumer_cancelled(now, to, queue, out),
-            Mail::Window { connection, bytes } => self.window_returned(now, connection, bytes, out),
-            Mail::WantCredit { to, queue } => self.credit_wanted(now, to, queue, from, out),
-            Mail::GrantCredit { to, queue } => self.credit_granted(now, to, queue, from, out),
-            Mail::ReturnCredit { to } => self.credit_returned(now, to, out),
-            Mail::Govern { consumer, queue, on } => {
-                if let Some(remote) = self.edge.remote_consumers.get_mut(&consumer) {
-                    remote.governed = on;
-                    remote.wanted = false;
-                    self.resume_consumer(now, queue, u32::MAX, consumer, out);
-                }
-            }
-            Mail::MemoryShort(true) => {
-                if !self.edge.short_shards.contains(&from) {
-                    self.edge.short_shards.push(from);
-                }
-            }
-            Mail::MemoryShort(false) => self.edge.short_shards.retain(|&shard| shard != from),
-            Mail::ConnectionGone(id) => {
-                self.edge.remote_windows.remove(&id);
-            }
-            Mail::Ask { origin, request } => self.sequence(now, origin, &request, out),
-            Mail::Answer { origin, result } => self.on_answer(now, origin, result, out),
-            Mail::CloseConnection { connection, text } => {
-                self.close_connection(now, connection, &text, out);
-            }
-        }
-    }
-
-    fn window_returned(&mut self, now: Now, id: ConnectionId, bytes: u64, out: &mut Outbox) {
-        let Some(window) = self.edge.remote_windows.get_mut(&id) else { return };
-        window.room += bytes as i64;
-        if window.room <= 0 {
-            return;
-        }
-        for (queue, key) in core::mem::take(&mut window.stalled) {
-            self.resume_consumer(now, queue, u32::MAX, key, out);
-        }
-    }
-}
-
-/// The message that an item's range points at.
-pub(crate) fn packed(bytes: &[u8], range: core::ops::Range<u32>) -> MessageView<'_> {
-    MessageView::unpack(bytes.get(range.start as usize..range.end as usize).unwrap_or_default())
-}
-
-/// Reports a publish; neighbours of one channel with the same outcome share an item.
-fn report(batch: &mut MailBatch, to: ChannelRef, number: u64, refused: bool) {
-    if let Some(Mail::Enqueued { to: same, last, refused: same_outcome, .. }) =
-        batch.items.last_mut()
-        && *same == to
-        && *last + 1 == number
-        && *same_outcome == refused
-    {
-        *last = number;
-        return;
-    }
-    batch.items.push(Mail::Enqueued { to, first: number, last: number, refused });
 }

@@ -124,7 +124,7 @@ impl Broker {
                 })?
             }
         };
-        let prefetch = channel.prefetch;
+        let mut prefetch = channel.prefetch;
         let governed = channel.global.as_ref().is_some_and(|global| global.limit > 0);
         let (queue, home) = self.readable_queue(at, &name)?;
         if governed
@@ -132,6 +132,11 @@ impl Broker {
         {
             let text = format!("{} does not support global qos", self.describe_queue(queue));
             return Err(Refusal::new(ReplyCode::NOT_IMPLEMENTED, text));
+        }
+        if home != own {
+            // The home does not know how much the whole channel holds.
+            let limit = self.edge.limits.unacked_per_channel_max;
+            prefetch = if prefetch == 0 { limit } else { prefetch.min(limit) };
         }
         let queue_slot = self.home_slot(queue, u32::MAX).unwrap_or(u32::MAX);
         let connection = &mut self.edge.connections[at.slot as usize];
@@ -162,11 +167,8 @@ impl Broker {
             in_flight: 0,
         };
         self.set_pending(at, Pending::Consume { consumer: number, no_wait: method.no_wait });
-        self.ask_home(now, at, queue, home, Command::Subscribe(Box::new(consumer)), out);
-        if governed && home != own && !method.no_ack {
-            let mail = Mail::Govern { consumer: key, queue, on: true };
-            out.mail[home.index()].items.push(mail);
-        }
+        let command = Command::Subscribe { consumer: Box::new(consumer), governed };
+        self.ask_home(now, at, queue, home, command, out);
         Ok(())
     }
 

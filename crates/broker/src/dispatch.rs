@@ -346,7 +346,7 @@ impl Broker {
         let mut place = 0;
         for _ in 0..REPLAY_AT_ONCE_MAX {
             let Some(connection) = self.edge.connection_at(slot, id) else { return };
-            let Some(channel) = connection.incarnation(key) else { return };
+            let Some(channel) = connection.incarnation(key) else { break };
             if channel.ending.is_some() || channel.pending.is_some() || place >= parked.len() {
                 break;
             }
@@ -354,22 +354,28 @@ impl Broker {
             place += used;
         }
         let Some(connection) = self.edge.connection_at(slot, id) else { return };
-        let mut left = 0;
         if let Some(channel) = connection.incarnation(key)
             && channel.ending.is_none()
         {
             // Nothing was parked meanwhile: frames are only parked while bytes are received.
             channel.parked = parked;
             channel.parked.drain(..place.min(channel.parked.len()));
-            left = channel.parked.len();
-            if left == 0 {
+            if channel.parked.is_empty() {
                 channel.parked = alloc::vec::Vec::new();
             } else if channel.pending.is_none() {
                 channel.unparking = true;
                 self.edge.unparking.push_back((slot, id, key));
             }
         }
-        if left <= self.edge.limits.parked_bytes_max / 2 {
+        self.resume_parked(slot, out);
+    }
+
+    /// Reads a connection again that was paused for its parked frames, once there are few.
+    pub(crate) fn resume_parked(&mut self, slot: u32, out: &mut Outbox) {
+        let limit = self.edge.limits.parked_bytes_max / 2;
+        let Some(connection) = self.edge.connections.get(slot as usize) else { return };
+        let is_paused = connection.paused & PauseReason::Parked as u8 != 0;
+        if is_paused && connection.open_channels().all(|channel| channel.parked.len() <= limit) {
             self.edge.resume(slot, PauseReason::Parked, out);
         }
     }

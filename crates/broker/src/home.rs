@@ -191,7 +191,9 @@ impl Broker {
                 };
                 self.reply(now, from, queue, reply, out);
             }
-            Command::Subscribe(consumer) => self.subscribe(now, from, slot, *consumer, out),
+            Command::Subscribe { consumer, governed } => {
+                self.subscribe(now, from, slot, *consumer, governed, out);
+            }
             Command::Cancel(key, handle) => self.cancel(now, from, slot, key, handle, out),
             Command::Get { no_ack } => self.get(now, from, slot, no_ack, out),
             Command::Purge => {
@@ -240,6 +242,7 @@ impl Broker {
         from: ChannelRef,
         slot: u32,
         consumer: Consumer,
+        governed: bool,
         out: &mut Outbox,
     ) {
         let home = &mut self.homes[slot as usize];
@@ -250,7 +253,7 @@ impl Broker {
             Ok(handle) => {
                 if shard != self.edge.shard {
                     let remote =
-                        RemoteConsumer { handle, shard, governed: false, credit: 0, wanted: false };
+                        RemoteConsumer { handle, shard, governed, credit: 0, wanted: false };
                     self.edge.remote_consumers.insert(key, remote);
                 }
                 self.reply(now, from, id, Reply::Subscribed(handle), out);

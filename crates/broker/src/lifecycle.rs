@@ -157,7 +157,9 @@ impl Broker {
         if matches!(channel.pending.as_deref(), Some(Pending::Route | Pending::Commit)) {
             channel.pending = None;
         }
-        if !already && channel.pending.is_none() {
+        let ends = !already && channel.pending.is_none();
+        self.resume_parked(at.slot, out);
+        if ends {
             self.continue_end(now, at, out);
         }
     }

@@ -39,7 +39,12 @@ pub enum Command {
     /// Count messages and consumers; renews the lease of `x-expires`.
     Count,
     /// Add a consumer.
-    Subscribe(Box<Consumer>),
+    Subscribe {
+        /// The consumer.
+        consumer: Box<Consumer>,
+        /// Whether a channel-wide prefetch limit governs it from its first delivery on.
+        governed: bool,
+    },
     /// Remove a consumer; what it has unacknowledged stays with its channel.
     Cancel(ConsumerKey, ConsumerHandle),
     /// Take the head.

@@ -1,5 +1,7 @@
 //! From `basic.publish` to the queues: checks, routing, enqueueing, returns, confirms.
 
+mod check;
+
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::format;
@@ -8,70 +10,32 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use lepus_amqp::code::ReplyCode;
-use lepus_amqp::properties::{Change, Edit, PropertiesRef};
+use lepus_amqp::properties::PropertiesRef;
 use lepus_amqp::server::{PublishRef, encode_return};
-use lepus_amqp::table::{Table, Value};
-use lepus_base::{Body, Now, Pool, ShardId};
+use lepus_base::{Now, Pool, ShardId};
+
+use check::{Checked, LOOKED_AT, delay_of, parse_expiration};
 
 use crate::broker::Broker;
-use crate::channel::{At, HeldPublish, Pending, RouteCache, Target};
+use crate::channel::{At, HeldPublish, RouteCache, Target};
 use crate::connection::PauseReason;
-use crate::directory::{Access, Resource};
 use crate::edge::mark_dirty;
+use crate::fanout::{Fanout, TARGETS_AT_ONCE_MAX};
 use crate::mail::{ChannelRef, Mail};
 use crate::message::{Incoming, MessageView};
 use crate::outbox::Outbox;
 use crate::properties::{copy_keys, owned_headers};
 use crate::queue::Enqueued;
 use crate::refusal::Refusal;
-use crate::reply_to::{REPLY_TO, REPLY_TO_PREFIX, address, token};
-
-/// Flag bits of properties that the broker must look at: headers, priority, reply-to,
-/// expiration, user-id (AMQP 0-9-1, section 4.2.6.1: first property in the highest bit).
-const LOOKED_AT: u16 = 0x2000 | 0x0800 | 0x0200 | 0x0100 | 0x0010;
-/// A publish to more queues than this is served in slices.
-const TARGETS_AT_ONCE_MAX: usize = 512;
-
-/// A publish after all checks that do not depend on where it goes.
-struct Checked<'a> {
-    properties: Cow<'a, [u8]>,
-    persistent: bool,
-    priority: u8,
-    expiration: Option<Duration>,
-    extra_keys: Vec<String>,
-    delay: Option<Duration>,
-}
+use crate::reply_to::{REPLY_TO_PREFIX, address};
 
 /// How the queues are told apart from the message: what enqueueing needs to know.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     pub persistent: bool,
     pub priority: u8,
     pub expiration: Option<Duration>,
     pub confirm: Option<(ChannelRef, u64)>,
-}
-
-/// A publish to very many queues, served in slices.
-#[derive(Debug)]
-pub(crate) struct Fanout {
-    slot: u32,
-    channel: ChannelRef,
-    body: Body,
-    terms: FanoutTerms,
-    targets: Vec<Target>,
-    next: usize,
-    refused: bool,
-    /// Publish number that waits for the last slice.
-    number: Option<u64>,
-    /// Whether it is the commit of a transaction that counts.
-    commits: bool,
-}
-
-#[derive(Debug)]
-struct FanoutTerms {
-    persistent: bool,
-    priority: u8,
-    expiration: Option<Duration>,
 }
 
 impl Broker {
@@ -132,105 +96,6 @@ impl Broker {
         self.route_and_publish(now, at, &publish, checked, out);
         self.press_back(at.slot, out);
         Ok(())
-    }
-
-    fn check_publish<'a>(
-        &mut self,
-        at: At,
-        publish: &PublishRef<'a>,
-        flags: u16,
-    ) -> Result<Checked<'a>, Refusal> {
-        let connection = &self.edge.connections[at.slot as usize];
-        let user = &*connection.user;
-        let exchange = publish.exchange;
-        self.directory.authorize(user, at.vhost, Access::Write, Resource::Exchange(exchange))?;
-        let info = self.directory.find_exchange(at.vhost, exchange)?;
-        if info.internal {
-            let vhost = self.directory.vhost_name(at.vhost);
-            let text =
-                format!("cannot publish to internal exchange '{exchange}' in vhost '{vhost}'");
-            return Err(Refusal::new(ReplyCode::ACCESS_REFUSED, text));
-        }
-        let delayed = info.delayed;
-        let properties = PropertiesRef(publish.properties);
-        let mut checked = Checked {
-            properties: Cow::Borrowed(publish.properties),
-            persistent: properties.is_persistent(),
-            priority: 0,
-            expiration: None,
-            extra_keys: Vec::new(),
-            delay: None,
-        };
-        if flags & LOOKED_AT == 0 {
-            self.directory.authorize_topic(
-                user,
-                at.vhost,
-                exchange,
-                Access::Write,
-                publish.routing_key,
-            )?;
-            return Ok(checked);
-        }
-        checked.priority = properties.priority().unwrap_or(0);
-        let mut edit = Edit::default();
-        let reply_token;
-        if properties.reply_to() == Some(REPLY_TO.as_bytes()) {
-            let consumes = connection
-                .channel(at.channel.number())
-                .is_some_and(|channel| channel.reply_consumer.is_some());
-            if !consumes {
-                let text = "fast reply consumer does not exist";
-                return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
-            }
-            reply_token = token(&self.settings.secret, at.channel);
-            edit.reply_to = Change::Set(reply_token.as_bytes());
-        }
-        checked.expiration = match properties.expiration() {
-            None => None,
-            Some(text) => Some(parse_expiration(text)?),
-        };
-        let headers;
-        if properties.headers().is_some_and(|headers| !headers.is_empty()) {
-            let mut table = owned_headers(properties);
-            let keys = |name: &str, table: &Table| {
-                copy_keys(table, name).map_err(|()| {
-                    let found = table.get(name).map_or("void", Value::type_name);
-                    let text = format!(
-                        "unsupported type in header '{name}': {found}; an array of long strings is needed"
-                    );
-                    Refusal::new(ReplyCode::PRECONDITION_FAILED, text)
-                })
-            };
-            checked.extra_keys = keys("CC", &table)?;
-            checked.extra_keys.extend(keys("BCC", &table)?);
-            if delayed {
-                checked.delay = delay_of(&table)?;
-            }
-            if table.remove("BCC").is_some() {
-                headers = table;
-                edit.headers = Change::Set(&headers);
-            }
-        }
-        for key in core::iter::once(publish.routing_key)
-            .chain(checked.extra_keys.iter().map(String::as_str))
-        {
-            self.directory.authorize_topic(user, at.vhost, exchange, Access::Write, key)?;
-        }
-        if let Some(claimed) = properties.user_id()
-            && claimed != user.as_bytes()
-            && !self.directory.user(user).is_some_and(|user| user.has_tag("impersonator"))
-        {
-            let claimed = String::from_utf8_lossy(claimed);
-            let text =
-                format!("user_id property set to '{claimed}' but authenticated user was '{user}'");
-            return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
-        }
-        if edit != Edit::default()
-            && let Ok(rewritten) = properties.rewrite(&edit)
-        {
-            checked.properties = Cow::Owned(rewritten);
-        }
-        Ok(checked)
     }
 
     fn hold_publish(
@@ -395,21 +260,8 @@ impl Broker {
         let terms = self.terms_of(checked, confirm);
         let view = view_of(publish, &checked.properties);
         if targets.len() > TARGETS_AT_ONCE_MAX {
-            let fanout = Fanout {
-                slot: at.slot,
-                channel: at.channel,
-                body: view.pack(&mut self.edge.pool),
-                terms: FanoutTerms {
-                    persistent: terms.persistent,
-                    priority: terms.priority,
-                    expiration: terms.expiration,
-                },
-                targets: targets.to_vec(),
-                next: 0,
-                refused: false,
-                number,
-                commits: self.is_committing(at),
-            };
+            let body = view.pack(&mut self.edge.pool);
+            let fanout = Fanout::new(at, body, terms, targets.to_vec(), self.is_committing(at));
             let remote = targets.iter().filter(|t| t.home != self.edge.shard).count() as u32;
             self.tie(at);
             self.open_number(at, number, remote + 1, position, false, out);
@@ -628,57 +480,6 @@ impl Broker {
         })
     }
 
-    fn start_fanout(&mut self, at: At, fanout: Fanout) {
-        let connection = &mut self.edge.connections[at.slot as usize];
-        if let Some(channel) = connection.incarnation(at.channel.channel)
-            && channel.pending.is_none()
-        {
-            channel.pending = Some(Box::new(Pending::Route));
-        }
-        self.fanouts.push_back(fanout);
-    }
-
-    /// One slice of a publish to very many queues. True when more is left.
-    pub(crate) fn work_on_fanouts(&mut self, now: Now, out: &mut Outbox) -> bool {
-        let Some(mut fanout) = self.fanouts.pop_front() else { return false };
-        let end = (fanout.next + TARGETS_AT_ONCE_MAX).min(fanout.targets.len());
-        self.edge.pool.retain(fanout.body);
-        let bytes = MessageView::unpack(self.edge.pool.get(fanout.body)).body.len() as u32;
-        let mut incoming = Incoming::from_body(fanout.body, bytes);
-        let terms = Terms {
-            persistent: fanout.terms.persistent,
-            priority: fanout.terms.priority,
-            expiration: fanout.terms.expiration,
-            confirm: fanout.number.map(|number| (fanout.channel, number)),
-        };
-        let slice = &fanout.targets[fanout.next..end];
-        let (_, refused) = self.enqueue_all(now, &mut incoming, slice, terms, out);
-        incoming.finish(&mut self.edge.pool);
-        fanout.refused |= refused;
-        fanout.next = end;
-        if end < fanout.targets.len() {
-            self.fanouts.push_back(fanout);
-            return true;
-        }
-        self.edge.pool.release(fanout.body);
-        if let Some(number) = fanout.number {
-            self.publish_reported(fanout.channel, number, number, fanout.refused);
-        }
-        if !fanout.commits {
-            self.finish_pending_route(fanout.slot, fanout.channel);
-        }
-        !self.fanouts.is_empty()
-    }
-
-    fn finish_pending_route(&mut self, slot: u32, at: ChannelRef) {
-        let Some(connection) = self.edge.connection_at(slot, at.connection) else { return };
-        let Some(channel) = connection.incarnation(at.channel) else { return };
-        if matches!(channel.pending.as_deref(), Some(Pending::Route)) {
-            channel.pending = None;
-            self.unpark(slot, at);
-        }
-    }
-
     /// Queues on other shards (or the last slice of a fan-out) report publishes.
     pub(crate) fn publish_reported(
         &mut self,
@@ -727,35 +528,4 @@ fn append(incoming: &Incoming<'_>, pool: &Pool, out: &mut Vec<u8>) -> core::ops:
         out.extend_from_slice(pool.get(body));
     }
     start..out.len() as u32
-}
-
-/// Milliseconds of an `expiration`: a string of digits.
-fn parse_expiration(text: &[u8]) -> Result<Duration, Refusal> {
-    let millis = core::str::from_utf8(text)
-        .ok()
-        .filter(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()))
-        .and_then(|text| text.parse::<u64>().ok())
-        .filter(|&millis| millis <= 315_360_000_000);
-    millis.map(Duration::from_millis).ok_or_else(|| {
-        let text = String::from_utf8_lossy(text);
-        let text = format!(
-            "invalid expiration '{text}': a string of digits, milliseconds up to 315360000000"
-        );
-        Refusal::new(ReplyCode::PRECONDITION_FAILED, text)
-    })
-}
-
-/// The `x-delay` header of a message for a delayed exchange.
-fn delay_of(headers: &Table) -> Result<Option<Duration>, Refusal> {
-    let Some(value) = headers.get("x-delay") else { return Ok(None) };
-    let millis = value.as_integer().or_else(|| value.as_text()?.parse().ok());
-    match millis {
-        Some(millis) if millis > 0 => Ok(Some(Duration::from_millis(millis as u64))),
-        Some(_) => Ok(None),
-        None => {
-            let text =
-                format!("invalid x-delay header: {}; milliseconds are needed", value.type_name());
-            Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text))
-        }
-    }
 }

@@ -1,0 +1,170 @@
+//! The checks of a publish that do not depend on where it goes, in the order that clients see.
+
+use alloc::borrow::Cow;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use lepus_amqp::code::ReplyCode;
+use lepus_amqp::properties::{Change, Edit, PropertiesRef};
+use lepus_amqp::server::PublishRef;
+use lepus_amqp::table::{Table, Value};
+
+use crate::broker::Broker;
+use crate::channel::At;
+use crate::directory::{Access, Resource};
+use crate::properties::{copy_keys, owned_headers};
+use crate::refusal::Refusal;
+use crate::reply_to::{REPLY_TO, token};
+
+/// Flag bits of properties that the broker must look at: headers, priority, reply-to,
+/// expiration, user-id (AMQP 0-9-1, section 4.2.6.1: first property in the highest bit).
+pub(super) const LOOKED_AT: u16 = 0x2000 | 0x0800 | 0x0200 | 0x0100 | 0x0010;
+/// A publish after all checks that do not depend on where it goes.
+pub(super) struct Checked<'a> {
+    /// The properties to store, rewritten where a rule says so.
+    pub properties: Cow<'a, [u8]>,
+    /// Delivery mode 2.
+    pub persistent: bool,
+    /// 0 without one.
+    pub priority: u8,
+    /// The message's own time to live.
+    pub expiration: Option<Duration>,
+    /// Routing keys of `CC` and `BCC`.
+    pub extra_keys: Vec<String>,
+    /// How long a delayed exchange holds it.
+    pub delay: Option<Duration>,
+}
+
+impl Broker {
+    pub(super) fn check_publish<'a>(
+        &mut self,
+        at: At,
+        publish: &PublishRef<'a>,
+        flags: u16,
+    ) -> Result<Checked<'a>, Refusal> {
+        let connection = &self.edge.connections[at.slot as usize];
+        let user = &*connection.user;
+        let exchange = publish.exchange;
+        self.directory.authorize(user, at.vhost, Access::Write, Resource::Exchange(exchange))?;
+        let info = self.directory.find_exchange(at.vhost, exchange)?;
+        if info.internal {
+            let vhost = self.directory.vhost_name(at.vhost);
+            let text =
+                format!("cannot publish to internal exchange '{exchange}' in vhost '{vhost}'");
+            return Err(Refusal::new(ReplyCode::ACCESS_REFUSED, text));
+        }
+        let delayed = info.delayed;
+        let properties = PropertiesRef(publish.properties);
+        let mut checked = Checked {
+            properties: Cow::Borrowed(publish.properties),
+            persistent: properties.is_persistent(),
+            priority: 0,
+            expiration: None,
+            extra_keys: Vec::new(),
+            delay: None,
+        };
+        if flags & LOOKED_AT == 0 {
+            self.directory.authorize_topic(
+                user,
+                at.vhost,
+                exchange,
+                Access::Write,
+                publish.routing_key,
+            )?;
+            return Ok(checked);
+        }
+        checked.priority = properties.priority().unwrap_or(0);
+        let mut edit = Edit::default();
+        let reply_token;
+        if properties.reply_to() == Some(REPLY_TO.as_bytes()) {
+            let consumes = connection
+                .channel(at.channel.number())
+                .is_some_and(|channel| channel.reply_consumer.is_some());
+            if !consumes {
+                let text = "fast reply consumer does not exist";
+                return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
+            }
+            reply_token = token(&self.settings.secret, at.channel);
+            edit.reply_to = Change::Set(reply_token.as_bytes());
+        }
+        checked.expiration = match properties.expiration() {
+            None => None,
+            Some(text) => Some(parse_expiration(text)?),
+        };
+        let headers;
+        if properties.headers().is_some_and(|headers| !headers.is_empty()) {
+            let mut table = owned_headers(properties);
+            let keys = |name: &str, table: &Table| {
+                copy_keys(table, name).map_err(|()| {
+                    let found = table.get(name).map_or("void", Value::type_name);
+                    let text = format!(
+                        "unsupported type in header '{name}': {found}; an array of long strings is needed"
+                    );
+                    Refusal::new(ReplyCode::PRECONDITION_FAILED, text)
+                })
+            };
+            checked.extra_keys = keys("CC", &table)?;
+            checked.extra_keys.extend(keys("BCC", &table)?);
+            if delayed {
+                checked.delay = delay_of(&table)?;
+            }
+            if table.remove("BCC").is_some() {
+                headers = table;
+                edit.headers = Change::Set(&headers);
+            }
+        }
+        for key in core::iter::once(publish.routing_key)
+            .chain(checked.extra_keys.iter().map(String::as_str))
+        {
+            self.directory.authorize_topic(user, at.vhost, exchange, Access::Write, key)?;
+        }
+        if let Some(claimed) = properties.user_id()
+            && claimed != user.as_bytes()
+            && !self.directory.user(user).is_some_and(|user| user.has_tag("impersonator"))
+        {
+            let claimed = String::from_utf8_lossy(claimed);
+            let text =
+                format!("user_id property set to '{claimed}' but authenticated user was '{user}'");
+            return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
+        }
+        if edit != Edit::default()
+            && let Ok(rewritten) = properties.rewrite(&edit)
+        {
+            checked.properties = Cow::Owned(rewritten);
+        }
+        Ok(checked)
+    }
+}
+
+/// Milliseconds of an `expiration`: a string of digits.
+pub(super) fn parse_expiration(text: &[u8]) -> Result<Duration, Refusal> {
+    let millis = core::str::from_utf8(text)
+        .ok()
+        .filter(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()))
+        .and_then(|text| text.parse::<u64>().ok())
+        .filter(|&millis| millis <= 315_360_000_000);
+    millis.map(Duration::from_millis).ok_or_else(|| {
+        let text = String::from_utf8_lossy(text);
+        let text = format!(
+            "invalid expiration '{text}': a string of digits, milliseconds up to 315360000000"
+        );
+        Refusal::new(ReplyCode::PRECONDITION_FAILED, text)
+    })
+}
+
+/// The `x-delay` header of a message for a delayed exchange.
+pub(super) fn delay_of(headers: &Table) -> Result<Option<Duration>, Refusal> {
+    let Some(value) = headers.get("x-delay") else { return Ok(None) };
+    let millis = value.as_integer().or_else(|| value.as_text()?.parse().ok());
+    match millis {
+        Some(millis) if millis > 0 => Ok(Some(Duration::from_millis(millis as u64))),
+        Some(_) => Ok(None),
+        None => {
+            let text =
+                format!("invalid x-delay header: {}; milliseconds are needed", value.type_name());
+            Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text))
+        }
+    }
+}

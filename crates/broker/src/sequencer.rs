@@ -1,0 +1,148 @@
+//! The directory's changes: shard 0 orders them, every shard applies them.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+
+use lepus_base::{Now, QueueId, ShardId};
+
+use crate::broker::Broker;
+use crate::channel::At;
+use crate::directory::{Change, Checked, Request};
+use crate::home::Home;
+use crate::mail::{Command, Mail, Origin};
+use crate::outbox::Outbox;
+use crate::refusal::Refusal;
+
+impl Broker {
+    /// Asks for a change of the directory: shard 0 decides.
+    pub(crate) fn ask_directory(
+        &mut self,
+        now: Now,
+        origin: Origin,
+        request: Request,
+        out: &mut Outbox,
+    ) {
+        if self.edge.shard == ShardId(0) {
+            self.sequence(now, origin, &request, out);
+        } else {
+            let mail = Mail::Ask { origin, request: Box::new(request) };
+            out.mail[0].items.push(mail);
+        }
+    }
+
+    /// An operator or a start-up file asks for a change. The answer comes in `out.answers` under
+    /// `question`, on shard 0, which is where this must be called.
+    pub fn request(&mut self, now: Now, question: u64, request: &Request, out: &mut Outbox) {
+        self.sequence(now, Origin::Control(question), request, out);
+        self.settle_down(now, out);
+    }
+
+    /// Shard 0 orders the directory's changes: decides, applies, tells the others, answers.
+    pub(crate) fn sequence(
+        &mut self,
+        now: Now,
+        origin: Origin,
+        request: &Request,
+        out: &mut Outbox,
+    ) {
+        let result = match self.directory.check(request) {
+            Err(refusal) => Err(refusal),
+            Ok(Checked::Already(id)) => Ok(id),
+            Ok(Checked::Change(change)) => {
+                let id = change.queue_id();
+                self.apply(now, &change, out);
+                if self.settings.shards > 1 {
+                    out.changes.push(Arc::new(change));
+                }
+                Ok(id)
+            }
+        };
+        self.answer(now, origin, result, out);
+    }
+
+    fn answer(
+        &mut self,
+        now: Now,
+        origin: Origin,
+        result: Result<Option<QueueId>, Refusal>,
+        out: &mut Outbox,
+    ) {
+        let shard = match origin {
+            Origin::Channel(channel) => channel.shard,
+            Origin::Ending { shard, .. } => shard,
+            Origin::Home => return,
+            Origin::Control(question) => {
+                out.answers.push((question, result.map(|_| ())));
+                return;
+            }
+        };
+        if shard == self.edge.shard {
+            self.on_answer(now, origin, result, out);
+        } else {
+            out.mail[shard.index()].items.push(Mail::Answer { origin, result });
+        }
+    }
+
+    /// Applies a change of the directory to this shard.
+    pub(crate) fn apply(&mut self, now: Now, change: &Change, out: &mut Outbox) {
+        // What died before the change is routed as it was then, or a queue that goes with the
+        // consumer that rejected a message would take its dead-letter exchange along.
+        for _ in 0..8 {
+            if !self.route_dead_letters(now, out) {
+                break;
+            }
+        }
+        let applied = self.directory.apply(change);
+        for id in applied.queues_created {
+            let Some(info) = self.directory.queue_by_id(id) else { continue };
+            if info.home != self.edge.shard {
+                continue;
+            }
+            let home = Home::new(now, info);
+            let slot = self.homes.insert(home) as u32;
+            self.home_slots.insert(id, slot);
+            self.edge.counters.queues_created += 1;
+            self.pump(now, slot, out);
+        }
+        for info in applied.queues_deleted {
+            self.home_deleted(now, &info, out);
+        }
+        if let Some(vhost) = applied.vhost_deleted {
+            self.close_connections(
+                now,
+                |connection| connection.vhost == vhost,
+                "vhost is deleted",
+                out,
+            );
+        }
+        if let Some(user) = applied.user_deleted {
+            self.close_connections(
+                now,
+                |connection| *connection.user == *user,
+                "user is deleted",
+                out,
+            );
+        }
+    }
+
+    /// Asks the home of a queue; the channel's pending question must be set before.
+    pub(crate) fn ask_home(
+        &mut self,
+        now: Now,
+        at: At,
+        queue: QueueId,
+        home: ShardId,
+        command: Command,
+        out: &mut Outbox,
+    ) {
+        if home == self.edge.shard {
+            self.command(now, at.channel, queue, command, out);
+        } else {
+            if let Some(connection) = self.edge.connections.get_mut(at.slot as usize) {
+                connection.touch(home);
+            }
+            let mail = Mail::Command { from: at.channel, queue, command };
+            out.mail[home.index()].items.push(mail);
+        }
+    }
+}
