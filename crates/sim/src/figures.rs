@@ -1,6 +1,7 @@
 //! Looking into a simulated process: queues, counters, and what is out of place.
 
 use lepus_base::ConnectionId;
+use lepus_broker::connection::Connection;
 use lepus_broker::counters::Counters;
 
 use crate::shards::Shards;
@@ -119,4 +120,29 @@ pub(crate) fn leaks(shards: &Shards, living: &[ConnectionId]) -> Vec<String> {
         ));
     }
     found
+}
+
+/// A connection's state in few words.
+pub(crate) fn describe(connection: &Connection) -> String {
+    let mut text = format!(
+        "connection {}: paused {:#b}, end {:?}, {} to clean, gone {}, {} bytes to send, {} stalled",
+        connection.id.0,
+        connection.paused,
+        connection.end,
+        connection.cleaning,
+        connection.gone,
+        connection.send.len(),
+        connection.stalled.len()
+    );
+    for channel in connection.open_channels().chain(connection.retired()) {
+        text += &format!(
+            "; channel {} ending {:?}, pending {:?}, {} bytes parked, {} unacked",
+            channel.number(),
+            channel.ending,
+            channel.pending,
+            channel.parked.len(),
+            channel.unacked.len()
+        );
+    }
+    text
 }

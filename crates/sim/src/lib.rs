@@ -3,12 +3,19 @@
 //!
 //! [`World`] is for behaviour tests: each sentence is said, everything comes to rest, and the
 //! answer is there. No time passes unless the test lets it.
+//!
+//! [`run`] is the simulator: one seed decides shards, limits, clients, what they say, how bytes are
+//! cut on their way, who runs when and what breaks; an oracle checks everything that clients hear.
 
+mod actor;
 mod channel;
 mod client;
 mod figures;
 mod inbox;
+mod oracle;
 mod peer;
+mod plan;
+mod run;
 mod shards;
 mod wire;
 mod world;
@@ -19,5 +26,6 @@ pub use figures::QueueFigures;
 pub use inbox::{Answer, Confirm, Message, Refused, Returned};
 pub use lepus_broker::Limits;
 pub use peer::Closed;
+pub use run::{Figures, last_words, run};
 pub use shards::Options;
 pub use world::World;

@@ -1,7 +1,7 @@
 //! A simulated client's end of a connection: the protocol machine, what it wants to say and what
 //! it has heard.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use lepus_amqp::Method;
 use lepus_amqp::client::{ClientConnection, ClientEvent, ClientOptions, ClientState};
@@ -10,7 +10,7 @@ use lepus_amqp::method::channel;
 use lepus_amqp::server::TimeoutOutcome;
 use lepus_base::{ConnectionId, Instant};
 
-use crate::inbox::Inbox;
+use crate::inbox::{Answer, Inbox};
 use crate::wire::Wire;
 
 /// How a connection ended.
@@ -20,6 +20,19 @@ pub struct Closed {
     pub code: ReplyCode,
     /// The server's reply text.
     pub text: String,
+}
+
+/// Something that a client heard, for those who need everything in its order.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    /// The connection is open.
+    Opened,
+    /// A method on a channel.
+    Method(u16, Answer),
+    /// A method with its content: properties in wire form and body.
+    Content(u16, Answer, Vec<u8>, Vec<u8>),
+    /// The connection was closed with this code and text.
+    Closed(ReplyCode, String),
 }
 
 /// One simulated client.
@@ -34,6 +47,8 @@ pub(crate) struct Peer {
     /// Bytes received and not understood yet; for a raw client all of them.
     pub(crate) input: Vec<u8>,
     pub(crate) inboxes: BTreeMap<u16, Inbox>,
+    /// Everything in its order instead of inboxes, for those who ask for it.
+    pub(crate) heard: Option<VecDeque<Heard>>,
     /// Whether output is held back.
     pub(crate) corked: bool,
     pub(crate) reading: bool,
@@ -61,6 +76,7 @@ impl Peer {
             output,
             input: Vec::new(),
             inboxes: BTreeMap::new(),
+            heard: None,
             corked: false,
             reading: true,
             opened: false,
@@ -112,20 +128,38 @@ impl Peer {
             match event {
                 ClientEvent::None if used == 0 => break,
                 ClientEvent::None => {}
-                ClientEvent::Opened => self.opened = true,
+                ClientEvent::Opened => {
+                    self.opened = true;
+                    if let Some(heard) = &mut self.heard {
+                        heard.push_back(Heard::Opened);
+                    }
+                }
                 ClientEvent::Method { channel, method } => {
+                    if let Some(heard) = &mut self.heard {
+                        heard.push_back(Heard::Method(channel, Answer::new(&method)));
+                        continue;
+                    }
                     let inbox = self.inboxes.entry(channel).or_default();
                     if inbox.file(&method) {
                         Method::from(channel::CloseOk {}).encode_frame(channel, &mut self.output);
                     }
                 }
                 ClientEvent::Content { channel, method, properties, body } => {
+                    if let Some(heard) = &mut self.heard {
+                        let (properties, body) = (properties.to_vec(), body.to_vec());
+                        let method = Answer::new(&method);
+                        heard.push_back(Heard::Content(channel, method, properties, body));
+                        continue;
+                    }
                     let inbox = self.inboxes.entry(channel).or_default();
                     inbox.file_content(&method, properties, body);
                 }
                 ClientEvent::Blocked(reason) => self.blocked = Some(reason.to_owned()),
                 ClientEvent::Unblocked => self.blocked = None,
                 ClientEvent::Closed { code, text } => {
+                    if let Some(heard) = &mut self.heard {
+                        heard.push_back(Heard::Closed(code, text.to_owned()));
+                    }
                     self.closed = Some(Closed { code, text: text.to_owned() });
                 }
                 ClientEvent::Error(error) => {

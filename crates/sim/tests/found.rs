@@ -1,7 +1,7 @@
 //! What the simulator found, each as the shortest story that shows it.
 
-use lepus_amqp::method::queue;
-use lepus_sim::World;
+use lepus_amqp::method::{channel, queue};
+use lepus_sim::{Options, World};
 
 #[test]
 fn an_unanswered_bind_does_not_silence_the_connection() {
@@ -37,4 +37,34 @@ fn a_connection_that_has_published_elsewhere_stays_so_that_nothing_overtakes() {
     let bob = world.channel(1);
     bob.consume("far", "c");
     assert_eq!(bob.bodies(), (0..20).map(|number| number.to_string()).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_channel_whose_frames_were_parked_is_read_again_after_it_ended() {
+    let mut options = Options { shards: 2, ..Options::default() };
+    options.limits.parked_bytes_max = 1;
+    let world = World::with(options);
+    world.channel(0).declare("far");
+    let alice = world.channel(1);
+    alice.client().together(|| {
+        alice.send(queue::Purge { queue: "far", no_wait: false });
+        alice.send(channel::Close::default());
+    });
+    alice.expect("queue.purge-ok");
+    alice.expect("channel.close-ok");
+    alice.client().close();
+}
+
+#[test]
+fn a_channel_wide_limit_holds_for_the_first_deliveries_from_another_shard() {
+    let world = World::new(2);
+    let alice = world.channel(0);
+    alice.declare("far");
+    alice.publish_all("far", ["one", "two", "three"]);
+    let bob = world.channel(1);
+    bob.declare("near");
+    bob.consume("near", "ties bob to his shard");
+    bob.qos_global(1);
+    bob.consume("far", "c");
+    assert_eq!(bob.bodies(), ["one"]);
 }

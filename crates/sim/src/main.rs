@@ -1,0 +1,118 @@
+//! `lepus-sim`: runs seeds of the simulator until one fails.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+const HELP: &str = "\
+Runs seeds of the simulator: one seed decides everything that happens.
+
+    lepus-sim [--seeds N] [--seed FIRST] [--seconds T] [--trace]
+
+    --seeds N      run N seeds (default 1000)
+    --seed FIRST   start with this seed; alone: run only this one
+    --seconds T    run new seeds for T seconds, starting from the time of day
+    --trace        print everything that happens";
+
+struct Orders {
+    first: u64,
+    seeds: u64,
+    until: Option<Instant>,
+    prints: bool,
+}
+
+fn orders() -> Result<Option<Orders>, String> {
+    let (mut seeds, mut first, mut seconds, mut prints) = (None, None, None, false);
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        let mut number = || -> Result<Option<u64>, String> {
+            let text = words.next().ok_or(format!("{word} needs a number"))?;
+            text.parse().map(Some).map_err(|_| format!("{word} needs a number, not '{text}'"))
+        };
+        match word.as_str() {
+            "--seeds" => seeds = number()?,
+            "--seed" => first = number()?,
+            "--seconds" => seconds = number()?,
+            "--trace" => prints = true,
+            "--help" | "-h" => return Ok(None),
+            other => return Err(format!("unknown word '{other}'; --help tells what is known")),
+        }
+    }
+    let clock = std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos() as u64);
+    let first = match (first, seconds) {
+        (Some(first), _) => Some(first),
+        (None, Some(_)) => Some(clock >> 8 << 8),
+        (None, None) => None,
+    };
+    let default = match (first, seconds) {
+        (_, Some(_)) => u64::MAX,
+        (Some(_), None) => 1,
+        (None, None) => 1000,
+    };
+    Ok(Some(Orders {
+        first: first.unwrap_or(0),
+        seeds: seeds.unwrap_or(default),
+        until: seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds)),
+        prints,
+    }))
+}
+
+fn report(seed: u64, what: &str, lines: &[String]) {
+    eprintln!("\nWhat happened last:");
+    for line in lines {
+        eprintln!("  {line}");
+    }
+    eprintln!("\nSeed {seed} fails: {what}");
+    eprintln!("Again, with everything that happens:");
+    eprintln!("    cargo run --release --package lepus-sim -- --seed {seed} --trace");
+}
+
+fn main() -> ExitCode {
+    let orders = match orders() {
+        Ok(Some(orders)) => orders,
+        Ok(None) => {
+            println!("{HELP}");
+            return ExitCode::SUCCESS;
+        }
+        Err(text) => {
+            eprintln!("lepus-sim: {text}");
+            return ExitCode::from(2);
+        }
+    };
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        usual(panic);
+        let (seed, lines) = lepus_sim::last_words();
+        report(seed, &panic.to_string(), &lines);
+    }));
+    let start = Instant::now();
+    let mut next_report = start + Duration::from_secs(2);
+    let mut sum = lepus_sim::Figures::default();
+    let mut done = 0;
+    for seed in (0..orders.seeds).map(|index| orders.first.wrapping_add(index)) {
+        if orders.until.is_some_and(|until| until <= Instant::now()) {
+            break;
+        }
+        match lepus_sim::run(seed, orders.prints) {
+            Ok(figures) => sum.add(figures),
+            Err(text) => {
+                report(seed, &text, &lepus_sim::last_words().1);
+                return ExitCode::FAILURE;
+            }
+        }
+        done += 1;
+        if next_report <= Instant::now() {
+            next_report += Duration::from_secs(2);
+            eprintln!("{done} seeds, {} messages", sum.published);
+        }
+    }
+    println!(
+        "{done} seeds held: {} messages published, {} delivered, {} duty cycles, {} hand-overs, \
+         in {:.1} s",
+        sum.published,
+        sum.delivered,
+        sum.turns,
+        sum.handed_over,
+        start.elapsed().as_secs_f64()
+    );
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,333 @@
+//! What must be true of messages, whatever happens: nothing that was confirmed is lost, nothing
+//! comes twice without saying so, nothing comes from nowhere, nothing overtakes.
+//!
+//! The oracle knows each message by the number in its body. A *copy* is a message in one queue it
+//! was published to; through dead-lettering it may move to that queue's dead-letter queue.
+
+use std::collections::BTreeSet;
+
+use crate::plan::{Kind, QueuePlan};
+
+/// A message as it arrives at a client.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival<'a> {
+    /// The queue it comes from.
+    pub(crate) queue: usize,
+    pub(crate) redelivered: bool,
+    pub(crate) exchange: &'a str,
+    pub(crate) key: &'a str,
+    pub(crate) properties: &'a [u8],
+    pub(crate) body: &'a [u8],
+}
+
+/// Number of a message.
+pub(crate) type MessageId = usize;
+
+/// One incarnation of a client's channel, unique in the run.
+pub(crate) type ChannelId = u64;
+
+/// Whether a copy ever was in its queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// The client cannot know.
+    Unknown,
+    /// The broker said so, or answered something that was asked later.
+    Sure,
+    /// It was refused, rolled back or said on a channel that had failed.
+    Never,
+}
+
+/// Whether a copy has left for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gone {
+    /// It must be there.
+    No,
+    /// A settlement was said; whether it was heard is not known.
+    Maybe,
+    /// It must not come again.
+    Sure,
+}
+
+/// One message in one queue.
+#[derive(Clone, Debug)]
+pub(crate) struct Copy {
+    pub(crate) root: usize,
+    pub(crate) fate: Fate,
+    pub(crate) gone: Gone,
+    /// The channel that has it unacknowledged.
+    pub(crate) holder: Option<ChannelId>,
+    /// Whether a client has seen it in its queue, and in the dead-letter queue.
+    pub(crate) seen: [bool; 2],
+    /// Times that a client received it.
+    pub(crate) received: u32,
+    /// Times it was found at the end.
+    pub(crate) found: u32,
+}
+
+/// What a client does with a message that it receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taking {
+    /// It has to settle it on this channel.
+    Holds(ChannelId),
+    /// It has it for good.
+    ForGood,
+    /// It cannot settle it any more: its channel is on its way out, or what was on its way is
+    /// taken back. By the time it arrives, others may have had the message.
+    Passing,
+    /// It takes it out of the queue at the end.
+    Drains,
+}
+
+/// One published message.
+#[derive(Clone, Debug)]
+pub(crate) struct Message {
+    pub(crate) channel: ChannelId,
+    pub(crate) exchange: String,
+    pub(crate) key: String,
+    pub(crate) properties: Vec<u8>,
+    pub(crate) body_bytes: usize,
+    pub(crate) copies: Vec<Copy>,
+    pub(crate) returned: bool,
+}
+
+/// A copy, named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct CopyId {
+    pub(crate) message: MessageId,
+    pub(crate) copy: usize,
+}
+
+/// All messages of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Oracle {
+    pub(crate) messages: Vec<Message>,
+    /// Channels whose hold on messages may have ended without their knowing: an operation that
+    /// may fail is under way.
+    pub(crate) uncertain: BTreeSet<ChannelId>,
+    pub(crate) deliveries: u64,
+}
+
+/// The body of a message: its number and bytes that follow from it.
+pub(crate) fn body_of(message: MessageId, bytes: usize) -> Vec<u8> {
+    let mut body = (message as u64).to_be_bytes().to_vec();
+    body.extend((8..bytes).map(|place| (message * 31 + place) as u8));
+    body
+}
+
+impl Oracle {
+    /// A client is about to publish to these queues.
+    pub(crate) fn publish(
+        &mut self,
+        channel: ChannelId,
+        exchange: &str,
+        key: &str,
+        roots: &[usize],
+        properties: &[u8],
+        body_bytes: usize,
+    ) -> MessageId {
+        let copy = |&root: &usize| Copy {
+            root,
+            fate: Fate::Unknown,
+            gone: Gone::No,
+            holder: None,
+            seen: [false; 2],
+            received: 0,
+            found: 0,
+        };
+        self.messages.push(Message {
+            channel,
+            exchange: exchange.to_owned(),
+            key: key.to_owned(),
+            properties: properties.to_vec(),
+            body_bytes: body_bytes.max(8),
+            copies: roots.iter().map(copy).collect(),
+            returned: false,
+        });
+        self.messages.len() - 1
+    }
+
+    pub(crate) fn copy(&mut self, id: CopyId) -> &mut Copy {
+        &mut self.messages[id.message].copies[id.copy]
+    }
+
+    /// A channel does not hold a copy any more.
+    pub(crate) fn release(&mut self, id: CopyId, channel: ChannelId) {
+        let copy = self.copy(id);
+        if copy.holder == Some(channel) {
+            copy.holder = None;
+        }
+    }
+
+    /// The broker has heard a message.
+    pub(crate) fn decide_sure(&mut self, message: MessageId, queues: &[QueuePlan]) {
+        for copy in &mut self.messages[message].copies {
+            // A queue that refuses publishes does so silently unless confirms are on.
+            let silent = matches!(queues[copy.root].kind, Kind::Refusing(_));
+            if copy.fate == Fate::Unknown && !silent {
+                copy.fate = Fate::Sure;
+            }
+        }
+    }
+
+    /// A message cannot have got anywhere.
+    pub(crate) fn decide_never(&mut self, message: MessageId) {
+        for copy in &mut self.messages[message].copies {
+            if copy.fate == Fate::Unknown {
+                copy.fate = Fate::Never;
+            }
+        }
+    }
+
+    /// A publish was confirmed.
+    pub(crate) fn confirm(
+        &mut self,
+        message: MessageId,
+        acked: bool,
+        queues: &[QueuePlan],
+    ) -> Result<(), String> {
+        let record = &mut self.messages[message];
+        let refusing = |copy: &Copy| matches!(queues[copy.root].kind, Kind::Refusing(_));
+        if !acked && !record.copies.iter().any(refusing) {
+            return Err(format!("message {message} was refused, and none of its queues refuses"));
+        }
+        let single = record.copies.iter().filter(|copy| refusing(copy)).count() == 1;
+        for copy in &mut record.copies {
+            if record.returned {
+                continue;
+            }
+            if copy.fate == Fate::Never {
+                return Err(format!("message {message} is confirmed and should never have been"));
+            }
+            copy.fate = match (acked, refusing(copy)) {
+                (false, true) if single => Fate::Never,
+                (false, true) => Fate::Unknown,
+                _ => Fate::Sure,
+            };
+        }
+        Ok(())
+    }
+
+    /// A client received a message.
+    pub(crate) fn receive(
+        &mut self,
+        queues: &[QueuePlan],
+        arrival: Arrival<'_>,
+        taking: Taking,
+    ) -> Result<CopyId, String> {
+        let Arrival { queue, redelivered, body, .. } = arrival;
+        self.deliveries += 1;
+        let name = &queues[queue].name;
+        let message = body.first_chunk::<8>().map(|id| u64::from_be_bytes(*id) as usize);
+        let Some(message) = message.filter(|&message| message < self.messages.len()) else {
+            return Err(format!("a message from nowhere in {name}: {} bytes", body.len()));
+        };
+        let record = &mut self.messages[message];
+        if body != body_of(message, record.body_bytes) {
+            return Err(format!("message {message} has another body in {name}"));
+        }
+        let root = queues[queue].root;
+        let dead = queue != root;
+        // Dead-lettering and counting of deliveries change what the message says of itself.
+        let is_same = arrival.exchange == record.exchange
+            && arrival.key == record.key
+            && (arrival.properties == record.properties
+                || matches!(queues[queue].kind, Kind::Quorum(_)));
+        if !dead && !is_same {
+            return Err(format!("message {message} comes from {name} changed: {arrival:?}"));
+        }
+        let Some(place) = record.copies.iter().position(|copy| copy.root == root) else {
+            return Err(format!("message {message} is in {name}, where it was not published"));
+        };
+        let copy = &mut record.copies[place];
+        if copy.fate == Fate::Never {
+            return Err(format!("message {message} is in {name}, but should never have been"));
+        }
+        let id = CopyId { message, copy: place };
+        let place = usize::from(dead);
+        let late = match taking {
+            Taking::Passing => true,
+            Taking::Holds(channel) => self.uncertain.contains(&channel),
+            Taking::ForGood | Taking::Drains => false,
+        };
+        if late {
+            copy.seen[place] = true;
+            let free = copy.gone != Gone::Sure && copy.holder.is_none();
+            if let Taking::Holds(channel) = taking
+                && free
+            {
+                copy.holder = Some(channel);
+            }
+            return Ok(id);
+        }
+        if copy.gone == Gone::Sure {
+            return Err(format!("message {message} is in {name}, but was settled before"));
+        }
+        if let Some(holder) = copy.holder
+            && !self.uncertain.contains(&holder)
+        {
+            return Err(format!(
+                "message {message} comes from {name} while channel {holder} holds it"
+            ));
+        }
+        if !dead && copy.seen[1] {
+            return Err(format!("message {message} came back from the dead to {name}"));
+        }
+        if !redelivered && copy.seen[place] {
+            return Err(format!(
+                "message {message} comes from {name} a second time without saying so"
+            ));
+        }
+        copy.seen[place] = true;
+        copy.received += 1;
+        (copy.holder, copy.gone) = match taking {
+            Taking::Holds(channel) => (Some(channel), Gone::No),
+            Taking::ForGood => (None, Gone::Sure),
+            Taking::Passing | Taking::Drains => (None, copy.gone),
+        };
+        Ok(id)
+    }
+
+    /// A settlement for good was heard by the broker; the copy had been received so many times
+    /// when it was said.
+    pub(crate) fn settled(&mut self, id: CopyId, received: u32) -> Result<(), String> {
+        let copy = self.copy(id);
+        if copy.received != received {
+            return Err(format!("message {} came again after it was settled", id.message));
+        }
+        copy.gone = Gone::Sure;
+        Ok(())
+    }
+
+    /// What was in the queues at the end must be what should have been there.
+    pub(crate) fn verdict(&self, queues: &[QueuePlan]) -> Result<(), String> {
+        for (message, record) in self.messages.iter().enumerate() {
+            for copy in &record.copies {
+                let queue = &queues[copy.root];
+                if !queue.is_stable() {
+                    continue;
+                }
+                let must_be_there = copy.fate == Fate::Sure && copy.gone == Gone::No;
+                let must_not = copy.fate == Fate::Never || copy.gone == Gone::Sure;
+                if must_be_there && copy.found != 1 || must_not && copy.found > 0 {
+                    return Err(format!(
+                        "message {message} (channel {}, exchange '{}', key '{}') was found {} \
+                         times for {}, {} expected: {copy:?}",
+                        record.channel,
+                        record.exchange,
+                        record.key,
+                        copy.found,
+                        queue.name,
+                        u8::from(must_be_there),
+                    ));
+                }
+                if copy.found > 1 {
+                    return Err(format!(
+                        "message {message} was found {} times for {}",
+                        copy.found, queue.name
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,251 @@
+//! What a seed decides before anything happens: shards, limits, queues, exchanges, clients.
+
+use std::time::Duration;
+
+use lepus_amqp::table::Table;
+use lepus_base::Rng;
+use lepus_broker::Limits;
+
+use crate::shards::Options;
+
+/// How a queue treats its messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Keeps what it gets.
+    Plain,
+    /// Rejected messages go to its dead-letter queue.
+    DeadLettering,
+    /// The same when it is longer than so many messages.
+    Short(u32),
+    /// The same when a message is older than so many milliseconds.
+    Brief(u32),
+    /// Refuses publishes when it is longer than so many messages.
+    Refusing(u32),
+    /// Ordered by priority.
+    Priorities,
+    /// Counts returns; after so many the message goes to the dead-letter queue.
+    Quorum(u32),
+    /// Delivers to one consumer at a time.
+    SingleActive,
+    /// The dead-letter queue of another.
+    Dead,
+    /// May vanish with its messages at any time.
+    Volatile(Volatility),
+}
+
+/// Why a volatile queue vanishes or loses messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Volatility {
+    /// Only when somebody deletes or purges it.
+    Deleted,
+    /// With its last consumer.
+    AutoDelete,
+    /// When unused for so many milliseconds.
+    Expires(u32),
+    /// With the connection that declared it.
+    Exclusive,
+    /// It drops its oldest messages beyond so many.
+    DropsHead(u32),
+    /// Its messages expire after so many milliseconds.
+    Forgets(u32),
+}
+
+/// One queue.
+#[derive(Clone, Debug)]
+pub(crate) struct QueuePlan {
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
+    /// The queue that messages were published to before they came here; itself for all but
+    /// dead-letter queues.
+    pub(crate) root: usize,
+    /// The shard on which the client that declares it starts.
+    pub(crate) declared_on: u16,
+    pub(crate) durable: bool,
+}
+
+impl QueuePlan {
+    /// Whether each confirmed message must be somewhere until it is settled.
+    pub(crate) fn is_stable(&self) -> bool {
+        !matches!(self.kind, Kind::Volatile(_))
+    }
+
+    /// Whether first deliveries keep the order in which they were published.
+    pub(crate) fn is_ordered(&self) -> bool {
+        !matches!(self.kind, Kind::Priorities | Kind::Dead)
+    }
+
+    /// The dead-letter queue's name.
+    pub(crate) fn dead_name(&self) -> String {
+        format!("dead-{}", self.name)
+    }
+
+    /// Whether rejected messages go to a dead-letter queue.
+    pub(crate) fn dead_letters(&self) -> bool {
+        matches!(self.kind, Kind::DeadLettering | Kind::Short(_) | Kind::Brief(_) | Kind::Quorum(_))
+    }
+
+    /// The arguments to declare it with.
+    pub(crate) fn arguments(&self) -> Table {
+        let table = Table::new();
+        let dead = |table: Table| {
+            table
+                .with("x-dead-letter-exchange", "")
+                .with("x-dead-letter-routing-key", self.dead_name())
+        };
+        match self.kind {
+            Kind::Plain | Kind::Dead => table,
+            Kind::DeadLettering => dead(table),
+            Kind::Short(length) => dead(table).with("x-max-length", i64::from(length)),
+            Kind::Brief(millis) => dead(table).with("x-message-ttl", i64::from(millis)),
+            Kind::Refusing(length) => {
+                table.with("x-max-length", i64::from(length)).with("x-overflow", "reject-publish")
+            }
+            Kind::Priorities => table.with("x-max-priority", 5),
+            Kind::Quorum(limit) => dead(table)
+                .with("x-queue-type", "quorum")
+                .with("x-delivery-limit", i64::from(limit)),
+            Kind::SingleActive => table.with("x-single-active-consumer", true),
+            Kind::Volatile(volatility) => match volatility {
+                Volatility::Expires(millis) => table.with("x-expires", i64::from(millis)),
+                Volatility::DropsHead(length) => table.with("x-max-length", i64::from(length)),
+                Volatility::Forgets(millis) => table.with("x-message-ttl", i64::from(millis)),
+                _ => table,
+            },
+        }
+    }
+}
+
+/// One exchange and where each of its keys leads.
+#[derive(Clone, Debug)]
+pub(crate) struct ExchangePlan {
+    pub(crate) name: String,
+    pub(crate) kind: &'static str,
+    /// Per key of [`KEYS`]: the queues.
+    pub(crate) routes: Vec<Vec<usize>>,
+}
+
+/// Words that routing keys are made of.
+pub(crate) const KEYS: [&str; 3] = ["red", "green", "blue"];
+
+/// Everything that a seed decides beforehand.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) options: Options,
+    pub(crate) queues: Vec<QueuePlan>,
+    pub(crate) exchanges: Vec<ExchangePlan>,
+    pub(crate) actors: usize,
+    /// Things that happen before the end begins.
+    pub(crate) steps: usize,
+    /// Whether connections break, clients read slowly, channels fail.
+    pub(crate) faults: bool,
+}
+
+fn pick(rng: &mut Rng, from: &[u64]) -> u64 {
+    from[rng.below(from.len() as u64) as usize]
+}
+
+impl Plan {
+    /// The plan of a seed.
+    pub(crate) fn new(rng: &mut Rng) -> Plan {
+        let shards = [1, 2, 2, 3, 3, 4, 5, 8][rng.below(8) as usize];
+        let options = options(rng, shards);
+        let mut queues = Vec::new();
+        for index in 0..1 + rng.below(6) as usize {
+            let kind = stable_kind(rng);
+            let root = queues.len();
+            let queue = QueuePlan {
+                name: format!("q{index}"),
+                kind,
+                root,
+                declared_on: rng.below(u64::from(shards)) as u16,
+                durable: rng.chance(1, 2) || matches!(kind, Kind::Quorum(_)),
+            };
+            let dead = queue.dead_letters().then(|| QueuePlan {
+                name: queue.dead_name(),
+                kind: Kind::Dead,
+                root,
+                declared_on: rng.below(u64::from(shards)) as u16,
+                durable: true,
+            });
+            queues.push(queue);
+            queues.extend(dead);
+        }
+        let roots: Vec<usize> =
+            (0..queues.len()).filter(|&queue| queues[queue].kind != Kind::Dead).collect();
+        for index in 0..rng.below(4) as usize {
+            let root = queues.len();
+            queues.push(QueuePlan {
+                name: format!("v{index}"),
+                kind: Kind::Volatile(volatility(rng)),
+                root,
+                declared_on: rng.below(u64::from(shards)) as u16,
+                durable: rng.chance(1, 2),
+            });
+        }
+        let exchanges = (0..rng.below(4) as usize)
+            .map(|index| {
+                let kind = ["direct", "fanout", "topic"][rng.below(3) as usize];
+                let mut subset = || -> Vec<usize> {
+                    roots.iter().copied().filter(|_| rng.chance(1, 2)).collect()
+                };
+                let routes = match kind {
+                    "fanout" => vec![subset(); KEYS.len()],
+                    _ => KEYS.iter().map(|_| subset()).collect(),
+                };
+                ExchangePlan { name: format!("x{index}"), kind, routes }
+            })
+            .collect();
+        Plan {
+            options,
+            queues,
+            exchanges,
+            actors: 1 + rng.below(7) as usize,
+            steps: pick(rng, &[500, 2000, 5000]) as usize,
+            faults: rng.chance(3, 4),
+        }
+    }
+}
+
+fn options(rng: &mut Rng, shards: u16) -> Options {
+    let mut options = Options {
+        shards,
+        ring_capacity: pick(rng, &[2, 2, 3, 16]) as usize,
+        socket_bytes_max: pick(rng, &[200, 5000, 65_536]) as usize,
+        hash_seed: rng.next_u64(),
+        ..Options::default()
+    };
+    options.limits = Limits {
+        send_window_bytes: pick(rng, &[1, 500, 20_000, 262_144]) as usize,
+        parked_bytes_max: pick(rng, &[1, 300, 1_048_576]) as usize,
+        mail_batch_bytes_max: pick(rng, &[100, 3000, 524_288]) as usize,
+        unacked_per_channel_max: pick(rng, &[3, 50, 1_000_000]) as u32,
+        close_timeout: Duration::from_secs(10),
+        ..Limits::default()
+    };
+    options
+}
+
+fn stable_kind(rng: &mut Rng) -> Kind {
+    match rng.below(10) {
+        0 | 1 => Kind::Plain,
+        2 => Kind::DeadLettering,
+        3 => Kind::Short(1 + rng.below(20) as u32),
+        4 => Kind::Brief(1 + rng.below(100) as u32),
+        5 => Kind::Refusing(1 + rng.below(20) as u32),
+        6 => Kind::Priorities,
+        7 => Kind::Quorum(1 + rng.below(3) as u32),
+        8 => Kind::SingleActive,
+        _ => Kind::Plain,
+    }
+}
+
+fn volatility(rng: &mut Rng) -> Volatility {
+    match rng.below(6) {
+        0 => Volatility::Deleted,
+        1 => Volatility::AutoDelete,
+        2 => Volatility::Expires(1 + rng.below(100) as u32),
+        3 => Volatility::Exclusive,
+        4 => Volatility::DropsHead(1 + rng.below(5) as u32),
+        _ => Volatility::Forgets(rng.below(50) as u32),
+    }
+}

@@ -1,0 +1,413 @@
+//! One run of the simulator: everything that happens follows from its seed.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use lepus_amqp::client::ClientOptions;
+use lepus_amqp::method::queue;
+use lepus_base::Rng;
+
+use crate::actor::{Actor, Stage, Standing, Verdict};
+use crate::channel::Channel;
+use crate::figures;
+use crate::oracle::{Arrival, Oracle, Taking};
+use crate::peer::Peer;
+use crate::plan::{KEYS, Kind, Plan};
+use crate::shards::Shards;
+use crate::world::{State, World};
+
+/// Lines of the trace that are kept unless all are asked for.
+const TRACE_LINES_MAX: usize = 80;
+
+thread_local! {
+    /// What happened last on this thread, for a panic to tell.
+    static TRACE: RefCell<Trace> = RefCell::default();
+}
+
+#[derive(Default)]
+struct Trace {
+    seed: u64,
+    prints: bool,
+    lines: VecDeque<String>,
+}
+
+fn trace(line: String) {
+    TRACE.with_borrow_mut(|trace| {
+        if trace.prints {
+            println!("{line}");
+        }
+        if trace.lines.len() == TRACE_LINES_MAX {
+            trace.lines.pop_front();
+        }
+        trace.lines.push_back(line);
+    });
+}
+
+/// The seed that runs on this thread and what happened in it last.
+#[must_use]
+pub fn last_words() -> (u64, Vec<String>) {
+    TRACE.with_borrow(|trace| (trace.seed, trace.lines.iter().cloned().collect()))
+}
+
+/// What a run did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Messages published.
+    pub published: u64,
+    /// Deliveries that clients received.
+    pub delivered: u64,
+    /// Duty cycles of all shards.
+    pub turns: u64,
+    /// Connections that moved to another shard.
+    pub handed_over: u64,
+}
+
+impl Figures {
+    /// Adds another run's.
+    pub fn add(&mut self, other: Figures) {
+        self.published += other.published;
+        self.delivered += other.delivered;
+        self.turns += other.turns;
+        self.handed_over += other.handed_over;
+    }
+}
+
+/// Runs one seed.
+///
+/// # Errors
+/// The first thing that was not as it must be.
+pub fn run(seed: u64, prints: bool) -> Result<Figures, String> {
+    TRACE.set(Trace { seed, prints, lines: VecDeque::new() });
+    let mut rng = Rng::new(seed);
+    let plan = Plan::new(&mut rng);
+    trace(format!("{plan:?}"));
+    let state = prepare(&plan);
+    let mut run = Run {
+        shards: state.shards,
+        peers: Vec::new(),
+        actors: Vec::new(),
+        oracle: Oracle::default(),
+        channels: 0,
+        plan,
+        rng,
+    };
+    for name in 0..run.plan.actors {
+        run.connect(name);
+    }
+    for _ in 0..run.plan.steps {
+        run.step()?;
+    }
+    run.finish()
+}
+
+/// Declares all queues and exchanges in peace.
+fn prepare(plan: &Plan) -> State {
+    let world = World::with(plan.options.clone());
+    for queue in &plan.queues {
+        if matches!(queue.kind, Kind::Volatile(_)) {
+            continue;
+        }
+        let arguments = queue.arguments().to_bytes();
+        let channel = world.channel(queue.declared_on);
+        channel.declare_method(queue::Declare {
+            queue: &queue.name,
+            durable: queue.durable,
+            arguments: arguments.as_ref(),
+            ..Default::default()
+        });
+        channel.client().close();
+    }
+    let channel = world.channel(0);
+    for exchange in &plan.exchanges {
+        channel.exchange(&exchange.name, exchange.kind);
+        for (word, queues) in KEYS.iter().zip(&exchange.routes) {
+            let key = if exchange.kind == "topic" { format!("{word}.#") } else { (*word).into() };
+            for &queue in queues {
+                channel.bind(&plan.queues[queue].name, &exchange.name, &key);
+            }
+        }
+    }
+    channel.client().close();
+    drop(channel);
+    let Ok(state) = Rc::try_unwrap(world.0) else { unreachable!("nobody else knows the world") };
+    state.into_inner()
+}
+
+struct Run {
+    shards: Shards,
+    peers: Vec<Peer>,
+    actors: Vec<Actor>,
+    oracle: Oracle,
+    /// Channel incarnations so far.
+    channels: u64,
+    plan: Plan,
+    rng: Rng,
+}
+
+impl Run {
+    /// Client `name` connects, for the first time or again.
+    fn connect(&mut self, name: usize) {
+        let shard = self.rng.below(self.shards.len() as u64) as usize;
+        let wire = self.shards.connect(shard, None);
+        let id = self.shards.last_connection();
+        let options = ClientOptions {
+            heartbeat: 0,
+            frame_max: [0, 4096, 8192][self.rng.below(3) as usize],
+            ..ClientOptions::default()
+        };
+        let mut peer = Peer::new(id, wire, Some(options), self.shards.now().instant);
+        peer.heard = Some(VecDeque::new());
+        trace(format!("client {name} connects to shard {shard} as connection {}", id.0));
+        let actor = Actor::new(name, self.rng.chance(1, 3));
+        if name < self.peers.len() {
+            self.peers[name].wire.cut();
+            self.peers[name] = peer;
+            self.actors[name] = actor;
+        } else {
+            self.peers.push(peer);
+            self.actors.push(actor);
+        }
+    }
+
+    /// One thing happens.
+    fn step(&mut self) -> Verdict {
+        let client = self.rng.below(self.actors.len() as u64) as usize;
+        match self.rng.below(100) {
+            0..45 => self.turn_one(),
+            45..60 => self.carry_up(client),
+            60..78 => self.carry_down(client)?,
+            78..96 => self.act(client),
+            96..98 => self.pass_time(),
+            _ if self.plan.faults => self.disturb(client),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn turn_one(&mut self) {
+        let runnable: Vec<usize> =
+            (0..self.shards.len()).filter(|&shard| self.shards.is_runnable(shard)).collect();
+        if !runnable.is_empty() {
+            self.shards.turn(runnable[self.rng.below(runnable.len() as u64) as usize]);
+        }
+    }
+
+    fn carry_up(&mut self, client: usize) {
+        let limit = self.some_bytes();
+        let now = self.shards.now().instant;
+        self.peers[client].send(limit, now);
+    }
+
+    fn carry_down(&mut self, client: usize) -> Verdict {
+        let limit = self.some_bytes();
+        let now = self.shards.now().instant;
+        self.peers[client].receive(limit, now);
+        self.listen(client)
+    }
+
+    fn listen(&mut self, client: usize) -> Verdict {
+        let (peer, actor) = (&mut self.peers[client], &mut self.actors[client]);
+        actor.listen(peer, &self.plan, &mut self.oracle, &mut trace)
+    }
+
+    fn some_bytes(&mut self) -> usize {
+        match self.rng.below(4) {
+            0 => 1 + self.rng.below(12) as usize,
+            1 => 1 + self.rng.below(1000) as usize,
+            _ => usize::MAX,
+        }
+    }
+
+    fn act(&mut self, client: usize) {
+        if self.actors[client].standing == Standing::Gone {
+            self.connect(client);
+            return;
+        }
+        if self.peers[client].output.len() > 100_000 {
+            return;
+        }
+        let mut stage = Stage {
+            rng: &mut self.rng,
+            plan: &self.plan,
+            oracle: &mut self.oracle,
+            channels: &mut self.channels,
+            faults: self.plan.faults,
+        };
+        let text = self.actors[client].act(&mut self.peers[client], &mut stage);
+        if !text.is_empty() {
+            trace(text);
+        }
+    }
+
+    fn pass_time(&mut self) {
+        let millis = self.rng.below(30);
+        let now = self.shards.now().instant;
+        self.shards.set_time(now + std::time::Duration::from_millis(millis));
+        trace(format!("{millis} ms pass"));
+    }
+
+    /// A fault: a client reads no more or again, its connection breaks, it leaves.
+    fn disturb(&mut self, client: usize) {
+        match self.rng.below(10) {
+            0..6 => {
+                let peer = &mut self.peers[client];
+                peer.reading = !peer.reading;
+                trace(format!("client {client} reads: {}", peer.reading));
+            }
+            6 | 7 if self.actors[client].may_break() => {
+                trace(format!("client {client} breaks off"));
+                self.peers[client].wire.cut();
+                self.peers[client].ended = true;
+                self.actors[client].gone(&mut self.oracle);
+            }
+            8 if self.actors[client].may_break() => {
+                trace(format!("client {client} hangs up"));
+                self.peers[client].wire.end();
+                self.peers[client].ended = true;
+                self.actors[client].gone(&mut self.oracle);
+            }
+            _ => {
+                if self.actors[client].may_break() && self.actors[client].standing == Standing::Open
+                {
+                    trace(format!("client {client} leaves"));
+                    self.actors[client].leave(&mut self.peers[client], &mut self.oracle);
+                }
+            }
+        }
+    }
+
+    /// Runs everything until it is quiet.
+    fn settle(&mut self) -> Verdict {
+        for _ in 0..1_000_000 {
+            let now = self.shards.now().instant;
+            let mut quiet = true;
+            for shard in 0..self.shards.len() {
+                if self.shards.is_runnable(shard) {
+                    self.shards.turn(shard);
+                    quiet = false;
+                }
+            }
+            for client in 0..self.peers.len() {
+                let received = self.peers[client].receive(usize::MAX, now);
+                self.listen(client)?;
+                let sent = self.peers[client].send(usize::MAX, now);
+                quiet &= !(received || sent);
+            }
+            if quiet {
+                return Ok(());
+            }
+        }
+        Err("the shards do not come to rest".into())
+    }
+
+    /// The end: every question answered, everyone gone, every message where it should be.
+    fn finish(mut self) -> Result<Figures, String> {
+        trace("the end begins".into());
+        for peer in &mut self.peers {
+            peer.reading = true;
+        }
+        self.settle()?;
+        if let Some(text) = self.actors.iter().find_map(Actor::unanswered) {
+            return Err(text);
+        }
+        for client in 0..self.actors.len() {
+            if self.actors[client].standing == Standing::Open {
+                self.actors[client].prepare_to_leave(&mut self.peers[client]);
+            }
+        }
+        self.settle()?;
+        for client in 0..self.actors.len() {
+            let (actor, peer) = (&mut self.actors[client], &mut self.peers[client]);
+            if actor.standing != Standing::Open {
+                continue;
+            }
+            if actor.may_break() && self.rng.chance(1, 2) {
+                peer.wire.cut();
+                peer.ended = true;
+                actor.gone(&mut self.oracle);
+            } else {
+                actor.leave(peer, &mut self.oracle);
+            }
+        }
+        self.settle()?;
+        if let Some(actor) = self.actors.iter().find(|actor| actor.standing != Standing::Gone) {
+            let id = self.peers[actor.name].id;
+            let seen: Vec<String> = self
+                .shards
+                .brokers()
+                .flat_map(|broker| broker.edge.connections.iter())
+                .filter(|(_, connection)| connection.id == id)
+                .map(|(_, connection)| figures::describe(connection))
+                .collect();
+            return Err(format!("client {} cannot leave: {seen:?}", actor.name));
+        }
+        let world = World(Rc::new(RefCell::new(State { shards: self.shards, peers: Vec::new() })));
+        healthy(&world)?;
+        drain(&world, &self.plan, &mut self.oracle, &mut self.rng)?;
+        self.oracle.verdict(&self.plan.queues)?;
+        let turns = (0..self.plan.options.shards).map(|shard| world.turns(shard)).sum();
+        Ok(Figures {
+            published: self.oracle.messages.len() as u64,
+            delivered: self.oracle.deliveries,
+            turns,
+            handed_over: world.counters().handed_over,
+        })
+    }
+}
+
+fn healthy(world: &World) -> Verdict {
+    let leaks = world.leaks();
+    if leaks.is_empty() { Ok(()) } else { Err(leaks.join("; ")) }
+}
+
+/// Takes everything out of the queues that must be there, and deletes the others.
+fn drain(world: &World, plan: &Plan, oracle: &mut Oracle, rng: &mut Rng) -> Verdict {
+    for (place, queue) in plan.queues.iter().enumerate() {
+        let shard = rng.below(u64::from(plan.options.shards)) as u16;
+        let channel = world.channel(shard);
+        if !queue.is_stable() {
+            channel.delete(&queue.name);
+            channel.client().close();
+            continue;
+        }
+        let figures = world.queue(&queue.name);
+        if figures.unacked > 0 || figures.consumers > 0 {
+            return Err(format!("{} is not at rest: {figures:?}", queue.name));
+        }
+        let mut found = 0;
+        channel.consume(&queue.name, "drain");
+        loop {
+            let messages = channel.deliveries();
+            let Some(last) = messages.last() else { break };
+            for message in &messages {
+                let properties = message.properties.to_bytes();
+                let arrival = Arrival {
+                    queue: place,
+                    redelivered: message.redelivered,
+                    exchange: &message.exchange,
+                    key: &message.key,
+                    properties: &properties,
+                    body: &message.body,
+                };
+                let copy = oracle.receive(&plan.queues, arrival, Taking::Drains)?;
+                oracle.copy(copy).found += 1;
+                found += 1;
+            }
+            channel.ack_up_to(last.tag);
+        }
+        // What has expired behind others goes to the dead-letter queue, which is drained next.
+        if found > figures.ready || (found < figures.ready && !queue.dead_letters()) {
+            return Err(format!(
+                "{} messages counted in {}, {found} found",
+                figures.ready, queue.name
+            ));
+        }
+        leave(&channel);
+    }
+    healthy(world)
+}
+
+fn leave(channel: &Channel) {
+    channel.client().close();
+}
