@@ -1,14 +1,14 @@
 """Fixtures shared by the Python suites."""
 
+import os
 import shlex
 import subprocess
-
-import os
 
 import pika
 import pytest
 
 import broker
+import operators
 
 
 @pytest.fixture
@@ -20,18 +20,9 @@ def proxy():
 
 
 @pytest.fixture
-def ctl():
-    """Runs a command of the broker's control tool, named by LEPUS_CTL (say `rabbitmqctl`)."""
-    tool = os.environ.get("LEPUS_CTL")
-    if not tool:
-        pytest.skip("LEPUS_CTL names no control tool")
-
-    def run(*arguments):
-        done = subprocess.run([*shlex.split(tool), *arguments], capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}"
-        return done.stdout
-
-    return run
+def operator():
+    """The commands of the broker's operator."""
+    return operators.from_environment()
 
 
 @pytest.fixture

@@ -36,15 +36,20 @@ def test_the_token_can_be_looked_up_while_its_consumer_lives(connect, request_an
     assert (found.queue, found.message_count, found.consumer_count) == (token, 0, 1)
 
 
-def test_the_token_is_void_after_its_channel_closed(channel, connect, request_and_inbox):
+def test_the_token_cannot_be_looked_up_after_its_channel_closed(channel, connect, request_and_inbox):
+    _inbox, token = request_and_inbox
+    channel.close()
+    with channel_closed(404):
+        connect().channel().queue_declare(token, passive=True)
+
+
+def test_a_mandatory_reply_to_a_closed_channel_returns(channel, connect, request_and_inbox):
     _inbox, token = request_and_inbox
     channel.close()
     server = connect().channel()
     server.confirm_delivery()
     with pytest.raises(pika.exceptions.UnroutableError):
         server.basic_publish("", token, b"too late", mandatory=True)
-    with channel_closed(404):
-        server.queue_declare(token, passive=True)
 
 
 def test_a_tampered_token_is_not_found(connect, request_and_inbox):

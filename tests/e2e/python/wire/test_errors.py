@@ -189,7 +189,7 @@ def test_a_nowait_method_that_fails_still_closes_the_channel(wire):
     (lambda: spec.Queue.Delete(queue=missing()), spec.Queue.DeleteOk),
     (lambda: spec.Queue.Unbind(queue=missing(), exchange=missing()), spec.Queue.UnbindOk),
     (lambda: spec.Exchange.Delete(exchange=missing()), spec.Exchange.DeleteOk),
-    (lambda: spec.Exchange.Unbind(destination=missing(), source=missing()), spec.Exchange.UnbindOk),
+    (lambda: spec.Exchange.Unbind(destination="amq.fanout", source="amq.topic", routing_key=missing()), spec.Exchange.UnbindOk),
     (lambda: spec.Basic.Cancel(consumer_tag=missing()), spec.Basic.CancelOk),
 ])
 def test_removing_what_is_not_there_is_fine(wire, make, answer):
