@@ -1,0 +1,220 @@
+//! Prefetch of a whole channel.
+
+use lepus_sim::{Channel, Message};
+
+use crate::stage::everywhere;
+
+fn publish(channel: &Channel, queue: &str, count: usize) {
+    channel.publish_all(queue, (0..count).map(|index| format!("{queue} {index}")));
+}
+
+fn count(messages: &[Message], consumer: &str) -> usize {
+    messages.iter().filter(|message| message.consumer == consumer).count()
+}
+
+#[test]
+fn all_consumers_of_the_channel_share_the_limit() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.declare("q1");
+        far.declare("q2");
+        publish(&near, "q1", 10);
+        publish(&near, "q2", 10);
+        let channel = far.client().channel();
+        channel.qos_global(5);
+        channel.consume("q1", "c1");
+        channel.consume("q2", "c2");
+        let messages = channel.deliveries();
+        assert_eq!(messages.len(), 5);
+        channel.ack_up_to(messages[1].tag);
+        assert_eq!(channel.deliveries().len(), 2);
+        // Another channel of the connection has its own.
+        let other = far.client().channel();
+        other.consume("q2", "c");
+        assert!(other.deliveries().len() >= 5);
+    });
+}
+
+#[test]
+fn the_limit_may_be_changed_and_lifted_while_deliveries_are_out() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.declare("q");
+        publish(&near, "q", 20);
+        far.qos_global(5);
+        far.consume("q", "c");
+        assert_eq!(far.deliveries().len(), 5);
+        far.qos_global(3);
+        far.expect_none();
+        far.ack_up_to(2);
+        far.expect_none();
+        far.ack_up_to(3);
+        assert_eq!(far.deliveries().len(), 1);
+        far.qos_global(6);
+        assert_eq!(far.deliveries().len(), 3);
+        far.qos_global(0);
+        assert_eq!(far.deliveries().len(), 11);
+    });
+}
+
+#[test]
+fn a_limit_set_while_deliveries_are_out_counts_them() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.declare("q");
+        publish(&near, "q", 4);
+        far.consume("q", "c");
+        assert_eq!(far.deliveries().len(), 4);
+        far.qos_global(2);
+        publish(&near, "q", 4);
+        far.expect_none();
+        far.ack_up_to(2);
+        far.expect_none();
+        far.ack_up_to(4);
+        assert_eq!(far.deliveries().len(), 2);
+    });
+}
+
+#[test]
+fn fetched_messages_do_not_count() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.declare("q");
+        publish(&near, "q", 6);
+        let fetched = far.get("q").unwrap();
+        far.qos_global(1);
+        far.consume("q", "c");
+        let message = far.delivery();
+        far.ack(fetched.tag);
+        far.expect_none();
+        far.ack(message.tag);
+        let message = far.delivery();
+        far.ack(message.tag);
+        assert_eq!(far.deliveries().len(), 1);
+    });
+}
+
+#[test]
+fn no_ack_consumers_do_not_count() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.declare("q1");
+        near.declare("q2");
+        publish(&near, "q1", 5);
+        publish(&near, "q2", 5);
+        far.qos_global(2);
+        far.consume_no_ack("q1", "free");
+        far.consume("q2", "bound");
+        let messages = far.deliveries();
+        assert_eq!((count(&messages, "free"), count(&messages, "bound")), (5, 2));
+    });
+}
+
+#[test]
+fn both_limits_hold_together() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.declare("q1");
+        near.declare("q2");
+        publish(&near, "q1", 10);
+        publish(&near, "q2", 10);
+        far.qos_global(5);
+        far.qos(3);
+        far.consume("q1", "c1");
+        assert_eq!(far.deliveries().len(), 3);
+        far.consume("q2", "c2");
+        assert_eq!(far.deliveries().len(), 2);
+    });
+}
+
+#[test]
+fn consumers_under_one_limit_take_turns() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        let queues = ["q1", "q2", "q3"];
+        for (index, queue) in queues.into_iter().enumerate() {
+            (if index % 2 == 0 { &near } else { &far }).declare(queue);
+            publish(&near, queue, 20);
+        }
+        let channel = far.client().channel();
+        channel.qos_global(1);
+        for queue in queues {
+            channel.consume(queue, queue);
+        }
+        let mut seen = Vec::new();
+        for _ in 0..30 {
+            let message = channel.delivery();
+            channel.expect_none();
+            channel.ack(message.tag);
+            seen.push(message);
+        }
+        let counts = queues.map(|queue| count(&seen, queue));
+        assert!(counts.iter().all(|&count| count >= 7), "{counts:?}");
+    });
+}
+
+#[test]
+fn a_consumer_that_leaves_while_it_waits_does_not_take_credit_along() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.declare("q1");
+        near.declare("q2");
+        publish(&near, "q1", 5);
+        publish(&near, "q2", 5);
+        far.qos_global(1);
+        far.consume("q1", "c1");
+        let message = far.delivery();
+        far.consume("q2", "c2");
+        far.cancel("c2");
+        far.ack(message.tag);
+        for _ in 0..3 {
+            let message = far.delivery();
+            assert_eq!(message.consumer, "c1");
+            far.ack(message.tag);
+        }
+        far.cancel("c1");
+        far.consume("q2", "c2");
+        // The last delivery of c1 still counts.
+        let last = far.deliveries();
+        assert_eq!(count(&last, "c1"), 1);
+        far.ack(last[0].tag);
+        assert_eq!(far.deliveries().len(), 1);
+    });
+}
+
+#[test]
+fn credit_returns_with_requeues_and_recover() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.declare("q");
+        publish(&near, "q", 3);
+        far.qos_global(2);
+        far.consume("q", "c");
+        let messages = far.deliveries();
+        assert_eq!(messages.len(), 2);
+        far.nack(messages[1].tag, true, true);
+        let again = far.bodies();
+        assert_eq!(again, ["q 0", "q 1"]);
+        far.recover();
+        assert_eq!(far.bodies(), ["q 0", "q 1"]);
+    });
+}
+
+#[test]
+fn a_deleted_queues_deliveries_give_their_credit_back_when_settled() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.declare("q1");
+        near.declare("q2");
+        publish(&near, "q1", 2);
+        publish(&near, "q2", 2);
+        far.qos_global(1);
+        far.consume("q1", "c1");
+        let message = far.delivery();
+        far.consume("q2", "c2");
+        far.expect_none();
+        near.delete("q1");
+        far.ack(message.tag);
+        assert_eq!(far.delivery().consumer, "c2");
+    });
+}
