@@ -6,7 +6,9 @@ use core::time::Duration;
 use lepus_base::Instant;
 
 /// Watches one connection. A heartbeat is sent after half an interval without other traffic; the
-/// peer counts as dead after two intervals of silence.
+/// peer counts as dead after two and a half intervals of silence. RabbitMQ looks once per interval
+/// and gives up at the second silent look, so between two and three; some clients (py-amqp) send
+/// only every second interval and would be cut off at two.
 #[derive(Clone, Debug)]
 pub(crate) struct Heartbeat {
     /// Zero: off.
@@ -52,7 +54,7 @@ impl Heartbeat {
         if self.is_paused {
             return Instant::NEVER;
         }
-        self.received + self.interval * 2
+        self.received + self.interval * 5 / 2
     }
 
     pub fn next_timeout(&self) -> Instant {

@@ -45,10 +45,10 @@ fn traffic_in_either_direction_moves_the_timers() {
     assert!(server.out.is_empty());
     server.now = start + Duration::from_secs(15);
     server.feed(&HEARTBEAT);
-    let at = start + Duration::from_secs(34);
+    let at = start + Duration::from_secs(39);
     let outcome = server.machine.on_timeout(at, &mut server.out);
     assert_eq!(outcome, TimeoutOutcome::Nothing);
-    let at = start + Duration::from_secs(35);
+    let at = start + Duration::from_secs(40);
     let outcome = server.machine.on_timeout(at, &mut server.out);
     assert_eq!(outcome, TimeoutOutcome::PeerDead);
     assert_eq!(server.machine.state(), State::Closed);
@@ -64,9 +64,9 @@ fn a_peer_that_is_not_read_from_is_not_dead() {
     assert_eq!(outcome, TimeoutOutcome::Nothing);
     assert_eq!(server.out, HEARTBEAT);
     server.machine.reading_paused(at, false);
-    let outcome = server.machine.on_timeout(at + Duration::from_secs(19), &mut server.out);
+    let outcome = server.machine.on_timeout(at + Duration::from_secs(24), &mut server.out);
     assert_eq!(outcome, TimeoutOutcome::Nothing);
-    let outcome = server.machine.on_timeout(at + Duration::from_secs(20), &mut server.out);
+    let outcome = server.machine.on_timeout(at + Duration::from_secs(25), &mut server.out);
     assert_eq!(outcome, TimeoutOutcome::PeerDead);
 }
 
