@@ -246,7 +246,7 @@ impl Broker {
 
     fn forget_exclusive(&mut self, at: At, queue: QueueId) {
         if let Some(connection) = self.edge.connections.get_mut(at.slot as usize) {
-            connection.exclusive_queues.retain(|&exclusive| exclusive != queue);
+            connection.exclusive_queues.remove(&queue);
         }
     }
 
@@ -317,9 +317,7 @@ impl Broker {
                 self.ask_directory(now, origin, Request::DeleteQueue { id }, out);
                 return;
             }
-            if !connection.exclusive_queues.contains(&id) {
-                connection.exclusive_queues.push(id);
-            }
+            connection.exclusive_queues.insert(id);
         }
         self.set_pending(at, Pending::Declare { name, request, no_wait });
         self.ask_home(now, at, id, home, crate::mail::Command::Count, out);

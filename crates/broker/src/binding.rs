@@ -1,6 +1,6 @@
 //! Bindings of all exchanges: one compact record each, found by identity, by source and by target.
 //!
-//! A record is 56 bytes, its place in the identity table about 8, the routing key one allocation
+//! A record is 56 bytes, its place in the identity table about 8, a long routing key one allocation
 //! of its own; what the exchange's router keeps beside it is 8 to 16 bytes.
 
 use alloc::boxed::Box;
@@ -9,6 +9,8 @@ use core::hash::{BuildHasher, Hasher};
 use hashbrown::HashTable;
 use lepus_amqp::table::Table;
 use lepus_base::{HashState, Slab};
+
+use crate::key::Key;
 
 /// Stands for "no record" wherever a record's number is kept.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -120,7 +122,7 @@ struct Neighbours {
 /// One binding.
 #[derive(Debug)]
 pub(crate) struct Binding {
-    pub(crate) routing_key: Box<str>,
+    pub(crate) routing_key: Key,
     /// Sorted by name; `None` where there are none.
     pub(crate) arguments: Option<Box<Table>>,
     /// The source exchange's place.
@@ -166,12 +168,13 @@ impl Bindings {
         routing_key: &str,
         arguments: &Table,
     ) -> Option<u32> {
-        let hash = identity_hash(self.hash, source, target, routing_key, Some(arguments));
+        let hash =
+            identity_hash(self.hash, source, target, routing_key.as_bytes(), Some(arguments));
         let is_same = |&place: &u32| {
             let binding = &self.records[place as usize];
             binding.source == source
                 && binding.target == target
-                && *binding.routing_key == *routing_key
+                && binding.routing_key == *routing_key
                 && match &binding.arguments {
                     Some(own) => **own == *arguments,
                     None => arguments.is_empty(),
@@ -189,7 +192,8 @@ impl Bindings {
         arguments: &Table,
     ) -> u32 {
         let arguments = (!arguments.is_empty()).then(|| Box::new(arguments.clone()));
-        let hash = identity_hash(self.hash, source, target, routing_key, arguments.as_deref());
+        let hash =
+            identity_hash(self.hash, source, target, routing_key.as_bytes(), arguments.as_deref());
         let alone = Neighbours { previous: NONE, next: NONE };
         let place = self.records.insert(Binding {
             routing_key: routing_key.into(),
@@ -268,7 +272,7 @@ fn record_hash(state: HashState, records: &Slab<Binding>, place: u32) -> u64 {
         state,
         binding.source,
         binding.target,
-        &binding.routing_key,
+        binding.routing_key.as_bytes(),
         binding.arguments.as_deref(),
     )
 }
@@ -277,12 +281,12 @@ fn identity_hash(
     state: HashState,
     source: u32,
     target: Target,
-    routing_key: &str,
+    routing_key: &[u8],
     arguments: Option<&Table>,
 ) -> u64 {
     let mut hasher = state.build_hasher();
     hasher.write_u64(u64::from(source) << 32 | u64::from(target.0));
-    hasher.write(routing_key.as_bytes());
+    hasher.write(routing_key);
     if let Some(arguments) = arguments.filter(|arguments| !arguments.is_empty()) {
         let mut bytes = Vec::new();
         arguments.encode(&mut bytes);

@@ -5,6 +5,7 @@
 //! another shard. Then it may be handed to the home of the queue that it names.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -143,7 +144,7 @@ pub struct Connection {
     /// Channels opened so far, for incarnations.
     pub incarnations: u64,
     /// Exclusive queues, deleted with the connection.
-    pub exclusive_queues: Vec<QueueId>,
+    pub exclusive_queues: BTreeSet<QueueId>,
     /// Consumers on this shard that wait for room in the send window.
     pub stalled: Vec<(QueueId, u32, ConsumerKey)>,
     /// Bytes delivered by other shards and not yet reported back as sent.
@@ -190,7 +191,7 @@ impl Connection {
             channels: Vec::new(),
             retired_channels: Vec::new(),
             incarnations: 0,
-            exclusive_queues: Vec::new(),
+            exclusive_queues: BTreeSet::new(),
             stalled: Vec::new(),
             debts: Vec::new(),
             touched: Vec::new(),

@@ -251,7 +251,7 @@ impl Broker {
         let (queue, home) = self.readable_queue(at, &name)?;
         if let Some(info) = self.directory.queue_by_id(queue)
             && info.kind == QueueKind::Quorum
-            && info.settings.single_active_consumer
+            && info.settings().single_active_consumer
         {
             let text = format!(
                 "cannot obtain access to locked {}. basic.get operations are not supported by \

@@ -57,7 +57,7 @@ impl Broker {
             Reason::DeliveryLimit => counters.dead_lettered_delivery_limit += 1,
         }
         let Some(info) = self.directory.queue_by_id(letter.queue) else { return };
-        let Some(exchange) = info.settings.dead_letter_exchange.clone() else { return };
+        let Some(exchange) = info.settings().dead_letter_exchange.clone() else { return };
         let vhost = info.vhost;
         let view = MessageView::unpack(self.edge.pool.get(letter.body));
         let (Ok(old_exchange), Ok(old_key)) =
@@ -65,7 +65,7 @@ impl Broker {
         else {
             return;
         };
-        let own_key = info.settings.dead_letter_routing_key.as_deref();
+        let own_key = info.settings().dead_letter_routing_key.as_deref();
         let death = Death {
             queue: &info.name,
             reason: letter.reason,

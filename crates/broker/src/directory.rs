@@ -34,8 +34,9 @@ use crate::binding::Bindings;
 use crate::refusal::Refusal;
 use crate::router::Router;
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::hash::{BuildHasher, Hasher};
@@ -62,7 +63,7 @@ struct ExchangeSlot {
 /// A queue with its bindings.
 #[derive(Debug)]
 struct QueueSlot {
-    info: QueueInfo,
+    info: Arc<QueueInfo>,
     /// First of the bindings that lead to it.
     as_target: u32,
 }
@@ -88,7 +89,7 @@ pub struct Directory {
     queue_counts: BTreeMap<VhostId, u64>,
     /// Queues that are not exclusive, by home.
     held: Vec<u32>,
-    exclusive: HashMap<ConnectionId, Vec<QueueId>>,
+    exclusive: HashMap<ConnectionId, BTreeSet<QueueId>>,
     bindings: Bindings,
     users: BTreeMap<Box<str>, User>,
     loopback_users: Vec<Box<str>>,
@@ -226,9 +227,8 @@ impl Directory {
     }
 
     /// The exclusive queues of a connection, in the order of their declaration.
-    #[must_use]
-    pub fn exclusive_queues(&self, connection: ConnectionId) -> &[QueueId] {
-        self.exclusive.get(&connection).map_or(&[], Vec::as_slice)
+    pub fn exclusive_queues(&self, connection: ConnectionId) -> impl Iterator<Item = QueueId> {
+        self.exclusive.get(&connection).into_iter().flatten().copied()
     }
 
     /// The user of that name.

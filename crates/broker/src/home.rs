@@ -54,7 +54,7 @@ impl Home {
     pub fn new(now: Now, info: &QueueInfo) -> Home {
         Home {
             id: info.id,
-            queue: Queue::new(now, &info.settings, info.auto_delete),
+            queue: Queue::new(now, info.settings(), info.auto_delete),
             armed: Instant::NEVER,
             working: false,
             dying: None,

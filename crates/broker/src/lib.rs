@@ -26,6 +26,7 @@ pub mod exchange;
 mod fanout;
 mod home;
 mod inbox;
+mod key;
 mod lifecycle;
 pub mod log;
 pub mod mail;

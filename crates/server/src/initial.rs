@@ -180,7 +180,7 @@ mod tests {
         assert!(directory.authenticate("shop", b"pw", false).is_ok());
         let vhost = directory.vhost("v").unwrap();
         let queue = directory.queue(vhost, "q").unwrap();
-        assert_eq!(queue.settings.max_length, Some(3));
+        assert_eq!(queue.settings().max_length, Some(3));
         assert!(directory.exchange(vhost, "x").is_some());
     }
 

@@ -9,6 +9,7 @@ use crate::router::{Route, Router};
 use crate::user::{PasswordHash, User};
 use crate::vhost::{VhostInfo, VhostLimits, VhostMetadata};
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use lepus_base::VhostId;
 
@@ -25,7 +26,7 @@ impl Directory {
                 }
             }
             Change::QueueDeclared(info) => {
-                self.add_queue((**info).clone());
+                self.add_queue(Arc::clone(info));
                 applied.queues_created.push(info.id);
             }
             Change::QueueDeleted { id } => {
@@ -159,7 +160,7 @@ impl Directory {
         });
     }
 
-    fn add_queue(&mut self, info: QueueInfo) {
+    fn add_queue(&mut self, info: Arc<QueueInfo>) {
         if !self.vhosts.contains_key(&info.vhost)
             || self.queue_place(info.vhost, &info.name).is_some()
         {
@@ -170,7 +171,9 @@ impl Directory {
         let route = Route { queue: info.id, home: info.home };
         *self.queue_counts.entry(info.vhost).or_default() += 1;
         match info.exclusive {
-            Some(owner) => self.exclusive.entry(owner).or_default().push(info.id),
+            Some(owner) => {
+                self.exclusive.entry(owner).or_default().insert(info.id);
+            }
             None => {
                 if let Some(held) = self.held.get_mut(info.home.index()) {
                     *held += 1;

@@ -5,6 +5,7 @@ use super::{ExchangeInfo, QueueInfo};
 use crate::user::{PasswordHash, UserLimits};
 use crate::vhost::{VhostLimits, VhostMetadata};
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use lepus_amqp::table::Table;
 use lepus_base::{QueueId, VhostId};
@@ -27,7 +28,7 @@ pub enum Change {
     /// An exchange goes, and its bindings with it.
     ExchangeDeleted { vhost: VhostId, name: Box<str> },
     /// A queue appears.
-    QueueDeclared(Box<QueueInfo>),
+    QueueDeclared(Arc<QueueInfo>),
     /// A queue goes, and its bindings with it.
     QueueDeleted { id: QueueId },
     /// A binding appears.
@@ -102,7 +103,7 @@ pub struct Applied {
     /// Queues that appeared.
     pub queues_created: Vec<QueueId>,
     /// Queues that went.
-    pub queues_deleted: Vec<QueueInfo>,
+    pub queues_deleted: Vec<Arc<QueueInfo>>,
     /// Exchanges that went, those that deleted themselves among them.
     pub exchanges_deleted: Vec<(VhostId, Box<str>)>,
     /// The virtual host that went: its connections have to be closed.

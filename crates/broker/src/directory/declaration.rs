@@ -9,6 +9,7 @@ use crate::refusal::Refusal;
 use crate::vhost::VhostInfo;
 use alloc::boxed::Box;
 use alloc::format;
+use alloc::sync::Arc;
 use lepus_amqp::code::ReplyCode;
 use lepus_amqp::table::Table;
 use lepus_base::{ConnectionId, QueueId, ShardId};
@@ -176,7 +177,7 @@ impl Directory {
             return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
         }
         let info = self.new_queue(vhost, durable, &wanted)?;
-        Ok(Checked::Change(Change::QueueDeclared(Box::new(info))))
+        Ok(Checked::Change(Change::QueueDeclared(Arc::new(info))))
     }
 
     /// Whether a redeclaration asks for the queue that exists.
@@ -246,7 +247,7 @@ impl Directory {
             server_named: wanted.server_named,
             kind,
             arguments,
-            settings,
+            settings: (settings != QueueSettings::PLAIN).then(|| Box::new(settings)),
             user: wanted.user.into(),
         })
     }

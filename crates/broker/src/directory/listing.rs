@@ -81,7 +81,7 @@ impl Directory {
     /// The queues of one virtual host, or of all by age of their virtual hosts; then by name.
     pub fn queues(&self, vhost: Option<VhostId>) -> impl ExactSizeIterator<Item = &QueueInfo> {
         let wanted = |info: &&QueueInfo| vhost.is_none_or(|vhost| vhost == info.vhost);
-        let all = self.queues.iter().map(|(_, slot)| &slot.info);
+        let all = self.queues.iter().map(|(_, slot)| &*slot.info);
         let mut list: Vec<&QueueInfo> = all.filter(wanted).collect();
         list.sort_unstable_by_key(|info| (info.vhost, &info.name));
         list.into_iter()
@@ -168,7 +168,7 @@ impl Directory {
         BindingInfo {
             source: &self.exchanges[binding.source as usize].info.name,
             destination,
-            routing_key: &binding.routing_key,
+            routing_key: binding.routing_key.as_str(),
             arguments: binding.arguments.as_deref(),
         }
     }

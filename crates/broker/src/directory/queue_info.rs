@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use lepus_amqp::table::Table;
 use lepus_base::{ConnectionId, QueueId, ShardId, VhostId};
 
-/// Attributes of a queue.
+/// Attributes of a queue, which all shards share: they do not change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueueInfo {
     /// Its identity, never used again.
@@ -28,8 +28,16 @@ pub struct QueueInfo {
     pub kind: QueueKind,
     /// The arguments as declared, and the type where the virtual host's default gave one.
     pub arguments: Table,
-    /// What the arguments mean.
-    pub settings: QueueSettings,
+    /// What the arguments mean; `None` where they ask for nothing, as with most queues.
+    pub settings: Option<Box<QueueSettings>>,
     /// Who declared it.
     pub user: Box<str>,
+}
+
+impl QueueInfo {
+    /// What the arguments mean.
+    #[must_use]
+    pub fn settings(&self) -> &QueueSettings {
+        self.settings.as_deref().unwrap_or(&QueueSettings::PLAIN)
+    }
 }

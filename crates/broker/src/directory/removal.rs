@@ -107,7 +107,7 @@ impl Directory {
         match info.exclusive {
             Some(owner) => {
                 if let Some(owned) = self.exclusive.get_mut(&owner) {
-                    owned.retain(|id| *id != info.id);
+                    owned.remove(&info.id);
                     if owned.is_empty() {
                         self.exclusive.remove(&owner);
                     }

@@ -174,6 +174,21 @@ impl Overflow {
 }
 
 impl QueueSettings {
+    /// Those of a queue without arguments.
+    pub const PLAIN: QueueSettings = QueueSettings {
+        message_ttl: None,
+        expires: None,
+        max_length: None,
+        max_length_bytes: None,
+        overflow: Overflow::DropHead,
+        dead_letter_exchange: None,
+        dead_letter_routing_key: None,
+        max_priority: None,
+        single_active_consumer: false,
+        delivery_limit: None,
+        counts_deliveries: false,
+    };
+
     /// Reads the arguments that have a meaning; others are ignored.
     ///
     /// # Errors

@@ -48,7 +48,7 @@ impl Buckets {
     pub(super) fn insert(&mut self, bindings: &Bindings, place: u32) {
         let binding = bindings.get(place);
         let link = Link { target: binding.target, binding: place };
-        let weight = weight(&binding.routing_key).unwrap_or(1) as usize;
+        let weight = weight(binding.routing_key.as_str()).unwrap_or(1) as usize;
         self.buckets.extend(core::iter::repeat_n(link, weight));
     }
 

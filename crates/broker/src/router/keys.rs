@@ -24,12 +24,14 @@ impl Keys {
             return &[];
         }
         self.lists
-            .find(hash(self.state, key), |links| key_of(links, bindings) == key)
+            .find(hash(self.state, key.as_bytes()), |links| {
+                key_of(links, bindings) == key.as_bytes()
+            })
             .map_or(&[], Links::as_slice)
     }
 
     pub(super) fn insert(&mut self, bindings: &mut Bindings, place: u32) {
-        let key = &*bindings.get(place).routing_key;
+        let key = bindings.get(place).routing_key.as_bytes();
         let state = self.state;
         let entry = self.lists.entry(
             hash(state, key),
@@ -44,7 +46,7 @@ impl Keys {
     }
 
     pub(super) fn remove(&mut self, bindings: &mut Bindings, place: u32) {
-        let key = &*bindings.get(place).routing_key;
+        let key = bindings.get(place).routing_key.as_bytes();
         let entry =
             self.lists.find_entry(hash(self.state, key), |links| key_of(links, bindings) == key);
         let Ok(mut entry) = entry else { return };
@@ -55,15 +57,15 @@ impl Keys {
     }
 }
 
-fn key_of<'a>(links: &Links, bindings: &'a Bindings) -> &'a str {
+fn key_of<'a>(links: &Links, bindings: &'a Bindings) -> &'a [u8] {
     match links.as_slice() {
-        [first, ..] => &bindings.get(first.binding).routing_key,
-        [] => "",
+        [first, ..] => bindings.get(first.binding).routing_key.as_bytes(),
+        [] => &[],
     }
 }
 
-fn hash(state: HashState, key: &str) -> u64 {
+fn hash(state: HashState, key: &[u8]) -> u64 {
     let mut hasher = state.build_hasher();
-    hasher.write(key.as_bytes());
+    hasher.write(key);
     hasher.finish()
 }

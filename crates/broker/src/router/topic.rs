@@ -6,7 +6,7 @@
 //! patterns are chosen.
 
 use crate::binding::{Bindings, Link, Links, NONE};
-use alloc::boxed::Box;
+use crate::key::Key;
 use alloc::vec::Vec;
 use core::hash::{BuildHasher, Hasher};
 use hashbrown::HashTable;
@@ -42,7 +42,7 @@ impl Node {
 
 #[derive(Debug)]
 struct Word {
-    text: Box<str>,
+    text: Key,
     /// Edges that carry the word.
     edges: u32,
 }
@@ -92,7 +92,7 @@ impl Trie {
     /// Adds the binding under its routing key.
     pub(crate) fn insert(&mut self, bindings: &mut Bindings, place: u32) {
         let mut node = ROOT;
-        for word in split(&bindings.get(place).routing_key) {
+        for word in split(bindings.get(place).routing_key.as_str()) {
             node = self.child_or_insert(node, word);
         }
         bindings.get_mut(place).node = node;
@@ -169,8 +169,8 @@ impl Trie {
     }
 
     fn word(&self, text: &str) -> Option<u32> {
-        let is_same = |&word: &u32| *self.words[word as usize].text == *text;
-        let hash = text_hash(self.state, text);
+        let is_same = |&word: &u32| self.words[word as usize].text == *text;
+        let hash = text_hash(self.state, text.as_bytes());
         self.by_text.find(hash, is_same).copied()
     }
 
@@ -227,8 +227,8 @@ impl Trie {
         }
         let word = self.words.insert(Word { text: text.into(), edges: 0 }) as u32;
         let (words, state) = (&self.words, self.state);
-        self.by_text.insert_unique(text_hash(state, text), word, |&word| {
-            text_hash(state, &words[word as usize].text)
+        self.by_text.insert_unique(text_hash(state, text.as_bytes()), word, |&word| {
+            text_hash(state, words[word as usize].text.as_bytes())
         });
         word
     }
@@ -251,7 +251,7 @@ impl Trie {
         let entry = &mut self.words[word as usize];
         entry.edges -= 1;
         if entry.edges == 0 {
-            let hash = text_hash(self.state, &entry.text);
+            let hash = text_hash(self.state, entry.text.as_bytes());
             remove_number(&mut self.by_text, hash, word);
             self.words.remove(word as usize);
         }
@@ -285,9 +285,9 @@ fn remove_number(table: &mut HashTable<u32>, hash: u64, number: u32) {
     }
 }
 
-fn text_hash(state: HashState, text: &str) -> u64 {
+fn text_hash(state: HashState, text: &[u8]) -> u64 {
     let mut hasher = state.build_hasher();
-    hasher.write(text.as_bytes());
+    hasher.write(text);
     hasher.finish()
 }
 
