@@ -10,7 +10,7 @@ SOAK_SECONDS ?= 3600
 FUZZ_SECONDS ?= 60
 CARGO_FUZZ_VERSION := 0.13.2
 
-.PHONY: help install run release test check bench instructions sim soak fuzz clean-data clean
+.PHONY: help install run release test check bench costs instructions sim soak fuzz clean-data clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,11 @@ bench: release ## Measure against RabbitMQ and the null broker; tables here, fig
 	@.ci/install bench
 	@cargo build --release --package lepus-bench
 	@target/release/lepus-bench run $(BENCH)
+
+costs: release ## Count system calls and allocations per message
+	@cargo build --release --package lepus-server --features count-allocations --target-dir target/counting
+	@cargo build --release --package lepus-bench
+	@target/release/lepus-bench costs $(BENCH)
 
 instructions: install ## Count instructions per message in the core and compare with the recorded ceilings
 	@.ci/install valgrind

@@ -1,7 +1,7 @@
 //! Instructions per message in the pure core, counted by callgrind, and the ceiling they may not
 //! pass: a figure that does not depend on what else the machine is doing.
 
-use crate::in_process::DRIVES;
+use crate::core_drive::DRIVES;
 use std::io;
 use std::path::Path;
 use std::process::Command;

@@ -2,13 +2,16 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod core_drive;
+mod costs;
 mod counters;
-mod in_process;
+mod idle;
 mod instructions;
 mod json;
 mod measure;
 mod null_broker;
 mod null_relay;
+mod peer;
 mod procfs;
 mod relay_load;
 mod run;
@@ -17,9 +20,10 @@ mod table;
 mod workload;
 
 use arguments::Arguments;
-use in_process::DRIVES;
+use core_drive::DRIVES;
 use measure::{Load, SECONDS_MIN};
 use run::Plan;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 use subject::{Kind, Place};
@@ -28,7 +32,10 @@ const USAGE: &str = "\
 lepus-bench run [--rounds 5] [--seconds 10] [--workloads NAME,…] [--brokers NAME,…]
                 [--core 0] [--load-core 1] [--lepus target/release/lepus] [--lepus-flags '…']
                 [--jars build/reference-tester] [--results build/bench]
+lepus-bench costs [--counting target/counting/release/lepus] and those of `run` from --seconds on
 lepus-bench instructions [--record yes] [--file bench/instructions.txt]
+lepus-bench idle [--connections 1000] [--channels 10] [--queues 10000] [--idle 30]
+                and of `run` --core, --lepus, --lepus-flags
 lepus-bench drive LOAD MESSAGES                  sends messages through the core, without sockets
 lepus-bench list                                 the loads and brokers by name
 lepus-bench null-broker PORT METRICS_PORT        the broker that does next to nothing
@@ -42,8 +49,10 @@ fn main() -> ExitCode {
     let rest = words.get(1..).unwrap_or(&[]);
     let outcome = match command {
         "run" => run(rest),
+        "costs" => count_costs(rest),
         "instructions" => count_instructions(rest),
         "drive" => drive(rest),
+        "idle" => measure_idle(rest),
         "list" => {
             list();
             Ok(())
@@ -71,44 +80,74 @@ fn main() -> ExitCode {
 
 fn run(words: &[String]) -> Result<(), String> {
     let mut arguments = Arguments::read(words.iter().cloned())?;
-    let lepus: std::path::PathBuf = arguments.take("lepus", "target/release/lepus".into())?;
-    let results: std::path::PathBuf = arguments.take("results", "build/bench".into())?;
-    let results = std::path::absolute(&results).map_err(|error| error.to_string())?;
-    let lepus = std::path::absolute(&lepus).map_err(|error| error.to_string())?;
+    let (place, load, results) = places(&mut arguments)?;
     let plan = Plan {
         rounds: arguments.take("rounds", 5)?,
         workloads: arguments.take_list("workloads")?,
         brokers: arguments.take_list("brokers")?,
-        place: Place {
-            lepus: lepus.clone(),
-            lepus_words: arguments.take_list("lepus-flags")?,
-            scratch: results.join("scratch"),
-            core: arguments.take("core", 0)?,
-        },
-        load: Load {
-            lepus,
-            jars: arguments.take("jars", "build/reference-tester".into())?,
-            core: arguments.take("load-core", 1)?,
-            seconds: arguments.take("seconds", 10)?.max(SECONDS_MIN),
-            errors: results.join("tester.log"),
-        },
+        place,
+        load,
         results,
     };
     arguments.finish()?;
     run::run(&plan).map_err(|error| error.to_string())
 }
 
+fn count_costs(words: &[String]) -> Result<(), String> {
+    let mut arguments = Arguments::read(words.iter().cloned())?;
+    let (place, load, _) = places(&mut arguments)?;
+    let counting = take_path(&mut arguments, "counting", "target/counting/release/lepus")?;
+    arguments.finish()?;
+    let plan = costs::Plan { place, load, counting };
+    costs::run(&plan).map_err(|error| error.to_string())
+}
+
+/// What all commands that start a broker are told: the broker's side, the tester's, and where
+/// results go.
+fn places(arguments: &mut Arguments) -> Result<(Place, Load, PathBuf), String> {
+    let lepus = take_path(arguments, "lepus", "target/release/lepus")?;
+    let results = take_path(arguments, "results", "build/bench")?;
+    let place = Place {
+        lepus: lepus.clone(),
+        lepus_words: arguments.take_list("lepus-flags")?,
+        scratch: results.join("scratch"),
+        core: arguments.take("core", 0)?,
+    };
+    let load = Load {
+        lepus,
+        jars: arguments.take("jars", "build/reference-tester".into())?,
+        core: arguments.take("load-core", 1)?,
+        seconds: arguments.take("seconds", 10)?.max(SECONDS_MIN),
+        errors: results.join("tester.log"),
+    };
+    Ok((place, load, results))
+}
+
+/// A path, made absolute: what is started may have another working directory.
+fn take_path(arguments: &mut Arguments, name: &str, preset: &str) -> Result<PathBuf, String> {
+    let path: PathBuf = arguments.take(name, preset.into())?;
+    std::path::absolute(path).map_err(|error| error.to_string())
+}
+
 fn count_instructions(words: &[String]) -> Result<(), String> {
     let mut arguments = Arguments::read(words.iter().cloned())?;
     let record: String = arguments.take("record", "no".to_owned())?;
-    let file: std::path::PathBuf = arguments.take("file", "bench/instructions.txt".into())?;
-    let scratch: std::path::PathBuf = arguments.take("scratch", "build/bench/scratch".into())?;
+    let file: PathBuf = arguments.take("file", "bench/instructions.txt".into())?;
+    let scratch: PathBuf = arguments.take("scratch", "build/bench/scratch".into())?;
     arguments.finish()?;
     match instructions::run(&file, &scratch, record == "yes") {
         Ok(true) => Ok(()),
         Ok(false) => Err("a ceiling was passed".to_owned()),
         Err(error) => Err(error.to_string()),
     }
+}
+
+fn measure_idle(words: &[String]) -> Result<(), String> {
+    let mut arguments = Arguments::read(words.iter().cloned())?;
+    let (place, _, _) = places(&mut arguments)?;
+    let plan = idle::Plan::read(&mut arguments)?;
+    arguments.finish()?;
+    idle::run(plan, &place).map_err(|error| error.to_string())
 }
 
 fn drive(words: &[String]) -> Result<(), String> {
@@ -121,7 +160,7 @@ fn drive(words: &[String]) -> Result<(), String> {
         return Err(format!("there are the loads {names}, and a number of messages"));
     };
     let start = Instant::now();
-    let sent = in_process::run(*drive, messages)?;
+    let sent = core_drive::run(*drive, messages)?;
     let nanos = start.elapsed().as_nanos() as f64 / sent as f64;
     println!("{sent} messages, {nanos:.0} ns each");
     Ok(())

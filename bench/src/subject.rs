@@ -126,6 +126,16 @@ impl Subject {
         self.kind.port()
     }
 
+    /// Ends the broker and returns what it printed.
+    ///
+    /// # Errors
+    /// When that cannot be read.
+    pub fn stop(self) -> io::Result<String> {
+        let log = self.scratch.join("output.log");
+        drop(self);
+        fs::read_to_string(log)
+    }
+
     /// What the broker has counted.
     ///
     /// # Errors

@@ -5,9 +5,10 @@ use crate::source::Source;
 use std::path::Path;
 use std::{fs, io};
 
-/// Directories that hold nothing of the project's own.
-const SKIPPED: [&str; 8] =
-    ["target", "data", "build", "node_modules", ".git", ".venv", "corpus", "artifacts"];
+/// Directories that hold nothing of the project's own, and `tests/e2e`, whose suites are clients in
+/// many languages with habits of their own.
+const SKIPPED: [&str; 9] =
+    ["target", "data", "build", "node_modules", ".git", ".venv", "e2e", "corpus", "artifacts"];
 
 /// What the rules look at: every Rust file and every `Cargo.toml`, as (path from the root, text).
 pub struct Tree {

@@ -3,6 +3,16 @@
 
 use std::process::ExitCode;
 
+#[cfg(feature = "count-allocations")]
+#[global_allocator]
+static ALLOCATOR: &stats_alloc::StatsAlloc<std::alloc::System> = &stats_alloc::INSTRUMENTED_SYSTEM;
+
 fn main() -> ExitCode {
-    lepus_server::run(std::env::args_os().skip(1))
+    let code = lepus_server::run(std::env::args_os().skip(1));
+    #[cfg(feature = "count-allocations")]
+    {
+        let stats = ALLOCATOR.stats();
+        eprintln!("allocations={} reallocations={}", stats.allocations, stats.reallocations);
+    }
+    code
 }

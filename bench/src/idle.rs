@@ -1,0 +1,191 @@
+//! What an idle broker costs: CPU while nothing happens, and memory per connection, channel, queue
+//! and binding.
+//!
+//! Memory is the growth of the resident set over many objects of one kind, divided by their number;
+//! it holds whatever the allocator and the tables add.
+
+use crate::arguments::Arguments;
+use crate::peer::Peer;
+use crate::procfs::{self, Reading};
+use crate::subject::{Kind, Place, Subject};
+use lepus_amqp::client::ClientOptions;
+use lepus_amqp::method::{exchange, queue};
+use std::io;
+use std::net::TcpStream;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Answers awaited together.
+const BATCH: usize = 100;
+
+/// How many of each there are.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    connections: usize,
+    channels: u16,
+    queues: usize,
+    seconds: u64,
+}
+
+impl Plan {
+    /// Takes what the command line says.
+    ///
+    /// # Errors
+    /// When a value is not a number.
+    pub fn read(arguments: &mut Arguments) -> Result<Plan, String> {
+        Ok(Plan {
+            connections: arguments.take("connections", 1000)?,
+            channels: arguments.take("channels", 10)?,
+            queues: arguments.take("queues", 10_000)?,
+            seconds: arguments.take("idle", 30)?,
+        })
+    }
+}
+
+/// Measures and prints.
+///
+/// # Errors
+/// When the broker does not start or ends a connection.
+pub fn run(plan: Plan, place: &Place) -> io::Result<()> {
+    let subject = Subject::start(Kind::Lepus, place)?;
+    let mut probe = Probe { subject: &subject, last: 0 };
+    // Tables, threads and code are there after the first of each kind.
+    let mut first = open(&subject)?;
+    first.open_channel(1)?;
+    declare(&mut first, "first", 1)?;
+    bind(&mut first, "amq.direct", "first", 1)?;
+    bind(&mut first, "amq.topic", "first", 1)?;
+    let alone = idle(&subject, &mut [], 5)?;
+    probe.start()?;
+
+    let mut connections = Vec::new();
+    for _ in 0..plan.connections {
+        connections.push(open(&subject)?);
+    }
+    probe.take("connection", plan.connections)?;
+    for connection in &mut connections {
+        for number in 1..=plan.channels {
+            connection.open_channel(number)?;
+        }
+    }
+    probe.take("channel", plan.connections * usize::from(plan.channels))?;
+    declare(&mut first, "idle", plan.queues)?;
+    probe.take("queue", plan.queues)?;
+    bind(&mut first, "amq.direct", "idle", plan.queues)?;
+    probe.take("binding to a direct exchange", plan.queues)?;
+    bind(&mut first, "amq.topic", "idle", plan.queues)?;
+    probe.take("binding to a topic exchange", plan.queues)?;
+    connections.push(first);
+    let crowded = idle(&subject, &mut connections, plan.seconds)?;
+    println!("idle without clients: {alone}");
+    println!("idle with all that:   {crowded}");
+    Ok(())
+}
+
+/// Takes the growth of the resident set from one step to the next.
+struct Probe<'a> {
+    subject: &'a Subject,
+    last: u64,
+}
+
+impl Probe<'_> {
+    fn start(&mut self) -> io::Result<()> {
+        self.last = settled(self.subject)?;
+        Ok(())
+    }
+
+    fn take(&mut self, name: &str, count: usize) -> io::Result<()> {
+        let now = settled(self.subject)?;
+        let each = now.saturating_sub(self.last) as f64 / count.max(1) as f64;
+        println!("{name:30} {count:>7} {each:>8.0} bytes each");
+        self.last = now;
+        Ok(())
+    }
+}
+
+/// Resident bytes once they stand still.
+fn settled(subject: &Subject) -> io::Result<u64> {
+    let mut last = procfs::read(subject.pid())?.resident_bytes;
+    loop {
+        sleep(Duration::from_millis(500));
+        let now = procfs::read(subject.pid())?.resident_bytes;
+        if now == last {
+            return Ok(now);
+        }
+        last = now;
+    }
+}
+
+fn open(subject: &Subject) -> io::Result<Peer<TcpStream>> {
+    let stream = TcpStream::connect(("127.0.0.1", subject.port()))?;
+    stream.set_nodelay(true)?;
+    Peer::open(stream, ClientOptions::default())
+}
+
+fn declare(peer: &mut Peer<TcpStream>, prefix: &str, count: usize) -> io::Result<()> {
+    for start in (0..count).step_by(BATCH) {
+        let end = count.min(start + BATCH);
+        for number in start..end {
+            let name = format!("{prefix}-{number}");
+            peer.send(1, queue::Declare { queue: &name, durable: true, ..Default::default() });
+        }
+        for _ in start..end {
+            peer.expect("queue.declare-ok")?;
+        }
+    }
+    Ok(())
+}
+
+fn bind(peer: &mut Peer<TcpStream>, exchange: &str, prefix: &str, count: usize) -> io::Result<()> {
+    let declare = exchange::Declare { exchange, passive: true, ..Default::default() };
+    peer.send(1, declare);
+    peer.expect("exchange.declare-ok")?;
+    for start in (0..count).step_by(BATCH) {
+        let end = count.min(start + BATCH);
+        for number in start..end {
+            let name = format!("{prefix}-{number}");
+            let routing_key = format!("key.{number}");
+            peer.send(
+                1,
+                queue::Bind {
+                    queue: &name,
+                    exchange,
+                    routing_key: &routing_key,
+                    ..Default::default()
+                },
+            );
+        }
+        for _ in start..end {
+            peer.expect("queue.bind-ok")?;
+        }
+    }
+    Ok(())
+}
+
+/// Watches the broker for some seconds in which only heartbeats are sent.
+fn idle(
+    subject: &Subject,
+    connections: &mut [Peer<TcpStream>],
+    seconds: u64,
+) -> io::Result<String> {
+    for connection in connections.iter() {
+        connection.stream().set_nonblocking(true)?;
+    }
+    let start = Instant::now();
+    let before = procfs::read(subject.pid())?;
+    while start.elapsed() < Duration::from_secs(seconds) {
+        for connection in connections.iter_mut() {
+            connection.keep_alive()?;
+        }
+        sleep(Duration::from_millis(500));
+    }
+    let after = procfs::read(subject.pid())?;
+    Ok(describe(before, after, start.elapsed().as_secs_f64()))
+}
+
+fn describe(before: Reading, after: Reading, seconds: f64) -> String {
+    let share = (after.cpu_seconds - before.cpu_seconds) / seconds * 100.0;
+    let switches = (after.switches_voluntary - before.switches_voluntary) as f64 / seconds;
+    let resident = after.resident_bytes as f64 / 1e6;
+    format!("{share:.2} % of a core, {switches:.0} sleeps a second, {resident:.1} MB resident")
+}
