@@ -160,6 +160,8 @@ pub struct HeldPublish {
     pub routing_key: Box<str>,
     /// Whether an unroutable message returns.
     pub mandatory: bool,
+    /// Routing keys of its `CC` and `BCC` headers.
+    pub extra_keys: Vec<String>,
     /// Raw properties.
     pub properties: Vec<u8>,
     /// The body.

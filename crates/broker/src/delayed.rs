@@ -1,6 +1,8 @@
 //! Messages that an `x-delayed-message` exchange holds back.
 
 use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
 
 use lepus_amqp::properties::PropertiesRef;
 use lepus_base::{Body, Instant, Now, Pool, VhostId};
@@ -18,6 +20,8 @@ const DELAYED_AT_ONCE_MAX: usize = 256;
 struct Held {
     vhost: VhostId,
     body: Body,
+    /// Routing keys of its `CC` and `BCC` headers.
+    extra_keys: Vec<String>,
     persistent: bool,
     priority: u8,
     expiration: Option<core::time::Duration>,
@@ -37,6 +41,7 @@ impl Delayed {
         due: Instant,
         vhost: VhostId,
         view: &MessageView<'_>,
+        extra_keys: Vec<String>,
         terms: &Terms,
         pool: &mut Pool,
     ) {
@@ -44,6 +49,7 @@ impl Delayed {
         let held = Held {
             vhost,
             body: view.pack(pool),
+            extra_keys,
             persistent: terms.persistent,
             priority: terms.priority,
             expiration: terms.expiration,
@@ -73,14 +79,17 @@ impl Broker {
             };
             let mut routes = core::mem::take(&mut self.routes);
             routes.clear();
-            self.directory.route_dead_letter(
-                held.vhost,
-                exchange,
-                key,
-                PropertiesRef(view.properties),
-                &mut self.rng,
-                &mut routes,
-            );
+            let extra_keys = held.extra_keys.iter().map(String::as_str);
+            for key in core::iter::once(key).chain(extra_keys) {
+                self.directory.route_dead_letter(
+                    held.vhost,
+                    exchange,
+                    key,
+                    PropertiesRef(view.properties),
+                    &mut self.rng,
+                    &mut routes,
+                );
+            }
             let mut targets = alloc::vec::Vec::new();
             self.resolve(&routes, &mut targets);
             self.routes = routes;

@@ -24,7 +24,7 @@ use crate::fanout::{Fanout, TARGETS_AT_ONCE_MAX};
 use crate::mail::{ChannelRef, Mail};
 use crate::message::{Incoming, MessageView};
 use crate::outbox::Outbox;
-use crate::properties::{copy_keys, owned_headers};
+use crate::properties::owned_headers;
 use crate::queue::Enqueued;
 use crate::refusal::Refusal;
 use crate::reply_to::{REPLY_TO_PREFIX, address};
@@ -119,6 +119,7 @@ impl Broker {
             exchange: publish.exchange.into(),
             routing_key: publish.routing_key.into(),
             mandatory: publish.mandatory,
+            extra_keys: checked.extra_keys,
             properties: checked.properties.into_owned(),
             body: publish.body.to_vec(),
         });
@@ -142,7 +143,7 @@ impl Broker {
             persistent: properties.is_persistent(),
             priority: properties.priority().unwrap_or(0),
             expiration: properties.expiration().and_then(|text| parse_expiration(text).ok()),
-            extra_keys: copy_keys(&headers, "CC").unwrap_or_default(),
+            extra_keys: held.extra_keys.clone(),
             delay: delay_of(&headers).unwrap_or_default(),
         };
         self.route_and_publish(now, at, &publish, checked, out);
@@ -164,8 +165,10 @@ impl Broker {
         {
             let view = view_of(publish, &checked.properties);
             let terms = self.terms_of(&checked, None);
-            self.delayed.add(now.instant + delay, at.vhost, &view, &terms, &mut self.edge.pool);
-            self.edge.timers.arm(now.instant + delay, crate::timers::Timer::Delayed);
+            let due = now.instant + delay;
+            let keys = checked.extra_keys.clone();
+            self.delayed.add(due, at.vhost, &view, keys, &terms, &mut self.edge.pool);
+            self.edge.timers.arm(due, crate::timers::Timer::Delayed);
             self.account(at, 0, None, false, out);
             return;
         }

@@ -3,34 +3,45 @@
 //! Most sentences are played on several stages: one shard, two shards with the clients apart, and
 //! three where neither client lives on the shard that orders the directory.
 
-mod stage;
-mod wire;
-
 mod acks;
 mod alternate_exchange;
 mod authentication;
 mod bindings;
+mod blocked;
 mod channels;
 mod confirms;
 mod consume;
+mod copies;
+mod dead_letters;
+mod delayed;
 mod exchange_to_exchange;
 mod exchanges;
 mod exclusive;
 mod frames;
 mod get;
 mod global_qos;
+mod hand_over;
 mod handshake;
 mod heartbeat;
+mod large_bodies;
 mod lease;
 mod length;
 mod mandatory;
 mod negotiation;
 mod permissions;
+mod priorities;
 mod publish;
 mod qos;
 mod queues;
+mod quorum;
+mod reply_to;
 mod requeue;
 mod routing;
+mod shut_down;
 mod single_active;
+mod stage;
 mod transactions;
 mod ttl;
+mod user_id;
+mod visibility;
+mod wire;

@@ -240,23 +240,3 @@ fn copies_need_the_right_routing_keys_too() {
     ann.publish_with("topics", "a", &properties, "x");
     assert_eq!(ann.expect_refused().code, ReplyCode::ACCESS_REFUSED);
 }
-
-#[test]
-fn a_default_queue_type_of_the_vhost_is_taken_and_redeclared_without_naming_it() {
-    let world = World::new(1);
-    let metadata = lepus_broker::vhost::VhostMetadata {
-        default_queue_type: Some(lepus_broker::queue::QueueKind::Quorum),
-        ..Default::default()
-    };
-    world.request(Request::CreateVhost { name: "v".into(), metadata }).unwrap();
-    world.permit("guest", "v", ".*", ".*", ".*");
-    let alice = world.connect_with(0, World::login("guest", "guest", "v")).channel();
-    let durable = queue::Declare { durable: true, ..declare("q") };
-    alice.declare_method(durable);
-    alice.declare_method(durable);
-    let kind = Table::new().with("x-queue-type", "quorum").to_bytes();
-    alice.declare_method(queue::Declare { arguments: kind.as_ref(), ..durable });
-    let kind = Table::new().with("x-queue-type", "classic").to_bytes();
-    let refused = alice.refused(queue::Declare { arguments: kind.as_ref(), ..durable });
-    assert_eq!(refused.code, ReplyCode::PRECONDITION_FAILED);
-}

@@ -1,0 +1,171 @@
+//! Publishers wait while memory is short.
+
+use lepus_amqp::client::ClientOptions;
+use lepus_amqp::table::Table;
+use lepus_sim::{Channel, Limits, Options, World};
+
+use crate::stage::{Stage, everywhere_with};
+
+const MEMORY_BYTES: usize = 8 * 1024 * 1024;
+
+fn small() -> Options {
+    let limits = Limits { memory_bytes: MEMORY_BYTES, ..Limits::default() };
+    Options { limits, ..Options::default() }
+}
+
+/// Publishes to `queue` until the client is told to stop; how many messages went.
+fn fill(channel: &Channel, queue: &str) -> u32 {
+    let body = vec![b'x'; 100_000];
+    for count in 1..1_000 {
+        channel.publish("", queue, &body);
+        if channel.client().blocked().is_some() {
+            return count;
+        }
+    }
+    panic!("nobody stops the publisher");
+}
+
+/// All of a queue's messages, taken by a client of its own.
+fn drain(stage: &Stage, queue: &str) -> u32 {
+    let channel = stage.near();
+    channel.consume_no_ack(queue, "drain");
+    let count = channel.deliveries().len() as u32;
+    channel.client().close();
+    count
+}
+
+#[test]
+fn a_publisher_is_told_when_memory_is_short_and_when_there_is_room_again() {
+    everywhere_with(&small(), |stage| {
+        let (near, far) = stage.pair();
+        near.declare("q");
+        let count = fill(&far, "q");
+        assert!(far.client().blocked().unwrap().contains("memory"));
+        assert!(near.client().blocked().is_none(), "it has not published");
+        assert_eq!(drain(stage, "q"), count);
+        assert_eq!(far.client().blocked(), None);
+        far.publish("", "q", "x");
+        assert_eq!(near.purge("q"), 1);
+    });
+}
+
+#[test]
+fn what_is_published_while_blocked_waits_and_comes_later() {
+    everywhere_with(&small(), |stage| {
+        let (near, far) = stage.pair();
+        near.declare("q");
+        let count = fill(&far, "q");
+        far.publish("", "q", "a");
+        far.publish("", "q", "b");
+        assert_eq!(stage.world.queue("q").ready, u64::from(count));
+        assert_eq!(drain(stage, "q"), count + 2);
+        assert!(far.is_open());
+    });
+}
+
+#[test]
+fn consumers_go_on_while_publishers_are_blocked() {
+    everywhere_with(&small(), |stage| {
+        let (near, far) = stage.pair();
+        near.declare("q");
+        let count = fill(&far, "q");
+        near.qos(10);
+        near.consume("q", "c");
+        let mut taken = near.deliveries();
+        while (taken.len() as u32) < count {
+            near.ack_up_to(taken.last().unwrap().tag);
+            let more = near.deliveries();
+            assert!(!more.is_empty());
+            taken.extend(more);
+        }
+        near.ack_up_to(0);
+        assert_eq!(far.client().blocked(), None);
+    });
+}
+
+#[test]
+fn a_blocked_client_may_still_consume_acknowledge_and_declare() {
+    everywhere_with(&small(), |stage| {
+        let (near, far) = stage.pair();
+        near.declare("q");
+        let count = fill(&far, "q");
+        far.declare("another");
+        far.qos(1);
+        far.consume("q", "c");
+        for _ in 0..count {
+            let message = far.delivery();
+            far.ack(message.tag);
+        }
+        assert_eq!(far.client().blocked(), None);
+    });
+}
+
+#[test]
+fn close_works_while_blocked() {
+    everywhere_with(&small(), |stage| {
+        let (near, far) = stage.pair();
+        near.declare("q");
+        let count = fill(&far, "q");
+        far.client().close();
+        let other = stage.far();
+        let raced = fill(&other, "q");
+        other.close();
+        other.client().close();
+        assert_eq!(drain(stage, "q"), count + raced);
+    });
+}
+
+#[test]
+fn a_blocked_client_that_is_lost_leaves_nothing_behind() {
+    everywhere_with(&small(), |stage| {
+        let (near, far) = stage.pair();
+        near.declare("q");
+        fill(&far, "q");
+        far.publish("", "q", "never taken");
+        far.client().reset();
+        near.purge("q");
+        let next = stage.far();
+        next.publish("", "q", "x");
+        assert_eq!(near.purge("q"), 1);
+    });
+}
+
+#[test]
+fn a_client_that_cannot_hear_of_it_is_stopped_all_the_same() {
+    let world = World::with(Options { shards: 2, ..small() });
+    let near = world.channel(0);
+    near.declare("q");
+    for shard in 0..2 {
+        let options =
+            ClientOptions { properties: Table::new(), heartbeat: 0, ..Default::default() };
+        let far = world.connect_with(shard, options).channel();
+        let body = vec![b'x'; 100_000];
+        for _ in 0..200 {
+            far.publish("", "q", &body);
+        }
+        let ready = world.queue("q").ready;
+        assert!(ready * 100_000 < 2 * MEMORY_BYTES as u64, "{ready} messages");
+        assert_eq!(far.client().blocked(), None);
+        near.consume_no_ack("q", "c");
+        assert_eq!(near.deliveries().len(), 200);
+        near.cancel("c");
+    }
+}
+
+#[test]
+fn heartbeats_do_not_matter_while_a_publisher_is_not_read() {
+    let world = World::with(small());
+    let near = world.channel(0);
+    near.declare("q");
+    let options = ClientOptions { heartbeat: 2, ..ClientOptions::default() };
+    let far = world.connect_with(0, options).channel();
+    fill(&far, "q");
+    far.publish("", "q", "waits");
+    world.advance(60_000);
+    assert!(far.client().is_open());
+    near.purge("q");
+    world.settle();
+    world.advance(10_000);
+    assert!(far.client().is_open());
+    assert_eq!(near.purge("q"), 1);
+}

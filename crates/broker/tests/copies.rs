@@ -1,0 +1,143 @@
+//! Carbon copies: headers that add routing keys.
+
+use lepus_amqp::code::ReplyCode;
+use lepus_amqp::properties::Properties;
+use lepus_amqp::table::{Table, Value};
+use lepus_sim::Channel;
+
+use crate::stage::everywhere;
+
+fn keys(names: &[&str]) -> Value {
+    Value::Array(names.iter().map(|&name| Value::from(name)).collect())
+}
+
+fn with(headers: Table) -> Properties {
+    Properties { headers: Some(headers), ..Properties::default() }
+}
+
+fn counts(channel: &Channel, queues: &[&str]) -> Vec<u32> {
+    queues.iter().map(|queue| channel.purge(queue)).collect()
+}
+
+#[test]
+fn cc_and_bcc_add_routes() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        let queues = ["q1", "q2", "q3", "q4"];
+        for queue in queues {
+            near.declare(queue);
+        }
+        let headers = Table::new().with("CC", keys(&["q2", "missing"])).with("BCC", keys(&["q3"]));
+        far.publish_with("", "q1", &with(headers), "x");
+        assert_eq!(counts(&near, &queues), [1, 1, 1, 0]);
+        // They may be the only ones.
+        far.publish_with("", "missing", &with(Table::new().with("CC", keys(&["q4"]))), "x");
+        assert_eq!(counts(&near, &queues), [0, 0, 0, 1]);
+    });
+}
+
+#[test]
+fn bcc_is_not_seen_and_cc_is() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.declare("q1");
+        near.declare("q2");
+        let headers = Table::new()
+            .with("before", 1)
+            .with("CC", keys(&["q2"]))
+            .with("BCC", keys(&["q2", "secret"]))
+            .with("after", 2);
+        let properties =
+            Properties { content_type: Some("text/plain".into()), ..with(headers.clone()) };
+        far.publish_with("", "q1", &properties, "x");
+        let mut expected = headers;
+        expected.remove("BCC");
+        for queue in ["q1", "q2"] {
+            let message = near.get_no_ack(queue).unwrap();
+            assert_eq!(message.properties.headers.as_ref(), Some(&expected));
+            assert_eq!(message.properties.content_type.as_deref(), Some("text/plain"));
+            assert_eq!(message.key, "q1");
+        }
+    });
+}
+
+#[test]
+fn a_queue_gets_one_copy() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.declare("q1");
+        near.declare("q2");
+        let headers =
+            Table::new().with("CC", keys(&["q1", "q2", "q2"])).with("BCC", keys(&["q1", "q2"]));
+        far.publish_with("", "q1", &with(headers), "x");
+        assert_eq!(counts(&near, &["q1", "q2"]), [1, 1]);
+    });
+}
+
+#[test]
+fn only_arrays_of_strings_are_taken() {
+    everywhere(|stage| {
+        let client = stage.far_client();
+        client.channel().declare("q");
+        for name in ["CC", "BCC"] {
+            for value in [Value::from("q"), Value::from(1), Value::Array(vec![Value::from(1)])] {
+                let channel = client.channel();
+                channel.publish_with("", "q", &with(Table::new().with(name, value)), "x");
+                let refused = channel.expect_refused();
+                assert_eq!(
+                    (refused.code, refused.method),
+                    (ReplyCode::PRECONDITION_FAILED, (60, 40))
+                );
+                assert!(refused.text.contains(name), "{}", refused.text);
+            }
+        }
+        assert_eq!(stage.world.queue("q").ready, 0);
+    });
+}
+
+#[test]
+fn copies_go_through_every_type_of_exchange_and_chains() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.exchange("outer", "direct");
+        near.exchange("inner", "topic");
+        near.bind_exchange("inner", "outer", "by.copy");
+        near.declare("q1");
+        near.declare("q2");
+        near.bind("q1", "outer", "by.key");
+        near.bind("q2", "inner", "*.copy");
+        let headers = Table::new().with("CC", keys(&["by.copy"]));
+        far.publish_with("outer", "by.key", &with(headers.clone()), "x");
+        assert_eq!(counts(&near, &["q1", "q2"]), [1, 1]);
+        // A fanout exchange has no use for keys; one copy is still one copy.
+        near.bind("q1", "amq.fanout", "");
+        far.publish_with("amq.fanout", "", &with(headers), "x");
+        assert_eq!(counts(&near, &["q1", "q2"]), [1, 0]);
+    });
+}
+
+#[test]
+fn an_empty_list_is_fine() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.declare("q");
+        let headers = Table::new().with("CC", keys(&[])).with("BCC", keys(&[]));
+        far.publish_with("", "q", &with(headers), "x");
+        assert_eq!(near.purge("q"), 1);
+    });
+}
+
+#[test]
+fn copies_work_in_transactions() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.declare("q1");
+        near.declare("q2");
+        near.declare("q3");
+        far.tx_select();
+        let headers = Table::new().with("CC", keys(&["q2"])).with("BCC", keys(&["q3"]));
+        far.publish_with("", "q1", &with(headers), "x");
+        far.tx_commit();
+        assert_eq!(counts(&near, &["q1", "q2", "q3"]), [1, 1, 1]);
+    });
+}
