@@ -53,12 +53,12 @@ const SECTIONS: [Section; 10] = [
     Section {
         name: "clients-1",
         asserts: "real clients against the binary, one shard",
-        commands: &[&["tests/e2e/run", "1"]],
+        commands: &[&["env", "SHARDS=1", "tests/e2e/run"]],
     },
     Section {
         name: "clients-2",
         asserts: "real clients against the binary, two shards",
-        commands: &[&["tests/e2e/run", "2"]],
+        commands: &[&["env", "SHARDS=2", "tests/e2e/run"]],
     },
     Section {
         name: "load",
