@@ -101,13 +101,13 @@ impl Broker {
             (Pending::Declare { name, request, no_wait }, reply) => {
                 self.declared(now, at, name, request, no_wait, reply, out);
             }
-            (Pending::Purge { no_wait }, Reply::Purged(count)) => {
+            (Pending::Purge { no_wait, .. }, Reply::Purged(count)) => {
                 if !no_wait {
                     let ok = queue::PurgeOk { message_count: clamp(count) };
                     self.send_method(at, &ok.into(), out);
                 }
             }
-            (Pending::Delete { no_wait }, reply @ (Reply::Deleted(_) | Reply::Gone)) => {
+            (Pending::Delete { no_wait, .. }, reply @ (Reply::Deleted(_) | Reply::Gone)) => {
                 let count = if let Reply::Deleted(count) = reply { count } else { 0 };
                 self.forget_exclusive(at, queue);
                 if !no_wait {
@@ -115,7 +115,7 @@ impl Broker {
                     self.send_method(at, &ok.into(), out);
                 }
             }
-            (Pending::Consume { consumer, no_wait }, Reply::Subscribed(handle)) => {
+            (Pending::Consume { consumer, no_wait, .. }, Reply::Subscribed(handle)) => {
                 let connection = &mut self.edge.connections[at.slot as usize];
                 if let Some(subscription) = connection
                     .incarnation(at.channel.channel)
@@ -128,9 +128,9 @@ impl Broker {
                     }
                 }
             }
-            (Pending::Consume { consumer, .. }, reply) => {
+            (Pending::Consume { consumer, name, .. }, reply) => {
                 self.drop_subscription(at, consumer);
-                self.refused(now, at, reply, (60, 20), queue, out);
+                self.refused(now, at, reply, (60, 20), &name, out);
             }
             (Pending::Cancel { consumer, no_wait }, _) => {
                 let tag = self.drop_subscription(at, consumer);
@@ -149,9 +149,15 @@ impl Broker {
                 self.edge.counters.got_empty += 1;
                 self.send_method(at, &basic::GetEmpty {}.into(), out);
             }
-            (Pending::Get { .. }, reply) => self.refused(now, at, reply, (60, 70), queue, out),
-            (Pending::Purge { .. }, reply) => self.refused(now, at, reply, (50, 30), queue, out),
-            (Pending::Delete { .. }, reply) => self.refused(now, at, reply, (50, 40), queue, out),
+            (Pending::Get { name }, reply) => {
+                self.refused(now, at, reply, (60, 70), &name, out);
+            }
+            (Pending::Purge { name, .. }, reply) => {
+                self.refused(now, at, reply, (50, 30), &name, out);
+            }
+            (Pending::Delete { name, .. }, reply) => {
+                self.refused(now, at, reply, (50, 40), &name, out);
+            }
             (Pending::Requeue { waiting, then }, _) => {
                 self.set_pending(at, Pending::Requeue { waiting, then });
                 self.passed_barrier(now, at.slot, to, out);
@@ -224,13 +230,14 @@ impl Broker {
         at: At,
         reply: Reply,
         method: (u16, u16),
-        queue: QueueId,
+        name: &str,
         out: &mut Outbox,
     ) {
         let refusal = match reply {
             Reply::Refused(refusal) => refusal,
             _ => {
-                let text = alloc::format!("no {}", self.describe_queue(queue));
+                let vhost = self.directory.vhost_name(at.vhost);
+                let text = alloc::format!("no queue '{name}' in vhost '{vhost}'");
                 Refusal::new(lepus_amqp::code::ReplyCode::NOT_FOUND, text)
             }
         };

@@ -262,16 +262,37 @@ impl Broker {
 
     /// One slice of whatever takes long. True when more is left.
     pub fn work(&mut self, now: Now, out: &mut Outbox) -> bool {
-        let mut more = self.work_on_queues(now, out);
-        more |= self.work_on_fanouts(now, out);
-        more |= self.work_on_requeues(now, out);
+        self.work_on_queues(now, out);
+        self.work_on_fanouts(now, out);
+        self.work_on_requeues(now, out);
         for _ in 0..self.retries.len() {
             let Some((from, queue, command)) = self.retries.pop_front() else { break };
             self.command(now, from, queue, command, out);
         }
-        more |= !self.retries.is_empty();
         self.settle_down(now, out);
-        more || !self.edge.dead_letters.is_empty() || !self.edge.unparking.is_empty()
+        self.has_work(out)
+    }
+
+    /// Whether [`Broker::work`] or [`Broker::flush`] would get on with something now. To be asked
+    /// at the very end of a cycle: what the driver does after them leaves work, too.
+    #[must_use]
+    pub fn has_work(&self, out: &Outbox) -> bool {
+        !self.working.is_empty()
+            || !self.graveyard.is_empty()
+            || !self.fanouts.is_empty()
+            || !self.requeues.is_empty()
+            || !self.retries.is_empty()
+            || !self.edge.dead_letters.is_empty()
+            || !self.edge.unparking.is_empty()
+            || !self.edge.roomy.is_empty()
+            || !self.edge.confirming.is_empty()
+            || (!self.edge.paused_by_mail.is_empty() && self.has_room_for_mail(out))
+    }
+
+    /// Whether so little mail waits that publishers may be read again.
+    fn has_room_for_mail(&self, out: &Outbox) -> bool {
+        let low = self.edge.limits.mail_batch_bytes_max / 2;
+        out.mail.iter().all(|batch| batch.weight() <= low)
     }
 
     /// The end of a cycle: confirms and commits go out.
@@ -359,8 +380,7 @@ impl Broker {
         if self.edge.paused_by_mail.is_empty() {
             return;
         }
-        let low = self.edge.limits.mail_batch_bytes_max / 2;
-        if out.mail.iter().all(|batch| batch.weight() <= low) {
+        if self.has_room_for_mail(out) {
             for (slot, id) in core::mem::take(&mut self.edge.paused_by_mail) {
                 if self.edge.connection_at(slot, id).is_some() {
                     self.edge.resume(slot, PauseReason::Mail, out);

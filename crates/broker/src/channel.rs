@@ -82,11 +82,15 @@ pub enum Pending {
     },
     /// `queue.purge`.
     Purge {
+        /// The queue's name.
+        name: Box<str>,
         /// No reply is wanted.
         no_wait: bool,
     },
     /// `queue.delete`.
     Delete {
+        /// The queue's name.
+        name: Box<str>,
         /// No reply is wanted.
         no_wait: bool,
     },
@@ -94,6 +98,8 @@ pub enum Pending {
     Consume {
         /// The subscription's number.
         consumer: u32,
+        /// The queue's name.
+        name: Box<str>,
         /// No reply is wanted.
         no_wait: bool,
     },
@@ -106,10 +112,8 @@ pub enum Pending {
     },
     /// `basic.get`.
     Get {
-        /// The queue.
-        queue: QueueId,
-        /// The message counts as acknowledged at once.
-        no_ack: bool,
+        /// The queue's name.
+        name: Box<str>,
     },
     /// Requeueing in slices; `waiting` barriers are still to be passed.
     Requeue {

@@ -166,7 +166,7 @@ impl Broker {
             prefetch,
             in_flight: 0,
         };
-        self.set_pending(at, Pending::Consume { consumer: number, no_wait: method.no_wait });
+        self.set_pending(at, Pending::Consume { consumer: number, name, no_wait: method.no_wait });
         let command = Command::Subscribe { consumer: Box::new(consumer), governed };
         self.ask_home(now, at, queue, home, command, out);
         Ok(())
@@ -260,7 +260,7 @@ impl Broker {
             );
             return Err(Refusal::new(ReplyCode::RESOURCE_LOCKED, text));
         }
-        self.set_pending(at, Pending::Get { queue, no_ack: method.no_ack });
+        self.set_pending(at, Pending::Get { name });
         self.ask_home(now, at, queue, home, Command::Get { no_ack: method.no_ack }, out);
         Ok(())
     }

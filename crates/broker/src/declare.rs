@@ -340,7 +340,7 @@ impl Broker {
     ) -> Outcome {
         let name = self.queue_name(at, method.queue)?;
         let (id, home) = self.readable_queue(at, &name)?;
-        self.set_pending(at, Pending::Purge { no_wait: method.no_wait });
+        self.set_pending(at, Pending::Purge { name, no_wait: method.no_wait });
         self.ask_home(now, at, id, home, Command::Purge, out);
         Ok(())
     }
@@ -373,7 +373,7 @@ impl Broker {
             return Err(Refusal::new(ReplyCode::NOT_IMPLEMENTED, text));
         }
         let (id, home) = (info.id, info.home);
-        self.set_pending(at, Pending::Delete { no_wait: method.no_wait });
+        self.set_pending(at, Pending::Delete { name, no_wait: method.no_wait });
         let command = Command::Delete { if_unused: method.if_unused, if_empty: method.if_empty };
         self.ask_home(now, at, id, home, command, out);
         Ok(())

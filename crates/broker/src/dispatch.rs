@@ -17,6 +17,7 @@ use crate::channel::confirm::Confirms;
 use crate::channel::{At, Ending, Pending, Tx};
 use crate::connection::{ConnectionEnd, PauseReason};
 use crate::edge::{connection_name, log};
+use crate::lifecycle::answer_parked_close;
 use crate::mail::ChannelRef;
 use crate::outbox::{ConnectionSlot, Outbox, Severity};
 use crate::queue::Outcome;
@@ -354,6 +355,10 @@ impl Broker {
             place += used;
         }
         let Some(connection) = self.edge.connection_at(slot, id) else { return };
+        let ending = connection.incarnation(key).map(|channel| channel.ending);
+        if ending == Some(Some(Ending::ByBroker)) {
+            answer_parked_close(connection, at, &parked[place..], out);
+        }
         if let Some(channel) = connection.incarnation(key)
             && channel.ending.is_none()
         {

@@ -5,6 +5,7 @@ use alloc::string::{String, ToString};
 
 use lepus_amqp::ProtocolError;
 use lepus_amqp::code::ReplyCode;
+use lepus_amqp::frame;
 use lepus_amqp::method::{Method, channel};
 use lepus_amqp::sasl;
 use lepus_amqp::server::{AuthenticationFailure, State, TimeoutOutcome};
@@ -151,8 +152,11 @@ impl Broker {
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         let already = channel.ending.is_some();
         channel.ending = Some(ending);
-        channel.parked.clear();
-        channel.parked.shrink_to_fit();
+        let parked = core::mem::take(&mut channel.parked);
+        if ending == Ending::ByBroker {
+            answer_parked_close(connection, at, &parked, out);
+        }
+        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         channel.committing = None;
         if matches!(channel.pending.as_deref(), Some(Pending::Route | Pending::Commit)) {
             channel.pending = None;
@@ -441,5 +445,25 @@ impl Broker {
     /// Stops reading a connection whose parked frames are too many.
     pub(crate) fn pause_parked(&mut self, slot: u32, out: &mut Outbox) {
         self.edge.pause(slot, PauseReason::Parked, out);
+    }
+}
+
+/// When both sides close a channel, the client waits for an answer to its own close, too: it may
+/// be among the parked frames that nobody handles any more.
+pub(crate) fn answer_parked_close(
+    connection: &mut Connection,
+    at: At,
+    mut parked: &[u8],
+    out: &mut Outbox,
+) {
+    while let Ok(Some((frame, used))) = frame::decode(parked, u32::MAX) {
+        let is_method = frame.kind == frame::FrameKind::Method;
+        if is_method && matches!(Method::decode(frame.payload), Ok(Method::ChannelClose(_))) {
+            let number = at.channel.number();
+            Method::from(channel::CloseOk {}).encode_frame(number, &mut connection.send.bytes);
+            mark_dirty(connection, at.slot, out);
+            return;
+        }
+        parked = &parked[used..];
     }
 }

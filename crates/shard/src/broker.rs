@@ -121,6 +121,10 @@ impl Core for Broker {
         Broker::work(self, now, out)
     }
 
+    fn has_work(&self, out: &Outbox) -> bool {
+        Broker::has_work(self, out)
+    }
+
     fn flush(&mut self, now: Now, out: &mut Outbox) {
         Broker::flush(self, now, out);
     }

@@ -137,6 +137,9 @@ pub trait Core: Sized + 'static {
     fn next_timeout(&self) -> Instant;
     /// One slice of long work; true while there is more.
     fn work(&mut self, now: Now, out: &mut Self::Outbox) -> bool;
+    /// Whether [`Core::work`] or [`Core::flush`] would do something that no event announces:
+    /// writing, closing and sending mail come after them in a cycle.
+    fn has_work(&self, out: &Self::Outbox) -> bool;
     /// The end of a cycle: gather what was put off.
     fn flush(&mut self, now: Now, out: &mut Self::Outbox);
     /// The server stops: tell the clients and let the connections end.

@@ -205,7 +205,8 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         metrics.cycles.add(1);
         metrics.wakes_sent.add(wakes);
         metrics.connections.set(self.connections.len() as u64);
-        Turn { more: unfinished || self.has_more(), busy: self.busy || unfinished }
+        let more = unfinished || self.core.has_work(&self.out) || self.has_more();
+        Turn { more, busy: self.busy || unfinished }
     }
 
     fn has_more(&mut self) -> bool {

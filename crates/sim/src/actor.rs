@@ -70,7 +70,6 @@ enum Expect {
     Get { queue: usize, no_ack: bool },
     Recover,
     Commit { publishes: Vec<MessageId>, settled: Vec<(CopyId, u32)> },
-    Rollback(Vec<(u64, Held)>),
     Close,
 }
 
@@ -378,13 +377,6 @@ impl Channel {
                 TxStep::Settle(_, held, _) => oracle.release(held.copy, self.id),
             }
         }
-        for question in &self.questions {
-            if let Expect::Rollback(taken) = &question.expect {
-                for (_, held) in taken {
-                    oracle.release(held.copy, self.id);
-                }
-            }
-        }
     }
 
     /// The broker closed the channel.
@@ -577,7 +569,6 @@ impl Channel {
             Expect::Get { .. } => name == "basic.get-ok" || name == "basic.get-empty",
             Expect::Recover => name == "basic.recover-ok",
             Expect::Commit { .. } => name == "tx.commit-ok",
-            Expect::Rollback(_) => name == "tx.rollback-ok",
             Expect::Close => name == "channel.close-ok",
         };
         if !fits {
@@ -605,7 +596,6 @@ impl Channel {
                     oracle.settled(copy, received)?;
                 }
             }
-            Expect::Rollback(taken) => self.held.extend(taken),
             Expect::Name(_) | Expect::Get { .. } | Expect::Close => {}
         }
         Ok(())

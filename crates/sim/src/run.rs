@@ -301,6 +301,20 @@ impl Run {
         Err("the shards do not come to rest".into())
     }
 
+    /// A client's connection as the broker sees it.
+    fn describe(&self, client: usize) -> String {
+        let id = self.peers[client].id;
+        let found = self
+            .shards
+            .brokers()
+            .flat_map(|broker| broker.edge.connections.iter())
+            .find(|(_, connection)| connection.id == id);
+        match found {
+            Some((_, connection)) => figures::describe(connection),
+            None => "the broker does not know the connection".into(),
+        }
+    }
+
     /// The end: every question answered, everyone gone, every message where it should be.
     fn finish(mut self) -> Result<Figures, String> {
         trace("the end begins".into());
@@ -308,8 +322,10 @@ impl Run {
             peer.reading = true;
         }
         self.settle()?;
-        if let Some(text) = self.actors.iter().find_map(Actor::unanswered) {
-            return Err(text);
+        for actor in &self.actors {
+            if let Some(text) = actor.unanswered() {
+                return Err(format!("{text}; {}", self.describe(actor.name)));
+            }
         }
         for client in 0..self.actors.len() {
             if self.actors[client].standing == Standing::Open {
@@ -332,15 +348,8 @@ impl Run {
         }
         self.settle()?;
         if let Some(actor) = self.actors.iter().find(|actor| actor.standing != Standing::Gone) {
-            let id = self.peers[actor.name].id;
-            let seen: Vec<String> = self
-                .shards
-                .brokers()
-                .flat_map(|broker| broker.edge.connections.iter())
-                .filter(|(_, connection)| connection.id == id)
-                .map(|(_, connection)| figures::describe(connection))
-                .collect();
-            return Err(format!("client {} cannot leave: {seen:?}", actor.name));
+            let name = actor.name;
+            return Err(format!("client {name} cannot leave: {}", self.describe(name)));
         }
         let world = World(Rc::new(RefCell::new(State { shards: self.shards, peers: Vec::new() })));
         healthy(&world)?;

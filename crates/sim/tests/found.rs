@@ -1,6 +1,6 @@
 //! What the simulator found, each as the shortest story that shows it.
 
-use lepus_amqp::method::{channel, queue};
+use lepus_amqp::method::{basic, channel, queue};
 use lepus_sim::{Options, World};
 
 #[test]
@@ -67,4 +67,33 @@ fn a_channel_wide_limit_holds_for_the_first_deliveries_from_another_shard() {
     bob.qos_global(1);
     bob.consume("far", "c");
     assert_eq!(bob.bodies(), ["one"]);
+}
+
+#[test]
+fn a_channel_that_both_sides_close_gets_both_answers() {
+    let world = World::new(2);
+    let owner = world.channel(0);
+    owner.declare("brief");
+    let alice = world.channel(1);
+    alice.client().together(|| {
+        owner.client().together(|| {
+            owner.send(queue::Delete { queue: "brief", ..Default::default() });
+        });
+        alice.send(basic::Consume { queue: "brief", ..Default::default() });
+        alice.send(channel::Close::default());
+    });
+    assert!(alice.expect_refused().text.starts_with("NOT_FOUND - no queue 'brief' in vhost '/'"));
+    alice.expect("channel.close-ok");
+}
+
+#[test]
+fn a_publisher_paused_for_mail_goes_on_when_the_mail_has_left() {
+    let mut options = Options { shards: 2, ..Options::default() };
+    options.limits.mail_batch_bytes_max = 1;
+    let world = World::with(options);
+    world.channel(0).declare("far");
+    let alice = world.channel(1);
+    alice.publish("amq.fanout", "", "stay here");
+    alice.publish_all("far", (0..100).map(|number| number.to_string()));
+    assert_eq!(alice.passive("far").messages, 100);
 }

@@ -314,6 +314,10 @@ impl Core for EchoCore {
         false
     }
 
+    fn has_work(&self, _: &Outbox) -> bool {
+        false
+    }
+
     fn flush(&mut self, _: Now, _: &mut Outbox) {}
 
     fn shut_down(&mut self, _: Now, out: &mut Outbox) {
