@@ -17,6 +17,7 @@ mod relay_load;
 mod run;
 mod subject;
 mod table;
+mod tls_churn;
 mod workload;
 
 use arguments::Arguments;
@@ -36,6 +37,7 @@ lepus-bench costs [--counting target/counting/release/lepus] and those of `run` 
 lepus-bench instructions [--record yes] [--file bench/instructions.txt]
 lepus-bench idle [--connections 1000] [--channels 10] [--queues 10000] [--idle 30]
                 and of `run` --core, --lepus, --lepus-flags
+lepus-bench tls-churn [--connects 2000] [--clients 4] [--staying 500] and the same of `run`
 lepus-bench drive LOAD MESSAGES                  sends messages through the core, without sockets
 lepus-bench list                                 the loads and brokers by name
 lepus-bench null-broker PORT METRICS_PORT        the broker that does next to nothing
@@ -53,6 +55,7 @@ fn main() -> ExitCode {
         "instructions" => count_instructions(rest),
         "drive" => drive(rest),
         "idle" => measure_idle(rest),
+        "tls-churn" => measure_tls_churn(rest),
         "list" => {
             list();
             Ok(())
@@ -148,6 +151,14 @@ fn measure_idle(words: &[String]) -> Result<(), String> {
     let plan = idle::Plan::read(&mut arguments)?;
     arguments.finish()?;
     idle::run(plan, &place).map_err(|error| error.to_string())
+}
+
+fn measure_tls_churn(words: &[String]) -> Result<(), String> {
+    let mut arguments = Arguments::read(words.iter().cloned())?;
+    let (place, _, _) = places(&mut arguments)?;
+    let plan = tls_churn::Plan::read(&mut arguments)?;
+    arguments.finish()?;
+    tls_churn::run(plan, place).map_err(|error| error.to_string())
 }
 
 fn drive(words: &[String]) -> Result<(), String> {

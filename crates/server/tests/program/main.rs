@@ -4,4 +4,6 @@ mod cli;
 mod client;
 mod running;
 mod serve;
+mod session;
 mod signals;
+mod tls;

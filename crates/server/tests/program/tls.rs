@@ -1,0 +1,231 @@
+//! TLS end to end, with certificates made here.
+
+use crate::running::{Program, Scratch, Signal};
+use crate::session::{Seen, Session, connect, tcp};
+use lepus_amqp::client::ClientOptions;
+use lepus_amqp::method::{basic, channel};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+
+type Stream = StreamOwned<ClientConnection, TcpStream>;
+
+/// Signs certificates.
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: CertificateDer<'static>,
+    pem: String,
+}
+
+impl Authority {
+    fn new() -> Authority {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let made = params.self_signed(&key).unwrap();
+        Authority {
+            certificate: made.der().clone(),
+            pem: made.pem(),
+            issuer: Issuer::new(params, key),
+        }
+    }
+
+    /// A certificate and its key as PEM.
+    fn issue(&self, common_name: &str) -> (String, String) {
+        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, common_name);
+        let key = KeyPair::generate().unwrap();
+        let made = params.signed_by(&key, &self.issuer).unwrap();
+        (made.pem(), key.serialize_pem())
+    }
+
+    /// A client that trusts this authority and shows a certificate.
+    fn client(&self, identity: Option<(String, String)>) -> Arc<ClientConfig> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.certificate.clone()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots);
+        Arc::new(match identity {
+            None => builder.with_no_client_auth(),
+            Some((certificate, key)) => {
+                let certificate = CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap();
+                let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+                builder.with_client_auth_cert(vec![certificate], key).unwrap()
+            }
+        })
+    }
+}
+
+/// A broker with TLS.
+struct Encrypted {
+    program: Program,
+    scratch: Scratch,
+    authority: Authority,
+    address: SocketAddr,
+}
+
+impl Encrypted {
+    fn start(verify: &str) -> Encrypted {
+        let scratch = Scratch::new("tls");
+        let authority = Authority::new();
+        std::fs::write(scratch.path().join("ca.pem"), &authority.pem).unwrap();
+        write_identity(&scratch, authority.issue("broker"));
+        let path = |name: &str| scratch.path().join(name).to_str().unwrap().to_owned();
+        let (certificate, key, ca) = (path("certificate.pem"), path("key.pem"), path("ca.pem"));
+        let words = [
+            "--tls-listen=127.0.0.1:0",
+            "--tls-certificate",
+            &certificate,
+            "--tls-key",
+            &key,
+            "--tls-ca",
+            &ca,
+            "--tls-verify",
+            verify,
+            "--shards=2",
+        ];
+        let program = Program::start(&scratch, &words);
+        let line = program.banner.lines().find_map(|line| line.trim().strip_prefix("amqps "));
+        let address = line.unwrap().trim().parse().unwrap();
+        Encrypted { program, scratch, authority, address }
+    }
+
+    fn log_in(
+        &self,
+        config: &Arc<ClientConfig>,
+        options: ClientOptions,
+    ) -> Result<Session<Stream>, Seen> {
+        let name = ServerName::try_from("localhost").unwrap();
+        let connection = ClientConnection::new(Arc::clone(config), name).unwrap();
+        Session::log_in(StreamOwned::new(connection, tcp(self.address)), options)
+    }
+}
+
+fn write_identity(scratch: &Scratch, (certificate, key): (String, String)) {
+    let write = |name: &str, text| std::fs::write(Path::join(scratch.path(), name), text).unwrap();
+    write("certificate.pem", certificate);
+    write("key.pem", key);
+}
+
+fn external() -> ClientOptions {
+    ClientOptions { mechanism: "EXTERNAL".into(), ..ClientOptions::default() }
+}
+
+fn certificate_of(session: &Session<Stream>) -> Vec<u8> {
+    session.stream.conn.peer_certificates().unwrap()[0].to_vec()
+}
+
+/// Publishes to a queue of its own, consumes, acknowledges.
+fn exchange_messages(session: &mut Session<Stream>, queue: &str) {
+    assert_eq!(session.call(1, channel::Open::default()), Seen::Method("channel.open-ok"));
+    session.declare(queue);
+    session.consume(queue, false);
+    for size in [0, 1, 16_384, 131_064, 131_065, 3_000_000] {
+        let body = vec![size as u8; size];
+        session.publish(1, queue, &body);
+        session.flush();
+        let Seen::Message { tag, body: found } = session.see() else { panic!("no message") };
+        assert!(found == body, "{size} bytes");
+        session.send(1, basic::Ack { delivery_tag: tag, multiple: false });
+    }
+    assert_eq!(session.call(1, channel::Close::default()), Seen::Method("channel.close-ok"));
+}
+
+#[test]
+fn a_password_and_messages_travel_encrypted() {
+    let broker = Encrypted::start("none");
+    let config = broker.authority.client(None);
+    let mut session = broker.log_in(&config, ClientOptions::default()).unwrap();
+    exchange_messages(&mut session, "plain");
+    let wrong = ClientOptions { password: "wrong".into(), ..ClientOptions::default() };
+    let refused = broker.log_in(&config, wrong).err().unwrap();
+    assert!(matches!(refused, Seen::Closed(403, _)), "{refused:?}");
+    // Without a client's certificate nobody is named by TLS.
+    let refused = broker.log_in(&config, external()).err().unwrap();
+    assert!(matches!(refused, Seen::Closed(503, _)), "{refused:?}");
+    session.close();
+}
+
+#[test]
+fn a_certificate_takes_the_place_of_a_password() {
+    let broker = Encrypted::start("optional");
+    broker.program.order(&["user", "add", "worker", "--password", "unused"]).unwrap();
+    broker.program.order(&["permission", "set", "worker", ".*", ".*", ".*"]).unwrap();
+    let worker = broker.authority.client(Some(broker.authority.issue("worker")));
+    let mut session = broker.log_in(&worker, external()).unwrap();
+    exchange_messages(&mut session, "external");
+    let connections = broker.program.order(&["list", "connections"]).unwrap();
+    assert!(connections.contains("worker"), "{connections}");
+    session.close();
+    // Nobody by that name.
+    let stranger = broker.authority.client(Some(broker.authority.issue("stranger")));
+    let refused = broker.log_in(&stranger, external()).err().unwrap();
+    assert!(matches!(refused, Seen::Closed(403, _)), "{refused:?}");
+    broker.program.wait_for_log("event=login-refused");
+    // A password does as well, with a certificate and without.
+    broker.log_in(&stranger, ClientOptions::default()).unwrap().close();
+    let nobody = broker.authority.client(None);
+    broker.log_in(&nobody, ClientOptions::default()).unwrap().close();
+}
+
+#[test]
+fn strangers_certificates_are_refused_on_both_sides() {
+    let broker = Encrypted::start("required");
+    let stranger = Authority::new();
+    // The broker does not trust the client's authority, and says so in its log.
+    let config = broker.authority.client(Some(stranger.issue("worker")));
+    assert_eq!(broker.log_in(&config, external()).err(), Some(Seen::End));
+    let line = broker.program.wait_for_log("event=tls-failed");
+    assert!(line.contains("peer=127.0.0.1:"), "{line}");
+    // A certificate is required.
+    let config = broker.authority.client(None);
+    assert_eq!(broker.log_in(&config, ClientOptions::default()).err(), Some(Seen::End));
+    broker.program.wait_for_log("event=tls-failed");
+    // The client does not trust the broker's authority.
+    let config = stranger.client(Some(broker.authority.issue("worker")));
+    assert_eq!(broker.log_in(&config, ClientOptions::default()).err(), Some(Seen::End));
+    broker.program.wait_for_log("event=tls-failed");
+    // AMQP in place of TLS.
+    let refused = Session::log_in(tcp(broker.address), ClientOptions::default());
+    assert!(refused.is_err());
+    broker.program.wait_for_log("event=tls-failed");
+    // Others are served on.
+    let known = broker.authority.client(Some(broker.authority.issue("known")));
+    broker.log_in(&known, ClientOptions::default()).unwrap().close();
+    connect(broker.program.amqp).close();
+}
+
+#[test]
+fn a_new_certificate_is_for_new_connections() {
+    let broker = Encrypted::start("none");
+    let config = broker.authority.client(None);
+    let mut before = broker.log_in(&config, ClientOptions::default()).unwrap();
+    let renewed = broker.authority.issue("renewed");
+    let expected = CertificateDer::from_pem_slice(renewed.0.as_bytes()).unwrap().to_vec();
+    write_identity(&broker.scratch, renewed);
+    // Nothing changes until it is said.
+    let still = broker.log_in(&config, ClientOptions::default()).unwrap();
+    assert_eq!(certificate_of(&before), certificate_of(&still));
+    broker.program.signal(Signal::HUP);
+    broker.program.wait_for_log("event=tls-reloaded");
+    let mut after = broker.log_in(&config, ClientOptions::default()).unwrap();
+    assert_eq!(certificate_of(&after), expected);
+    exchange_messages(&mut before, "before");
+    exchange_messages(&mut after, "after");
+    // A certificate that does not fit its key changes nothing.
+    write_identity(&broker.scratch, (broker.authority.issue("a").0, broker.authority.issue("b").1));
+    broker.program.signal(Signal::HUP);
+    broker.program.wait_for_log("event=tls-reload-failed");
+    let last = broker.log_in(&config, ClientOptions::default()).unwrap();
+    assert_eq!(certificate_of(&last), expected);
+    for session in [before, still, after, last] {
+        session.close();
+    }
+}
