@@ -166,7 +166,8 @@ def test_producers_of_a_pool_reconnect(proxy):
     target = broker.parameters()
     connection = kombu.Connection(
         hostname="127.0.0.1", port=proxy.port, userid=broker.user(), password=broker.password(),
-        virtual_host=target.virtual_host, transport="amqp", transport_options={"max_retries": 20, "interval_start": 0})
+        virtual_host=target.virtual_host, transport="amqp",
+        transport_options={"max_retries": 20, "interval_start": 0, "confirm_publish": True})
     queue = kombu.Queue(broker.unique(), durable=False, expires=60)
     with producers[connection].acquire(block=True) as producer:
         producer.publish("before", routing_key=queue.name, declare=[queue], retry=True)
@@ -185,9 +186,10 @@ def test_heartbeats_keep_a_quiet_connection_open():
     with kombu.Connection(broker.URI, heartbeat=1) as connection:
         queue = exclusive()(connection.default_channel)
         queue.declare()
-        for _ in range(8):
+        # Every heartbeat of the broker starts drain_events' timeout anew, so that has to be the shorter of the two.
+        for _ in range(25):
             with pytest.raises(socket.timeout):
-                connection.drain_events(timeout=0.5)
+                connection.drain_events(timeout=0.15)
             connection.heartbeat_check()
         connection.Producer().publish("alive", routing_key=queue.name)
         assert receive(connection, queue, 1)[0][0] == "alive"
