@@ -113,6 +113,12 @@ impl Assembler {
             && (self.contents.is_empty() || self.position(channel).is_none())
     }
 
+    /// Bytes that half-assembled contents hold together.
+    #[inline]
+    pub fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
     fn position(&self, channel: u16) -> Option<usize> {
         self.contents.iter().position(|content| content.channel == channel)
     }

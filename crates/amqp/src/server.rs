@@ -17,7 +17,7 @@ use crate::error::ProtocolError;
 use crate::heartbeat::Heartbeat;
 use crate::method::{ACK_FRAME_BYTES, Method, basic, connection, decode_ack_frame, decode_publish};
 use crate::properties::PropertiesRef;
-use crate::table::{Table, Value};
+use crate::table::{TableRef, ValueRef};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
@@ -222,7 +222,8 @@ pub struct ServerConnection {
     start_frame: Vec<u8>,
     mechanisms: String,
     mechanism: String,
-    client_properties: Table,
+    /// In wire form: as values they would take many times the memory.
+    client_properties: Box<[u8]>,
     offer: connection::Tune,
     channel_max: u16,
     frame_max: u32,
@@ -250,7 +251,7 @@ impl ServerConnection {
             start_frame: options.start_frame(),
             mechanisms: options.mechanisms.clone(),
             mechanism: String::new(),
-            client_properties: Table::new(),
+            client_properties: Box::default(),
             offer: connection::Tune {
                 channel_max: options.channel_max,
                 frame_max: options.frame_max,
@@ -510,6 +511,13 @@ impl ServerConnection {
         match self.frame_max {
             0 => u32::MAX,
             limit => limit,
+    /// Bytes held by contents that are not whole yet.
+    #[inline]
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.assembler.held_bytes()
+    }
+
         }
     }
 
@@ -527,18 +535,18 @@ impl ServerConnection {
 
     /// What the client said about itself.
     #[must_use]
-    pub fn client_properties(&self) -> &Table {
-        &self.client_properties
+    pub fn client_properties(&self) -> TableRef<'_> {
+        TableRef::trusted(&self.client_properties)
     }
 
     /// Whether the client claims a capability, `consumer_cancel_notify` for one.
     #[must_use]
     pub fn has_client_capability(&self, name: &str) -> bool {
-        self.client_properties
+        self.client_properties()
             .get("capabilities")
-            .and_then(Value::as_table)
+            .and_then(ValueRef::as_table)
             .and_then(|capabilities| capabilities.get(name))
-            .and_then(Value::as_bool)
+            .and_then(ValueRef::as_bool)
             .unwrap_or(false)
     }
 

@@ -102,7 +102,7 @@ impl ServerConnection {
     }
 
     fn start_ok<'a>(&mut self, start_ok: connection::StartOk<'a>) -> Event<'a> {
-        self.client_properties = start_ok.client_properties.to_owned();
+        self.client_properties = start_ok.client_properties.bytes().into();
         let mechanism = start_ok.mechanism;
         if !self.mechanisms.split(' ').any(|name| name == mechanism) || mechanism.is_empty() {
             let error = ProtocolError::new(

@@ -169,6 +169,15 @@ impl<'a> ValueRef<'a> {
         }
     }
 
+    /// A nested table.
+    #[must_use]
+    pub fn as_table(self) -> Option<TableRef<'a>> {
+        match self {
+            ValueRef::Table(table) => Some(table),
+            _ => None,
+        }
+    }
+
     /// A copy that owns what it holds.
     #[must_use]
     pub fn to_owned(self) -> Value {
