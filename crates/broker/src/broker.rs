@@ -14,9 +14,9 @@ use alloc::vec::Vec;
 use lepus_amqp::server::{Event, Publish, ServerConnection};
 use lepus_base::{ConnectionId, HashMap, HashState, Instant, Now, QueueId, Rng, ShardId, Slab};
 
+use crate::census::Census;
 use crate::channel::Target;
 use crate::connection::{Connection, ConnectionEnd, PauseReason, PeerInfo};
-use crate::consume::Requeue;
 use crate::delayed::Delayed;
 use crate::directory::{Change, Directory, Routes};
 use crate::edge::Edge;
@@ -27,6 +27,7 @@ use crate::mail::{ChannelRef, Command, Mail};
 use crate::outbox::{ConnectionSlot, Outbox};
 use crate::queue::Queue;
 use crate::settings::Settings;
+use crate::settle::Requeue;
 use crate::timers::Timer;
 use crate::token::Names;
 
@@ -39,6 +40,8 @@ pub struct Broker {
     pub directory: Directory,
     /// Connections, bodies, timers and counters.
     pub edge: Edge,
+    /// Connections of all shards by vhost and user.
+    pub census: Census,
     pub(crate) homes: Slab<Home>,
     pub(crate) home_slots: HashMap<QueueId, u32>,
     pub(crate) log: Log,
@@ -73,6 +76,7 @@ impl Broker {
             hash,
             directory: Directory::new(hash, settings.shards),
             edge: Edge::new(settings.shard, settings.limits.clone(), hash),
+            census: Census::new(hash),
             homes: Slab::new(),
             home_slots: HashMap::with_hasher(hash),
             log: Log::default(),

@@ -85,6 +85,9 @@ impl Broker {
                 }
             }
             Mail::MemoryShort(false) => self.edge.short_shards.retain(|&shard| shard != from),
+            Mail::ConnectionCounted { vhost, user, came } => {
+                self.census.count(vhost, &user, came);
+            }
             Mail::ConnectionGone(id) => {
                 self.edge.remote_windows.remove(&id);
             }

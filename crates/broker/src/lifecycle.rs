@@ -72,20 +72,23 @@ impl Broker {
 
     /// The client opens a vhost.
     pub(crate) fn open(&mut self, _now: Now, slot: u32, vhost: &str, out: &mut Outbox) {
-        let connection = &mut self.edge.connections[slot as usize];
+        let user = self.edge.connections[slot as usize].user.clone();
         let refuse = |why: String| Err(ProtocolError::new(ReplyCode::NOT_ALLOWED, why));
-        let user = &*connection.user;
         let result = match self.directory.vhost(vhost) {
             None => refuse(format!("vhost {vhost} not found")),
-            Some(id) if !self.directory.may_open(user, id) => {
+            Some(id) if !self.directory.may_open(&user, id) => {
                 refuse(format!("access to vhost '{vhost}' refused for user '{user}'"))
             }
-            Some(id) => {
-                connection.vhost = id;
-                connection.vhost_name = vhost.into();
-                Ok(())
-            }
+            Some(id) => self.over_limit(id, &user).map_or(Ok(id), refuse),
         };
+        if let Ok(id) = result {
+            self.count_connection(id, &user, true, out);
+        }
+        let connection = &mut self.edge.connections[slot as usize];
+        let result = result.map(|id| {
+            connection.vhost = id;
+            connection.vhost_name = vhost.into();
+        });
         if result.is_ok() {
             self.edge.counters.connections_opened += 1;
             let text =
@@ -292,6 +295,11 @@ impl Broker {
             return;
         }
         let (id, vhost) = (connection.id, connection.vhost);
+        if !connection.vhost_name.is_empty() {
+            let user = connection.user.clone();
+            self.count_connection(vhost, &user, false, out);
+        }
+        let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return };
         connection.stalled.clear();
         let keys: alloc::vec::Vec<u64> = connection
             .open_channels()
@@ -337,7 +345,8 @@ impl Broker {
         if connection.end == Some(ConnectionEnd::ByClient) && !connection.gone {
             connection.machine.close_ok(&mut connection.send.bytes);
             mark_dirty(connection, slot, out);
-            out.close.push(ConnectionSlot(slot));
+            self.edge.arm(slot);
+            return;
         }
         if !connection.gone {
             return;

@@ -8,7 +8,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use lepus_base::{ConnectionId, QueueId, ShardId};
+use lepus_base::{ConnectionId, QueueId, ShardId, VhostId};
 
 use crate::directory::Request;
 use crate::queue::{Consumer, ConsumerHandle, ConsumerKey, Outcome};
@@ -268,6 +268,15 @@ pub enum Mail {
     },
     /// The shard's memory is used up, or there is room again.
     MemoryShort(bool),
+    /// A connection has opened its vhost, or ends.
+    ConnectionCounted {
+        /// The vhost.
+        vhost: VhostId,
+        /// The user.
+        user: Box<str>,
+        /// Whether it came.
+        came: bool,
+    },
     /// A connection is gone; its window may be forgotten.
     ConnectionGone(ConnectionId),
     /// A change of the directory is asked for (to shard 0).
