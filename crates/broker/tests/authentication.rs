@@ -6,9 +6,12 @@ use lepus_amqp::code::ReplyCode;
 use lepus_amqp::method::connection;
 use lepus_amqp::sasl;
 use lepus_amqp::table::Table;
-use lepus_broker::directory::Request;
+use lepus_broker::directory::{Request, VhostRef};
+use lepus_broker::user::UserLimits;
+use lepus_broker::vhost::VhostLimits;
 use lepus_sim::World;
 
+use crate::stage::everywhere;
 use crate::wire;
 
 #[test]
@@ -188,5 +191,58 @@ fn the_close_of_a_connection_names_the_method_at_fault() {
     assert_eq!((code, cause), (530, (10, 40)), "{text}");
     wire::each_method(&bytes, |channel, method| {
         assert!(channel == 0 && matches!(method, Method::ConnectionClose(_)));
+    });
+}
+
+#[test]
+fn a_vhost_may_limit_its_connections() {
+    everywhere(|stage| {
+        let world = &stage.world;
+        world.add_vhost("v");
+        world.permit("guest", "v", ".*", ".*", ".*");
+        let limits = VhostLimits { connections_max: Some(2), ..VhostLimits::default() };
+        let vhost = VhostRef::Name("v".into());
+        world.request(Request::SetVhostLimits { vhost, limits }).unwrap();
+        let last = world.broker(0, |broker| broker.settings().shards) - 1;
+        let connect = |shard| world.connect_with(shard, World::login("guest", "guest", "v"));
+        let (one, two) = (connect(0), connect(last));
+        assert!(one.is_open() && two.is_open());
+        for shard in [0, last] {
+            let text = connect(shard).expect_closed(ReplyCode::NOT_ALLOWED);
+            assert_eq!(
+                text,
+                "NOT_ALLOWED - access to vhost 'v' refused for user 'guest': connection limit (2) \
+                 is reached"
+            );
+        }
+        assert!(world.connect(last).is_open(), "other vhosts do not count");
+        one.close();
+        let three = connect(last);
+        assert!(three.is_open());
+        two.reset();
+        assert!(connect(0).is_open());
+    });
+}
+
+#[test]
+fn a_user_may_have_no_more_connections_than_the_limit() {
+    everywhere(|stage| {
+        let world = &stage.world;
+        world.add_user("ann", "secret");
+        world.permit("ann", "/", ".*", ".*", ".*");
+        let limits = UserLimits { connections_max: Some(1), ..UserLimits::default() };
+        world.request(Request::SetUserLimits { name: "ann".into(), limits }).unwrap();
+        let last = world.broker(0, |broker| broker.settings().shards) - 1;
+        let connect = |shard| world.connect_with(shard, World::login("ann", "secret", "/"));
+        let one = connect(last);
+        assert!(one.is_open());
+        let text = connect(0).expect_closed(ReplyCode::NOT_ALLOWED);
+        assert_eq!(
+            text,
+            "NOT_ALLOWED - connection refused for user 'ann': user connection limit (1) is reached"
+        );
+        assert!(world.connect(0).is_open());
+        one.close();
+        assert!(connect(0).is_open());
     });
 }

@@ -1,6 +1,6 @@
 //! Connections that move to the shard of the queue they deal with.
 
-use lepus_amqp::method::basic;
+use lepus_amqp::method::{basic, queue};
 use lepus_amqp::properties::Properties;
 use lepus_amqp::table::Table;
 use lepus_sim::World;
@@ -150,18 +150,22 @@ fn order_holds_for_a_publisher_whatever_moves() {
     near.declare("copy");
     near.bind("q", "amq.fanout", "");
     near.bind("copy", "amq.fanout", "");
+    let third = world.channel(1);
+    third.declare("elsewhere");
     let publisher = world.channel(0);
     let mut expected = Vec::new();
     publisher.client().together(|| {
         for round in 0..20 {
+            // To two queues at once, then a reason to move, then to one of them.
             publisher.publish("amq.fanout", "", format!("{round} by fanout"));
+            let queue = if round % 2 == 0 { "elsewhere" } else { "q" };
+            publisher.send(queue::Declare { queue, ..Default::default() });
             publisher.publish("", "q", format!("{round} by name"));
-            publisher.send(basic::Get { queue: "missing so far", no_ack: true });
             expected.push(format!("{round} by fanout"));
             expected.push(format!("{round} by name"));
-            break;
         }
     });
+    assert!(publisher.is_open());
     let texts: Vec<String> =
         core::iter::from_fn(|| near.get_no_ack("q")).map(|message| message.text()).collect();
     assert_eq!(texts, expected);

@@ -130,6 +130,7 @@ fn a_client_may_close_before_the_vhost_is_open() {
         connection::Close { reply_code: 200, reply_text: "", class_id: 0, method_id: 0 },
     ));
     assert_eq!(wire::names(&client.take_bytes()), ["connection.close-ok"]);
+    client.hang_up();
     assert!(client.is_ended());
     assert_eq!(world.leaks(), [""; 0]);
 }

@@ -275,14 +275,18 @@ fn a_message_to_very_many_queues_reaches_all_and_later_ones_wait_their_turn() {
 }
 
 #[test]
-fn publishing_on_a_closed_connection_is_refused_at_once() {
+fn what_is_published_on_a_closed_connection_is_ignored() {
     let world = World::new(1);
     let raw = wire::opened(&world, 0, 131_072);
+    world.channel(0).declare("q");
     let close = lepus_amqp::method::connection::Close { reply_code: 200, ..Default::default() };
-    raw.send_bytes(&wire::method(0, close));
+    let publish = [wire::publish(1, "q"), wire::header(1, 60, 0, 0)].concat();
+    raw.send_bytes(&[wire::method(0, close), publish.clone()].concat());
+    raw.send_bytes(&publish);
     let mut answered = false;
     wire::each_method(&raw.take_bytes(), |_, method| {
         answered |= matches!(method, Method::ConnectionCloseOk(_));
     });
-    assert!(answered && raw.is_ended());
+    assert!(answered);
+    assert_eq!(world.queue("q").ready, 0);
 }

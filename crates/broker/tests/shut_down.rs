@@ -56,6 +56,18 @@ fn a_close_from_both_sides_at_once_ends_well() {
 }
 
 #[test]
+fn a_client_that_keeps_its_socket_after_close_ok_is_dropped_after_a_while() {
+    let world = World::new(1);
+    let raw = wire::opened(&world, 0, 131_072);
+    let close = connection::Close { reply_code: 200, ..Default::default() };
+    raw.send_bytes(&wire::method(0, close));
+    assert_eq!(wire::names(&raw.take_bytes()), ["connection.close-ok"]);
+    world.advance(60_000);
+    assert!(raw.is_ended());
+    assert_eq!(world.leaks(), [""; 0]);
+}
+
+#[test]
 fn nobody_is_let_in_any_more() {
     let world = World::new(2);
     world.shut_down();
