@@ -389,6 +389,11 @@ impl Broker {
     fn replay_one(&mut self, now: Now, at: At, bytes: &[u8], out: &mut Outbox) -> Option<usize> {
         let (first, mut used) = frame::decode(bytes, u32::MAX).ok()??;
         let method = Method::decode(first.payload).ok()?;
+        if let Method::ConnectionClose(_) = method {
+            // Put here when the connection ended: the channel ends behind what it had said.
+            self.end_channel(now, at, Ending::ByConnection, out);
+            return Some(used);
+        }
         let Method::BasicPublish(publish) = method else {
             self.handle_method(now, at, method, out);
             return Some(used);

@@ -6,7 +6,7 @@ use alloc::string::{String, ToString};
 use lepus_amqp::ProtocolError;
 use lepus_amqp::code::ReplyCode;
 use lepus_amqp::frame;
-use lepus_amqp::method::{Method, channel};
+use lepus_amqp::method::{Method, channel, connection};
 use lepus_amqp::sasl;
 use lepus_amqp::server::{AuthenticationFailure, State, TimeoutOutcome};
 use lepus_base::{ConnectionId, Instant, Now};
@@ -124,15 +124,19 @@ impl Broker {
         method: (u16, u16),
         out: &mut Outbox,
     ) {
-        let error = ProtocolError::new(refusal.code, &refusal.text).caused_by(method.0, method.1);
-        if refusal.code.is_hard() {
-            return self.fail_connection(now, at.slot, error, out);
-        }
         let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else { return };
+        let is_ending = connection.end.is_some();
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         if channel.ending.is_some() {
             // The answer came too late: the channel is on its way out already.
             return self.go_on(now, at, out);
+        }
+        if is_ending {
+            return self.end_channel(now, at, Ending::ByConnection, out);
+        }
+        let error = ProtocolError::new(refusal.code, &refusal.text).caused_by(method.0, method.1);
+        if refusal.code.is_hard() {
+            return self.fail_connection(now, at.slot, error, out);
         }
         let number = channel.number();
         let text = format!("{}: channel {number}: {}", connection_name(connection), error.text);
@@ -215,9 +219,13 @@ impl Broker {
         channel.unacked = Default::default();
         match ending {
             Some(Ending::ByClient) => {
+                let is_ending = connection.end.is_some();
                 connection.remove_channel(number);
                 self.edge.counters.channels_closed += 1;
                 self.edge.send(at.slot, number, &channel::CloseOk {}.into(), out);
+                if is_ending {
+                    self.cleaned(now, at.slot, out);
+                }
             }
             // The number is free once the client's close-ok came, so only a channel whose number
             // is free already goes here.
@@ -312,11 +320,20 @@ impl Broker {
         for key in keys {
             let channel = ChannelRef { shard, connection: id, channel: key };
             let at = At { slot, channel, vhost };
-            let ended = self
+            let Some(channel) = self
                 .edge
                 .connection_at(slot, id)
                 .and_then(|connection| connection.incarnation(key))
-                .is_some_and(|channel| channel.ending.is_some() && channel.pending.is_none());
+            else {
+                continue;
+            };
+            if end != ConnectionEnd::ByBroker && !channel.parked.is_empty() {
+                // What was said before the end still holds: the end stands behind it.
+                Method::from(connection::Close::default())
+                    .encode_frame(at.channel.number(), &mut channel.parked);
+                continue;
+            }
+            let ended = channel.ending.is_some() && channel.pending.is_none();
             self.end_channel(now, at, Ending::ByConnection, out);
             if ended {
                 // It had been cleaned up before and only waited for the client's close-ok.

@@ -62,11 +62,7 @@ pub(crate) fn leaks(shards: &Shards, living: &[ConnectionId]) -> Vec<String> {
         let edge = &broker.edge;
         for (_, connection) in &edge.connections {
             if !living.contains(&connection.id) {
-                let id = connection.id.0;
-                found.push(format!(
-                    "shard {shard}: connection {id} is not gone ({:?}, {} to clean)",
-                    connection.end, connection.cleaning
-                ));
+                found.push(format!("shard {shard}: not gone: {}", describe(connection)));
             }
             for channel in connection.open_channels().chain(connection.retired()) {
                 unacked_on_channels += channel.unacked.len() as u64;

@@ -97,3 +97,18 @@ fn a_publisher_paused_for_mail_goes_on_when_the_mail_has_left() {
     alice.publish_all("far", (0..100).map(|number| number.to_string()));
     assert_eq!(alice.passive("far").messages, 100);
 }
+
+#[test]
+fn what_was_said_before_a_connection_closes_is_heard() {
+    let world = World::new(2);
+    world.channel(0).declare("far");
+    let alice = world.channel(1);
+    alice.publish("amq.fanout", "", "stay here");
+    alice.client().together(|| {
+        alice.send(queue::Declare { queue: "far", passive: true, ..Default::default() });
+        alice.publish("", "far", "while a question is open");
+        alice.client().say_close();
+    });
+    assert_eq!(world.queue("far").ready, 1);
+    assert_eq!(world.leaks(), [""; 0]);
+}
