@@ -91,6 +91,77 @@ fn write_content(
     out.push(END);
 }
 
+/// Appends the end of the method frame and the header frame of a content whose body follows later.
+fn write_header(out: &mut Vec<u8>, channel: u16, properties: &[u8], body_bytes: u64) {
+    let [c1, c0] = channel.to_be_bytes();
+    let [s3, s2, s1, s0] = (properties.len() as u32 + 12).to_be_bytes();
+    out.extend_from_slice(&[END, 2, c1, c0, s3, s2, s1, s0, 0, 60, 0, 0]);
+    out.extend_from_slice(&body_bytes.to_be_bytes());
+    out.extend_from_slice(properties);
+    out.push(END);
+}
+
+/// Appends the body frames of a part of a body; parts of one body follow each other.
+pub fn encode_body_frames(out: &mut Vec<u8>, channel: u16, frame_max: u32, part: &[u8]) {
+    let [c1, c0] = channel.to_be_bytes();
+    let piece_max = piece_bytes_max(frame_max);
+    out.reserve(part.len() + part.len().div_ceil(piece_max) * OVERHEAD_BYTES);
+    for piece in part.chunks(piece_max) {
+        let [s3, s2, s1, s0] = (piece.len() as u32).to_be_bytes();
+        out.extend_from_slice(&[3, c1, c0, s3, s2, s1, s0]);
+        out.extend_from_slice(piece);
+        out.push(END);
+    }
+}
+
+/// As [`encode_delivery`] without the body, for which [`encode_body_frames`] is called.
+#[allow(clippy::too_many_arguments)]
+pub fn encode_delivery_head(
+    out: &mut Vec<u8>,
+    channel: u16,
+    consumer_tag: &str,
+    delivery_tag: u64,
+    redelivered: bool,
+    exchange: &[u8],
+    routing_key: &[u8],
+    properties: &[u8],
+    body_bytes: u64,
+) {
+    let tag = short(short_text(consumer_tag).as_bytes());
+    let (exchange, routing_key) = (short(exchange), short(routing_key));
+    let arguments_bytes = 1 + tag.len() + 8 + 1 + 1 + exchange.len() + 1 + routing_key.len();
+    out.extend_from_slice(&method_head(channel, 60, arguments_bytes));
+    out.push(tag.len() as u8);
+    out.extend_from_slice(tag);
+    out.extend_from_slice(&delivery_tag.to_be_bytes());
+    out.push(u8::from(redelivered));
+    write_names(out, exchange, routing_key);
+    write_header(out, channel, properties, body_bytes);
+}
+
+/// As [`encode_get_ok`] without the body, for which [`encode_body_frames`] is called.
+#[allow(clippy::too_many_arguments)]
+pub fn encode_get_ok_head(
+    out: &mut Vec<u8>,
+    channel: u16,
+    delivery_tag: u64,
+    redelivered: bool,
+    exchange: &[u8],
+    routing_key: &[u8],
+    message_count: u32,
+    properties: &[u8],
+    body_bytes: u64,
+) {
+    let (exchange, routing_key) = (short(exchange), short(routing_key));
+    let arguments_bytes = 8 + 1 + 1 + exchange.len() + 1 + routing_key.len() + 4;
+    out.extend_from_slice(&method_head(channel, 71, arguments_bytes));
+    out.extend_from_slice(&delivery_tag.to_be_bytes());
+    out.push(u8::from(redelivered));
+    write_names(out, exchange, routing_key);
+    out.extend_from_slice(&message_count.to_be_bytes());
+    write_header(out, channel, properties, body_bytes);
+}
+
 /// Appends `basic.deliver` with its content.
 #[allow(clippy::too_many_arguments)]
 #[inline]
@@ -320,6 +391,16 @@ mod tests {
                 check(deliver.into(), &|out| {
                     let tag = deliver.delivery_tag;
                     encode_delivery(out, 9, frame_max, "ctag", tag, true, e, k, p, &body);
+                });
+                let bytes = size as u64;
+                check(deliver.into(), &|out| {
+                    let tag = deliver.delivery_tag;
+                    encode_delivery_head(out, 9, "ctag", tag, true, e, k, p, bytes);
+                    encode_body_frames(out, 9, frame_max, &body);
+                });
+                check(get_ok.into(), &|out| {
+                    encode_get_ok_head(out, 9, 7, true, e, k, 513, p, bytes);
+                    encode_body_frames(out, 9, frame_max, &body);
                 });
                 check(get_ok.into(), &|out| {
                     encode_get_ok(out, 9, frame_max, 7, true, e, k, 513, p, &body);

@@ -6,7 +6,10 @@
 mod handshake;
 mod options;
 
-pub use crate::encode::{encode_ack, encode_delivery, encode_get_ok, encode_nack, encode_return};
+pub use crate::encode::{
+    encode_ack, encode_body_frames, encode_delivery, encode_delivery_head, encode_get_ok,
+    encode_get_ok_head, encode_nack, encode_return,
+};
 pub use options::ServerOptions;
 
 use crate::assembly::{Assembler, Side, Unit};
@@ -53,6 +56,8 @@ pub enum State {
     Closing,
     /// [`Event::Close`] was given; waits for [`ServerConnection::close_ok`].
     PeerClosing,
+    /// The client's `connection.close` is answered; it ends the socket, or the time is up.
+    Leaving,
     /// Nothing more will happen.
     Closed,
 }
@@ -410,7 +415,7 @@ impl ServerConnection {
     /// nothing to send; then [`ServerConnection::on_timeout`] tells at once to disconnect.
     pub fn close(&mut self, error: &ProtocolError, out: &mut Vec<u8>) {
         match self.state {
-            State::Closing | State::PeerClosing | State::Closed => return,
+            State::Closing | State::PeerClosing | State::Leaving | State::Closed => return,
             State::Header | State::Refused => {
                 self.state = State::Closed;
                 return;
@@ -429,11 +434,14 @@ impl ServerConnection {
         self.state = State::Closing;
     }
 
-    /// Answers [`Event::Close`]; the socket can be dropped once `out` is sent.
+    /// Answers [`Event::Close`]. The client ends the socket: some clients take an end that comes
+    /// together with the answer for a loss. [`ServerConnection::on_timeout`] tells to disconnect
+    /// when it does not.
     pub fn close_ok(&mut self, out: &mut Vec<u8>) {
         if self.state == State::PeerClosing {
             Method::from(connection::CloseOk {}).encode_frame(0, out);
-            self.state = State::Closed;
+            self.deadline = self.now + self.close_timeout;
+            self.state = State::Leaving;
         }
     }
 
@@ -473,7 +481,9 @@ impl ServerConnection {
             }
             State::PeerClosing => return TimeoutOutcome::Nothing,
             _ if !is_late => return TimeoutOutcome::Nothing,
-            State::Failed | State::Closing | State::Refused => TimeoutOutcome::Disconnect,
+            State::Failed | State::Closing | State::Leaving | State::Refused => {
+                TimeoutOutcome::Disconnect
+            }
             _ => TimeoutOutcome::HandshakeExpired,
         };
         self.state = State::Closed;
@@ -504,13 +514,6 @@ impl ServerConnection {
         self.channel_max
     }
 
-    /// The largest frame in bytes, after the handshake; `u32::MAX` for no limit.
-    #[inline]
-    #[must_use]
-    pub fn frame_max(&self) -> u32 {
-        match self.frame_max {
-            0 => u32::MAX,
-            limit => limit,
     /// Bytes held by contents that are not whole yet.
     #[inline]
     #[must_use]
@@ -518,6 +521,13 @@ impl ServerConnection {
         self.assembler.held_bytes()
     }
 
+    /// The largest frame in bytes, after the handshake; `u32::MAX` for no limit.
+    #[inline]
+    #[must_use]
+    pub fn frame_max(&self) -> u32 {
+        match self.frame_max {
+            0 => u32::MAX,
+            limit => limit,
         }
     }
 

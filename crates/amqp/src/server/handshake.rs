@@ -33,7 +33,9 @@ impl ServerConnection {
             State::Header => self.receive_header(bytes, out),
             State::StartOk | State::TuneOk | State::Open => self.receive_method(bytes),
             State::Closing => self.receive_closing(bytes, out),
-            State::Refused | State::PeerClosing | State::Closed => (bytes.len(), Event::None),
+            State::Refused | State::PeerClosing | State::Leaving | State::Closed => {
+                (bytes.len(), Event::None)
+            }
             State::Authenticating | State::Opening | State::Failed | State::Running => {
                 (0, Event::None)
             }

@@ -29,6 +29,13 @@ fn a_clients_close_is_answered_when_the_broker_is_ready() {
     server.machine.close_ok(&mut server.out);
     server.machine.close_ok(&mut server.out);
     assert_eq!(server.written(), ["connection.close-ok"]);
+    assert_eq!(server.machine.state(), State::Leaving);
+    assert_eq!(server.feed(&method(1, queue::Purge::default())), []);
+    let before = server.now + Duration::from_secs(9);
+    assert_eq!(server.machine.on_timeout(before, &mut server.out), TimeoutOutcome::Nothing);
+    let after = server.now + Duration::from_secs(10);
+    assert_eq!(server.machine.next_timeout(), after);
+    assert_eq!(server.machine.on_timeout(after, &mut server.out), TimeoutOutcome::Disconnect);
     assert_eq!(server.machine.state(), State::Closed);
 }
 

@@ -250,7 +250,7 @@ fn the_client_may_close_during_the_handshake() {
     assert_eq!(seen, [Seen::Close(200, "never mind".into())]);
     server.machine.close_ok(&mut server.out);
     assert_eq!(server.written(), ["connection.close-ok"]);
-    assert_eq!(server.machine.state(), State::Closed);
+    assert_eq!(server.machine.state(), State::Leaving);
 }
 
 #[test]
