@@ -353,16 +353,12 @@ async def test_a_robust_connection_restores_queue_binding_and_consumer(proxy):
         await queue.consume(inbox.put, no_ack=True)
         await exchange.publish(Message(b"before"), "k")
         assert (await inbox.get()).body == b"before"
+        restored = asyncio.Event()
+        connection.reconnect_callbacks.add(lambda _connection: restored.set())
         proxy.cut()
-        await eventually(lambda: asyncio.sleep(0, proxy.accepted >= 2))
-
-        async def published():
-            try:
-                return await exchange.publish(Message(b"after"), "k")
-            except (aio_pika.exceptions.AMQPError, ConnectionError, RuntimeError):
-                return None
-
-        await eventually(published)
+        await asyncio.wait_for(restored.wait(), broker.PATIENCE)
+        confirmation = await exchange.publish(Message(b"after"), "k")
+        assert isinstance(confirmation, aiormq.spec.Basic.Ack), "the binding was not restored"
         assert (await asyncio.wait_for(inbox.get(), broker.PATIENCE)).body == b"after"
 
 

@@ -67,11 +67,13 @@ def test_ack_zero_multiple_settles_everything(channel):
 
 
 @pytest.mark.parametrize("settle", ["basic_ack", "basic_nack", "basic_reject"])
-def test_settling_a_tag_twice_is_refused(channel, settle):
-    queue = own_queue(channel)
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_settling_a_tag_twice_is_refused(channel, leftovers, settle, kind):
+    queue = leftovers.queue()
+    channel.queue_declare(queue, durable=True, arguments={"x-queue-type": kind})
     send(channel, queue, 1, 2)
     working = channel.connection.channel()
-    tag = take(working, queue, auto_ack=False).method.delivery_tag
+    tag = arrived(working, queue, auto_ack=False).method.delivery_tag
     working.basic_ack(tag)
     with channel_closed(406, "unknown delivery tag"):
         getattr(working, settle)(tag)

@@ -302,15 +302,6 @@ def test_effects_are_visible_to_other_connections_at_once(connect):
 
 # A lease: a queue with x-expires lives until nobody used it for that long.
 
-@pytest.mark.parametrize("width", ["byte", "short", "int", "long"])
-def test_a_lease_may_be_an_integer_of_any_width(connection, width):
-    value = {"byte": 100, "short": 30_000, "int": 100_000, "long": 2**32 - 1}[width]
-    name = broker.unique()
-    channel = connection.channel()
-    channel.queue_declare(name, arguments={"x-expires": value})
-    channel.queue_delete(name)
-
-
 def exists(connection, name):
     """Whether a queue is there, asked by a bind, which does not renew a lease."""
     channel = connection.channel()
