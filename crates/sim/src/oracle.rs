@@ -251,7 +251,8 @@ impl Oracle {
         };
         if late {
             copy.seen[place] = true;
-            let free = copy.gone != Gone::Sure && copy.holder.is_none();
+            let elsewhere = copy.holder.is_some_and(|other| !self.uncertain.contains(&other));
+            let free = copy.gone != Gone::Sure && !elsewhere;
             if let Taking::Holds(channel) = taking
                 && free
             {

@@ -57,6 +57,8 @@ pub(crate) struct Peer {
     pub(crate) blocked: Option<String>,
     /// The stream from the server has ended.
     pub(crate) ended: bool,
+    /// The client has ended its side of the socket after a close.
+    hung_up: bool,
 }
 
 impl Peer {
@@ -83,11 +85,20 @@ impl Peer {
             closed: None,
             blocked: None,
             ended: false,
+            hung_up: false,
         }
     }
 
-    /// Sends up to `limit` bytes of what waits. Returns whether any went.
+    /// Sends up to `limit` bytes of what waits; behind the last ones of a closed connection the
+    /// client ends its side of the socket. Returns whether anything happened.
     pub(crate) fn send(&mut self, limit: usize, now: Instant) -> bool {
+        let closed =
+            self.machine.as_ref().is_some_and(|machine| machine.state() == ClientState::Closed);
+        if closed && self.output.is_empty() && !self.hung_up {
+            self.hung_up = true;
+            self.wire.end();
+            return true;
+        }
         let count = self.output.len().min(limit);
         if self.corked || count == 0 {
             return false;
