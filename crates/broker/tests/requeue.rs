@@ -221,3 +221,23 @@ fn what_two_connections_held_is_back_in_order() {
         assert_eq!(texts(&drain(&third, "q")), numbers(0..100));
     });
 }
+
+#[test]
+fn what_was_delivered_out_of_order_comes_back_in_order() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.declare("q");
+        near.publish_all("q", numbers(0..5));
+        far.consume("q", "c");
+        let messages = far.deliveries();
+        // The oldest gets the youngest tags, backwards.
+        far.reject(messages[1].tag, true);
+        far.reject(messages[0].tag, true);
+        assert_eq!(far.bodies(), ["1", "0"]);
+        far.cancel("c");
+        let other = stage.near();
+        other.consume("q", "c");
+        far.close();
+        assert_eq!(other.bodies(), numbers(0..5));
+    });
+}
