@@ -114,15 +114,21 @@ impl Bench {
         assert_eq!(consumed, bytes.len(), "the broker takes all it is offered");
     }
 
-    /// What the driver does at the end of a cycle, with sockets that take everything.
+    /// What the driver does at the end of a cycle, with sockets that take everything, until there is
+    /// nothing more to do.
     fn end_cycle(&mut self) {
-        while self.broker.work(self.now, &mut self.out) {}
-        self.broker.flush(self.now, &mut self.out);
-        while let Some(slot) = self.out.dirty.pop() {
-            let bytes = self.broker.writable_bytes(slot).len();
-            self.broker.sent(self.now, slot, bytes, &mut self.out);
+        loop {
+            self.broker.work(self.now, &mut self.out);
+            self.broker.flush(self.now, &mut self.out);
+            while let Some(slot) = self.out.dirty.pop() {
+                let bytes = self.broker.writable_bytes(slot).len();
+                self.broker.sent(self.now, slot, bytes, &mut self.out);
+            }
+            assert!(self.out.close.is_empty(), "no connection fails");
+            if !self.broker.has_work(&self.out) {
+                return;
+            }
         }
-        assert!(self.out.close.is_empty(), "no connection fails");
     }
 }
 
