@@ -6,6 +6,7 @@
 //!
 //! [`run`] is the simulator: one seed decides shards, limits, clients, what they say, how bytes are
 //! cut on their way, who runs when and what breaks; an oracle checks everything that clients hear.
+#![forbid(unsafe_code)]
 
 mod actor;
 mod channel;

@@ -1,4 +1,5 @@
 //! `lepus-sim`: runs seeds of the simulator until one fails.
+#![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
