@@ -15,6 +15,10 @@ PATIENCE = 15.0
 """Seconds after which something that should have happened counts as missing."""
 
 
+names = []
+"""Every name given out in this run. Exchanges that were never bound outlive their test and are removed at the end."""
+
+
 def parameters(**changes):
     """Connection parameters of the broker under test, with some of them changed."""
     result = pika.URLParameters(URI)
@@ -42,7 +46,9 @@ def password():
 
 def unique(kind="queue"):
     """A name that no other test, run or suite uses."""
-    return f"e2e.{kind}.{uuid.uuid4().hex}"
+    name = f"e2e.{kind}.{uuid.uuid4().hex}"
+    names.append(name)
+    return name
 
 
 @functools.lru_cache(maxsize=None)

@@ -11,6 +11,15 @@ import broker
 import operators
 
 
+def pytest_sessionfinish():
+    """Deletes exchanges that a test made and nothing was ever bound to; deleting what is not there is fine."""
+    if broker.names:
+        with pika.BlockingConnection(broker.parameters()) as cleaner:
+            channel = cleaner.channel()
+            for name in broker.names:
+                channel.exchange_delete(name)
+
+
 @pytest.fixture
 def proxy():
     """A relay in front of the broker that can be cut."""
