@@ -398,7 +398,8 @@ impl Broker {
             {
                 global.granted = global.granted.saturating_sub(1);
             }
-            channel.subscription(to.consumer).map(|subscription| subscription.tag.clone())
+            let subscription = channel.subscription(to.consumer)?;
+            channel.ending.is_none().then(|| subscription.tag.clone())
         });
         let Some(tag) = tag else {
             // Nothing will be sent for it: the room returns at once.

@@ -366,10 +366,14 @@ impl QueueSink<'_> {
             connection.stalled.push((self.queue, self.queue_slot, consumer.key));
             return false;
         }
+        let Some(channel) = connection.incarnation(consumer.key.channel) else { return false };
+        if channel.ending.is_some() {
+            // Its other consumers may go first and make this one the next.
+            return false;
+        }
         if consumer.no_ack {
             return true;
         }
-        let Some(channel) = connection.incarnation(consumer.key.channel) else { return false };
         let full = channel.unacked.len() >= unacked_max;
         if let Some(global) = &mut channel.global
             && (full || !global.has_room())

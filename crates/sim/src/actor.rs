@@ -618,10 +618,10 @@ fn settle(
         Settlement::Drop => !queues[held.queue].dead_letters(),
         Settlement::Requeue => false,
     };
-    // What somebody else has by now came late: the settlement will not be heard.
     let copy = oracle.copy(held.copy);
-    if gone && is_held {
+    if gone && copy.gone == Gone::No {
         copy.gone = Gone::Maybe;
     }
+    // What somebody else has by now may have come late: then the settlement is not heard.
     (gone && is_held).then_some(copy.received)
 }

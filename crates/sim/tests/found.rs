@@ -1,6 +1,7 @@
 //! What the simulator found, each as the shortest story that shows it.
 
 use lepus_amqp::method::{basic, channel, queue};
+use lepus_amqp::table::Table;
 use lepus_sim::{Options, World};
 
 #[test]
@@ -111,4 +112,19 @@ fn what_was_said_before_a_connection_closes_is_heard() {
     });
     assert_eq!(world.queue("far").ready, 1);
     assert_eq!(world.leaks(), [""; 0]);
+}
+
+#[test]
+fn nothing_is_delivered_behind_the_close_of_a_channel() {
+    let world = World::new(1);
+    let alice = world.channel(0);
+    alice.declare_with("single", Table::new().with("x-single-active-consumer", true));
+    alice.publish_all("single", ["one", "two"]);
+    alice.qos(1);
+    alice.consume("single", "first");
+    alice.consume("single", "second");
+    assert_eq!(alice.bodies(), ["one"]);
+    let _ = alice.order();
+    alice.refused(basic::Ack { delivery_tag: 99, multiple: false });
+    assert_eq!(alice.order(), ["channel.close"]);
 }
