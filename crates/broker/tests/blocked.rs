@@ -169,3 +169,19 @@ fn heartbeats_do_not_matter_while_a_publisher_is_not_read() {
     assert!(far.client().is_open());
     assert_eq!(near.purge("q"), 1);
 }
+
+#[test]
+fn a_blocked_client_stays_where_it_is_told_of_room() {
+    let world = World::with(Options { shards: 2, ..small() });
+    world.channel(0).declare("elsewhere");
+    let far = world.channel(1);
+    far.declare("q");
+    fill(&far, "q");
+    far.passive("elsewhere");
+    assert!(far.client().blocked().is_some());
+    world.channel(1).purge("q");
+    world.settle();
+    assert_eq!(far.client().blocked(), None);
+    far.publish("", "q", "x");
+    assert_eq!(world.queue("q").ready, 1);
+}

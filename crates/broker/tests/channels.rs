@@ -97,6 +97,18 @@ fn frames_on_a_channel_that_is_being_closed_are_ignored() {
 }
 
 #[test]
+fn a_client_may_break_off_in_the_middle_of_a_content_when_its_channel_is_closed() {
+    let world = World::new(2);
+    let raw = wire::opened(&world, 1, 131_072);
+    raw.send_bytes(&[wire::method(1, missing()), wire::publish(1, "q")].concat());
+    assert_eq!(wire::names(&raw.take_bytes()), ["channel.close"]);
+    raw.send_bytes(&wire::header(1, 60, 0, 5));
+    raw.send_bytes(&wire::method(1, channel::CloseOk {}));
+    raw.send_bytes(&wire::method(1, channel::Open {}));
+    assert_eq!(wire::names(&raw.take_bytes()), ["channel.open-ok"]);
+}
+
+#[test]
 fn a_close_that_crosses_the_brokers_own_is_answered() {
     let world = World::new(1);
     let raw = wire::opened(&world, 0, 131_072);
@@ -267,16 +279,16 @@ fn a_connection_that_breaks_while_questions_are_open_leaves_nothing() {
 }
 
 #[test]
-fn pipelined_work_and_a_sudden_end_leave_nothing() {
+fn a_connection_that_fails_while_it_waits_for_its_exclusive_queue_does_not_leave_it() {
     everywhere(|stage| {
-        stage.near().declare("q");
         let client = stage.far_client();
         let channel = client.channel();
         client.together(|| {
             let queue = queue::Declare { queue: "own", exclusive: true, ..Default::default() };
             channel.send(queue);
-            client.reset();
+            client.send_bytes(&wire::frame(4, 0, b"no such frame"));
         });
+        client.expect_closed(ReplyCode::FRAME_ERROR);
         assert_eq!(stage.world.find_queue("/", "own"), None);
     });
 }
