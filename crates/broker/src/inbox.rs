@@ -63,8 +63,21 @@ impl Broker {
             }
             Mail::Hold { queue, on } => self.hold_home(now, queue, on, out),
             Mail::Deliver { .. } => self.on_delivery(from, &mail, bytes, out),
-            Mail::DeliverReply { to, message } => {
-                self.deliver_reply(to, &packed(bytes, message), out);
+            Mail::DeliverReply { to, message, from, number, mandatory } => {
+                let view = packed(bytes, message);
+                let delivered = self.deliver_reply(to, &view, out);
+                let batch = &mut out.mail[from.shard.index()];
+                if !delivered && mandatory {
+                    // Ahead of the report: a return precedes its confirm.
+                    let message = view.append_packed(&mut batch.bytes);
+                    batch.items.push(Mail::ReturnReply { to: from, message });
+                }
+                if let Some(number) = number {
+                    report(batch, from, number, false);
+                }
+            }
+            Mail::ReturnReply { to, message } => {
+                self.return_reply(to, &packed(bytes, message), out);
             }
             Mail::FindReplyConsumer { of, from } => self.find_reply_consumer(now, of, from, out),
             Mail::ConsumerCancelled { to, queue } => self.consumer_cancelled(now, to, queue, out),

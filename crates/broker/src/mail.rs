@@ -216,6 +216,19 @@ pub enum Mail {
         to: ChannelRef,
         /// The packed message in the batch's bytes.
         message: Range<u32>,
+        /// The publisher's channel.
+        from: ChannelRef,
+        /// The publish number that waits for the outcome.
+        number: Option<u64>,
+        /// Whether the message goes back when nobody listens.
+        mandatory: bool,
+    },
+    /// A mandatory direct reply found nobody; it goes back to its publisher.
+    ReturnReply {
+        /// The publisher's channel.
+        to: ChannelRef,
+        /// The packed message in the batch's bytes.
+        message: Range<u32>,
     },
     /// Whether a channel consumes replies: answered like [`Command::Count`].
     FindReplyConsumer {

@@ -158,7 +158,7 @@ impl Broker {
         out: &mut Outbox,
     ) {
         if publish.exchange.is_empty() && publish.routing_key.starts_with(REPLY_TO_PREFIX) {
-            return self.publish_reply(now, at, publish, &checked, out);
+            return self.publish_reply(at, publish, &checked, out);
         }
         if let Some(delay) = checked.delay
             && self.directory.exchange(at.vhost, publish.exchange).is_some_and(|x| x.delayed)
@@ -384,7 +384,6 @@ impl Broker {
 
     fn publish_reply(
         &mut self,
-        now: Now,
         at: At,
         publish: &PublishRef<'_>,
         checked: &Checked<'_>,
@@ -398,15 +397,42 @@ impl Broker {
                 }
             }
             Some(to) if to.shard.index() < out.mail.len() => {
+                let number = self.next_number(at);
                 let batch = &mut out.mail[to.shard.index()];
                 let message = view.append_packed(&mut batch.bytes);
-                batch.items.push(Mail::DeliverReply { to, message });
+                let (from, mandatory) = (at.channel, publish.mandatory);
+                batch.items.push(Mail::DeliverReply { to, message, from, number, mandatory });
                 self.tie(at);
+                self.open_number(at, number, 1, None, false, out);
+                return;
             }
             _ => self.unroutable(at, publish, &checked.properties, out),
         }
-        let _ = now;
         self.account(at, 0, None, false, out);
+    }
+
+    /// A mandatory direct reply comes back from another shard.
+    pub(crate) fn return_reply(
+        &mut self,
+        to: ChannelRef,
+        view: &MessageView<'_>,
+        out: &mut Outbox,
+    ) {
+        let Some(at) = self.find_channel(to) else { return };
+        let (Ok(exchange), Ok(routing_key)) =
+            (core::str::from_utf8(view.exchange), core::str::from_utf8(view.routing_key))
+        else {
+            return;
+        };
+        let publish = PublishRef {
+            exchange,
+            routing_key,
+            mandatory: true,
+            immediate: false,
+            properties: view.properties,
+            body: view.body,
+        };
+        self.unroutable(at, &publish, view.properties, out);
     }
 
     /// Takes the next publish number of a channel that confirms or commits.

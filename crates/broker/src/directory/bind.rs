@@ -35,9 +35,15 @@ impl Directory {
         };
         check_destination(&destination)?;
         check_not_default(&source)?;
-        let Some(from) = self.exchange_place(vhost.id, &source) else {
-            return Err(self.no_exchange(vhost.id, &source));
-        };
+        let from = self.exchange_place(vhost.id, &source);
+        if !binds
+            && let Destination::Queue(name) = &destination
+            && (from.is_none() || self.queue(vhost.id, name).is_none())
+        {
+            // What does not exist is bound to nothing already.
+            return Ok(Checked::Already(None));
+        }
+        let Some(from) = from else { return Err(self.no_exchange(vhost.id, &source)) };
         let target = self.find_target(vhost.id, &destination, *connection)?;
         let arguments = sorted(arguments);
         if binds {
