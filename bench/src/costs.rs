@@ -22,14 +22,15 @@ pub struct Plan {
     pub counting: PathBuf,
 }
 
-/// Counts and prints, for every load of `lepus perf`.
+/// Counts and prints, for every load whose tester is there.
 ///
 /// # Errors
 /// When the broker or the tester fails.
 pub fn run(plan: &Plan) -> io::Result<()> {
     fs::create_dir_all(&plan.place.scratch)?;
     println!("{:14} {:>12} {:>11}  calls by name", "", "calls/m", "allocs/m");
-    for workload in WORKLOADS.iter().filter(|one| one.tester == Tester::Own) {
+    let has_reference = plan.load.jars.exists();
+    for workload in WORKLOADS.iter().filter(|one| has_reference || one.tester == Tester::Own) {
         let calls = count_calls(workload, plan)?;
         let allocations = count_allocations(workload, plan)?;
         let number = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.5}"));

@@ -12,6 +12,7 @@ use std::time::Duration;
 const RECEIVED: &str = "rabbitmq_global_messages_received_total";
 const DELIVERED: &str = "rabbitmq_global_messages_delivered_total";
 const ACKNOWLEDGED: &str = "rabbitmq_global_messages_acknowledged_total";
+const SHARD_SECONDS: &str = "lepus_shard_seconds_total";
 
 /// What a broker has counted since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub struct Counts {
     pub delivered: u64,
     /// Deliveries that consumers have acknowledged.
     pub acknowledged: u64,
+    /// Microseconds that shards spent looking around without work, where the broker tells.
+    pub spin_micros: u64,
 }
 
 impl Counts {
@@ -31,28 +34,32 @@ impl Counts {
             received: self.received.saturating_sub(earlier.received),
             delivered: self.delivered.saturating_sub(earlier.delivered),
             acknowledged: self.acknowledged.saturating_sub(earlier.acknowledged),
+            spin_micros: self.spin_micros.saturating_sub(earlier.spin_micros),
         }
     }
 
     /// The counts on a page of metrics, summed over labels.
     pub fn from_metrics(page: &str) -> Counts {
         Counts {
-            received: sum(page, RECEIVED),
-            delivered: sum(page, DELIVERED),
-            acknowledged: sum(page, ACKNOWLEDGED),
+            received: sum(page, RECEIVED, "") as u64,
+            delivered: sum(page, DELIVERED, "") as u64,
+            acknowledged: sum(page, ACKNOWLEDGED, "") as u64,
+            spin_micros: (sum(page, SHARD_SECONDS, "state=\"spin\"") * 1e6) as u64,
         }
     }
 }
 
-fn sum(page: &str, name: &str) -> u64 {
+/// The sum of the samples of `name` whose labels contain `label`.
+fn sum(page: &str, name: &str, label: &str) -> f64 {
     let matching = page.lines().filter_map(|line| {
         let rest = line.strip_prefix(name)?;
-        if !rest.starts_with('{') && !rest.starts_with(' ') {
+        let is_sample = rest.starts_with('{') || rest.starts_with(' ');
+        if !is_sample || !rest.contains(label) {
             return None;
         }
         rest.rsplit(' ').next()?.parse::<f64>().ok()
     });
-    matching.sum::<f64>() as u64
+    matching.sum()
 }
 
 /// Fetches `/metrics` from `address`.
@@ -140,16 +147,18 @@ mod tests {
                     rabbitmq_global_messages_received_total{protocol=\"amqp091\"} 3\n\
                     rabbitmq_global_messages_received_total{protocol=\"b\"} 4\n\
                     rabbitmq_global_messages_received_total_more 9\n\
-                    rabbitmq_global_messages_delivered_total 5\n";
+                    rabbitmq_global_messages_delivered_total 5\n\
+                    lepus_shard_seconds_total{shard=\"0\",state=\"busy\"} 9.5\n\
+                    lepus_shard_seconds_total{shard=\"0\",state=\"spin\"} 0.5\n";
         let counts = Counts::from_metrics(page);
         assert_eq!((counts.received, counts.delivered), (7, 5));
-        assert_eq!(counts.acknowledged, 0);
+        assert_eq!((counts.acknowledged, counts.spin_micros), (0, 500_000));
     }
 
     #[test]
     fn what_is_served_can_be_fetched() {
         let shared = Arc::new(Shared::default());
-        let counts = Counts { received: 1, delivered: 2, acknowledged: 3 };
+        let counts = Counts { received: 1, delivered: 2, acknowledged: 3, spin_micros: 0 };
         shared.set(counts);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

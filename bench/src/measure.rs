@@ -41,6 +41,9 @@ pub struct Figures {
     pub rate: f64,
     /// Microseconds of the broker's CPU per message.
     pub cpu_micros: f64,
+    /// Microseconds of it in which the broker looked around without work, where it tells; taken over
+    /// the whole run.
+    pub spin_micros: f64,
     /// Microseconds in which the broker's core was not idle, per message.
     pub core_micros: f64,
     /// Voluntary context switches of the broker per message.
@@ -58,10 +61,11 @@ pub struct Figures {
 
 impl Figures {
     /// The figures by name, for the machine-readable copy and for medians.
-    pub fn fields(&self) -> [(&'static str, Option<f64>); 9] {
+    pub fn fields(&self) -> [(&'static str, Option<f64>); 10] {
         [
             ("messages_per_second", Some(self.rate)),
             ("cpu_micros_per_message", Some(self.cpu_micros)),
+            ("spin_micros_per_message", Some(self.spin_micros)),
             ("core_busy_micros_per_message", Some(self.core_micros)),
             ("voluntary_switches_per_message", Some(self.switches)),
             ("resident_mb", Some(self.resident_mb)),
@@ -85,6 +89,7 @@ impl Figures {
         Figures {
             rate: of(|run| run.rate),
             cpu_micros: of(|run| run.cpu_micros),
+            spin_micros: of(|run| run.spin_micros),
             core_micros: of(|run| run.core_micros),
             switches: of(|run| run.switches),
             resident_mb: of(|run| run.resident_mb),
@@ -182,6 +187,7 @@ pub fn run(
     let counts = subject.counts()?.since(counts_before);
     Ok(Figures {
         latency: said.latency,
+        spin_micros: if seen > 0.0 { counts.spin_micros as f64 / seen } else { 0.0 },
         disagreement: match workload.counted {
             None => Some(disagreement(workload, seen, counts)),
             Some(_) => None,
@@ -278,7 +284,7 @@ mod tests {
 
     #[test]
     fn counts_are_compared_where_they_mean_the_same() {
-        let counts = Counts { received: 0, delivered: 100, acknowledged: 0 };
+        let counts = Counts { received: 0, delivered: 100, acknowledged: 0, spin_micros: 0 };
         let acknowledging =
             crate::workload::WORKLOADS.iter().find(|workload| workload.acknowledges).unwrap();
         assert_eq!(disagreement(acknowledging, 100.0, counts), 1.0);

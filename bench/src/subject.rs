@@ -154,6 +154,7 @@ impl Subject {
             received: overview(&text, "messages_received_total"),
             delivered: overview(&text, "messages_delivered_total"),
             acknowledged: overview(&text, "messages_acknowledged_total"),
+            spin_micros: 0,
         })
     }
 

@@ -30,10 +30,11 @@ pub fn render(rows: &[Row]) -> String {
     let mut out = String::new();
     let _ = writeln!(
         out,
-        "{:12} {:>10} {:>9} {:>9} {:>8} {:>7} {:>9} {:>7} {:>9} {:>8}  counts",
+        "{:12} {:>10} {:>9} {:>7} {:>9} {:>8} {:>7} {:>9} {:>7} {:>9} {:>8}  counts",
         "",
         "msg/s",
         "CPU µs/m",
+        "of spin",
         "core µs/m",
         "switch/m",
         "RSS MB",
@@ -50,7 +51,7 @@ pub fn render(rows: &[Row]) -> String {
     }
     out.push_str(
         "\nCPU: user and system time of the broker's process; core: time in which its core was not \
-         idle; both per delivered message.\nrabbit ×, null ×: how many times less CPU than RabbitMQ, \
+         idle; both per message received. of spin: looking around without work, as lepus counts it.\nrabbit ×, null ×: how many times less CPU than RabbitMQ, \
          more than the null broker. *: the tester used more than 90 % of its\ncore, so that the rate \
          is the tester's. counts: the tester's, the broker's and the acknowledged agree within 1 %.\n",
     );
@@ -80,10 +81,11 @@ fn line(row: &Row, kind: Kind, figures: &Figures) -> String {
         Some(apart) => format!("APART {:.1} %", apart * 100.0),
     };
     format!(
-        "  {:10} {:>10.0} {:>9.3} {:>9.3} {:>8.4} {:>7.0} {:>9} {:>7} {:>9} {:>8}  {counts}\n",
+        "  {:10} {:>10.0} {:>9.3} {:>7.3} {:>9.3} {:>8.4} {:>7.0} {:>9} {:>7} {:>9} {:>8}  {counts}\n",
         kind.name(),
         figures.rate,
         figures.cpu_micros,
+        figures.spin_micros,
         figures.core_micros,
         figures.switches,
         figures.resident_mb,
@@ -120,8 +122,8 @@ mod tests {
             let found = text.lines().find(|line| line.trim_start().starts_with(name));
             found.unwrap().split_whitespace().collect::<Vec<_>>()
         };
-        assert_eq!(line("lepus")[7..], ["95%*", "10.00", "2.00", "agree"]);
-        assert_eq!(line("rabbitmq")[7..], ["50%", "1.00", "20.00", "APART", "2.0", "%"]);
-        assert_eq!(line("null-broker")[8..], ["20.00", "1.00", "agree"]);
+        assert_eq!(line("lepus")[8..], ["95%*", "10.00", "2.00", "agree"]);
+        assert_eq!(line("rabbitmq")[8..], ["50%", "1.00", "20.00", "APART", "2.0", "%"]);
+        assert_eq!(line("null-broker")[9..], ["20.00", "1.00", "agree"]);
     }
 }
