@@ -330,8 +330,8 @@ impl Channel {
         };
         let first = if multiple { 0 } else { tag };
         if multiple {
-            let above = self.limbo.split_off(&(tag + 1));
-            for copy in std::mem::replace(&mut self.limbo, above).into_values() {
+            // They stay in limbo: a transaction that is rolled back gives them back.
+            for &copy in self.limbo.range(..=tag).map(|(_, copy)| copy) {
                 let copy = stage.oracle.copy(copy);
                 if copy.gone == Gone::No && settlement != Settlement::Requeue {
                     copy.gone = Gone::Maybe;

@@ -1,0 +1,36 @@
+//! The simulator over many seeds. A failing one prints its number and what happened last.
+
+use std::thread;
+
+fn hold(seeds: std::ops::Range<u64>) {
+    for seed in seeds {
+        if let Err(text) = lepus_sim::run(seed, false) {
+            let (_, lines) = lepus_sim::last_words();
+            panic!(
+                "{}\n\nseed {seed} fails: {text}\nAgain, with everything that happens:\n    \
+                 cargo run --release --package lepus-sim -- --seed {seed} --trace",
+                lines.join("\n")
+            );
+        }
+    }
+}
+
+#[test]
+fn two_hundred_seeds_hold() {
+    let halves = [0..100, 100..200].map(|seeds| thread::spawn(move || hold(seeds)));
+    for half in halves {
+        if let Err(panic) = half.join() {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+#[test]
+fn a_seed_decides_everything() {
+    for seed in [3, 1003] {
+        let figures = lepus_sim::run(seed, false);
+        let words = lepus_sim::last_words();
+        assert_eq!(lepus_sim::run(seed, false), figures);
+        assert_eq!(lepus_sim::last_words(), words);
+    }
+}
