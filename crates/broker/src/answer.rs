@@ -16,6 +16,7 @@ use crate::mail::{ChannelRef, Mail, Origin, Reply};
 use crate::outbox::Outbox;
 use crate::queue::{ConsumerKey, Delivery, NO_SLOT, Outcome};
 use crate::refusal::Refusal;
+use crate::send_buffer::LARGE_BODY_BYTES_MIN;
 
 impl Broker {
     /// Where a channel is, if it still lives.
@@ -80,7 +81,15 @@ impl Broker {
         };
         let view = packed(bytes, message);
         let delivery = Delivery { slot, seq: sequence, redelivered, delivery_count };
-        self.got(to, queue, u32::MAX, from, delivery, remaining, &view, out);
+        let is_large = view.body.len() >= LARGE_BODY_BYTES_MIN;
+        let mut pool = core::mem::take(&mut self.edge.pool);
+        let body = is_large.then(|| view.pack(&mut pool));
+        let stored = body.map(|body| (body, &pool));
+        let streams = self.got(to, queue, u32::MAX, from, delivery, remaining, &view, stored, out);
+        if let Some(body) = body.filter(|_| !streams) {
+            pool.release(body);
+        }
+        self.edge.pool = pool;
         if let Some(at) = self.find_channel(to) {
             self.go_on(now, at, out);
         }
@@ -428,8 +437,16 @@ impl Broker {
             delivery_count: *delivery_count,
         };
         let view = packed(bytes, message.clone());
-        deliver(connection, counters, arrival, *slot == NO_SLOT, delivery, &view);
+        // A large one is kept here while the socket takes it.
+        let is_large = view.body.len() >= LARGE_BODY_BYTES_MIN;
+        let body = is_large.then(|| view.pack(&mut self.edge.pool));
+        let stored = body.map(|body| (body, &self.edge.pool));
+        let no_ack = *slot == NO_SLOT;
+        let streams = deliver(connection, counters, arrival, no_ack, delivery, &view, stored);
         mark_dirty(connection, connection_slot, out);
+        if let Some(body) = body.filter(|_| !streams) {
+            self.edge.pool.release(body);
+        }
     }
 
     /// The server cancels a consumer because its queue is gone.

@@ -162,8 +162,14 @@ impl Broker {
         self.edge.now = now;
         let slot = slot.0;
         let mut consumed = 0;
+        let unread_bytes_max = self.edge.limits.unread_bytes_max;
+        self.press_mail(slot, out);
         while let Some(connection) = self.edge.connections.get_mut(slot as usize) {
             if connection.paused != 0 || connection.gone {
+                break;
+            }
+            if connection.send.encoded() > unread_bytes_max {
+                self.edge.pause(slot, PauseReason::Unread, out);
                 break;
             }
             let sent_before = connection.send.bytes.len();
@@ -199,6 +205,7 @@ impl Broker {
         }
         self.edge.arm(slot);
         self.settle_down(now, out);
+        self.weigh(now, slot, bytes.len() - consumed, out);
         consumed
     }
 
@@ -206,6 +213,9 @@ impl Broker {
     pub fn closed(&mut self, now: Now, slot: ConnectionSlot, out: &mut Outbox) {
         let Some(connection) = self.edge.connections.get_mut(slot.index()) else { return };
         connection.gone = true;
+        connection.send.clear(&mut self.edge.pool);
+        connection.leftover_bytes = 0;
+        self.edge.recount(slot.0);
         self.end_connection(now, slot.0, ConnectionEnd::Lost, out);
         self.settle_down(now, out);
     }
@@ -220,14 +230,27 @@ impl Broker {
     pub fn sent(&mut self, now: Now, slot: ConnectionSlot, bytes: usize, out: &mut Outbox) {
         let window = self.edge.limits.send_window_bytes;
         let Some(connection) = self.edge.connections.get_mut(slot.index()) else { return };
-        connection.send.advance(bytes);
+        let was_streaming = connection.send.is_streaming();
+        connection.send.advance(bytes, &mut self.edge.pool);
         connection.dirty = !connection.send.is_empty();
         if bytes > 0 {
             connection.machine.sent(now.instant);
         }
-        if connection.send.len() > window / 2 {
+        if was_streaming && connection.dirty && out.dirty.last() != Some(&slot) {
+            // The driver was given a part and does not know that there is more.
+            out.dirty.push(slot);
+        }
+        let is_unread = connection.paused & PauseReason::Unread as u8 != 0;
+        let has_room = connection.send.len() <= window / 2;
+        self.edge.note_spacious(slot.0, now);
+        self.edge.recount(slot.0);
+        if is_unread {
+            self.resume_unread(slot.0, out);
+        }
+        if !has_room {
             return;
         }
+        let Some(connection) = self.edge.connections.get_mut(slot.index()) else { return };
         for (home, bytes) in connection.debts.drain(..) {
             let mail = Mail::Window { connection: connection.id, bytes };
             out.mail[home.index()].items.push(mail);
@@ -259,6 +282,7 @@ impl Broker {
                 Timer::Connection(slot, id) => self.connection_timeout(now, slot, id, out),
                 Timer::Queue(slot, id) => self.queue_timeout(now, slot, id, out),
                 Timer::Delayed => self.publish_delayed(now, out),
+                Timer::Trim => self.trim_buffers(now),
             }
         }
         self.settle_down(now, out);
@@ -303,7 +327,8 @@ impl Broker {
     pub fn flush(&mut self, now: Now, out: &mut Outbox) {
         self.edge.now = now;
         self.flush_confirms(now, out);
-        self.release_pressure(out);
+        self.release_pressure(now, out);
+        self.sweep_timers();
         self.settle_down(now, out);
         if !self.edge.confirming.is_empty() {
             self.flush_confirms(now, out);
@@ -314,8 +339,10 @@ impl Broker {
     pub fn release(&mut self, slot: ConnectionSlot) -> Option<Traveller> {
         let mut connection = self.edge.connections.try_remove(slot.index())?;
         self.edge.by_id.remove(&connection.id);
+        self.edge.forget_bytes(&mut connection);
         self.edge.counters.handed_over += 1;
         connection.dirty = false;
+        connection.spacious = false;
         connection.armed = Instant::NEVER;
         connection.touched.clear();
         for channel in connection.channels.iter_mut().flatten() {
@@ -336,6 +363,7 @@ impl Broker {
         let slot = self.edge.connections.insert(connection) as u32;
         self.edge.by_id.insert(id, slot);
         self.edge.arm(slot);
+        self.edge.recount(slot);
         if has_bytes {
             self.edge.mark_dirty(slot, out);
         }
@@ -366,7 +394,7 @@ impl Broker {
     }
 
     /// Reads publishers again when memory or mail has room.
-    fn release_pressure(&mut self, out: &mut Outbox) {
+    fn release_pressure(&mut self, now: Now, out: &mut Outbox) {
         let limit = self.edge.limits.memory_bytes;
         let enough = if self.memory_short { limit - limit / 10 } else { limit };
         let is_short = self.edge.memory() > enough;
@@ -381,10 +409,13 @@ impl Broker {
         {
             self.edge.unblock_all(out);
         }
-        if self.edge.paused_by_mail.is_empty() {
+        if self.edge.paused_by_mail.is_empty() && self.edge.stalled_by_mail.is_empty() {
             return;
         }
         if self.has_room_for_mail(out) {
+            for (queue, key) in core::mem::take(&mut self.edge.stalled_by_mail) {
+                self.resume_consumer(now, queue, u32::MAX, key, out);
+            }
             for (slot, id) in core::mem::take(&mut self.edge.paused_by_mail) {
                 if self.edge.connection_at(slot, id).is_some() {
                     self.edge.resume(slot, PauseReason::Mail, out);

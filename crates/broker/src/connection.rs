@@ -14,6 +14,7 @@ use lepus_base::{ConnectionId, Instant, QueueId, ShardId, VhostId};
 
 use crate::channel::{Channel, Subscription};
 use crate::queue::ConsumerKey;
+use crate::send_buffer::SendBuffer;
 
 /// Who is at the other end.
 #[derive(Clone, Debug, Default)]
@@ -37,61 +38,6 @@ pub struct TlsPeer {
     pub common_name: Option<String>,
 }
 
-/// Bytes on their way to the client.
-#[derive(Debug, Default)]
-pub struct SendBuffer {
-    /// Encoded frames; the part before `start` is sent.
-    pub bytes: Vec<u8>,
-    start: usize,
-}
-
-/// Capacity that an empty send buffer keeps.
-const KEPT_BYTES_MAX: usize = 512 * 1024;
-
-impl SendBuffer {
-    /// What is left to send.
-    #[must_use]
-    pub fn unsent(&self) -> &[u8] {
-        &self.bytes[self.start..]
-    }
-
-    /// Number of bytes left to send.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.bytes.len() - self.start
-    }
-
-    /// Whether everything is sent.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The socket took `count` bytes.
-    pub fn advance(&mut self, count: usize) {
-        self.start = (self.start + count).min(self.bytes.len());
-        if self.start == self.bytes.len() {
-            self.bytes.clear();
-            self.start = 0;
-            if self.bytes.capacity() > KEPT_BYTES_MAX {
-                self.bytes = Vec::new();
-            }
-        } else if self.start > self.len() {
-            self.bytes.copy_within(self.start.., 0);
-            self.bytes.truncate(self.bytes.len() - self.start);
-            self.start = 0;
-        }
-    }
-
-    /// Gives spare memory back.
-    pub fn shrink(&mut self) {
-        if self.is_empty() {
-            self.bytes = Vec::new();
-            self.start = 0;
-        }
-    }
-}
-
 /// A reason for not reading a connection's socket; several may hold at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -102,6 +48,8 @@ pub enum PauseReason {
     Mail = 2,
     /// The shard's memory budget is used up and the client publishes.
     Memory = 4,
+    /// The client does not read what it is answered.
+    Unread = 8,
 }
 
 /// How a connection ends.
@@ -167,6 +115,16 @@ pub struct Connection {
     pub moved_at: Option<Instant>,
     /// Whether it has published.
     pub publishes: bool,
+    /// Whether its send buffer is given back when it is found empty.
+    pub spacious: bool,
+    /// Bytes that came and are not consumed, at the last look.
+    pub leftover_bytes: usize,
+    /// Bytes of parked frames of all channels.
+    pub parked_bytes: usize,
+    /// Bytes held by open transactions of all channels.
+    pub tx_bytes: usize,
+    /// What the shard's sum has of it.
+    pub counted_bytes: usize,
 }
 
 impl Connection {
@@ -203,6 +161,11 @@ impl Connection {
             armed: Instant::NEVER,
             moved_at: None,
             publishes: false,
+            spacious: false,
+            leftover_bytes: 0,
+            parked_bytes: 0,
+            tx_bytes: 0,
+            counted_bytes: 0,
         }
     }
 
@@ -285,6 +248,7 @@ impl Connection {
         self.end.is_none()
             && self.paused == 0
             && !self.blocked
+            && !self.send.is_streaming()
             && self.touched.is_empty()
             && self.debts.is_empty()
             && self.exclusive_queues.is_empty()

@@ -6,20 +6,21 @@ use alloc::string::String;
 
 use lepus_amqp::code::ReplyCode;
 use lepus_amqp::method::basic;
-use lepus_amqp::server::{encode_delivery, encode_get_ok};
-use lepus_base::{Now, QueueId, ShardId};
+use lepus_amqp::server::{encode_delivery, encode_get_ok, encode_get_ok_head};
+use lepus_base::{Body, Now, Pool, QueueId, ShardId};
 
 use crate::broker::Broker;
 use crate::channel::unacked::{NO_CONSUMER, Unacked};
 use crate::channel::{At, GlobalPrefetch, Pending, Subscription, Subscriptions};
-use crate::edge::mark_dirty;
+use crate::edge::{connection_name, log, mark_dirty};
 use crate::mail::{ChannelRef, Command, Mail};
 use crate::message::MessageView;
-use crate::outbox::Outbox;
+use crate::outbox::{Outbox, Severity};
 use crate::properties::for_client;
 use crate::queue::{Consumer, ConsumerKey, Delivery, NO_SLOT, Outcome, QueueKind};
 use crate::refusal::Refusal;
 use crate::reply_to::REPLY_TO;
+use crate::send_buffer::LARGE_BODY_BYTES_MIN;
 
 impl Broker {
     pub(crate) fn basic_qos(
@@ -60,6 +61,7 @@ impl Broker {
                 }
             }
             self.grant_credit(now, at.slot, at.channel, out);
+            self.press_mail(at.slot, out);
         } else {
             channel.prefetch = limit;
         }
@@ -251,7 +253,9 @@ impl Broker {
         Ok(())
     }
 
-    /// A message fetched with `basic.get` arrives at its channel.
+    /// A message fetched with `basic.get` arrives at its channel. True when it is large and goes
+    /// out from the pool, where `stored` has it: then the connection's send buffer has one reference
+    /// that the caller provides.
     pub(crate) fn got(
         &mut self,
         to: ChannelRef,
@@ -261,8 +265,9 @@ impl Broker {
         delivery: Delivery,
         remaining: u64,
         view: &MessageView<'_>,
+        stored: Option<(Body, &Pool)>,
         out: &mut Outbox,
-    ) {
+    ) -> bool {
         let give_back = Mail::Settle {
             queue,
             slot: delivery.slot,
@@ -274,14 +279,14 @@ impl Broker {
             if home != own {
                 out.mail[home.index()].items.push(give_back);
             }
-            return;
+            return false;
         };
         let frame_max = connection.machine.frame_max();
         let Some(channel) = connection.incarnation(to.channel) else {
             if home != own {
                 out.mail[home.index()].items.push(give_back);
             }
-            return;
+            return false;
         };
         channel.pending = None;
         channel.last_tag += 1;
@@ -299,18 +304,38 @@ impl Broker {
             });
         }
         let properties = for_client(view.properties, delivery.delivery_count);
-        encode_get_ok(
-            &mut connection.send.bytes,
-            to.number(),
-            frame_max,
-            tag,
-            delivery.redelivered,
-            view.exchange,
-            view.routing_key,
-            u32::try_from(remaining).unwrap_or(u32::MAX),
-            properties.as_deref().unwrap_or(view.properties),
-            view.body,
-        );
+        let properties = properties.as_deref().unwrap_or(view.properties);
+        let remaining = u32::try_from(remaining).unwrap_or(u32::MAX);
+        let large = stored.filter(|_| view.body.len() >= LARGE_BODY_BYTES_MIN);
+        match large {
+            Some((body, pool)) => {
+                encode_get_ok_head(
+                    &mut connection.send.bytes,
+                    to.number(),
+                    tag,
+                    delivery.redelivered,
+                    view.exchange,
+                    view.routing_key,
+                    remaining,
+                    properties,
+                    view.body.len() as u64,
+                );
+                let next = pool.get(body).len() - view.body.len();
+                connection.send.stream(body, next, to.number(), frame_max, pool);
+            }
+            None => encode_get_ok(
+                &mut connection.send.bytes,
+                to.number(),
+                frame_max,
+                tag,
+                delivery.redelivered,
+                view.exchange,
+                view.routing_key,
+                remaining,
+                properties,
+                view.body,
+            ),
+        }
         mark_dirty(connection, slot, out);
         self.unpark(slot, to);
         let counters = &mut self.edge.counters;
@@ -320,6 +345,7 @@ impl Broker {
         } else {
             counters.got_manual_ack += 1;
         }
+        large.is_some()
     }
 
     /// A direct reply arrives at its channel. False when nobody listens there.
@@ -329,9 +355,19 @@ impl Broker {
         view: &MessageView<'_>,
         out: &mut Outbox,
     ) -> bool {
+        let limit = self.edge.limits.unread_bytes_max;
         let Some((slot, connection)) = self.edge.connection(to.connection, u32::MAX) else {
             return false;
         };
+        if connection.send.encoded() > limit {
+            // Replies wait nowhere: who does not read them loses them.
+            let text = format!(
+                "{}: a direct reply is dropped, the client reads too slowly",
+                connection_name(connection)
+            );
+            log(out, Severity::Warning, "reply-dropped", text);
+            return false;
+        }
         let frame_max = connection.machine.frame_max();
         let Some(channel) = connection.incarnation(to.channel) else { return false };
         let Some(tag) = &channel.reply_consumer else { return false };

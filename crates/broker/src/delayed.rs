@@ -35,6 +35,11 @@ pub struct Delayed {
 }
 
 impl Delayed {
+    /// How many wait.
+    pub(crate) fn len(&self) -> usize {
+        self.held.len()
+    }
+
     /// Holds a message back until `due`.
     pub(crate) fn add(
         &mut self,

@@ -126,8 +126,10 @@ impl Broker {
             return;
         }
         if channel.pending.is_some() || !channel.parked.is_empty() {
+            let before = channel.parked.len();
             encode_publish_parked(&mut channel.parked, at.channel.number(), &publish);
-            if channel.parked.len() > limit {
+            connection.parked_bytes += channel.parked.len() - before;
+            if connection.parked_bytes > limit {
                 self.pause_parked(at.slot, out);
             }
             return;
@@ -158,8 +160,10 @@ impl Broker {
             return;
         }
         if channel.pending.is_some() || !channel.parked.is_empty() {
+            let before = channel.parked.len();
             method.encode_frame(at.channel.number(), &mut channel.parked);
-            if channel.parked.len() > limit {
+            connection.parked_bytes += channel.parked.len() - before;
+            if connection.parked_bytes > limit {
                 self.pause_parked(at.slot, out);
             }
             return;
@@ -273,14 +277,16 @@ impl Broker {
 
     fn take_tx(&mut self, at: At) -> Result<Tx, Refusal> {
         let connection = &mut self.edge.connections[at.slot as usize];
-        connection
+        let taken = connection
             .incarnation(at.channel.channel)
             .and_then(|channel| channel.tx.as_mut())
-            .map(|tx| core::mem::take(&mut **tx))
-            .ok_or_else(|| {
-                let text = "channel is not transactional";
-                Refusal::new(ReplyCode::PRECONDITION_FAILED, text)
-            })
+            .map(|tx| core::mem::take(&mut **tx));
+        let bytes = taken.as_ref().map_or(0, |tx| tx.bytes);
+        connection.tx_bytes = connection.tx_bytes.saturating_sub(bytes);
+        taken.ok_or_else(|| {
+            let text = "channel is not transactional";
+            Refusal::new(ReplyCode::PRECONDITION_FAILED, text)
+        })
     }
 
     fn tx_commit(&mut self, now: Now, at: At, out: &mut Outbox) -> Result<(), Refusal> {
@@ -343,12 +349,16 @@ impl Broker {
         let Some(channel) = connection.incarnation(key) else { return };
         channel.unparking = false;
         let parked = core::mem::take(&mut channel.parked);
+        connection.parked_bytes = connection.parked_bytes.saturating_sub(parked.len());
         let at = At { slot, vhost, channel: ChannelRef { shard, connection: id, channel: key } };
         let mut place = 0;
         for _ in 0..REPLAY_AT_ONCE_MAX {
             let Some(connection) = self.edge.connection_at(slot, id) else { return };
             let Some(channel) = connection.incarnation(key) else { break };
             if channel.ending.is_some() || channel.pending.is_some() || place >= parked.len() {
+                break;
+            }
+            if self.must_wait(slot, out) {
                 break;
             }
             let Some(used) = self.replay_one(now, at, &parked[place..], out) else { break };
@@ -365,9 +375,19 @@ impl Broker {
             // Nothing was parked meanwhile: frames are only parked while bytes are received.
             channel.parked = parked;
             channel.parked.drain(..place.min(channel.parked.len()));
-            if channel.parked.is_empty() {
+            let left = channel.parked.len();
+            let is_asking = channel.pending.is_some();
+            if left == 0 {
                 channel.parked = alloc::vec::Vec::new();
-            } else if channel.pending.is_none() {
+            }
+            connection.parked_bytes += left;
+            // Otherwise it goes on with the answer, or when the client has read.
+            let is_unread = connection.paused & PauseReason::Unread as u8 != 0;
+            if left > 0
+                && !is_asking
+                && !is_unread
+                && let Some(channel) = connection.incarnation(key)
+            {
                 channel.unparking = true;
                 self.edge.unparking.push_back((slot, id, key));
             }
@@ -380,7 +400,7 @@ impl Broker {
         let limit = self.edge.limits.parked_bytes_max / 2;
         let Some(connection) = self.edge.connections.get(slot as usize) else { return };
         let is_paused = connection.paused & PauseReason::Parked as u8 != 0;
-        if is_paused && connection.open_channels().all(|channel| channel.parked.len() <= limit) {
+        if is_paused && connection.parked_bytes <= limit {
             self.edge.resume(slot, PauseReason::Parked, out);
         }
     }

@@ -10,8 +10,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use lepus_amqp::method::{Method, connection};
-use lepus_amqp::server::{State, encode_delivery};
-use lepus_base::{ConnectionId, HashMap, HashState, Now, Pool, QueueId, ShardId, Slab};
+use lepus_amqp::server::{State, encode_delivery, encode_delivery_head};
+use lepus_base::{Body, ConnectionId, HashMap, HashState, Now, Pool, QueueId, ShardId, Slab};
 
 use crate::channel::unacked::Unacked;
 use crate::connection::{Connection, ConnectionEnd, PauseReason};
@@ -24,6 +24,7 @@ use crate::properties;
 use crate::queue::{
     Consumer, ConsumerHandle, ConsumerKey, Content, Delivery, Entry, NO_SLOT, Reason, Sink,
 };
+use crate::send_buffer::LARGE_BODY_BYTES_MIN;
 use crate::settings::Limits;
 use crate::timers::{Timer, Timers};
 
@@ -87,8 +88,14 @@ pub struct Edge {
     pub roomy: Vec<u32>,
     /// Channels whose parked frames can be handled now.
     pub unparking: VecDeque<(u32, ConnectionId, u64)>,
+    /// Bytes that clients made their connections hold, see [`Connection::memory_bytes`].
+    pub connection_bytes: usize,
     /// Connections paused because a mail batch is full.
     pub paused_by_mail: Vec<(u32, ConnectionId)>,
+    /// Consumers on other shards that wait because a mail batch is full.
+    pub stalled_by_mail: Vec<(QueueId, ConsumerKey)>,
+    /// Connections whose empty send buffers are given back before long.
+    pub spacious: Vec<(u32, ConnectionId)>,
     /// Publishing connections that are blocked because memory is short.
     pub blocked_by_memory: Vec<(u32, ConnectionId)>,
     /// Other shards that are short of memory.
@@ -116,7 +123,10 @@ impl Edge {
             confirming: Vec::new(),
             roomy: Vec::new(),
             unparking: VecDeque::new(),
+            connection_bytes: 0,
             paused_by_mail: Vec::new(),
+            stalled_by_mail: Vec::new(),
+            spacious: Vec::new(),
             blocked_by_memory: Vec::new(),
             short_shards: Vec::new(),
             credited: Vec::new(),
@@ -242,7 +252,7 @@ impl Edge {
     #[must_use]
     pub fn memory(&self) -> usize {
         // Each message also has an entry in a queue's table, and one more while unacknowledged.
-        self.pool.capacity() + self.pool.len() * ENTRY_BYTES
+        self.pool.capacity() + self.pool.len() * ENTRY_BYTES + self.connection_bytes
     }
 }
 
@@ -260,7 +270,9 @@ pub struct Arrival<'a> {
     pub tag: &'a str,
 }
 
-/// Encodes a delivery into the connection's send buffer and remembers it on its channel.
+/// Encodes a delivery into the connection's send buffer and remembers it on its channel. A large
+/// one that lies in the pool, as `stored` says, is encoded as the socket takes it: then the result
+/// is true, and the buffer has one reference to the body that the caller provides.
 pub fn deliver(
     connection: &mut Connection,
     counters: &mut Counters,
@@ -268,7 +280,8 @@ pub fn deliver(
     no_ack: bool,
     delivery: Delivery,
     view: &MessageView<'_>,
-) {
+    stored: Option<(Body, &Pool)>,
+) -> bool {
     let frame_max = connection.machine.frame_max();
     let Some(channel) = connection
         .channels
@@ -276,7 +289,7 @@ pub fn deliver(
         .and_then(|channel| channel.as_deref_mut())
         .filter(|channel| channel.key == arrival.consumer.channel)
     else {
-        return;
+        return false;
     };
     channel.last_tag += 1;
     let tag = channel.last_tag;
@@ -299,9 +312,28 @@ pub fn deliver(
     }
     counters.redelivered += u64::from(delivery.redelivered);
     let rewritten = properties::for_client(view.properties, delivery.delivery_count);
+    let number = arrival.consumer.channel as u16;
+    if let Some((body, pool)) = stored
+        && view.body.len() >= LARGE_BODY_BYTES_MIN
+    {
+        encode_delivery_head(
+            &mut connection.send.bytes,
+            number,
+            arrival.tag,
+            tag,
+            delivery.redelivered,
+            view.exchange,
+            view.routing_key,
+            rewritten.as_deref().unwrap_or(view.properties),
+            view.body.len() as u64,
+        );
+        let next = pool.get(body).len() - view.body.len();
+        connection.send.stream(body, next, number, frame_max, pool);
+        return true;
+    }
     encode_delivery(
         &mut connection.send.bytes,
-        arrival.consumer.channel as u16,
+        number,
         frame_max,
         arrival.tag,
         tag,
@@ -311,6 +343,7 @@ pub fn deliver(
         rewritten.as_deref().unwrap_or(view.properties),
         view.body,
     );
+    false
 }
 
 /// Notes that a connection has bytes to send, if it has any: the driver says nothing about a
@@ -404,9 +437,13 @@ impl QueueSink<'_> {
             .remote_windows
             .entry(key.connection)
             .or_insert_with(|| RemoteWindow { room: initial, stalled: Vec::new() });
-        let batch = self.out.mail[consumer.shard.index()].bytes.len() as i64;
-        if window.room <= 0 || batch > 16 * initial {
+        if window.room <= 0 {
             window.stalled.push((self.queue, key));
+            return false;
+        }
+        let batch = self.out.mail[consumer.shard.index()].bytes.len() as i64;
+        if batch > 16 * initial {
+            self.edge.stalled_by_mail.push((self.queue, key));
             return false;
         }
         true
@@ -429,12 +466,12 @@ impl Sink for QueueSink<'_> {
     fn deliver(&mut self, consumer: &Consumer, delivery: Delivery, content: Content<'_>) {
         debug_assert!(consumer.no_ack == (delivery.slot == NO_SLOT));
         let edge = &mut *self.edge;
-        let stored;
-        let view = match content {
-            Content::Incoming(view) => view,
+        let unpacked;
+        let (view, stored) = match content {
+            Content::Incoming(view) => (view, None),
             Content::Stored(body) => {
-                stored = MessageView::unpack(edge.pool.get(body));
-                &stored
+                unpacked = MessageView::unpack(edge.pool.get(body));
+                (&unpacked, Some(body))
             }
         };
         if consumer.shard == edge.shard {
@@ -448,8 +485,14 @@ impl Sink for QueueSink<'_> {
                 consumer: consumer.key,
                 tag: &consumer.tag,
             };
-            deliver(connection, &mut edge.counters, arrival, consumer.no_ack, delivery, view);
+            let (counters, pool) = (&mut edge.counters, &edge.pool);
+            let stored_in = stored.map(|body| (body, pool));
+            let streams =
+                deliver(connection, counters, arrival, consumer.no_ack, delivery, view, stored_in);
             mark_dirty(connection, slot, self.out);
+            if let Some(body) = stored.filter(|_| streams) {
+                edge.pool.retain(body);
+            }
             return;
         }
         let key = consumer.key;

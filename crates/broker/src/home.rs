@@ -62,7 +62,29 @@ impl Home {
     }
 }
 
+/// Timers that may be there for nothing before they are swept out.
+const IDLE_TIMERS_MAX: usize = 4096;
+
 impl Broker {
+    /// Sweeps out the timers of connections and queues that are gone, when they are many.
+    pub(crate) fn sweep_timers(&mut self) {
+        let (edge, homes) = (&mut self.edge, &self.homes);
+        let awaited = edge.connections.len() + homes.len() + self.delayed.len();
+        if edge.timers.len() <= 2 * awaited + IDLE_TIMERS_MAX {
+            return;
+        }
+        let connections = &edge.connections;
+        edge.timers.sweep(|at, timer| match timer {
+            Timer::Connection(slot, id) => connections
+                .get(slot as usize)
+                .is_some_and(|connection| connection.id == id && connection.armed == at),
+            Timer::Queue(slot, id) => {
+                homes.get(slot as usize).is_some_and(|home| home.id == id && home.armed == at)
+            }
+            Timer::Delayed | Timer::Trim => true,
+        });
+    }
+
     /// Where a queue of this shard is.
     pub(crate) fn home_slot(&self, queue: QueueId, hint: u32) -> Option<u32> {
         match self.homes.get(hint as usize) {
@@ -304,11 +326,14 @@ impl Broker {
 
     fn reply_got(&mut self, now: Now, to: ChannelRef, slot: u32, got: Got, out: &mut Outbox) {
         let queue = self.homes[slot as usize].id;
-        let pool = core::mem::take(&mut self.edge.pool);
+        let mut pool = core::mem::take(&mut self.edge.pool);
         let view = MessageView::unpack(pool.get(got.body));
         if to.shard == self.edge.shard {
             let home = self.edge.shard;
-            self.got(to, queue, slot, home, got.delivery, got.remaining, &view, out);
+            let stored = Some((got.body, &pool));
+            if self.got(to, queue, slot, home, got.delivery, got.remaining, &view, stored, out) {
+                pool.retain(got.body);
+            }
         } else {
             let batch = &mut out.mail[to.shard.index()];
             let message = view.append_packed(&mut batch.bytes);

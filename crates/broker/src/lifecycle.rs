@@ -163,6 +163,7 @@ impl Broker {
         if ending == Ending::ByBroker {
             answer_parked_close(connection, at, &parked, out);
         }
+        connection.parked_bytes = connection.parked_bytes.saturating_sub(parked.len());
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         channel.committing = None;
         if matches!(channel.pending.as_deref(), Some(Pending::Route | Pending::Commit)) {
@@ -273,6 +274,7 @@ impl Broker {
         }
         let text = format!("{}: {}", connection_name(connection), error.text);
         log(out, Severity::Warning, "connection-error", text);
+        connection.send.cut(&mut self.edge.pool);
         connection.machine.close(&error, &mut connection.send.bytes);
         mark_dirty(connection, slot, out);
         self.end_connection(now, slot, ConnectionEnd::ByBroker, out);
@@ -360,6 +362,8 @@ impl Broker {
     fn finish_connection(&mut self, _now: Now, slot: u32, out: &mut Outbox) {
         let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return };
         if connection.end == Some(ConnectionEnd::ByClient) && !connection.gone {
+            // It waits for this and not for the rest of its messages.
+            connection.send.cut(&mut self.edge.pool);
             connection.machine.close_ok(&mut connection.send.bytes);
             mark_dirty(connection, slot, out);
             self.edge.arm(slot);
@@ -368,8 +372,10 @@ impl Broker {
         if !connection.gone {
             return;
         }
-        let Some(connection) = self.edge.connections.try_remove(slot as usize) else { return };
+        let Some(mut connection) = self.edge.connections.try_remove(slot as usize) else { return };
         self.edge.by_id.remove(&connection.id);
+        connection.send.clear(&mut self.edge.pool);
+        self.edge.forget_bytes(&mut connection);
         for shard in &connection.touched {
             if *shard != self.edge.shard {
                 out.mail[shard.index()].items.push(Mail::ConnectionGone(connection.id));
@@ -401,8 +407,6 @@ impl Broker {
         let outcome = connection.machine.on_timeout(now.instant, &mut connection.send.bytes);
         if connection.send.bytes.len() > before {
             mark_dirty(connection, slot, out);
-        } else if connection.send.is_empty() {
-            connection.send.shrink();
         }
         let why = match outcome {
             TimeoutOutcome::Nothing => {
@@ -417,7 +421,9 @@ impl Broker {
             let text = format!("{}: {why}", connection_name(connection));
             log(out, Severity::Warning, "connection-dropped", text);
             // The peer is not there to read them. Otherwise the last bytes still go out.
-            connection.send.advance(usize::MAX / 2);
+            if let Some(connection) = self.edge.connections.get_mut(slot as usize) {
+                connection.send.clear(&mut self.edge.pool);
+            }
         }
         out.close.push(ConnectionSlot(slot));
         self.end_connection(now, slot, ConnectionEnd::Lost, out);

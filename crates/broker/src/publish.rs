@@ -18,7 +18,6 @@ use check::{Checked, LOOKED_AT, delay_of, parse_expiration};
 
 use crate::broker::Broker;
 use crate::channel::{At, HeldPublish, RouteCache, Target};
-use crate::connection::PauseReason;
 use crate::edge::mark_dirty;
 use crate::fanout::{Fanout, TARGETS_AT_ONCE_MAX};
 use crate::mail::{ChannelRef, Mail};
@@ -110,7 +109,8 @@ impl Broker {
         else {
             return Ok(());
         };
-        tx.bytes += publish.body.len() + checked.properties.len() + 128;
+        let bytes = publish.body.len() + checked.properties.len() + 128;
+        tx.bytes += bytes;
         if tx.bytes > limit {
             let text = format!("transaction holds more than {limit} bytes; commit more often");
             return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
@@ -123,6 +123,7 @@ impl Broker {
             properties: checked.properties.into_owned(),
             body: publish.body.to_vec(),
         });
+        connection.tx_bytes += bytes;
         Ok(())
     }
 
@@ -495,10 +496,7 @@ impl Broker {
         if is_short {
             self.edge.block(slot, out);
         }
-        let limit = self.edge.limits.mail_batch_bytes_max;
-        if out.mail.len() > 1 && out.mail.iter().any(|batch| batch.weight() > limit) {
-            self.edge.pause(slot, PauseReason::Mail, out);
-        }
+        self.press_mail(slot, out);
     }
 
     /// Whether a connection has published to a shard that is short of memory.

@@ -33,7 +33,9 @@ pub struct Limits {
     pub unacked_per_channel_max: u32,
     /// Bytes waiting in a connection's send buffer before deliveries stop.
     pub send_window_bytes: usize,
-    /// Bytes of frames parked behind a channel's pending question before reading pauses.
+    /// Bytes of answers that a client has not read before it is not read any further.
+    pub unread_bytes_max: usize,
+    /// Bytes of frames parked behind the pending questions of a connection before reading pauses.
     pub parked_bytes_max: usize,
     /// Bytes buffered by a transaction on one channel.
     pub tx_bytes_max: usize,
@@ -53,6 +55,7 @@ impl Default for Limits {
             consumers_per_channel_max: 65_536,
             unacked_per_channel_max: 1_000_000,
             send_window_bytes: 256 * 1024,
+            unread_bytes_max: 16 * 1024 * 1024,
             parked_bytes_max: 1024 * 1024,
             tx_bytes_max: 256 * 1024 * 1024,
             mail_batch_bytes_max: 512 * 1024,

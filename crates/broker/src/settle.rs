@@ -49,6 +49,7 @@ impl Broker {
             if let Some(tx) = &mut channel.tx {
                 tx.settles.push((unacked, outcome));
                 tx.bytes += size_of::<Unacked>();
+                connection.tx_bytes += size_of::<Unacked>();
                 return Ok(());
             }
             self.settle_one(now, at, &unacked, outcome, out);
@@ -76,6 +77,7 @@ impl Broker {
             if let Some(tx) = &mut channel.tx {
                 tx.settles.push((unacked, outcome));
                 tx.bytes += size_of::<Unacked>();
+                connection.tx_bytes += size_of::<Unacked>();
                 continue;
             }
             self.settle_one(now, at, &unacked, outcome, out);
@@ -274,7 +276,9 @@ impl Broker {
             && let Some(tx) = channel.tx.take()
         {
             channel.unacked.put_back(tx.settles.into_iter().map(|(unacked, _)| unacked).collect());
+            connection.tx_bytes = connection.tx_bytes.saturating_sub(tx.bytes);
         }
+        let Some(channel) = connection.incarnation(at.channel.channel) else { return list };
         while let Some(unacked) = channel.unacked.take_oldest() {
             list.push_back(unacked);
         }

@@ -1,7 +1,8 @@
 //! Timers of one shard: a heap of moments, each naming what to look at then.
 //!
 //! A timer is never cancelled. Its target is looked at when it fires, and armed anew for the
-//! moment that then counts; so traffic that moves a deadline costs nothing.
+//! moment that then counts; so traffic that moves a deadline costs nothing. Targets may go long
+//! before their timers would fire: when timers are many more than targets, those are swept out.
 
 use alloc::collections::BinaryHeap;
 use core::cmp::Reverse;
@@ -17,6 +18,8 @@ pub enum Timer {
     Queue(u32, QueueId),
     /// Delayed messages that are due.
     Delayed,
+    /// Send buffers that may have been idle since the last look.
+    Trim,
 }
 
 /// The timers of one shard.
@@ -35,6 +38,24 @@ impl Timers {
     #[must_use]
     pub fn next(&self) -> Instant {
         self.0.peek().map_or(Instant::NEVER, |Reverse((at, _))| *at)
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Drops the timers that nobody waits for.
+    pub fn sweep(&mut self, mut is_awaited: impl FnMut(Instant, Timer) -> bool) {
+        self.0.retain(|Reverse((at, timer))| is_awaited(*at, *timer));
+        self.0.shrink_to_fit();
     }
 
     /// Takes the next timer that is due.

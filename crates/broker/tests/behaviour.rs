@@ -42,6 +42,7 @@ mod single_active;
 mod stage;
 mod transactions;
 mod ttl;
+mod unread;
 mod user_id;
 mod visibility;
 mod wire;

@@ -78,6 +78,22 @@ pub(crate) fn leaks(shards: &Shards, living: &[ConnectionId]) -> Vec<String> {
                     found.push(format!("shard {shard}: frames are parked"));
                 }
             }
+            let held = connection
+                .open_channels()
+                .chain(connection.retired())
+                .filter_map(|channel| channel.tx.as_ref())
+                .map(|tx| tx.bytes)
+                .sum::<usize>();
+            if (connection.parked_bytes, connection.tx_bytes) != (0, held) {
+                let (parked, tx) = (connection.parked_bytes, connection.tx_bytes);
+                found.push(format!("shard {shard}: {parked} bytes parked, {tx} in transactions"));
+            }
+        }
+        let counted: usize =
+            edge.connections.iter().map(|(_, connection)| connection.counted_bytes).sum();
+        if edge.connection_bytes != counted {
+            let sum = edge.connection_bytes;
+            found.push(format!("shard {shard}: {sum} bytes of connections are {counted}"));
         }
         let mut messages = 0;
         for (id, queue) in broker.queues() {

@@ -5,6 +5,7 @@ use lepus_base::{Instant, Now};
 use super::entry::{Content, Delivery, Entry, NO_SLOT};
 use super::{Queue, Sink};
 use crate::message::Incoming;
+use crate::send_buffer::LARGE_BODY_BYTES_MIN;
 
 impl Queue {
     /// The entry of a new message, with a reference to its body.
@@ -65,18 +66,30 @@ impl Queue {
         let (handle, consumer) = consumers.at(slot);
         let mut delivery =
             Delivery { slot: NO_SLOT, seq: self.next_seq, redelivered: false, delivery_count: 0 };
+        // A large body is sent from where it is stored.
+        let is_large = incoming.bytes() as usize >= LARGE_BODY_BYTES_MIN;
         let mut stored = incoming.stored();
-        if consumer.no_ack {
-            self.take_seq();
-        } else {
+        let mut kept = None;
+        if !consumer.no_ack {
             let entry = self.take_in(now, incoming, sink);
             stored = Some(entry.body);
             delivery.slot = self.unacked.insert(entry, handle);
+        } else {
+            self.take_seq();
+            if is_large {
+                kept = Some(incoming.keep(sink.pool()));
+                stored = kept;
+            }
         }
         match (incoming.view(), stored) {
-            (Some(view), _) => sink.deliver(consumer, delivery, Content::Incoming(view)),
-            (None, Some(body)) => sink.deliver(consumer, delivery, Content::Stored(body)),
-            (None, None) => {}
+            (Some(view), _) if !is_large => {
+                sink.deliver(consumer, delivery, Content::Incoming(view));
+            }
+            (_, Some(body)) => sink.deliver(consumer, delivery, Content::Stored(body)),
+            _ => {}
+        }
+        if let Some(body) = kept {
+            sink.pool().release(body);
         }
         consumers.delivered(slot);
         self.consumers = Some(consumers);

@@ -1,0 +1,141 @@
+//! What keeps the memory that connections take bounded: it is counted, and a client that does not
+//! read, or that adds more than there is room for, is not read any further.
+
+use alloc::format;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use lepus_amqp::ProtocolError;
+use lepus_amqp::code::ReplyCode;
+use lepus_base::Now;
+
+use crate::broker::Broker;
+use crate::connection::{Connection, PauseReason};
+use crate::edge::Edge;
+use crate::mail::ChannelRef;
+use crate::outbox::Outbox;
+use crate::timers::Timer;
+
+/// How long an empty send buffer keeps its memory, about.
+const TRIM_INTERVAL: Duration = Duration::from_secs(5);
+/// Half a message below this size is not worth closing a connection for, in bytes.
+const HALF_MESSAGE_BYTES_MIN: usize = 64 * 1024;
+
+impl Connection {
+    /// Bytes that the client made the connection hold: half messages, frames that are not whole,
+    /// parked frames, open transactions, and what it has not read.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.send.memory_bytes()
+            + self.machine.held_bytes()
+            + self.leftover_bytes
+            + self.parked_bytes
+            + self.tx_bytes
+    }
+}
+
+impl Edge {
+    /// Brings the shard's sum up to date with one connection.
+    #[inline]
+    pub(crate) fn recount(&mut self, slot: u32) {
+        let Some(connection) = self.connections.get_mut(slot as usize) else { return };
+        let bytes = connection.memory_bytes();
+        self.connection_bytes = self.connection_bytes + bytes - connection.counted_bytes;
+        connection.counted_bytes = bytes;
+    }
+
+    /// Notes a send buffer that is empty and keeps its memory, to be looked at again.
+    #[inline]
+    pub(crate) fn note_spacious(&mut self, slot: u32, now: Now) {
+        let Some(connection) = self.connections.get_mut(slot as usize) else { return };
+        if connection.spacious || !connection.send.is_empty() || !connection.send.is_spacious() {
+            return;
+        }
+        connection.spacious = true;
+        if self.spacious.is_empty() {
+            self.timers.arm(now.instant + TRIM_INTERVAL, Timer::Trim);
+        }
+        self.spacious.push((slot, connection.id));
+    }
+
+    /// Takes a connection that leaves the shard out of the sum.
+    pub(crate) fn forget_bytes(&mut self, connection: &mut Connection) {
+        self.connection_bytes -= core::mem::take(&mut connection.counted_bytes);
+    }
+}
+
+impl Broker {
+    /// Gives the memory of empty send buffers back; busy ones are looked at again.
+    pub(crate) fn trim_buffers(&mut self, now: Now) {
+        for (slot, id) in core::mem::take(&mut self.edge.spacious) {
+            let Some(connection) = self.edge.connection_at(slot, id) else { continue };
+            connection.spacious = false;
+            connection.send.shrink();
+            self.edge.recount(slot);
+            self.edge.note_spacious(slot, now);
+        }
+    }
+
+    /// Stops reading a client that does not read its answers. True when it is to wait.
+    pub(crate) fn must_wait(&mut self, slot: u32, out: &mut Outbox) -> bool {
+        let limit = self.edge.limits.unread_bytes_max;
+        let Some(connection) = self.edge.connections.get(slot as usize) else { return false };
+        if connection.send.encoded() > limit {
+            self.edge.pause(slot, PauseReason::Unread, out);
+            return true;
+        }
+        false
+    }
+
+    /// Reads a client again that has read enough of what was sent to it.
+    pub(crate) fn resume_unread(&mut self, slot: u32, out: &mut Outbox) {
+        let limit = self.edge.limits.unread_bytes_max;
+        let shard = self.edge.shard;
+        let Some(connection) = self.edge.connections.get(slot as usize) else { return };
+        if connection.send.encoded() > limit / 2 {
+            return;
+        }
+        let id = connection.id;
+        let waiting: Vec<ChannelRef> = connection
+            .open_channels()
+            .filter(|channel| !channel.parked.is_empty() && channel.pending.is_none())
+            .map(|channel| ChannelRef { shard, connection: id, channel: channel.key })
+            .collect();
+        for channel in waiting {
+            self.unpark(slot, channel);
+        }
+        self.edge.resume(slot, PauseReason::Unread, out);
+    }
+
+    /// Pauses a client while the mail to some shard has no room.
+    pub(crate) fn press_mail(&mut self, slot: u32, out: &mut Outbox) {
+        let limit = self.edge.limits.mail_batch_bytes_max;
+        if out.mail.len() > 1 && out.mail.iter().any(|batch| batch.weight() > limit) {
+            self.edge.pause(slot, PauseReason::Mail, out);
+        }
+    }
+
+    /// Counts a connection anew after bytes came in. One that is in the middle of a message is
+    /// closed when the shard's memory is used up so far that not even one more message has room:
+    /// blocked publishers may end what they began, and many of them together could take any
+    /// amount.
+    #[inline]
+    pub(crate) fn weigh(&mut self, now: Now, slot: u32, leftover: usize, out: &mut Outbox) {
+        let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return };
+        connection.leftover_bytes = leftover;
+        let held = connection.machine.held_bytes();
+        let ends = connection.end.is_some();
+        self.edge.recount(slot);
+        if held < HALF_MESSAGE_BYTES_MIN || ends {
+            return;
+        }
+        let limit = self.edge.limits.memory_bytes;
+        let body_bytes_max = self.settings.server.body_bytes_max as usize;
+        if self.edge.memory() > (limit + limit / 4).saturating_add(body_bytes_max) {
+            let text = format!("no memory for the rest of a message after {held} bytes");
+            let error = ProtocolError::new(ReplyCode::RESOURCE_ERROR, text);
+            self.fail_connection(now, slot, error.caused_by(60, 40), out);
+            self.edge.recount(slot);
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! Bytes on their way to one client.
+//!
+//! Frames are encoded when they come up, but for large bodies: a body that many clients read
+//! slowly must not lie encoded in every one of their buffers. Such a body stays in the shard's
+//! pool, and its frames are encoded piece by piece as the socket takes them.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use lepus_amqp::frame::OVERHEAD_BYTES;
+use lepus_amqp::server::encode_body_frames;
+use lepus_base::{Body, Pool};
+
+/// Payloads of at least this size are encoded as the socket takes them, in bytes.
+pub const LARGE_BODY_BYTES_MIN: usize = 256 * 1024;
+/// Payload bytes of a large body that are encoded in one go.
+const PIECE_BYTES: usize = 256 * 1024;
+/// Capacity that an idle buffer may keep, in bytes.
+const SMALL_BYTES: usize = 1024;
+/// Capacity that an empty buffer keeps, in bytes.
+const KEPT_BYTES_MAX: usize = 512 * 1024;
+
+/// Bytes on their way to a client.
+#[derive(Debug, Default)]
+pub struct SendBuffer {
+    /// Where frames are appended. The part before `start` is sent. While large bodies are on
+    /// their way, these are the bytes that come behind the last of them.
+    pub bytes: Vec<u8>,
+    start: usize,
+    /// `None` unless a large body is on its way.
+    streams: Option<Box<Streams>>,
+}
+
+/// Large bodies on their way. What is left of the first one's `bytes` is never empty.
+#[derive(Debug, Default)]
+struct Streams {
+    queue: VecDeque<Stream>,
+    /// Encoded bytes of all streams that are not sent.
+    encoded: usize,
+    /// Payload bytes of all streams that are not encoded.
+    waiting: usize,
+}
+
+/// What is sent up to the end of a large body.
+#[derive(Debug)]
+struct Stream {
+    /// Everything before the body, then a piece of it; the part before `start` is sent.
+    bytes: Vec<u8>,
+    start: usize,
+    /// One reference to the packed message.
+    body: Body,
+    /// The next payload byte to encode, in the packed message. The payload ends with it.
+    next: usize,
+    channel: u16,
+    frame_max: u32,
+}
+
+impl SendBuffer {
+    /// What is to be sent next; empty only when nothing is left.
+    #[must_use]
+    pub fn unsent(&self) -> &[u8] {
+        match &self.streams {
+            None => &self.bytes[self.start..],
+            Some(streams) => {
+                streams.queue.front().map_or(&[], |stream| &stream.bytes[stream.start..])
+            }
+        }
+    }
+
+    /// Number of bytes left to send, payloads of large bodies included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.encoded() + self.streams.as_ref().map_or(0, |streams| streams.waiting)
+    }
+
+    /// Number of bytes left to send that are encoded: what the buffer itself holds.
+    #[must_use]
+    pub fn encoded(&self) -> usize {
+        let before = self.streams.as_ref().map_or(0, |streams| streams.encoded);
+        before + self.bytes.len() - self.start
+    }
+
+    /// Bytes of memory that the buffer takes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes.capacity() + self.streams.as_ref().map_or(0, |streams| streams.encoded)
+    }
+
+    /// Whether everything is sent.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.streams.is_none() && self.start == self.bytes.len()
+    }
+
+    /// Whether a large body is on its way.
+    #[must_use]
+    pub fn is_streaming(&self) -> bool {
+        self.streams.is_some()
+    }
+
+    /// Sends the rest of a packed message, from payload byte `next` on, behind everything that was
+    /// appended so far: the content's method and header frames. Takes over one reference.
+    pub fn stream(&mut self, body: Body, next: usize, channel: u16, frame_max: u32, pool: &Pool) {
+        let streams = self.streams.get_or_insert_default();
+        let bytes = core::mem::take(&mut self.bytes);
+        let start = core::mem::take(&mut self.start);
+        streams.encoded += bytes.len() - start;
+        streams.waiting += pool.get(body).len() - next;
+        streams.queue.push_back(Stream { bytes, start, body, next, channel, frame_max });
+    }
+
+    /// The socket took `count` bytes.
+    #[inline]
+    pub fn advance(&mut self, count: usize, pool: &mut Pool) {
+        if self.streams.is_some() {
+            return self.advance_streams(count, pool);
+        }
+        self.start = (self.start + count).min(self.bytes.len());
+        if self.start == self.bytes.len() {
+            self.bytes.clear();
+            self.start = 0;
+            if self.bytes.capacity() > KEPT_BYTES_MAX {
+                self.bytes = Vec::new();
+            }
+        } else if self.start > self.bytes.len() - self.start {
+            self.bytes.copy_within(self.start.., 0);
+            self.bytes.truncate(self.bytes.len() - self.start);
+            self.start = 0;
+        }
+    }
+
+    fn advance_streams(&mut self, count: usize, pool: &mut Pool) {
+        let Some(streams) = &mut self.streams else { return };
+        // The socket was given bytes of the first stream only.
+        let Some(stream) = streams.queue.front_mut() else { return };
+        let count = count.min(stream.bytes.len() - stream.start);
+        stream.start += count;
+        streams.encoded -= count;
+        if stream.start < stream.bytes.len() {
+            return;
+        }
+        stream.bytes.clear();
+        stream.start = 0;
+        let packed = pool.get(stream.body);
+        let end = packed.len().min(stream.next + piece_bytes(stream.frame_max));
+        let piece = &packed[stream.next..end];
+        if !piece.is_empty() {
+            encode_body_frames(&mut stream.bytes, stream.channel, stream.frame_max, piece);
+            stream.next += piece.len();
+            streams.waiting -= piece.len();
+            streams.encoded += stream.bytes.len();
+            return;
+        }
+        pool.release(stream.body);
+        streams.queue.pop_front();
+        if streams.queue.is_empty() {
+            self.streams = None;
+        }
+    }
+
+    /// Drops what is left but for the frames of a large body that are encoded already, so that a
+    /// last method can follow them.
+    pub fn cut(&mut self, pool: &mut Pool) {
+        let Some(mut streams) = self.streams.take() else { return };
+        if let Some(first) = streams.queue.front_mut() {
+            self.bytes = core::mem::take(&mut first.bytes);
+            self.start = first.start;
+        }
+        for stream in streams.queue {
+            pool.release(stream.body);
+        }
+    }
+
+    /// Drops everything and gives the memory back.
+    pub fn clear(&mut self, pool: &mut Pool) {
+        self.cut(pool);
+        self.bytes = Vec::new();
+        self.start = 0;
+    }
+
+    /// Whether it takes memory worth giving back.
+    #[inline]
+    #[must_use]
+    pub fn is_spacious(&self) -> bool {
+        self.bytes.capacity() > SMALL_BYTES
+    }
+
+    /// Gives spare memory back.
+    pub fn shrink(&mut self) {
+        if self.is_empty() {
+            self.bytes = Vec::new();
+            self.start = 0;
+        }
+    }
+}
+
+/// Payload bytes encoded in one go: whole frames.
+fn piece_bytes(frame_max: u32) -> usize {
+    match (frame_max as usize).saturating_sub(OVERHEAD_BYTES) {
+        0 => PIECE_BYTES,
+        payload if payload >= PIECE_BYTES => PIECE_BYTES,
+        payload => PIECE_BYTES / payload * payload,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::MessageView;
+    use alloc::vec;
+    use lepus_amqp::frame;
+
+    fn packed(pool: &mut Pool, size: usize) -> (Body, usize, Vec<u8>) {
+        let payload: Vec<u8> = (0..size).map(|place| (place / 7) as u8).collect();
+        let view = MessageView { body: &payload, properties: &[0, 0], ..MessageView::default() };
+        let body = view.pack(pool);
+        let next = pool.get(body).len() - size;
+        (body, next, payload)
+    }
+
+    /// Sends everything, `step` bytes at a time at most, and gives what was sent.
+    fn drain(buffer: &mut SendBuffer, pool: &mut Pool, step: usize) -> Vec<u8> {
+        let mut sent = Vec::new();
+        while !buffer.is_empty() {
+            let count = buffer.unsent().len().min(step);
+            assert!(count > 0);
+            assert!(buffer.len() >= count);
+            sent.extend_from_slice(&buffer.unsent()[..count]);
+            buffer.advance(count, pool);
+            assert!(buffer.encoded() <= 2 * PIECE_BYTES);
+        }
+        assert_eq!(buffer.len(), 0);
+        sent
+    }
+
+    fn payload_of(mut bytes: &[u8], frame_max: u32) -> Vec<u8> {
+        let mut payload = Vec::new();
+        while !bytes.is_empty() {
+            let (frame, used) = frame::decode(bytes, frame_max).unwrap().unwrap();
+            assert!(used <= frame_max as usize);
+            payload.extend_from_slice(frame.payload);
+            bytes = &bytes[used..];
+        }
+        payload
+    }
+
+    #[test]
+    fn large_bodies_come_out_whole_and_in_order() {
+        for step in [1000, 65_536, usize::MAX] {
+            let mut pool = Pool::new();
+            let mut buffer = SendBuffer::default();
+            let (body, next, payload) = packed(&mut pool, 1_000_000);
+            buffer.bytes.extend_from_slice(b"before");
+            buffer.advance(2, &mut pool);
+            buffer.stream(body, next, 7, 4096, &pool);
+            buffer.bytes.extend_from_slice(b"between");
+            pool.retain(body);
+            buffer.stream(body, next, 8, 131_072, &pool);
+            buffer.bytes.extend_from_slice(b"behind");
+            let sent = drain(&mut buffer, &mut pool, step);
+            let rest = sent.strip_prefix(b"fore").unwrap().strip_suffix(b"behind").unwrap();
+            let middle = rest.windows(7).position(|window| window == b"between").unwrap();
+            assert_eq!(payload_of(&rest[..middle], 4096), payload);
+            assert_eq!(payload_of(&rest[middle + 7..], 131_072), payload);
+            assert!(pool.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_cut_leaves_whole_frames_and_releases_the_bodies() {
+        let mut pool = Pool::new();
+        let mut buffer = SendBuffer::default();
+        let (body, next, _) = packed(&mut pool, 1_000_000);
+        pool.retain(body);
+        buffer.bytes.extend_from_slice(b"head");
+        buffer.stream(body, next, 7, 4096, &pool);
+        buffer.stream(body, next, 7, 4096, &pool);
+        buffer.bytes.extend_from_slice(b"behind");
+        buffer.advance(4, &mut pool);
+        buffer.advance(100, &mut pool);
+        buffer.cut(&mut pool);
+        assert!(pool.is_empty());
+        buffer.bytes.extend_from_slice(&frame::HEARTBEAT);
+        let mut sent = vec![0; 100];
+        let payload: Vec<u8> = (0..piece_bytes(4096)).map(|place| (place / 7) as u8).collect();
+        let mut whole = Vec::new();
+        encode_body_frames(&mut whole, 7, 4096, &payload);
+        sent.copy_from_slice(&whole[..100]);
+        sent.extend(drain(&mut buffer, &mut pool, usize::MAX));
+        let frames = sent.strip_suffix(&frame::HEARTBEAT).unwrap();
+        assert_eq!(payload_of(frames, 4096), payload);
+        buffer.bytes.extend_from_slice(b"x");
+        buffer.clear(&mut pool);
+        assert!(buffer.is_empty());
+    }
+}
