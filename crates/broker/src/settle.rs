@@ -15,14 +15,15 @@ use crate::outbox::Outbox;
 use crate::queue::Outcome;
 use crate::refusal::Refusal;
 
-/// Deliveries requeued in one go before other work gets its turn.
-const REQUEUE_AT_ONCE_MAX: usize = 1024;
+/// Deliveries settled in one go before other work gets its turn.
+const SETTLE_AT_ONCE_MAX: usize = 1024;
 
-/// Deliveries of a channel that go back to their queues, in slices.
+/// Deliveries of a channel that are settled in slices.
 #[derive(Debug)]
 pub(crate) struct Requeue {
     at: At,
     list: VecDeque<Unacked>,
+    outcome: Outcome,
     /// Queues that rest meanwhile.
     held: Vec<(QueueId, ShardId)>,
 }
@@ -70,9 +71,15 @@ impl Broker {
             self.requeue(now, at, list, AfterRequeue::Silence, out);
             return Ok(());
         }
+        let mut settled = 0;
         loop {
             let connection = &mut self.edge.connections[at.slot as usize];
             let Some(channel) = connection.incarnation(at.channel.channel) else { break };
+            if settled == SETTLE_AT_ONCE_MAX && channel.tx.is_none() {
+                self.settle_rest(at, up_to, outcome);
+                break;
+            }
+            settled += 1;
             let Some(unacked) = channel.unacked.take_up_to(up_to) else { break };
             if let Some(tx) = &mut channel.tx {
                 tx.settles.push((unacked, outcome));
@@ -83,6 +90,20 @@ impl Broker {
             self.settle_one(now, at, &unacked, outcome, out);
         }
         Ok(())
+    }
+
+    /// Leaves what is to be settled up to a tag to later cycles; the channel's next methods wait.
+    fn settle_rest(&mut self, at: At, up_to: u64, outcome: Outcome) {
+        let connection = &mut self.edge.connections[at.slot as usize];
+        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
+        let mut list = VecDeque::new();
+        while let Some(unacked) = channel.unacked.take_up_to(up_to) {
+            list.push_back(unacked);
+        }
+        if !list.is_empty() {
+            self.set_pending(at, Pending::Requeue { waiting: 1, then: AfterRequeue::Silence });
+            self.requeues.push_back(Requeue { at, list, outcome, held: Vec::new() });
+        }
     }
 
     /// Settles one delivery at its queue and gives credit back.
@@ -197,16 +218,16 @@ impl Broker {
         // One barrier for the requeueing itself and one for each other shard.
         let waiting = 1 + homes.len() as u32;
         self.set_pending(at, Pending::Requeue { waiting, then });
-        self.requeues.push_back(Requeue { at, list, held });
+        self.requeues.push_back(Requeue { at, list, outcome: Outcome::Requeue, held });
         self.work_on_requeues(now, out);
     }
 
-    /// One slice of requeueing. True when more is left.
+    /// One slice of settling. True when more is left.
     pub(crate) fn work_on_requeues(&mut self, now: Now, out: &mut Outbox) -> bool {
         let Some(mut job) = self.requeues.pop_front() else { return false };
-        for _ in 0..REQUEUE_AT_ONCE_MAX {
+        for _ in 0..SETTLE_AT_ONCE_MAX {
             let Some(unacked) = job.list.pop_front() else { break };
-            self.settle_one(now, job.at, &unacked, Outcome::Requeue, out);
+            self.settle_one(now, job.at, &unacked, job.outcome, out);
         }
         if !job.list.is_empty() {
             self.requeues.push_back(job);

@@ -351,7 +351,7 @@ impl Run {
             let name = actor.name;
             return Err(format!("client {name} cannot leave: {}", self.describe(name)));
         }
-        let world = World(Rc::new(RefCell::new(State { shards: self.shards, peers: Vec::new() })));
+        let world = World(Rc::new(RefCell::new(State::new(self.shards))));
         healthy(&world)?;
         drain(&world, &self.plan, &mut self.oracle, &mut self.rng)?;
         self.oracle.verdict(&self.plan.queues)?;

@@ -34,31 +34,43 @@ pub struct World(pub(crate) Rc<RefCell<State>>);
 pub(crate) struct State {
     pub(crate) shards: Shards,
     pub(crate) peers: Vec<Peer>,
+    /// Nothing runs for the moment.
+    pub(crate) held: bool,
 }
 
 impl State {
+    /// Shards without clients.
+    pub(crate) fn new(shards: Shards) -> State {
+        State { shards, peers: Vec::new(), held: false }
+    }
+
     /// Runs shards and clients in turn until nobody has anything to do.
     pub(crate) fn settle(&mut self) {
         for _ in 0..ROUNDS_MAX {
-            let now = self.shards.now().instant;
-            let mut quiet = true;
-            for shard in 0..self.shards.len() {
-                if self.shards.is_runnable(shard) {
-                    self.shards.turn(shard);
-                    quiet = false;
-                }
-            }
-            for peer in &mut self.peers {
-                let timed = peer.on_timeout(now);
-                let received = peer.receive(usize::MAX, now);
-                let sent = peer.send(usize::MAX, now);
-                quiet &= !(timed || received || sent);
-            }
-            if quiet {
+            if !self.round() {
                 return;
             }
         }
         panic!("the world does not come to rest: some shard or client is busy for ever");
+    }
+
+    /// Gives every shard that has something to do one duty cycle, then every client its turn.
+    /// Returns whether anything happened.
+    pub(crate) fn round(&mut self) -> bool {
+        let now = self.shards.now().instant;
+        let mut busy = false;
+        for shard in 0..self.shards.len() {
+            if self.shards.is_runnable(shard) {
+                self.shards.turn(shard);
+                busy = true;
+            }
+        }
+        for peer in &mut self.peers {
+            busy |= peer.on_timeout(now);
+            busy |= peer.receive(usize::MAX, now);
+            busy |= peer.send(usize::MAX, now);
+        }
+        busy
     }
 
     fn next_timeout(&self) -> Instant {
@@ -77,7 +89,7 @@ impl World {
     /// A world with these options.
     #[must_use]
     pub fn with(options: Options) -> World {
-        let mut state = State { shards: Shards::new(&options), peers: Vec::new() };
+        let mut state = State::new(Shards::new(&options));
         state.settle();
         World(Rc::new(RefCell::new(state)))
     }
@@ -102,6 +114,29 @@ impl World {
         }
         state.shards.set_time(end);
         state.settle();
+    }
+
+    /// Gives every shard that has something to do one duty cycle, then every client its turn.
+    /// Returns whether anything happened. For tests that count cycles; all other calls run until
+    /// nothing happens any more.
+    pub fn round(&self) -> bool {
+        self.0.borrow_mut().round()
+    }
+
+    /// Lets time pass at once, without running anything.
+    pub fn skip(&self, millis: u64) {
+        let mut state = self.0.borrow_mut();
+        let instant = state.shards.now().instant + core::time::Duration::from_millis(millis);
+        state.shards.set_time(instant);
+    }
+
+    /// Whatever clients say inside waits until it is over, and longer: until the world is run by
+    /// [`World::round`] or a later call.
+    pub fn quietly<R>(&self, talk: impl FnOnce() -> R) -> R {
+        self.0.borrow_mut().held = true;
+        let result = talk();
+        self.0.borrow_mut().held = false;
+        result
     }
 
     /// The time.
@@ -305,7 +340,7 @@ impl World {
 
 impl State {
     pub(crate) fn settle_unless_corked(&mut self, peer: usize) {
-        if !self.peers[peer].corked {
+        if !self.peers[peer].corked && !self.held {
             self.settle();
         }
     }
