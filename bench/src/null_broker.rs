@@ -28,6 +28,8 @@ struct Connection {
     stream: TcpStream,
     /// Bytes of an incomplete frame.
     rest: Vec<u8>,
+    /// Bytes at the start of the session's output that are sent.
+    sent: usize,
     /// Whether there may be more to read; cleared by a short read.
     readable: bool,
     /// Whether the last write took less than it was given.
@@ -128,6 +130,7 @@ impl Server {
             let connection = Connection {
                 stream,
                 rest: Vec::new(),
+                sent: 0,
                 readable: true,
                 blocked: false,
                 full: false,
@@ -180,11 +183,10 @@ impl Server {
             return;
         };
         let out = self.sessions.output(key);
-        let mut sent = 0;
         connection.blocked = false;
-        while sent < out.len() {
-            match connection.stream.write(&out[sent..]) {
-                Ok(count) => sent += count,
+        while connection.sent < out.len() {
+            match connection.stream.write(&out[connection.sent..]) {
+                Ok(count) => connection.sent += count,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     connection.blocked = true;
                     break;
@@ -192,11 +194,16 @@ impl Server {
                 Err(_) => return self.close(key),
             }
         }
-        out.drain(..sent);
-        let was_full = std::mem::replace(&mut connection.full, out.len() > UNSENT_BYTES_MAX);
+        // What is sent is thrown away in large pieces: moving the rest costs as much as it is long.
+        if connection.sent == out.len() || connection.sent > out.len() / 2 {
+            out.drain(..connection.sent);
+            connection.sent = 0;
+        }
+        let unsent = out.len() - connection.sent;
+        let was_full = std::mem::replace(&mut connection.full, unsent > UNSENT_BYTES_MAX);
         self.full += usize::from(connection.full);
         self.full -= usize::from(was_full);
-        if out.is_empty() && self.sessions.is_closing(key) {
+        if unsent == 0 && self.sessions.is_closing(key) {
             self.close(key);
         }
     }
