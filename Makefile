@@ -25,7 +25,7 @@ release: install ## Build the binary: target/release/lepus
 
 run: release ## Build and start the broker on PORT with the data directory DATA
 	@mkdir -p $(DATA)
-	@echo "lepus listens on port $(PORT): amqp://guest:guest@localhost:$(PORT)/ (data in $(DATA)); Ctrl-C stops it"
+	@echo "Clients connect to amqp://guest:guest@localhost:$(PORT)/ once it is ready; Ctrl-C stops it."
 	@exec target/release/lepus serve --port $(PORT) --data $(DATA)
 
 test: install ## Everything that must pass before a change lands, in sections
