@@ -63,12 +63,7 @@ impl Pool {
     pub fn insert(&mut self, parts: &[&[u8]]) -> Body {
         let length: usize = parts.iter().map(|part| part.len()).sum();
         if length == 0 {
-            let entry = Entry {
-                chunk: NO_CHUNK,
-                offset: 0,
-                length: 0,
-                references: 1,
-            };
+            let entry = Entry { chunk: NO_CHUNK, offset: 0, length: 0, references: 1 };
             return Body(self.entries.insert(entry) as u32);
         }
         let chunk = if length > SHARED_BODY_BYTES_MAX {
@@ -84,12 +79,7 @@ impl Pool {
         target.live += length;
         self.live += length;
         let length = u32::try_from(length).expect("a body is smaller than 4 GiB");
-        let entry = Entry {
-            chunk,
-            offset: offset as u32,
-            length,
-            references: 1,
-        };
+        let entry = Entry { chunk, offset: offset as u32, length, references: 1 };
         Body(self.entries.insert(entry) as u32)
     }
 
@@ -236,11 +226,7 @@ mod tests {
                 pool.release(window.pop_front().unwrap());
             }
         }
-        assert!(
-            pool.capacity <= 8 * CHUNK_BYTES,
-            "capacity {}",
-            pool.capacity
-        );
+        assert!(pool.capacity <= 8 * CHUNK_BYTES, "capacity {}", pool.capacity);
         for body in window {
             pool.release(body);
         }

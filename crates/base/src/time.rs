@@ -52,9 +52,6 @@ impl Now {
     /// Virtual time: both clocks at the same number of milliseconds.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Now {
-        Now {
-            instant: Instant::from_millis(millis),
-            wall_millis: millis,
-        }
+        Now { instant: Instant::from_millis(millis), wall_millis: millis }
     }
 }
