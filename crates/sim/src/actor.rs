@@ -69,6 +69,7 @@ enum Expect {
     Cancel(String),
     Get { queue: usize, no_ack: bool },
     Recover,
+    Toggle(usize, &'static str),
     Commit { publishes: Vec<MessageId>, settled: Vec<(CopyId, u32)> },
     Close,
 }
@@ -370,6 +371,7 @@ impl Channel {
     fn end(mut self, oracle: &mut Oracle) {
         self.release_all(oracle);
         oracle.uncertain.remove(&self.id);
+        oracle.abandon(self.id);
         for step in &self.steps {
             match step {
                 // A transaction that was not committed never was.
@@ -416,7 +418,8 @@ impl Channel {
         }
         for tag in tags {
             let Some((message, must_return)) = self.unconfirmed.remove(&tag) else { continue };
-            if must_return && !oracle.messages[message].returned {
+            let record = &oracle.messages[message];
+            if must_return && !record.returned && !record.loose {
                 return Err(format!("message {message} is confirmed before it was returned"));
             }
             oracle.confirm(message, acked, queues)?;
@@ -433,7 +436,8 @@ impl Channel {
         if record.channel != self.id {
             return Err(format!("message {message} of another channel is returned"));
         }
-        if record.copies.iter().any(|copy| queues[copy.root].is_stable()) {
+        let is_stable = record.copies.iter().any(|copy| queues[copy.root].is_stable());
+        if is_stable && !record.loose {
             return Err(format!("message {message} is returned though a queue takes it"));
         }
         record.returned = true;
@@ -568,6 +572,7 @@ impl Channel {
             Expect::Cancel(_) => name == "basic.cancel-ok",
             Expect::Get { .. } => name == "basic.get-ok" || name == "basic.get-empty",
             Expect::Recover => name == "basic.recover-ok",
+            Expect::Toggle(_, expected) => name == *expected,
             Expect::Commit { .. } => name == "tx.commit-ok",
             Expect::Close => name == "channel.close-ok",
         };
@@ -588,6 +593,7 @@ impl Channel {
                 self.consumers.remove(&tag);
             }
             Expect::Recover => self.recovering -= 1,
+            Expect::Toggle(place, _) => oracle.toggle_answered(place),
             Expect::Commit { publishes, settled } => {
                 for message in publishes {
                     oracle.decide_sure(message, queues);

@@ -64,6 +64,20 @@ pub(crate) struct Copy {
     pub(crate) found: u32,
 }
 
+impl Copy {
+    fn new(root: usize) -> Copy {
+        Copy {
+            root,
+            fate: Fate::Unknown,
+            gone: Gone::No,
+            holder: None,
+            seen: [false; 2],
+            received: 0,
+            found: 0,
+        }
+    }
+}
+
 /// What a client does with a message that it receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taking {
@@ -88,6 +102,32 @@ pub(crate) struct Message {
     pub(crate) body_bytes: usize,
     pub(crate) copies: Vec<Copy>,
     pub(crate) returned: bool,
+    /// Whether the routes may have changed before the broker heard the message: nobody knows
+    /// which queues have it.
+    pub(crate) loose: bool,
+}
+
+/// An exchange of one channel, which binds queues to it and unbinds them. Everybody publishes to
+/// it: who saw the answer to a change must see its effect.
+#[derive(Clone, Debug)]
+pub(crate) struct Toggled {
+    pub(crate) exchange: String,
+    pub(crate) owner: ChannelId,
+    /// The queues bound once everything said was heard.
+    pub(crate) bound: BTreeSet<usize>,
+    /// Changes that are not answered yet.
+    pub(crate) pending: u32,
+    /// The owner went before all was answered.
+    pub(crate) lost: bool,
+    /// Messages published to it: those not heard yet may go either way.
+    pub(crate) published: Vec<MessageId>,
+}
+
+impl Toggled {
+    /// Whether this channel knows where messages go.
+    pub(crate) fn is_certain_for(&self, channel: ChannelId) -> bool {
+        !self.lost && (self.pending == 0 || self.owner == channel)
+    }
 }
 
 /// A copy, named.
@@ -105,6 +145,7 @@ pub(crate) struct Oracle {
     /// may fail is under way.
     pub(crate) uncertain: BTreeSet<ChannelId>,
     pub(crate) deliveries: u64,
+    pub(crate) toggled: Vec<Toggled>,
 }
 
 /// The body of a message: its number and bytes that follow from it.
@@ -125,25 +166,51 @@ impl Oracle {
         properties: &[u8],
         body_bytes: usize,
     ) -> MessageId {
-        let copy = |&root: &usize| Copy {
-            root,
-            fate: Fate::Unknown,
-            gone: Gone::No,
-            holder: None,
-            seen: [false; 2],
-            received: 0,
-            found: 0,
-        };
         self.messages.push(Message {
             channel,
             exchange: exchange.to_owned(),
             key: key.to_owned(),
             properties: properties.to_vec(),
             body_bytes: body_bytes.max(8),
-            copies: roots.iter().map(copy).collect(),
+            copies: roots.iter().map(|&root| Copy::new(root)).collect(),
             returned: false,
+            loose: false,
         });
         self.messages.len() - 1
+    }
+
+    /// The owner of a toggled exchange is about to bind or unbind a queue.
+    pub(crate) fn toggle(&mut self, place: usize, queue: usize) -> bool {
+        let toggled = &mut self.toggled[place];
+        toggled.pending += 1;
+        let owner = toggled.owner;
+        for &message in &toggled.published {
+            let record = &mut self.messages[message];
+            if record.channel == owner {
+                continue;
+            }
+            record.loose = true;
+            if !record.copies.iter().any(|copy| copy.root == queue) {
+                record.copies.push(Copy::new(queue));
+            }
+        }
+        let binds = !toggled.bound.remove(&queue);
+        if binds {
+            toggled.bound.insert(queue);
+        }
+        binds
+    }
+
+    /// A change of a toggled exchange is answered.
+    pub(crate) fn toggle_answered(&mut self, place: usize) {
+        self.toggled[place].pending -= 1;
+    }
+
+    /// A channel is gone; what it changes is lost if it was not answered.
+    pub(crate) fn abandon(&mut self, channel: ChannelId) {
+        for toggled in self.toggled.iter_mut().filter(|toggled| toggled.owner == channel) {
+            toggled.lost |= toggled.pending > 0;
+        }
     }
 
     pub(crate) fn copy(&mut self, id: CopyId) -> &mut Copy {
@@ -160,7 +227,8 @@ impl Oracle {
 
     /// The broker has heard a message.
     pub(crate) fn decide_sure(&mut self, message: MessageId, queues: &[QueuePlan]) {
-        for copy in &mut self.messages[message].copies {
+        let record = &mut self.messages[message];
+        for copy in record.copies.iter_mut().filter(|_| !record.loose) {
             // A queue that refuses publishes does so silently unless confirms are on.
             let silent = matches!(queues[copy.root].kind, Kind::Refusing(_));
             if copy.fate == Fate::Unknown && !silent {
@@ -187,6 +255,9 @@ impl Oracle {
     ) -> Result<(), String> {
         let record = &mut self.messages[message];
         let refusing = |copy: &Copy| matches!(queues[copy.root].kind, Kind::Refusing(_));
+        if record.loose {
+            return Ok(());
+        }
         if !acked && !record.copies.iter().any(refusing) {
             return Err(format!("message {message} was refused, and none of its queues refuses"));
         }

@@ -3,7 +3,7 @@
 use lepus_amqp::Method;
 use lepus_amqp::client::encode_publish;
 use lepus_amqp::code::ReplyCode;
-use lepus_amqp::method::{basic, channel, confirm, queue, tx};
+use lepus_amqp::method::{basic, channel, confirm, exchange, queue, tx};
 use lepus_amqp::properties::Properties;
 use lepus_amqp::table::Table;
 use lepus_base::Rng;
@@ -11,7 +11,7 @@ use lepus_base::Rng;
 use super::{
     Actor, Channel, Consumer, Expect, Mode, Proof, Question, Settlement, Standing, TxStep, settle,
 };
-use crate::oracle::{Gone, Oracle, body_of};
+use crate::oracle::{Gone, Oracle, Toggled, body_of};
 use crate::peer::Peer;
 use crate::plan::{KEYS, Kind, Plan, Volatility};
 
@@ -114,7 +114,8 @@ impl Actor {
             }
             82..88 if channel.mode == Mode::Tx => channel.end_tx(number, peer, stage),
             82..90 => channel.meddle(number, peer, stage),
-            90..94 => channel.count(number, peer, stage),
+            90..92 => channel.count(number, peer, stage),
+            92..94 => channel.toggle(number, peer, stage),
             94..96 if stage.faults => channel.offend(number, peer, stage),
             96..98 => channel.close(number, peer, stage),
             _ => String::new(),
@@ -240,8 +241,22 @@ impl Channel {
         let plan = stage.plan;
         let publishable: Vec<usize> =
             (0..plan.queues.len()).filter(|&place| plan.queues[place].kind != Kind::Dead).collect();
-        let (exchange, key, roots) = match rng.below(10) {
-            0 => ("", "nowhere".to_owned(), Vec::new()),
+        let id = self.id;
+        let mut toggled = None;
+        let certain: Vec<usize> = (0..stage.oracle.toggled.len())
+            .filter(|&place| {
+                self.mode != Mode::Tx && stage.oracle.toggled[place].is_certain_for(id)
+            })
+            .collect();
+        let (exchange, key, roots) = match rng.below(12) {
+            10 | 11 if !certain.is_empty() => {
+                let place = certain[rng.below(certain.len() as u64) as usize];
+                toggled = Some(place);
+                let exchange = &stage.oracle.toggled[place];
+                let bound = exchange.bound.iter().copied().collect();
+                (exchange.exchange.clone(), "any".to_owned(), bound)
+            }
+            0 => (String::new(), "nowhere".to_owned(), Vec::new()),
             1..5 if !plan.exchanges.is_empty() => {
                 let place = rng.below(plan.exchanges.len() as u64) as usize;
                 let exchange = &plan.exchanges[place];
@@ -250,11 +265,11 @@ impl Channel {
                     "topic" => format!("{}.some.more", KEYS[word]),
                     _ => KEYS[word].to_owned(),
                 };
-                (exchange.name.as_str(), key, exchange.routes[word].clone())
+                (exchange.name.clone(), key, exchange.routes[word].clone())
             }
             _ => {
                 let place = publishable[rng.below(publishable.len() as u64) as usize];
-                ("", plan.queues[place].name.clone(), vec![place])
+                (String::new(), plan.queues[place].name.clone(), vec![place])
             }
         };
         let bytes = match rng.below(20) {
@@ -273,16 +288,19 @@ impl Channel {
         let may_expire = roots
             .iter()
             .all(|&root| plan.queues[root].dead_letters() || !plan.queues[root].is_stable());
-        if may_expire && rng.chance(1, 5) {
+        if may_expire && toggled.is_none() && rng.chance(1, 5) {
             properties.expiration = Some(rng.below(50).to_string());
         }
         let properties = properties.to_bytes();
-        let message = stage.oracle.publish(self.id, exchange, &key, &roots, &properties, bytes);
+        let message = stage.oracle.publish(self.id, &exchange, &key, &roots, &properties, bytes);
+        if let Some(place) = toggled {
+            stage.oracle.toggled[place].published.push(message);
+        }
         encode_publish(
             &mut peer.output,
             number,
             peer.machine.as_ref().map_or(u32::MAX, |machine| machine.frame_max()),
-            exchange,
+            &exchange,
             &key,
             mandatory,
             &properties,
@@ -481,6 +499,46 @@ impl Channel {
                 self.ask(number, declare, Expect::Name("queue.declare-ok"), true, peer);
                 format!("queue.declare {}", plan.name)
             }
+        }
+    }
+
+    /// Binds a queue to an exchange of its own or unbinds one.
+    fn toggle(&mut self, number: u16, peer: &mut Peer, stage: &mut Stage<'_>) -> String {
+        let own = stage.oracle.toggled.iter().position(|toggled| toggled.owner == self.id);
+        let Some(place) = own else {
+            let exchange = format!("toggled-{}", self.id);
+            let declare =
+                exchange::Declare { exchange: &exchange, r#type: "fanout", ..Default::default() };
+            let expect = Expect::Toggle(stage.oracle.toggled.len(), "exchange.declare-ok");
+            self.ask(number, declare, expect, false, peer);
+            let text = format!("exchange.declare {exchange}");
+            stage.oracle.toggled.push(Toggled {
+                exchange,
+                owner: self.id,
+                bound: Default::default(),
+                pending: 1,
+                lost: false,
+                published: Vec::new(),
+            });
+            return text;
+        };
+        let stable: Vec<usize> = (0..stage.plan.queues.len())
+            .filter(|&queue| {
+                let plan = &stage.plan.queues[queue];
+                plan.is_stable() && plan.kind != Kind::Dead
+            })
+            .collect();
+        let queue = stable[stage.rng.below(stable.len() as u64) as usize];
+        let (binds, name) = (stage.oracle.toggle(place, queue), &stage.plan.queues[queue].name);
+        let exchange = stage.oracle.toggled[place].exchange.clone();
+        if binds {
+            let bind = queue::Bind { queue: name, exchange: &exchange, ..Default::default() };
+            self.ask(number, bind, Expect::Toggle(place, "queue.bind-ok"), false, peer);
+            format!("queue.bind {name} to {exchange}")
+        } else {
+            let unbind = queue::Unbind { queue: name, exchange: &exchange, ..Default::default() };
+            self.ask(number, unbind, Expect::Toggle(place, "queue.unbind-ok"), false, peer);
+            format!("queue.unbind {name} from {exchange}")
         }
     }
 
