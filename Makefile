@@ -57,6 +57,7 @@ soak: install ## Run the simulator with new seeds for SOAK_SECONDS
 
 fuzz: install ## Fuzz each target for FUZZ_SECONDS
 	@.ci/install fuzz $(CARGO_FUZZ_VERSION)
+	@mkdir -p fuzz/corpus && tar -xzf fuzz/corpus.tar.gz -C fuzz/corpus --skip-old-files
 	@cd fuzz && for target in $$(cargo +nightly fuzz list); do \
 	    echo "=== fuzz $$target ==="; mkdir -p corpus/$$target; \
 	    cargo +nightly fuzz run $$target corpus/$$target seeds/$$target \
