@@ -10,6 +10,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use lepus_amqp::server::{Event, Publish, ServerConnection};
 use lepus_base::{ConnectionId, HashMap, HashState, Instant, Now, QueueId, Rng, ShardId, Slab};
@@ -50,6 +51,8 @@ pub struct Broker {
     pub(crate) delayed: Delayed,
     pub(crate) routes: Routes,
     pub(crate) targets: Vec<Target>,
+    /// Where the message that is being published stands in the mail to each shard.
+    pub(crate) packed: Vec<(ShardId, Range<u32>)>,
     /// Queues with work left.
     pub(crate) working: VecDeque<(u32, QueueId)>,
     /// Deleted queues whose messages are still to be released.
@@ -85,6 +88,7 @@ impl Broker {
             delayed: Delayed::default(),
             routes: Routes::default(),
             targets: Vec::new(),
+            packed: Vec::new(),
             working: VecDeque::new(),
             graveyard: VecDeque::new(),
             fanouts: VecDeque::new(),

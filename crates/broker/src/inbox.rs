@@ -1,6 +1,8 @@
 //! What mail from other shards means.
 
-use lepus_base::{ConnectionId, Now, ShardId};
+use core::ops::Range;
+
+use lepus_base::{Body, ConnectionId, Now, ShardId};
 
 use crate::broker::Broker;
 use crate::mail::{ChannelRef, Mail, MailBatch};
@@ -14,8 +16,23 @@ impl Broker {
         self.edge.now = now;
         let bytes = core::mem::take(&mut batch.bytes);
         let mut items = core::mem::take(&mut batch.items);
-        for mail in items.drain(..) {
-            self.on_mail(now, from, mail, &bytes, out);
+        let mut mails = items.drain(..).peekable();
+        // The packed message that several queues of this shard get, once for all of them.
+        let mut shared: Option<(Range<u32>, Body)> = None;
+        while let Some(mail) = mails.next() {
+            if let Mail::Enqueue { message, .. } = &mail {
+                let goes_on = matches!(
+                    mails.peek(),
+                    Some(Mail::Enqueue { message: next, .. }) if next == message
+                );
+                self.share(&mut shared, message, goes_on, &bytes);
+            }
+            let body = shared.as_ref().map(|(_, body)| *body);
+            self.on_mail(now, from, mail, &bytes, body, out);
+        }
+        drop(mails);
+        if let Some((_, body)) = shared {
+            self.edge.pool.release(body);
         }
         batch.items = items;
         batch.bytes = bytes;
@@ -23,11 +40,45 @@ impl Broker {
         self.settle_down(now, out);
     }
 
-    fn on_mail(&mut self, now: Now, from: ShardId, mail: Mail, bytes: &[u8], out: &mut Outbox) {
+    /// Stores a message if the next item of the batch is for the same one, unless it is stored.
+    fn share(
+        &mut self,
+        shared: &mut Option<(Range<u32>, Body)>,
+        message: &Range<u32>,
+        goes_on: bool,
+        bytes: &[u8],
+    ) {
+        if shared.as_ref().is_some_and(|(range, _)| range == message) {
+            return;
+        }
+        if let Some((_, body)) = shared.take() {
+            self.edge.pool.release(body);
+        }
+        if goes_on {
+            let body = packed(bytes, message.clone()).pack(&mut self.edge.pool);
+            *shared = Some((message.clone(), body));
+        }
+    }
+
+    fn on_mail(
+        &mut self,
+        now: Now,
+        from: ShardId,
+        mail: Mail,
+        bytes: &[u8],
+        shared: Option<Body>,
+        out: &mut Outbox,
+    ) {
         match mail {
             Mail::Enqueue { queue, message, persistent, priority, expiration, confirm } => {
                 let view = packed(bytes, message);
-                let mut incoming = Incoming::new(view);
+                let mut incoming = match shared {
+                    None => Incoming::new(view),
+                    Some(body) => {
+                        self.edge.pool.retain(body);
+                        Incoming::from_body(body, view.body.len() as u32)
+                    }
+                };
                 incoming.persistent = persistent;
                 incoming.priority = priority;
                 incoming.expiration = expiration.map(core::time::Duration::from_millis);

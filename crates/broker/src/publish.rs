@@ -12,7 +12,7 @@ use core::time::Duration;
 use lepus_amqp::code::ReplyCode;
 use lepus_amqp::properties::PropertiesRef;
 use lepus_amqp::server::{PublishRef, encode_return};
-use lepus_base::{Now, Pool, ShardId};
+use lepus_base::{Now, Pool};
 
 use check::{Checked, LOOKED_AT, delay_of, parse_expiration};
 
@@ -303,7 +303,8 @@ impl Broker {
         incoming.expiration = terms.expiration;
         let own = self.edge.shard;
         let mut remote = 0;
-        let mut packed: Option<(ShardId, core::ops::Range<u32>)> = None;
+        // One copy for each shard.
+        self.packed.clear();
         let mut last_local = None;
         for (place, target) in targets.iter().enumerate() {
             if target.home == own {
@@ -313,11 +314,14 @@ impl Broker {
             remote += 1;
             self.edge.counters.enqueued_remote += 1;
             let batch = &mut out.mail[target.home.index()];
-            let message = match &packed {
-                Some((shard, range)) if *shard == target.home => range.clone(),
-                _ => append(incoming, &self.edge.pool, &mut batch.bytes),
+            let message = match self.packed.iter().find(|(shard, _)| *shard == target.home) {
+                Some((_, range)) => range.clone(),
+                None => {
+                    let range = append(incoming, &self.edge.pool, &mut batch.bytes);
+                    self.packed.push((target.home, range.clone()));
+                    range
+                }
             };
-            packed = Some((target.home, message.clone()));
             batch.items.push(Mail::Enqueue {
                 queue: target.queue,
                 message,
