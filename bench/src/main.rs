@@ -8,6 +8,7 @@ mod counters;
 mod idle;
 mod instructions;
 mod json;
+mod large;
 mod measure;
 mod null_broker;
 mod null_relay;
@@ -37,6 +38,7 @@ lepus-bench costs [--counting target/counting/release/lepus] and those of `run` 
 lepus-bench instructions [--record yes] [--file bench/instructions.txt]
 lepus-bench idle [--connections 1000] [--channels 10] [--queues 10000] [--idle 30]
                 and of `run` --core, --lepus, --lepus-flags
+lepus-bench large [--consumers 8] [--mib 128] and the same of `run`
 lepus-bench tls-churn [--connects 2000] [--clients 4] [--staying 500] and the same of `run`
 lepus-bench drive LOAD MESSAGES                  sends messages through the core, without sockets
 lepus-bench list                                 the loads and brokers by name
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         "instructions" => count_instructions(rest),
         "drive" => drive(rest),
         "idle" => measure_idle(rest),
+        "large" => measure_large(rest),
         "tls-churn" => measure_tls_churn(rest),
         "list" => {
             list();
@@ -151,6 +154,14 @@ fn measure_idle(words: &[String]) -> Result<(), String> {
     let plan = idle::Plan::read(&mut arguments)?;
     arguments.finish()?;
     idle::run(plan, &place).map_err(|error| error.to_string())
+}
+
+fn measure_large(words: &[String]) -> Result<(), String> {
+    let mut arguments = Arguments::read(words.iter().cloned())?;
+    let (place, _, _) = places(&mut arguments)?;
+    let plan = large::Plan::read(&mut arguments)?;
+    arguments.finish()?;
+    large::run(plan, &place).map_err(|error| error.to_string())
 }
 
 fn measure_tls_churn(words: &[String]) -> Result<(), String> {

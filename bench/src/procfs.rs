@@ -38,6 +38,15 @@ pub fn read(pid: u32) -> io::Result<Reading> {
     })
 }
 
+/// The most bytes that were ever resident.
+///
+/// # Errors
+/// When it does not run any more.
+pub fn peak_bytes(pid: u32) -> io::Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    Ok(field(&status, "VmHWM:").unwrap_or(0) * 1024)
+}
+
 /// Seconds that a core spent in anything but idling and waiting for disks.
 ///
 /// # Errors
