@@ -1,0 +1,524 @@
+//! The index of one lane: which messages live and where they lie, in pages.
+//!
+//! The page at the end is open; closed ones are in memory or on disk. What is settled is kept as
+//! runs, only for pages that still hold something: a page whose last entry is settled goes.
+
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use crate::checksum::crc;
+use crate::page::{Builder, Cursor, Entry, PAGE_HEADER_BYTES, PAGE_PAYLOAD_BYTES};
+use crate::record::Lane;
+use crate::runs::RunSet;
+use crate::varint::{Reader, put};
+
+/// Bytes of a page on disk.
+pub(crate) const PAGE_BYTES: usize = PAGE_HEADER_BYTES + PAGE_PAYLOAD_BYTES;
+
+/// Where a closed page is.
+#[derive(Clone, Debug)]
+pub(crate) enum PageState {
+    /// Only in memory: header (blank) and runs.
+    Memory(Vec<u8>),
+    /// Being written to a slot.
+    Writing(u32, Arc<Vec<u8>>),
+    /// Only on disk.
+    Disk(u32),
+    /// Read back.
+    Loaded(u32, Vec<u8>),
+    /// On disk, and damaged.
+    Lost(u32),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Page {
+    pub first: u64,
+    pub last: u64,
+    pub count: u32,
+    /// Bytes of its runs.
+    pub length: u16,
+    settled: u32,
+    pub state: PageState,
+}
+
+impl Page {
+    fn runs(&self) -> Option<&[u8]> {
+        let range = PAGE_HEADER_BYTES..PAGE_HEADER_BYTES + usize::from(self.length);
+        match &self.state {
+            PageState::Memory(bytes) | PageState::Loaded(_, bytes) => bytes.get(range),
+            PageState::Writing(_, bytes) => bytes.get(range),
+            PageState::Disk(_) => None,
+            PageState::Lost(_) => Some(&[]),
+        }
+    }
+
+    pub(crate) fn slot(&self) -> Option<u32> {
+        match self.state {
+            PageState::Memory(_) => None,
+            PageState::Writing(slot, _)
+            | PageState::Disk(slot)
+            | PageState::Loaded(slot, _)
+            | PageState::Lost(slot) => Some(slot),
+        }
+    }
+}
+
+/// Why reading a lane stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// Enough, or nothing more.
+    Done,
+    /// The page that begins with this number has to be read first.
+    Page(u64),
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct LaneIndex {
+    pub lane: Lane,
+    pages: VecDeque<Page>,
+    tail: Builder,
+    tail_settled: u32,
+    next: u64,
+    settled: RunSet,
+    /// Settled too, but the counts of their segments do not know yet: their positions have to be
+    /// read for that.
+    unaccounted: RunSet,
+    live: u64,
+    live_bytes: u64,
+    fetch_from: u64,
+    cursor: Option<Cursor>,
+    /// Entries below were recovered.
+    pub recovered_below: u64,
+    /// The queue is gone; the lane goes when everything is accounted for.
+    pub is_dropped: bool,
+    /// On the list of lanes with something to account for.
+    pub is_listed: bool,
+}
+
+impl LaneIndex {
+    pub(crate) fn new(lane: Lane) -> LaneIndex {
+        LaneIndex { lane, ..LaneIndex::default() }
+    }
+
+    /// The lowest sequence number not used so far.
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Messages that live, not counting those whose settles are still to be accounted for.
+    pub(crate) fn live(&self) -> u64 {
+        self.live.saturating_sub(self.unaccounted.members())
+    }
+
+    pub(crate) fn live_bytes(&self) -> u64 {
+        self.live_bytes
+    }
+
+    pub(crate) fn has_unaccounted(&self) -> bool {
+        !self.unaccounted.is_empty()
+    }
+
+    /// Appends an entry; its number is at least [`LaneIndex::next`]. True if a page was closed.
+    pub(crate) fn append(&mut self, entry: Entry) -> bool {
+        self.next = entry.seq + 1;
+        self.live += 1;
+        self.live_bytes += u64::from(entry.bytes);
+        let closes = self.tail.is_full();
+        if closes {
+            self.close_tail();
+        }
+        self.tail.push(entry);
+        closes
+    }
+
+    /// Numbers below `next` are used, by whatever.
+    pub(crate) fn skip_to(&mut self, next: u64) {
+        self.next = self.next.max(next);
+    }
+
+    fn close_tail(&mut self) {
+        let mut tail = core::mem::take(&mut self.tail);
+        let (first, last, count) = (tail.first(), tail.last(), tail.count());
+        let runs = tail.finish();
+        let mut bytes = Vec::with_capacity(PAGE_HEADER_BYTES + runs.len());
+        bytes.resize(PAGE_HEADER_BYTES, 0);
+        bytes.extend_from_slice(runs);
+        let length = runs.len() as u16;
+        let state = PageState::Memory(bytes);
+        let settled = core::mem::take(&mut self.tail_settled);
+        self.pages.push_back(Page { first, last, count, length, settled, state });
+    }
+
+    /// The page an entry is in; `None` for the tail.
+    fn page_of(&self, seq: u64) -> Option<usize> {
+        if self.tail.count() > 0 && seq >= self.tail.first() {
+            return None;
+        }
+        if self.pages.front().is_some_and(|page| seq <= page.last) {
+            return Some(0);
+        }
+        self.pages.partition_point(|page| page.first <= seq).checked_sub(1)
+    }
+
+    fn holds(&self, seq: u64) -> bool {
+        match self.page_of(seq) {
+            Some(index) => (self.pages[index].first..=self.pages[index].last).contains(&seq),
+            None => self.tail.count() > 0 && (self.tail.first()..=self.tail.last()).contains(&seq),
+        }
+    }
+
+    /// Whether the entry, which was appended once, is not settled.
+    pub(crate) fn is_live(&self, seq: u64) -> bool {
+        !self.is_dropped
+            && self.holds(seq)
+            && !self.settled.contains(seq)
+            && !self.unaccounted.contains(seq)
+    }
+
+    /// Settles one entry that the caller accounts for. False if it was settled before.
+    pub(crate) fn settle(&mut self, seq: u64, bytes: u32, freed: &mut Vec<u32>) -> bool {
+        if !self.is_live(seq) {
+            return false;
+        }
+        self.settled.insert(seq, seq + 1);
+        self.live -= 1;
+        self.live_bytes = self.live_bytes.saturating_sub(bytes.into());
+        match self.page_of(seq) {
+            Some(index) => {
+                self.pages[index].settled += 1;
+                self.drop_settled_page(index, freed);
+            }
+            None => {
+                self.tail_settled += 1;
+                self.drop_settled_tail();
+            }
+        }
+        true
+    }
+
+    /// Settles whatever is in `first..end`; [`LaneIndex::account`] does the rest.
+    pub(crate) fn settle_range(&mut self, first: u64, end: u64) {
+        self.skip_to(end);
+        self.unaccounted.insert(first, end);
+    }
+
+    /// Everything goes.
+    pub(crate) fn drop_all(&mut self) {
+        self.is_dropped = true;
+        self.unaccounted.insert(0, self.next);
+    }
+
+    fn drop_settled_page(&mut self, index: usize, freed: &mut Vec<u32>) {
+        let page = &self.pages[index];
+        if page.settled < page.count {
+            return;
+        }
+        self.settled.remove(page.first, page.last + 1);
+        freed.extend(page.slot());
+        self.pages.remove(index);
+    }
+
+    fn drop_settled_tail(&mut self) {
+        if self.tail_settled < self.tail.count() || self.tail.count() == 0 {
+            return;
+        }
+        self.settled.remove(self.tail.first(), self.tail.last() + 1);
+        self.tail.clear();
+        self.tail_settled = 0;
+        // A reader's place in the page is gone with it.
+        self.cursor = None;
+    }
+
+    /// Goes through one page with entries to account for; calls `each` for those settled now.
+    pub(crate) fn account(&mut self, freed: &mut Vec<u32>, mut each: impl FnMut(&Entry)) -> Stop {
+        let Some((first, end)) = self.unaccounted.iter().next() else { return Stop::Done };
+        let index = self.pages.partition_point(|page| page.last < first);
+        let is_tail = index == self.pages.len();
+        let (page_first, page_last) = match self.pages.get(index) {
+            Some(page) => (page.first, page.last),
+            None if self.tail.count() > 0 && self.tail.last() >= first => {
+                (self.tail.first(), self.tail.last())
+            }
+            None => {
+                self.unaccounted = RunSet::default();
+                return Stop::Done;
+            }
+        };
+        if page_first >= end {
+            self.unaccounted.remove(first, end);
+            return Stop::Done;
+        }
+        let mut done = 0;
+        let (live, settled, unaccounted) = (&mut self.live, &mut self.settled, &self.unaccounted);
+        let live_bytes = &mut self.live_bytes;
+        let mut visit = |entry: Entry| {
+            if unaccounted.contains(entry.seq) && !settled.contains(entry.seq) {
+                settled.insert(entry.seq, entry.seq + 1);
+                *live -= 1;
+                *live_bytes = live_bytes.saturating_sub(entry.bytes.into());
+                done += 1;
+                each(&entry);
+            }
+        };
+        if is_tail {
+            let mut cursor = self.tail.cursor();
+            while let Some(entry) = self.tail.next(&mut cursor) {
+                visit(entry);
+            }
+            self.tail_settled += done;
+        } else {
+            let page = &mut self.pages[index];
+            let Some(runs) = page.runs() else { return Stop::Page(page.first) };
+            let mut cursor = Cursor::new(page.first);
+            while let Some(entry) = cursor.next(runs) {
+                visit(entry);
+            }
+            page.settled += done;
+        }
+        self.unaccounted.remove(page_first.min(first), page_last + 1);
+        if is_tail {
+            self.drop_settled_tail();
+        } else {
+            self.unload(index);
+            self.drop_settled_page(index, freed);
+        }
+        Stop::Done
+    }
+
+    /// Gives a page that was read back to the disk.
+    fn unload(&mut self, index: usize) {
+        if let Some(page) = self.pages.get_mut(index)
+            && let PageState::Loaded(slot, _) = page.state
+        {
+            page.state = PageState::Disk(slot);
+        }
+    }
+
+    /// Reads up to `count` further entries that live into `out`.
+    pub(crate) fn fetch(&mut self, count: usize, out: &mut Vec<Entry>) -> Stop {
+        let mut left = count;
+        while left > 0 && !self.is_dropped {
+            let index = self.pages.partition_point(|page| page.last < self.fetch_from);
+            let (is_tail, first) = match self.pages.get(index) {
+                Some(page) => (false, page.first),
+                None if self.tail.count() > 0 && self.tail.last() >= self.fetch_from => {
+                    (true, self.tail.first())
+                }
+                None => {
+                    self.fetch_from = self.next;
+                    break;
+                }
+            };
+            let mut cursor = match self.cursor {
+                Some(cursor) if cursor.page() == first => cursor,
+                _ => Cursor::new(first),
+            };
+            let runs = if is_tail { Some(&[][..]) } else { self.pages[index].runs() };
+            let Some(runs) = runs else { return Stop::Page(first) };
+            loop {
+                if left == 0 {
+                    self.cursor = Some(cursor);
+                    return Stop::Done;
+                }
+                let entry = if is_tail { self.tail.next(&mut cursor) } else { cursor.next(runs) };
+                let Some(entry) = entry else { break };
+                if entry.seq < self.fetch_from {
+                    continue;
+                }
+                self.fetch_from = entry.seq + 1;
+                if !self.settled.contains(entry.seq) && !self.unaccounted.contains(entry.seq) {
+                    out.push(entry);
+                    left -= 1;
+                }
+            }
+            self.cursor = Some(cursor);
+            if is_tail {
+                self.fetch_from = self.next;
+                break;
+            }
+            self.fetch_from = self.fetch_from.max(self.pages[index].last + 1);
+            self.cursor = None;
+            self.unload(index);
+        }
+        Stop::Done
+    }
+
+    /// Whether [`LaneIndex::fetch`] has seen all entries so far.
+    pub(crate) fn is_fetched(&self) -> bool {
+        self.is_dropped || self.fetch_from >= self.next
+    }
+
+    /// The next fetch begins at `seq` again.
+    pub(crate) fn rewind(&mut self, seq: u64) {
+        self.fetch_from = seq;
+        self.cursor = None;
+    }
+
+    /// The caller has the entry just appended and needs no fetch for it.
+    pub(crate) fn skip_fetch(&mut self) {
+        self.fetch_from = self.next;
+        self.cursor = None;
+    }
+
+    pub(crate) fn page_mut(&mut self, first: u64) -> Option<&mut Page> {
+        let index = self.pages.partition_point(|page| page.first < first);
+        self.pages.get_mut(index).filter(|page| page.first == first)
+    }
+
+    /// The last closed page, if it is only in memory.
+    pub(crate) fn unwritten_page_last(&self) -> Option<u64> {
+        let unwritten = |page: &&Page| matches!(page.state, PageState::Memory(_));
+        self.pages.back().filter(unwritten).map(|page| page.first)
+    }
+
+    /// Pages, with the tail.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let pages: usize = self.pages.iter().map(|page| page.runs().map_or(0, <[u8]>::len)).sum();
+        let runs = self.settled.runs() + self.unaccounted.runs();
+        pages + self.pages.capacity() * size_of::<Page>() + self.tail.memory_bytes() + runs * 24
+    }
+
+    /// Appends the lane as it is now to a checkpoint.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        put(out, self.lane.queue.0);
+        put(out, self.lane.level.into());
+        put(out, self.is_dropped.into());
+        put(out, self.next);
+        put(out, self.live);
+        put(out, self.live_bytes);
+        put(out, self.tail_settled.into());
+        for runs in [&self.settled, &self.unaccounted] {
+            put(out, runs.runs() as u64);
+            let mut last = 0;
+            for (first, end) in runs.iter() {
+                put(out, first - last);
+                put(out, end - first);
+                last = end;
+            }
+        }
+        self.tail.encode(out);
+        put(out, self.pages.len() as u64);
+        for page in &self.pages {
+            put(out, page.first);
+            put(out, page.last - page.first);
+            put(out, page.count.into());
+            put(out, page.settled.into());
+            put(out, page.length.into());
+            // A page whose write is not complete is not on disk.
+            let slot = match page.state {
+                PageState::Memory(_) | PageState::Writing(..) => None,
+                _ => page.slot(),
+            };
+            match slot {
+                Some(slot) => put(out, u64::from(slot) + 1),
+                None => {
+                    put(out, 0);
+                    out.extend_from_slice(page.runs().unwrap_or_default());
+                }
+            }
+        }
+    }
+
+    pub(crate) fn decode(reader: &mut Reader<'_>) -> Option<LaneIndex> {
+        let queue = lepus_base::QueueId(reader.varint()?);
+        let level = u16::try_from(reader.varint()?).ok()?;
+        let mut index = LaneIndex::new(Lane { queue, level });
+        index.is_dropped = reader.varint()? != 0;
+        index.next = reader.varint()?;
+        index.live = reader.varint()?;
+        index.live_bytes = reader.varint()?;
+        index.tail_settled = reader.varint32()?;
+        for set in 0..2 {
+            let mut last = 0u64;
+            for _ in 0..reader.varint()? {
+                let first = last.checked_add(reader.varint()?)?;
+                last = first.checked_add(reader.varint()?)?;
+                let runs = if set == 0 { &mut index.settled } else { &mut index.unaccounted };
+                runs.insert(first, last);
+            }
+        }
+        index.tail = Builder::decode(reader)?;
+        for _ in 0..reader.varint()? {
+            let first = reader.varint()?;
+            let last = first.checked_add(reader.varint()?)?;
+            let (count, settled) = (reader.varint32()?, reader.varint32()?);
+            let length = u16::try_from(reader.varint()?).ok()?;
+            let state = match reader.varint()? {
+                0 => {
+                    let runs = reader.bytes(length.into())?;
+                    let mut bytes = Vec::with_capacity(PAGE_HEADER_BYTES + runs.len());
+                    bytes.resize(PAGE_HEADER_BYTES, 0);
+                    bytes.extend_from_slice(runs);
+                    PageState::Memory(bytes)
+                }
+                slot => PageState::Disk(u32::try_from(slot - 1).ok()?),
+            };
+            index.pages.push_back(Page { first, last, count, length, settled, state });
+        }
+        index.recovered_below = index.next;
+        Some(index)
+    }
+
+    /// Slots of all pages on disk.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = u32> {
+        self.pages.iter().filter_map(Page::slot)
+    }
+
+    /// Takes page bytes to be written to `slot`: a whole page with its header.
+    pub(crate) fn start_write(&mut self, first: u64, slot: u32) -> Option<Arc<Vec<u8>>> {
+        let lane = self.lane;
+        let page = self.page_mut(first)?;
+        let PageState::Memory(bytes) = &mut page.state else { return None };
+        let mut bytes = core::mem::take(bytes);
+        bytes.resize(PAGE_BYTES, 0);
+        let length = usize::from(page.length);
+        bytes[4..6].copy_from_slice(&page.length.to_le_bytes());
+        bytes[6..8].copy_from_slice(&lane.level.to_le_bytes());
+        bytes[8..16].copy_from_slice(&lane.queue.0.to_le_bytes());
+        bytes[16..24].copy_from_slice(&page.first.to_le_bytes());
+        bytes[24..32].copy_from_slice(&page.last.to_le_bytes());
+        bytes[32..36].copy_from_slice(&page.count.to_le_bytes());
+        let sum = crc(slot, &bytes[4..PAGE_HEADER_BYTES + length]);
+        bytes[..4].copy_from_slice(&sum.to_le_bytes());
+        let bytes = Arc::new(bytes);
+        page.state = PageState::Writing(slot, bytes.clone());
+        Some(bytes)
+    }
+
+    /// The write of a page ended; after a failure it stays in memory, and the slot is given back.
+    pub(crate) fn end_write(&mut self, first: u64, ok: bool) -> Option<u32> {
+        let page = self.page_mut(first)?;
+        let PageState::Writing(slot, bytes) = &page.state else { return None };
+        let slot = *slot;
+        if ok {
+            page.state = PageState::Disk(slot);
+            return None;
+        }
+        let mut bytes = bytes.as_ref().clone();
+        bytes.truncate(PAGE_HEADER_BYTES + usize::from(page.length));
+        page.state = PageState::Memory(bytes);
+        Some(slot)
+    }
+
+    /// Takes a page that was read; false where it is damaged.
+    pub(crate) fn end_read(&mut self, first: u64, bytes: Vec<u8>) -> bool {
+        let lane = self.lane;
+        let Some(page) = self.page_mut(first) else { return true };
+        let PageState::Disk(slot) = page.state else { return true };
+        let end = PAGE_HEADER_BYTES + usize::from(page.length);
+        let is_whole = || {
+            let covered = bytes.get(4..end)?;
+            let mut reader = Reader(&bytes);
+            let is_right = reader.u32()? == crc(slot, covered)
+                && reader.u32()? == u32::from(page.length) | u32::from(lane.level) << 16
+                && reader.u64()? == lane.queue.0
+                && reader.u64()? == page.first;
+            is_right.then_some(())
+        };
+        let is_whole = is_whole().is_some();
+        page.state = if is_whole { PageState::Loaded(slot, bytes) } else { PageState::Lost(slot) };
+        is_whole
+    }
+}

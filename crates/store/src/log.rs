@@ -1,0 +1,766 @@
+//! The writer of one log: records gather in a batch, batches go to the disk one at a time.
+//!
+//! Appending gives a position at once. At most one write, with its sync, is in flight; what is
+//! appended meanwhile forms the next batch. A sync is asked for only when something waits for it
+//! or a timer says so.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use lepus_base::{Instant, Now, Position};
+
+use crate::checksum::{crc, seed};
+use crate::disk::{Action, Completion, DiskError, File, LogId, OperationId, Operations};
+use crate::place::position;
+use crate::record::{KIND_QUEUE_DROPPED, KIND_SETTLES, RECORD_HEADER_BYTES, word};
+use crate::segment::{
+    BATCH_HEADER_BYTES, BatchHeader, SEGMENT_HEADER_BYTES, SegmentHeader, reserve_batch,
+};
+use crate::settings::{Settings, SyncMode};
+
+/// A write ends at a multiple of this: overwriting whole pages needs no page to be read first.
+const PAGE_BYTES: usize = 4096;
+/// Buffers kept for further batches.
+const SPARE_BUFFERS_MAX: usize = 4;
+
+/// A segment that holds something.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Segment {
+    /// Its file, once it is written to.
+    pub slot: Option<u32>,
+    /// References to messages in it that live, persistent ones.
+    pub live: u64,
+    /// The same for transient ones.
+    pub live_transient: u64,
+    /// Bytes of the messages those references name; shared ones count as often as they are named.
+    pub live_bytes: u64,
+    /// Length of its file.
+    pub file_bytes: u32,
+    /// Bytes used so far.
+    pub used_bytes: u32,
+    /// Fragments in it of messages that began or end elsewhere and live.
+    pub pins: u32,
+}
+
+/// The records of one write.
+#[derive(Debug, Default)]
+struct Batch {
+    generation: u32,
+    /// Offset of `bytes[0]` in the segment.
+    offset: u32,
+    /// Where in `bytes` the batch's header is: behind the segment's, if that comes along.
+    header_at: usize,
+    bytes: Vec<u8>,
+    records_crc: u32,
+    records: u32,
+}
+
+/// A closed batch: waiting for its write, being written, or kept to serve reads.
+#[derive(Debug)]
+struct Closed {
+    generation: u32,
+    offset: u32,
+    bytes: Arc<Vec<u8>>,
+    /// Without the zeros that fill its last page.
+    length: usize,
+    /// Nothing else follows in its segment.
+    is_last: bool,
+}
+
+impl Closed {
+    fn start(&self) -> Position {
+        position(self.generation, self.offset)
+    }
+
+    fn end(&self) -> Position {
+        position(self.generation, self.offset + self.length as u32)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flight {
+    Write { id: OperationId, start: usize, sync: bool },
+    Sync { id: OperationId, end: Position },
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Creation {
+    File { id: OperationId, slot: u32 },
+    Directory { id: OperationId, slot: u32 },
+}
+
+/// What ties a batch to the one before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Chain {
+    /// Where the last batch ends.
+    pub end: Position,
+    /// Its checksum.
+    pub crc: u32,
+    /// Number of the next batch.
+    pub number: u64,
+}
+
+/// Where a log goes on: what recovery found.
+#[derive(Clone, Debug)]
+pub(crate) struct Resume {
+    pub generation: u32,
+    pub chain: Chain,
+    pub segments: BTreeMap<u32, Segment>,
+    /// Files of the right length that hold nothing any more.
+    pub spare: Vec<u32>,
+    pub next_slot: u32,
+}
+
+impl Default for Resume {
+    fn default() -> Resume {
+        Resume {
+            generation: 1,
+            chain: Chain::default(),
+            segments: BTreeMap::new(),
+            spare: Vec::new(),
+            next_slot: 0,
+        }
+    }
+}
+
+/// Why a message was not appended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AppendError {
+    /// What is prepared is reserved for settles and checkpoints. More is being prepared if the
+    /// disk has it: [`crate::Store::space`] tells; try again then.
+    Full,
+    /// Names and properties do not fit into a segment.
+    TooLarge,
+    /// The log stopped after a failed write or sync.
+    Stopped,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Log {
+    id: LogId,
+    settings: Settings,
+    open: Batch,
+    /// The open batch is not closed for its size below this.
+    held: usize,
+    /// There is a message in the open batch.
+    holds_message: bool,
+    message_end: Position,
+    /// Prepared segments that something large waits for.
+    spare_wanted: usize,
+    closed: VecDeque<Closed>,
+    recent: VecDeque<Closed>,
+    recent_bytes: usize,
+    buffers: Vec<Vec<u8>>,
+    flight: Option<Flight>,
+    /// Where the next batch begins.
+    generation: u32,
+    offset: u32,
+    padded_to: u32,
+    previous_end: Position,
+    previous_crc: u32,
+    batch_number: u64,
+    /// Everything below is covered by a completed write, by a completed sync.
+    written: Position,
+    synced: Position,
+    /// Something waits for the log up to here; and must have it synced, whatever the mode.
+    wanted: Position,
+    must: Position,
+    write_due: Instant,
+    sync_due: Instant,
+    /// Segments by generation.
+    pub segments: BTreeMap<u32, Segment>,
+    spare: Vec<u32>,
+    next_slot: u32,
+    creation: Option<Creation>,
+    ignored: Vec<OperationId>,
+    full: bool,
+    retry_at: Instant,
+    /// A write found the disk full and is tried again then.
+    write_retry_at: Instant,
+    stopped: Option<(File, DiskError)>,
+    /// Bytes handed to writes so far.
+    pub bytes_written: u64,
+    /// Writes and syncs that completed.
+    pub syncs: u64,
+}
+
+impl Log {
+    pub(crate) fn new(settings: Settings, resume: Resume) -> Log {
+        Log {
+            id: settings.log,
+            settings,
+            open: Batch::default(),
+            held: 0,
+            holds_message: false,
+            message_end: Position(0),
+            spare_wanted: 0,
+            closed: VecDeque::new(),
+            recent: VecDeque::new(),
+            recent_bytes: 0,
+            buffers: Vec::new(),
+            flight: None,
+            generation: resume.generation,
+            offset: 0,
+            padded_to: 0,
+            previous_end: resume.chain.end,
+            previous_crc: resume.chain.crc,
+            batch_number: resume.chain.number,
+            written: resume.chain.end,
+            synced: resume.chain.end,
+            wanted: Position(0),
+            must: Position(0),
+            write_due: Instant::NEVER,
+            sync_due: Instant::NEVER,
+            segments: resume.segments,
+            spare: resume.spare,
+            next_slot: resume.next_slot,
+            creation: None,
+            ignored: Vec::new(),
+            full: false,
+            retry_at: Instant(0),
+            write_retry_at: Instant(0),
+            stopped: None,
+            bytes_written: 0,
+            syncs: 0,
+        }
+    }
+
+    /// Where the last record ends.
+    pub(crate) fn end(&self) -> Position {
+        if self.open.bytes.is_empty() {
+            return match self.offset {
+                0 => self.previous_end,
+                offset => position(self.generation, offset),
+            };
+        }
+        position(self.open.generation, self.open.offset + self.open.bytes.len() as u32)
+    }
+
+    /// What confirms may rely on: everything below.
+    pub(crate) fn durable(&self) -> Position {
+        match self.settings.sync {
+            SyncMode::Always => self.synced,
+            SyncMode::Interval | SyncMode::Never => self.written,
+        }
+    }
+
+    pub(crate) fn synced(&self) -> Position {
+        self.synced
+    }
+
+    pub(crate) fn stopped(&self) -> Option<(File, DiskError)> {
+        self.stopped
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.full
+    }
+
+    /// Prepared segments beyond what waits for one.
+    pub(crate) fn spare_segments(&self) -> usize {
+        let waiting = self.segments.values().rev().take_while(|segment| segment.slot.is_none());
+        self.spare.len().saturating_sub(waiting.count())
+    }
+
+    /// Chain values for a checkpoint that covers the log up to [`Log::end`]: closes the batch.
+    pub(crate) fn cut(&mut self) -> Chain {
+        self.close();
+        Chain { end: self.end(), crc: self.previous_crc, number: self.batch_number }
+    }
+
+    /// Confirms wait for everything appended so far.
+    pub(crate) fn want(&mut self) {
+        self.wanted = self.end();
+    }
+
+    /// Everything appended so far must be synced whatever the mode.
+    pub(crate) fn want_synced(&mut self) {
+        self.must = self.end();
+    }
+
+    fn rest(&self) -> usize {
+        let used = if self.open.bytes.is_empty() {
+            let headers = if self.offset == 0 { SEGMENT_HEADER_BYTES } else { 0 };
+            self.offset as usize + headers + BATCH_HEADER_BYTES
+        } else {
+            self.open.offset as usize + self.open.bytes.len()
+        };
+        (self.settings.segment_bytes as usize).saturating_sub(used + RECORD_HEADER_BYTES)
+    }
+
+    /// Payload bytes that a record at the very beginning of a segment can have.
+    pub(crate) fn payload_bytes_max(&self) -> usize {
+        self.settings.segment_bytes as usize
+            - (SEGMENT_HEADER_BYTES + BATCH_HEADER_BYTES + RECORD_HEADER_BYTES)
+    }
+
+    /// Payload bytes the next record can have without leaving its segment.
+    pub(crate) fn payload_rest(&self) -> usize {
+        self.rest()
+    }
+
+    /// Makes sure that a record with `payload` bytes fits into the segment; opens the next one if
+    /// needed. The reserve is for what is not `is_message`.
+    pub(crate) fn make_room(
+        &mut self,
+        payload: usize,
+        is_message: bool,
+    ) -> Result<(), AppendError> {
+        if self.stopped.is_some() {
+            return Err(AppendError::Stopped);
+        }
+        if payload > self.payload_bytes_max() {
+            return Err(AppendError::TooLarge);
+        }
+        if self.open.bytes.len() > self.settings.batch_bytes_max.max(self.held) {
+            self.close();
+        }
+        let begins = payload > self.rest() || (self.offset == 0 && self.open.bytes.is_empty());
+        if begins && is_message {
+            self.admit(1)?;
+        }
+        if payload > self.rest() {
+            self.next_segment();
+        }
+        Ok(())
+    }
+
+    /// Whether `segments` further ones can be used for messages. If not, they are prepared.
+    pub(crate) fn admit(&mut self, segments: usize) -> Result<(), AppendError> {
+        let needed = segments + self.settings.reserve_segments;
+        if self.spare_segments() >= needed {
+            return Ok(());
+        }
+        self.spare_wanted = needed;
+        Err(AppendError::Full)
+    }
+
+    /// The last message appended ends before.
+    pub(crate) fn message_end(&self) -> Position {
+        if self.holds_message { self.end() } else { self.message_end }
+    }
+
+    /// Makes the next `bytes` of records land in one batch.
+    pub(crate) fn hold(&mut self, bytes: usize) -> Result<(), AppendError> {
+        self.make_room(bytes, true)?;
+        if self.open.bytes.len() + bytes > self.settings.batch_bytes_max {
+            self.close();
+            self.make_room(bytes, true)?;
+        }
+        self.held = self.open.bytes.len() + bytes + SEGMENT_HEADER_BYTES + BATCH_HEADER_BYTES;
+        Ok(())
+    }
+
+    /// Leaves the current segment.
+    pub(crate) fn next_segment(&mut self) {
+        if self.offset == 0 && self.open.bytes.is_empty() {
+            return;
+        }
+        self.close();
+        if let Some(last) = self.closed.back_mut() {
+            last.is_last = true;
+        }
+        self.previous_end = position(self.generation, self.offset);
+        self.generation += 1;
+        self.offset = 0;
+        self.padded_to = 0;
+    }
+
+    fn begin(&mut self) {
+        let mut bytes = self.buffers.pop().unwrap_or_default();
+        bytes.clear();
+        if self.offset == 0 {
+            bytes.resize(SEGMENT_HEADER_BYTES, 0);
+            let segment = Segment { file_bytes: self.settings.segment_bytes, ..Segment::default() };
+            self.segments.insert(self.generation, segment);
+        }
+        let header_at = bytes.len();
+        reserve_batch(&mut bytes);
+        self.open = Batch {
+            generation: self.generation,
+            offset: self.offset,
+            header_at,
+            bytes,
+            records_crc: 0,
+            records: 0,
+        };
+    }
+
+    /// Appends a record whose payload `fill` writes; [`Log::make_room`] was asked before.
+    pub(crate) fn append(&mut self, kind: u8, fill: impl FnOnce(&mut Vec<u8>)) -> Position {
+        if self.open.bytes.is_empty() {
+            self.begin();
+        }
+        self.holds_message |= !matches!(kind, KIND_SETTLES | KIND_QUEUE_DROPPED);
+        let open = &mut self.open;
+        let at = open.bytes.len();
+        let offset = open.offset + at as u32;
+        open.bytes.extend_from_slice(&[0; RECORD_HEADER_BYTES]);
+        fill(&mut open.bytes);
+        let payload = open.bytes.len() - at - RECORD_HEADER_BYTES;
+        open.bytes[at + 4..at + 8].copy_from_slice(&word(kind, payload));
+        let sum = crc(seed(self.id, open.generation, offset), &open.bytes[at + 4..]);
+        open.bytes[at..at + 4].copy_from_slice(&sum.to_le_bytes());
+        open.records_crc = crc(open.records_crc, &sum.to_le_bytes());
+        open.records += 1;
+        position(open.generation, offset)
+    }
+
+    /// Finishes the open batch: headers, and zeros up to the end of a page not yet written to.
+    fn close(&mut self) {
+        if self.open.bytes.is_empty() {
+            return;
+        }
+        self.held = 0;
+        if core::mem::take(&mut self.holds_message) {
+            self.message_end = self.end();
+        }
+        let mut open = core::mem::take(&mut self.open);
+        if open.header_at > 0 {
+            let header = SegmentHeader {
+                log: self.id,
+                generation: open.generation,
+                segment_bytes: self.settings.segment_bytes,
+                previous_end: self.previous_end,
+                previous_crc: self.previous_crc,
+                batch_number: self.batch_number,
+                synced: self.synced,
+            };
+            open.bytes[..SEGMENT_HEADER_BYTES].copy_from_slice(&header.encode());
+        }
+        let length = open.bytes.len();
+        let header = BatchHeader {
+            length: (length - open.header_at - BATCH_HEADER_BYTES) as u32,
+            number: self.batch_number,
+            generation: open.generation,
+            records: open.records,
+            synced: self.synced,
+            previous_crc: self.previous_crc,
+            records_crc: open.records_crc,
+        };
+        let offset = open.offset + open.header_at as u32;
+        let (bytes, sum) = header.encode(seed(self.id, open.generation, offset));
+        open.bytes[open.header_at..][..BATCH_HEADER_BYTES].copy_from_slice(&bytes);
+        self.previous_crc = sum;
+        self.batch_number += 1;
+        self.offset = open.offset + length as u32;
+        let page_end = self.offset.next_multiple_of(PAGE_BYTES as u32);
+        let page_end = page_end.min(self.settings.segment_bytes);
+        if page_end > self.padded_to {
+            open.bytes.resize((page_end - open.offset) as usize, 0);
+            self.padded_to = page_end;
+        }
+        if let Some(segment) = self.segments.get_mut(&open.generation) {
+            segment.used_bytes = self.offset;
+        }
+        self.closed.push_back(Closed {
+            generation: open.generation,
+            offset: open.offset,
+            bytes: Arc::new(open.bytes),
+            length,
+            is_last: false,
+        });
+    }
+
+    /// Whether [`Log::flush`] would write now.
+    pub(crate) fn is_due(&self, now: Now) -> bool {
+        self.flight.is_none()
+            && (self.wanted > self.durable()
+                || self.must > self.synced
+                || !self.closed.is_empty()
+                || self.open.bytes.len() >= self.settings.write_bytes_min
+                || self.write_due <= now.instant)
+    }
+
+    /// End of a cycle: submits the next write or sync if one is due, and prepares segments.
+    pub(crate) fn flush(&mut self, now: Now, out: &mut Operations) {
+        if self.stopped.is_some() {
+            return;
+        }
+        self.prepare(now, out);
+        if !self.open.bytes.is_empty() && self.write_due == Instant::NEVER {
+            self.write_due = now.instant + self.settings.write_interval;
+        }
+        if self.flight.is_some() {
+            return;
+        }
+        let waits = self.wanted > self.durable();
+        let must = self.must > self.synced;
+        let sync = must
+            || (waits && self.settings.sync == SyncMode::Always)
+            || self.sync_due <= now.instant;
+        let write = self.is_due(now);
+        if write && self.closed.is_empty() {
+            self.close();
+        }
+        if write && !self.closed.is_empty() {
+            self.submit(0, sync, now, out);
+        } else if sync && self.written > self.synced {
+            self.submit_sync(out);
+        }
+    }
+
+    fn submit(&mut self, start: usize, sync: bool, now: Now, out: &mut Operations) {
+        let Some(front) = self.closed.front() else { return };
+        if now.instant < self.write_retry_at {
+            return;
+        }
+        if front.offset == 0 && start == 0 && self.written > self.synced {
+            // A sync of the new file would not cover what the one before still has unsynced.
+            return self.submit_sync(out);
+        }
+        let Some(segment) = self.segments.get_mut(&front.generation) else { return };
+        let slot = match segment.slot {
+            Some(slot) => slot,
+            None => {
+                let Some(slot) = self.spare.pop() else { return };
+                segment.slot = Some(slot);
+                slot
+            }
+        };
+        let sync = sync || front.is_last;
+        self.bytes_written += (front.bytes.len() - start) as u64;
+        let id = out.push(Action::Write {
+            file: File::Segment(self.id, slot),
+            offset: u64::from(front.offset) + start as u64,
+            bytes: front.bytes.clone(),
+            start,
+            sync,
+        });
+        self.flight = Some(Flight::Write { id, start, sync });
+        if self.closed.len() == 1 {
+            self.write_due = Instant::NEVER;
+        }
+    }
+
+    fn submit_sync(&mut self, out: &mut Operations) {
+        let generation = crate::place::generation(self.written);
+        let Some(slot) = self.segments.get(&generation).and_then(|segment| segment.slot) else {
+            self.synced = self.written;
+            return;
+        };
+        let id = out.push(Action::Sync(File::Segment(self.id, slot)));
+        self.flight = Some(Flight::Sync { id, end: self.written });
+    }
+
+    fn prepare(&mut self, now: Now, out: &mut Operations) {
+        let wanted = self.settings.spare_segments + self.settings.reserve_segments;
+        if self.creation.is_some() || self.spare_segments() >= wanted.max(self.spare_wanted) {
+            return;
+        }
+        if self.segments.len() + self.spare.len() >= self.settings.segments_max {
+            self.full = true;
+            return;
+        }
+        if now.instant < self.retry_at {
+            return;
+        }
+        let slot = self.next_slot;
+        self.next_slot += 1;
+        let file = File::Segment(self.id, slot);
+        let length = self.settings.segment_bytes.into();
+        let id = out.push(Action::Create { file, length });
+        self.creation = Some(Creation::File { id, slot });
+    }
+
+    /// A segment whose messages are gone: its file is used again or deleted.
+    pub(crate) fn free(&mut self, generation: u32, out: &mut Operations) {
+        let Some(segment) = self.segments.remove(&generation) else { return };
+        let Some(slot) = segment.slot else { return };
+        let is_surplus =
+            self.spare.len() >= self.settings.free_segments_max.max(self.settings.reserve_segments);
+        if segment.file_bytes != self.settings.segment_bytes || is_surplus {
+            self.ignored.push(out.push(Action::Delete(File::Segment(self.id, slot))));
+            self.retry_at = Instant(0);
+        } else {
+            self.spare.push(slot);
+            if self.spare_segments() > self.settings.reserve_segments {
+                self.full = false;
+            }
+        }
+    }
+
+    /// Gives the file of a spare segment back to the disk.
+    pub(crate) fn give_back(&mut self, out: &mut Operations) -> bool {
+        let Some(slot) = self.spare.pop() else { return false };
+        self.ignored.push(out.push(Action::Delete(File::Segment(self.id, slot))));
+        true
+    }
+
+    /// Takes a completion; false if it belongs to somebody else.
+    pub(crate) fn complete(
+        &mut self,
+        now: Now,
+        completion: &Completion,
+        out: &mut Operations,
+    ) -> bool {
+        if let Some(index) = self.ignored.iter().position(|id| *id == completion.id) {
+            self.ignored.swap_remove(index);
+            return true;
+        }
+        match self.flight {
+            Some(Flight::Write { id, start, sync }) if id == completion.id => {
+                self.flight = None;
+                self.write_done(now, start, sync, completion.result, out);
+                return true;
+            }
+            Some(Flight::Sync { id, end }) if id == completion.id => {
+                self.flight = None;
+                match completion.result {
+                    Ok(_) => self.sync_done(end),
+                    Err(error) => self.stop(crate::place::generation(end), error),
+                }
+                return true;
+            }
+            _ => {}
+        }
+        match self.creation {
+            Some(Creation::File { id, slot }) if id == completion.id => {
+                self.creation = None;
+                if completion.result.is_err() {
+                    self.full = true;
+                    self.retry_at = now.instant + self.settings.retry_interval;
+                } else {
+                    let id = out.push(Action::SyncDirectory(self.id));
+                    self.creation = Some(Creation::Directory { id, slot });
+                }
+                true
+            }
+            Some(Creation::Directory { id, slot }) if id == completion.id => {
+                self.creation = None;
+                if completion.result.is_ok() {
+                    self.spare.push(slot);
+                    self.full = false;
+                    if self.spare_segments() >= self.spare_wanted {
+                        self.spare_wanted = 0;
+                    }
+                } else {
+                    self.retry_at = now.instant + self.settings.retry_interval;
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn write_done(
+        &mut self,
+        now: Now,
+        start: usize,
+        sync: bool,
+        result: Result<usize, DiskError>,
+        out: &mut Operations,
+    ) {
+        let Some(front) = self.closed.front() else { return };
+        let count = match result {
+            Ok(count) => count,
+            Err(DiskError::Full) => {
+                self.full = true;
+                self.write_retry_at = now.instant + self.settings.retry_interval;
+                return;
+            }
+            Err(error) => return self.stop(front.generation, error),
+        };
+        let start = start + count;
+        if start < front.bytes.len() {
+            if count == 0 {
+                return self.stop(front.generation, DiskError::Failed);
+            }
+            return self.submit(start, sync, now, out);
+        }
+        self.written = front.end();
+        if sync {
+            self.sync_done(self.written);
+        } else if self.settings.sync != SyncMode::Never && self.sync_due == Instant::NEVER {
+            self.sync_due = now.instant + self.settings.sync_interval;
+        }
+        if let Some(batch) = self.closed.pop_front() {
+            self.recent_bytes += batch.bytes.capacity();
+            self.recent.push_back(batch);
+        }
+        self.forget();
+    }
+
+    fn sync_done(&mut self, end: Position) {
+        self.syncs += 1;
+        self.synced = end;
+        self.sync_due = Instant::NEVER;
+    }
+
+    fn stop(&mut self, generation: u32, error: DiskError) {
+        let slot = self.segments.get(&generation).and_then(|segment| segment.slot);
+        self.stop_for(File::Segment(self.id, slot.unwrap_or(u32::MAX)), error);
+    }
+
+    /// Nothing can be relied on any more: no write, no sync, no confirm from here on.
+    pub(crate) fn stop_for(&mut self, file: File, error: DiskError) {
+        self.stopped.get_or_insert((file, error));
+    }
+
+    pub(crate) fn written(&self) -> Position {
+        self.written
+    }
+
+    /// Drops the oldest buffers beyond the budget.
+    fn forget(&mut self) {
+        while self.recent_bytes > self.settings.cache_bytes / 2 {
+            let Some(batch) = self.recent.pop_front() else { break };
+            self.recent_bytes -= batch.bytes.capacity();
+            if self.buffers.len() < SPARE_BUFFERS_MAX
+                && let Ok(bytes) = Arc::try_unwrap(batch.bytes)
+                && bytes.capacity() <= 2 * self.settings.batch_bytes_max
+            {
+                self.buffers.push(bytes);
+            }
+        }
+    }
+
+    /// The bytes from `at` to the end of its batch, if they are still in memory.
+    pub(crate) fn read(&self, at: Position) -> Option<&[u8]> {
+        if !self.open.bytes.is_empty() {
+            let start = position(self.open.generation, self.open.offset);
+            if at >= start {
+                return self.open.bytes.get((at.0 - start.0) as usize..);
+            }
+        }
+        let list = match self.closed.front() {
+            Some(first) if at >= first.start() => &self.closed,
+            _ => &self.recent,
+        };
+        let index = list.partition_point(|batch| batch.start() <= at).checked_sub(1)?;
+        let batch = &list[index];
+        let start = (at.0 - batch.start().0) as usize;
+        batch.bytes.get(start..batch.length)
+    }
+
+    /// When [`Log::flush`] has something to do without new records.
+    pub(crate) fn next_timeout(&self) -> Instant {
+        if self.stopped.is_some() {
+            return Instant::NEVER;
+        }
+        let retry = if self.full { self.retry_at } else { Instant::NEVER };
+        if self.flight.is_some() {
+            return retry;
+        }
+        let write = if self.closed.is_empty() { self.write_due } else { self.write_retry_at };
+        write.min(self.sync_due).min(retry)
+    }
+
+    /// Bytes appended and not yet written.
+    pub(crate) fn unwritten_bytes(&self) -> usize {
+        self.open.bytes.len() + self.closed.iter().map(|batch| batch.bytes.len()).sum::<usize>()
+    }
+
+    /// Memory of all buffers.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let spare: usize = self.buffers.iter().map(Vec::capacity).sum();
+        let closed: usize = self.closed.iter().map(|batch| batch.bytes.capacity()).sum();
+        self.open.bytes.capacity() + spare + closed + self.recent_bytes
+    }
+
+    /// Generation of the segment that is written to.
+    pub(crate) fn generation(&self) -> u32 {
+        self.generation
+    }
+}

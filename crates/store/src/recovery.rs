@@ -1,0 +1,693 @@
+//! From the files of a log to its state: root, checkpoint, then the log behind it.
+//!
+//! The log's tail is followed batch by batch: number and checksum of the batch before tie each
+//! one to its place, also across segments. Where the chain breaks, everything that came later is
+//! searched for a position known to have been synced. If there is one behind the break, the break
+//! is damage: it is reported and what can be read is kept. Otherwise it is a torn tail: the log
+//! ends there.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use lepus_base::Position;
+
+use crate::checkpoint::{self, ROOT_RECORD_BYTES, ROOT_STRIDE_BYTES, Root};
+use crate::disk::{Action, Completion, DiskError, File, OperationId, Operations};
+use crate::log::{Chain, Resume, Segment};
+use crate::place::{generation, offset, position};
+use crate::replay::Replay;
+use crate::scan::{FoundBatch, Image};
+use crate::segment::{BATCH_HEADER_BYTES, HeaderError, SEGMENT_HEADER_BYTES, SegmentHeader};
+use crate::settings::Settings;
+use crate::state::{Segments, State};
+
+/// Bytes read of each segment to learn what it is: its header, and that of its first batch.
+const PROBE_BYTES: usize = SEGMENT_HEADER_BYTES + BATCH_HEADER_BYTES;
+
+/// Something that should have been readable and was not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// In which file.
+    pub file: File,
+    /// Where it begins.
+    pub offset: u64,
+    /// How many bytes are affected; what could be read among them was kept.
+    pub bytes: u64,
+}
+
+/// Why a log cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// An operation failed. Nothing was changed.
+    Disk(File, DiskError),
+    /// The file was written by another version of the format.
+    Version(File, u16),
+    /// The file belongs to another log.
+    Foreign(File),
+}
+
+/// A segment that belongs to the log behind the checkpoint.
+#[derive(Clone, Copy, Debug)]
+struct Tail {
+    slot: u32,
+    length: u64,
+    /// First batch's number and the checksum before it.
+    number: u64,
+    previous_crc: u32,
+    synced: Position,
+    /// The segment's header is damaged; its first batch tells what it is.
+    is_headless: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Wait {
+    List,
+    Root,
+    Checkpoint,
+    Probe { slot: u32, length: u64 },
+    Tail(u32),
+    Evidence,
+    Sync(File),
+    CreateRoot,
+    Directory,
+}
+
+/// What recovery leaves to the running store.
+#[derive(Debug)]
+pub(crate) struct Recovered {
+    pub state: State,
+    pub resume: Resume,
+    pub opaque: Vec<(Position, Vec<u8>)>,
+    /// Where reading began.
+    pub start: Chain,
+    /// Number for the next checkpoint, and the root record it goes to.
+    pub checkpoint_number: u64,
+    pub root_index: usize,
+    /// Files that are not needed when the next checkpoint is valid.
+    pub obsolete: Vec<File>,
+    pub damages: Vec<Damage>,
+    pub is_clean: bool,
+    pub log_bytes: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Recovery {
+    settings: Settings,
+    waits: BTreeMap<OperationId, Wait>,
+    files: Vec<(File, u64)>,
+    root: Option<(usize, Root)>,
+    state: State,
+    segments: Segments,
+    replay: Replay,
+    tails: BTreeMap<u32, Tail>,
+    known: BTreeMap<u32, u64>,
+    start: Chain,
+    chain: Chain,
+    /// Where reading goes on: generation and offset.
+    at: (u32, usize),
+    image: Option<Vec<u8>>,
+    /// Highest position that something later names as synced; gathered at a break.
+    evidence: Position,
+    is_gathered: bool,
+    gathering: VecDeque<u32>,
+    /// Segments read, to be synced before anything relies on them.
+    read: Vec<u32>,
+    generation_max: u32,
+    damages: Vec<Damage>,
+    log_bytes: u64,
+    result: Option<Result<(), Refusal>>,
+}
+
+impl Recovery {
+    pub(crate) fn new(settings: Settings, out: &mut Operations) -> Recovery {
+        let mut recovery = Recovery {
+            settings,
+            waits: BTreeMap::new(),
+            files: Vec::new(),
+            root: None,
+            state: State::default(),
+            segments: Segments::new(),
+            replay: Replay::default(),
+            tails: BTreeMap::new(),
+            known: BTreeMap::new(),
+            start: Chain::default(),
+            chain: Chain::default(),
+            at: (1, SEGMENT_HEADER_BYTES),
+            image: None,
+            evidence: Position(0),
+            is_gathered: false,
+            gathering: VecDeque::new(),
+            read: Vec::new(),
+            generation_max: 0,
+            damages: Vec::new(),
+            log_bytes: 0,
+            result: None,
+        };
+        recovery.ask(Action::List(settings.log), Wait::List, out);
+        recovery
+    }
+
+    fn ask(&mut self, action: Action, wait: Wait, out: &mut Operations) {
+        let id = out.push(action);
+        self.waits.insert(id, wait);
+    }
+
+    fn refuse(&mut self, refusal: Refusal) {
+        self.waits.clear();
+        self.result = Some(Err(refusal));
+    }
+
+    fn segment_file(&self, slot: u32) -> File {
+        File::Segment(self.settings.log, slot)
+    }
+
+    fn ask_read(&mut self, file: File, length: u64, wait: Wait, out: &mut Operations) {
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        self.ask(Action::Read { file, offset: 0, length }, wait, out);
+    }
+
+    /// The end: what was found, or why the log cannot be used.
+    pub(crate) fn result(&self) -> Option<Result<(), Refusal>> {
+        self.result
+    }
+
+    pub(crate) fn complete(&mut self, completion: Completion, out: &mut Operations) {
+        let Some(wait) = self.waits.remove(&completion.id) else { return };
+        let log = self.settings.log;
+        if let Err(error) = completion.result {
+            let file = match wait {
+                Wait::Checkpoint if error == DiskError::NotFound => {
+                    return self.checkpoint_read(&[], out);
+                }
+                Wait::Checkpoint => {
+                    File::Checkpoint(log, self.root.map_or(0, |(_, root)| root.number))
+                }
+                Wait::Probe { slot, .. } => self.segment_file(slot),
+                Wait::Tail(generation) => {
+                    let slot = self.tails.get(&generation).map_or(u32::MAX, |tail| tail.slot);
+                    self.segment_file(slot)
+                }
+                Wait::Sync(file) => file,
+                _ => File::Root(log),
+            };
+            return self.refuse(Refusal::Disk(file, error));
+        }
+        match wait {
+            Wait::List => self.listed(completion.files, out),
+            Wait::Root => self.root_read(&completion.bytes, out),
+            Wait::Checkpoint => self.checkpoint_read(&completion.bytes, out),
+            Wait::Probe { slot, length } => self.probed(slot, length, &completion.bytes, out),
+            Wait::Tail(generation) => {
+                self.log_bytes += completion.bytes.len() as u64;
+                self.read.push(generation);
+                self.image = Some(completion.bytes);
+                self.follow(out);
+            }
+            Wait::Evidence => self.gather(&completion.bytes, out),
+            Wait::Sync(_) | Wait::Directory => self.finish(out),
+            Wait::CreateRoot => {
+                self.ask(Action::SyncDirectory(log), Wait::Directory, out);
+            }
+        }
+    }
+
+    fn listed(&mut self, files: Vec<(File, u64)>, out: &mut Operations) {
+        self.files = files;
+        self.files.sort_unstable();
+        let file = File::Root(self.settings.log);
+        if self.files.iter().any(|(found, _)| *found == file) {
+            let length = (ROOT_STRIDE_BYTES * 2) as u64;
+            self.ask_read(file, length, Wait::Root, out);
+        } else {
+            self.probe(out);
+        }
+    }
+
+    fn root_read(&mut self, bytes: &[u8], out: &mut Operations) {
+        let file = File::Root(self.settings.log);
+        let mut damaged = 0;
+        for index in 0..2 {
+            let start = index * ROOT_STRIDE_BYTES;
+            let record = bytes.get(start..).unwrap_or_default();
+            match Root::decode(record) {
+                Ok(root) if root.log != self.settings.log => {
+                    return self.refuse(Refusal::Foreign(file));
+                }
+                Ok(root) => {
+                    if self.root.is_none_or(|(_, best)| best.number < root.number) {
+                        self.root = Some((index, root));
+                    }
+                }
+                Err(HeaderError::Version(version)) => {
+                    return self.refuse(Refusal::Version(file, version));
+                }
+                Err(HeaderError::Invalid) => {
+                    let record = &record[..record.len().min(ROOT_RECORD_BYTES)];
+                    if record.iter().any(|byte| *byte != 0) {
+                        damaged += 1;
+                    }
+                }
+            }
+        }
+        let Some((_, root)) = self.root else {
+            // One that is torn may be the first ever, which did not become valid: then the log
+            // is there from its beginning.
+            if damaged > 1 {
+                let bytes = ROOT_RECORD_BYTES as u64;
+                self.damages.push(Damage { file, offset: 0, bytes });
+                self.replay.start_rebuild();
+            }
+            return self.probe(out);
+        };
+        let file = File::Checkpoint(self.settings.log, root.number);
+        self.ask_read(file, root.length, Wait::Checkpoint, out);
+    }
+
+    fn checkpoint_read(&mut self, bytes: &[u8], out: &mut Operations) {
+        let Some((_, root)) = self.root else { return };
+        let file = File::Checkpoint(self.settings.log, root.number);
+        let is_right = bytes.len() as u64 == root.length
+            && bytes.last_chunk::<4>().is_some_and(|sum| u32::from_le_bytes(*sum) == root.crc);
+        let decoded = if is_right { checkpoint::decode(bytes) } else { Err(HeaderError::Invalid) };
+        match decoded {
+            Ok(found) => {
+                self.chain = found.chain;
+                self.at = (generation(found.chain.end), offset(found.chain.end) as usize);
+                self.generation_max = found.generation;
+                self.segments = found.segments;
+                // What was dead may have been used again since.
+                let current = self.at.0;
+                self.segments.retain(|&generation, segment| {
+                    generation >= current || segment.live > 0 || segment.pins > 0
+                });
+                self.known = self
+                    .segments
+                    .iter()
+                    .filter_map(|(&generation, segment)| Some((segment.slot?, generation)))
+                    .map(|(slot, generation)| (slot, u64::from(generation)))
+                    .collect();
+                self.state.tables = found.tables;
+                self.start = found.chain;
+                for lane in found.lanes {
+                    self.state.insert(lane);
+                }
+            }
+            Err(HeaderError::Version(version)) => {
+                return self.refuse(Refusal::Version(file, version));
+            }
+            Err(HeaderError::Invalid) => {
+                self.damages.push(Damage { file, offset: 0, bytes: root.length });
+                self.replay.start_rebuild();
+            }
+        }
+        self.probe(out);
+    }
+
+    /// Asks every segment that the checkpoint does not explain what it is.
+    fn probe(&mut self, out: &mut Operations) {
+        let log = self.settings.log;
+        let current = self.at.0;
+        for index in 0..self.files.len() {
+            let (File::Segment(_, slot), length) = self.files[index] else { continue };
+            let is_old = self.known.get(&slot).is_some_and(|&found| found < u64::from(current));
+            if !is_old {
+                let action =
+                    Action::Read { file: File::Segment(log, slot), offset: 0, length: PROBE_BYTES };
+                self.ask(action, Wait::Probe { slot, length }, out);
+            }
+        }
+        let missing: Vec<u32> = self
+            .known
+            .iter()
+            .filter(|(slot, _)| {
+                !self.files.iter().any(|(file, _)| *file == File::Segment(log, **slot))
+            })
+            .map(|(&slot, _)| slot)
+            .collect();
+        for slot in missing {
+            let file = File::Segment(log, slot);
+            self.damages.push(Damage { file, offset: 0, bytes: 0 });
+        }
+        if self.waits.is_empty() {
+            self.begin(out);
+        }
+    }
+
+    fn probed(&mut self, slot: u32, length: u64, bytes: &[u8], out: &mut Operations) {
+        let log = self.settings.log;
+        let found = match SegmentHeader::decode(bytes) {
+            Ok(header) if header.log == log => Some((
+                header.generation,
+                Tail {
+                    slot,
+                    length,
+                    number: header.batch_number,
+                    previous_crc: header.previous_crc,
+                    synced: header.synced,
+                    is_headless: false,
+                },
+            )),
+            Ok(_) => return self.refuse(Refusal::Foreign(File::Segment(log, slot))),
+            Err(HeaderError::Version(version)) => {
+                return self.refuse(Refusal::Version(File::Segment(log, slot), version));
+            }
+            Err(HeaderError::Invalid) => headless(log, slot, length, bytes),
+        };
+        if let Some((generation, tail)) = found {
+            self.generation_max = self.generation_max.max(generation);
+            if let Some(segment) = self.segments.get_mut(&generation)
+                && segment.slot.is_none()
+            {
+                // It had no file yet when the checkpoint was made.
+                segment.slot = Some(slot);
+            }
+            if generation >= self.at.0 || self.replay.is_rebuild() {
+                self.tails.insert(generation, tail);
+            }
+        }
+        if self.waits.is_empty() {
+            self.begin(out);
+        }
+    }
+
+    /// All segments are known: reading starts.
+    fn begin(&mut self, out: &mut Operations) {
+        let first = self.tails.keys().next().copied();
+        if self.root.is_none()
+            && !self.replay.is_rebuild()
+            && !self.tails.is_empty()
+            && !self.tails.values().any(|tail| (tail.number, tail.previous_crc) == (0, 0))
+        {
+            let file = File::Root(self.settings.log);
+            self.damages.push(Damage { file, offset: 0, bytes: 0 });
+            self.replay.start_rebuild();
+        }
+        if self.replay.is_rebuild() {
+            self.at = (first.unwrap_or(1), SEGMENT_HEADER_BYTES);
+        }
+        if self.tails.contains_key(&self.at.0) {
+            self.read_tail(self.at.0, out);
+        } else {
+            self.follow(out);
+        }
+    }
+
+    fn read_tail(&mut self, generation: u32, out: &mut Operations) {
+        let Some(tail) = self.tails.get(&generation).copied() else { return };
+        if tail.is_headless {
+            let bytes = SEGMENT_HEADER_BYTES as u64;
+            self.damages.push(Damage { file: self.segment_file(tail.slot), offset: 0, bytes });
+        }
+        let segment = Segment {
+            slot: Some(tail.slot),
+            file_bytes: u32::try_from(tail.length).unwrap_or(u32::MAX),
+            ..Segment::default()
+        };
+        self.segments.entry(generation).or_insert(segment).slot = Some(tail.slot);
+        self.ask_read(self.segment_file(tail.slot), tail.length, Wait::Tail(generation), out);
+    }
+
+    fn apply(&mut self, image: &Image<'_>, batch: &FoundBatch) {
+        for record in image.records(batch) {
+            self.replay.apply(image.generation, &record, &mut self.state, &mut self.segments);
+        }
+        self.after(image.generation, batch);
+    }
+
+    /// The chain behind a batch.
+    fn after(&mut self, generation: u32, batch: &FoundBatch) {
+        let end = batch.records().end;
+        self.chain = Chain {
+            end: position(generation, end as u32),
+            crc: batch.crc,
+            number: batch.header.number + 1,
+        };
+        self.at = (generation, end);
+        if let Some(segment) = self.segments.get_mut(&generation) {
+            segment.used_bytes = end as u32;
+        }
+    }
+
+    /// Applies batches for as long as they follow each other.
+    fn follow(&mut self, out: &mut Operations) {
+        let bytes = self.image.take().unwrap_or_default();
+        loop {
+            let (generation, at) = self.at;
+            let image = Image { log: self.settings.log, generation, bytes: &bytes };
+            let found = image.header(at).filter(|found| {
+                self.replay.is_rebuild()
+                    || (found.header.number == self.chain.number
+                        && found.header.previous_crc == self.chain.crc)
+            });
+            match found {
+                Some(batch) if image.is_whole(&batch) => {
+                    self.evidence = self.evidence.max(batch.header.synced);
+                    self.apply(&image, &batch);
+                }
+                _ if !self.save(&image, at) => break,
+                _ => {}
+            }
+        }
+        self.image = Some(bytes);
+        self.advance(out);
+    }
+
+    /// At a break: keeps what can be read if the break is known to be damage and something
+    /// follows in this segment. False if the segment has nothing more.
+    fn save(&mut self, image: &Image<'_>, at: usize) -> bool {
+        if at >= image.bytes.len() {
+            return false;
+        }
+        let here = image.header(at);
+        let next = image.next_header(at + 1);
+        let mut later = next;
+        while let Some(found) = later {
+            self.evidence = self.evidence.max(found.header.synced);
+            later = image.next_header(found.offset + 1);
+        }
+        let is_damage = self.evidence > position(image.generation, at as u32)
+            || (self.replay.is_rebuild() && next.is_some());
+        if !is_damage {
+            return false;
+        }
+        let start = if here.is_some() { at } else { at.min(image.bytes.len()) };
+        let end = match (&here, &next) {
+            (Some(batch), _) => batch.records().end.min(image.bytes.len()),
+            (None, Some(next)) => next.offset,
+            // The rest of the segment, as far as it was synced.
+            (None, None) if generation(self.evidence) == image.generation => {
+                offset(self.evidence) as usize
+            }
+            (None, None) => image.bytes.len(),
+        };
+        // A sealed segment ends somewhere before the end of its file: that is no damage.
+        let is_sealed_end = here.is_none() && next.is_none() && self.follower().is_some();
+        if is_sealed_end {
+            return false;
+        }
+        let slot = self.segments.get(&image.generation).and_then(|segment| segment.slot);
+        let (state, segments, replay) = (&mut self.state, &mut self.segments, &mut self.replay);
+        let mut saved = 0;
+        if here.is_some_and(|batch| image.is_whole(&batch)) {
+            // The batch is whole, only what came before it is missing.
+            saved = end - start;
+        }
+        if let Some(batch) = here {
+            if saved > 0 {
+                self.apply(image, &batch);
+            } else {
+                image.salvage(batch.records(), |record| {
+                    replay.apply(image.generation, &record, state, segments);
+                });
+                self.after(image.generation, &batch);
+            }
+        } else {
+            image.salvage(start + BATCH_HEADER_BYTES..end, |record| {
+                replay.apply(image.generation, &record, state, segments);
+            });
+            self.at = (image.generation, end);
+            if let Some(next) = next {
+                let crc = next.header.previous_crc;
+                let end = position(image.generation, end as u32);
+                self.chain = Chain { end, crc, number: next.header.number };
+            } else {
+                self.chain.end = position(image.generation, end as u32);
+            }
+        }
+        if saved == 0 {
+            self.damages.push(Damage {
+                file: self.segment_file(slot.unwrap_or(u32::MAX)),
+                offset: start as u64,
+                bytes: (end - start) as u64,
+            });
+        }
+        next.is_some() || here.is_some()
+    }
+
+    /// The segment whose first batch follows the last one read.
+    fn follower(&self) -> Option<u32> {
+        let behind = self.tails.range(self.at.0 + 1..);
+        let mut matching = behind.filter(|(_, tail)| {
+            tail.number == self.chain.number && tail.previous_crc == self.chain.crc
+        });
+        matching.next().map(|(&generation, _)| generation)
+    }
+
+    /// The current segment has nothing more that follows.
+    fn advance(&mut self, out: &mut Operations) {
+        let next = if self.replay.is_rebuild() {
+            self.tails.range(self.at.0 + 1..).next().map(|(&generation, _)| generation)
+        } else {
+            self.follower()
+        };
+        if let Some(generation) = next {
+            self.at = (generation, SEGMENT_HEADER_BYTES);
+            return self.read_tail(generation, out);
+        }
+        if !self.is_gathered {
+            self.is_gathered = true;
+            for (&generation, tail) in self.tails.range(self.at.0 + 1..) {
+                self.evidence = self.evidence.max(tail.synced);
+                self.gathering.push_back(generation);
+            }
+        }
+        if let Some(tail) = self.gathering.front().and_then(|next| self.tails.get(next)) {
+            let (file, length) = (self.segment_file(tail.slot), tail.length);
+            return self.ask_read(file, length, Wait::Evidence, out);
+        }
+        self.decide(out);
+    }
+
+    fn gather(&mut self, bytes: &[u8], out: &mut Operations) {
+        if let Some(generation) = self.gathering.pop_front() {
+            let image = Image { log: self.settings.log, generation, bytes };
+            let mut found = image.next_header(SEGMENT_HEADER_BYTES);
+            while let Some(batch) = found {
+                self.evidence = self.evidence.max(batch.header.synced);
+                found = image.next_header(batch.offset + 1);
+            }
+        }
+        self.advance(out);
+    }
+
+    /// Nothing follows the chain: damage, or the end of the log.
+    fn decide(&mut self, out: &mut Operations) {
+        let (current, at) = self.at;
+        if self.evidence > self.chain.end {
+            let bytes = self.image.take().unwrap_or_default();
+            let image = Image { log: self.settings.log, generation: current, bytes: &bytes };
+            let before = self.at;
+            let more = self.save(&image, at);
+            if more || self.at != before {
+                self.image = Some(bytes);
+                return self.follow(out);
+            }
+            // Whole segments are missing: go on with the next there is.
+            let next = self.tails.range(current + 1..).next().map(|(&found, tail)| (found, *tail));
+            if let Some((generation, tail)) = next {
+                if generation > current + 1 {
+                    let file = self.segment_file(tail.slot);
+                    self.damages.push(Damage { file, offset: 0, bytes: 0 });
+                }
+                self.chain.number = tail.number;
+                self.chain.crc = tail.previous_crc;
+                self.at = (generation, SEGMENT_HEADER_BYTES);
+                return self.read_tail(generation, out);
+            }
+        }
+        self.image = None;
+        self.replay.finish(&mut self.state, &mut self.segments);
+        for generation in core::mem::take(&mut self.read) {
+            let slot = self.segments.get(&generation).and_then(|segment| segment.slot);
+            if let Some(slot) = slot {
+                let file = self.segment_file(slot);
+                self.ask(Action::Sync(file), Wait::Sync(file), out);
+            }
+        }
+        if !self.files.iter().any(|(file, _)| matches!(file, File::Root(_))) {
+            let file = File::Root(self.settings.log);
+            let length = (2 * ROOT_STRIDE_BYTES) as u64;
+            self.ask(Action::Create { file, length }, Wait::CreateRoot, out);
+        }
+        self.finish(out);
+    }
+
+    fn finish(&mut self, _out: &mut Operations) {
+        if self.waits.is_empty() {
+            self.result = Some(Ok(()));
+        }
+    }
+
+    /// What was found, once [`Recovery::result`] is good.
+    pub(crate) fn into_recovered(mut self) -> Recovered {
+        let is_clean = self.root.is_some_and(|(_, root)| root.is_clean)
+            && self.replay.records == 0
+            && self.damages.is_empty();
+        let used: BTreeSet<u32> =
+            self.segments.values().filter_map(|segment| segment.slot).collect();
+        let mut spare = Vec::new();
+        let (mut next_slot, mut checkpoint_number) = (0, 0);
+        let mut obsolete = Vec::new();
+        for (file, length) in &self.files {
+            match *file {
+                File::Segment(_, slot) => {
+                    next_slot = next_slot.max(slot + 1);
+                    if used.contains(&slot) {
+                    } else if *length == u64::from(self.settings.segment_bytes) {
+                        spare.push(slot);
+                    } else {
+                        obsolete.push(*file);
+                    }
+                }
+                File::Checkpoint(_, number) => {
+                    checkpoint_number = checkpoint_number.max(number);
+                    obsolete.push(*file);
+                }
+                _ => {}
+            }
+        }
+        for (_, slot) in self.state.all().collect::<Vec<_>>() {
+            if let Some(index) = self.state.lane_mut(slot) {
+                index.recovered_below = index.next();
+            }
+        }
+        let root_index = self.root.map_or(0, |(index, _)| 1 - index);
+        let number = self.root.map_or(0, |(_, root)| root.number);
+        let resume = Resume {
+            generation: self.generation_max.max(self.at.0) + 1,
+            chain: self.chain,
+            segments: core::mem::take(&mut self.segments),
+            spare,
+            next_slot,
+        };
+        Recovered {
+            state: self.state,
+            resume,
+            opaque: self.replay.opaque,
+            start: self.start,
+            checkpoint_number: checkpoint_number.max(number) + 1,
+            root_index,
+            obsolete,
+            damages: self.damages,
+            is_clean,
+            log_bytes: self.log_bytes,
+        }
+    }
+}
+
+/// A segment whose header is damaged, told by its first batch.
+fn headless(log: crate::disk::LogId, slot: u32, length: u64, bytes: &[u8]) -> Option<(u32, Tail)> {
+    let claimed = bytes.get(SEGMENT_HEADER_BYTES + 16..)?.first_chunk::<4>()?;
+    let generation = u32::from_le_bytes(*claimed);
+    let image = Image { log, generation, bytes };
+    let batch = image.header(SEGMENT_HEADER_BYTES)?;
+    let tail = Tail {
+        slot,
+        length,
+        number: batch.header.number,
+        previous_crc: batch.header.previous_crc,
+        synced: batch.header.synced,
+        is_headless: true,
+    };
+    Some((generation, tail))
+}

@@ -1,0 +1,231 @@
+//! The log's records applied to the state, in recovery.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use lepus_base::{Position, QueueId};
+
+use crate::page::Entry;
+use crate::place::position;
+use crate::record::{
+    KIND_FRAGMENT, KIND_MESSAGE, KIND_OPAQUE, KIND_QUEUE_DROPPED, KIND_SETTLES, Lane,
+    MessageRecord, Reference, each_settle,
+};
+use crate::runs::RunSet;
+use crate::scan::FoundRecord;
+use crate::state::{Segments, State};
+use crate::varint::Reader;
+
+/// A message whose fragments are still to come.
+#[derive(Debug)]
+struct Open {
+    start: Position,
+    origin: Option<Position>,
+    references: Vec<Reference>,
+    bytes: u32,
+    missing: u32,
+}
+
+/// What a rebuild gathers when no checkpoint says where to begin.
+#[derive(Debug, Default)]
+struct Rebuild {
+    /// Entries, where each message lies now and the segment it ends in.
+    entries: BTreeMap<(Lane, u64), (Entry, Position, u32)>,
+    settled: BTreeMap<Lane, RunSet>,
+    dropped: BTreeSet<QueueId>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Replay {
+    open: Option<Open>,
+    rebuild: Option<Rebuild>,
+    /// Opaque records, in order.
+    pub opaque: Vec<(Position, Vec<u8>)>,
+    /// Records applied.
+    pub records: u64,
+}
+
+impl Replay {
+    /// From here on the records of all segments count, whether or not they follow each other.
+    pub(crate) fn start_rebuild(&mut self) {
+        self.rebuild = Some(Rebuild::default());
+    }
+
+    pub(crate) fn is_rebuild(&self) -> bool {
+        self.rebuild.is_some()
+    }
+
+    pub(crate) fn apply(
+        &mut self,
+        generation: u32,
+        record: &FoundRecord<'_>,
+        state: &mut State,
+        segments: &mut Segments,
+    ) {
+        self.records += 1;
+        let at = position(generation, record.offset);
+        if record.kind != KIND_FRAGMENT {
+            self.abandon(state);
+        }
+        match record.kind {
+            KIND_MESSAGE => {
+                let Some(message) = MessageRecord::decode(record.payload) else { return };
+                self.message(at, &message, state, segments);
+            }
+            KIND_FRAGMENT => {
+                let Some(open) = &mut self.open else { return };
+                open.missing = open.missing.saturating_sub(record.payload.len() as u32);
+                if open.missing == 0
+                    && let Some(open) = self.open.take()
+                {
+                    self.land(open, generation, state, segments);
+                }
+            }
+            KIND_SETTLES => {
+                each_settle(record.payload, |lane, first, end| {
+                    self.settle(lane, first, end, state);
+                });
+            }
+            KIND_QUEUE_DROPPED => {
+                let Some(queue) = Reader(record.payload).varint().map(QueueId) else { return };
+                if let Some(rebuild) = &mut self.rebuild {
+                    rebuild.entries.retain(|(lane, _), _| lane.queue != queue);
+                    rebuild.dropped.insert(queue);
+                }
+                drop_queue(queue, state);
+            }
+            KIND_OPAQUE => {
+                self.opaque.push((at, record.payload.to_vec()));
+            }
+            _ => {}
+        }
+    }
+
+    /// The rest of a message is missing. Its numbers are not given again: its first part stays in
+    /// the log.
+    fn abandon(&mut self, state: &mut State) {
+        for reference in self.open.take().into_iter().flat_map(|open| open.references) {
+            let slot = state.slot(reference.lane);
+            if let Some(lane) = state.lane_mut(slot) {
+                lane.skip_to(reference.seq + 1);
+            }
+        }
+    }
+
+    fn message(
+        &mut self,
+        start: Position,
+        message: &MessageRecord<'_>,
+        state: &mut State,
+        segments: &mut Segments,
+    ) {
+        if message.is_transient() {
+            return;
+        }
+        let open = Open {
+            start,
+            origin: message.origin,
+            references: message.references().collect(),
+            bytes: message.body_bytes,
+            missing: message.body_bytes - message.body.len() as u32,
+        };
+        if message.is_fragmented() {
+            self.open = Some(open);
+        } else {
+            self.land(open, crate::place::generation(start), state, segments);
+        }
+    }
+
+    /// All of a message is there.
+    fn land(
+        &mut self,
+        open: Open,
+        generation_last: u32,
+        state: &mut State,
+        segments: &mut Segments,
+    ) {
+        let Open { start, origin, references, bytes, .. } = open;
+        // Entries keep the place where a message was written first.
+        let position = origin.unwrap_or(start);
+        if let Some(rebuild) = &mut self.rebuild {
+            for reference in references {
+                let Reference { lane, seq, deadline_millis } = reference;
+                let is_settled = rebuild.settled.get(&lane).is_some_and(|runs| runs.contains(seq));
+                if !is_settled && !rebuild.dropped.contains(&lane.queue) {
+                    let entry = Entry { seq, position, bytes, deadline_millis };
+                    rebuild.entries.insert((lane, seq), (entry, start, generation_last));
+                }
+            }
+            return;
+        }
+        // A copy made by compaction: its original is still there, because what was emptied is used
+        // again only when a checkpoint behind the copies is valid. Only if the original record was
+        // lost to damage, its numbers are above all that is known, and the copy takes its place.
+        let mut added = 0;
+        for reference in &references {
+            if origin.is_none() || state.find(reference.lane).is_some() {
+                added += u32::from(state.refer(reference, start, bytes));
+            }
+        }
+        if added > 0 {
+            state.count(segments, start, generation_last, added, bytes, false);
+        }
+    }
+
+    fn settle(&mut self, lane: Lane, first: u64, end: u64, state: &mut State) {
+        if let Some(rebuild) = &mut self.rebuild {
+            rebuild.settled.entry(lane).or_default().insert(first, end);
+            let mut gone = Vec::new();
+            let range = (lane, first)..(lane, end);
+            gone.extend(rebuild.entries.range(range).map(|(key, _)| *key));
+            for key in gone {
+                rebuild.entries.remove(&key);
+            }
+            return;
+        }
+        let Some(slot) = state.find(lane) else { return };
+        if let Some(found) = state.lane_mut(slot) {
+            found.settle_range(first, end);
+        }
+        state.list(slot.0);
+    }
+
+    /// The end of the log: what a rebuild gathered becomes lanes.
+    pub(crate) fn finish(&mut self, state: &mut State, segments: &mut Segments) {
+        self.abandon(state);
+        let Some(rebuild) = self.rebuild.take() else { return };
+        for ((lane, seq), (entry, start, generation_last)) in rebuild.entries {
+            let Entry { position, bytes, deadline_millis, .. } = entry;
+            if state.refer(&Reference { lane, seq, deadline_millis }, position, bytes) {
+                // References of one message come in any order: the first one makes the span.
+                let is_known = state.tables.spans.contains_key(&start);
+                let last = if is_known { crate::place::generation(start) } else { generation_last };
+                state.count(segments, start, last, 1, bytes, false);
+                if is_known && let Some(span) = state.tables.spans.get_mut(&start) {
+                    span.references += 1;
+                }
+                if start != position {
+                    state.tables.add_relocation(position, start, 1);
+                }
+            }
+        }
+        for (lane, runs) in rebuild.settled {
+            if let Some((_, end)) = runs.iter().last()
+                && let Some(slot) = state.find(lane)
+                && let Some(found) = state.lane_mut(slot)
+            {
+                found.skip_to(end);
+            }
+        }
+    }
+}
+
+/// Everything of a queue goes; its lanes are removed when it is accounted for.
+pub(crate) fn drop_queue(queue: QueueId, state: &mut State) {
+    for slot in state.lanes_of(queue) {
+        if let Some(lane) = state.lane_mut(slot) {
+            lane.drop_all();
+        }
+        state.list(slot.0);
+    }
+}

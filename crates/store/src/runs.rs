@@ -1,0 +1,112 @@
+//! Sets of sequence numbers, as runs.
+
+use alloc::collections::BTreeMap;
+
+/// A set of numbers, kept as disjoint runs that do not touch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RunSet(BTreeMap<u64, u64>);
+
+impl RunSet {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Number of runs.
+    pub(crate) fn runs(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Number of members.
+    pub(crate) fn members(&self) -> u64 {
+        self.0.iter().map(|(first, end)| end - first).sum()
+    }
+
+    pub(crate) fn contains(&self, member: u64) -> bool {
+        self.0.range(..=member).next_back().is_some_and(|(_, &end)| member < end)
+    }
+
+    /// Adds `first..end`.
+    pub(crate) fn insert(&mut self, first: u64, end: u64) {
+        if first >= end {
+            return;
+        }
+        let (mut start, mut stop) = (first, end);
+        if let Some((&before, before_end)) = self.0.range_mut(..=first).next_back()
+            && *before_end >= first
+        {
+            if *before_end >= end {
+                return;
+            }
+            start = before;
+            stop = end;
+            *before_end = end;
+        }
+        while let Some((&next, &next_end)) = self.0.range(start + 1..).next() {
+            if next > stop {
+                break;
+            }
+            self.0.remove(&next);
+            stop = stop.max(next_end);
+        }
+        self.0.insert(start, stop);
+    }
+
+    /// Takes `first..end` out.
+    pub(crate) fn remove(&mut self, first: u64, end: u64) {
+        if first >= end {
+            return;
+        }
+        while let Some((&start, &stop)) = self.0.range(..end).next_back() {
+            if stop <= first {
+                break;
+            }
+            self.0.remove(&start);
+            if stop > end {
+                self.0.insert(end, stop);
+            }
+            if start < first {
+                self.0.insert(start, first);
+            }
+            if start <= first {
+                break;
+            }
+        }
+    }
+
+    /// All runs as (first, end), growing.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.0.iter().map(|(&first, &end)| (first, end))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeSet;
+    use lepus_base::Rng;
+
+    #[test]
+    fn runs_hold_what_a_plain_set_holds() {
+        for round in 0..200 {
+            let mut rng = Rng::new(round);
+            let (mut runs, mut plain) = (RunSet::default(), BTreeSet::new());
+            for _ in 0..100 {
+                let first = rng.below(60);
+                let end = first + rng.below(8);
+                if rng.chance(2, 3) {
+                    runs.insert(first, end);
+                    plain.extend(first..end);
+                } else {
+                    runs.remove(first, end);
+                    plain.retain(|member| !(first..end).contains(member));
+                }
+                assert_eq!(runs.members(), plain.len() as u64);
+                for member in 0..70 {
+                    assert_eq!(runs.contains(member), plain.contains(&member));
+                }
+                let list: alloc::vec::Vec<_> = runs.iter().collect();
+                assert!(list.windows(2).all(|pair| pair[0].1 < pair[1].0), "{list:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Reading a segment's bytes: which batches and records are whole, and what can be saved of
+//! damaged ones.
+
+use core::ops::Range;
+
+use crate::checksum::{crc, seed};
+use crate::disk::LogId;
+use crate::record::{self, RECORD_HEADER_BYTES};
+use crate::segment::{BATCH_HEADER_BYTES, BATCH_MAGIC, BatchHeader};
+
+/// Bytes checksummed at most when records are searched byte by byte.
+const SALVAGE_BYTES_MAX: usize = 64 << 20;
+
+/// A segment's bytes and where they belong.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Image<'a> {
+    pub log: LogId,
+    pub generation: u32,
+    pub bytes: &'a [u8],
+}
+
+/// A batch's header that is intact.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FoundBatch {
+    pub offset: usize,
+    pub header: BatchHeader,
+    pub crc: u32,
+}
+
+impl FoundBatch {
+    pub(crate) fn records(&self) -> Range<usize> {
+        let start = self.offset + BATCH_HEADER_BYTES;
+        start..start + self.header.length as usize
+    }
+}
+
+/// One record: where it is, its kind and payload.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FoundRecord<'a> {
+    pub offset: u32,
+    pub kind: u8,
+    pub payload: &'a [u8],
+}
+
+impl<'a> Image<'a> {
+    fn seed(&self, offset: usize) -> u32 {
+        seed(self.log, self.generation, offset as u32)
+    }
+
+    /// The header at `offset`, if it is one; its records may be damaged.
+    pub(crate) fn header(&self, offset: usize) -> Option<FoundBatch> {
+        let (header, crc) = BatchHeader::decode(self.bytes.get(offset..)?, self.seed(offset))?;
+        (header.generation == self.generation).then_some(FoundBatch { offset, header, crc })
+    }
+
+    /// Whether all records of a batch are whole.
+    pub(crate) fn is_whole(&self, batch: &FoundBatch) -> bool {
+        let range = batch.records();
+        let (mut at, mut records, mut sums) = (range.start, 0, 0);
+        if range.end > self.bytes.len() {
+            return false;
+        }
+        while at < range.end {
+            let bytes = &self.bytes[at..range.end];
+            let Some((_, payload, sum)) = record::decode(bytes, self.seed(at)) else {
+                return false;
+            };
+            sums = crc(sums, &sum.to_le_bytes());
+            records += 1;
+            at += RECORD_HEADER_BYTES + payload.len();
+        }
+        records == batch.header.records && sums == batch.header.records_crc
+    }
+
+    /// The records of a batch found whole.
+    pub(crate) fn records(
+        &self,
+        batch: &FoundBatch,
+    ) -> impl Iterator<Item = FoundRecord<'a>> + use<'a> {
+        let range = batch.records();
+        let bytes = self.bytes.get(..range.end).unwrap_or(self.bytes);
+        let mut at = range.start;
+        core::iter::from_fn(move || {
+            let (kind, length) = record::peek(bytes.get(at..)?)?;
+            let payload = bytes.get(at + RECORD_HEADER_BYTES..at + length)?;
+            let offset = at as u32;
+            at += length;
+            Some(FoundRecord { offset, kind, payload })
+        })
+    }
+
+    /// The next intact batch header at or behind `from`.
+    pub(crate) fn next_header(&self, from: usize) -> Option<FoundBatch> {
+        let mut at = from;
+        loop {
+            let rest = self.bytes.get(at..)?;
+            at += rest.windows(BATCH_MAGIC.len()).position(|bytes| bytes == BATCH_MAGIC)?;
+            if let Some(found) = self.header(at) {
+                return Some(found);
+            }
+            at += 1;
+        }
+    }
+
+    /// Calls `each` for every whole record within `range`, which has damage in it.
+    pub(crate) fn salvage(&self, range: Range<usize>, mut each: impl FnMut(FoundRecord<'a>)) {
+        let Some(bytes) = self.bytes.get(..range.end.min(self.bytes.len())) else { return };
+        let (mut at, mut budget) = (range.start, SALVAGE_BYTES_MAX);
+        while at + RECORD_HEADER_BYTES <= bytes.len() {
+            if let Some((kind, length)) = record::peek(&bytes[at..])
+                && length <= bytes.len() - at
+                && length <= budget
+            {
+                if let Some((_, payload, _)) = record::decode(&bytes[at..], self.seed(at)) {
+                    each(FoundRecord { offset: at as u32, kind, payload });
+                    at += length;
+                    continue;
+                }
+                budget -= length;
+                // Damage in the payload leaves the length right.
+                if let Some(next) = bytes.get(at + length..)
+                    && record::decode(next, self.seed(at + length)).is_some()
+                {
+                    at += length;
+                    continue;
+                }
+            }
+            at += 1;
+        }
+    }
+}

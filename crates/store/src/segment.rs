@@ -1,0 +1,252 @@
+//! The header of a segment: which place in the log the file has now.
+
+use alloc::vec::Vec;
+use lepus_base::Position;
+
+use crate::checksum::crc;
+use crate::disk::LogId;
+use crate::varint::Reader;
+
+/// First bytes of a segment in use.
+pub const SEGMENT_MAGIC: [u8; 8] = *b"LEPUSSEG";
+/// Version of everything a log's files hold. Newer ones are refused.
+pub const FORMAT_VERSION: u16 = 1;
+/// Bytes of the header; the first batch follows.
+pub const SEGMENT_HEADER_BYTES: usize = 64;
+
+/// What the header of a segment says.
+///
+/// | offset | bytes | field |
+/// |---|---|---|
+/// | 0 | 8 | magic `LEPUSSEG` |
+/// | 8 | 2 | format version |
+/// | 10 | 2 | header length, 64 |
+/// | 12 | 4 | log id |
+/// | 16 | 4 | generation |
+/// | 20 | 4 | length of the segment in bytes |
+/// | 24 | 8 | position at which the log before this segment ends |
+/// | 32 | 4 | checksum of the last batch before this segment |
+/// | 36 | 8 | number of the segment's first batch |
+/// | 44 | 8 | position known synced when the header was written |
+/// | 52 | 8 | zero |
+/// | 60 | 4 | CRC32C of bytes 0 to 59 |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentHeader {
+    /// The log it belongs to.
+    pub log: LogId,
+    /// Its place in the order of segments.
+    pub generation: u32,
+    /// Length of the file.
+    pub segment_bytes: u32,
+    /// Where the log before it ends; recovery follows these to find the next segment.
+    pub previous_end: Position,
+    /// Checksum of the batch before it.
+    pub previous_crc: u32,
+    /// Number of its first batch.
+    pub batch_number: u64,
+    /// Known synced when it was written.
+    pub synced: Position,
+}
+
+/// Why bytes are no segment header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeaderError {
+    /// Never written, torn, or damaged.
+    Invalid,
+    /// Written by a newer version.
+    Version(u16),
+}
+
+impl SegmentHeader {
+    /// The header as bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; SEGMENT_HEADER_BYTES] {
+        let mut bytes = [0; SEGMENT_HEADER_BYTES];
+        bytes[..8].copy_from_slice(&SEGMENT_MAGIC);
+        bytes[8..10].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        bytes[10..12].copy_from_slice(&(SEGMENT_HEADER_BYTES as u16).to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.log.0.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.generation.to_le_bytes());
+        bytes[20..24].copy_from_slice(&self.segment_bytes.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.previous_end.0.to_le_bytes());
+        bytes[32..36].copy_from_slice(&self.previous_crc.to_le_bytes());
+        bytes[36..44].copy_from_slice(&self.batch_number.to_le_bytes());
+        bytes[44..52].copy_from_slice(&self.synced.0.to_le_bytes());
+        let sum = crc(0, &bytes[..60]);
+        bytes[60..].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    /// Reads a header from the beginning of a file.
+    ///
+    /// # Errors
+    /// [`HeaderError::Version`] for an intact header of another version, otherwise
+    /// [`HeaderError::Invalid`].
+    pub fn decode(bytes: &[u8]) -> Result<SegmentHeader, HeaderError> {
+        Self::fields(bytes).unwrap_or(Err(HeaderError::Invalid))
+    }
+
+    fn fields(bytes: &[u8]) -> Option<Result<SegmentHeader, HeaderError>> {
+        let bytes = bytes.get(..SEGMENT_HEADER_BYTES)?;
+        let mut reader = Reader(bytes);
+        let is_valid = reader.bytes(8)? == SEGMENT_MAGIC
+            && Reader(&bytes[60..]).u32()? == crc(0, &bytes[..60]);
+        if !is_valid {
+            return None;
+        }
+        let version = (reader.u32()? & 0xFFFF) as u16;
+        if version != FORMAT_VERSION {
+            return Some(Err(HeaderError::Version(version)));
+        }
+        Some(Ok(SegmentHeader {
+            log: LogId(reader.u32()?),
+            generation: reader.u32()?,
+            segment_bytes: reader.u32()?,
+            previous_end: Position(reader.u64()?),
+            previous_crc: reader.u32()?,
+            batch_number: reader.u64()?,
+            synced: Position(reader.u64()?),
+        }))
+    }
+}
+
+/// First bytes of a batch.
+pub const BATCH_MAGIC: [u8; 4] = *b"LBAT";
+/// Bytes of a batch's header; its records follow.
+pub const BATCH_HEADER_BYTES: usize = 48;
+
+/// What the header of a batch (the records of one write) says.
+///
+/// | offset | bytes | field |
+/// |---|---|---|
+/// | 0 | 4 | magic `LBAT` |
+/// | 4 | 4 | bytes of the records behind the header |
+/// | 8 | 8 | batch number, one more than that of the batch before |
+/// | 16 | 4 | segment generation |
+/// | 20 | 4 | number of records |
+/// | 24 | 8 | position known synced when the batch was closed |
+/// | 32 | 4 | checksum of the batch before: its field at 44 |
+/// | 36 | 4 | CRC32C over the checksums of the records, in order |
+/// | 40 | 4 | zero |
+/// | 44 | 4 | CRC32C of bytes 0 to 43, seeded with log, generation and the batch's offset |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchHeader {
+    /// Bytes of the records.
+    pub length: u32,
+    /// Its number in the log.
+    pub number: u64,
+    /// Generation of the segment it lies in.
+    pub generation: u32,
+    /// Number of records.
+    pub records: u32,
+    /// Known synced when it was closed.
+    pub synced: Position,
+    /// Checksum of the batch before.
+    pub previous_crc: u32,
+    /// CRC32C over the records' checksums.
+    pub records_crc: u32,
+}
+
+impl BatchHeader {
+    /// The header as bytes, and its own checksum; `seed` comes from the batch's place.
+    pub(crate) fn encode(&self, seed: u32) -> ([u8; BATCH_HEADER_BYTES], u32) {
+        let mut bytes = [0; BATCH_HEADER_BYTES];
+        bytes[..4].copy_from_slice(&BATCH_MAGIC);
+        bytes[4..8].copy_from_slice(&self.length.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.number.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.generation.to_le_bytes());
+        bytes[20..24].copy_from_slice(&self.records.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.synced.0.to_le_bytes());
+        bytes[32..36].copy_from_slice(&self.previous_crc.to_le_bytes());
+        bytes[36..40].copy_from_slice(&self.records_crc.to_le_bytes());
+        let sum = crc(seed, &bytes[..44]);
+        bytes[44..].copy_from_slice(&sum.to_le_bytes());
+        (bytes, sum)
+    }
+
+    /// Reads a header and its checksum; `None` for anything that was not written for this place.
+    pub(crate) fn decode(bytes: &[u8], seed: u32) -> Option<(BatchHeader, u32)> {
+        let bytes = bytes.get(..BATCH_HEADER_BYTES)?;
+        let mut reader = Reader(bytes);
+        if reader.bytes(4)? != BATCH_MAGIC {
+            return None;
+        }
+        let sum = Reader(&bytes[44..]).u32()?;
+        if sum != crc(seed, &bytes[..44]) {
+            return None;
+        }
+        let header = BatchHeader {
+            length: reader.u32()?,
+            number: reader.u64()?,
+            generation: reader.u32()?,
+            records: reader.u32()?,
+            synced: Position(reader.u64()?),
+            previous_crc: reader.u32()?,
+            records_crc: reader.u32()?,
+        };
+        Some((header, sum))
+    }
+}
+
+/// Room for the header; it is filled in when the batch is closed.
+pub(crate) fn reserve_batch(out: &mut Vec<u8>) {
+    out.extend_from_slice(&[0; BATCH_HEADER_BYTES]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checksum::seed;
+
+    fn segment() -> SegmentHeader {
+        SegmentHeader {
+            log: LogId(3),
+            generation: 9,
+            segment_bytes: 1 << 20,
+            previous_end: Position(8 << 32 | 777),
+            previous_crc: 0xDEAD_BEEF,
+            batch_number: 55,
+            synced: Position(8 << 32 | 700),
+        }
+    }
+
+    #[test]
+    fn headers_are_read_as_they_were_written() {
+        let bytes = segment().encode();
+        assert_eq!(SegmentHeader::decode(&bytes), Ok(segment()));
+        for index in 0..bytes.len() {
+            let mut damaged = bytes;
+            damaged[index] ^= 4;
+            assert_eq!(SegmentHeader::decode(&damaged), Err(HeaderError::Invalid));
+        }
+        assert_eq!(SegmentHeader::decode(&bytes[..63]), Err(HeaderError::Invalid));
+    }
+
+    #[test]
+    fn a_newer_version_is_named() {
+        let mut bytes = segment().encode();
+        bytes[8] = 2;
+        let sum = crc(0, &bytes[..60]);
+        bytes[60..].copy_from_slice(&sum.to_le_bytes());
+        assert_eq!(SegmentHeader::decode(&bytes), Err(HeaderError::Version(2)));
+    }
+
+    #[test]
+    fn a_batch_is_valid_only_at_its_own_place() {
+        let header = BatchHeader {
+            length: 100,
+            number: 7,
+            generation: 3,
+            records: 2,
+            synced: Position(5),
+            previous_crc: 1,
+            records_crc: 2,
+        };
+        let here = seed(LogId(1), 3, 64);
+        let (bytes, sum) = header.encode(here);
+        assert_eq!(BatchHeader::decode(&bytes, here), Some((header, sum)));
+        assert_eq!(BatchHeader::decode(&bytes, seed(LogId(1), 4, 64)), None);
+        assert_eq!(BatchHeader::decode(&bytes, seed(LogId(1), 3, 65)), None);
+        assert_eq!(BatchHeader::decode(&bytes, seed(LogId(2), 3, 64)), None);
+    }
+}

@@ -1,0 +1,94 @@
+//! What an operator decides about a store.
+
+use core::time::Duration;
+
+use crate::disk::LogId;
+
+/// When appended records are synced, and what a confirm promises with that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SyncMode {
+    /// A confirm waits for a sync that covers its message: it survives loss of power.
+    #[default]
+    Always,
+    /// A confirm waits for the write: it survives the end of the broker; loss of power takes at
+    /// most what was written since the last sync, one [`Settings::sync_interval`] or less.
+    Interval,
+    /// As `Interval`, but only full segments and checkpoints are synced.
+    Never,
+}
+
+/// Settings of one store. Sizes in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// The log it writes.
+    pub log: LogId,
+    /// When it syncs.
+    pub sync: SyncMode,
+    /// Length of new segments, 4 KiB to 256 MiB. The segments of a log may differ.
+    pub segment_bytes: u32,
+    /// A batch is closed when it has grown to this.
+    pub batch_bytes_max: usize,
+    /// What no one waits for is written when this much has gathered.
+    pub write_bytes_min: usize,
+    /// What no one waits for is written after this time.
+    pub write_interval: Duration,
+    /// What is written is synced after this time.
+    pub sync_interval: Duration,
+    /// How long to wait before an operation that found the disk full is tried again.
+    pub retry_interval: Duration,
+    /// Segments prepared ahead of need.
+    pub spare_segments: usize,
+    /// Prepared segments that messages may not use: settles, checkpoints and copies go on in them
+    /// when the disk is full.
+    pub reserve_segments: usize,
+    /// Segment files at most, whatever the disk has; the log counts as full then.
+    pub segments_max: usize,
+    /// Empty segments kept for use again; what is above is deleted.
+    pub free_segments_max: usize,
+    /// Closed index pages (4 KiB) kept in memory before the oldest go to disk.
+    pub index_pages_max: usize,
+    /// Memory for what was written or read: write buffers and read-ahead.
+    pub cache_bytes: usize,
+    /// Bytes read at once when a backlog is read.
+    pub read_ahead_bytes: usize,
+    /// A checkpoint is written when the log behind the last one is longer than this, and than
+    /// [`Settings::checkpoint_factor`] times the checkpoint.
+    pub checkpoint_log_bytes: u64,
+    /// How many times the checkpoint's own length the log may grow before the next.
+    pub checkpoint_factor: u64,
+    /// A segment is emptied by copying when fewer than this many percent of it live.
+    pub compaction_percent: u32,
+    /// Bytes per second that compaction may read.
+    pub compaction_rate: u64,
+    /// Copied messages whose old places are remembered at most.
+    pub relocations_max: usize,
+}
+
+impl Settings {
+    /// The defaults for a log.
+    #[must_use]
+    pub fn new(log: LogId) -> Settings {
+        Settings {
+            log,
+            sync: SyncMode::Always,
+            segment_bytes: 16 << 20,
+            batch_bytes_max: 1 << 20,
+            write_bytes_min: 256 << 10,
+            write_interval: Duration::from_millis(200),
+            sync_interval: Duration::from_millis(1000),
+            retry_interval: Duration::from_millis(1000),
+            spare_segments: 2,
+            reserve_segments: 2,
+            segments_max: usize::MAX,
+            free_segments_max: 64,
+            index_pages_max: 512,
+            cache_bytes: 16 << 20,
+            read_ahead_bytes: 256 << 10,
+            checkpoint_log_bytes: 64 << 20,
+            checkpoint_factor: 16,
+            compaction_percent: 20,
+            compaction_rate: 32 << 20,
+            relocations_max: 1 << 20,
+        }
+    }
+}

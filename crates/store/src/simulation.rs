@@ -1,0 +1,324 @@
+//! A disk in memory that fails as real ones do.
+//!
+//! # Fault model
+//! - What was written and not synced is in sectors of 512 bytes. At a crash each such sector is
+//!   there or has its old bytes, one by one: writes are torn, reordered and lost. A sector itself
+//!   is never torn. Operations under way at a crash have happened, wholly, in part or not at all.
+//! - A sync makes everything durable that was written to the file before. A failed sync makes
+//!   any part of it durable, and what is not is gone from then on: it will not be written by a
+//!   later sync either.
+//! - A created or removed name is certain after a sync of the directory; before, a crash may undo
+//!   it. A file that grows by writing has its length and bytes after a sync.
+//! - Operations take any time and end in any order.
+//! - By chance, as [`Faults`] says: a write takes only some bytes; a read, write or sync fails.
+//!   A full disk refuses to create or to grow files; bytes allocated before can be written.
+//! - Bits of what is synced flip only when [`Disk::flip`] is called.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec;
+use alloc::vec::Vec;
+use lepus_base::Rng;
+
+use crate::disk::{Action, Completion, DiskError, File, LogId, Operation, OperationId};
+
+/// Bytes that are written whole or not at all.
+const SECTOR_BYTES: usize = 512;
+
+/// Chances out of 1,000 per operation.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    /// A write takes only some of its bytes.
+    pub short_write: u64,
+    /// A read fails.
+    pub read_error: u64,
+    /// A write fails.
+    pub write_error: u64,
+    /// A sync fails, also one that belongs to a write.
+    pub sync_error: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Content {
+    /// As the running program sees it.
+    data: Vec<u8>,
+    /// As a crash leaves it, without luck.
+    synced: Vec<u8>,
+    /// Sectors that differ, perhaps.
+    dirty: BTreeSet<usize>,
+    /// The directory knows the name for certain.
+    is_named: bool,
+}
+
+impl Content {
+    fn sector(bytes: &[u8], sector: usize) -> &[u8] {
+        let start = (sector * SECTOR_BYTES).min(bytes.len());
+        &bytes[start..bytes.len().min(start + SECTOR_BYTES)]
+    }
+
+    fn write(&mut self, offset: usize, bytes: &[u8]) {
+        let end = offset + bytes.len();
+        if self.data.len() < end {
+            self.data.resize(end, 0);
+        }
+        self.data[offset..end].copy_from_slice(bytes);
+        self.dirty.extend(offset / SECTOR_BYTES..end.div_ceil(SECTOR_BYTES));
+    }
+
+    fn sync(&mut self) {
+        let dirty = core::mem::take(&mut self.dirty);
+        self.synced.resize(self.data.len(), 0);
+        for sector in dirty {
+            let bytes = Content::sector(&self.data, sector);
+            let start = sector * SECTOR_BYTES;
+            self.synced[start..start + bytes.len()].copy_from_slice(bytes);
+        }
+    }
+
+    /// Keeps each unsynced sector with a chance of `keep` in 100.
+    fn settle(&mut self, keep: u64, rng: &mut Rng) {
+        let dirty = core::mem::take(&mut self.dirty);
+        let kept: Vec<usize> = dirty.into_iter().filter(|_| rng.chance(keep, 100)).collect();
+        let end = kept.last().map_or(0, |last| (last + 1) * SECTOR_BYTES);
+        let length = self.synced.len().max(end.min(self.data.len()));
+        self.synced.resize(length, 0);
+        for sector in kept {
+            let bytes = Content::sector(&self.data, sector);
+            let start = sector * SECTOR_BYTES;
+            self.synced[start..start + bytes.len()].copy_from_slice(bytes);
+        }
+        self.data.clone_from(&self.synced);
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Disk {
+    rng: Rng,
+    files: BTreeMap<File, Content>,
+    /// Removed, and the directory not synced since.
+    removed: BTreeMap<File, Content>,
+    pending: Vec<Operation>,
+    /// What goes wrong.
+    pub faults: Faults,
+    /// Bytes of all files at most.
+    pub bytes_max: u64,
+    /// Operations carried out so far.
+    pub operations: u64,
+}
+
+impl Disk {
+    /// An empty disk; the seed decides about time and chance.
+    #[must_use]
+    pub fn new(seed: u64) -> Disk {
+        Disk {
+            rng: Rng::new(seed),
+            files: BTreeMap::new(),
+            removed: BTreeMap::new(),
+            pending: Vec::new(),
+            faults: Faults::default(),
+            bytes_max: u64::MAX,
+            operations: 0,
+        }
+    }
+
+    /// Takes operations over.
+    pub fn submit(&mut self, operations: &mut Vec<Operation>) {
+        self.pending.append(operations);
+    }
+
+    /// Operations under way.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Carries one of the operations out, any of them.
+    pub fn step(&mut self) -> Option<Completion> {
+        if self.pending.is_empty() {
+            return None;
+        }
+        let index = self.rng.below(self.pending.len() as u64) as usize;
+        let operation = self.pending.swap_remove(index);
+        self.operations += 1;
+        Some(self.carry_out(operation))
+    }
+
+    /// Bytes of all files.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.files.values().map(|content| content.data.len() as u64).sum()
+    }
+
+    /// All files with their lengths.
+    pub fn files(&self) -> impl Iterator<Item = (File, u64)> {
+        self.files.iter().map(|(&file, content)| (file, content.data.len() as u64))
+    }
+
+    /// The bytes of a file as the running program sees them.
+    #[must_use]
+    pub fn data(&self, file: File) -> Option<&[u8]> {
+        self.files.get(&file).map(|content| content.data.as_slice())
+    }
+
+    /// Puts a file there, durable.
+    pub fn put(&mut self, file: File, bytes: Vec<u8>) {
+        let content =
+            Content { synced: bytes.clone(), data: bytes, dirty: BTreeSet::new(), is_named: true };
+        self.files.insert(file, content);
+    }
+
+    /// Turns a bit of a file over, on the disk and for readers.
+    pub fn flip(&mut self, file: File, offset: usize, bit: u8) {
+        let Some(content) = self.files.get_mut(&file) else { return };
+        for bytes in [&mut content.data, &mut content.synced] {
+            if let Some(byte) = bytes.get_mut(offset) {
+                *byte ^= 1 << (bit % 8);
+            }
+        }
+    }
+
+    /// Power fails: what was not certain is decided by chance, and nothing is under way any more.
+    pub fn crash(&mut self) {
+        let keep = [0, 10, 50, 90, 100][self.rng.below(5) as usize];
+        for operation in core::mem::take(&mut self.pending) {
+            if self.rng.chance(1, 2) && !matches!(operation.action, Action::Read { .. }) {
+                let _ = self.carry_out(operation);
+            }
+        }
+        for (file, content) in core::mem::take(&mut self.removed) {
+            if self.rng.chance(1, 2) {
+                self.files.entry(file).or_insert(content);
+            }
+        }
+        let rng = &mut self.rng;
+        self.files.retain(|_, content| content.is_named || rng.chance(1, 2));
+        for content in self.files.values_mut() {
+            content.settle(keep, rng);
+            content.is_named = true;
+        }
+    }
+
+    /// The program ends; the system goes on and keeps what was written.
+    pub fn kill(&mut self) {
+        for operation in core::mem::take(&mut self.pending) {
+            if self.rng.chance(1, 2) && !matches!(operation.action, Action::Read { .. }) {
+                let _ = self.carry_out(operation);
+            }
+        }
+    }
+
+    fn fails(&mut self, chance: u64) -> bool {
+        self.rng.chance(chance, 1000)
+    }
+
+    fn carry_out(&mut self, operation: Operation) -> Completion {
+        let id = operation.id;
+        match operation.action {
+            Action::List(log) => self.list(id, log),
+            Action::Create { file, length } => {
+                if self.bytes() + length > self.bytes_max {
+                    return Completion::failed(id, DiskError::Full);
+                }
+                let bytes = vec![0; length as usize];
+                let content = Content {
+                    synced: bytes.clone(),
+                    data: bytes,
+                    dirty: BTreeSet::new(),
+                    is_named: false,
+                };
+                self.files.insert(file, content);
+                Completion::done(id, 0)
+            }
+            Action::Write { file, offset, bytes, start, sync } => {
+                self.write(id, file, offset as usize, &bytes[start..], sync)
+            }
+            Action::Sync(file) => match self.sync(file) {
+                Ok(()) => Completion::done(id, 0),
+                Err(error) => Completion::failed(id, error),
+            },
+            Action::Read { file, offset, length } => {
+                if self.fails(self.faults.read_error) {
+                    return Completion::failed(id, DiskError::Failed);
+                }
+                let Some(content) = self.files.get(&file) else {
+                    return Completion::failed(id, DiskError::NotFound);
+                };
+                let start = (offset as usize).min(content.data.len());
+                let end = start.saturating_add(length).min(content.data.len());
+                Completion::read(id, content.data[start..end].to_vec())
+            }
+            Action::Delete(file) => {
+                if let Some(content) = self.files.remove(&file)
+                    && content.is_named
+                {
+                    self.removed.insert(file, content);
+                }
+                Completion::done(id, 0)
+            }
+            Action::SyncDirectory(log) => {
+                for (file, content) in &mut self.files {
+                    content.is_named |= file.log() == log;
+                }
+                self.removed.retain(|file, _| file.log() != log);
+                Completion::done(id, 0)
+            }
+        }
+    }
+
+    fn list(&self, id: OperationId, log: LogId) -> Completion {
+        let files = self.files().filter(|(file, _)| file.log() == log).collect();
+        Completion { files, ..Completion::done(id, 0) }
+    }
+
+    fn write(
+        &mut self,
+        id: OperationId,
+        file: File,
+        offset: usize,
+        bytes: &[u8],
+        sync: bool,
+    ) -> Completion {
+        let length = self.files.get(&file).map_or(0, |content| content.data.len());
+        let growth = (offset + bytes.len()).saturating_sub(length) as u64;
+        if growth > 0 && self.bytes() + growth > self.bytes_max {
+            return Completion::failed(id, DiskError::Full);
+        }
+        let is_failed = self.fails(self.faults.write_error);
+        let is_short = self.fails(self.faults.short_write);
+        let count = if is_failed || is_short {
+            self.rng.below(bytes.len() as u64 + 1) as usize
+        } else {
+            bytes.len()
+        };
+        let content = self.files.entry(file).or_default();
+        content.write(offset, &bytes[..count]);
+        if is_failed {
+            return Completion::failed(id, DiskError::Failed);
+        }
+        if is_short && count == 0 {
+            // A call that takes nothing is repeated by the driver.
+            return self.write(id, file, offset, bytes, sync);
+        }
+        if sync
+            && count == bytes.len()
+            && let Err(error) = self.sync(file)
+        {
+            return Completion::failed(id, error);
+        }
+        Completion::done(id, count)
+    }
+
+    fn sync(&mut self, file: File) -> Result<(), DiskError> {
+        let is_failed = self.fails(self.faults.sync_error);
+        let Some(content) = self.files.get_mut(&file) else { return Err(DiskError::NotFound) };
+        if is_failed {
+            // The running program still sees its bytes; they will never be written.
+            let seen = content.data.clone();
+            content.settle(50, &mut self.rng);
+            content.data = seen;
+            return Err(DiskError::Failed);
+        }
+        content.sync();
+        Ok(())
+    }
+}

@@ -1,0 +1,258 @@
+//! What lives: lanes, and how many of their messages each segment holds.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use lepus_base::{Position, QueueId, Slab};
+
+use crate::checkpoint::{Relocation, Span, Tables};
+use crate::lane::LaneIndex;
+use crate::log::Segment;
+use crate::page::Entry;
+use crate::place::generation;
+use crate::record::{Lane, Reference};
+
+/// A lane's place in a store, for as long as the lane exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LaneSlot(pub u32);
+
+/// Bytes counted for a message beside its body.
+const OVERHEAD_BYTES: u64 = 48;
+
+/// Segments by generation.
+pub(crate) type Segments = BTreeMap<u32, Segment>;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub lanes: Slab<LaneIndex>,
+    by_lane: BTreeMap<Lane, u32>,
+    pub tables: Tables,
+    /// Lanes with settles to account for.
+    pub unaccounted: Vec<u32>,
+    /// Index slots that no lane uses any more.
+    pub freed_pages: Vec<u32>,
+    /// Segments that died since this was looked at last.
+    pub died: usize,
+}
+
+impl State {
+    pub(crate) fn find(&self, lane: Lane) -> Option<LaneSlot> {
+        self.by_lane.get(&lane).copied().map(LaneSlot)
+    }
+
+    pub(crate) fn slot(&mut self, lane: Lane) -> LaneSlot {
+        if let Some(slot) = self.find(lane) {
+            return slot;
+        }
+        self.insert(LaneIndex::new(lane))
+    }
+
+    pub(crate) fn insert(&mut self, index: LaneIndex) -> LaneSlot {
+        let lane = index.lane;
+        let has_work = index.has_unaccounted();
+        let slot = self.lanes.insert(index) as u32;
+        self.by_lane.insert(lane, slot);
+        if has_work {
+            self.list(slot);
+        }
+        LaneSlot(slot)
+    }
+
+    pub(crate) fn lane(&self, slot: LaneSlot) -> Option<&LaneIndex> {
+        self.lanes.get(slot.0 as usize)
+    }
+
+    pub(crate) fn lane_mut(&mut self, slot: LaneSlot) -> Option<&mut LaneIndex> {
+        self.lanes.get_mut(slot.0 as usize)
+    }
+
+    pub(crate) fn remove(&mut self, slot: LaneSlot) {
+        if let Some(lane) = self.lanes.try_remove(slot.0 as usize) {
+            self.by_lane.remove(&lane.lane);
+        }
+    }
+
+    /// Slots of all lanes of a queue.
+    pub(crate) fn lanes_of(&self, queue: QueueId) -> Vec<LaneSlot> {
+        let range = Lane { queue, level: 0 }..=Lane { queue, level: u16::MAX };
+        self.by_lane.range(range).map(|(_, &slot)| LaneSlot(slot)).collect()
+    }
+
+    /// All lanes in order.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (Lane, LaneSlot)> + Clone {
+        self.by_lane.iter().map(|(&lane, &slot)| (lane, LaneSlot(slot)))
+    }
+
+    pub(crate) fn list(&mut self, slot: u32) {
+        if let Some(lane) = self.lanes.get_mut(slot as usize)
+            && !lane.is_listed
+        {
+            lane.is_listed = true;
+            self.unaccounted.push(slot);
+        }
+    }
+
+    /// Counts a message with `references` references that begins at `start` and ends in the
+    /// segment `generation_last`.
+    pub(crate) fn count(
+        &mut self,
+        segments: &mut Segments,
+        start: Position,
+        generation_last: u32,
+        references: u32,
+        bytes: u32,
+        is_transient: bool,
+    ) {
+        let first = generation(start);
+        let segment = segments.entry(first).or_default();
+        segment.live_bytes += (u64::from(bytes) + OVERHEAD_BYTES) * u64::from(references);
+        if is_transient {
+            segment.live_transient += u64::from(references);
+        } else {
+            segment.live += u64::from(references);
+        }
+        if generation_last > first {
+            self.tables.spans.insert(start, Span { generation_last, references, is_transient });
+            for generation in first..=generation_last {
+                let segment = segments.entry(generation).or_default();
+                if is_transient {
+                    segment.live_transient += 1;
+                } else {
+                    segment.pins += 1;
+                }
+            }
+        }
+    }
+
+    /// One reference to the message first written at `position` is gone.
+    pub(crate) fn discount(
+        &mut self,
+        segments: &mut Segments,
+        position: Position,
+        bytes: u32,
+        is_transient: bool,
+    ) {
+        let mut place = position;
+        if !self.tables.relocations.is_empty()
+            && let Some(relocation) = self.tables.relocations.get_mut(&position)
+        {
+            place = relocation.to;
+            relocation.references -= 1;
+            if relocation.references == 0 {
+                self.tables.relocations.remove(&position);
+            }
+        }
+        let Some(segment) = segments.get_mut(&generation(place)) else { return };
+        segment.live_bytes = segment.live_bytes.saturating_sub(u64::from(bytes) + OVERHEAD_BYTES);
+        if is_transient {
+            segment.live_transient = segment.live_transient.saturating_sub(1);
+        } else {
+            segment.live = segment.live.saturating_sub(1);
+        }
+        if segment.live == 0 {
+            self.died += 1;
+        }
+        if self.tables.spans.is_empty() {
+            return;
+        }
+        let Some(span) = self.tables.spans.get_mut(&place) else { return };
+        span.references -= 1;
+        if span.references > 0 {
+            return;
+        }
+        for generation in generation(place)..=span.generation_last {
+            if let Some(segment) = segments.get_mut(&generation) {
+                if is_transient {
+                    segment.live_transient = segment.live_transient.saturating_sub(1);
+                } else {
+                    segment.pins = segment.pins.saturating_sub(1);
+                }
+            }
+        }
+        self.tables.spans.remove(&place);
+        self.died += 1;
+    }
+
+    /// A message was copied from `origin` (where it was written first) to `to`. Moves the counts
+    /// of the references that live.
+    pub(crate) fn relocate(
+        &mut self,
+        segments: &mut Segments,
+        origin: Position,
+        to: Position,
+        references: u32,
+        bytes: u32,
+    ) {
+        let old = self.tables.relocations.get(&origin).map_or(origin, |found| found.to);
+        let moved = (u64::from(bytes) + OVERHEAD_BYTES) * u64::from(references);
+        if let Some(segment) = segments.get_mut(&generation(old)) {
+            segment.live = segment.live.saturating_sub(references.into());
+            segment.live_bytes = segment.live_bytes.saturating_sub(moved);
+            if segment.live == 0 {
+                self.died += 1;
+            }
+        }
+        let segment = segments.entry(generation(to)).or_default();
+        segment.live += u64::from(references);
+        segment.live_bytes += moved;
+        self.tables.relocations.insert(origin, Relocation { to, references });
+    }
+
+    /// Goes through one page of one lane with settles to account for. The lane's slot, and the
+    /// page to read first, if any; `None` when there is nothing left.
+    pub(crate) fn account(&mut self, segments: &mut Segments) -> Option<(LaneSlot, Option<u64>)> {
+        let slot = *self.unaccounted.last()?;
+        let State { lanes, freed_pages, .. } = self;
+        let Some(lane) = lanes.get_mut(slot as usize) else {
+            self.unaccounted.pop();
+            return Some((LaneSlot(slot), None));
+        };
+        let is_transient = lane.lane.is_transient();
+        let mut settled: Vec<Entry> = Vec::new();
+        let stop = lane.account(freed_pages, |entry| settled.push(*entry));
+        let is_done = !lane.has_unaccounted();
+        if is_done {
+            lane.is_listed = false;
+        }
+        let is_gone = is_done && lane.is_dropped;
+        for entry in settled {
+            self.discount(segments, entry.position, entry.bytes, is_transient);
+        }
+        let page = match stop {
+            crate::lane::Stop::Page(first) => Some(first),
+            crate::lane::Stop::Done => None,
+        };
+        if page.is_some() {
+            // Others may go on meanwhile.
+            self.unaccounted.rotate_right(1);
+        } else if is_done {
+            self.unaccounted.pop();
+        }
+        if is_gone {
+            self.remove(LaneSlot(slot));
+        }
+        Some((LaneSlot(slot), page))
+    }
+
+    /// Appends a reference to its lane, unless the lane has it.
+    pub(crate) fn refer(&mut self, reference: &Reference, position: Position, bytes: u32) -> bool {
+        let slot = self.slot(reference.lane);
+        let Some(lane) = self.lane_mut(slot) else { return false };
+        if reference.seq < lane.next() || lane.is_dropped {
+            return false;
+        }
+        lane.append(Entry {
+            seq: reference.seq,
+            position,
+            bytes,
+            deadline_millis: reference.deadline_millis,
+        });
+        true
+    }
+
+    pub(crate) fn is_live(&self, reference: &Reference) -> bool {
+        self.find(reference.lane)
+            .and_then(|slot| self.lane(slot))
+            .is_some_and(|lane| lane.is_live(reference.seq))
+    }
+}

@@ -1,0 +1,518 @@
+//! One shard's store, driven by values: see the crate's documentation.
+
+mod append;
+mod compaction;
+mod publish;
+mod read;
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
+use lepus_base::{Instant, Now, Position, QueueId};
+
+use crate::cache::Cache;
+use crate::disk::{Action, Completion, DiskError, File, OperationId, Operations};
+use crate::lane::LaneIndex;
+use crate::log::{Chain, Log};
+use crate::names::NameTable;
+use crate::record::Lane;
+use crate::recovery::{Damage, Recovery, Refusal};
+use crate::settings::Settings;
+use crate::state::{LaneSlot, State};
+
+pub use append::Place;
+pub use read::{Fetch, Lookup};
+
+/// Settles gathered before they are encoded.
+const SETTLES_MAX: usize = 4096;
+/// Pages accounted for in one call of [`Store::work`].
+const ACCOUNT_PAGES: usize = 16;
+
+/// What a store tells its shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Recovery is done: the store takes records.
+    Ready {
+        /// Whether the last run ended in order; otherwise every message found is redelivered.
+        is_clean: bool,
+    },
+    /// Recovery failed; nothing was changed.
+    Refused(Refusal),
+    /// A page of the lane was read: fetch again.
+    LaneReady(LaneSlot),
+    /// What a lookup waited for was read, or cannot be: look it up again.
+    MessageReady(Position),
+    /// Bytes that were synced once cannot be read.
+    Damaged(Damage),
+    /// A write or sync failed: nothing appended since will be confirmed.
+    Stopped(File, DiskError),
+    /// A checkpoint is valid.
+    Checkpointed(u64),
+}
+
+/// How much room is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Space {
+    /// Enough.
+    Ample,
+    /// Segments are running out: publishers should be held back.
+    Low,
+    /// Messages that do not fit into the current segment are refused until one is prepared;
+    /// settles and checkpoints go on.
+    Full,
+}
+
+/// Figures for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Bytes written to segments, by this run.
+    pub log_bytes: u64,
+    /// Bytes written to index and checkpoints.
+    pub index_bytes: u64,
+    /// Bytes read from segments.
+    pub read_bytes: u64,
+    /// Syncs of the log.
+    pub syncs: u64,
+    /// Segments in use, those with nothing that lives, and those ready for use.
+    pub segments: usize,
+    /// Segments with nothing that lives; the next checkpoint frees them.
+    pub dead_segments: usize,
+    /// Prepared segments.
+    pub spare_segments: usize,
+    /// Memory of buffers, index and caches.
+    pub memory_bytes: usize,
+    /// Messages whose body was moved by compaction and still lives.
+    pub relocated: usize,
+    /// Messages that compaction moved in this run.
+    pub moved: u64,
+    /// The segment with the oldest message that lives.
+    pub oldest_generation: u32,
+    /// Checkpoints written by this run.
+    pub checkpoints: u64,
+}
+
+/// Who asked for an operation that is not the log's.
+#[derive(Clone, Copy, Debug)]
+enum Purpose {
+    PageWrite { lane: LaneSlot, first: u64 },
+    PageRead { lane: LaneSlot, first: u64 },
+    Compaction { generation: u32 },
+    Publish(publish::Step),
+    Ignored,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Recovering(alloc::boxed::Box<Recovery>),
+    Refused,
+    Running,
+}
+
+/// See the crate's documentation.
+#[derive(Debug)]
+pub struct Store {
+    settings: Settings,
+    phase: Phase,
+    log: Log,
+    state: State,
+    cache: Cache,
+    names: NameTable,
+    waits: BTreeMap<OperationId, Purpose>,
+    events: Vec<Event>,
+    settles: Vec<(LaneSlot, u64)>,
+    settle_due: Instant,
+    runs: Vec<(u64, u64)>,
+    /// Closed index pages in memory, oldest first.
+    closed_pages: VecDeque<(LaneSlot, u64)>,
+    free_pages: Vec<u32>,
+    next_page: u32,
+    index_unsynced: bool,
+    index_bytes: u64,
+    publication: publish::Publication,
+    compaction: compaction::Compaction,
+    opaque: Vec<(Position, Vec<u8>)>,
+    /// Where the opaque records begin that count.
+    opaque_start: Chain,
+    snapshot: Option<Chain>,
+    /// The log holds opaque records: what they need is kept.
+    has_opaque: bool,
+    failed_reads: read::FailedReads,
+    is_unclean: bool,
+    told_stopped: bool,
+}
+
+impl Store {
+    /// Begins to recover a log; [`Event::Ready`] or [`Event::Refused`] ends it.
+    ///
+    /// # Panics
+    /// When a segment is to be shorter than 4 KiB or longer than 256 MiB.
+    pub fn open(settings: Settings, out: &mut Operations) -> Store {
+        assert!((4096..=1 << 28).contains(&settings.segment_bytes), "segments of 4 KiB to 256 MiB");
+        let recovery = Recovery::new(settings, out);
+        Store {
+            settings,
+            phase: Phase::Recovering(alloc::boxed::Box::new(recovery)),
+            log: Log::new(settings, crate::log::Resume::default()),
+            state: State::default(),
+            cache: Cache::default(),
+            names: NameTable::default(),
+            waits: BTreeMap::new(),
+            events: Vec::new(),
+            settles: Vec::new(),
+            settle_due: Instant::NEVER,
+            runs: Vec::new(),
+            closed_pages: VecDeque::new(),
+            free_pages: Vec::new(),
+            next_page: 0,
+            index_unsynced: false,
+            index_bytes: 0,
+            publication: publish::Publication::default(),
+            compaction: compaction::Compaction::default(),
+            opaque: Vec::new(),
+            opaque_start: Chain::default(),
+            snapshot: None,
+            has_opaque: false,
+            failed_reads: read::FailedReads::new(),
+            is_unclean: false,
+            told_stopped: false,
+        }
+    }
+
+    /// Takes what happened since, oldest first.
+    pub fn take_events(&mut self, into: &mut Vec<Event>) {
+        into.append(&mut self.events);
+    }
+
+    /// Whether recovery is done.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        matches!(self.phase, Phase::Running)
+    }
+
+    /// An operation ended.
+    pub fn complete(&mut self, now: Now, completion: Completion, out: &mut Operations) {
+        if let Phase::Recovering(recovery) = &mut self.phase {
+            recovery.complete(completion, out);
+            match recovery.result() {
+                None => {}
+                Some(Ok(())) => self.start(now, out),
+                Some(Err(refusal)) => {
+                    self.phase = Phase::Refused;
+                    self.events.push(Event::Refused(refusal));
+                }
+            }
+            return;
+        }
+        if let Some(purpose) = self.waits.remove(&completion.id) {
+            return self.completed(now, purpose, completion, out);
+        }
+        let budget = self.settings.cache_bytes / 2;
+        let bytes = completion.result.is_ok().then_some(completion.bytes);
+        let is_failed = bytes.is_none();
+        let Completion { id, result, files, .. } = completion;
+        if let Some(start) = self.cache.finish(id, bytes, budget) {
+            if is_failed {
+                self.read_failed(start);
+            }
+            self.events.push(Event::MessageReady(start));
+            return;
+        }
+        let completion = Completion { id, result, bytes: Vec::new(), files };
+        self.log.complete(now, &completion, out);
+        if let Some((file, error)) = self.log.stopped()
+            && !self.told_stopped
+        {
+            self.told_stopped = true;
+            self.events.push(Event::Stopped(file, error));
+        }
+    }
+
+    fn completed(
+        &mut self,
+        now: Now,
+        purpose: Purpose,
+        completion: Completion,
+        out: &mut Operations,
+    ) {
+        match purpose {
+            Purpose::PageWrite { lane, first } => {
+                let is_whole = completion.result == Ok(crate::lane::PAGE_BYTES);
+                self.index_unsynced |= is_whole;
+                let Some(found) = self.state.lane_mut(lane) else { return };
+                if let Some(slot) = found.end_write(first, is_whole) {
+                    self.free_pages.push(slot);
+                    self.closed_pages.push_back((lane, first));
+                }
+            }
+            Purpose::PageRead { lane, first } => {
+                let Some(found) = self.state.lane_mut(lane) else { return };
+                let slot = found.page_mut(first).and_then(|page| page.slot());
+                if !found.end_read(first, completion.bytes) {
+                    self.events.push(Event::Damaged(Damage {
+                        file: File::Index(self.settings.log),
+                        offset: u64::from(slot.unwrap_or(0)) * crate::lane::PAGE_BYTES as u64,
+                        bytes: crate::lane::PAGE_BYTES as u64,
+                    }));
+                }
+                self.events.push(Event::LaneReady(lane));
+            }
+            Purpose::Compaction { generation } => self.compaction_read(generation, completion),
+            Purpose::Publish(step) => self.publish_step(now, step, completion.result, out),
+            Purpose::Ignored => {}
+        }
+    }
+
+    fn ask(&mut self, action: Action, purpose: Purpose, out: &mut Operations) {
+        let id = out.push(action);
+        self.waits.insert(id, purpose);
+    }
+
+    fn start(&mut self, now: Now, out: &mut Operations) {
+        let phase = core::mem::replace(&mut self.phase, Phase::Running);
+        let Phase::Recovering(recovery) = phase else { return };
+        let found = recovery.into_recovered();
+        self.state = found.state;
+        self.log = Log::new(self.settings, found.resume);
+        self.has_opaque = !found.opaque.is_empty();
+        self.opaque = found.opaque;
+        self.opaque_start = found.start;
+        self.is_unclean = !found.is_clean;
+        let mut used: Vec<u32> = self.state.lanes.iter().flat_map(|(_, l)| l.slots()).collect();
+        used.sort_unstable();
+        self.next_page = used.last().map_or(0, |last| last + 1);
+        self.free_pages =
+            (0..self.next_page).rev().filter(|slot| used.binary_search(slot).is_err()).collect();
+        self.publication = publish::Publication::after(
+            now,
+            found.checkpoint_number,
+            found.root_index,
+            found.obsolete,
+            !found.is_clean || found.log_bytes > 0,
+        );
+        for damage in found.damages {
+            self.events.push(Event::Damaged(damage));
+        }
+        self.events.push(Event::Ready { is_clean: found.is_clean });
+        self.flush(now, out);
+    }
+
+    /// End of a cycle: hands settles to the log, and submits the write or sync that is due.
+    pub fn flush(&mut self, now: Now, out: &mut Operations) {
+        if !self.is_running() {
+            return;
+        }
+        if !self.settles.is_empty() {
+            if self.settle_due == Instant::NEVER {
+                self.settle_due = now.instant + self.settings.write_interval;
+            }
+            let is_due = self.settle_due <= now.instant || self.log.is_due(now);
+            if is_due || self.settles.len() >= SETTLES_MAX {
+                self.write_settles();
+            }
+        }
+        self.publish(now, out);
+        self.log.flush(now, out);
+    }
+
+    /// Work that nobody waits for, a slice of it: counting after a purge or recovery, index pages
+    /// to disk, compaction. True if more is left that can go on at once.
+    pub fn work(&mut self, now: Now, out: &mut Operations) -> bool {
+        if !self.is_running() {
+            return false;
+        }
+        let more = self.account(out);
+        self.write_pages(out);
+        self.compact(now, out) || more
+    }
+
+    fn account(&mut self, out: &mut Operations) -> bool {
+        let mut waits = 0;
+        for _ in 0..ACCOUNT_PAGES {
+            let Some((lane, page)) = self.state.account(&mut self.log.segments) else {
+                return false;
+            };
+            if let Some(first) = page {
+                waits += 1;
+                self.read_page(lane, first, out);
+            }
+        }
+        waits < ACCOUNT_PAGES
+    }
+
+    fn read_page(&mut self, lane: LaneSlot, first: u64, out: &mut Operations) {
+        let is_asked = self.waits.values().any(|purpose| {
+            matches!(purpose, Purpose::PageRead { lane: l, first: f } if *l == lane && *f == first)
+        });
+        let Some(page) = self.state.lane_mut(lane).and_then(|lane| lane.page_mut(first)) else {
+            return;
+        };
+        let Some(slot) = page.slot().filter(|_| !is_asked) else { return };
+        let length = crate::lane::PAGE_BYTES;
+        let offset = u64::from(slot) * length as u64;
+        let file = File::Index(self.settings.log);
+        let purpose = Purpose::PageRead { lane, first };
+        self.ask(Action::Read { file, offset, length }, purpose, out);
+    }
+
+    /// Writes the oldest closed pages beyond the budget to the index file.
+    fn write_pages(&mut self, out: &mut Operations) {
+        if self.log.stopped().is_some() {
+            return;
+        }
+        while self.closed_pages.len() > self.settings.index_pages_max {
+            let Some((lane, first)) = self.closed_pages.pop_front() else { return };
+            let Some(found) = self.state.lane_mut(lane) else { continue };
+            let slot = self.free_pages.pop().unwrap_or(self.next_page);
+            let Some(bytes) = found.start_write(first, slot) else {
+                if slot < self.next_page {
+                    self.free_pages.push(slot);
+                }
+                continue;
+            };
+            self.next_page = self.next_page.max(slot + 1);
+            self.index_bytes += bytes.len() as u64;
+            let action = Action::Write {
+                file: File::Index(self.settings.log),
+                offset: u64::from(slot) * bytes.len() as u64,
+                bytes,
+                start: 0,
+                sync: false,
+            };
+            self.ask(action, Purpose::PageWrite { lane, first }, out);
+        }
+    }
+
+    /// When [`Store::flush`] has something to do without further input.
+    #[must_use]
+    pub fn next_timeout(&self) -> Instant {
+        if !self.is_running() {
+            return Instant::NEVER;
+        }
+        self.log.next_timeout().min(self.settle_due).min(self.publication.due(self.state.died))
+    }
+
+    /// Where the log ends. What was appended before is durable when [`Store::durable`] is here.
+    #[must_use]
+    pub fn end(&self) -> Position {
+        self.log.end()
+    }
+
+    /// What confirms may rely on, as [`Settings::sync`] says: everything appended before.
+    #[must_use]
+    pub fn durable(&self) -> Position {
+        self.log.durable()
+    }
+
+    /// Everything before is synced.
+    #[must_use]
+    pub fn synced(&self) -> Position {
+        self.log.synced()
+    }
+
+    /// Something waits until everything appended so far is durable: the next flush writes, and in
+    /// mode `Always` syncs.
+    pub fn want_durable(&mut self) {
+        self.log.want();
+    }
+
+    /// Everything appended so far must be synced, in every mode.
+    pub fn want_synced(&mut self) {
+        self.log.want_synced();
+    }
+
+    /// What is left of the disk.
+    #[must_use]
+    pub fn space(&self) -> Space {
+        let spare = self.log.spare_segments();
+        if spare <= self.settings.reserve_segments {
+            Space::Full
+        } else if self.log.is_full() {
+            Space::Low
+        } else {
+            Space::Ample
+        }
+    }
+
+    /// Bytes appended and not yet written.
+    #[must_use]
+    pub fn unwritten_bytes(&self) -> usize {
+        self.log.unwritten_bytes()
+    }
+
+    /// The lane, made if it is new.
+    pub fn lane(&mut self, lane: Lane) -> LaneSlot {
+        self.state.slot(lane)
+    }
+
+    /// All lanes, ordered by queue and level.
+    pub fn lanes(&self) -> impl Iterator<Item = (Lane, LaneSlot)> {
+        self.state.all()
+    }
+
+    fn index(&self, slot: LaneSlot) -> Option<&LaneIndex> {
+        self.state.lane(slot)
+    }
+
+    /// Messages of a lane that live, and the bytes of their bodies. After an unclean stop the
+    /// bytes may count what was settled just before it, until [`Store::work`] is done.
+    #[must_use]
+    pub fn count(&self, slot: LaneSlot) -> (u64, u64) {
+        self.index(slot).map_or((0, 0), |lane| (lane.live(), lane.live_bytes()))
+    }
+
+    /// The lowest sequence number that was never used in the lane.
+    #[must_use]
+    pub fn next_seq(&self, slot: LaneSlot) -> u64 {
+        self.index(slot).map_or(0, LaneIndex::next)
+    }
+
+    /// Whether the message was in the store when it was opened and may have been delivered then.
+    #[must_use]
+    pub fn is_redelivered(&self, slot: LaneSlot, seq: u64) -> bool {
+        self.is_unclean && self.index(slot).is_some_and(|lane| seq < lane.recovered_below)
+    }
+
+    /// Drops the queues for which `keep` says no: those whose definition is gone.
+    pub fn retain_queues(&mut self, mut keep: impl FnMut(QueueId) -> bool) {
+        let queues: Vec<QueueId> = self.state.all().map(|(lane, _)| lane.queue).collect();
+        for queue in queues {
+            if !keep(queue) && !self.state.lanes_of(queue).is_empty() {
+                crate::replay::drop_queue(queue, &mut self.state);
+            }
+        }
+    }
+
+    /// Opaque records found in recovery, in order; empty when taken before.
+    pub fn take_opaque(&mut self) -> Vec<(Position, Vec<u8>)> {
+        core::mem::take(&mut self.opaque)
+    }
+
+    /// Figures for metrics.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        let segments = self.log.segments.values();
+        let is_dead = |segment: &&crate::log::Segment| segment.live + segment.live_transient == 0;
+        let lanes: usize = self.state.lanes.iter().map(|(_, lane)| lane.memory_bytes()).sum();
+        Figures {
+            log_bytes: self.log.bytes_written,
+            index_bytes: self.index_bytes + self.publication.bytes,
+            read_bytes: self.cache.bytes_read,
+            syncs: self.log.syncs,
+            segments: segments.len(),
+            dead_segments: segments.filter(is_dead).count(),
+            spare_segments: self.log.spare_segments(),
+            memory_bytes: self.log.memory_bytes() + self.cache.memory_bytes() + lanes,
+            relocated: self.state.tables.relocations.len(),
+            moved: self.compaction.moved,
+            oldest_generation: self.log.segments.keys().next().copied().unwrap_or(0),
+            checkpoints: self.publication.published,
+        }
+    }
+}
+
+/// How long a dead segment waits for a checkpoint at most.
+const FREE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Bytes shared with an operation.
+type Shared = Arc<Vec<u8>>;

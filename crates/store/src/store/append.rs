@@ -1,0 +1,273 @@
+//! What goes in: messages, settles, dropped queues, opaque records.
+
+use lepus_base::{Instant, Position, QueueId};
+
+use super::Store;
+use crate::log::AppendError;
+use crate::page::Entry;
+use crate::place::{generation, offset};
+use crate::record::{
+    Envelope, KIND_FRAGMENT, KIND_MESSAGE, KIND_OPAQUE, KIND_QUEUE_DROPPED, KIND_SETTLES, Message,
+    Names, RECORD_HEADER_BYTES, Reference, envelope_bytes_max, put_envelope, put_settles,
+};
+use crate::state::LaneSlot;
+use crate::varint::{VARINT_BYTES_MAX, put};
+
+/// Records up to this size are never cut in two: the rest of a segment is left unused instead.
+const WHOLE_BYTES_MAX: usize = 64 << 10;
+/// Records above this size do not lend their names to others, who would have to read them.
+const LENDER_BYTES_MAX: usize = 4096;
+/// Runs in one part of a settle record.
+const RUNS_MAX: usize = 1024;
+
+/// A message's place in a lane of this store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The lane.
+    pub lane: LaneSlot,
+    /// Sequence number, not below [`Store::next_seq`].
+    pub seq: u64,
+    /// Wall time in milliseconds when it expires; 0 for never.
+    pub deadline_millis: u64,
+}
+
+impl Store {
+    /// Appends a message once with its places in all queues of the shard, and says where it is.
+    /// It is durable when [`Store::durable`] has reached what [`Store::end`] says afterwards.
+    ///
+    /// A message of transient lanes is written too, but no recovery finds it.
+    ///
+    /// # Errors
+    /// [`AppendError`]; then nothing was appended.
+    ///
+    /// # Panics
+    /// When a sequence number was used before in its lane, or a lane was dropped.
+    pub fn append(
+        &mut self,
+        message: &Message<'_>,
+        places: &[Place],
+    ) -> Result<Position, AppendError> {
+        let is_transient = places
+            .iter()
+            .all(|place| self.index(place.lane).is_none_or(|lane| lane.lane.is_transient()));
+        let state = &self.state;
+        let references = places.iter().map(|place| {
+            let lane = state.lane(place.lane).expect("the lane exists");
+            assert!(place.seq >= lane.next() && !lane.is_dropped, "numbers grow along a lane");
+            Reference { lane: lane.lane, seq: place.seq, deadline_millis: place.deadline_millis }
+        });
+        let written = write_message(
+            &mut self.log,
+            &mut self.names,
+            message,
+            references,
+            (is_transient, None, true),
+        );
+        let (start, generation_last) = written?;
+        let bytes = message.body.len() as u32;
+        self.state.count(
+            &mut self.log.segments,
+            start,
+            generation_last,
+            places.len() as u32,
+            bytes,
+            is_transient,
+        );
+        for place in places {
+            let Some(lane) = self.state.lane_mut(place.lane) else { continue };
+            let entry = Entry {
+                seq: place.seq,
+                position: start,
+                bytes,
+                deadline_millis: place.deadline_millis,
+            };
+            if lane.append(entry)
+                && let Some(first) = lane.unwritten_page_last()
+            {
+                self.closed_pages.push_back((place.lane, first));
+            }
+        }
+        Ok(start)
+    }
+
+    /// Makes the following records land in one batch, which recovery finds whole or not at all.
+    ///
+    /// # Errors
+    /// [`AppendError::TooLarge`] when `bytes` are more than a segment holds.
+    pub fn hold(&mut self, bytes: usize) -> Result<(), AppendError> {
+        self.log.hold(bytes)
+    }
+
+    /// An upper bound for [`Store::hold`] of what appending a message takes.
+    #[must_use]
+    pub fn record_bytes_max(message: &Message<'_>, places: usize) -> usize {
+        let names = message.exchange.len() + message.routing_key.len();
+        RECORD_HEADER_BYTES
+            + envelope_bytes_max(places, names, message.properties.len())
+            + message.body.len()
+    }
+
+    /// A message of a lane is done with. `position` and `bytes` are its entry's. False if it was
+    /// settled before.
+    pub fn settle(&mut self, lane: LaneSlot, seq: u64, position: Position, bytes: u32) -> bool {
+        let Some(index) = self.state.lanes.get_mut(lane.0 as usize) else { return false };
+        let is_transient = index.lane.is_transient();
+        if !index.settle(seq, bytes, &mut self.state.freed_pages) {
+            return false;
+        }
+        self.state.discount(&mut self.log.segments, position, bytes, is_transient);
+        if !is_transient {
+            self.settles.push((lane, seq));
+        }
+        true
+    }
+
+    /// Everything in the lane below `end` is done with, but for the numbers in `kept` (growing):
+    /// messages that are delivered and not acknowledged. What it takes to count that is done by
+    /// [`Store::work`].
+    pub fn purge(&mut self, lane: LaneSlot, end: u64, kept: &[u64]) {
+        self.write_settles();
+        let mut first = 0;
+        for &seq in kept.iter().chain([&end]) {
+            let until = seq.min(end);
+            if until > first {
+                self.purge_run(lane, first, until);
+            }
+            first = until.saturating_add(1);
+        }
+        self.state.list(lane.0);
+    }
+
+    fn purge_run(&mut self, lane: LaneSlot, first: u64, end: u64) {
+        let Some(index) = self.state.lane_mut(lane) else { return };
+        let end = end.min(index.next());
+        if first >= end {
+            return;
+        }
+        index.settle_range(first, end);
+        let lane = index.lane;
+        if !lane.is_transient() && self.log.make_room(64, false).is_ok() {
+            self.log.append(KIND_SETTLES, |out| put_settles(out, lane, &[(first, end)]));
+        }
+    }
+
+    /// The queue is deleted with everything in it.
+    pub fn drop_queue(&mut self, queue: QueueId) {
+        self.write_settles();
+        let lanes = self.state.lanes_of(queue);
+        if lanes.is_empty() {
+            return;
+        }
+        crate::replay::drop_queue(queue, &mut self.state);
+        if self.log.make_room(VARINT_BYTES_MAX, false).is_ok() {
+            self.log.append(KIND_QUEUE_DROPPED, |out| put(out, queue.0));
+        }
+    }
+
+    /// Appends bytes that mean something to the owner of the log: a change of definitions. A log
+    /// holds either messages or such records.
+    ///
+    /// # Errors
+    /// [`AppendError`]; then nothing was appended.
+    pub fn append_opaque(&mut self, bytes: &[u8]) -> Result<Position, AppendError> {
+        self.log.make_room(bytes.len(), true)?;
+        self.has_opaque = true;
+        Ok(self.log.append(KIND_OPAQUE, |out| out.extend_from_slice(bytes)))
+    }
+
+    /// The opaque records that follow say again, in fewer words, what all before amount to.
+    pub fn begin_snapshot(&mut self) {
+        self.snapshot = Some(self.log.cut());
+    }
+
+    /// The snapshot is complete: what came before it does not count from the next checkpoint on,
+    /// which is asked for.
+    pub fn end_snapshot(&mut self) {
+        if let Some(start) = self.snapshot.take() {
+            self.opaque_start = start;
+            self.publication.request();
+        }
+    }
+
+    /// Hands gathered settles to the log.
+    pub(super) fn write_settles(&mut self) {
+        self.settle_due = Instant::NEVER;
+        if self.settles.is_empty() {
+            return;
+        }
+        self.settles.sort_unstable();
+        let mut at = 0;
+        while at < self.settles.len() {
+            let lane = self.settles[at].0;
+            self.runs.clear();
+            while let Some(&(next, seq)) = self.settles.get(at)
+                && next == lane
+                && self.runs.len() < RUNS_MAX
+            {
+                match self.runs.last_mut() {
+                    Some(last) if last.1 == seq => last.1 += 1,
+                    _ => self.runs.push((seq, seq + 1)),
+                }
+                at += 1;
+            }
+            let Some(lane) = self.state.lane(lane).map(|index| index.lane) else { continue };
+            let bound = (3 + 2 * self.runs.len()) * VARINT_BYTES_MAX;
+            if self.log.make_room(bound, false).is_ok() {
+                self.log.append(KIND_SETTLES, |out| put_settles(out, lane, &self.runs));
+            }
+        }
+        self.settles.clear();
+    }
+}
+
+/// Writes a message, cut into fragments where it does not fit. Where it begins, and the segment
+/// in which it ends. The last argument says: transient, copied from, may be refused.
+pub(super) fn write_message(
+    log: &mut crate::log::Log,
+    names: &mut crate::names::NameTable,
+    message: &Message<'_>,
+    references: impl ExactSizeIterator<Item = Reference> + Clone,
+    (transient, origin, is_message): (bool, Option<Position>, bool),
+) -> Result<(Position, u32), AppendError> {
+    let exchange = &message.exchange[..message.exchange.len().min(255)];
+    let routing_key = &message.routing_key[..message.routing_key.len().min(255)];
+    let (properties, body) = (message.properties, message.body);
+    let name_bytes = exchange.len() + routing_key.len();
+    let before = envelope_bytes_max(references.len(), name_bytes, properties.len());
+    let bound = before + body.len();
+    let whole_max = WHOLE_BYTES_MAX.min(log.payload_bytes_max());
+    let first = if bound <= log.payload_rest() || bound <= whole_max {
+        log.make_room(bound, is_message)?;
+        body.len()
+    } else {
+        if is_message {
+            log.admit(2 + bound / log.payload_bytes_max())?;
+        }
+        // At least a byte of the body belongs to the first part.
+        log.make_room(before + 1, is_message)?;
+        body.len().min(log.payload_rest() - before)
+    };
+    let found = names.find(log.generation(), exchange, routing_key);
+    let envelope = Envelope {
+        transient,
+        origin,
+        names: found.map_or(Names::Here(exchange, routing_key), Names::At),
+        properties,
+        fragmented: (first < body.len()).then_some(body.len() as u32),
+    };
+    let start = log.append(KIND_MESSAGE, |out| {
+        put_envelope(out, &envelope, references);
+        out.extend_from_slice(&body[..first]);
+    });
+    if found.is_none() && bound <= LENDER_BYTES_MAX {
+        names.put(generation(start), offset(start), exchange, routing_key);
+    }
+    let mut rest = &body[first..];
+    while !rest.is_empty() {
+        log.next_segment();
+        let (part, left) = rest.split_at(rest.len().min(log.payload_bytes_max()));
+        log.append(KIND_FRAGMENT, |out| out.extend_from_slice(part));
+        rest = left;
+    }
+    Ok((start, log.generation()))
+}

@@ -1,0 +1,191 @@
+//! Recovery of bytes that no store wrote: it ends, without a panic, and says what it found.
+
+use lepus_base::{Now, QueueId, Rng};
+use lepus_store::disk::{File, LogId, Operations};
+use lepus_store::simulation::Disk;
+use lepus_store::{Event, Fetch, Lane, Message, Place, Settings, Store};
+
+const LOG: LogId = LogId(1);
+
+fn settings() -> Settings {
+    Settings { segment_bytes: 8192, ..Settings::new(LOG) }
+}
+
+fn run(store: &mut Store, disk: &mut Disk, out: &mut Operations, millis: u64) -> Vec<Event> {
+    let mut events = Vec::new();
+    for step in 0..100_000 {
+        disk.submit(&mut out.list);
+        let Some(completion) = disk.step() else { return events };
+        store.complete(Now::from_millis(millis + step / 100), completion, out);
+        store.take_events(&mut events);
+    }
+    panic!("no end");
+}
+
+fn open(disk: &mut Disk) -> (Store, Operations, Vec<Event>) {
+    let mut out = Operations::default();
+    let mut store = Store::open(settings(), &mut out);
+    let events = run(&mut store, disk, &mut out, 1);
+    (store, out, events)
+}
+
+/// A store with a few messages, synced.
+fn filled(seed: u64) -> Disk {
+    let mut disk = Disk::new(seed);
+    let (mut store, mut out, _) = open(&mut disk);
+    let lane = store.lane(Lane::of(QueueId(1)));
+    for seq in 0..60 {
+        let body = [seq as u8; 300];
+        let message = Message { exchange: b"e", routing_key: b"k", properties: &[], body: &body };
+        let place = Place { lane, seq, deadline_millis: 0 };
+        while store.append(&message, &[place]).is_err() {
+            store.flush(Now::from_millis(seq), &mut out);
+            run(&mut store, &mut disk, &mut out, seq);
+        }
+        store.want_durable();
+        if seq == 30 && seed.is_multiple_of(2) {
+            store.request_checkpoint();
+        }
+        store.flush(Now::from_millis(seq), &mut out);
+        run(&mut store, &mut disk, &mut out, seq);
+    }
+    store.flush(Now::from_millis(100), &mut out);
+    run(&mut store, &mut disk, &mut out, 100);
+    disk
+}
+
+/// Opens, reads everything, appends one more, opens again.
+fn use_it(disk: &mut Disk) -> bool {
+    let (mut store, mut out, events) = open(disk);
+    if events.iter().any(|event| matches!(event, Event::Refused(_))) {
+        return false;
+    }
+    assert!(store.is_running());
+    let lanes: Vec<_> = store.lanes().map(|(_, slot)| slot).collect();
+    let mut entries = Vec::new();
+    for &lane in &lanes {
+        for _ in 0..1000 {
+            if store.fetch(lane, 100, &mut entries, &mut out) == Fetch::Done
+                && store.is_fetched(lane)
+            {
+                break;
+            }
+            run(&mut store, disk, &mut out, 1);
+        }
+    }
+    for entry in entries.iter().take(200) {
+        for _ in 0..20 {
+            if !matches!(store.lookup(entry.position, &mut out), lepus_store::Lookup::Pending) {
+                break;
+            }
+            run(&mut store, disk, &mut out, 1);
+        }
+    }
+    while store.work(Now::from_millis(2000), &mut out) {}
+    store.flush(Now::from_millis(2000), &mut out);
+    run(&mut store, disk, &mut out, 2000);
+    true
+}
+
+#[test]
+fn arbitrary_files_never_make_recovery_panic() {
+    for seed in 0..300 {
+        let mut rng = Rng::new(seed);
+        let mut disk = Disk::new(seed);
+        for slot in 0..rng.below(4) as u32 {
+            let mut bytes = vec![0; rng.below(9000) as usize];
+            rng.fill(&mut bytes);
+            disk.put(File::Segment(LOG, slot), bytes);
+        }
+        for file in [File::Root(LOG), File::Index(LOG), File::Checkpoint(LOG, 1)] {
+            if rng.chance(1, 2) {
+                let mut bytes = vec![0; rng.below(9000) as usize];
+                rng.fill(&mut bytes);
+                disk.put(file, bytes);
+            }
+        }
+        use_it(&mut disk);
+    }
+}
+
+#[test]
+fn damaged_files_of_a_real_store_never_make_recovery_panic() {
+    let mut refused = 0;
+    for seed in 0..150 {
+        let mut rng = Rng::new(seed);
+        let mut disk = filled(seed);
+        let files: Vec<_> = disk.files().collect();
+        for _ in 0..1 + rng.below(20) {
+            let (file, length) = files[rng.below(files.len() as u64) as usize];
+            match rng.below(4) {
+                // A run of other bytes, a cut, or single bits.
+                0 => {
+                    let mut bytes = disk.data(file).unwrap_or_default().to_vec();
+                    let start = rng.below(length + 1) as usize;
+                    let end = (start + rng.below(400) as usize).min(bytes.len());
+                    if start < end {
+                        rng.fill(&mut bytes[start..end]);
+                    }
+                    disk.put(file, bytes);
+                }
+                1 => {
+                    let mut bytes = disk.data(file).unwrap_or_default().to_vec();
+                    bytes.truncate(rng.below(length + 1) as usize);
+                    disk.put(file, bytes);
+                }
+                _ => disk.flip(file, rng.below(length.max(1)) as usize, rng.below(8) as u8),
+            }
+        }
+        refused += u32::from(!use_it(&mut disk));
+        use_it(&mut disk);
+    }
+    assert!(refused < 50, "damage is no reason to refuse");
+}
+
+#[test]
+fn everything_of_an_undamaged_store_is_found() {
+    for seed in 0..4 {
+        let mut disk = filled(seed);
+        disk.crash();
+        let (mut store, mut out, events) = open(&mut disk);
+        assert!(!events.iter().any(|event| matches!(event, Event::Damaged(_))), "{events:?}");
+        let lane = store.lane(Lane::of(QueueId(1)));
+        let mut entries = Vec::new();
+        assert_eq!(store.fetch(lane, 100, &mut entries, &mut out), Fetch::Done);
+        assert_eq!(entries.len(), 60);
+        assert_eq!(store.count(lane), (60, 60 * 300));
+    }
+}
+
+#[test]
+fn definitions_are_found_in_order_and_a_snapshot_replaces_them() {
+    let mut disk = Disk::new(9);
+    let (mut store, mut out, _) = open(&mut disk);
+    let mut expected: Vec<Vec<u8>> = Vec::new();
+    for round in 0..6u8 {
+        if round == 3 {
+            store.begin_snapshot();
+            expected.clear();
+            expected.push(b"all so far".to_vec());
+            store.append_opaque(b"all so far").expect("room");
+            store.end_snapshot();
+        }
+        for change in 0..40u8 {
+            let bytes = vec![round ^ change; 100];
+            while store.append_opaque(&bytes).is_err() {
+                store.flush(Now::from_millis(1), &mut out);
+                run(&mut store, &mut disk, &mut out, 1);
+            }
+            expected.push(bytes);
+        }
+        store.want_synced();
+        store.flush(Now::from_millis(u64::from(round)), &mut out);
+        run(&mut store, &mut disk, &mut out, 1);
+        assert_eq!(store.synced(), store.end());
+        disk.crash();
+        let (next, next_out, _) = open(&mut disk);
+        (store, out) = (next, next_out);
+        let found: Vec<Vec<u8>> = store.take_opaque().into_iter().map(|(_, b)| b).collect();
+        assert_eq!(found, expected);
+    }
+}
