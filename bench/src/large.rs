@@ -91,7 +91,7 @@ fn consumer(subject: &Subject, number: usize) -> io::Result<Peer<Sipping>> {
     peer.expect("queue.declare-ok")?;
     peer.send(1, queue::Bind { queue: &queue, exchange: "amq.fanout", ..Default::default() });
     peer.expect("queue.bind-ok")?;
-    let no_ack = number % 2 == 0;
+    let no_ack = number.is_multiple_of(2);
     peer.send(1, basic::Consume { queue: &queue, no_ack, ..Default::default() });
     peer.expect("basic.consume-ok")?;
     Ok(peer)

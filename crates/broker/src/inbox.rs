@@ -60,6 +60,28 @@ impl Broker {
         }
     }
 
+    /// A direct reply for a channel of this shard: delivered, or returned to its publisher.
+    fn reply_mailed(
+        &mut self,
+        to: ChannelRef,
+        view: &MessageView<'_>,
+        from: ChannelRef,
+        number: Option<u64>,
+        mandatory: bool,
+        out: &mut Outbox,
+    ) {
+        let delivered = self.deliver_reply(to, view, out);
+        let batch = &mut out.mail[from.shard.index()];
+        if !delivered && mandatory {
+            // Ahead of the report: a return precedes its confirm.
+            let message = view.append_packed(&mut batch.bytes);
+            batch.items.push(Mail::ReturnReply { to: from, message });
+        }
+        if let Some(number) = number {
+            report(batch, from, number, false);
+        }
+    }
+
     fn on_mail(
         &mut self,
         now: Now,
@@ -116,16 +138,7 @@ impl Broker {
             Mail::Deliver { .. } => self.on_delivery(from, &mail, bytes, out),
             Mail::DeliverReply { to, message, from, number, mandatory } => {
                 let view = packed(bytes, message);
-                let delivered = self.deliver_reply(to, &view, out);
-                let batch = &mut out.mail[from.shard.index()];
-                if !delivered && mandatory {
-                    // Ahead of the report: a return precedes its confirm.
-                    let message = view.append_packed(&mut batch.bytes);
-                    batch.items.push(Mail::ReturnReply { to: from, message });
-                }
-                if let Some(number) = number {
-                    report(batch, from, number, false);
-                }
+                self.reply_mailed(to, &view, from, number, mandatory, out);
             }
             Mail::ReturnReply { to, message } => {
                 self.return_reply(to, &packed(bytes, message), out);
