@@ -7,6 +7,7 @@
 //! ends there.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use lepus_base::Position;
 
@@ -69,6 +70,7 @@ enum Wait {
     Sync(File),
     CreateRoot,
     Directory,
+    Unclean,
 }
 
 /// What recovery leaves to the running store.
@@ -96,6 +98,7 @@ pub(crate) struct Recovery {
     waits: BTreeMap<OperationId, Wait>,
     files: Vec<(File, u64)>,
     root: Option<(usize, Root)>,
+    was_clean: bool,
     state: State,
     segments: Segments,
     replay: Replay,
@@ -125,6 +128,7 @@ impl Recovery {
             waits: BTreeMap::new(),
             files: Vec::new(),
             root: None,
+            was_clean: false,
             state: State::default(),
             segments: Segments::new(),
             replay: Replay::default(),
@@ -205,6 +209,10 @@ impl Recovery {
             }
             Wait::Evidence => self.gather(&completion.bytes, out),
             Wait::Sync(_) | Wait::Directory => self.finish(out),
+            Wait::Unclean if completion.result != Ok(ROOT_RECORD_BYTES) => {
+                self.refuse(Refusal::Disk(File::Root(log), DiskError::Failed));
+            }
+            Wait::Unclean => self.finish(out),
             Wait::CreateRoot => {
                 self.ask(Action::SyncDirectory(log), Wait::Directory, out);
             }
@@ -234,7 +242,8 @@ impl Recovery {
                     return self.refuse(Refusal::Foreign(file));
                 }
                 Ok(root) => {
-                    if self.root.is_none_or(|(_, best)| best.number < root.number) {
+                    let rank = |root: &Root| (root.number, !root.is_clean);
+                    if self.root.is_none_or(|(_, best)| rank(&best) < rank(&root)) {
                         self.root = Some((index, root));
                     }
                 }
@@ -609,7 +618,27 @@ impl Recovery {
             let length = (2 * ROOT_STRIDE_BYTES) as u64;
             self.ask(Action::Create { file, length }, Wait::CreateRoot, out);
         }
+        self.mark_unclean(out);
         self.finish(out);
+    }
+
+    /// From here on messages may be delivered: a stop that is not orderly must be seen as one,
+    /// even if nothing was written by then.
+    fn mark_unclean(&mut self, out: &mut Operations) {
+        let Some((index, root)) = self.root.as_mut().filter(|(_, root)| root.is_clean) else {
+            return;
+        };
+        self.was_clean = true;
+        root.is_clean = false;
+        *index = 1 - *index;
+        let action = Action::Write {
+            file: File::Root(self.settings.log),
+            offset: (*index * ROOT_STRIDE_BYTES) as u64,
+            bytes: Arc::new(root.encode()),
+            start: 0,
+            sync: true,
+        };
+        self.ask(action, Wait::Unclean, out);
     }
 
     fn finish(&mut self, _out: &mut Operations) {
@@ -620,9 +649,7 @@ impl Recovery {
 
     /// What was found, once [`Recovery::result`] is good.
     pub(crate) fn into_recovered(mut self) -> Recovered {
-        let is_clean = self.root.is_some_and(|(_, root)| root.is_clean)
-            && self.replay.records == 0
-            && self.damages.is_empty();
+        let is_clean = self.was_clean && self.replay.records == 0 && self.damages.is_empty();
         let used: BTreeSet<u32> =
             self.segments.values().filter_map(|segment| segment.slot).collect();
         let mut spare = Vec::new();
