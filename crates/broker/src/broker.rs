@@ -64,6 +64,8 @@ pub struct Broker {
     pub(crate) stopping: bool,
     /// Whether publishers are blocked because memory is short.
     pub(crate) memory_short: bool,
+    /// Whether memory was full at any moment since the last look.
+    pub(crate) memory_full: bool,
 }
 
 /// A connection between two shards.
@@ -96,6 +98,7 @@ impl Broker {
             retries: VecDeque::new(),
             stopping: false,
             memory_short: false,
+            memory_full: false,
             settings,
         }
     }
@@ -400,7 +403,8 @@ impl Broker {
     /// Reads publishers again when memory or mail has room.
     fn release_pressure(&mut self, now: Now, out: &mut Outbox) {
         let limit = self.edge.limits.memory_bytes;
-        let enough = if self.memory_short { limit - limit / 10 } else { limit };
+        let was_full = core::mem::take(&mut self.memory_full);
+        let enough = if self.memory_short || was_full { limit - limit / 10 } else { limit };
         let is_short = self.edge.memory() > enough;
         if is_short != self.memory_short {
             self.memory_short = is_short;

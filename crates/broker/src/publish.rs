@@ -495,9 +495,9 @@ impl Broker {
 
     /// Slows a publisher down when its shard's memory or a mail batch is full.
     fn press_back(&mut self, slot: u32, out: &mut Outbox) {
-        let is_short = self.edge.memory() > self.edge.limits.memory_bytes
-            || (!self.edge.short_shards.is_empty() && self.feeds_short_shard(slot));
-        if is_short {
+        let is_full = self.edge.memory() > self.edge.limits.memory_bytes;
+        self.memory_full |= is_full;
+        if is_full || (!self.edge.short_shards.is_empty() && self.feeds_short_shard(slot)) {
             self.edge.block(slot, out);
         }
         self.press_mail(slot, out);

@@ -190,6 +190,8 @@ settings! {
         "Largest message body; a larger one closes the channel with 406.";
     "limits.transaction_bytes_max" transaction_bytes_max: u64 = Kind::Bytes { min: 4096, max: 1 << 40, zero_is_unlimited: false }, "128MiB";
         "Bytes that one channel's open transaction may hold; a larger one closes the channel with 406.";
+    "limits.unread_bytes_max" unread_bytes_max: u64 = Kind::Bytes { min: 65_536, max: 1 << 32, zero_is_unlimited: false }, "16MiB";
+        "Bytes of answers (messages fetched, returned messages, confirms) that may wait for a client to read them; with more it is not listened to until it has read some.";
     "limits.heartbeat" heartbeat: Duration = Kind::Seconds { min: 0, max: HEARTBEAT_SECONDS_MAX }, "60";
         "Heartbeat that is offered to clients; 0 offers none.";
     "limits.handshake_timeout" handshake_timeout: Duration = Kind::Seconds { min: 1, max: 600 }, "10";

@@ -99,6 +99,7 @@ impl Plan {
                 consumers_per_channel_max: narrow(config.consumers_per_channel_max),
                 unacked_per_channel_max: narrow(config.unacked_per_channel_max),
                 tx_bytes_max: usize::try_from(config.transaction_bytes_max).unwrap_or(usize::MAX),
+                unread_bytes_max: usize::try_from(config.unread_bytes_max).unwrap_or(usize::MAX),
                 memory_bytes: usize::try_from(shard_bytes).unwrap_or(usize::MAX),
                 ..Limits::default()
             },

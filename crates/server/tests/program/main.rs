@@ -2,6 +2,8 @@
 
 mod cli;
 mod client;
+mod gauge;
+mod hostile;
 mod running;
 mod serve;
 mod session;

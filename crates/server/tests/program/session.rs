@@ -82,6 +82,16 @@ impl<S: Read + Write> Session<S> {
         encode_publish(&mut self.output, channel, frame_max, "", queue, false, &EMPTY, body);
     }
 
+    /// Puts bytes behind what is to be sent.
+    pub fn send_raw(&mut self, bytes: &[u8]) {
+        self.output.extend_from_slice(bytes);
+    }
+
+    /// What is to be sent, taken from the session.
+    pub fn take_output(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.output)
+    }
+
     pub fn flush(&mut self) {
         self.try_flush().unwrap();
     }
