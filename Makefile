@@ -52,7 +52,9 @@ instructions: install ## Count instructions per message in the core and compare 
 sim: install ## Run SEEDS seeds of the simulator
 	@cargo run --quiet --release --package lepus-sim -- --seeds $(SEEDS)
 
-soak: install ## Run the simulator with new seeds for SOAK_SECONDS
+soak: release ## The reference load tester for a minute per workload, then new simulator seeds for SOAK_SECONDS
+	@SHARDS=1 tests/e2e/perf-test 60
+	@SHARDS=2 tests/e2e/perf-test 60
 	@cargo run --quiet --release --package lepus-sim -- --seconds $(SOAK_SECONDS)
 
 fuzz: install ## Fuzz each target for FUZZ_SECONDS
