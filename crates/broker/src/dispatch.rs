@@ -382,7 +382,8 @@ impl Broker {
             }
             connection.parked_bytes += left;
             // Otherwise it goes on with the answer, or when the client has read.
-            let is_unread = connection.paused & PauseReason::Unread as u8 != 0;
+            let is_unread =
+                connection.paused & PauseReason::Unread as u8 != 0 && connection.end.is_none();
             if left > 0
                 && !is_asking
                 && !is_unread

@@ -67,7 +67,7 @@ impl Broker {
         fanout.refused |= refused;
         fanout.next = end;
         if end < fanout.targets.len() {
-            self.fanouts.push_back(fanout);
+            self.next_fanout(fanout);
             return true;
         }
         self.edge.pool.release(fanout.body);
@@ -78,6 +78,28 @@ impl Broker {
             self.finish_pending_route(fanout.slot, fanout.channel);
         }
         !self.fanouts.is_empty()
+    }
+
+    /// Whether a channel's publish is still being served: the next of the same transaction must
+    /// not overtake it.
+    pub(crate) fn has_fanout(&self, channel: ChannelRef) -> bool {
+        self.fanouts.iter().any(|fanout| fanout.channel == channel)
+    }
+
+    /// Lets other channels' publishes go first; those of the same channel keep their order.
+    fn next_fanout(&mut self, fanout: Fanout) {
+        let channel = fanout.channel;
+        let waiting = self.fanouts.len();
+        let mut same = Vec::from([fanout]);
+        for _ in 0..waiting {
+            let Some(other) = self.fanouts.pop_front() else { break };
+            if other.channel == channel {
+                same.push(other);
+            } else {
+                self.fanouts.push_back(other);
+            }
+        }
+        self.fanouts.extend(same);
     }
 
     fn finish_pending_route(&mut self, slot: u32, at: ChannelRef) {

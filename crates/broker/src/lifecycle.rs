@@ -331,8 +331,17 @@ impl Broker {
             };
             if end != ConnectionEnd::ByBroker && !channel.parked.is_empty() {
                 // What was said before the end still holds: the end stands behind it.
+                let before = channel.parked.len();
                 Method::from(connection::Close::default())
                     .encode_frame(at.channel.number(), &mut channel.parked);
+                let added = channel.parked.len() - before;
+                let waits = channel.pending.is_some();
+                if let Some(connection) = self.edge.connection_at(slot, id) {
+                    connection.parked_bytes += added;
+                }
+                if !waits {
+                    self.unpark(slot, at.channel);
+                }
                 continue;
             }
             let ended = channel.ending.is_some() && channel.pending.is_none();

@@ -80,6 +80,10 @@ impl Broker {
     pub(crate) fn must_wait(&mut self, slot: u32, out: &mut Outbox) -> bool {
         let limit = self.edge.limits.unread_bytes_max;
         let Some(connection) = self.edge.connections.get(slot as usize) else { return false };
+        if connection.end.is_some() {
+            // Nothing is asked any more, and nothing that was asked is to wait for ever.
+            return false;
+        }
         if connection.send.encoded() > limit {
             self.edge.pause(slot, PauseReason::Unread, out);
             return true;

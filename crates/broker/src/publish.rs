@@ -263,7 +263,7 @@ impl Broker {
         let confirm = number.map(|number| (at.channel, number));
         let terms = self.terms_of(checked, confirm);
         let view = view_of(publish, &checked.properties);
-        if targets.len() > TARGETS_AT_ONCE_MAX {
+        if targets.len() > TARGETS_AT_ONCE_MAX || self.has_fanout(at.channel) {
             let body = view.pack(&mut self.edge.pool);
             let fanout = Fanout::new(at, body, terms, targets.to_vec(), self.is_committing(at));
             let remote = targets.iter().filter(|t| t.home != self.edge.shard).count() as u32;

@@ -113,6 +113,8 @@ struct Channel {
     doomed: Option<u64>,
     closing: bool,
     recovering: u32,
+    /// The connection may be dropped at any moment.
+    mortal: bool,
 }
 
 /// Where a client stands.
@@ -131,13 +133,25 @@ pub(crate) struct Actor {
     pub(crate) standing: Standing,
     /// It never breaks off and never risks a channel that receives without acknowledging.
     pub(crate) polite: bool,
+    /// Its connection is dropped if it is silent for long.
+    mortal: bool,
+    /// An operator closes its connection.
+    expelled: bool,
     channels: BTreeMap<u16, Channel>,
     tags: u64,
 }
 
 impl Actor {
-    pub(crate) fn new(name: usize, polite: bool) -> Actor {
-        Actor { name, standing: Standing::Connecting, polite, channels: BTreeMap::new(), tags: 0 }
+    pub(crate) fn new(name: usize, polite: bool, mortal: bool) -> Actor {
+        Actor {
+            name,
+            standing: Standing::Connecting,
+            polite,
+            mortal,
+            expelled: false,
+            channels: BTreeMap::new(),
+            tags: 0,
+        }
     }
 
     /// Takes in everything that its connection heard.
@@ -172,17 +186,23 @@ impl Actor {
                 }
                 Heard::Closed(code, text) => {
                     trace(format!("client {} is closed: {} {text}", self.name, code.0));
+                    if self.expelled && code == ReplyCode::CONNECTION_FORCED {
+                        self.gone(oracle);
+                        continue;
+                    }
                     if self.standing != Standing::Closing || code != ReplyCode::REPLY_SUCCESS {
                         return Err(format!("client {} is closed: {} {text}", self.name, code.0));
                     }
-                    self.prove_all(plan, oracle)?;
+                    if !self.expelled {
+                        self.prove_all(plan, oracle)?;
+                    }
                     self.gone(oracle);
                 }
             }
         }
         if peer.ended && self.standing != Standing::Gone {
             trace(format!("client {} finds its connection ended", self.name));
-            if self.standing != Standing::Closing {
+            if self.standing != Standing::Closing && !self.mortal && !self.expelled {
                 return Err(format!("client {}: the broker drops its connection", self.name));
             }
             self.gone(oracle);
@@ -193,6 +213,15 @@ impl Actor {
     fn located(&self, number: u16, text: &str) -> String {
         let id = self.channels.get(&number).map_or(0, |channel| channel.id);
         format!("client {} channel {number} ({id}): {text}", self.name)
+    }
+
+    /// The broker may drop the connection without the client's knowing for a while.
+    pub(crate) fn expel(&mut self, oracle: &mut Oracle) {
+        self.expelled = true;
+        oracle.uncertain.extend(self.channels.values().map(|channel| channel.id));
+        for channel in self.channels.values_mut() {
+            channel.mortal = true;
+        }
     }
 
     /// The connection is no more: what was held is free, what was not proven stays unknown.
@@ -287,6 +316,11 @@ impl Actor {
         }
     }
 
+    /// Whether something is on its way to it that it need not acknowledge.
+    pub(crate) fn is_careful(&self) -> bool {
+        self.channels.values().any(Channel::is_careful)
+    }
+
     /// Questions without an answer, in words.
     pub(crate) fn unanswered(&self) -> Option<String> {
         for (number, channel) in &self.channels {
@@ -334,6 +368,7 @@ impl Channel {
             doomed: None,
             closing: false,
             recovering: 0,
+            mortal: false,
         }
     }
 
@@ -579,7 +614,8 @@ impl Channel {
         if !fits {
             return Err(format!("{method:?} does not answer {question:?}"));
         }
-        if !self.questions.iter().any(|question| question.may_fail) && self.doomed.is_none() {
+        let is_risky = self.questions.iter().any(|question| question.may_fail);
+        if !is_risky && self.doomed.is_none() && !self.mortal {
             oracle.uncertain.remove(&self.id);
         }
         self.prove(question.at, queues, oracle)?;

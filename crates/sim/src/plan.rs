@@ -122,6 +122,40 @@ pub(crate) struct ExchangePlan {
     pub(crate) kind: &'static str,
     /// Per key of [`KEYS`]: the queues.
     pub(crate) routes: Vec<Vec<usize>>,
+    /// Where messages go that no binding takes.
+    pub(crate) alternate: Option<usize>,
+    /// The exchange that everything is passed on to.
+    pub(crate) feeds: Option<usize>,
+}
+
+impl Plan {
+    /// The routing key that stands for a word of [`KEYS`] at an exchange.
+    pub(crate) fn key(&self, exchange: usize, word: usize) -> String {
+        let exchange = &self.exchanges[exchange];
+        match exchange.feeds {
+            Some(next) => self.key(next, word),
+            None if exchange.kind == "topic" => format!("{}.some.more", KEYS[word]),
+            None => KEYS[word].to_owned(),
+        }
+    }
+
+    /// The queues that a message with this key reaches.
+    pub(crate) fn routes(&self, exchange: usize, key: &str) -> &[usize] {
+        let exchange = &self.exchanges[exchange];
+        if let Some(next) = exchange.feeds {
+            return self.routes(next, key);
+        }
+        let word = match exchange.kind {
+            "fanout" => Some(0),
+            "topic" => KEYS.iter().position(|word| Some(*word) == key.split('.').next()),
+            _ => KEYS.iter().position(|word| *word == key),
+        };
+        let found = word.map_or(&[][..], |word| &exchange.routes[word]);
+        match exchange.alternate {
+            Some(next) if found.is_empty() => self.routes(next, key),
+            _ => found,
+        }
+    }
 }
 
 /// Words that routing keys are made of.
@@ -138,6 +172,10 @@ pub(crate) struct Plan {
     pub(crate) steps: usize,
     /// Whether connections break, clients read slowly, channels fail.
     pub(crate) faults: bool,
+    /// Messages said in one go.
+    pub(crate) burst_max: u64,
+    /// Bytes of a large body.
+    pub(crate) large_bytes: u64,
 }
 
 fn pick(rng: &mut Rng, from: &[u64]) -> u64 {
@@ -150,8 +188,10 @@ impl Plan {
         let shards = [1, 2, 2, 3, 3, 4, 5, 8][rng.below(8) as usize];
         let options = options(rng, shards);
         let mut queues = Vec::new();
-        for index in 0..1 + rng.below(6) as usize {
-            let kind = stable_kind(rng);
+        // So many queues that a message for all of them is handled in slices.
+        let wide = rng.chance(1, 100);
+        for index in 0..if wide { 700 } else { 1 + rng.below(6) as usize } {
+            let kind = if wide { Kind::Plain } else { stable_kind(rng) };
             let root = queues.len();
             let queue = QueuePlan {
                 name: format!("q{index}"),
@@ -182,28 +222,47 @@ impl Plan {
                 durable: rng.chance(1, 2),
             });
         }
-        let exchanges = (0..rng.below(4) as usize)
-            .map(|index| {
-                let kind = ["direct", "fanout", "topic"][rng.below(3) as usize];
-                let mut subset = || -> Vec<usize> {
-                    roots.iter().copied().filter(|_| rng.chance(1, 2)).collect()
-                };
-                let routes = match kind {
-                    "fanout" => vec![subset(); KEYS.len()],
-                    _ => KEYS.iter().map(|_| subset()).collect(),
-                };
-                ExchangePlan { name: format!("x{index}"), kind, routes }
-            })
-            .collect();
+        let exchanges = exchanges(rng, &roots, wide);
         Plan {
             options,
             queues,
             exchanges,
             actors: 1 + rng.below(7) as usize,
-            steps: pick(rng, &[500, 2000, 5000]) as usize,
+            steps: if wide { 400 } else { pick(rng, &[500, 2000, 5000]) as usize },
             faults: rng.chance(3, 4),
+            burst_max: if rng.chance(1, 30) { 400 } else { 6 },
+            large_bytes: if rng.chance(1, 100) { 200_000 } else { 10_000 },
         }
     }
+}
+
+fn exchanges(rng: &mut Rng, roots: &[usize], wide: bool) -> Vec<ExchangePlan> {
+    let mut exchanges: Vec<ExchangePlan> = Vec::new();
+    for index in 0..rng.below(5) as usize + usize::from(wide) {
+        let kind = match wide && index == 0 {
+            true => "fanout",
+            false => ["direct", "fanout", "topic"][rng.below(3) as usize],
+        };
+        let other = (index > 0).then(|| rng.below(index as u64) as usize);
+        let feeds = other.filter(|_| rng.chance(1, 4));
+        let mut subset = || -> Vec<usize> {
+            let all = wide && index == 0;
+            roots.iter().copied().filter(|_| all || rng.chance(1, 2)).collect()
+        };
+        let routes = match kind {
+            _ if feeds.is_some() => vec![Vec::new(); KEYS.len()],
+            "fanout" => vec![subset(); KEYS.len()],
+            _ => KEYS.iter().map(|_| subset()).collect(),
+        };
+        exchanges.push(ExchangePlan {
+            name: format!("x{index}"),
+            kind: if feeds.is_some() { "fanout" } else { kind },
+            routes,
+            alternate: other.filter(|_| feeds.is_none() && rng.chance(1, 4)),
+            feeds,
+        });
+    }
+    exchanges
 }
 
 fn options(rng: &mut Rng, shards: u16) -> Options {
@@ -219,6 +278,9 @@ fn options(rng: &mut Rng, shards: u16) -> Options {
         parked_bytes_max: pick(rng, &[1, 300, 1_048_576]) as usize,
         mail_batch_bytes_max: pick(rng, &[100, 3000, 524_288]) as usize,
         unacked_per_channel_max: pick(rng, &[3, 50, 1_000_000]) as u32,
+        unread_bytes_max: pick(rng, &[1, 5000, 16 << 20]) as usize,
+        // Less than what the pool keeps for reuse would never be enough again.
+        memory_bytes: pick(rng, &[6_000_000, 1 << 30]) as usize,
         close_timeout: Duration::from_secs(10),
         ..Limits::default()
     };

@@ -6,12 +6,14 @@ use std::rc::Rc;
 
 use lepus_amqp::client::ClientOptions;
 use lepus_amqp::method::queue;
+use lepus_amqp::table::Table;
 use lepus_base::Rng;
 
 use crate::actor::{Actor, Stage, Standing, Verdict};
 use crate::channel::Channel;
 use crate::figures;
-use crate::oracle::{Arrival, Oracle, Taking};
+use crate::inbox::Message;
+use crate::oracle::{Arrival, CopyId, Oracle, Taking};
 use crate::peer::Peer;
 use crate::plan::{KEYS, Kind, Plan};
 use crate::shards::Shards;
@@ -120,7 +122,14 @@ fn prepare(plan: &Plan) -> State {
     }
     let channel = world.channel(0);
     for exchange in &plan.exchanges {
-        channel.exchange(&exchange.name, exchange.kind);
+        let mut arguments = Table::new();
+        if let Some(alternate) = exchange.alternate {
+            arguments.insert("alternate-exchange", plan.exchanges[alternate].name.as_str());
+        }
+        channel.exchange_with(&exchange.name, exchange.kind, arguments);
+        if let Some(next) = exchange.feeds {
+            channel.bind_exchange(&plan.exchanges[next].name, &exchange.name, "");
+        }
         for (word, queues) in KEYS.iter().zip(&exchange.routes) {
             let key = if exchange.kind == "topic" { format!("{word}.#") } else { (*word).into() };
             for &queue in queues {
@@ -151,15 +160,17 @@ impl Run {
         let shard = self.rng.below(self.shards.len() as u64) as usize;
         let wire = self.shards.connect(shard, None);
         let id = self.shards.last_connection();
+        let polite = self.rng.chance(1, 3);
+        let heartbeat = u16::from(!polite && self.plan.faults && self.rng.chance(1, 4));
         let options = ClientOptions {
-            heartbeat: 0,
+            heartbeat,
             frame_max: [0, 4096, 8192][self.rng.below(3) as usize],
             ..ClientOptions::default()
         };
         let mut peer = Peer::new(id, wire, Some(options), self.shards.now().instant);
         peer.heard = Some(VecDeque::new());
         trace(format!("client {name} connects to shard {shard} as connection {}", id.0));
-        let actor = Actor::new(name, self.rng.chance(1, 3));
+        let actor = Actor::new(name, polite, heartbeat > 0);
         if name < self.peers.len() {
             self.peers[name].wire.cut();
             self.peers[name] = peer;
@@ -196,6 +207,7 @@ impl Run {
     fn carry_up(&mut self, client: usize) {
         let limit = self.some_bytes();
         let now = self.shards.now().instant;
+        self.peers[client].on_timeout(now);
         self.peers[client].send(limit, now);
     }
 
@@ -241,7 +253,7 @@ impl Run {
     }
 
     fn pass_time(&mut self) {
-        let millis = self.rng.below(30);
+        let millis = if self.rng.chance(1, 50) { 1500 } else { self.rng.below(30) };
         let now = self.shards.now().instant;
         self.shards.set_time(now + std::time::Duration::from_millis(millis));
         trace(format!("{millis} ms pass"));
@@ -250,7 +262,7 @@ impl Run {
     /// A fault: a client reads no more or again, its connection breaks, it leaves.
     fn disturb(&mut self, client: usize) {
         match self.rng.below(10) {
-            0..6 => {
+            0..5 => {
                 let peer = &mut self.peers[client];
                 peer.reading = !peer.reading;
                 trace(format!("client {client} reads: {}", peer.reading));
@@ -260,6 +272,11 @@ impl Run {
                 self.peers[client].wire.cut();
                 self.peers[client].ended = true;
                 self.actors[client].gone(&mut self.oracle);
+            }
+            5 if self.actors[client].may_break() => {
+                trace(format!("an operator closes the connection of client {client}"));
+                self.actors[client].expel(&mut self.oracle);
+                self.shards.close_connection(self.peers[client].id);
             }
             8 if self.actors[client].may_break() => {
                 trace(format!("client {client} hangs up"));
@@ -289,6 +306,7 @@ impl Run {
                 }
             }
             for client in 0..self.peers.len() {
+                quiet &= !self.peers[client].on_timeout(now);
                 let received = self.peers[client].receive(usize::MAX, now);
                 self.listen(client)?;
                 let sent = self.peers[client].send(usize::MAX, now);
@@ -299,6 +317,51 @@ impl Run {
             }
         }
         Err("the shards do not come to rest".into())
+    }
+
+    /// Publishers that wait for memory go on when queues are emptied.
+    fn relieve(&mut self) -> Verdict {
+        let is_waiting =
+            |run: &Run| run.peers.iter().any(|peer| peer.blocked.is_some() && !peer.ended);
+        for attempt in 0..20 {
+            if !is_waiting(self) {
+                return Ok(());
+            }
+            // Who waits with its publishes cannot acknowledge, either: what it said is in order.
+            for (peer, actor) in self.peers.iter_mut().zip(&mut self.actors) {
+                if attempt == 3 && peer.blocked.is_some() && actor.standing != Standing::Gone {
+                    trace(format!("client {} gives up waiting for memory", actor.name));
+                    self.oracle.lossy |= actor.is_careful();
+                    peer.wire.cut();
+                    peer.ended = true;
+                    actor.gone(&mut self.oracle);
+                }
+            }
+            self.settle()?;
+            trace("queues are emptied for those who wait for memory".into());
+            for (client, actor) in self.actors.iter_mut().enumerate() {
+                actor.settle_all(&mut self.peers[client], &self.plan, &mut self.oracle);
+            }
+            self.settle()?;
+            let shards = std::mem::replace(&mut self.shards, Shards::none());
+            let world = World(Rc::new(RefCell::new(State::new(shards))));
+            for place in 0..self.plan.queues.len() {
+                take_all(&world, &self.plan, &mut self.oracle, place)?;
+            }
+            let Ok(state) = Rc::try_unwrap(world.0) else { unreachable!("nobody else knows it") };
+            self.shards = state.into_inner().shards;
+            self.settle()?;
+        }
+        let memory = |broker: &lepus_broker::Broker| {
+            let (edge, messages) = (&broker.edge, broker.edge.pool.len());
+            format!(
+                "{} bytes in use, {messages} bodies of {} bytes",
+                edge.memory(),
+                edge.pool.live()
+            )
+        };
+        let shards: Vec<String> = self.shards.brokers().map(memory).collect();
+        Err(format!("there is never enough memory: {shards:?}"))
     }
 
     /// A client's connection as the broker sees it.
@@ -322,6 +385,7 @@ impl Run {
             peer.reading = true;
         }
         self.settle()?;
+        self.relieve()?;
         for actor in &self.actors {
             if let Some(text) = actor.unanswered() {
                 return Err(format!("{text}; {}", self.describe(actor.name)));
@@ -370,6 +434,43 @@ fn healthy(world: &World) -> Verdict {
     if leaks.is_empty() { Ok(()) } else { Err(leaks.join("; ")) }
 }
 
+/// Takes what is ready in a queue out of it for good.
+fn take_all(world: &World, plan: &Plan, oracle: &mut Oracle, place: usize) -> Verdict {
+    let queue = &plan.queues[place];
+    let channel = world.channel(queue.declared_on);
+    if !queue.is_stable() {
+        channel.send(queue::Purge { queue: &queue.name, no_wait: false });
+        channel.client().close();
+        return Ok(());
+    }
+    channel.consume_no_ack(&queue.name, "relief");
+    channel.cancel("relief");
+    for message in channel.deliveries() {
+        receive(plan, oracle, place, &message, Taking::ForGood)?;
+    }
+    leave(&channel);
+    Ok(())
+}
+
+fn receive(
+    plan: &Plan,
+    oracle: &mut Oracle,
+    place: usize,
+    message: &Message,
+    taking: Taking,
+) -> Result<CopyId, String> {
+    let properties = message.properties.to_bytes();
+    let arrival = Arrival {
+        queue: place,
+        redelivered: message.redelivered,
+        exchange: &message.exchange,
+        key: &message.key,
+        properties: &properties,
+        body: &message.body,
+    };
+    oracle.receive(&plan.queues, arrival, taking)
+}
+
 /// Takes everything out of the queues that must be there, and deletes the others.
 fn drain(world: &World, plan: &Plan, oracle: &mut Oracle, rng: &mut Rng) -> Verdict {
     for (place, queue) in plan.queues.iter().enumerate() {
@@ -390,16 +491,7 @@ fn drain(world: &World, plan: &Plan, oracle: &mut Oracle, rng: &mut Rng) -> Verd
             let messages = channel.deliveries();
             let Some(last) = messages.last() else { break };
             for message in &messages {
-                let properties = message.properties.to_bytes();
-                let arrival = Arrival {
-                    queue: place,
-                    redelivered: message.redelivered,
-                    exchange: &message.exchange,
-                    key: &message.key,
-                    properties: &properties,
-                    body: &message.body,
-                };
-                let copy = oracle.receive(&plan.queues, arrival, Taking::Drains)?;
+                let copy = receive(plan, oracle, place, message, Taking::Drains)?;
                 oracle.copy(copy).found += 1;
                 found += 1;
             }

@@ -135,6 +135,31 @@ impl Shards {
         }
     }
 
+    /// Nothing, to stand in for shards that are elsewhere for a moment.
+    pub(crate) fn none() -> Shards {
+        let (_, notices) = mpsc::channel();
+        Shards {
+            seats: Vec::new(),
+            arrivals: Vec::new(),
+            commands: Wiring::<Broker, SimSocket>::new(&[], 2, &mpsc::channel().0).commands,
+            metrics: Vec::new(),
+            notices,
+            now: Now::default(),
+            connections: 0,
+            socket_bytes_max: 0,
+        }
+    }
+
+    /// An operator closes a connection, wherever it is.
+    pub(crate) fn close_connection(&self, id: ConnectionId) {
+        for shard in 0..self.len() {
+            let order = move |broker: &mut Broker, now, out: &mut Outbox| {
+                broker.close_connection(now, id, "an operator wants it", out);
+            };
+            assert!(self.commands.send(ShardId(shard as u16), order).is_ok(), "shards take orders");
+        }
+    }
+
     /// Number of shards.
     pub(crate) fn len(&self) -> usize {
         self.seats.len()

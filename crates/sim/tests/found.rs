@@ -128,3 +128,43 @@ fn nothing_is_delivered_behind_the_close_of_a_channel() {
     alice.refused(basic::Ack { delivery_tag: 99, multiple: false });
     assert_eq!(alice.order(), ["channel.close"]);
 }
+
+#[test]
+fn a_client_that_never_reads_leaves_nothing_behind() {
+    let mut options = Options { shards: 2, ..Options::default() };
+    options.limits.unread_bytes_max = 1;
+    options.socket_bytes_max = 10;
+    let world = World::with(options);
+    world.channel(0).declare("far");
+    let alice = world.channel(1);
+    alice.declare("ties alice to her shard");
+    alice.consume("ties alice to her shard", "c");
+    alice.client().stop_reading();
+    alice.client().together(|| {
+        for _ in 0..5 {
+            alice.send(queue::Declare { queue: "far", passive: true, ..Default::default() });
+        }
+    });
+    alice.client().reset();
+    assert_eq!(world.leaks(), [""; 0]);
+}
+
+#[test]
+fn a_transaction_keeps_its_order_behind_a_message_for_very_many_queues() {
+    let world = World::new(1);
+    let alice = world.channel(0);
+    alice.exchange("all", "fanout");
+    for number in 0..600 {
+        let name = format!("q{number}");
+        alice.declare(&name);
+        alice.bind(&name, "all", "");
+    }
+    alice.tx_select();
+    alice.publish("all", "", "first");
+    alice.publish("", "q599", "second");
+    alice.publish("all", "", "third");
+    alice.tx_commit();
+    alice.consume("q599", "c");
+    assert_eq!(alice.bodies(), ["first", "second", "third"]);
+    assert_eq!(world.leaks(), [""; 0]);
+}

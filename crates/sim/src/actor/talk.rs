@@ -5,11 +5,12 @@ use lepus_amqp::client::encode_publish;
 use lepus_amqp::code::ReplyCode;
 use lepus_amqp::method::{basic, channel, confirm, exchange, queue, tx};
 use lepus_amqp::properties::Properties;
-use lepus_amqp::table::Table;
+use lepus_amqp::table::{Table, Value};
 use lepus_base::Rng;
 
 use super::{
-    Actor, Channel, Consumer, Expect, Mode, Proof, Question, Settlement, Standing, TxStep, settle,
+    Actor, Channel, Consumer, Expect, Held, Mode, Proof, Question, Settlement, Standing, TxStep,
+    settle,
 };
 use crate::oracle::{Gone, Oracle, Toggled, body_of};
 use crate::peer::Peer;
@@ -67,6 +68,10 @@ impl Actor {
             _ => Mode::Confirm,
         };
         let mut opened = Channel::new(*stage.channels, mode);
+        if self.mortal || self.expelled {
+            opened.mortal = true;
+            stage.oracle.uncertain.insert(opened.id);
+        }
         let name = Expect::Name("channel.open-ok");
         opened.ask(number, channel::Open {}, name, false, peer);
         match mode {
@@ -94,7 +99,7 @@ impl Actor {
         match stage.rng.below(100) {
             0..40 => {
                 let mut text = String::new();
-                for _ in 0..1 + stage.rng.below(6) {
+                for _ in 0..1 + stage.rng.below(stage.plan.burst_max) {
                     text += &channel.publish(number, peer, stage);
                 }
                 text
@@ -191,6 +196,21 @@ impl Actor {
         ready
     }
 
+    /// Acknowledges all that can be.
+    pub(crate) fn settle_all(&mut self, peer: &mut Peer, plan: &Plan, oracle: &mut Oracle) {
+        for (&number, channel) in &mut self.channels {
+            if channel.closing || channel.doomed.is_some() || channel.mode == Mode::Tx {
+                continue;
+            }
+            for tag in channel.held.keys().copied().collect::<Vec<u64>>() {
+                let said =
+                    channel.tell(number, basic::Ack { delivery_tag: tag, multiple: false }, peer);
+                let Some(held) = channel.held.remove(&tag) else { continue };
+                channel.settled(said, &held, Settlement::Ack, plan, oracle);
+            }
+        }
+    }
+
     /// Leaves in good order.
     pub(crate) fn leave(&mut self, peer: &mut Peer, oracle: &mut Oracle) {
         for channel in self.channels.values_mut() {
@@ -243,6 +263,7 @@ impl Channel {
             (0..plan.queues.len()).filter(|&place| plan.queues[place].kind != Kind::Dead).collect();
         let id = self.id;
         let mut toggled = None;
+        let mut copies = Vec::new();
         let certain: Vec<usize> = (0..stage.oracle.toggled.len())
             .filter(|&place| {
                 self.mode != Mode::Tx && stage.oracle.toggled[place].is_certain_for(id)
@@ -259,13 +280,18 @@ impl Channel {
             0 => (String::new(), "nowhere".to_owned(), Vec::new()),
             1..5 if !plan.exchanges.is_empty() => {
                 let place = rng.below(plan.exchanges.len() as u64) as usize;
-                let exchange = &plan.exchanges[place];
                 let word = rng.below(KEYS.len() as u64) as usize;
-                let key = match exchange.kind {
-                    "topic" => format!("{}.some.more", KEYS[word]),
-                    _ => KEYS[word].to_owned(),
-                };
-                (exchange.name.clone(), key, exchange.routes[word].clone())
+                let key = plan.key(place, word);
+                let mut roots = plan.routes(place, &key).to_vec();
+                if rng.chance(1, 5) && plan.exchanges[place].alternate.is_none() {
+                    let other = rng.below(KEYS.len() as u64) as usize;
+                    let other = plan.key(place, other);
+                    roots.extend(plan.routes(place, &other));
+                    copies.push(Value::from(other));
+                    roots.sort_unstable();
+                    roots.dedup();
+                }
+                (plan.exchanges[place].name.clone(), key, roots)
             }
             _ => {
                 let place = publishable[rng.below(publishable.len() as u64) as usize];
@@ -273,12 +299,15 @@ impl Channel {
             }
         };
         let bytes = match rng.below(20) {
-            0 => 5000 + rng.below(10_000) as usize,
+            0 => 5000 + rng.below(plan.large_bytes) as usize,
             1..4 => 200 + rng.below(2000) as usize,
             _ => 8 + rng.below(40) as usize,
         };
         let mandatory = rng.chance(1, 4);
         let mut properties = Properties::default();
+        if !copies.is_empty() {
+            properties.headers = Some(Table::new().with("CC", copies));
+        }
         if rng.chance(1, 2) {
             properties.delivery_mode = Some(1 + rng.below(2) as u8);
         }
@@ -359,23 +388,37 @@ impl Channel {
         let tags: Vec<u64> = self.held.range(first..=tag).map(|(&tag, _)| tag).collect();
         for &tag in &tags {
             let Some(held) = self.held.remove(&tag) else { continue };
-            if let Some(name) = &held.consumer
-                && let Some(consumer) = self.consumers.get_mut(name)
-            {
-                consumer.outstanding = consumer.outstanding.saturating_sub(1);
-            }
             if self.mode == Mode::Tx {
+                self.count_down(&held);
                 self.steps.push(TxStep::Settle(tag, held, settlement));
                 continue;
             }
-            let copy = held.copy;
-            if let Some(received) =
-                settle(&held, settlement, self.id, &stage.plan.queues, stage.oracle)
-            {
-                self.proofs.push_back((said, Proof::Settle(copy, received)));
-            }
+            self.settled(said, &held, settlement, stage.plan, stage.oracle);
         }
         format!("{settlement:?} of deliveries {tags:?}, multiple {multiple}")
+    }
+
+    /// A consumer has one delivery less to settle.
+    fn count_down(&mut self, held: &Held) {
+        if let Some(name) = &held.consumer
+            && let Some(consumer) = self.consumers.get_mut(name)
+        {
+            consumer.outstanding = consumer.outstanding.saturating_sub(1);
+        }
+    }
+
+    fn settled(
+        &mut self,
+        said: u64,
+        held: &Held,
+        settlement: Settlement,
+        plan: &Plan,
+        oracle: &mut Oracle,
+    ) {
+        self.count_down(held);
+        if let Some(received) = settle(held, settlement, self.id, &plan.queues, oracle) {
+            self.proofs.push_back((said, Proof::Settle(held.copy, received)));
+        }
     }
 
     fn cancel(&mut self, number: u16, peer: &mut Peer, stage: &mut Stage<'_>) -> String {
