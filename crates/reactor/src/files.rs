@@ -31,17 +31,3 @@ pub trait Disk: 'static {
     /// Adds what failed in a way that an operator has to know.
     fn take_failures(&mut self, into: &mut Vec<Failure>);
 }
-
-/// The log whose files an operation is about.
-#[must_use]
-pub fn log_of(operation: &Operation) -> LogId {
-    use lepus_store::disk::Action;
-    match &operation.action {
-        Action::List(log) | Action::SyncDirectory(log) => *log,
-        Action::Create { file, .. }
-        | Action::Write { file, .. }
-        | Action::Read { file, .. }
-        | Action::Sync(file)
-        | Action::Delete(file) => file.log(),
-    }
-}

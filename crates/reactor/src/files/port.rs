@@ -6,9 +6,9 @@ use std::thread::{Builder, JoinHandle};
 
 use lepus_store::disk::{Action, Completion, File, LogId, Operation};
 
+use super::Disk;
 use super::carry::{Failure, Files};
 use super::lane::Lane;
-use super::{Disk, log_of};
 
 /// Failures kept for the log; further ones say nothing new.
 const FAILURES_MAX: usize = 16;
@@ -135,7 +135,7 @@ fn serve(lane: &Lane, files: &Files, done: &Done) {
     let mut operations = Vec::new();
     while lane.take(&mut operations) {
         for operation in operations.drain(..) {
-            let log = log_of(&operation);
+            let log = operation.log();
             let (completion, failure) = files.carry_out(operation);
             done.put(log, completion, failure);
         }
