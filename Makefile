@@ -8,14 +8,18 @@ DATA ?= data
 SEEDS ?= 1000
 SOAK_SECONDS ?= 3600
 FUZZ_SECONDS ?= 60
+ROUNDS ?= 200
+SEED ?= 1
+SHARDS ?= 1
 CARGO_FUZZ_VERSION := 0.13.2
 
-.PHONY: help install run release test check bench costs instructions sim soak fuzz clean-data clean
+.PHONY: help install run release test check bench costs instructions sim kill-test soak fuzz clean-data clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo "Variables: PORT=$(PORT) DATA=$(DATA) SEEDS=$(SEEDS) SOAK_SECONDS=$(SOAK_SECONDS) FUZZ_SECONDS=$(FUZZ_SECONDS)"
+	@echo "           ROUNDS=$(ROUNDS) SEED=$(SEED) SHARDS=$(SHARDS)"
 
 install: ## Install what building needs, if it is missing
 	@.ci/install rust c
@@ -51,6 +55,10 @@ instructions: install ## Count instructions per message in the core and compare 
 
 sim: install ## Run SEEDS seeds of the simulator
 	@cargo run --quiet --release --package lepus-sim -- --seeds $(SEEDS)
+
+kill-test: release ## Kill the broker under load ROUNDS times and check what it promised; SEED, SHARDS, FLAGS
+	@cargo build --quiet --release --package lepus-kill
+	@target/release/lepus-kill --rounds $(ROUNDS) --seed $(SEED) --shards $(SHARDS) --flags '$(FLAGS)'
 
 soak: release ## The reference load tester for a minute per workload, then new simulator seeds for SOAK_SECONDS
 	@SHARDS=1 tests/e2e/perf-test 60

@@ -12,12 +12,12 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// The tester's line, one comes each second, at which measuring starts.
-const FIRST_LINE: u64 = 2;
+/// The tester's line with messages, one comes each second, at which measuring starts.
+const FIRST_LINE: usize = 2;
 /// How long a broker may go on after the tester has ended, before its counts are read.
 const SETTLING: Duration = Duration::from_secs(1);
 /// Seconds that a run needs at least: one is measured between the first line and the last but one.
-pub const SECONDS_MIN: u64 = FIRST_LINE + 2;
+pub const SECONDS_MIN: u64 = FIRST_LINE as u64 + 2;
 
 /// The tester's side of a run.
 #[derive(Clone, Debug)]
@@ -160,27 +160,28 @@ pub fn run(
     let mut child = pinned(&tester, load)?;
     let output = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
     let mut said = Said::default();
-    let mut ends = Vec::new();
-    let (mut seen, mut seen_between) = (0.0, 0.0);
+    // A snapshot with each line, and what had been received until then.
+    let mut moments: Vec<(Snapshot, f64)> = Vec::new();
+    let (mut seen, mut lines) = (0.0, 0);
     for line in BufReader::new(output).lines() {
         let line = line?;
         if let Some(interval) = said.hear(&line) {
-            let received = interval.received * interval.seconds;
-            seen += received;
-            if ends.len() == 1 {
-                seen_between += received;
-            }
-            let is_end = interval.number == FIRST_LINE || interval.number + 1 == load.seconds;
-            if is_end && ends.len() < 2 {
-                ends.push(Snapshot::take(subject, core, child.id())?);
+            seen += interval.received * interval.seconds;
+            lines += usize::from(interval.received > 0.0);
+            if lines >= FIRST_LINE {
+                moments.push((Snapshot::take(subject, core, child.id())?, seen));
             }
         }
     }
     let status = child.wait()?;
-    let [first, last] = ends[..] else {
+    // The last line may tell of a time in which the tester was stopping already.
+    let last_but_one = moments.len().saturating_sub(2).max(1);
+    let (Some((first, seen_first)), Some((last, seen_last))) =
+        (moments.first(), moments.get(last_but_one))
+    else {
         let log = load.errors.display();
         return Err(io::Error::other(format!(
-            "the tester ended too early, with {status}: see {log}"
+            "the tester ended before it had told of three seconds with messages, with {status}: see {log}"
         )));
     };
     sleep(SETTLING);
@@ -192,7 +193,7 @@ pub fn run(
             None => Some(disagreement(workload, seen, counts)),
             Some(_) => None,
         },
-        ..costs(&first, &last, seen_between)
+        ..costs(first, last, seen_last - seen_first)
     })
 }
 

@@ -50,15 +50,25 @@ pub fn run(plan: &Plan) -> io::Result<()> {
         for round in 1..=plan.rounds {
             for (kind, figures) in &mut runs {
                 eprint!("{} {} {round}/{} … ", workload.name, kind.name(), plan.rounds);
-                let one = measure_one(workload, *kind, rabbitmq.as_ref(), plan)?;
-                eprintln!("{:.0} msg/s, {:.3} µs", one.rate, one.cpu_micros);
-                figures.push(one);
+                match measure_patiently(workload, *kind, rabbitmq.as_ref(), plan) {
+                    Ok(one) => {
+                        eprintln!("{:.0} msg/s, {:.3} µs", one.rate, one.cpu_micros);
+                        figures.push(one);
+                    }
+                    // One run that failed is no reason to lose the others.
+                    Err(error) => eprintln!("left out: {error}"),
+                }
             }
         }
+        runs.retain(|(_, figures)| !figures.is_empty());
         for (kind, figures) in &mut runs {
-            let found = with_subject(*kind, rabbitmq.as_ref(), plan, |subject| {
+            let counted = with_subject(*kind, rabbitmq.as_ref(), plan, |subject| {
                 measure::check_counts(workload, subject, &plan.load)
-            })?;
+            });
+            let found = counted.unwrap_or_else(|error| {
+                eprintln!("{} {}: counts not compared: {error}", workload.name, kind.name());
+                None
+            });
             for figures in figures {
                 figures.disagreement = figures.disagreement.or(found);
             }
@@ -72,14 +82,22 @@ pub fn run(plan: &Plan) -> io::Result<()> {
     write_copy(plan, copies)
 }
 
-fn measure_one(
+/// Measures once, and once more for a longer time if the tester was not under way soon enough.
+fn measure_patiently(
     workload: &'static Workload,
     kind: Kind,
     rabbitmq: Option<&Subject>,
     plan: &Plan,
 ) -> io::Result<Figures> {
-    with_subject(kind, rabbitmq, plan, |subject| {
-        measure::run(workload, kind, subject, plan.place.core, &plan.load)
+    let measure = |load: &Load| {
+        with_subject(kind, rabbitmq, plan, |subject| {
+            measure::run(workload, kind, subject, plan.place.core, load)
+        })
+    };
+    measure(&plan.load).or_else(|error| {
+        let seconds = plan.load.seconds * 3;
+        eprint!("{error}; again for {seconds} s … ");
+        measure(&Load { seconds, ..plan.load.clone() })
     })
 }
 

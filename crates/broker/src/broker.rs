@@ -14,10 +14,12 @@ use core::ops::Range;
 
 use lepus_amqp::server::{Event, Publish, ServerConnection};
 use lepus_base::{ConnectionId, HashMap, HashState, Instant, Now, QueueId, Rng, ShardId, Slab};
+use lepus_store::disk::{Completion, LogId};
 
 use crate::census::Census;
 use crate::channel::Target;
 use crate::connection::{Connection, ConnectionEnd, PauseReason, PeerInfo};
+use crate::definitions::{Definitions, LOG as DEFINITIONS_LOG};
 use crate::delayed::Delayed;
 use crate::directory::{Change, Directory, Routes};
 use crate::edge::Edge;
@@ -45,6 +47,8 @@ pub struct Broker {
     pub census: Census,
     pub(crate) homes: Slab<Home>,
     pub(crate) home_slots: HashMap<QueueId, u32>,
+    /// Orders the directory's changes, on shard 0.
+    pub(crate) definitions: Definitions,
     pub(crate) log: Log,
     pub(crate) names: Names,
     pub(crate) rng: Rng,
@@ -84,6 +88,7 @@ impl Broker {
             census: Census::new(hash),
             homes: Slab::new(),
             home_slots: HashMap::with_hasher(hash),
+            definitions: Definitions::default(),
             log: Log::default(),
             names: Names::new(settings.secret, settings.shard),
             rng: Rng::new(settings.hash_seed ^ u64::from(settings.shard.0) << 32),
@@ -276,10 +281,30 @@ impl Broker {
         self.settle_down(now, out);
     }
 
+    /// A disk operation of a log ended.
+    pub fn disk_done(&mut self, now: Now, log: LogId, completion: Completion, out: &mut Outbox) {
+        if log == DEFINITIONS_LOG {
+            self.definitions_done(now, completion, out);
+        }
+        self.settle_down(now, out);
+    }
+
+    /// The orderly end of the logs, once no connection is left. Cycles go on until
+    /// [`Broker::is_closed`].
+    pub fn close(&mut self, now: Now, out: &mut Outbox) {
+        self.close_definitions(now, out);
+    }
+
+    /// Whether the end of the logs is on the disk and no operation is under way.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.definitions.is_closed()
+    }
+
     /// The earliest moment at which [`Broker::timeout`] has something to do.
     #[must_use]
     pub fn next_timeout(&self) -> Instant {
-        self.edge.timers.next()
+        self.edge.timers.next().min(self.definitions.next_timeout())
     }
 
     /// Serves the timers that are due.
@@ -300,6 +325,7 @@ impl Broker {
         self.work_on_queues(now, out);
         self.work_on_fanouts(now, out);
         self.work_on_requeues(now, out);
+        self.work_on_definitions(now, out);
         for _ in 0..self.retries.len() {
             let Some((from, queue, command)) = self.retries.pop_front() else { break };
             self.command(now, from, queue, command, out);
@@ -317,6 +343,7 @@ impl Broker {
             || !self.fanouts.is_empty()
             || !self.requeues.is_empty()
             || !self.retries.is_empty()
+            || self.definitions.has_work()
             || !self.edge.dead_letters.is_empty()
             || !self.edge.unparking.is_empty()
             || !self.edge.roomy.is_empty()
@@ -341,6 +368,7 @@ impl Broker {
         if !self.edge.confirming.is_empty() {
             self.flush_confirms(now, out);
         }
+        self.flush_definitions(now, out);
     }
 
     /// Takes a connection off this shard. Call it for what the outbox asked to hand over.

@@ -19,6 +19,7 @@ mod consume;
 pub mod counters;
 mod dead_letter;
 mod declare;
+pub mod definitions;
 mod delayed;
 pub mod directory;
 mod dispatch;

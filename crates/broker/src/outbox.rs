@@ -8,6 +8,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use lepus_base::ShardId;
+use lepus_store::disk::Operations;
 
 use crate::directory::Change;
 use crate::mail::MailBatch;
@@ -49,6 +50,9 @@ pub struct Outbox {
     pub events: Vec<Event>,
     /// Answers to questions of the control plane.
     pub answers: Vec<(u64, Result<(), crate::refusal::Refusal>)>,
+    /// Disk operations of all logs that the shard drives. Each is answered by
+    /// [`crate::Broker::disk_done`].
+    pub disk: Operations,
 }
 
 impl Outbox {
@@ -71,6 +75,7 @@ impl Outbox {
             && self.changes.is_empty()
             && self.events.is_empty()
             && self.answers.is_empty()
+            && self.disk.list.is_empty()
             && self.mail.iter().all(MailBatch::is_empty)
     }
 }

@@ -18,6 +18,8 @@ pub enum Signal {
     Room = 8,
     /// The process stops.
     Stop = 16,
+    /// Operations on files have ended.
+    Disk = 32,
 }
 
 /// One per shard, shared with everyone who sends to it. On cache lines of its own.

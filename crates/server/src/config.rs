@@ -105,7 +105,7 @@ impl Default for Budget {
 
 macro_rules! settings {
     ($($key:literal $field:ident: $type:ty = $kind:expr, $default:literal $(, $mark:tt)?; $help:literal;)*) => {
-        /// Everything that can be set. Filled by [`load`].
+        /// Everything that can be set, filled by `load`.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub struct Config {
             $(#[doc = $help] pub $field: $type,)*
@@ -188,7 +188,7 @@ settings! {
         "Largest frame that is offered to clients.";
     "limits.body_bytes_max" body_bytes_max: u64 = Kind::Bytes { min: 1, max: 1 << 30, zero_is_unlimited: false }, "128MiB";
         "Largest message body; a larger one closes the channel with 406.";
-    "limits.transaction_bytes_max" transaction_bytes_max: u64 = Kind::Bytes { min: 4096, max: 1 << 40, zero_is_unlimited: false }, "128MiB";
+    "limits.transaction_bytes_max" transaction_bytes_max: u64 = Kind::Bytes { min: 4096, max: 1 << 30, zero_is_unlimited: false }, "128MiB";
         "Bytes that one channel's open transaction may hold; a larger one closes the channel with 406.";
     "limits.unread_bytes_max" unread_bytes_max: u64 = Kind::Bytes { min: 65_536, max: 1 << 32, zero_is_unlimited: false }, "16MiB";
         "Bytes of answers (messages fetched, returned messages, confirms) that may wait for a client to read them; with more it is not listened to until it has read some.";

@@ -39,6 +39,10 @@ fn write(notice: Notice<Event>, log: &Log) {
             let text = format!("the shard runs on any CPU: {reason}");
             log.write(Level::Warning, "not-pinned", text, fields);
         }
+        Notice::DiskFailed { shard, failure } => {
+            let fields = vec![("shard", shard.to_string())];
+            log.write(Level::Error, "disk-failed", failure.to_string(), fields);
+        }
         Notice::AcceptFailed { address, reason } => {
             let fields = vec![("address", address.to_string())];
             log.write(Level::Error, "accept-failed", reason, fields);

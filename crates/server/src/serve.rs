@@ -133,14 +133,13 @@ fn start_runtime(
     loop {
         let (settings, changes) = (settings.clone(), Arc::clone(&changes));
         let loopback_users = loopback_users.clone();
-        let make = move |shard| {
+        let make = move |shard, _: &mut Outbox| {
             let mut broker =
                 Broker::new(lepus_broker::settings::Settings { shard, ..settings.clone() });
             broker.directory.set_loopback_users(loopback_users.clone());
             // Nobody is connected: what these changes cause concerns this shard alone.
-            let mut out = Outbox::new(settings.shards);
-            broker.preset(clock.now(), &changes, &mut out);
-            broker
+            broker.preset(clock.now(), &changes, &mut Outbox::new(settings.shards));
+            Ok(broker)
         };
         let listeners: Vec<SocketAddr> = runtime.listeners.iter().map(|one| one.address).collect();
         match Runtime::start(runtime.clone(), make) {

@@ -7,6 +7,7 @@ use lepus_broker::mail::MailBatch;
 use lepus_broker::outbox::Event;
 use lepus_broker::refusal::Refusal;
 use lepus_broker::{Broker, ConnectionSlot, Outbox, Traveller, connection, directory};
+use lepus_store::disk::{Completion, LogId};
 
 use crate::core::{Core, Effects, PeerInfo, Slot};
 
@@ -51,6 +52,7 @@ impl Core for Broker {
             resume: &mut out.resume,
             hand_over: &mut out.hand_over,
             mail: &mut out.mail,
+            disk: &mut out.disk.list,
             changes: &mut out.changes,
             events: &mut out.events,
             answers: &mut out.answers,
@@ -109,6 +111,10 @@ impl Core for Broker {
         Broker::change(self, now, change, out);
     }
 
+    fn disk_done(&mut self, now: Now, log: LogId, completion: Completion, out: &mut Outbox) {
+        Broker::disk_done(self, now, log, completion, out);
+    }
+
     fn timeout(&mut self, now: Now, out: &mut Outbox) {
         Broker::timeout(self, now, out);
     }
@@ -131,5 +137,13 @@ impl Core for Broker {
 
     fn shut_down(&mut self, now: Now, out: &mut Outbox) {
         Broker::shut_down(self, now, out);
+    }
+
+    fn close(&mut self, now: Now, out: &mut Outbox) {
+        Broker::close(self, now, out);
+    }
+
+    fn is_closed(&self) -> bool {
+        Broker::is_closed(self)
     }
 }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use lepus_base::{ConnectionId, Instant, Now, ShardId};
+use lepus_store::disk::{Completion, LogId, Operation};
 
 /// A connection's place in its core's table, a small number that is reused.
 pub trait Slot: Copy + 'static {
@@ -63,6 +64,8 @@ pub struct Effects<'a, C: Core> {
     pub hand_over: &'a mut Vec<(C::Slot, ShardId)>,
     /// Mail by destination shard.
     pub mail: &'a mut Vec<C::Mail>,
+    /// Operations on files. Only a core whose shard has a disk asks for any.
+    pub disk: &'a mut Vec<Operation>,
     /// Directory changes for every other shard.
     pub changes: &'a mut Vec<Arc<C::Change>>,
     /// What an operator may want to read.
@@ -131,6 +134,8 @@ pub trait Core: Sized + 'static {
     fn mail(&mut self, now: Now, from: ShardId, mail: &mut Self::Mail, out: &mut Self::Outbox);
     /// A change of the directory.
     fn change(&mut self, now: Now, change: &Arc<Self::Change>, out: &mut Self::Outbox);
+    /// An operation on a file of `log` has ended.
+    fn disk_done(&mut self, now: Now, log: LogId, completion: Completion, out: &mut Self::Outbox);
     /// The moment of [`Core::next_timeout`] has come.
     fn timeout(&mut self, now: Now, out: &mut Self::Outbox);
     /// The next moment at which something is due; [`Instant::NEVER`] for none.
@@ -144,4 +149,9 @@ pub trait Core: Sized + 'static {
     fn flush(&mut self, now: Now, out: &mut Self::Outbox);
     /// The server stops: tell the clients and let the connections end.
     fn shut_down(&mut self, now: Now, out: &mut Self::Outbox);
+    /// The last connection of the process has ended: bring everything to the disk. Other calls go
+    /// on until [`Core::is_closed`].
+    fn close(&mut self, now: Now, out: &mut Self::Outbox);
+    /// Whether everything is on the disk after [`Core::close`], or cannot be brought there.
+    fn is_closed(&self) -> bool;
 }

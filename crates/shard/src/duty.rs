@@ -1,5 +1,7 @@
 //! The duty cycle of a shard's thread: poll, turn, and sleep only when there is nothing to do.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicIsize, Ordering};
 use std::time::Duration;
 
 use lepus_base::{Instant, Now};
@@ -14,7 +16,9 @@ use crate::idle::{Idle, Rivals, SPIN_MAX};
 use crate::shard::Shard;
 
 /// How often a stopping shard looks whether the others have finished.
-const STOP_CHECK: Duration = Duration::from_millis(20);
+const STOP_CHECK: Duration = Duration::from_millis(5);
+/// What bringing everything to the disk may take at the end, however short the stop is to be.
+const CLOSE_MIN: Duration = Duration::from_secs(5);
 
 /// How a shard's thread behaves.
 pub(crate) struct Duty {
@@ -22,6 +26,54 @@ pub(crate) struct Duty {
     pub(crate) may_spin: bool,
     pub(crate) stop_timeout: Duration,
     pub(crate) census: Census,
+    pub(crate) talking: Talking,
+}
+
+/// Counts the shards that may still send mail while the server stops.
+#[derive(Clone, Debug)]
+pub(crate) struct Talking(Arc<AtomicIsize>);
+
+impl Talking {
+    pub(crate) fn new(shards: usize) -> Talking {
+        Talking(Arc::new(AtomicIsize::new(shards as isize)))
+    }
+
+    /// One shard has nothing more to say.
+    pub(crate) fn fall_silent(&self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Nobody is waited for any more.
+    pub(crate) fn give_up(&self) {
+        self.0.store(0, Ordering::Release);
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.load(Ordering::Acquire) <= 0
+    }
+}
+
+/// How a shard ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct End {
+    /// Connections that were cut.
+    pub(crate) cut: usize,
+    /// Whether the core has brought everything to the disk.
+    pub(crate) is_closed: bool,
+}
+
+/// How far a shard is on its way to the end.
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    Serving,
+    /// Connections may leave until then.
+    Leaving(Instant),
+    /// The last mail is on its way; everything has to be over then.
+    Talking(Instant),
+    /// This shard has sent its last mail and waits for that of the others.
+    Listening(Instant),
+    /// The core closes.
+    Closing(Instant),
 }
 
 /// What a shard knows about its pauses.
@@ -33,19 +85,21 @@ struct Rest {
 }
 
 impl Rest {
-    fn should_spin(&mut self, now: Instant) -> bool {
+    /// Never while a thread of the shard's own works on its files: it would be that one's CPU.
+    fn should_spin(&mut self, now: Instant, awaits_disk: bool) -> bool {
         let delay = &self.delay;
         self.idle.should_spin()
+            && !awaits_disk
             && !self.rivals.want_cpu(now, || delay.as_ref().and_then(RunDelay::nanos))
     }
 }
 
-/// Runs a shard until it is told to stop and the last connection has ended or the time is over.
-/// Returns the number of connections that were cut.
+/// Runs a shard until it is told to stop, the last connection has ended or the time is over, and
+/// its core is closed.
 ///
 /// # Panics
 /// When the reactor fails: a shard that cannot wait for its sockets cannot go on.
-pub(crate) fn run<C: Core, R: Reactor>(mut shard: Shard<C, R>, duty: &Duty) -> usize {
+pub(crate) fn run<C: Core, R: Reactor>(mut shard: Shard<C, R>, duty: &Duty) -> End {
     let metrics = std::sync::Arc::clone(shard.metrics());
     let mut ticker = Ticker::new(duty.clock);
     let mut rest = Rest {
@@ -54,11 +108,12 @@ pub(crate) fn run<C: Core, R: Reactor>(mut shard: Shard<C, R>, duty: &Duty) -> u
         delay: RunDelay::of_current_thread().filter(|_| duty.may_spin),
     };
     let mut now = ticker.now();
-    let mut stop_at = None;
+    let mut stage = Stage::Serving;
+    let mut end = End::default();
     let mut more = true;
     loop {
         let mut limit = shard.next_timeout();
-        if stop_at.is_some() {
+        if !matches!(stage, Stage::Serving) {
             limit = limit.min(now.instant + STOP_CHECK);
         }
         if more || limit <= now.instant {
@@ -69,17 +124,50 @@ pub(crate) fn run<C: Core, R: Reactor>(mut shard: Shard<C, R>, duty: &Duty) -> u
         } else {
             now = pause(&mut shard, &mut ticker, &mut rest, now, limit);
         }
-        if shard.bell().take(Signal::Stop) && stop_at.is_none() {
-            stop_at = Some(now.instant + duty.stop_timeout);
+        if shard.bell().take(Signal::Stop) && matches!(stage, Stage::Serving) {
+            stage = Stage::Leaving(now.instant + duty.stop_timeout);
             shard.shut_down(now);
         }
+        // Before the turn: what others have sent until then is taken in it.
+        let is_quiet = duty.talking.is_over();
         more = shard.turn(now).more;
-        if let Some(deadline) = stop_at {
-            if shard.connections() == 0 && duty.census.connections() == 0 {
-                return 0;
+        let close_by = || now.instant + duty.stop_timeout.max(CLOSE_MIN);
+        match stage {
+            Stage::Serving => {}
+            Stage::Leaving(deadline) => {
+                if shard.connections() == 0 && duty.census.connections() == 0 {
+                    stage = Stage::Talking(close_by());
+                } else if deadline <= now.instant {
+                    end.cut = shard.cut_all(now);
+                    stage = Stage::Talking(close_by());
+                    more = true;
+                }
             }
-            if deadline <= now.instant {
-                return shard.cut_all(now);
+            Stage::Talking(deadline) => {
+                if (!more && shard.is_mail_sent()) || deadline <= now.instant {
+                    duty.talking.fall_silent();
+                    stage = Stage::Listening(deadline);
+                }
+            }
+            Stage::Listening(deadline) => {
+                if is_quiet || deadline <= now.instant {
+                    // One may have been on its way here when the others were cut.
+                    end.cut += shard.cut_all(now);
+                    shard.close(now);
+                    stage = Stage::Closing(deadline);
+                    more = true;
+                }
+            }
+            Stage::Closing(deadline) => {
+                end.is_closed = shard.core().is_closed();
+                if end.is_closed {
+                    return end;
+                }
+                if deadline <= now.instant {
+                    // Its disk does not answer: waiting for the threads there would not end.
+                    std::mem::forget(shard);
+                    return end;
+                }
             }
         }
     }
@@ -97,7 +185,7 @@ fn pause<C: Core, R: Reactor>(
     let metrics = std::sync::Arc::clone(shard.metrics());
     let mut start = ticker.now();
     metrics.busy_ns.add(nanos(start.instant.since(before.instant)));
-    if rest.should_spin(start.instant) {
+    if rest.should_spin(start.instant, shard.awaits_disk()) {
         let spin_end = limit.min(start.instant + SPIN_MAX);
         loop {
             let found = shard.bell().is_posted() || poll(shard, Some(Duration::ZERO));

@@ -27,7 +27,9 @@ pub use connection::{Arrival, Parcel};
 pub use core::{Core, Effects, PeerInfo, Slot, TlsPeer};
 pub use metrics::{MetricsSnapshot, ShardMetrics};
 pub use notice::{Notice, Notices};
-pub use runtime::{Config, Listener, Running, Runtime, StartError, StopReport, Stopper, Transport};
+pub use runtime::{
+    Config, Listener, Running, Runtime, StartError, StopReport, Stopper, Storage, Transport,
+};
 pub use shard::{Shard, Turn};
 pub use tls::{TlsError, TlsFiles};
 pub use wiring::{Links, Wiring};

@@ -96,6 +96,8 @@ metrics! {
     mail_out,
     /// Times that mail had to wait because a ring was full.
     ring_full,
+    /// Operations on files that ended.
+    disk_operations,
     /// The CPU that the shard is pinned to, plus 1; 0 when it is not pinned.
     cpu,
 }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::mpsc::Sender;
 
 use lepus_base::ShardId;
+use lepus_reactor::files::Failure;
 
 /// One event for the log.
 #[derive(Debug)]
@@ -23,6 +24,13 @@ pub enum Notice<E> {
         cpu: usize,
         /// Why.
         reason: String,
+    },
+    /// An operation on a file failed.
+    DiskFailed {
+        /// The shard.
+        shard: ShardId,
+        /// What was tried and what the system said.
+        failure: Failure,
     },
     /// Accepting fails (no file descriptors left, for one) and is tried again soon.
     AcceptFailed {

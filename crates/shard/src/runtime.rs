@@ -3,13 +3,14 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use lepus_base::{Instant, ShardId};
 use lepus_mesh::{Bell, Signal};
+use lepus_reactor::files::{FilePort, Files};
 use lepus_reactor::{Alarm, Poller, TcpListener, TcpStream, bind};
 use lepus_topology::Cpus;
 
@@ -18,7 +19,7 @@ use crate::clock::Clock;
 use crate::command::Commands;
 use crate::core::Core;
 use crate::distributor::{Census, Distributor};
-use crate::duty::{self, Duty};
+use crate::duty::{self, Duty, End, Talking};
 use crate::metrics::ShardMetrics;
 use crate::notice::{Notice, Notices};
 use crate::shard::Shard;
@@ -45,6 +46,15 @@ pub struct Listener {
     pub backlog: u32,
 }
 
+/// Where the shards' files are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Storage {
+    /// The directory below which each log has one of its own. It exists.
+    pub directory: PathBuf,
+    /// A log that would leave less of the disk free does not grow.
+    pub free_bytes_min: u64,
+}
+
 /// What [`Runtime::start`] needs to know.
 #[derive(Clone, Debug)]
 pub struct Config<E> {
@@ -64,7 +74,10 @@ pub struct Config<E> {
     pub listeners: Vec<Listener>,
     /// Needed for listeners with TLS.
     pub tls: Option<TlsFiles>,
-    /// How long connections may take to end when the server stops.
+    /// Files, for a core that keeps any.
+    pub storage: Option<Storage>,
+    /// How long connections may take to end when the server stops; bringing everything to the disk
+    /// may take as long again, and five seconds at least.
     pub stop_timeout: Duration,
     /// What the log prints.
     pub notices: Notices<E>,
@@ -84,6 +97,13 @@ pub enum StartError {
     },
     /// The TLS identity cannot be used, or a listener needs one and none is named.
     Tls(TlsError),
+    /// A shard's core cannot be made.
+    Core {
+        /// The shard.
+        shard: ShardId,
+        /// Why.
+        reason: String,
+    },
     /// The system refuses threads or readiness queues.
     System(io::Error),
 }
@@ -95,6 +115,7 @@ impl fmt::Display for StartError {
                 write!(f, "cannot listen on {address}: {error}")
             }
             StartError::Tls(error) => write!(f, "TLS: {error}"),
+            StartError::Core { shard, reason } => write!(f, "shard {shard}: {reason}"),
             StartError::System(error) => write!(f, "cannot start a thread: {error}"),
         }
     }
@@ -120,7 +141,8 @@ pub struct Running<C: Core> {
     identity: Option<Arc<Identity>>,
     stopper: Stopper,
     threads: Vec<JoinHandle<()>>,
-    cut: Arc<AtomicUsize>,
+    talking: Talking,
+    ends: Arc<Mutex<Vec<End>>>,
 }
 
 /// Stops the server from any thread. Cheap to clone.
@@ -136,6 +158,8 @@ pub struct Stopper {
 pub struct StopReport {
     /// Connections that were cut because they did not end in time.
     pub cut: usize,
+    /// Shards that have not brought everything to the disk.
+    pub unclosed: usize,
 }
 
 impl Stopper {
@@ -205,15 +229,16 @@ impl Entrance {
 
 impl Runtime {
     /// Opens the listeners, starts one thread per shard, each with the core that `make` returns on
-    /// that thread, and then accepts connections.
+    /// that thread, and accepts connections once all of them are made. What `make` puts into the
+    /// outbox is carried out.
     ///
     /// # Errors
-    /// When an address cannot be listened on, the TLS files are of no use, or the system refuses.
-    /// Nothing keeps running then.
+    /// When an address cannot be listened on, the TLS files are of no use, a core cannot be made, or
+    /// the system refuses. Nothing keeps running then.
     pub fn start<C, F>(config: Config<C::Event>, make: F) -> Result<Running<C>, StartError>
     where
         C: Core,
-        F: Fn(ShardId) -> C + Send + Sync + 'static,
+        F: Fn(ShardId, &mut C::Outbox) -> Result<C, String> + Send + Sync + 'static,
     {
         let entrance = Entrance::open(&config)?;
         let mut pollers = Vec::new();
@@ -235,15 +260,18 @@ impl Runtime {
             identity: entrance.identity.clone(),
             stopper: Stopper { gate: Arc::default(), alarms: Vec::new(), bells },
             threads: Vec::new(),
-            cut: Arc::default(),
+            talking: Talking::new(pollers.len()),
+            ends: Arc::default(),
         };
         let started = running
             .start_shards(&config, &census, pollers, wiring.links, &Arc::new(make))
-            .and_then(|()| running.start_entrance(&config, entrance, &distributor));
+            .and_then(|()| Ok(running.start_entrance(&config, entrance, &distributor)?));
         if let Err(error) = started {
+            // Those that were not started say nothing.
+            running.talking.give_up();
             running.stop();
             running.join();
-            return Err(StartError::System(error));
+            return Err(error);
         }
         Ok(running)
     }
@@ -257,10 +285,12 @@ impl<C: Core> Running<C> {
         pollers: Vec<Poller>,
         links: Vec<Links<C, TcpStream>>,
         make: &Arc<F>,
-    ) -> io::Result<()>
+    ) -> Result<(), StartError>
     where
-        F: Fn(ShardId) -> C + Send + Sync + 'static,
+        F: Fn(ShardId, &mut C::Outbox) -> Result<C, String> + Send + Sync + 'static,
     {
+        let shards = pollers.len();
+        let (made, ready) = mpsc::channel();
         let has_own_cpus = pollers.len() <= config.cpus.count();
         for (index, (poller, links)) in pollers.into_iter().zip(links).enumerate() {
             let id = ShardId(index as u16);
@@ -271,10 +301,17 @@ impl<C: Core> Running<C> {
                 may_spin: has_own_cpus && !config.economy,
                 stop_timeout: config.stop_timeout,
                 census: census.clone(),
+                talking: self.talking.clone(),
             };
             let notices = config.notices.clone();
             let make = Arc::clone(make);
-            let cut = Arc::clone(&self.cut);
+            let ends = Arc::clone(&self.ends);
+            let made = made.clone();
+            // Not on the shard's thread: its threads would be bound to its CPU.
+            let disk = match &config.storage {
+                Some(storage) => Some(self.start_disk(storage, id)?),
+                None => None,
+            };
             self.threads.push(spawn(format!("shard-{id}"), move || {
                 if let Some(cpu) = cpu {
                     match lepus_topology::pin_current_thread(cpu) {
@@ -287,11 +324,36 @@ impl<C: Core> Running<C> {
                     }
                 }
                 // Made here, so that its memory lies near the CPU that uses it.
-                let shard = Shard::new(make(id), poller, links);
-                cut.fetch_add(duty::run(shard, &duty), Ordering::Relaxed);
+                let mut out = C::outbox(shards as u16);
+                let core = match make(id, &mut out) {
+                    Ok(core) => core,
+                    Err(reason) => {
+                        let _ = made.send(Err(StartError::Core { shard: id, reason }));
+                        return;
+                    }
+                };
+                // Whoever waits has given up when it does not hear this any more.
+                let _ = made.send(Ok(()));
+                drop(made);
+                let mut shard = Shard::new(core, poller, links).with_outbox(out);
+                if let Some(disk) = disk {
+                    shard = shard.with_disk(Box::new(disk));
+                }
+                let end = duty::run(shard, &duty);
+                ends.lock().unwrap_or_else(PoisonError::into_inner).push(end);
             })?);
         }
-        Ok(())
+        drop(made);
+        ready.iter().take(shards).collect()
+    }
+
+    fn start_disk(&self, storage: &Storage, shard: ShardId) -> io::Result<FilePort> {
+        let files = Arc::new(Files::new(&storage.directory, storage.free_bytes_min));
+        let bell = Arc::clone(&self.stopper.bells[shard.index()]);
+        FilePort::start(&format!("shard-{shard}"), &files, move || {
+            bell.post(Signal::Disk);
+            bell.ring();
+        })
     }
 
     fn start_entrance(
@@ -393,6 +455,10 @@ impl<C: Core> Running<C> {
             // A panic would have ended the process.
             let _ = thread.join();
         }
-        StopReport { cut: self.cut.load(Ordering::Relaxed) }
+        let ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
+        StopReport {
+            cut: ends.iter().map(|end| end.cut).sum(),
+            unclosed: ends.iter().filter(|end| !end.is_closed).count(),
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! One shard: its core, its connections, and one turn of the duty cycle.
 
+mod disk;
 mod exchange;
 mod input;
 mod output;
@@ -10,7 +11,9 @@ use std::time::Duration;
 
 use lepus_base::{ConnectionId, Instant, Now, ShardId, Slab};
 use lepus_mesh::{Bell, Signal};
+use lepus_reactor::files::{Disk, Failure};
 use lepus_reactor::{Reactor, Readiness, Token};
+use lepus_store::disk::{Completion, LogId};
 
 use crate::command::{Command, Waiter};
 use crate::connection::{Connection, Envelope, Parcel, Phase};
@@ -52,6 +55,10 @@ pub struct Shard<C: Core, R: Reactor> {
     core: C,
     out: C::Outbox,
     reactor: R,
+    disk: Option<Box<dyn Disk>>,
+    /// Operations that have ended.
+    completions: Vec<(LogId, Completion)>,
+    failures: Vec<Failure>,
     links: Links<C, R::Socket>,
     connections: Slab<Connection<C::Slot, R::Socket>>,
     /// Tokens by the core's slots.
@@ -82,7 +89,7 @@ pub struct Shard<C: Core, R: Reactor> {
 }
 
 impl<C: Core, R: Reactor> Shard<C, R> {
-    /// A shard without connections.
+    /// A shard without connections and files.
     pub fn new(core: C, reactor: R, links: Links<C, R::Socket>) -> Shard<C, R> {
         let shards = links.endpoint.shards();
         Shard {
@@ -90,6 +97,9 @@ impl<C: Core, R: Reactor> Shard<C, R> {
             core,
             out: C::outbox(shards as u16),
             reactor,
+            disk: None,
+            completions: Vec::new(),
+            failures: Vec::new(),
             links,
             connections: Slab::new(),
             tokens: Vec::new(),
@@ -108,6 +118,19 @@ impl<C: Core, R: Reactor> Shard<C, R> {
             busy: false,
             stopping: false,
         }
+    }
+
+    /// The shard with the outbox that its core used before: what it asked for is carried out.
+    #[must_use]
+    pub fn with_outbox(self, out: C::Outbox) -> Shard<C, R> {
+        Shard { out, ..self }
+    }
+
+    /// The shard with files. The disk posts [`Signal::Disk`] at the shard's bell, and rings it, when
+    /// there is something to take.
+    #[must_use]
+    pub fn with_disk(self, disk: Box<dyn Disk>) -> Shard<C, R> {
+        Shard { disk: Some(disk), ..self }
     }
 
     /// The shard's bell.
@@ -181,6 +204,7 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         self.take_arrivals(now);
         self.take_mail(now);
         self.drain_directory(now);
+        self.take_completions(now);
         self.read_sockets(now);
         if self.core.next_timeout() <= now.instant {
             self.busy = true;
@@ -188,6 +212,8 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         }
         let unfinished = self.core.work(now, &mut self.out);
         self.core.flush(now, &mut self.out);
+        // First of all, so that the disk works while the sockets are written.
+        self.submit();
         self.apply_reading();
         // Room is looked for below in any case.
         self.bell().take(Signal::Room);
@@ -197,6 +223,7 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         self.hand_over();
         // Writing gave windows back, closing gave messages back: both may have caused more.
         self.core.flush(now, &mut self.out);
+        self.submit();
         self.apply_reading();
         self.send_parcels();
         self.report();
@@ -243,6 +270,18 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         }
         self.links.metrics.connections.set(0);
         cut
+    }
+
+    /// Begins the orderly end of the core.
+    pub fn close(&mut self, now: Now) {
+        self.core.close(now, &mut self.out);
+        self.submit();
+    }
+
+    /// Whether nothing waits to be sent to another shard.
+    pub(crate) fn is_mail_sent(&mut self) -> bool {
+        let mail = C::effects(&mut self.out).mail;
+        mail.iter().all(C::is_mail_empty) && self.outgoing.iter().all(Vec::is_empty)
     }
 
     fn run_commands(&mut self, now: Now) {

@@ -87,6 +87,14 @@ pub struct Operation {
     pub action: Action,
 }
 
+impl Operation {
+    /// The log whose files it concerns.
+    #[must_use]
+    pub fn log(&self) -> LogId {
+        self.action.log()
+    }
+}
+
 /// One thing to do with a file or directory.
 #[derive(Clone, Debug)]
 pub enum Action {
@@ -130,6 +138,20 @@ pub enum Action {
     Delete(File),
     /// Make created and removed names of the log's directory durable.
     SyncDirectory(LogId),
+}
+
+impl Action {
+    /// The log whose files it concerns.
+    #[must_use]
+    pub fn log(&self) -> LogId {
+        match self {
+            Action::List(log) | Action::SyncDirectory(log) => *log,
+            Action::Sync(file) | Action::Delete(file) => file.log(),
+            Action::Create { file, .. }
+            | Action::Write { file, .. }
+            | Action::Read { file, .. } => file.log(),
+        }
+    }
 }
 
 /// Why an operation failed.

@@ -5,7 +5,7 @@ use crate::lexer::Kind;
 use crate::source::Source;
 
 /// All crates, from the bottom up: each may use only those before it.
-const ORDER: [&str; 15] = [
+const ORDER: [&str; 16] = [
     "base",
     "amqp",
     "filter",
@@ -20,6 +20,7 @@ const ORDER: [&str; 15] = [
     "sim",
     "server",
     "bench",
+    "kill",
     "fuzz",
 ];
 

@@ -79,6 +79,7 @@ impl Plan {
                 client_authorities: config.tls_ca.clone().filter(|_| verify),
                 client_certificate_required: config.tls_verify == "required",
             }),
+            storage: None,
             stop_timeout: config.stop_timeout,
             notices,
             clock,

@@ -30,12 +30,13 @@ fn start(shards: u16) -> Running<Broker> {
             backlog: 1024,
         }],
         tls: None,
+        storage: None,
         stop_timeout: Duration::from_secs(30),
         notices,
         clock,
     };
     let changes = Directory::preset("guest", b"guest", [1, 2, 3, 4], "/");
-    let make = move |shard| {
+    let make = move |shard, _: &mut Outbox| {
         let mut broker = Broker::new(Settings {
             shard,
             shards,
@@ -45,7 +46,7 @@ fn start(shards: u16) -> Running<Broker> {
             limits: Limits::default(),
         });
         broker.preset(clock.now(), &changes, &mut Outbox::new(shards));
-        broker
+        Ok(broker)
     };
     Runtime::start(config, make).unwrap()
 }

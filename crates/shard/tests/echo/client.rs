@@ -27,6 +27,7 @@ pub fn config(shards: u16) -> (Config<String>, Receiver<Notice<String>>) {
             backlog: 1024,
         }],
         tls: None,
+        storage: None,
         stop_timeout: Duration::from_secs(30),
         notices,
         clock: Clock::start(),
@@ -36,7 +37,7 @@ pub fn config(shards: u16) -> (Config<String>, Receiver<Notice<String>>) {
 
 pub fn start_with(config: Config<String>) -> Running {
     let shards = config.shards;
-    Runtime::start(config, move |shard| EchoCore::new(shard, shards)).unwrap()
+    Runtime::start(config, move |shard, _| Ok(EchoCore::new(shard, shards))).unwrap()
 }
 
 pub fn start(shards: u16) -> Running {

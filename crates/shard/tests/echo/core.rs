@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use lepus_base::{ConnectionId, Instant, Now, ShardId, Slab};
 use lepus_shard::{Core, Effects, PeerInfo};
+use lepus_store::disk::{Completion, LogId, Operation};
 
 /// `e`: answer with the payload.
 pub const ECHO: u8 = b'e';
@@ -42,6 +43,7 @@ pub struct Outbox {
     resume: Vec<u32>,
     hand_over: Vec<(u32, ShardId)>,
     mail: Vec<Vec<Letter>>,
+    disk: Vec<Operation>,
     changes: Vec<Arc<u64>>,
     events: Vec<String>,
     answers: Vec<(u64, String)>,
@@ -142,6 +144,7 @@ impl Core for EchoCore {
             resume: &mut out.resume,
             hand_over: &mut out.hand_over,
             mail: &mut out.mail,
+            disk: &mut out.disk,
             changes: &mut out.changes,
             events: &mut out.events,
             answers: &mut out.answers,
@@ -292,6 +295,8 @@ impl Core for EchoCore {
         self.version = **change;
     }
 
+    fn disk_done(&mut self, _: Now, _: LogId, _: Completion, _: &mut Outbox) {}
+
     fn timeout(&mut self, now: Now, out: &mut Outbox) {
         while let Some((&(at, id), ())) = self.resume_at.first_key_value() {
             if at > now.instant {
@@ -326,5 +331,11 @@ impl Core for EchoCore {
             self.reply(slot, b"bye", out);
             out.close.push(slot);
         }
+    }
+
+    fn close(&mut self, _: Now, _: &mut Outbox) {}
+
+    fn is_closed(&self) -> bool {
+        true
     }
 }

@@ -49,7 +49,7 @@ fn an_address_in_use_is_named() {
     let taken = running.addresses()[0];
     let (mut second, _log) = config(1);
     second.listeners[0].address = taken;
-    match Runtime::start(second, |shard| EchoCore::new(shard, 1)) {
+    match Runtime::start(second, |shard, _| Ok(EchoCore::new(shard, 1))) {
         Err(error @ StartError::Listen { .. }) => {
             assert!(error.to_string().contains(&taken.to_string()), "{error}");
         }
@@ -66,7 +66,7 @@ fn tls_without_or_with_missing_files_is_refused() {
         transport: Transport::Tls,
         backlog: 1,
     });
-    let result = Runtime::start(missing.clone(), |shard| EchoCore::new(shard, 1));
+    let result = Runtime::start(missing.clone(), |shard, _| Ok(EchoCore::new(shard, 1)));
     assert!(matches!(result, Err(StartError::Tls(_))));
     missing.tls = Some(TlsFiles {
         certificate: "/nonexistent/certificate.pem".into(),
@@ -74,7 +74,7 @@ fn tls_without_or_with_missing_files_is_refused() {
         client_authorities: None,
         client_certificate_required: false,
     });
-    match Runtime::start(missing, |shard| EchoCore::new(shard, 1)) {
+    match Runtime::start(missing, |shard, _| Ok(EchoCore::new(shard, 1))) {
         Err(error) => assert!(error.to_string().contains("/nonexistent/certificate.pem")),
         Ok(_) => panic!("started without a certificate"),
     }

@@ -1,0 +1,240 @@
+//! One operation, carried out.
+
+use std::fmt;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use lepus_store::disk::{Action, Completion, DiskError, File, LogId, Operation, OperationId};
+use rustix::io::Errno;
+
+use super::open::OpenFiles;
+use super::space::{allocate, has_room};
+
+/// What the system said about an operation that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What was tried, with the path: "write 4096 bytes at 8192 of /data/log-00000001/index".
+    pub attempt: String,
+    /// What the system said.
+    pub reason: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot {}: {}", self.attempt, self.reason)
+    }
+}
+
+/// The log files below one directory. Usable from several threads; none waits for another's I/O.
+#[derive(Debug)]
+pub struct Files {
+    directory: PathBuf,
+    free_bytes_min: u64,
+    open: OpenFiles,
+}
+
+/// What an operation brought.
+#[derive(Default)]
+struct Yield {
+    count: usize,
+    bytes: Vec<u8>,
+    files: Vec<(File, u64)>,
+}
+
+impl Files {
+    /// Files below `directory`, which exists. A new segment is refused as on a full disk when it
+    /// would leave less than `free_bytes_min` bytes of the disk free.
+    #[must_use]
+    pub fn new(directory: &Path, free_bytes_min: u64) -> Files {
+        Files { directory: directory.to_owned(), free_bytes_min, open: OpenFiles::default() }
+    }
+
+    /// Carries the operation out. A failure comes with what the system said, unless it is an
+    /// ordinary one: a full disk, a missing file.
+    pub fn carry_out(&self, operation: Operation) -> (Completion, Option<Failure>) {
+        let Operation { id, action } = operation;
+        let result = match &action {
+            Action::List(log) => self.list(*log),
+            Action::Create { file, length } => self.create(*file, *length),
+            Action::Write { file, offset, bytes, start, sync } => {
+                self.write(*file, *offset, bytes.get(*start..).unwrap_or(&[]), *sync)
+            }
+            Action::Sync(file) => self.sync(*file),
+            Action::Read { file, offset, length } => self.read(*file, *offset, *length),
+            Action::Delete(file) => self.delete(*file),
+            Action::SyncDirectory(log) => sync_directory(&self.log_directory(*log)),
+        };
+        match result {
+            Ok(gain) => (completion(id, gain), None),
+            Err(error) => {
+                let kind = kind_of(&error, &action);
+                let failure = (kind == DiskError::Failed)
+                    .then(|| Failure { attempt: self.attempt(&action), reason: error.to_string() });
+                (Completion::failed(id, kind), failure)
+            }
+        }
+    }
+
+    fn log_directory(&self, log: LogId) -> PathBuf {
+        self.directory.join(log.to_string())
+    }
+
+    fn path(&self, file: File) -> PathBuf {
+        self.directory.join(file.to_string())
+    }
+
+    /// The operation in words.
+    fn attempt(&self, action: &Action) -> String {
+        let path = |file: &File| self.path(*file).display().to_string();
+        match action {
+            Action::List(log) => format!("list {}", self.log_directory(*log).display()),
+            Action::Create { file, length } => {
+                format!("create {} with {length} bytes", path(file))
+            }
+            Action::Write { file, offset, bytes, start, sync } => {
+                let count = bytes.len().saturating_sub(*start);
+                let and_sync = if *sync { " and sync it" } else { "" };
+                format!("write {count} bytes at {offset} of {}{and_sync}", path(file))
+            }
+            Action::Sync(file) => format!("sync {}", path(file)),
+            Action::Read { file, offset, length } => {
+                format!("read {length} bytes at {offset} of {}", path(file))
+            }
+            Action::Delete(file) => format!("remove {}", path(file)),
+            Action::SyncDirectory(log) => {
+                format!("sync the directory {}", self.log_directory(*log).display())
+            }
+        }
+    }
+
+    /// The open file; opened, and with `create` made, if need be.
+    fn get(&self, name: File, create: bool) -> io::Result<Arc<fs::File>> {
+        let missing = match self.open.find(name) {
+            Ok(file) => return Ok(file),
+            Err(missing) => missing,
+        };
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(create).mode(0o600);
+        let file = Arc::new(options.open(self.path(name))?);
+        self.open.keep(name, missing, &file);
+        Ok(file)
+    }
+
+    fn list(&self, log: LogId) -> io::Result<Yield> {
+        let directory = self.log_directory(log);
+        DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+        sync_directory(&self.directory)?;
+        let mut files = Vec::new();
+        for entry in fs::read_dir(&directory)? {
+            let entry = entry?;
+            let name = format!("{log}/{}", entry.file_name().to_string_lossy());
+            // Other files are none of the store's.
+            if let Ok(file) = name.parse() {
+                files.push((file, entry.metadata()?.len()));
+            }
+        }
+        Ok(Yield { files, ..Yield::default() })
+    }
+
+    fn create(&self, name: File, length: u64) -> io::Result<Yield> {
+        let is_segment = matches!(name, File::Segment(..));
+        if is_segment && !has_room(&self.directory, length, self.free_bytes_min) {
+            return Err(ErrorKind::StorageFull.into());
+        }
+        let file = self.get(name, true)?;
+        let filled = file
+            .set_len(0)
+            .and_then(|()| allocate(&file, length))
+            .and_then(|()| uninterrupted(|| file.sync_all()));
+        if let Err(error) = filled {
+            // Half a file would take the room that something else may need.
+            let _ = self.delete(name);
+            return Err(error);
+        }
+        Ok(Yield::default())
+    }
+
+    fn write(&self, name: File, offset: u64, bytes: &[u8], sync: bool) -> io::Result<Yield> {
+        let file = self.get(name, true)?;
+        let count = uninterrupted(|| file.write_at(bytes, offset))?;
+        if count == 0 && !bytes.is_empty() {
+            return Err(ErrorKind::StorageFull.into());
+        }
+        if sync && count == bytes.len() {
+            sync_data(&file)?;
+        }
+        Ok(Yield { count, ..Yield::default() })
+    }
+
+    fn sync(&self, name: File) -> io::Result<Yield> {
+        sync_data(&*self.get(name, false)?)?;
+        Ok(Yield::default())
+    }
+
+    fn read(&self, name: File, offset: u64, length: usize) -> io::Result<Yield> {
+        let file = self.get(name, false)?;
+        let mut bytes = Vec::with_capacity(length);
+        while bytes.len() < length {
+            let at = offset + bytes.len() as u64;
+            // The capacity may be larger than what was asked for; a file goes on.
+            match rustix::io::pread(&file, rustix::buffer::spare_capacity(&mut bytes), at) {
+                Ok(0) => break,
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        bytes.truncate(length);
+        Ok(Yield { count: bytes.len(), bytes, ..Yield::default() })
+    }
+
+    fn delete(&self, name: File) -> io::Result<Yield> {
+        let removed = fs::remove_file(self.path(name));
+        self.open.removed(name);
+        match removed {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(Yield::default()),
+        }
+    }
+}
+
+fn completion(id: OperationId, gain: Yield) -> Completion {
+    Completion { id, result: Ok(gain.count), bytes: gain.bytes, files: gain.files }
+}
+
+/// Repeats a call that a signal interrupted.
+fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
+/// A sync that failed, for whatever reason, is no ordinary failure: what it was to keep may be lost.
+fn sync_data(file: &fs::File) -> io::Result<()> {
+    uninterrupted(|| file.sync_data()).map_err(|error| io::Error::other(error.to_string()))
+}
+
+fn sync_directory(path: &Path) -> io::Result<Yield> {
+    let directory = fs::File::open(path)?;
+    match uninterrupted(|| directory.sync_all()) {
+        // Some file systems keep names in order by themselves and refuse to be told.
+        Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {}
+        result => result?,
+    }
+    Ok(Yield::default())
+}
+
+fn kind_of(error: &io::Error, action: &Action) -> DiskError {
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => DiskError::Full,
+        ErrorKind::NotFound if matches!(action, Action::Read { .. } | Action::Sync(_)) => {
+            DiskError::NotFound
+        }
+        _ => DiskError::Failed,
+    }
+}

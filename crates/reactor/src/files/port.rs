@@ -1,0 +1,185 @@
+//! The threads that carry a running shard's operations out.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+
+use lepus_store::disk::{Action, Completion, File, LogId, Operation};
+
+use super::Disk;
+use super::carry::{Failure, Files};
+use super::lane::Lane;
+
+/// Failures kept for the log; further ones say nothing new.
+const FAILURES_MAX: usize = 16;
+
+/// What a thread is for. A read never waits for a sync, and the log never for files to come.
+#[derive(Clone, Copy, Debug)]
+enum Duty {
+    /// Writes and syncs of segments: what confirms wait for.
+    Log,
+    /// Reads.
+    Read,
+    /// The rest: new and removed files, index, checkpoints.
+    Upkeep,
+}
+
+const DUTIES: [(Duty, &str); 3] =
+    [(Duty::Log, "log"), (Duty::Read, "read"), (Duty::Upkeep, "upkeep")];
+
+impl Duty {
+    fn of(action: &Action) -> Duty {
+        match action {
+            Action::Write { file: File::Segment(..), .. } | Action::Sync(File::Segment(..)) => {
+                Duty::Log
+            }
+            Action::Read { .. } => Duty::Read,
+            _ => Duty::Upkeep,
+        }
+    }
+}
+
+/// Three threads that serve one shard. They end, after what was submitted, when it is dropped.
+#[derive(Debug)]
+pub struct FilePort {
+    lanes: Vec<Arc<Lane>>,
+    /// Operations being sorted, by lane.
+    sorted: Vec<Vec<Operation>>,
+    done: Arc<Done>,
+    in_flight: usize,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// What the threads give back.
+struct Done {
+    ended: Mutex<Ended>,
+    wake: Box<dyn Fn() + Send + Sync>,
+}
+
+#[derive(Debug, Default)]
+struct Ended {
+    completions: Vec<(LogId, Completion)>,
+    failures: Vec<Failure>,
+}
+
+impl std::fmt::Debug for Done {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Done").field("ended", &self.ended).finish_non_exhaustive()
+    }
+}
+
+impl Done {
+    fn ended(&self) -> MutexGuard<'_, Ended> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes the shard for the first of what it has not taken yet.
+    fn put(&self, log: LogId, completion: Completion, failure: Option<Failure>) {
+        let mut ended = self.ended();
+        let is_first = ended.completions.is_empty();
+        ended.completions.push((log, completion));
+        if ended.failures.len() < FAILURES_MAX {
+            ended.failures.extend(failure);
+        }
+        drop(ended);
+        if is_first {
+            (self.wake)();
+        }
+    }
+}
+
+impl FilePort {
+    /// Starts the threads, named after `name`. `wake` is called from them when something ended
+    /// that [`Disk::take`] gives.
+    ///
+    /// # Errors
+    /// When the system refuses a thread.
+    pub fn start(
+        name: &str,
+        files: &Arc<Files>,
+        wake: impl Fn() + Send + Sync + 'static,
+    ) -> io::Result<FilePort> {
+        let done = Arc::new(Done { ended: Mutex::default(), wake: Box::new(wake) });
+        let mut port = FilePort {
+            lanes: Vec::new(),
+            sorted: Vec::new(),
+            done,
+            in_flight: 0,
+            threads: Vec::new(),
+        };
+        for (_, purpose) in DUTIES {
+            let lane = Arc::new(Lane::default());
+            port.lanes.push(Arc::clone(&lane));
+            port.sorted.push(Vec::new());
+            let (files, done) = (Arc::clone(files), Arc::clone(&port.done));
+            let thread = Builder::new().name(format!("{name}-{purpose}"));
+            port.threads.push(thread.spawn(move || serve(&lane, &files, &done))?);
+        }
+        Ok(port)
+    }
+}
+
+/// Ends the process when its thread panics: the shard would wait for ever.
+struct Abort;
+
+impl Drop for Abort {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::abort();
+        }
+    }
+}
+
+fn serve(lane: &Lane, files: &Files, done: &Done) {
+    let _abort = Abort;
+    let mut operations = Vec::new();
+    while lane.take(&mut operations) {
+        for operation in operations.drain(..) {
+            let log = operation.log();
+            let (completion, failure) = files.carry_out(operation);
+            done.put(log, completion, failure);
+        }
+    }
+}
+
+impl Disk for FilePort {
+    fn submit(&mut self, operations: &mut Vec<Operation>) {
+        self.in_flight += operations.len();
+        for operation in operations.drain(..) {
+            self.sorted[Duty::of(&operation.action) as usize].push(operation);
+        }
+        for (lane, sorted) in self.lanes.iter().zip(&mut self.sorted) {
+            lane.put(sorted);
+        }
+    }
+
+    fn take(&mut self, into: &mut Vec<(LogId, Completion)>) {
+        let mut ended = self.done.ended();
+        self.in_flight -= ended.completions.len();
+        if into.is_empty() {
+            std::mem::swap(&mut ended.completions, into);
+        } else {
+            into.append(&mut ended.completions);
+        }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    fn take_failures(&mut self, into: &mut Vec<Failure>) {
+        into.append(&mut self.done.ended().failures);
+    }
+}
+
+impl Drop for FilePort {
+    fn drop(&mut self) {
+        for lane in &self.lanes {
+            lane.close();
+        }
+        for thread in self.threads.drain(..) {
+            // A panic would have ended the process.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Room on the disk: blocks allocated ahead of need, and a rest that is left to others.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+
+/// Zeros written at once where the system cannot allocate blocks.
+const ZEROS_BYTES: usize = 256 * 1024;
+
+/// Allocates the first `length` bytes of an empty file, so that writing them cannot run out of
+/// space.
+///
+/// # Errors
+/// When there is no room, or the disk fails.
+pub(super) fn allocate(file: &fs::File, length: u64) -> io::Result<()> {
+    if length == 0 {
+        return Ok(());
+    }
+    loop {
+        match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, length) {
+            Ok(()) => return file.set_len(length),
+            Err(Errno::INTR) => {}
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    fill(file, length)
+}
+
+/// Writes `length` zeros.
+fn fill(file: &fs::File, length: u64) -> io::Result<()> {
+    use std::os::unix::fs::FileExt;
+    let zeros = vec![0; ZEROS_BYTES];
+    let mut offset = 0;
+    while offset < length {
+        let count = (length - offset).min(ZEROS_BYTES as u64);
+        file.write_all_at(&zeros[..count as usize], offset)?;
+        offset += count;
+    }
+    Ok(())
+}
+
+/// Whether the disk of `directory` has room for `wanted` bytes and keeps `rest` free then. A system
+/// that does not tell has room.
+pub(super) fn has_room(directory: &Path, wanted: u64, rest: u64) -> bool {
+    match rustix::fs::statvfs(directory) {
+        Ok(disk) => {
+            let free = disk.f_bavail.saturating_mul(disk.f_frsize.max(1));
+            free.saturating_sub(wanted) >= rest
+        }
+        Err(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeros_are_written_where_blocks_cannot_be_allocated() {
+        let path = std::env::temp_dir().join(format!("lepus-zeros-{}", std::process::id()));
+        let file = fs::File::create(&path).unwrap();
+        let length = ZEROS_BYTES as u64 * 2 + 17;
+        fill(&file, length).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), length);
+        assert!(fs::read(&path).unwrap().iter().all(|byte| *byte == 0));
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn the_rest_is_left_to_others() {
+        let here = std::env::temp_dir();
+        assert!(has_room(&here, 1, 0));
+        assert!(!has_room(&here, 1, u64::MAX));
+        assert!(has_room(Path::new("/does/not/exist"), u64::MAX, u64::MAX));
+    }
+}
