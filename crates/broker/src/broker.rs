@@ -88,7 +88,7 @@ impl Broker {
             census: Census::new(hash),
             homes: Slab::new(),
             home_slots: HashMap::with_hasher(hash),
-            definitions: Definitions::default(),
+            definitions: Definitions::new(hash),
             log: Log::default(),
             names: Names::new(settings.secret, settings.shard),
             rng: Rng::new(settings.hash_seed ^ u64::from(settings.shard.0) << 32),

@@ -168,7 +168,7 @@ impl Broker {
             Mail::ConnectionGone(id) => {
                 self.edge.remote_windows.remove(&id);
             }
-            Mail::Ask { origin, request } => self.sequence(now, origin, &request, out),
+            Mail::Ask { origin, request } => self.sequence(now, origin, *request, out),
             Mail::Answer { origin, result } => self.on_answer(now, origin, result, out),
             Mail::CloseConnection { connection, text } => {
                 self.close_connection(now, connection, &text, out);
