@@ -11,11 +11,13 @@
 mod actor;
 mod channel;
 mod client;
+mod disk;
 mod figures;
 mod inbox;
 mod oracle;
 mod peer;
 mod plan;
+mod restart;
 mod run;
 mod shards;
 mod wire;
@@ -23,10 +25,11 @@ mod world;
 
 pub use channel::{Channel, Declared};
 pub use client::Client;
+pub use disk::DiskFigures;
 pub use figures::QueueFigures;
 pub use inbox::{Answer, Confirm, Message, Refused, Returned};
 pub use lepus_broker::Limits;
 pub use peer::Closed;
 pub use run::{Figures, last_words, run};
-pub use shards::Options;
+pub use shards::{Options, StoreOptions};
 pub use world::World;

@@ -1,6 +1,7 @@
 //! The shards of a simulated process: the real driver and the real broker, one duty cycle at a
 //! time on one thread, in virtual time.
 
+use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -15,6 +16,7 @@ use lepus_broker::{Broker, Limits, Outbox, Settings};
 use lepus_mesh::{Bell, Post};
 use lepus_shard::{Arrival, Commands, MetricsSnapshot, Notice, PeerInfo, Shard, Wiring};
 
+use crate::disk::SimDisk;
 use crate::wire::{ReadyList, SimReactor, SimSocket, Wire};
 
 /// Wall time at the start of a simulation: 2026-01-01 00:00:00 UTC, in milliseconds.
@@ -41,6 +43,35 @@ pub struct Options {
     pub server: ServerOptions,
     /// Limits on what peers can make grow.
     pub limits: Limits,
+    /// How things are kept on a disk; `None` keeps everything in memory only.
+    pub store: Option<StoreOptions>,
+}
+
+/// How a simulated process keeps things on its disk.
+#[derive(Clone, Debug)]
+pub struct StoreOptions {
+    /// The settings of each log but for its number. Everything is small by default, so that a test
+    /// sees more than one segment and checkpoint.
+    pub template: lepus_store::Settings,
+    /// Decides about chances of the disk.
+    pub seed: u64,
+}
+
+impl Default for StoreOptions {
+    fn default() -> StoreOptions {
+        let template = lepus_store::Settings {
+            segment_bytes: 64 << 10,
+            batch_bytes_max: 16 << 10,
+            write_bytes_min: 16 << 10,
+            free_segments_max: 4,
+            index_pages_max: 16,
+            cache_bytes: 128 << 10,
+            read_ahead_bytes: 16 << 10,
+            checkpoint_log_bytes: 256 << 10,
+            ..lepus_store::Settings::new(lepus_store::disk::LogId(0))
+        };
+        StoreOptions { template, seed: 1 }
+    }
 }
 
 impl Default for Options {
@@ -52,6 +83,7 @@ impl Default for Options {
             hash_seed: 1,
             server: ServerOptions::default(),
             limits: Limits::default(),
+            store: None,
         }
     }
 }
@@ -67,24 +99,69 @@ struct Seat {
     more: bool,
 }
 
-/// All shards of a simulated process.
+impl Seat {
+    /// It does not sleep any more.
+    fn rouse(&mut self) {
+        if self.asleep {
+            self.asleep = false;
+            self.bell.wake_up();
+        }
+    }
+}
+
+/// All shards of a simulated process, and the disk that outlives it.
 pub(crate) struct Shards {
+    options: Options,
     seats: Vec<Seat>,
     arrivals: Vec<Post<Arrival<SimSocket>>>,
     commands: Commands<Broker>,
     metrics: Vec<Arc<lepus_shard::ShardMetrics>>,
     notices: mpsc::Receiver<Notice<Event>>,
+    /// Log events of earlier processes and of starts.
+    told: RefCell<Vec<Event>>,
     now: Now,
+    /// Wall time when the process started.
+    start_millis: u64,
     connections: u64,
-    socket_bytes_max: usize,
+    pub(crate) disk: Option<SimDisk>,
 }
 
 impl Shards {
-    /// Starts the shards with user `guest` and vhost `/`.
+    /// Starts the shards with user `guest` and vhost `/`, on an empty disk if there is one.
     pub(crate) fn new(options: &Options) -> Shards {
-        let now = Now { instant: Instant(1), wall_millis: EPOCH_MILLIS };
-        let (notices_in, notices) = mpsc::channel();
-        let count = usize::from(options.shards.max(1));
+        let mut shards = Shards::none();
+        shards.options = options.clone();
+        shards.disk = options.store.as_ref().map(|store| SimDisk::new(store.seed));
+        if let Err(reason) = shards.start(options.shards) {
+            panic!("a process does not start on an empty disk: {reason}");
+        }
+        shards
+    }
+
+    /// No process, no disk: nothing.
+    pub(crate) fn none() -> Shards {
+        Shards {
+            options: Options::default(),
+            seats: Vec::new(),
+            arrivals: Vec::new(),
+            commands: Wiring::<Broker, SimSocket>::new(&[], 2, &mpsc::channel().0).commands,
+            metrics: Vec::new(),
+            notices: mpsc::channel().1,
+            told: RefCell::default(),
+            now: Now::default(),
+            start_millis: EPOCH_MILLIS,
+            connections: 0,
+            disk: None,
+        }
+    }
+
+    /// Starts a process with so many shards.
+    ///
+    /// # Errors
+    /// Why it refuses to start.
+    pub(crate) fn start(&mut self, count: u16) -> Result<(), String> {
+        self.now = Now { instant: Instant(1), wall_millis: self.start_millis };
+        let count = usize::from(count.max(1));
         let alarms: Vec<Arc<AtomicBool>> = (0..count).map(|_| Arc::default()).collect();
         let bells: Vec<Arc<Bell>> = alarms
             .iter()
@@ -93,61 +170,92 @@ impl Shards {
                 Arc::new(Bell::new(move || alarm.store(true, Ordering::SeqCst)))
             })
             .collect();
-        let wiring = Wiring::new(&bells, options.ring_capacity, &notices_in);
-        let changes = Directory::preset("guest", b"guest", [7; 4], "/");
-        let seats = wiring
-            .links
+        let brokers = self.make_brokers(count)?;
+        let ports = self.disk.as_mut().map(|disk| disk.connect(&bells)).unwrap_or_default();
+        let mut ports = ports.into_iter();
+        let (notices_in, notices) = mpsc::channel();
+        let wiring = Wiring::new(&bells, self.options.ring_capacity, &notices_in);
+        let ends = wiring.links.into_iter().zip(alarms).zip(bells);
+        self.seats = brokers
             .into_iter()
-            .zip(alarms)
-            .zip(&bells)
-            .enumerate()
-            .map(|(index, ((links, alarm), bell))| {
-                let mut broker = Broker::new(Settings {
-                    shard: ShardId(index as u16),
-                    shards: count as u16,
-                    hash_seed: options.hash_seed,
-                    secret: [3; 32],
-                    server: options.server.clone(),
-                    limits: options.limits.clone(),
-                });
-                // What applying the presets says to others is said to nobody: there is no one yet.
-                broker.preset(now, &changes, &mut Outbox::new(count as u16));
+            .zip(ends)
+            .map(|((broker, out), ((links, alarm), bell))| {
                 let (reactor, ready) = SimReactor::new();
-                Seat {
-                    shard: Shard::new(broker, reactor, links),
-                    ready,
-                    alarm,
-                    bell: Arc::clone(bell),
-                    asleep: false,
-                    more: true,
+                let mut shard = Shard::new(broker, reactor, links).with_outbox(out);
+                if let Some(port) = ports.next() {
+                    shard = shard.with_disk(Box::new(port));
                 }
+                Seat { shard, ready, alarm, bell, asleep: false, more: true }
             })
             .collect();
-        Shards {
-            seats,
-            arrivals: wiring.arrivals,
-            commands: wiring.commands,
-            metrics: wiring.metrics,
-            notices,
-            now,
-            connections: 0,
-            socket_bytes_max: options.socket_bytes_max,
+        self.arrivals = wiring.arrivals;
+        self.commands = wiring.commands;
+        self.metrics = wiring.metrics;
+        self.notices = notices;
+        Ok(())
+    }
+
+    /// The brokers of a new process, each with its outbox.
+    fn make_brokers(&mut self, count: usize) -> Result<Vec<(Broker, Outbox)>, String> {
+        let changes = Directory::preset("guest", b"guest", [7; 4], "/");
+        let mut brokers = Vec::new();
+        for index in 0..count {
+            let mut broker = Broker::new(Settings {
+                shard: ShardId(index as u16),
+                shards: count as u16,
+                hash_seed: self.options.hash_seed,
+                secret: [3; 32],
+                server: self.options.server.clone(),
+                limits: self.options.limits.clone(),
+            });
+            // What applying the presets says to others is said to nobody: there is no one yet.
+            broker.preset(self.now, &changes, &mut Outbox::new(count as u16));
+            brokers.push((broker, Outbox::new(count as u16)));
+        }
+        Ok(brokers)
+    }
+
+    /// The process is gone, and with it all that was in memory.
+    pub(crate) fn end(&mut self, power_fails: bool) {
+        let told = self.events();
+        self.told.borrow_mut().extend(told);
+        if let Some(disk) = &mut self.disk {
+            disk.disconnect(power_fails);
+        }
+        self.seats.clear();
+        self.start_millis = self.now.wall_millis + 1;
+    }
+
+    /// Connections of all shards, those that are about to end included.
+    pub(crate) fn connections(&self) -> usize {
+        self.seats.iter().map(|seat| seat.shard.connections()).sum()
+    }
+
+    /// Ends the logs in order, once no connection is left.
+    pub(crate) fn close(&mut self) {
+        for seat in &mut self.seats {
+            seat.shard.close(self.now);
+            seat.rouse();
         }
     }
 
-    /// Nothing, to stand in for shards that are elsewhere for a moment.
-    pub(crate) fn none() -> Shards {
-        let (_, notices) = mpsc::channel();
-        Shards {
-            seats: Vec::new(),
-            arrivals: Vec::new(),
-            commands: Wiring::<Broker, SimSocket>::new(&[], 2, &mpsc::channel().0).commands,
-            metrics: Vec::new(),
-            notices,
-            now: Now::default(),
-            connections: 0,
-            socket_bytes_max: 0,
+    /// Whether the end of all logs is on the disk.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.brokers().all(Broker::is_closed)
+    }
+
+    /// Cuts the connections that are left.
+    pub(crate) fn cut_all(&mut self) {
+        for seat in &mut self.seats {
+            seat.shard.cut_all(self.now);
+            seat.rouse();
         }
+    }
+
+    /// Carries out what the disk was asked for and is due. Whether there was anything.
+    pub(crate) fn carry_out(&mut self) -> bool {
+        let now = self.now.instant;
+        self.disk.as_mut().is_some_and(|disk| disk.carry_out(now))
     }
 
     /// An operator closes a connection, wherever it is.
@@ -173,7 +281,7 @@ impl Shards {
     /// Moves time forward to `instant`.
     pub(crate) fn set_time(&mut self, instant: Instant) {
         let instant = instant.max(self.now.instant);
-        let wall_millis = EPOCH_MILLIS + instant.0 / 1_000_000;
+        let wall_millis = self.start_millis + instant.0 / 1_000_000;
         self.now = Now { instant, wall_millis };
     }
 
@@ -189,10 +297,7 @@ impl Shards {
     /// One duty cycle of a shard; afterwards it sleeps if nothing is left to do.
     pub(crate) fn turn(&mut self, shard: usize) {
         let seat = &mut self.seats[shard];
-        if seat.asleep {
-            seat.asleep = false;
-            seat.bell.wake_up();
-        }
+        seat.rouse();
         seat.alarm.store(false, Ordering::SeqCst);
         seat.shard.poll(Some(Duration::ZERO)).expect("a reactor in memory does not fail");
         seat.more = seat.shard.turn(self.now).more;
@@ -203,12 +308,14 @@ impl Shards {
 
     /// The earliest moment at which a shard has something to do by itself.
     pub(crate) fn next_timeout(&self) -> Instant {
-        self.seats.iter().map(|seat| seat.shard.next_timeout()).min().unwrap_or(Instant::NEVER)
+        let shards = self.seats.iter().map(|seat| seat.shard.next_timeout());
+        let disk = self.disk.iter().map(SimDisk::next_due);
+        shards.chain(disk).min().unwrap_or(Instant::NEVER)
     }
 
     /// A client connects to a shard.
     pub(crate) fn connect(&mut self, shard: usize, address: Option<SocketAddr>) -> Wire {
-        let wire = Wire::new(self.socket_bytes_max);
+        let wire = Wire::new(self.options.socket_bytes_max);
         self.connections += 1;
         let mut address = address.unwrap_or(HERE);
         if address == HERE {
@@ -248,10 +355,7 @@ impl Shards {
     pub(crate) fn shut_down(&mut self) {
         for seat in &mut self.seats {
             seat.shard.shut_down(self.now);
-            if seat.asleep {
-                seat.asleep = false;
-                seat.bell.wake_up();
-            }
+            seat.rouse();
         }
     }
 
@@ -276,6 +380,8 @@ impl Shards {
             Notice::Core { event, .. } => Some(event),
             _ => None,
         };
-        self.notices.try_iter().filter_map(core).collect()
+        let mut events = std::mem::take(&mut *self.told.borrow_mut());
+        events.extend(self.notices.try_iter().filter_map(core));
+        events
     }
 }

@@ -20,10 +20,13 @@ use crate::channel::Channel;
 use crate::client::Client;
 use crate::figures::{self, QueueFigures};
 use crate::peer::Peer;
-use crate::shards::{Options, Shards};
+use crate::shards::{Options, Shards, StoreOptions};
 
 /// Rounds after which a world that should come to rest is taken to be stuck in a circle.
 const ROUNDS_MAX: usize = 2_000_000;
+
+/// How long connections may take to end when a process stops, and its logs after them.
+const STOP_MILLIS_MAX: u64 = 60_000;
 
 /// A simulated broker and its clients. Cheap to clone; all clones are the same world.
 ///
@@ -70,12 +73,52 @@ impl State {
             busy |= peer.receive(usize::MAX, now);
             busy |= peer.send(usize::MAX, now);
         }
-        busy
+        self.shards.carry_out() || busy
     }
 
     fn next_timeout(&self) -> Instant {
         let peers = self.peers.iter().map(Peer::next_timeout);
         peers.chain([self.shards.next_timeout()]).min().unwrap_or(Instant::NEVER)
+    }
+
+    /// Lets time pass until `done` or until `millis` are over; whatever becomes due meanwhile
+    /// happens at its moment. Whether it was done.
+    pub(crate) fn run_until(&mut self, millis: u64, done: impl Fn(&State) -> bool) -> bool {
+        let end = self.shards.now().instant + core::time::Duration::from_millis(millis);
+        loop {
+            self.settle();
+            if done(self) {
+                return true;
+            }
+            let next = self.next_timeout();
+            if next > end {
+                self.shards.set_time(end);
+                self.settle();
+                return done(self);
+            }
+            self.shards.set_time(next);
+        }
+    }
+
+    /// The process ends in order: its clients are told, then its logs are closed.
+    pub(crate) fn stop(&mut self) {
+        self.shards.shut_down();
+        if !self.run_until(STOP_MILLIS_MAX, |state| state.shards.connections() == 0) {
+            self.shards.cut_all();
+        }
+        self.shards.close();
+        let is_closed = self.run_until(STOP_MILLIS_MAX, |state| state.shards.is_closed());
+        assert!(is_closed, "the logs do not close");
+        self.end(false);
+    }
+
+    /// The process is gone, and what its clients had not received with it.
+    pub(crate) fn end(&mut self, power_fails: bool) {
+        self.shards.end(power_fails);
+        for peer in &mut self.peers {
+            peer.wire.cut();
+            peer.ended = true;
+        }
     }
 }
 
@@ -84,6 +127,13 @@ impl World {
     #[must_use]
     pub fn new(shards: u16) -> World {
         World::with(Options { shards, ..Options::default() })
+    }
+
+    /// The same with a disk.
+    #[must_use]
+    pub fn on_disk(shards: u16) -> World {
+        let store = Some(StoreOptions::default());
+        World::with(Options { shards, store, ..Options::default() })
     }
 
     /// A world with these options.
@@ -101,19 +151,7 @@ impl World {
 
     /// Lets time pass; whatever becomes due meanwhile happens at its moment.
     pub fn advance(&self, millis: u64) {
-        let mut state = self.0.borrow_mut();
-        let end = state.shards.now().instant + core::time::Duration::from_millis(millis);
-        state.settle();
-        loop {
-            let next = state.next_timeout();
-            if next > end {
-                break;
-            }
-            state.shards.set_time(next);
-            state.settle();
-        }
-        state.shards.set_time(end);
-        state.settle();
+        self.0.borrow_mut().run_until(millis, |_| false);
     }
 
     /// Gives every shard that has something to do one duty cycle, then every client its turn.
@@ -137,6 +175,12 @@ impl World {
         let result = talk();
         self.0.borrow_mut().held = false;
         result
+    }
+
+    /// Number of shards.
+    #[must_use]
+    pub fn shards(&self) -> u16 {
+        self.0.borrow().shards.len() as u16
     }
 
     /// The time.

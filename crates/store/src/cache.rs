@@ -1,31 +1,48 @@
-//! Messages read back from segments: blocks with read-ahead, within a budget.
+//! Messages read back from segments: blocks of what was read, within a budget.
+//!
+//! How much is read at once follows from what was read before. A record that lies alone is read
+//! alone; where a read continues an earlier one (of whichever queue), a part of the length read so
+//! far is read ahead. So a queue whose messages lie far apart reads about its own bytes, and
+//! queues that are drained side by side share long reads.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use lepus_base::Position;
 
 use crate::disk::OperationId;
 
-/// Names remembered at most.
-const NAMES_MAX: usize = 1024;
+/// Names remembered in one half of the table; the older half is forgotten when the newer is full.
+const NAMES_MAX: usize = 2048;
 /// Blocks kept whatever the budget: a message and the record that lends it its names.
 const BLOCKS_MIN: usize = 2;
 /// Fragmented messages kept whole at most.
 const LARGE_MAX: usize = 8;
+/// A gap between two reads that still counts as following each other, at least.
+const GAP_BYTES_MIN: usize = 256;
+/// Out of so many bytes that follow each other one is read ahead.
+const AHEAD_PART: u64 = 4;
+/// A read ahead ends where a block of at least this length begins.
+const WALL_BYTES_MIN: usize = 4096;
 
 #[derive(Debug)]
 struct Block {
     bytes: Vec<u8>,
-    used: u64,
+    /// Bytes read in one piece that end where this begins.
+    run: u64,
+    /// Bytes that nobody has looked up so far, about.
+    unread: usize,
+    /// Passed over once when there was no room.
+    is_spared: bool,
+    /// What follows was asked for, or there was no reason to.
+    is_continued: bool,
 }
 
 /// A read on its way.
 #[derive(Clone, Copy, Debug)]
 struct Pending {
-    id: OperationId,
-    start: Position,
     length: usize,
+    run: u64,
 }
 
 /// A fragmented message, as far as it is put together.
@@ -40,92 +57,281 @@ pub(crate) struct Large {
     pub generation: u32,
 }
 
+/// What is there of a range of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cover {
+    /// All of it.
+    Ready,
+    /// All of it is there or on its way; the read that begins here is waited for first.
+    Pending(Position),
+    /// Some of it is neither.
+    Gap,
+}
+
+/// Who waits: the read, the position that was looked up, the record that has to be read for it and
+/// how much of that.
+type Wait = (Position, Position, Position, usize);
+
 /// Exchange and routing key in one piece, and the length of the first.
 type StoredNames = (u8, Box<[u8]>);
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
+    /// No block lies within another.
     blocks: BTreeMap<Position, Block>,
     bytes: usize,
-    clock: u64,
-    pending: Vec<Pending>,
-    names: BTreeMap<Position, StoredNames>,
+    unread: usize,
+    /// Starts of blocks in the order in which they are to go; some are gone.
+    order: VecDeque<Position>,
+    /// Reads by start; none lies within another.
+    pending: BTreeMap<Position, Pending>,
+    operations: BTreeMap<OperationId, (Position, Pending)>,
+    pending_bytes: usize,
+    waits: BTreeSet<Wait>,
+    names: [BTreeMap<Position, StoredNames>; 2],
     large: BTreeMap<Position, Large>,
     /// Bytes read so far.
     pub bytes_read: u64,
+    /// Reads so far.
+    pub reads: u64,
+}
+
+/// What a finished read leads to.
+#[derive(Debug, Default)]
+pub(crate) struct Finished {
+    /// Positions that were looked up and waited for it.
+    pub asked: Vec<Position>,
+    /// The records they needed, if the read failed.
+    pub failed: Vec<Position>,
+}
+
+fn end(start: Position, length: usize) -> Position {
+    Position(start.0 + length as u64)
 }
 
 impl Cache {
-    /// What was read at `at`, as far as the block reaches.
+    /// What was read at `at`, as far as its block reaches.
     pub(crate) fn read(&self, at: Position) -> Option<&[u8]> {
         let (start, block) = self.blocks.range(..=at).next_back()?;
         block.bytes.get((at.0 - start.0) as usize..).filter(|bytes| !bytes.is_empty())
     }
 
-    /// Marks the block of `at` as used.
-    pub(crate) fn touch(&mut self, at: Position) {
-        self.clock += 1;
-        if let Some((_, block)) = self.blocks.range_mut(..=at).next_back() {
-            block.used = self.clock;
+    /// What is there of `length` bytes at `at`.
+    pub(crate) fn cover(&self, at: Position, length: usize) -> Cover {
+        let (mut next, until) = (at, end(at, length));
+        let mut waits_for = None;
+        while next < until {
+            let block = self.blocks.range(..=next).next_back();
+            let block = block.map(|(&start, block)| end(start, block.bytes.len()));
+            if let Some(reached) = block.filter(|reached| *reached > next) {
+                next = reached;
+                continue;
+            }
+            let read = self.pending.range(..=next).next_back();
+            let Some((&start, read)) =
+                read.filter(|(start, read)| end(**start, read.length) > next)
+            else {
+                return Cover::Gap;
+            };
+            waits_for.get_or_insert(start);
+            next = end(start, read.length);
         }
+        waits_for.map_or(Cover::Ready, Cover::Pending)
     }
 
-    /// Whether a read of at least `length` bytes at `at` is on its way.
-    pub(crate) fn is_pending(&self, at: Position, length: usize) -> bool {
-        self.pending.iter().any(|read| {
-            read.start <= at && at.0 + length as u64 <= read.start.0 + read.length as u64
-        })
+    /// Puts `length` bytes that are covered by several blocks into one.
+    pub(crate) fn join(&mut self, at: Position, length: usize) {
+        if self.read(at).is_none_or(|bytes| bytes.len() >= length) {
+            return;
+        }
+        let mut bytes = Vec::with_capacity(length);
+        while let Some(part) = self.read(end(at, bytes.len()))
+            && bytes.len() < length
+        {
+            let wanted = part.len().min(length - bytes.len());
+            bytes.extend_from_slice(&part[..wanted]);
+        }
+        self.insert(at, bytes, 0, true);
     }
 
-    pub(crate) fn start(&mut self, id: OperationId, start: Position, length: usize) {
-        self.pending.push(Pending { id, start, length });
+    /// Marks a record as looked up. Where to go on reading, if this reader wants more.
+    pub(crate) fn touch(&mut self, at: Position, length: usize) -> Option<Position> {
+        let (&start, block) = self.blocks.range_mut(..=at).next_back()?;
+        let seen = length.min(block.unread);
+        block.unread -= seen;
+        self.unread -= seen;
+        let passed = (at.0 - start.0) as usize + length;
+        if block.is_continued || passed < block.bytes.len() / 2 {
+            return None;
+        }
+        block.is_continued = true;
+        Some(end(start, block.bytes.len()))
     }
 
-    /// Takes what was read; `None` if the read was somebody else's. Gives the position back.
+    /// Bytes read in one piece that end at `at`, or shortly before.
+    fn run_before(&self, at: Position, gap: usize) -> u64 {
+        let block = self.blocks.range(..at).next_back();
+        let block = block.map(|(start, block)| (start, block.bytes.len(), block.run));
+        let read = self.pending.range(..at).next_back();
+        let read = read.map(|(start, read)| (start, read.length, read.run));
+        let run = |found: Option<(&Position, usize, u64)>| {
+            let (start, length, run) = found?;
+            let reached = end(*start, length).0;
+            (reached + gap as u64 >= at.0).then(|| run + at.0.min(reached) - start.0)
+        };
+        run(block).max(run(read)).unwrap_or(0)
+    }
+
+    /// The gap after which a record of this length still follows the one before.
+    pub(crate) fn gap(length: usize) -> usize {
+        (length / AHEAD_PART as usize).max(GAP_BYTES_MIN)
+    }
+
+    /// How many bytes more than the `length` that are needed at `at` should be read, and the
+    /// bytes before that it continues.
+    pub(crate) fn ahead(&self, at: Position, length: usize, ahead_max: usize) -> (usize, u64) {
+        let run = self.run_before(at, Self::gap(length));
+        let ahead = ((run / AHEAD_PART) as usize).min(ahead_max);
+        // Less than another record is of no use.
+        let ahead = if ahead < length { 0 } else { ahead };
+        let from = end(at, length);
+        let until = end(from, ahead);
+        let block = self.blocks.range(from..until).find(|(_, b)| b.bytes.len() >= WALL_BYTES_MIN);
+        let read = self.pending.range(from..until).find(|(_, read)| read.length >= WALL_BYTES_MIN);
+        let wall = [block.map(|(start, _)| start), read.map(|(start, _)| start)];
+        let wall = wall.into_iter().flatten().min().map_or(until, |start| *start);
+        ((wall.0 - from.0) as usize, run)
+    }
+
+    /// Bytes on their way or not looked up yet.
+    pub(crate) fn outstanding(&self) -> usize {
+        self.pending_bytes + self.unread
+    }
+
+    /// A read begins.
+    pub(crate) fn start(&mut self, id: OperationId, start: Position, length: usize, run: u64) {
+        let until = end(start, length);
+        while let Some((&inner, _)) = self
+            .pending
+            .range(start..until)
+            .find(|(inner, read)| end(**inner, read.length) <= until)
+        {
+            self.pending.remove(&inner);
+        }
+        let read = Pending { length, run };
+        self.pending.insert(start, read);
+        self.operations.insert(id, (start, read));
+        self.pending_bytes += length;
+        self.reads += 1;
+    }
+
+    /// Somebody looked up `asked`, and needs `length` bytes at `record` for it, from this read.
+    pub(crate) fn wait(
+        &mut self,
+        read: Position,
+        asked: Position,
+        record: Position,
+        length: usize,
+    ) {
+        self.waits.insert((read, asked, record, length));
+    }
+
+    /// Takes what was read; `None` if the read was somebody else's.
     pub(crate) fn finish(
         &mut self,
         id: OperationId,
         bytes: Option<Vec<u8>>,
         budget: usize,
-    ) -> Option<Position> {
-        let index = self.pending.iter().position(|read| read.id == id)?;
-        let read = self.pending.swap_remove(index);
+    ) -> Option<Finished> {
+        let (start, read) = self.operations.remove(&id)?;
+        self.pending_bytes -= read.length;
+        if self.pending.get(&start).is_some_and(|found| found.length == read.length) {
+            self.pending.remove(&start);
+        }
+        let mut finished = Finished::default();
+        let length = bytes.as_ref().map_or(0, Vec::len);
+        let first = (start, Position(0), Position(0), 0);
+        while let Some(&wait) = self.waits.range(first..).next()
+            && wait.0 == start
+        {
+            self.waits.remove(&wait);
+            let (_, asked, record, needed) = wait;
+            finished.asked.push(asked);
+            // The file may be shorter than it should be.
+            let is_short = length < read.length && end(record, needed) > end(start, length);
+            if bytes.is_none() || is_short {
+                finished.failed.push(record);
+            }
+        }
         if let Some(bytes) = bytes {
             self.bytes_read += bytes.len() as u64;
             self.evict(budget.saturating_sub(bytes.len()));
-            self.clock += 1;
-            self.bytes += bytes.len();
-            let block = Block { bytes, used: self.clock };
-            if let Some(old) = self.blocks.insert(read.start, block) {
-                self.bytes -= old.bytes.len();
-            }
+            self.insert(start, bytes, read.run, read.run == 0);
         }
-        Some(read.start)
+        Some(finished)
     }
 
+    fn insert(&mut self, start: Position, bytes: Vec<u8>, run: u64, is_continued: bool) {
+        let until = end(start, bytes.len());
+        let before = self.blocks.range(..=start).next_back();
+        if before.is_some_and(|(&first, block)| end(first, block.bytes.len()) >= until) {
+            return;
+        }
+        while let Some((&inner, _)) =
+            self.blocks.range(start..until).find(|(at, b)| end(**at, b.bytes.len()) <= until)
+        {
+            self.remove(inner);
+        }
+        let unread = bytes.len();
+        self.bytes += unread;
+        self.unread += unread;
+        let block = Block { bytes, run, unread, is_spared: false, is_continued };
+        self.blocks.insert(start, block);
+        self.order.push_back(start);
+    }
+
+    fn remove(&mut self, start: Position) {
+        if let Some(block) = self.blocks.remove(&start) {
+            self.bytes -= block.bytes.len();
+            self.unread -= block.unread;
+        }
+    }
+
+    /// Makes room: the oldest first, but each block that is still to be looked up only the second
+    /// time around.
     fn evict(&mut self, budget: usize) {
         while self.bytes > budget && self.blocks.len() >= BLOCKS_MIN {
-            let oldest = self.blocks.iter().min_by_key(|(_, block)| block.used);
-            let Some((&start, _)) = oldest else { break };
-            if let Some(block) = self.blocks.remove(&start) {
-                self.bytes -= block.bytes.len();
+            let Some(start) = self.order.pop_front() else { break };
+            let Some(block) = self.blocks.get_mut(&start) else { continue };
+            if !block.is_spared && block.unread > block.bytes.len() / 8 {
+                block.is_spared = true;
+                self.order.push_back(start);
+                continue;
             }
+            self.remove(start);
+        }
+        // Starts of blocks that went into others.
+        if self.order.len() > 2 * self.blocks.len() + 64 {
+            let blocks = &self.blocks;
+            let mut seen = BTreeSet::new();
+            self.order.retain(|start| blocks.contains_key(start) && seen.insert(*start));
         }
     }
 
     /// Exchange and routing key defined by the record at `at`.
     pub(crate) fn names(&self, at: Position) -> Option<(&[u8], &[u8])> {
-        let (exchange, names) = self.names.get(&at)?;
+        let (exchange, names) = self.names.iter().find_map(|half| half.get(&at))?;
         names.split_at_checked((*exchange).into())
     }
 
     pub(crate) fn put_names(&mut self, at: Position, exchange: &[u8], routing_key: &[u8]) {
-        if self.names.len() >= NAMES_MAX {
-            self.names.clear();
+        if self.names[0].len() >= NAMES_MAX {
+            self.names.swap(0, 1);
+            self.names[0].clear();
         }
         let names = [exchange, routing_key].concat().into_boxed_slice();
-        self.names.insert(at, (exchange.len() as u8, names));
+        self.names[0].insert(at, (exchange.len() as u8, names));
     }
 
     pub(crate) fn large(&self, at: Position) -> Option<&Large> {
@@ -151,6 +357,7 @@ impl Cache {
 
     pub(crate) fn memory_bytes(&self) -> usize {
         let large: usize = self.large.values().map(|large| large.body.capacity()).sum();
-        self.bytes + large + self.names.len() * 64
+        let names = self.names[0].len() + self.names[1].len();
+        self.bytes + large + names * 96 + self.blocks.len() * 96
     }
 }

@@ -7,7 +7,7 @@ use lepus_base::Position;
 
 use crate::checksum::crc;
 use crate::disk::LogId;
-use crate::lane::LaneIndex;
+use crate::lane::Summary;
 use crate::log::{Chain, Segment};
 use crate::segment::{FORMAT_VERSION, HeaderError};
 use crate::varint::{Reader, put};
@@ -146,15 +146,16 @@ pub(crate) struct Checkpoint {
     pub generation: u32,
     pub segments: BTreeMap<u32, Segment>,
     pub tables: Tables,
-    pub lanes: Vec<LaneIndex>,
+    /// Lanes, not taken apart: where the first is in the file, and how many there are.
+    pub lanes: (usize, u64),
 }
 
-/// Writes a checkpoint. Transient messages are left out.
-pub(crate) fn encode<'a>(
+/// Writes a checkpoint up to its lanes. Transient messages are left out.
+pub(crate) fn encode(
     (log, number, chain, generation): (LogId, u64, Chain, u32),
     segments: &BTreeMap<u32, Segment>,
     tables: &Tables,
-    lanes: impl Iterator<Item = &'a LaneIndex> + Clone,
+    lanes: usize,
 ) -> Vec<u8> {
     let mut out = Vec::new();
     out.extend_from_slice(&CHECKPOINT_MAGIC);
@@ -189,12 +190,7 @@ pub(crate) fn encode<'a>(
         put(&mut out, span.generation_last.into());
         put(&mut out, span.references.into());
     }
-    put(&mut out, lanes.clone().count() as u64);
-    for lane in lanes {
-        lane.encode(&mut out);
-    }
-    let sum = crc(0, &out);
-    out.extend_from_slice(&sum.to_le_bytes());
+    put(&mut out, lanes as u64);
     out
 }
 
@@ -225,7 +221,8 @@ fn fields(bytes: &[u8]) -> Option<Result<Checkpoint, HeaderError>> {
     let (end, crc) = (Position(reader.u64()?), reader.u32()?);
     let generation = reader.u32()?;
     let chain = Chain { end, crc, number: reader.u64()? };
-    let mut reader = Reader(bytes.get(HEADER_BYTES..)?);
+    let body = bytes.get(HEADER_BYTES..)?;
+    let mut reader = Reader(body);
     let mut segments = BTreeMap::new();
     for _ in 0..reader.varint()? {
         let generation = reader.varint32()?;
@@ -252,9 +249,27 @@ fn fields(bytes: &[u8]) -> Option<Result<Checkpoint, HeaderError>> {
         let (generation_last, references) = (reader.varint32()?, reader.varint32()?);
         tables.spans.insert(start, Span { generation_last, references, is_transient: false });
     }
-    let mut lanes = Vec::new();
-    for _ in 0..reader.varint()? {
-        lanes.push(LaneIndex::decode(&mut reader)?);
+    let count = reader.varint()?;
+    let lanes = (bytes.len() - reader.0.len(), count);
+    Some(Ok(Checkpoint { chain, generation, segments, tables, lanes }))
+}
+
+impl Checkpoint {
+    /// Goes through the lanes of the checkpoint in `bytes`: what each amounts to, and its bytes.
+    /// Notes all pages of the index file that are in use. `None` where the bytes are no lanes.
+    pub(crate) fn each_lane(
+        &self,
+        bytes: &[u8],
+        slots: &mut Vec<u32>,
+        mut each: impl FnMut(&Summary, &[u8]) -> Option<()>,
+    ) -> Option<()> {
+        let (start, count) = self.lanes;
+        let mut reader = Reader(bytes.get(start..bytes.len().checked_sub(4)?)?);
+        for _ in 0..count {
+            let all = reader.0;
+            let summary = Summary::skip(&mut reader, slots)?;
+            each(&summary, &all[..all.len() - reader.0.len()])?;
+        }
+        reader.is_empty().then_some(())
     }
-    reader.is_empty().then_some(Ok(Checkpoint { chain, generation, segments, tables, lanes }))
 }

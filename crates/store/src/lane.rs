@@ -73,6 +73,65 @@ pub(crate) enum Stop {
     Page(u64),
 }
 
+/// What is known of a lane without taking it apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Summary {
+    pub lane: Lane,
+    pub is_dropped: bool,
+    pub next: u64,
+    pub live: u64,
+    pub live_bytes: u64,
+    pub has_unaccounted: bool,
+}
+
+impl Summary {
+    /// The beginning of an encoded lane that has nothing to account for.
+    pub(crate) fn peek(bytes: &[u8]) -> Option<Summary> {
+        Summary::read(&mut Reader(bytes))
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Option<Summary> {
+        let queue = lepus_base::QueueId(reader.varint()?);
+        let level = u16::try_from(reader.varint()?).ok()?;
+        Some(Summary {
+            lane: Lane { queue, level },
+            is_dropped: reader.varint()? != 0,
+            next: reader.varint()?,
+            live: reader.varint()?,
+            live_bytes: reader.varint()?,
+            has_unaccounted: false,
+        })
+    }
+
+    /// Reads over an encoded lane, which [`LaneIndex::decode`] can read then; notes the pages it
+    /// has in the index file.
+    pub(crate) fn skip(reader: &mut Reader<'_>, slots: &mut Vec<u32>) -> Option<Summary> {
+        let mut summary = Summary::read(reader)?;
+        reader.varint32()?;
+        for set in 0..2 {
+            let runs = reader.varint()?;
+            summary.has_unaccounted |= set == 1 && runs > 0;
+            let mut last = 0u64;
+            for _ in 0..runs {
+                last = last.checked_add(reader.varint()?)?.checked_add(reader.varint()?)?;
+            }
+        }
+        Builder::skip(reader)?;
+        for _ in 0..reader.varint()? {
+            reader.varint()?.checked_add(reader.varint()?)?;
+            let (_count, _settled) = (reader.varint32()?, reader.varint32()?);
+            let length = u16::try_from(reader.varint()?).ok()?;
+            match reader.varint()? {
+                0 => {
+                    reader.bytes(length.into())?;
+                }
+                slot => slots.push(u32::try_from(slot - 1).ok()?),
+            }
+        }
+        Some(summary)
+    }
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct LaneIndex {
@@ -89,8 +148,6 @@ pub(crate) struct LaneIndex {
     live_bytes: u64,
     fetch_from: u64,
     cursor: Option<Cursor>,
-    /// Entries below were recovered.
-    pub recovered_below: u64,
     /// The queue is gone; the lane goes when everything is accounted for.
     pub is_dropped: bool,
     /// On the list of lanes with something to account for.
@@ -110,10 +167,6 @@ impl LaneIndex {
     /// Messages that live, not counting those whose settles are still to be accounted for.
     pub(crate) fn live(&self) -> u64 {
         self.live.saturating_sub(self.unaccounted.members())
-    }
-
-    pub(crate) fn live_bytes(&self) -> u64 {
-        self.live_bytes
     }
 
     pub(crate) fn has_unaccounted(&self) -> bool {
@@ -373,11 +426,36 @@ impl LaneIndex {
         self.pages.back().filter(unwritten).map(|page| page.first)
     }
 
-    /// Pages, with the tail.
+    /// What fetching has seen: entries below.
+    pub(crate) fn fetch_from(&self) -> u64 {
+        self.fetch_from
+    }
+
+    /// Whether [`LaneIndex::encode`] says everything: no page is on its way to the disk, and nothing
+    /// is to be accounted for.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        let is_unwritten =
+            |page: &Page| matches!(page.state, PageState::Memory(_) | PageState::Writing(..));
+        !self.is_listed && self.unaccounted.is_empty() && !self.pages.iter().any(is_unwritten)
+    }
+
+    pub(crate) fn summary(&self) -> Summary {
+        Summary {
+            lane: self.lane,
+            is_dropped: self.is_dropped,
+            next: self.next,
+            live: self.live(),
+            live_bytes: self.live_bytes,
+            has_unaccounted: self.has_unaccounted(),
+        }
+    }
+
+    /// The lane itself, its pages, with the tail.
     pub(crate) fn memory_bytes(&self) -> usize {
         let pages: usize = self.pages.iter().map(|page| page.runs().map_or(0, <[u8]>::len)).sum();
         let runs = self.settled.runs() + self.unaccounted.runs();
-        pages + self.pages.capacity() * size_of::<Page>() + self.tail.memory_bytes() + runs * 24
+        let places = self.pages.capacity() * size_of::<Page>();
+        size_of::<LaneIndex>() + pages + places + self.tail.memory_bytes() + runs * 24
     }
 
     /// Appends the lane as it is now to a checkpoint.
@@ -457,13 +535,7 @@ impl LaneIndex {
             };
             index.pages.push_back(Page { first, last, count, length, settled, state });
         }
-        index.recovered_below = index.next;
         Some(index)
-    }
-
-    /// Slots of all pages on disk.
-    pub(crate) fn slots(&self) -> impl Iterator<Item = u32> {
-        self.pages.iter().filter_map(Page::slot)
     }
 
     /// Takes page bytes to be written to `slot`: a whole page with its header.

@@ -44,6 +44,7 @@ mod checkpoint;
 mod checksum;
 pub mod disk;
 mod lane;
+mod lanes;
 mod log;
 mod names;
 mod page;

@@ -463,6 +463,13 @@ impl Log {
         });
     }
 
+    /// What was appended so far is written by the next flush.
+    pub(crate) fn write_now(&mut self) {
+        if !self.open.bytes.is_empty() {
+            self.write_due = Instant(0);
+        }
+    }
+
     /// Whether [`Log::flush`] would write now.
     pub(crate) fn is_due(&self, now: Now) -> bool {
         self.flight.is_none()
@@ -673,7 +680,9 @@ impl Log {
         if sync {
             self.sync_done(self.written);
         } else if self.settings.sync != SyncMode::Never && self.sync_due == Instant::NEVER {
-            self.sync_due = now.instant + self.settings.sync_interval;
+            // What was written may have waited for that already.
+            let Settings { sync_interval, write_interval, .. } = self.settings;
+            self.sync_due = now.instant + sync_interval.saturating_sub(write_interval);
         }
         if let Some(batch) = self.closed.pop_front() {
             self.recent_bytes += batch.bytes.capacity();

@@ -197,19 +197,36 @@ impl Builder {
         if self.count == 0 {
             return;
         }
-        let mut copy = self.clone();
-        copy.finish();
-        put(out, copy.first);
+        let mut open = Vec::new();
+        let mut last = self.before;
+        if self.open.count > 0 {
+            self.open.encode(&self.before, &mut open);
+            last = self.open.last();
+        }
+        put(out, self.first);
         for value in [
-            copy.before.seq,
-            copy.before.position.0,
-            copy.before.bytes.into(),
-            copy.before.deadline_millis,
-            copy.bytes.len() as u64,
+            last.seq,
+            last.position.0,
+            last.bytes.into(),
+            last.deadline_millis,
+            (self.bytes.len() + open.len()) as u64,
         ] {
             put(out, value);
         }
-        out.extend_from_slice(&copy.bytes);
+        out.extend_from_slice(&self.bytes);
+        out.extend_from_slice(&open);
+    }
+
+    /// Reads over what [`Builder::decode`] reads.
+    pub(crate) fn skip(reader: &mut Reader<'_>) -> Option<()> {
+        if reader.varint32()? == 0 {
+            return Some(());
+        }
+        let (_first, _seq, _position) = (reader.varint()?, reader.varint()?, reader.varint()?);
+        let (_bytes, _deadline) = (reader.varint32()?, reader.varint()?);
+        let length = usize::try_from(reader.varint()?).ok()?;
+        reader.bytes(length)?;
+        Some(())
     }
 
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Option<Builder> {

@@ -180,6 +180,8 @@ pub(crate) struct MessageRecord<'a> {
     pub properties: &'a [u8],
     /// Length of the whole body; more than `body` for a fragmented message.
     pub body_bytes: u32,
+    /// Length of what comes before the body.
+    pub envelope_bytes: usize,
     pub body: &'a [u8],
 }
 
@@ -227,6 +229,7 @@ impl<'a> MessageRecord<'a> {
             names,
             properties,
             body_bytes,
+            envelope_bytes: payload.len() - body.len(),
             body,
         })
     }

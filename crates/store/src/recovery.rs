@@ -77,6 +77,8 @@ enum Wait {
 #[derive(Debug)]
 pub(crate) struct Recovered {
     pub state: State,
+    /// Pages of the index file that lanes have.
+    pub used_pages: Vec<u32>,
     pub resume: Resume,
     pub opaque: Vec<(Position, Vec<u8>)>,
     /// Where reading began.
@@ -100,6 +102,8 @@ pub(crate) struct Recovery {
     root: Option<(usize, Root)>,
     was_clean: bool,
     state: State,
+    /// Pages of the index file that lanes have.
+    used_pages: Vec<u32>,
     segments: Segments,
     replay: Replay,
     tails: BTreeMap<u32, Tail>,
@@ -130,6 +134,7 @@ impl Recovery {
             root: None,
             was_clean: false,
             state: State::default(),
+            used_pages: Vec::new(),
             segments: Segments::new(),
             replay: Replay::default(),
             tails: BTreeMap::new(),
@@ -275,9 +280,27 @@ impl Recovery {
     fn checkpoint_read(&mut self, bytes: &[u8], out: &mut Operations) {
         let Some((_, root)) = self.root else { return };
         let file = File::Checkpoint(self.settings.log, root.number);
+        let mut unaccounted = Vec::new();
         let is_right = bytes.len() as u64 == root.length
             && bytes.last_chunk::<4>().is_some_and(|sum| u32::from_le_bytes(*sum) == root.crc);
         let decoded = if is_right { checkpoint::decode(bytes) } else { Err(HeaderError::Invalid) };
+        let decoded = decoded.and_then(|found| {
+            let lanes = &mut self.state.lanes;
+            let taken = found.each_lane(bytes, &mut self.used_pages, |summary, bytes| {
+                if summary.next == 0 && !summary.is_dropped {
+                    // It was made and never used.
+                    return Some(());
+                }
+                // Of two with one name neither can be trusted.
+                lanes.find(summary.lane).is_none().then_some(())?;
+                let slot = lanes.insert_encoded(summary, bytes)?;
+                if summary.has_unaccounted {
+                    unaccounted.push(slot);
+                }
+                Some(())
+            });
+            taken.map(|()| found).ok_or(HeaderError::Invalid)
+        });
         match decoded {
             Ok(found) => {
                 self.chain = found.chain;
@@ -297,14 +320,16 @@ impl Recovery {
                     .collect();
                 self.state.tables = found.tables;
                 self.start = found.chain;
-                for lane in found.lanes {
-                    self.state.insert(lane);
+                for slot in unaccounted {
+                    self.state.list(slot.0);
                 }
             }
             Err(HeaderError::Version(version)) => {
                 return self.refuse(Refusal::Version(file, version));
             }
             Err(HeaderError::Invalid) => {
+                self.state = State::default();
+                self.used_pages.clear();
                 self.damages.push(Damage { file, offset: 0, bytes: root.length });
                 self.replay.start_rebuild();
             }
@@ -673,11 +698,7 @@ impl Recovery {
                 _ => {}
             }
         }
-        for (_, slot) in self.state.all().collect::<Vec<_>>() {
-            if let Some(index) = self.state.lane_mut(slot) {
-                index.recovered_below = index.next();
-            }
-        }
+        self.state.lanes.mark_recovered();
         let root_index = self.root.map_or(0, |(index, _)| 1 - index);
         let number = self.root.map_or(0, |(_, root)| root.number);
         let resume = Resume {
@@ -689,6 +710,7 @@ impl Recovery {
         };
         Recovered {
             state: self.state,
+            used_pages: self.used_pages,
             resume,
             opaque: self.replay.opaque,
             start: self.start,

@@ -52,10 +52,17 @@ pub struct Settings {
     /// Bytes read at once when a backlog is read.
     pub read_ahead_bytes: usize,
     /// A checkpoint is written when the log behind the last one is longer than this, and than
-    /// [`Settings::checkpoint_factor`] times the checkpoint.
+    /// [`Settings::checkpoint_factor`] times the checkpoint, or longer than
+    /// [`Settings::checkpoint_log_bytes_max`].
     pub checkpoint_log_bytes: u64,
     /// How many times the checkpoint's own length the log may grow before the next.
     pub checkpoint_factor: u64,
+    /// However long the checkpoint is: this much log is at most read at a start.
+    pub checkpoint_log_bytes_max: u64,
+    /// Bytes of a checkpoint encoded in one cycle, about.
+    pub checkpoint_slice_bytes: usize,
+    /// Lanes kept ready for use even if they are idle; others take little memory.
+    pub lanes_kept: usize,
     /// A segment is emptied by copying when fewer than this many percent of it live.
     pub compaction_percent: u32,
     /// Bytes per second that compaction may read.
@@ -86,6 +93,9 @@ impl Settings {
             read_ahead_bytes: 256 << 10,
             checkpoint_log_bytes: 64 << 20,
             checkpoint_factor: 16,
+            checkpoint_log_bytes_max: 512 << 20,
+            checkpoint_slice_bytes: 16 << 10,
+            lanes_kept: 1024,
             compaction_percent: 20,
             compaction_rate: 32 << 20,
             relocations_max: 1 << 20,

@@ -14,6 +14,10 @@
 //!   A full disk refuses to create or to grow files; bytes allocated before can be written.
 //! - Bits of what is synced flip only when [`Disk::flip`] is called.
 
+mod plain;
+
+pub use plain::Plain;
+
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;

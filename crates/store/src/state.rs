@@ -2,10 +2,11 @@
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use lepus_base::{Position, QueueId, Slab};
+use lepus_base::{Position, QueueId};
 
 use crate::checkpoint::{Relocation, Span, Tables};
 use crate::lane::LaneIndex;
+use crate::lanes::Lanes;
 use crate::log::Segment;
 use crate::page::Entry;
 use crate::place::generation;
@@ -24,8 +25,7 @@ pub(crate) type Segments = BTreeMap<u32, Segment>;
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    pub lanes: Slab<LaneIndex>,
-    by_lane: BTreeMap<Lane, u32>,
+    pub lanes: Lanes,
     pub tables: Tables,
     /// Lanes with settles to account for.
     pub unaccounted: Vec<u32>,
@@ -37,54 +37,27 @@ pub(crate) struct State {
 
 impl State {
     pub(crate) fn find(&self, lane: Lane) -> Option<LaneSlot> {
-        self.by_lane.get(&lane).copied().map(LaneSlot)
+        self.lanes.find(lane)
     }
 
     pub(crate) fn slot(&mut self, lane: Lane) -> LaneSlot {
-        if let Some(slot) = self.find(lane) {
-            return slot;
+        match self.find(lane) {
+            Some(slot) => slot,
+            None => self.lanes.insert(LaneIndex::new(lane)),
         }
-        self.insert(LaneIndex::new(lane))
-    }
-
-    pub(crate) fn insert(&mut self, index: LaneIndex) -> LaneSlot {
-        let lane = index.lane;
-        let has_work = index.has_unaccounted();
-        let slot = self.lanes.insert(index) as u32;
-        self.by_lane.insert(lane, slot);
-        if has_work {
-            self.list(slot);
-        }
-        LaneSlot(slot)
-    }
-
-    pub(crate) fn lane(&self, slot: LaneSlot) -> Option<&LaneIndex> {
-        self.lanes.get(slot.0 as usize)
     }
 
     pub(crate) fn lane_mut(&mut self, slot: LaneSlot) -> Option<&mut LaneIndex> {
-        self.lanes.get_mut(slot.0 as usize)
-    }
-
-    pub(crate) fn remove(&mut self, slot: LaneSlot) {
-        if let Some(lane) = self.lanes.try_remove(slot.0 as usize) {
-            self.by_lane.remove(&lane.lane);
-        }
+        self.lanes.get_mut(slot)
     }
 
     /// Slots of all lanes of a queue.
     pub(crate) fn lanes_of(&self, queue: QueueId) -> Vec<LaneSlot> {
-        let range = Lane { queue, level: 0 }..=Lane { queue, level: u16::MAX };
-        self.by_lane.range(range).map(|(_, &slot)| LaneSlot(slot)).collect()
-    }
-
-    /// All lanes in order.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (Lane, LaneSlot)> + Clone {
-        self.by_lane.iter().map(|(&lane, &slot)| (lane, LaneSlot(slot)))
+        self.lanes.of(queue)
     }
 
     pub(crate) fn list(&mut self, slot: u32) {
-        if let Some(lane) = self.lanes.get_mut(slot as usize)
+        if let Some(lane) = self.lanes.get_mut(LaneSlot(slot))
             && !lane.is_listed
         {
             lane.is_listed = true;
@@ -203,7 +176,7 @@ impl State {
     pub(crate) fn account(&mut self, segments: &mut Segments) -> Option<(LaneSlot, Option<u64>)> {
         let slot = *self.unaccounted.last()?;
         let State { lanes, freed_pages, .. } = self;
-        let Some(lane) = lanes.get_mut(slot as usize) else {
+        let Some(lane) = lanes.get_mut(LaneSlot(slot)) else {
             self.unaccounted.pop();
             return Some((LaneSlot(slot), None));
         };
@@ -229,7 +202,7 @@ impl State {
             self.unaccounted.pop();
         }
         if is_gone {
-            self.remove(LaneSlot(slot));
+            self.lanes.remove(LaneSlot(slot));
         }
         Some((LaneSlot(slot), page))
     }
@@ -250,9 +223,9 @@ impl State {
         true
     }
 
-    pub(crate) fn is_live(&self, reference: &Reference) -> bool {
+    pub(crate) fn is_live(&mut self, reference: &Reference) -> bool {
         self.find(reference.lane)
-            .and_then(|slot| self.lane(slot))
+            .and_then(|slot| self.lanes.get_mut(slot))
             .is_some_and(|lane| lane.is_live(reference.seq))
     }
 }

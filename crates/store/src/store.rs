@@ -13,7 +13,7 @@ use lepus_base::{Instant, Now, Position, QueueId};
 
 use crate::cache::Cache;
 use crate::disk::{Action, Completion, DiskError, File, OperationId, Operations};
-use crate::lane::LaneIndex;
+use crate::lane::Summary;
 use crate::log::{Chain, Log};
 use crate::names::NameTable;
 use crate::record::Lane;
@@ -26,6 +26,13 @@ pub use read::{Fetch, Lookup};
 
 /// Settles gathered before they are encoded.
 const SETTLES_MAX: usize = 4096;
+/// What a record is thought to have beside its body, before one was read.
+const RECORD_EXTRA_BYTES: usize = 64;
+/// Lanes looked at in one cycle to find idle ones.
+const COOL_LOOKS: usize = 4;
+/// Slices of a checkpoint encoded in one call of [`Store::work`]; one in a call of
+/// [`Store::flush`].
+const WORK_SLICES: usize = 4;
 /// Pages accounted for in one call of [`Store::work`].
 const ACCOUNT_PAGES: usize = 16;
 
@@ -41,7 +48,7 @@ pub enum Event {
     Refused(Refusal),
     /// A page of the lane was read: fetch again.
     LaneReady(LaneSlot),
-    /// What a lookup waited for was read, or cannot be: look it up again.
+    /// What the lookup of this position waited for was read, or cannot be: look it up again.
     MessageReady(Position),
     /// Bytes that were synced once cannot be read.
     Damaged(Damage),
@@ -72,6 +79,8 @@ pub struct Figures {
     pub index_bytes: u64,
     /// Bytes read from segments.
     pub read_bytes: u64,
+    /// Reads of segments.
+    pub reads: u64,
     /// Syncs of the log.
     pub syncs: u64,
     /// Segments in use, those with nothing that lives, and those ready for use.
@@ -98,7 +107,7 @@ enum Purpose {
     PageWrite { lane: LaneSlot, first: u64 },
     PageRead { lane: LaneSlot, first: u64 },
     Compaction { generation: u32 },
-    Publish(publish::Step),
+    Publish(u64, publish::Step),
     Ignored,
 }
 
@@ -138,6 +147,8 @@ pub struct Store {
     /// The log holds opaque records: what they need is kept.
     has_opaque: bool,
     failed_reads: read::FailedReads,
+    /// About what a record has beside its body.
+    record_extra: usize,
     is_unclean: bool,
     told_stopped: bool,
 }
@@ -174,6 +185,7 @@ impl Store {
             snapshot: None,
             has_opaque: false,
             failed_reads: read::FailedReads::new(),
+            record_extra: RECORD_EXTRA_BYTES,
             is_unclean: false,
             told_stopped: false,
         }
@@ -209,14 +221,9 @@ impl Store {
         }
         let budget = self.settings.cache_bytes / 2;
         let bytes = completion.result.is_ok().then_some(completion.bytes);
-        let is_failed = bytes.is_none();
         let Completion { id, result, files, .. } = completion;
-        if let Some(start) = self.cache.finish(id, bytes, budget) {
-            if is_failed {
-                self.read_failed(start);
-            }
-            self.events.push(Event::MessageReady(start));
-            return;
+        if let Some(finished) = self.cache.finish(id, bytes, budget) {
+            return self.read_done(finished);
         }
         let completion = Completion { id, result, bytes: Vec::new(), files };
         self.log.complete(now, &completion, out);
@@ -258,7 +265,9 @@ impl Store {
                 self.events.push(Event::LaneReady(lane));
             }
             Purpose::Compaction { generation } => self.compaction_read(generation, completion),
-            Purpose::Publish(step) => self.publish_step(now, step, completion.result, out),
+            Purpose::Publish(number, step) => {
+                self.publish_step(now, (number, step), completion.result, out);
+            }
             Purpose::Ignored => {}
         }
     }
@@ -278,7 +287,7 @@ impl Store {
         self.opaque = found.opaque;
         self.opaque_start = found.start;
         self.is_unclean = !found.is_clean;
-        let mut used: Vec<u32> = self.state.lanes.iter().flat_map(|(_, l)| l.slots()).collect();
+        let mut used = found.used_pages;
         used.sort_unstable();
         self.next_page = used.last().map_or(0, |last| last + 1);
         self.free_pages =
@@ -308,9 +317,14 @@ impl Store {
             }
             let is_due = self.settle_due <= now.instant || self.log.is_due(now);
             if is_due || self.settles.len() >= SETTLES_MAX {
+                let is_late = self.settle_due <= now.instant;
                 self.write_settles();
+                if is_late {
+                    self.log.write_now();
+                }
             }
         }
+        self.state.lanes.cool(self.settings.lanes_kept, COOL_LOOKS);
         self.publish(now, out);
         self.log.flush(now, out);
     }
@@ -321,7 +335,7 @@ impl Store {
         if !self.is_running() {
             return false;
         }
-        let more = self.account(out);
+        let more = self.account(out) | self.encode_lanes(WORK_SLICES, out);
         self.write_pages(out);
         self.compact(now, out) || more
     }
@@ -447,35 +461,36 @@ impl Store {
 
     /// All lanes, ordered by queue and level.
     pub fn lanes(&self) -> impl Iterator<Item = (Lane, LaneSlot)> {
-        self.state.all()
+        self.state.lanes.all()
     }
 
-    fn index(&self, slot: LaneSlot) -> Option<&LaneIndex> {
-        self.state.lane(slot)
+    fn summary(&self, slot: LaneSlot) -> Summary {
+        self.state.lanes.summary(slot).unwrap_or_default()
     }
 
     /// Messages of a lane that live, and the bytes of their bodies. After an unclean stop the
     /// bytes may count what was settled just before it, until [`Store::work`] is done.
     #[must_use]
     pub fn count(&self, slot: LaneSlot) -> (u64, u64) {
-        self.index(slot).map_or((0, 0), |lane| (lane.live(), lane.live_bytes()))
+        let summary = self.summary(slot);
+        (summary.live, summary.live_bytes)
     }
 
     /// The lowest sequence number that was never used in the lane.
     #[must_use]
     pub fn next_seq(&self, slot: LaneSlot) -> u64 {
-        self.index(slot).map_or(0, LaneIndex::next)
+        self.summary(slot).next
     }
 
     /// Whether the message was in the store when it was opened and may have been delivered then.
     #[must_use]
     pub fn is_redelivered(&self, slot: LaneSlot, seq: u64) -> bool {
-        self.is_unclean && self.index(slot).is_some_and(|lane| seq < lane.recovered_below)
+        self.is_unclean && seq < self.state.lanes.recovered_below(slot)
     }
 
     /// Drops the queues for which `keep` says no: those whose definition is gone.
     pub fn retain_queues(&mut self, mut keep: impl FnMut(QueueId) -> bool) {
-        let queues: Vec<QueueId> = self.state.all().map(|(lane, _)| lane.queue).collect();
+        let queues: Vec<QueueId> = self.state.lanes.all().map(|(lane, _)| lane.queue).collect();
         for queue in queues {
             if !keep(queue) && !self.state.lanes_of(queue).is_empty() {
                 crate::replay::drop_queue(queue, &mut self.state);
@@ -493,11 +508,12 @@ impl Store {
     pub fn figures(&self) -> Figures {
         let segments = self.log.segments.values();
         let is_dead = |segment: &&crate::log::Segment| segment.live + segment.live_transient == 0;
-        let lanes: usize = self.state.lanes.iter().map(|(_, lane)| lane.memory_bytes()).sum();
+        let lanes = self.state.lanes.memory_bytes();
         Figures {
             log_bytes: self.log.bytes_written,
             index_bytes: self.index_bytes + self.publication.bytes,
             read_bytes: self.cache.bytes_read,
+            reads: self.cache.reads,
             syncs: self.log.syncs,
             segments: segments.len(),
             dead_segments: segments.filter(is_dead).count(),

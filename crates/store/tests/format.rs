@@ -37,8 +37,8 @@ fn written() -> Disk {
     let mut store = Store::open(settings(), &mut out);
     run(&mut store, &mut disk, &mut out);
     let plain = store.lane(Lane::of(QueueId(5)));
-    let urgent = store.lane(Lane { queue: QueueId(300), level: 9 });
     let dropped = store.lane(Lane::of(QueueId(6)));
+    let urgent = store.lane(Lane { queue: QueueId(300), level: 9 });
     let place = |lane, seq| Place { lane, seq, deadline_millis: 0 };
     let first = store.append(&message(b"one queue"), &[place(plain, 0)]).expect("room");
     let late = Place { deadline_millis: 1_700_000_000_000, ..place(urgent, 7) };

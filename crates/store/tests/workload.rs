@@ -77,7 +77,9 @@ fn settings(rng: &mut Rng) -> Settings {
         index_pages_max: rng.below(3) as usize,
         cache_bytes: 30_000 + rng.below(100_000) as usize,
         read_ahead_bytes: 4096 << rng.below(3),
-        compaction_percent: 20 + rng.below(50) as u32,
+        compaction_percent: 20 + rng.below(30) as u32,
+        checkpoint_slice_bytes: [1, 100, 16 << 10][rng.below(3) as usize],
+        lanes_kept: rng.below(8) as usize,
         compaction_rate: 1 << 30,
         free_segments_max: 3,
         ..Settings::new(LOG)

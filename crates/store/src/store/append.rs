@@ -47,14 +47,16 @@ impl Store {
         message: &Message<'_>,
         places: &[Place],
     ) -> Result<Position, AppendError> {
-        let is_transient = places
-            .iter()
-            .all(|place| self.index(place.lane).is_none_or(|lane| lane.lane.is_transient()));
-        let state = &self.state;
-        let references = places.iter().map(|place| {
-            let lane = state.lane(place.lane).expect("the lane exists");
+        let mut is_transient = true;
+        for place in places {
+            let lane = self.state.lanes.get_mut(place.lane).expect("the lane exists");
             assert!(place.seq >= lane.next() && !lane.is_dropped, "numbers grow along a lane");
-            Reference { lane: lane.lane, seq: place.seq, deadline_millis: place.deadline_millis }
+            is_transient &= lane.lane.is_transient();
+        }
+        let lanes = &self.state.lanes;
+        let references = places.iter().map(|place| {
+            let lane = lanes.lane(place.lane).unwrap_or_default();
+            Reference { lane, seq: place.seq, deadline_millis: place.deadline_millis }
         });
         let written = write_message(
             &mut self.log,
@@ -110,7 +112,7 @@ impl Store {
     /// A message of a lane is done with. `position` and `bytes` are its entry's. False if it was
     /// settled before.
     pub fn settle(&mut self, lane: LaneSlot, seq: u64, position: Position, bytes: u32) -> bool {
-        let Some(index) = self.state.lanes.get_mut(lane.0 as usize) else { return false };
+        let Some(index) = self.state.lanes.get_mut(lane) else { return false };
         let is_transient = index.lane.is_transient();
         if !index.settle(seq, bytes, &mut self.state.freed_pages) {
             return false;
@@ -210,7 +212,7 @@ impl Store {
                 }
                 at += 1;
             }
-            let Some(lane) = self.state.lane(lane).map(|index| index.lane) else { continue };
+            let Some(lane) = self.state.lanes.lane(lane) else { continue };
             let bound = (3 + 2 * self.runs.len()) * VARINT_BYTES_MAX;
             if self.log.make_room(bound, false).is_ok() {
                 self.log.append(KIND_SETTLES, |out| put_settles(out, lane, &self.runs));

@@ -1,8 +1,9 @@
 //! Making checkpoints valid, one step after the other, and what may be used again then.
 //!
-//! The state is encoded in one go at a position of the log. The file is written and synced, the
-//! index pages it names too, and the log up to its position; then the directory; then one of the
-//! two root records, the one that is not valid now.
+//! The state is that at one position of the log. Lanes are encoded in slices, a few each cycle, and
+//! written as they come. When the file is complete it is synced, the index pages it names too, and
+//! the log up to its position; then the directory; then one of the two root records, the one that
+//! is not valid now.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -10,12 +11,25 @@ use lepus_base::{Instant, Now, Position};
 
 use super::{Event, FREE_INTERVAL, Purpose, Shared, Store};
 use crate::checkpoint::{self, ROOT_STRIDE_BYTES, Root};
+use crate::checksum::crc;
 use crate::disk::{Action, DiskError, File, Operations};
+
+/// Places looked at in one slice.
+const SLICE_LOOKS: usize = 256;
+/// Slices gathered for one write.
+const CHUNK_SLICES: usize = 16;
+/// Chunks encoded and not yet written, from which on encoding waits for the disk.
+const CHUNKS_MAX: usize = 4;
 
 /// An operation of a checkpoint.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step {
-    Write { start: usize },
+    /// The write of the chunk at `offset` of the file, from its byte `start` on.
+    Write {
+        offset: u64,
+        start: usize,
+    },
+    Sync,
     SyncIndex,
     Directory,
     Root,
@@ -23,6 +37,10 @@ pub(super) enum Step {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
+    /// Lanes are being encoded.
+    Encoding,
+    /// Everything is with the disk.
+    Writing,
     Files,
     Directory,
     Root,
@@ -33,7 +51,10 @@ struct Current {
     root: Root,
     /// The log must be synced up to here: behind it are only settles, which the checkpoint has.
     end: Position,
-    bytes: Shared,
+    /// Encoded, and not handed to the disk yet.
+    open: Vec<u8>,
+    /// Chunks with the disk, by their offset.
+    chunks: Vec<(u64, Shared)>,
     stage: Stage,
     waiting: u32,
     /// Segments with nothing that lives at this position.
@@ -60,6 +81,13 @@ pub(super) struct Publication {
     pub bytes: u64,
 }
 
+impl Current {
+    /// Whether the disk should take what is encoded first.
+    fn is_behind(&self) -> bool {
+        self.chunks.len() >= CHUNKS_MAX
+    }
+}
+
 impl Publication {
     pub(super) fn after(
         now: Now,
@@ -84,8 +112,10 @@ impl Publication {
 
     /// When a checkpoint is due without anything happening.
     pub(super) fn due(&self, died: usize) -> Instant {
-        if self.current.is_some() {
-            Instant::NEVER
+        if let Some(current) = &self.current {
+            // The rest of the lanes, unless the disk is behind.
+            let is_free = current.stage == Stage::Encoding && !current.is_behind();
+            if is_free { Instant(0) } else { Instant::NEVER }
         } else if self.requested {
             self.not_before
         } else if died > 0 {
@@ -124,6 +154,7 @@ impl Store {
         }
         let grown = self.log.bytes_written - publication.log_bytes;
         let scale = publication.length * self.settings.checkpoint_factor;
+        let scale = scale.min(self.settings.checkpoint_log_bytes_max);
         let bound = self.settings.checkpoint_log_bytes.max(scale);
         let died = self.state.died as u64 * u64::from(self.settings.segment_bytes);
         publication.requested
@@ -133,40 +164,55 @@ impl Store {
     }
 
     pub(super) fn publish(&mut self, now: Now, out: &mut Operations) {
-        if let Some(current) = &mut self.publication.current {
-            if current.stage == Stage::Files
-                && current.waiting == 0
-                && self.log.synced() >= current.end
-            {
-                current.stage = Stage::Directory;
-                let action = Action::SyncDirectory(self.settings.log);
-                self.ask(action, Purpose::Publish(Step::Directory), out);
+        if self.publication.current.is_none() {
+            if !self.is_checkpoint_due(now) {
+                return;
             }
+            self.begin_checkpoint();
+        }
+        self.encode_lanes(1, out);
+        self.publish_files(out);
+    }
+
+    /// Goes on when all files are written.
+    fn publish_files(&mut self, out: &mut Operations) {
+        let Some(current) = &mut self.publication.current else { return };
+        if current.waiting > 0 {
             return;
         }
-        if self.is_checkpoint_due(now) {
-            self.begin_checkpoint(out);
+        match current.stage {
+            Stage::Writing => {
+                current.stage = Stage::Files;
+                let file = File::Checkpoint(self.settings.log, current.root.number);
+                self.wait_for(Step::Sync, Action::Sync(file), out);
+                if core::mem::take(&mut self.index_unsynced) {
+                    let index = File::Index(self.settings.log);
+                    self.wait_for(Step::SyncIndex, Action::Sync(index), out);
+                }
+            }
+            Stage::Files if self.log.synced() >= current.end => {
+                current.stage = Stage::Directory;
+                let purpose = Purpose::Publish(current.root.number, Step::Directory);
+                self.ask(Action::SyncDirectory(self.settings.log), purpose, out);
+            }
+            _ => {}
         }
     }
 
-    fn begin_checkpoint(&mut self, out: &mut Operations) {
+    fn begin_checkpoint(&mut self) {
         self.write_settles();
         let end = self.log.cut();
         // Opaque records have no other state than themselves: they are read again every time.
         let chain = if self.has_opaque { self.opaque_start } else { end };
         let generation = self.log.generation();
         let number = self.publication.number;
-        let lanes = self.state.all().filter_map(|(lane, slot)| {
-            self.state.lane(slot).filter(|index| !lane.is_transient() && index.next() > 0)
-        });
-        let bytes = checkpoint::encode(
+        let lanes = self.state.lanes.begin_snapshot();
+        let open = checkpoint::encode(
             (self.settings.log, number, chain, generation),
             &self.log.segments,
             &self.state.tables,
             lanes,
         );
-        let crc = bytes.last_chunk::<4>().map_or(0, |sum| u32::from_le_bytes(*sum));
-        let length = bytes.len() as u64;
         let end_generation = crate::place::generation(chain.end);
         let dead = self.log.segments.iter().filter(|(generation, segment)| {
             segment.live == 0 && segment.pins == 0 && **generation < end_generation
@@ -176,53 +222,87 @@ impl Store {
         self.publication.number += 1;
         self.publication.requested = false;
         self.publication.log_bytes = self.log.bytes_written;
-        self.publication.length = length;
-        self.publication.bytes += length;
         self.state.died = 0;
         let is_clean = self.publication.closing;
-        let root = Root { log: self.settings.log, number, length, crc, is_clean };
+        let log = self.settings.log;
         self.publication.current = Some(Current {
-            root,
+            root: Root { log, number, length: 0, crc: 0, is_clean },
             end: end.end.min(self.log.message_end()),
-            bytes: Arc::new(bytes),
-            stage: Stage::Files,
+            open,
+            chunks: Vec::new(),
+            stage: Stage::Encoding,
             waiting: 0,
             dead,
             released: core::mem::take(&mut self.state.freed_pages),
         });
-        self.write_checkpoint(0, out);
-        if core::mem::take(&mut self.index_unsynced) {
-            self.wait_for(Step::SyncIndex, Action::Sync(File::Index(self.settings.log)), out);
+    }
+
+    /// Encodes further lanes for the checkpoint under way. True if more are left that can be
+    /// encoded at once.
+    pub(super) fn encode_lanes(&mut self, slices: usize, out: &mut Operations) -> bool {
+        for _ in 0..slices {
+            let Some(current) = &mut self.publication.current else { return false };
+            if current.stage != Stage::Encoding || current.is_behind() {
+                return false;
+            }
+            let slice = self.settings.checkpoint_slice_bytes;
+            let is_done = self.state.lanes.encode_some(slice, SLICE_LOOKS);
+            if is_done || self.state.lanes.encoded_bytes() >= CHUNK_SLICES * slice {
+                current.open.append(&mut self.state.lanes.take_encoded());
+                current.root.crc = crc(current.root.crc, &current.open);
+                if is_done {
+                    let sum = current.root.crc.to_le_bytes();
+                    current.open.extend_from_slice(&sum);
+                    current.stage = Stage::Writing;
+                    self.state.lanes.end_snapshot();
+                }
+                self.write_chunk(out);
+            }
         }
+        self.publication.current.as_ref().is_some_and(|current| current.stage == Stage::Encoding)
+    }
+
+    fn write_chunk(&mut self, out: &mut Operations) {
+        let Some(current) = &mut self.publication.current else { return };
+        let offset = current.root.length;
+        let bytes = core::mem::take(&mut current.open);
+        current.root.length += bytes.len() as u64;
+        self.publication.bytes += bytes.len() as u64;
+        self.publication.length = current.root.length;
+        current.chunks.push((offset, Arc::new(bytes)));
+        self.write_checkpoint(offset, 0, out);
     }
 
     fn wait_for(&mut self, step: Step, action: Action, out: &mut Operations) {
         if let Some(current) = &mut self.publication.current {
             current.waiting += 1;
-            self.ask(action, Purpose::Publish(step), out);
+            let number = current.root.number;
+            self.ask(action, Purpose::Publish(number, step), out);
         }
     }
 
-    fn write_checkpoint(&mut self, start: usize, out: &mut Operations) {
+    fn write_checkpoint(&mut self, offset: u64, start: usize, out: &mut Operations) {
         let Some(current) = &self.publication.current else { return };
+        let Some((_, bytes)) = current.chunks.iter().find(|(at, _)| *at == offset) else { return };
         let action = Action::Write {
             file: File::Checkpoint(self.settings.log, current.root.number),
-            offset: start as u64,
-            bytes: current.bytes.clone(),
+            offset: offset + start as u64,
+            bytes: bytes.clone(),
             start,
-            sync: true,
+            sync: false,
         };
-        self.wait_for(Step::Write { start }, action, out);
+        self.wait_for(Step::Write { offset, start }, action, out);
     }
 
     pub(super) fn publish_step(
         &mut self,
         now: Now,
-        step: Step,
+        (number, step): (u64, Step),
         result: Result<usize, DiskError>,
         out: &mut Operations,
     ) {
-        let Some(current) = &mut self.publication.current else {
+        let current = self.publication.current.as_mut();
+        let Some(current) = current.filter(|current| current.root.number == number) else {
             // A step of a checkpoint that was given up.
             if let (Step::SyncIndex, Err(error)) = (step, result) {
                 self.stop_index(error);
@@ -240,16 +320,19 @@ impl Store {
             }
         };
         match step {
-            Step::Write { start } => {
+            Step::Write { offset, start } => {
+                let found = current.chunks.iter().position(|(at, _)| *at == offset);
+                let Some(found) = found else { return };
                 let start = start + count;
-                if start < current.bytes.len() {
+                if start < current.chunks[found].1.len() {
                     if count == 0 {
                         return self.give_up(now, DiskError::Failed, out);
                     }
-                    return self.write_checkpoint(start, out);
+                    return self.write_checkpoint(offset, start, out);
                 }
+                current.chunks.swap_remove(found);
             }
-            Step::SyncIndex => {}
+            Step::Sync | Step::SyncIndex => {}
             Step::Directory => {
                 current.stage = Stage::Root;
                 let bytes = Arc::new(current.root.encode());
@@ -260,14 +343,14 @@ impl Store {
                     start: 0,
                     sync: true,
                 };
-                return self.ask(action, Purpose::Publish(Step::Root), out);
+                return self.ask(action, Purpose::Publish(number, Step::Root), out);
             }
             Step::Root if count < checkpoint::ROOT_RECORD_BYTES => {
                 return self.give_up(now, DiskError::Failed, out);
             }
             Step::Root => return self.published(now, out),
         }
-        self.publish(now, out);
+        self.publish_files(out);
     }
 
     /// What was synced last in the index is not known to be there: its pages cannot be relied on.
@@ -282,6 +365,7 @@ impl Store {
 
     fn give_up(&mut self, now: Now, error: DiskError, out: &mut Operations) {
         let Some(current) = self.publication.current.take() else { return };
+        self.state.lanes.end_snapshot();
         self.state.freed_pages.extend(current.released);
         self.state.died += current.dead.len();
         self.publication.requested = true;
@@ -291,7 +375,7 @@ impl Store {
                 .obsolete
                 .push(File::Checkpoint(self.settings.log, current.root.number));
         }
-        if error == DiskError::Full && current.stage == Stage::Files {
+        if error == DiskError::Full && current.stage != Stage::Root {
             self.log.give_back(out);
         }
     }

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use lepus_base::Position;
 
 use super::{Event, Store};
-use crate::cache::Large;
+use crate::cache::{Cache, Cover, Finished, Large};
 use crate::checksum::seed;
 use crate::disk::{Action, File, Operations};
 use crate::lane::Stop;
@@ -52,8 +52,30 @@ pub(super) enum Found {
 /// Where the first record of a segment lies.
 const FIRST_RECORD: u32 = (SEGMENT_HEADER_BYTES + BATCH_HEADER_BYTES) as u32;
 
-/// Reads that failed, to be told once each.
+/// Records that could not be read, to be told once each.
 pub(super) type FailedReads = BTreeSet<Position>;
+
+/// What is read of a record nothing is known of.
+const UNKNOWN_BYTES: usize = 4096;
+/// What a record has beside its body, at most, to be counted on.
+const EXTRA_BYTES_MAX: usize = 4096;
+/// Numbers in a record grow along a log.
+const EXTRA_SLACK_BYTES: usize = 8;
+/// Out of a cache's bytes, how many parts of four may be read before somebody looks them up.
+const OUTSTANDING_QUARTERS: usize = 3;
+/// Longest read of announced records.
+const SPAN_BYTES_MAX: usize = 1 << 20;
+
+/// The record that a lookup needs, and how much of it is to be read.
+#[derive(Clone, Copy, Debug)]
+struct Need {
+    /// The position that was looked up.
+    asked: Position,
+    /// The record.
+    at: Position,
+    /// Its length, as far as that is known.
+    length: usize,
+}
 
 impl Store {
     /// Reads up to `count` further entries of a lane, in order, into `into`. Each is given once,
@@ -79,7 +101,7 @@ impl Store {
     /// used without a fetch, followed by [`Store::skip_fetch`].
     #[must_use]
     pub fn is_fetched(&self, lane: LaneSlot) -> bool {
-        self.index(lane).is_none_or(crate::lane::LaneIndex::is_fetched)
+        self.state.lanes.is_fetched(lane)
     }
 
     /// Fetching goes on at `seq` again: entries behind it were dropped from memory.
@@ -96,12 +118,112 @@ impl Store {
         }
     }
 
-    /// The message of an entry: from a buffer, or read from disk with what follows it.
+    /// The message of an entry: from a buffer, or read from disk.
     pub fn lookup(&mut self, at: Position, out: &mut Operations) -> Lookup<'_> {
-        match self.ready(at, out) {
+        self.lookup_within(at, UNKNOWN_BYTES, out)
+    }
+
+    /// As [`Store::lookup`]; `bytes` is the size of the body, as the entry says it. Only about so
+    /// much is read of a record that lies alone.
+    pub fn lookup_sized(&mut self, at: Position, bytes: u32, out: &mut Operations) -> Lookup<'_> {
+        self.lookup_within(at, self.expected(bytes), out)
+    }
+
+    fn lookup_within(&mut self, at: Position, length: usize, out: &mut Operations) -> Lookup<'_> {
+        match self.ready(at, length, out) {
             Found::Ready => self.message(at).map_or(Lookup::Lost, Lookup::Found),
             Found::Pending => Lookup::Pending,
             Found::Lost => Lookup::Lost,
+        }
+    }
+
+    /// Says what will be looked up next, in that order: it is read ahead, each record alone or
+    /// neighbours together. How many of the entries are in memory or on their way then; the rest
+    /// would need more memory than there is. No event tells when they are there.
+    pub fn prefetch(&mut self, entries: &[Entry], out: &mut Operations) -> usize {
+        let mut span: Option<(Position, usize)> = None;
+        for (index, entry) in entries.iter().enumerate() {
+            let at = self.state.tables.place(entry.position);
+            let body = (entry.bytes as usize).max(RECORD_HEADER_BYTES);
+            let is_there = self.log.read(at).is_some() || self.cache.cover(at, body) != Cover::Gap;
+            let length = self.expected(entry.bytes).min(self.readable(at));
+            if is_there || length == 0 {
+                continue;
+            }
+            if self.is_far(entries[0].position, at) {
+                if let Some((start, bytes)) = span {
+                    self.read_span(start, bytes, out);
+                }
+                return index;
+            }
+            if let Some((start, bytes)) = &mut span {
+                let reached = start.0 + *bytes as u64;
+                if at >= *start
+                    && at.0 <= reached + Cache::gap(length) as u64
+                    && generation(at) == generation(*start)
+                    && *bytes < SPAN_BYTES_MAX
+                {
+                    *bytes = (*bytes).max((at.0 - start.0) as usize + length);
+                    continue;
+                }
+                self.read_span(*start, *bytes, out);
+            }
+            if self.outstanding_rest() < length {
+                return index;
+            }
+            span = Some((at, length));
+        }
+        if let Some((start, bytes)) = span {
+            self.read_span(start, bytes, out);
+        }
+        entries.len()
+    }
+
+    /// Whether a record is too far behind the head of its queue to be read already. Queues that
+    /// are drained together then keep to one stretch of the log, and share what is read of it.
+    fn is_far(&self, head: Position, at: Position) -> bool {
+        let near = self.settings.cache_bytes / 2 / 4;
+        let segments = u64::from(generation(at).saturating_sub(generation(head)));
+        let from = segments * u64::from(self.settings.segment_bytes) + u64::from(offset(at));
+        let distance = from.saturating_sub(offset(head).into());
+        self.cache.outstanding() > near && distance > near as u64
+    }
+
+    /// About how long the record of a message is.
+    fn expected(&self, body: u32) -> usize {
+        body as usize + self.record_extra + EXTRA_SLACK_BYTES
+    }
+
+    /// What may be read before somebody has looked up more of what was read.
+    fn outstanding_rest(&self) -> usize {
+        let most = self.settings.cache_bytes / 2 / 4 * OUTSTANDING_QUARTERS;
+        most.saturating_sub(self.cache.outstanding())
+    }
+
+    /// Reads `length` bytes, and what seems worth it behind them. False if the segment has no
+    /// file.
+    fn read_span(&mut self, at: Position, length: usize, out: &mut Operations) -> bool {
+        let slot = self.log.segments.get(&generation(at)).and_then(|found| found.slot);
+        let Some(slot) = slot else { return false };
+        let readable = self.readable(at);
+        let room = self.outstanding_rest().saturating_sub(length);
+        let ahead_max = (4 * self.settings.read_ahead_bytes).min(room);
+        let (ahead, run) = self.cache.ahead(at, length, ahead_max);
+        let length = (length + ahead).min(readable);
+        if length == 0 {
+            return false;
+        }
+        let file = File::Segment(self.settings.log, slot);
+        let id = out.push(Action::Read { file, offset: offset(at).into(), length });
+        self.cache.start(id, at, length, run);
+        true
+    }
+
+    /// A record in the cache was looked up: goes on reading if that is a habit here.
+    fn looked_up(&mut self, at: Position, length: usize, out: &mut Operations) {
+        let Some(next) = self.cache.touch(at, length) else { return };
+        if self.readable(next) > 0 && self.cache.cover(next, 1) == Cover::Gap {
+            self.read_span(next, 0, out);
         }
     }
 
@@ -142,37 +264,41 @@ impl Store {
     }
 
     /// Makes sure that everything of a message is in memory.
-    fn ready(&mut self, at: Position, out: &mut Operations) -> Found {
-        let at = self.state.tables.place(at);
+    fn ready(&mut self, asked: Position, length: usize, out: &mut Operations) -> Found {
+        let at = self.state.tables.place(asked);
         if self.cache.large(at).is_none() {
-            let found = self.ready_record(at, 0, out);
+            let found = self.ready_record(Need { asked, at, length }, out);
             if found != Found::Ready {
                 return found;
             }
         }
         let Some(record) = self.record(at) else { return Found::Lost };
         let is_fragmented = record.is_fragmented();
+        let extra = RECORD_HEADER_BYTES + record.envelope_bytes;
         let lender = match record.names {
             Names::At(lender) => Some(lender),
             Names::Here(..) => None,
         };
+        // Grows at once, shrinks slowly.
+        let known = self.record_extra;
+        self.record_extra = extra.min(EXTRA_BYTES_MAX).max(known - known.div_ceil(256));
         if is_fragmented {
-            let found = self.assemble(at, out);
+            let found = self.assemble(asked, at, out);
             if found != Found::Ready {
                 return found;
             }
         }
-        match lender {
-            Some(lender) => self.ready_names(position(generation(at), lender), out),
-            None => Found::Ready,
-        }
+        let Some(lender) = lender else { return Found::Ready };
+        let at = position(generation(at), lender);
+        self.ready_names(Need { asked, at, length: length.min(UNKNOWN_BYTES) }, out)
     }
 
-    fn ready_names(&mut self, lender: Position, out: &mut Operations) -> Found {
+    fn ready_names(&mut self, need: Need, out: &mut Operations) -> Found {
+        let lender = need.at;
         if self.cache.names(lender).is_some() {
             return Found::Ready;
         }
-        let found = self.ready_record(lender, 0, out);
+        let found = self.ready_record(need, out);
         if found != Found::Ready {
             return found;
         }
@@ -187,7 +313,7 @@ impl Store {
     }
 
     /// Puts the fragments of a message together, one after the other.
-    fn assemble(&mut self, at: Position, out: &mut Operations) -> Found {
+    fn assemble(&mut self, asked: Position, at: Position, out: &mut Operations) -> Found {
         if self.cache.large(at).is_none() {
             let (Some(payload), Some(record)) =
                 (self.payload(at, record::KIND_MESSAGE), self.record(at))
@@ -206,8 +332,8 @@ impl Store {
             && large.body.len() < large.total
         {
             let part = position(large.generation + 1, FIRST_RECORD);
-            let hint = large.total - large.body.len() + RECORD_HEADER_BYTES;
-            let found = self.ready_record(part, hint, out);
+            let length = large.total - large.body.len() + RECORD_HEADER_BYTES;
+            let found = self.ready_record(Need { asked, at: part, length }, out);
             if found == Found::Lost {
                 self.cache.drop_large(at);
             }
@@ -226,45 +352,54 @@ impl Store {
         Found::Ready
     }
 
-    /// Makes sure that the record at `at` is in memory and whole. `hint` bytes are wanted.
-    fn ready_record(&mut self, at: Position, hint: usize, out: &mut Operations) -> Found {
+    /// Makes sure that a record is in memory and whole.
+    fn ready_record(&mut self, need: Need, out: &mut Operations) -> Found {
+        let at = need.at;
         if self.log.read(at).is_some_and(|bytes| record::peek(bytes).is_some()) {
             return Found::Ready;
         }
         if self.failed_reads.remove(&at) {
             return Found::Lost;
         }
-        let mut needed = RECORD_HEADER_BYTES.max(hint.min(self.settings.segment_bytes as usize));
-        if let Some(bytes) = self.cache.read(at)
-            && bytes.len() >= RECORD_HEADER_BYTES
-        {
-            let Some((_, length)) = record::peek(bytes) else { return self.lost(at, 0) };
-            if let Some(whole) = bytes.get(..length) {
-                let seed = seed(self.settings.log, generation(at), offset(at));
-                if record::decode(whole, seed).is_none() {
-                    return self.lost(at, length);
-                }
-                self.cache.touch(at);
-                return Found::Ready;
-            }
-            needed = length;
-        }
-        if self.cache.is_pending(at, needed.min(self.readable(at))) {
-            return Found::Pending;
-        }
         let readable = self.readable(at);
-        let needed = if hint > 0 { needed.min(readable) } else { needed };
-        if readable < needed {
+        if readable < RECORD_HEADER_BYTES {
             return self.lost(at, readable);
         }
-        let Some(slot) = self.log.segments.get(&generation(at)).and_then(|found| found.slot) else {
-            return self.lost(at, 0);
-        };
-        let length = needed.max(self.settings.read_ahead_bytes).min(readable);
-        let file = File::Segment(self.settings.log, slot);
-        let id = out.push(Action::Read { file, offset: offset(at).into(), length });
-        self.cache.start(id, at, length);
-        Found::Pending
+        let mut length = need.length.max(RECORD_HEADER_BYTES).min(readable);
+        let mut cover = self.cache.cover(at, RECORD_HEADER_BYTES);
+        if cover == Cover::Ready {
+            self.cache.join(at, RECORD_HEADER_BYTES);
+            let header = self.cache.read(at).and_then(record::peek);
+            let Some((_, whole)) = header else { return self.lost(at, 0) };
+            if whole > readable {
+                return self.lost(at, readable);
+            }
+            length = whole;
+            cover = self.cache.cover(at, length);
+        }
+        match cover {
+            Cover::Ready => {
+                self.cache.join(at, length);
+                let seed = seed(self.settings.log, generation(at), offset(at));
+                let whole = self.cache.read(at).and_then(|bytes| bytes.get(..length));
+                if whole.and_then(|bytes| record::decode(bytes, seed)).is_none() {
+                    return self.lost(at, length);
+                }
+                self.looked_up(at, length, out);
+                Found::Ready
+            }
+            Cover::Pending(read) => {
+                self.cache.wait(read, need.asked, at, length);
+                Found::Pending
+            }
+            Cover::Gap => {
+                if !self.read_span(at, length, out) {
+                    return self.lost(at, 0);
+                }
+                self.cache.wait(at, need.asked, at, length);
+                Found::Pending
+            }
+        }
     }
 
     /// Bytes of the segment behind `at` that are written.
@@ -288,7 +423,9 @@ impl Store {
         Found::Lost
     }
 
-    pub(super) fn read_failed(&mut self, start: Position) {
-        self.failed_reads.insert(start);
+    /// A read ended.
+    pub(super) fn read_done(&mut self, finished: Finished) {
+        self.failed_reads.extend(finished.failed);
+        self.events.extend(finished.asked.into_iter().map(Event::MessageReady));
     }
 }

@@ -1,0 +1,287 @@
+//! A core that keeps what it is sent in a log: every byte is a message, answered once it is durable.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Arc;
+
+use lepus_base::{ConnectionId, Instant, Now, Position, QueueId, ShardId, Slab};
+use lepus_reactor::files::Blocking;
+use lepus_shard::{Core, Effects, PeerInfo};
+use lepus_store::disk::{Completion, LogId, Operations};
+use lepus_store::{
+    AppendError, Event, Fetch, Lane, LaneSlot, Lookup, Message, Place, Settings, Store,
+};
+
+/// A byte that asks for the number of messages instead.
+pub const COUNT: u8 = b'?';
+/// A byte that is sent to the next shard and kept there, without an answer.
+pub const FAR: u8 = b'>';
+
+#[derive(Default)]
+pub struct Outbox {
+    dirty: Vec<u32>,
+    close: Vec<u32>,
+    pause: Vec<u32>,
+    resume: Vec<u32>,
+    hand_over: Vec<(u32, ShardId)>,
+    mail: Vec<Vec<u8>>,
+    disk: Operations,
+    changes: Vec<Arc<()>>,
+    events: Vec<()>,
+    answers: Vec<(u64, ())>,
+}
+
+#[derive(Default)]
+struct Client {
+    send: Vec<u8>,
+    sent: usize,
+}
+
+pub struct StoreCore {
+    log: LogId,
+    next: ShardId,
+    store: Store,
+    lane: LaneSlot,
+    clients: Slab<Client>,
+    /// Who waits for which position.
+    waiting: VecDeque<(Position, u32, u8)>,
+    /// Clients that wait for a segment, and mail that does.
+    paused: Vec<u32>,
+    backlog: VecDeque<u8>,
+    events: Vec<Event>,
+    /// Whether the last run ended in order.
+    pub was_clean: bool,
+    /// The store is to be closed once everything is in it.
+    closing: bool,
+}
+
+impl StoreCore {
+    /// Recovers the shard's log in `directory`.
+    pub fn open(
+        directory: &Path,
+        shard: ShardId,
+        shards: u16,
+        now: Now,
+        out: &mut Outbox,
+    ) -> Result<StoreCore, String> {
+        let mut settings = Settings::new(LogId(1 + u32::from(shard.0)));
+        settings.segment_bytes = 64 << 10;
+        let mut files = Blocking::new(directory);
+        let mut store = Store::open(settings, &mut out.disk);
+        let mut events = Vec::new();
+        // Until nothing is left to do: then segments are prepared, too.
+        while !out.disk.list.is_empty() {
+            let completion = files.run(out.disk.list.remove(0));
+            store.complete(now, completion, &mut out.disk);
+            store.take_events(&mut events);
+        }
+        let mut was_clean = false;
+        for event in events.drain(..) {
+            match event {
+                Event::Ready { is_clean } => was_clean = is_clean,
+                Event::Refused(refusal) => {
+                    return Err(format!("{refusal:?} {:?}", files.failures()));
+                }
+                Event::Checkpointed(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        let lane = store.lane(Lane::of(QueueId(1)));
+        Ok(StoreCore {
+            log: settings.log,
+            next: ShardId((shard.0 + 1) % shards),
+            store,
+            lane,
+            clients: Slab::new(),
+            waiting: VecDeque::new(),
+            paused: Vec::new(),
+            backlog: VecDeque::new(),
+            events,
+            was_clean,
+            closing: false,
+        })
+    }
+
+    /// Appends; false when there is no room yet.
+    fn keep(&mut self, byte: u8) -> bool {
+        let message = Message { body: &[byte], ..Message::default() };
+        let seq = self.store.next_seq(self.lane);
+        let place = Place { lane: self.lane, seq, deadline_millis: 0 };
+        match self.store.append(&message, &[place]) {
+            Ok(_) => true,
+            Err(AppendError::Full) => false,
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+
+    /// All bytes kept, in order, as far as they are in memory.
+    pub fn kept(&mut self, out: &mut Outbox) -> Option<Vec<u8>> {
+        let mut entries = Vec::new();
+        self.store.rewind(self.lane, 0);
+        if self.store.fetch(self.lane, usize::MAX, &mut entries, &mut out.disk) == Fetch::Pending {
+            return None;
+        }
+        let bodies =
+            entries.iter().map(|entry| match self.store.lookup(entry.position, &mut out.disk) {
+                Lookup::Found(message) => Some(message.body[0]),
+                Lookup::Pending => None,
+                Lookup::Lost => panic!("lost {entry:?}"),
+            });
+        bodies.collect()
+    }
+
+    fn catch_up(&mut self) {
+        while let Some(&byte) = self.backlog.front()
+            && self.keep(byte)
+        {
+            self.backlog.pop_front();
+        }
+    }
+
+    fn reply(&mut self, slot: u32, byte: u8, out: &mut Outbox) {
+        if let Some(client) = self.clients.get_mut(slot as usize) {
+            client.send.push(byte);
+            out.dirty.push(slot);
+        }
+    }
+
+    fn confirm(&mut self, out: &mut Outbox) {
+        let durable = self.store.durable();
+        while let Some(&(position, slot, byte)) = self.waiting.front() {
+            if position > durable {
+                return;
+            }
+            self.waiting.pop_front();
+            self.reply(slot, byte, out);
+        }
+    }
+}
+
+impl Core for StoreCore {
+    type Slot = u32;
+    type Outbox = Outbox;
+    type Mail = Vec<u8>;
+    type Change = ();
+    type Traveller = ();
+    type Event = ();
+    type Answer = ();
+
+    fn outbox(shards: u16) -> Outbox {
+        Outbox { mail: vec![Vec::new(); usize::from(shards)], ..Outbox::default() }
+    }
+
+    fn effects(out: &mut Outbox) -> Effects<'_, StoreCore> {
+        Effects {
+            dirty: &mut out.dirty,
+            close: &mut out.close,
+            pause: &mut out.pause,
+            resume: &mut out.resume,
+            hand_over: &mut out.hand_over,
+            mail: &mut out.mail,
+            disk: &mut out.disk.list,
+            changes: &mut out.changes,
+            events: &mut out.events,
+            answers: &mut out.answers,
+        }
+    }
+
+    fn is_mail_empty(mail: &Vec<u8>) -> bool {
+        mail.is_empty()
+    }
+
+    fn accept(&mut self, _: Now, _: ConnectionId, _: PeerInfo, _: &mut Outbox) -> u32 {
+        self.clients.insert(Client::default()) as u32
+    }
+
+    fn received(&mut self, _: Now, slot: u32, bytes: &[u8], out: &mut Outbox) -> usize {
+        for (index, &byte) in bytes.iter().enumerate() {
+            match byte {
+                COUNT => {
+                    let count = self.store.count(self.lane).0;
+                    self.reply(slot, count as u8, out);
+                }
+                FAR => out.mail[self.next.index()].push(byte),
+                byte => {
+                    if !self.keep(byte) {
+                        self.paused.push(slot);
+                        out.pause.push(slot);
+                        return index;
+                    }
+                    self.waiting.push_back((self.store.end(), slot, byte));
+                    self.store.want_durable();
+                }
+            }
+        }
+        bytes.len()
+    }
+
+    fn writable_bytes(&mut self, slot: u32) -> &[u8] {
+        let client = &self.clients[slot as usize];
+        &client.send[client.sent..]
+    }
+
+    fn sent(&mut self, _: Now, slot: u32, bytes: usize, _: &mut Outbox) {
+        self.clients[slot as usize].sent += bytes;
+    }
+
+    fn closed(&mut self, _: Now, slot: u32, _: &mut Outbox) {
+        self.clients.remove(slot as usize);
+    }
+
+    fn release(&mut self, _: u32) -> Option<()> {
+        None
+    }
+
+    fn adopt(&mut self, _: Now, (): (), _: &mut Outbox) -> u32 {
+        unreachable!("nothing is handed over")
+    }
+
+    fn mail(&mut self, _: Now, _: ShardId, mail: &mut Vec<u8>, _: &mut Outbox) {
+        self.backlog.extend(mail.drain(..));
+        self.catch_up();
+    }
+
+    fn change(&mut self, _: Now, _: &Arc<()>, _: &mut Outbox) {}
+
+    fn disk_done(&mut self, now: Now, log: LogId, completion: Completion, out: &mut Outbox) {
+        assert_eq!(log, self.log);
+        self.store.complete(now, completion, &mut out.disk);
+        self.store.take_events(&mut self.events);
+        self.confirm(out);
+        self.catch_up();
+        out.resume.append(&mut self.paused);
+    }
+
+    fn timeout(&mut self, _: Now, _: &mut Outbox) {}
+
+    fn next_timeout(&self) -> Instant {
+        self.store.next_timeout()
+    }
+
+    fn work(&mut self, now: Now, out: &mut Outbox) -> bool {
+        self.store.work(now, &mut out.disk)
+    }
+
+    fn has_work(&self, _: &Outbox) -> bool {
+        false
+    }
+
+    fn flush(&mut self, now: Now, out: &mut Outbox) {
+        if self.backlog.is_empty() && std::mem::take(&mut self.closing) {
+            self.store.close();
+        }
+        self.store.flush(now, &mut out.disk);
+    }
+
+    fn shut_down(&mut self, _: Now, out: &mut Outbox) {
+        out.close.extend(self.clients.iter().map(|(slot, _)| slot as u32));
+    }
+
+    fn close(&mut self, _: Now, _: &mut Outbox) {
+        self.closing = true;
+    }
+
+    fn is_closed(&self) -> bool {
+        !self.closing && self.store.is_closed()
+    }
+}

@@ -1,0 +1,169 @@
+//! Shards that keep what they are sent: files, the orderly end, and the start after it.
+
+mod core;
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use crate::core::{COUNT, FAR, StoreCore};
+use lepus_base::ShardId;
+use lepus_shard::{Clock, Config, Listener, Running, Runtime, StartError, Storage, Transport};
+
+/// An empty directory, removed in the end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Scratch {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("lepus-shard-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Scratch(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn try_start(directory: &Path, shards: u16) -> Result<Running<StoreCore>, StartError> {
+    let (notices, _log) = channel();
+    let clock = Clock::start();
+    let config = Config {
+        shards,
+        pin: false,
+        cpus: lepus_topology::usable_cpus(),
+        economy: false,
+        ring_capacity: 2,
+        connections_max: usize::MAX,
+        listeners: vec![Listener {
+            address: "127.0.0.1:0".parse().unwrap(),
+            transport: Transport::Plain,
+            backlog: 1024,
+        }],
+        tls: None,
+        storage: Some(Storage { directory: directory.to_owned(), free_bytes_min: 0 }),
+        stop_timeout: Duration::from_secs(30),
+        notices,
+        clock,
+    };
+    let directory = directory.to_owned();
+    Runtime::start(config, move |shard, out| {
+        StoreCore::open(&directory, shard, shards, clock.now(), out)
+    })
+}
+
+fn start(directory: &Path, shards: u16) -> Running<StoreCore> {
+    try_start(directory, shards).unwrap()
+}
+
+fn connect(running: &Running<StoreCore>) -> TcpStream {
+    let stream = TcpStream::connect(running.addresses()[0]).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream
+}
+
+fn read(stream: &mut TcpStream, count: usize) -> Vec<u8> {
+    let mut bytes = vec![0; count];
+    stream.read_exact(&mut bytes).unwrap();
+    bytes
+}
+
+/// What a shard keeps.
+fn kept(running: &Running<StoreCore>, shard: u16) -> Vec<u8> {
+    loop {
+        let kept = running.commands().ask(ShardId(shard), |core, _, out| core.kept(out)).unwrap();
+        if let Some(kept) = kept {
+            return kept;
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn what_was_confirmed_is_there_after_an_orderly_end() {
+    let scratch = Scratch::new();
+    let running = start(&scratch.0, 1);
+    let mut client = connect(&running);
+    let text: Vec<u8> = (0..50_000).map(|number| b'a' + (number % 26) as u8).collect();
+    for part in text.chunks(1000) {
+        client.write_all(part).unwrap();
+        assert_eq!(read(&mut client, part.len()), part);
+    }
+    drop(client);
+    running.stop();
+    let report = running.join();
+    assert_eq!((report.cut, report.unclosed), (0, 0));
+
+    let running = start(&scratch.0, 1);
+    assert!(running.commands().ask(ShardId(0), |core, _, _| core.was_clean).unwrap());
+    assert!(kept(&running, 0) == text);
+    running.stop();
+    assert_eq!(running.join().unclosed, 0);
+}
+
+#[test]
+fn mail_under_way_at_the_end_is_kept() {
+    let scratch = Scratch::new();
+    let running = start(&scratch.0, 3);
+    let mut clients: Vec<TcpStream> = (0..6).map(|_| connect(&running)).collect();
+    for client in &mut clients {
+        client.write_all(&[FAR; 1000]).unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+    }
+    // Everything was received once the other side has ended, too.
+    for client in &mut clients {
+        assert_eq!(client.read(&mut [0; 1]).unwrap(), 0);
+    }
+    running.stop();
+    assert_eq!(running.join().unclosed, 0);
+    let running = start(&scratch.0, 3);
+    let count: usize = (0..3).map(|shard| kept(&running, shard).len()).sum();
+    assert_eq!(count, 6000);
+    running.stop();
+    running.join();
+}
+
+#[test]
+fn a_core_that_cannot_be_made_stops_the_start_and_says_why() {
+    let scratch = Scratch::new();
+    // In the way of the directory of shard 1's log.
+    std::fs::write(scratch.0.join("log-00000002"), "").unwrap();
+    match try_start(&scratch.0, 3) {
+        Err(error @ StartError::Core { shard: ShardId(1), .. }) => {
+            let text = error.to_string();
+            assert!(text.contains("shard 1: ") && text.contains("log-00000002"), "{text}");
+        }
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("it started"),
+    }
+    // The others ended in order.
+    std::fs::remove_file(scratch.0.join("log-00000002")).unwrap();
+    let running = start(&scratch.0, 3);
+    let clean = running.commands().ask_all(|_, core, _, _| core.was_clean).unwrap();
+    assert_eq!((clean[0], clean[2]), (true, true));
+    running.stop();
+    running.join();
+}
+
+#[test]
+fn a_count_is_answered_while_the_disk_works() {
+    let scratch = Scratch::new();
+    let running = start(&scratch.0, 1);
+    let mut client = connect(&running);
+    client.write_all(&[b'x', COUNT]).unwrap();
+    let mut answers = read(&mut client, 2);
+    answers.sort_unstable();
+    assert_eq!(answers, [1, b'x']);
+    drop(client);
+    running.stop();
+    running.join();
+}
