@@ -1,45 +1,229 @@
 //! The definitions log: durable changes of the directory are on the disk before anyone sees them.
+//!
+//! Requests are decided in the order in which they came. One whose change is durable is recorded
+//! and waits, with all that are decided after it, until the log is synced; then their changes are
+//! applied, sent to the other shards and answered, in order. Requests that come meanwhile share
+//! the next sync, as far as they have nothing to do with each other.
 
-use lepus_base::{Instant, Now};
-use lepus_store::disk::{Completion, LogId};
+mod draft;
+mod log;
+
+pub use draft::{Draft, OpenError, Run};
+pub(crate) use log::stopped;
+pub use log::{DefinitionsLog, Recorded, RecoveryError};
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::format;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use lepus_amqp::code::ReplyCode;
+use lepus_base::{HashState, Instant, Now, Position, QueueId};
+use lepus_store::disk::{Completion, DiskError, File, LogId};
 
 use crate::broker::Broker;
-use crate::outbox::Outbox;
+use crate::directory::{Change, Footprint, Request};
+use crate::edge;
+use crate::mail::Origin;
+use crate::outbox::{Outbox, Severity};
+use crate::refusal::Refusal;
+use log::Slice;
 
 /// The log of definitions; shard 0 drives it.
 pub const LOG: LogId = LogId(0);
 
+/// Requests that share a sync at most.
+const BATCH_MAX: usize = 512;
+/// How long a durable change waits for room on the disk before it is refused.
+const FULL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What a request comes to.
+#[derive(Debug)]
+pub(crate) enum Decision {
+    /// Nothing changes.
+    Answer(Result<Option<QueueId>, Refusal>),
+    /// This has to be applied.
+    Change(Change),
+}
+
+/// A request that was decided and waits for the log.
+#[derive(Debug)]
+pub(crate) struct Decided {
+    pub(crate) origin: Origin,
+    pub(crate) decision: Decision,
+    /// Its own change is in the log.
+    pub(crate) is_logged: bool,
+}
+
 /// What orders the directory's changes.
-#[derive(Debug, Default)]
-pub(crate) struct Definitions {}
+#[derive(Debug)]
+pub(crate) struct Definitions {
+    pub(crate) log: Option<Box<DefinitionsLog>>,
+    /// Requests that are not decided yet.
+    pub(crate) waiting: VecDeque<(Origin, Request)>,
+    /// Requests that were decided since the last sync, the first of them durable.
+    pub(crate) batch: Vec<Decided>,
+    pub(crate) touched: Footprint,
+    /// Where the log has to be synced for the batch; `None` while the batch may grow.
+    pub(crate) end: Option<Position>,
+    /// Requests are being decided or carried out: others wait.
+    pub(crate) is_busy: bool,
+    /// When to stop waiting for room on the disk.
+    full_until: Instant,
+    /// There was none.
+    is_full: bool,
+    is_closing: bool,
+    has_closed: bool,
+    told_failure: bool,
+}
 
 impl Definitions {
+    pub(crate) fn new(hash: HashState) -> Definitions {
+        Definitions {
+            log: None,
+            waiting: VecDeque::new(),
+            batch: Vec::new(),
+            touched: Footprint::new(hash),
+            end: None,
+            is_busy: false,
+            full_until: Instant::NEVER,
+            is_full: false,
+            is_closing: false,
+            has_closed: false,
+            told_failure: false,
+        }
+    }
+
+    /// Whether another request may be decided now.
+    pub(crate) fn may_decide(&self) -> bool {
+        let is_recording = self.log.as_ref().is_some_and(|log| log.is_recording());
+        self.end.is_none() && self.batch.len() < BATCH_MAX && !is_recording
+    }
+
+    /// The log has no room: a refusal, or `None` as long as it is worth waiting for.
+    pub(crate) fn no_room(&mut self, now: Now) -> Option<Refusal> {
+        if self.full_until == Instant::NEVER {
+            self.full_until = now.instant + FULL_TIMEOUT;
+        }
+        self.is_full |= self.full_until <= now.instant;
+        let text = "the disk has no room for definitions";
+        self.is_full.then(|| Refusal::new(ReplyCode::RESOURCE_ERROR, text))
+    }
+
+    /// A change was recorded.
+    pub(crate) fn has_room(&mut self) {
+        self.full_until = Instant::NEVER;
+        self.is_full = false;
+    }
+
     /// When [`Broker::flush`] has something to do for the log without anything happening.
     pub(crate) fn next_timeout(&self) -> Instant {
-        Instant::NEVER
+        let Some(log) = &self.log else { return Instant::NEVER };
+        let until = if self.is_full { Instant::NEVER } else { self.full_until };
+        log.next_timeout().min(until)
     }
 
     /// Whether [`Broker::work`] would get on with something.
     pub(crate) fn has_work(&self) -> bool {
-        false
+        let Some(log) = &self.log else { return false };
+        log.is_recording() && !log.is_blocked() && self.full_until == Instant::NEVER
     }
 
     /// Whether the end of the log is on the disk.
     pub(crate) fn is_closed(&self) -> bool {
-        true
+        self.log.as_ref().is_none_or(|log| log.is_closed())
+    }
+
+    /// Whether nothing waits for the log any more.
+    fn is_quiet(&self) -> bool {
+        self.batch.is_empty()
+            && self.waiting.is_empty()
+            && !self.log.as_ref().is_some_and(|log| log.is_recording())
     }
 }
 
 impl Broker {
-    /// A disk operation of the log ended.
-    pub(crate) fn definitions_done(&mut self, _: Now, _: Completion, _: &mut Outbox) {}
+    /// Gives shard 0 the definitions log, whose changes were applied before.
+    pub fn take_definitions_log(&mut self, log: DefinitionsLog) {
+        self.definitions.log = Some(Box::new(log));
+    }
 
-    /// A slice of work that nobody waits for.
-    pub(crate) fn work_on_definitions(&mut self, _: Now, _: &mut Outbox) {}
+    /// The file of the definitions log that could not be written or synced. Durable changes are
+    /// refused since.
+    #[must_use]
+    pub fn definitions_failure(&self) -> Option<(File, DiskError)> {
+        self.definitions.log.as_ref()?.failure()
+    }
+
+    /// A disk operation of the log ended.
+    pub(crate) fn definitions_done(&mut self, now: Now, completion: Completion, out: &mut Outbox) {
+        let Some(log) = &mut self.definitions.log else { return };
+        log.complete(now, completion, &mut out.disk);
+        self.look_at_definitions(out);
+        self.advance(now, out);
+    }
+
+    fn look_at_definitions(&mut self, out: &mut Outbox) {
+        let Some((file, error)) = self.definitions_failure() else { return };
+        if !core::mem::replace(&mut self.definitions.told_failure, true) {
+            let text = format!(
+                "cannot write {file}: {error:?}; durable changes of definitions are refused"
+            );
+            edge::log(out, Severity::Error, "definitions-stopped", text);
+        }
+    }
+
+    /// A slice of a snapshot.
+    pub(crate) fn work_on_definitions(&mut self, now: Now, out: &mut Outbox) {
+        let Some(log) = &mut self.definitions.log else { return };
+        if !log.is_recording() {
+            return;
+        }
+        match log.record_slice(&self.directory) {
+            Slice::More | Slice::Blocked => self.definitions.has_room(),
+            Slice::Full => {
+                if self.definitions.no_room(now).is_some()
+                    && let Some(log) = &mut self.definitions.log
+                {
+                    log.give_up();
+                }
+            }
+            Slice::Done => self.definitions.has_room(),
+        }
+        self.advance(now, out);
+    }
 
     /// The end of a cycle.
-    pub(crate) fn flush_definitions(&mut self, _: Now, _: &mut Outbox) {}
+    pub(crate) fn flush_definitions(&mut self, now: Now, out: &mut Outbox) {
+        if self.definitions.log.is_none() {
+            return;
+        }
+        self.advance(now, out);
+        let definitions = &mut self.definitions;
+        let Some(log) = &mut definitions.log else { return };
+        if definitions.end.is_none() && !definitions.batch.is_empty() {
+            definitions.end = Some(log.end());
+            log.want_synced();
+        }
+        if definitions.batch.is_empty() {
+            log.begin_snapshot();
+        }
+        if definitions.is_closing && !definitions.has_closed && definitions.is_quiet() {
+            definitions.has_closed = true;
+            if let Some(log) = &mut definitions.log {
+                log.close();
+            }
+        }
+        if let Some(log) = &mut definitions.log {
+            log.flush(now, &mut out.disk);
+        }
+        self.look_at_definitions(out);
+    }
 
     /// No change follows.
-    pub(crate) fn close_definitions(&mut self, _: Now, _: &mut Outbox) {}
+    pub(crate) fn close_definitions(&mut self, now: Now, out: &mut Outbox) {
+        self.definitions.is_closing = true;
+        self.flush_definitions(now, out);
+    }
 }

@@ -10,12 +10,16 @@ mod account;
 mod apply;
 mod bind;
 mod change;
+pub mod codec;
 mod declaration;
+mod durable;
+mod footprint;
 mod listing;
 mod queue_info;
 mod removal;
 mod request;
 mod routing;
+mod snapshot;
 #[cfg(test)]
 mod tests;
 
@@ -26,9 +30,11 @@ pub use crate::user::{HashingAlgorithm, LoginFailure, PasswordHash, User, UserLi
 pub use crate::vhost::{VhostInfo, VhostLimits, VhostMetadata};
 pub use change::{Applied, Change, Checked};
 pub(crate) use declaration::check_not_default;
+pub(crate) use footprint::Footprint;
 pub use listing::{BindingInfo, DestinationRef};
 pub use queue_info::QueueInfo;
 pub use request::{Destination, Request, VhostRef, clean_name};
+pub use snapshot::{Extent, Snapshot};
 
 use crate::binding::Bindings;
 use crate::refusal::Refusal;
@@ -93,6 +99,8 @@ pub struct Directory {
     bindings: Bindings,
     users: BTreeMap<Box<str>, User>,
     loopback_users: Vec<Box<str>>,
+    /// Changes come from a log: what follows from them is in it too.
+    is_replaying: bool,
 }
 
 impl Directory {
@@ -118,6 +126,7 @@ impl Directory {
             bindings: Bindings::new(hash),
             users: BTreeMap::new(),
             loopback_users: vec!["guest".into()],
+            is_replaying: false,
         }
     }
 
@@ -131,6 +140,38 @@ impl Directory {
     /// shards, before anything else.
     pub fn start_ids_at(&mut self, first: u64) {
         self.next_queue = self.next_queue.max(first);
+    }
+
+    /// The lowest queue id that was never used.
+    #[must_use]
+    pub fn next_queue(&self) -> u64 {
+        self.next_queue
+    }
+
+    /// Counts a queue that was checked and is to be applied later, so that further queues get
+    /// other ids and homes.
+    pub(crate) fn reserve(&mut self, change: &Change) {
+        let Change::QueueDeclared(info) = change else { return };
+        self.next_queue = self.next_queue.max(info.id.0 + 1);
+        *self.queue_counts.entry(info.vhost).or_default() += 1;
+        if info.exclusive.is_none()
+            && let Some(held) = self.held.get_mut(info.home.index())
+        {
+            *held += 1;
+        }
+    }
+
+    /// The opposite, right before the change is applied or given up.
+    pub(crate) fn release(&mut self, change: &Change) {
+        let Change::QueueDeclared(info) = change else { return };
+        if let Some(count) = self.queue_counts.get_mut(&info.vhost) {
+            *count -= 1;
+        }
+        if info.exclusive.is_none()
+            && let Some(held) = self.held.get_mut(info.home.index())
+        {
+            *held -= 1;
+        }
     }
 
     /// What a new broker starts with: a virtual host, and an administrator who may do everything

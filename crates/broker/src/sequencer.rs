@@ -7,6 +7,7 @@ use lepus_base::{Now, QueueId, ShardId};
 
 use crate::broker::Broker;
 use crate::channel::At;
+use crate::definitions::{Decided, Decision, Recorded, stopped};
 use crate::directory::{Change, Checked, Request};
 use crate::home::Home;
 use crate::mail::{Command, Mail, Origin};
@@ -23,7 +24,7 @@ impl Broker {
         out: &mut Outbox,
     ) {
         if self.edge.shard == ShardId(0) {
-            self.sequence(now, origin, &request, out);
+            self.sequence(now, origin, request, out);
         } else {
             let mail = Mail::Ask { origin, request: Box::new(request) };
             out.mail[0].items.push(mail);
@@ -33,22 +34,114 @@ impl Broker {
     /// An operator or a start-up file asks for a change. The answer comes in `out.answers` under
     /// `question`, on shard 0, which is where this must be called.
     pub fn request(&mut self, now: Now, question: u64, request: &Request, out: &mut Outbox) {
-        self.sequence(now, Origin::Control(question), request, out);
+        self.sequence(now, Origin::Control(question), request.clone(), out);
         self.settle_down(now, out);
     }
 
-    /// Shard 0 orders the directory's changes: decides, applies, tells the others, answers.
+    /// Shard 0 orders the directory's changes: decides, makes durable, applies, tells the others,
+    /// answers.
     pub(crate) fn sequence(
         &mut self,
         now: Now,
         origin: Origin,
-        request: &Request,
+        request: Request,
         out: &mut Outbox,
     ) {
-        let result = match self.directory.check(request) {
-            Err(refusal) => Err(refusal),
-            Ok(Checked::Already(id)) => Ok(id),
-            Ok(Checked::Change(change)) => {
+        self.definitions.waiting.push_back((origin, request));
+        self.advance(now, out);
+    }
+
+    /// Carries out what has become durable, and decides what waits.
+    pub(crate) fn advance(&mut self, now: Now, out: &mut Outbox) {
+        // What follows from a change may ask for another: that one waits for its turn.
+        if core::mem::replace(&mut self.definitions.is_busy, true) {
+            return;
+        }
+        self.finish_batch(now, out);
+        while self.definitions.may_decide()
+            && let Some((origin, request)) = self.definitions.waiting.pop_front()
+        {
+            if let Some(request) = self.decide(now, origin, request, out) {
+                self.definitions.waiting.push_front((origin, request));
+                break;
+            }
+        }
+        self.definitions.is_busy = false;
+    }
+
+    /// Decides a request. It comes back if that has to wait.
+    fn decide(
+        &mut self,
+        now: Now,
+        origin: Origin,
+        request: Request,
+        out: &mut Outbox,
+    ) -> Option<Request> {
+        let definitions = &mut self.definitions;
+        let is_first = definitions.batch.is_empty();
+        if is_first {
+            definitions.touched.clear();
+        }
+        if definitions.log.is_some() && !definitions.touched.add(&self.directory, &request) {
+            return Some(request);
+        }
+        let mut is_logged = false;
+        let decision = match (self.directory.check(&request), &mut definitions.log) {
+            (Err(refusal), _) => Decision::Answer(Err(refusal)),
+            (Ok(Checked::Already(id)), _) => Decision::Answer(Ok(id)),
+            (Ok(Checked::Change(change)), None) => Decision::Change(change),
+            (Ok(Checked::Change(change)), Some(log)) => {
+                match log.record(&self.directory, &change) {
+                    Recorded::Nothing => Decision::Change(change),
+                    Recorded::Logged => {
+                        is_logged = true;
+                        definitions.has_room();
+                        Decision::Change(change)
+                    }
+                    Recorded::Refused(refusal) => Decision::Answer(Err(refusal)),
+                    Recorded::Full => match definitions.no_room(now) {
+                        Some(refusal) => Decision::Answer(Err(refusal)),
+                        None => return Some(request),
+                    },
+                }
+            }
+        };
+        if is_first && !is_logged {
+            self.carry_out(now, origin, decision, out);
+        } else {
+            if let Decision::Change(change) = &decision {
+                self.directory.reserve(change);
+            }
+            self.definitions.batch.push(Decided { origin, decision, is_logged });
+        }
+        None
+    }
+
+    /// Carries out what waited for the log, if the log has it or never will.
+    fn finish_batch(&mut self, now: Now, out: &mut Outbox) {
+        let definitions = &mut self.definitions;
+        let Some(log) = &definitions.log else { return };
+        let is_failed = log.failure().is_some();
+        let is_synced = definitions.end.is_some_and(|end| log.is_synced(end));
+        if !is_synced && !is_failed {
+            return;
+        }
+        definitions.end = None;
+        for Decided { origin, mut decision, is_logged } in core::mem::take(&mut definitions.batch) {
+            if let Decision::Change(change) = &decision {
+                self.directory.release(change);
+            }
+            if is_logged && !is_synced {
+                decision = Decision::Answer(Err(stopped()));
+            }
+            self.carry_out(now, origin, decision, out);
+        }
+    }
+
+    fn carry_out(&mut self, now: Now, origin: Origin, decision: Decision, out: &mut Outbox) {
+        let result = match decision {
+            Decision::Answer(result) => result,
+            Decision::Change(change) => {
                 let id = change.queue_id();
                 self.apply(now, &change, out);
                 if self.settings.shards > 1 {

@@ -45,6 +45,25 @@ impl HashingAlgorithm {
         all.into_iter().find(|algorithm| algorithm.name() == name)
     }
 
+    /// Its number in the definitions log.
+    pub(crate) fn number(self) -> u8 {
+        match self {
+            HashingAlgorithm::Sha256 => 0,
+            HashingAlgorithm::Sha512 => 1,
+            HashingAlgorithm::Md5 => 2,
+        }
+    }
+
+    /// Bytes of a hash with its salt.
+    fn hash_bytes(self) -> usize {
+        SALT_BYTES
+            + match self {
+                HashingAlgorithm::Sha256 => 32,
+                HashingAlgorithm::Sha512 => 64,
+                HashingAlgorithm::Md5 => 16,
+            }
+    }
+
     fn append_digest(self, salt: &[u8], password: &[u8], out: &mut Vec<u8>) {
         match self {
             HashingAlgorithm::Sha256 => {
@@ -108,9 +127,7 @@ impl PasswordHash {
         let bytes = STANDARD
             .decode(text)
             .map_err(|error| alloc::format!("password hash is not base64: {error}"))?;
-        let mut digest = Vec::new();
-        algorithm.append_digest(&[], &[], &mut digest);
-        let length = SALT_BYTES + digest.len();
+        let length = algorithm.hash_bytes();
         if !bytes.is_empty() && bytes.len() != length {
             return Err(alloc::format!(
                 "password hash has {} bytes where {} has {length}",
@@ -125,6 +142,19 @@ impl PasswordHash {
     #[must_use]
     pub fn to_base64(&self) -> String {
         STANDARD.encode(&self.bytes)
+    }
+
+    /// Salt and digest; empty for no password.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The opposite of [`HashingAlgorithm::number`] and [`PasswordHash::bytes`].
+    pub(crate) fn from_bytes(algorithm: u8, bytes: &[u8]) -> Option<PasswordHash> {
+        let all = [HashingAlgorithm::Sha256, HashingAlgorithm::Sha512, HashingAlgorithm::Md5];
+        let algorithm = *all.get(usize::from(algorithm))?;
+        let fits = bytes.is_empty() || bytes.len() == algorithm.hash_bytes();
+        fits.then(|| PasswordHash { algorithm, bytes: bytes.into() })
     }
 
     /// How the digest was made.

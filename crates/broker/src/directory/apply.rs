@@ -19,6 +19,10 @@ impl Directory {
         self.version += 1;
         let mut applied = Applied::default();
         match change {
+            Change::IdsUsed { vhosts, queues } => {
+                self.next_vhost = self.next_vhost.max(*vhosts);
+                self.next_queue = self.next_queue.max(*queues);
+            }
             Change::ExchangeDeclared(info) => self.add_exchange((**info).clone()),
             Change::ExchangeDeleted { vhost, name } => {
                 if let Some(place) = self.exchange_place(*vhost, name) {

@@ -23,6 +23,8 @@ pub enum Checked {
 #[derive(Clone, Debug, PartialEq)]
 #[expect(missing_docs, reason = "the fields are those of the requests")]
 pub enum Change {
+    /// Ids below these were used, by what is gone too.
+    IdsUsed { vhosts: u32, queues: u64 },
     /// An exchange appears.
     ExchangeDeclared(Box<ExchangeInfo>),
     /// An exchange goes, and its bindings with it.

@@ -236,11 +236,13 @@ impl Directory {
         let kind = QueueKind::of(&arguments, QueueKind::Classic, name, &vhost.name)?;
         kind.check_properties(wanted.durable, exclusive, auto_delete, name, &vhost.name)?;
         let settings = QueueSettings::parse(&arguments, kind, name, &vhost.name)?;
+        let home = self.home_for(wanted.declared_on, exclusive);
         Ok(QueueInfo {
             id: QueueId(self.next_queue),
             vhost: vhost.id,
             name: name.into(),
-            home: self.home_for(wanted.declared_on, exclusive),
+            home,
+            log: home.0,
             durable,
             auto_delete,
             exclusive: wanted.exclusive,

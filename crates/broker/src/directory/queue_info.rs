@@ -16,6 +16,8 @@ pub struct QueueInfo {
     pub name: Box<str>,
     /// The shard that keeps it.
     pub home: ShardId,
+    /// The number of the log that it belongs to, for its whole life: its first home.
+    pub log: u16,
     /// Whether it survives a restart; never for exclusive queues.
     pub durable: bool,
     /// Whether it goes with its last consumer.

@@ -43,6 +43,9 @@ impl Directory {
 
     /// Deletes the exchanges that lost their last binding, and those that lose theirs by that.
     pub(super) fn delete_left(&mut self, mut left: Vec<u32>, applied: &mut Applied) {
+        if self.is_replaying {
+            return;
+        }
         while let Some(place) = left.pop() {
             // A loop of exchanges may name one twice. No place is used again meanwhile.
             if self.exchanges.contains(place as usize) {

@@ -4,6 +4,7 @@ mod accounts;
 mod bindings;
 mod declarations;
 mod determinism;
+mod durable;
 
 use super::*;
 use alloc::string::String;

@@ -1,0 +1,190 @@
+//! The definitions before the shards start: what the log has, and what is added to it.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use lepus_base::{HashState, Now};
+use lepus_store::disk::{Completion, DiskError, File, Operation, Operations};
+use lepus_store::{Damage, Event, Settings, Store};
+
+use super::log::{DefinitionsLog, Recorded, RecoveryError};
+use crate::directory::{Change, Checked, Directory, Extent, Request};
+use crate::refusal::Refusal;
+
+/// Carries one disk operation out, and waits for it.
+pub type Run<'a> = &'a mut dyn FnMut(Operation) -> Completion;
+
+/// Why there are no definitions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OpenError {
+    /// The log's files cannot be used.
+    Store(lepus_store::Refusal),
+    /// The log was read, and what it says cannot be understood.
+    Recovery(RecoveryError),
+    /// A file cannot be written or synced.
+    Stopped(File, DiskError),
+    /// The disk has no room.
+    Full,
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::Store(lepus_store::Refusal::Disk(file, error)) => {
+                write!(f, "{file} cannot be read or written ({error:?})")
+            }
+            OpenError::Store(lepus_store::Refusal::Version(file, version)) => {
+                write!(f, "{file} was written by another version of the format ({version})")
+            }
+            OpenError::Store(lepus_store::Refusal::Foreign(file)) => {
+                write!(f, "{file} belongs to another log")
+            }
+            OpenError::Recovery(error) => error.fmt(f),
+            OpenError::Stopped(file, error) => write!(f, "{file} cannot be written ({error:?})"),
+            OpenError::Full => f.write_str("the disk has no room for it"),
+        }
+    }
+}
+
+/// A directory that nobody uses yet, with its log.
+#[derive(Debug)]
+pub struct Draft {
+    /// What exists.
+    pub directory: Directory,
+    log: DefinitionsLog,
+    damages: Vec<Damage>,
+    out: Operations,
+}
+
+impl Draft {
+    /// Recovers the log. Queues get the homes that they have with `shards` shards.
+    ///
+    /// # Errors
+    /// [`OpenError`]; the log is as it was.
+    pub fn open(
+        settings: Settings,
+        now: Now,
+        shards: u16,
+        run: Run<'_>,
+    ) -> Result<Draft, OpenError> {
+        let mut out = Operations::default();
+        let mut store = Store::open(settings, &mut out);
+        let (mut events, mut damages) = (Vec::new(), Vec::new());
+        while !out.list.is_empty() {
+            for operation in core::mem::take(&mut out.list) {
+                store.complete(now, run(operation), &mut out);
+            }
+            store.take_events(&mut events);
+            for event in events.drain(..) {
+                match event {
+                    Event::Refused(refusal) => return Err(OpenError::Store(refusal)),
+                    Event::Stopped(file, error) => return Err(OpenError::Stopped(file, error)),
+                    Event::Damaged(damage) => damages.push(damage),
+                    _ => {}
+                }
+            }
+        }
+        let (log, directory) = DefinitionsLog::recover(store, HashState::default(), shards)
+            .map_err(OpenError::Recovery)?;
+        Ok(Draft { directory, log, damages, out })
+    }
+
+    /// Whether the log has said nothing: this is the first start.
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        self.log.is_empty()
+    }
+
+    /// Parts of the log that cannot be read: what they said is missing.
+    #[must_use]
+    pub fn damages(&self) -> &[Damage] {
+        &self.damages
+    }
+
+    /// Fulfils a request. Whether anything had to be changed for it, or its refusal.
+    ///
+    /// # Errors
+    /// [`OpenError`] for a log that takes nothing any more.
+    pub fn carry_out(
+        &mut self,
+        now: Now,
+        request: &Request,
+        run: Run<'_>,
+    ) -> Result<Result<bool, Refusal>, OpenError> {
+        match self.directory.check(request) {
+            Ok(Checked::Already(_)) => Ok(Ok(false)),
+            Ok(Checked::Change(change)) => {
+                let applied = self.apply(now, &change, run)?;
+                Ok(applied.map(|()| true))
+            }
+            Err(refusal) => Ok(Err(refusal)),
+        }
+    }
+
+    /// Records a change and applies it.
+    ///
+    /// # Errors
+    /// [`OpenError`] for a log that takes nothing any more.
+    pub fn apply(
+        &mut self,
+        now: Now,
+        change: &Change,
+        run: Run<'_>,
+    ) -> Result<Result<(), Refusal>, OpenError> {
+        let mut has_waited = false;
+        loop {
+            match self.log.record(&self.directory, change) {
+                Recorded::Nothing | Recorded::Logged => break,
+                Recorded::Refused(refusal) => {
+                    self.fail()?;
+                    return Ok(Err(refusal));
+                }
+                Recorded::Full if has_waited => return Err(OpenError::Full),
+                Recorded::Full => {
+                    self.drive(now, run)?;
+                    has_waited = true;
+                }
+            }
+        }
+        let _ = self.directory.apply(change);
+        Ok(Ok(()))
+    }
+
+    /// Has everything synced. Afterwards the shards are given the changes that make the directory,
+    /// and shard 0 the log.
+    ///
+    /// # Errors
+    /// [`OpenError`] for a disk that does not take it.
+    pub fn finish(
+        mut self,
+        now: Now,
+        run: Run<'_>,
+    ) -> Result<(Vec<Change>, DefinitionsLog), OpenError> {
+        self.drive(now, run)?;
+        if !self.log.is_synced(self.log.end()) {
+            return Err(OpenError::Full);
+        }
+        Ok((self.directory.snapshot(Extent::All), self.log))
+    }
+
+    /// Carries out whatever the log wants, until it is synced and wants nothing.
+    fn drive(&mut self, now: Now, run: Run<'_>) -> Result<(), OpenError> {
+        self.log.want_synced();
+        loop {
+            self.log.flush(now, &mut self.out);
+            if self.out.list.is_empty() {
+                return self.fail();
+            }
+            for operation in core::mem::take(&mut self.out.list) {
+                self.log.complete(now, run(operation), &mut self.out);
+            }
+        }
+    }
+
+    fn fail(&self) -> Result<(), OpenError> {
+        match self.log.failure() {
+            Some((file, error)) => Err(OpenError::Stopped(file, error)),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,460 @@
+//! The definitions log: records of changes, and snapshots that replace all before them.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use lepus_amqp::code::ReplyCode;
+use lepus_base::{HashState, Now, Position};
+use lepus_store::disk::{Completion, DiskError, File, Operations};
+use lepus_store::{AppendError, Event, Settings, Store};
+
+use super::LOG;
+use crate::directory::codec::{self, DecodeError};
+use crate::directory::{Change, Directory, Extent, Snapshot};
+use crate::refusal::Refusal;
+
+/// Version of the records.
+const VERSION: u8 = 1;
+const CHANGES: u8 = 1;
+const SNAPSHOT_BEGIN: u8 = 2;
+const SNAPSHOT_PART: u8 = 3;
+const SNAPSHOT_END: u8 = 4;
+
+/// Queue ids that are marked as used at once: so many declarations of queues that leave nothing
+/// in the log go without a record.
+const IDS_STEP: u64 = 1 << 16;
+/// A snapshot is worth while when the log is longer than this, and than
+/// [`SNAPSHOT_FACTOR`] times the last snapshot.
+const SNAPSHOT_BYTES_MIN: u64 = 1 << 20;
+const SNAPSHOT_FACTOR: u64 = 4;
+/// A record of a snapshot ends when it has grown to this.
+const PART_BYTES: usize = 32 << 10;
+/// Bytes of a snapshot that wait for the disk at most.
+const UNWRITTEN_BYTES_MAX: usize = 1 << 20;
+
+/// Why a log cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RecoveryError {
+    /// A record was written by a later version.
+    Version(u8),
+    /// A record is of a kind that this version does not know, or has no kind.
+    Kind,
+    /// A record's changes cannot be read.
+    Changes(Position, DecodeError),
+    /// A snapshot has another number of changes than its end says.
+    Snapshot,
+    /// A pattern of a permission does not compile any more.
+    Pattern(String),
+}
+
+impl fmt::Display for RecoveryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RecoveryError::Version(version) => {
+                write!(f, "it has records of version {version}; this program knows {VERSION}")
+            }
+            RecoveryError::Kind => f.write_str("it has a record of an unknown kind"),
+            RecoveryError::Changes(at, error) => {
+                write!(f, "the record at position {:#x} has {error}", at.0)
+            }
+            RecoveryError::Snapshot => f.write_str("a snapshot in it is not whole"),
+            RecoveryError::Pattern(user) => {
+                write!(f, "a permission of user '{user}' is no pattern that this program takes")
+            }
+        }
+    }
+}
+
+/// What became of a change that was to be recorded.
+#[derive(Debug)]
+pub enum Recorded {
+    /// Nothing durable changes: there is nothing to wait for.
+    Nothing,
+    /// It is durable when the log is synced up to [`DefinitionsLog::end`].
+    Logged,
+    /// There is no room now.
+    Full,
+    /// It cannot be recorded.
+    Refused(Refusal),
+}
+
+/// A walk that is being recorded.
+#[derive(Debug)]
+struct Recording {
+    walk: Snapshot,
+    changes: u64,
+    bytes: u64,
+    queue: Vec<Change>,
+}
+
+/// How far a slice of a snapshot came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Slice {
+    /// There is more.
+    More,
+    /// The disk has to take what was recorded first.
+    Blocked,
+    /// There is no room.
+    Full,
+    /// It is complete, or was given up.
+    Done,
+}
+
+/// The log with what is known of its length.
+#[derive(Debug)]
+pub struct DefinitionsLog {
+    store: Store,
+    /// Bytes of all records that would be read now.
+    bytes: u64,
+    /// Those of the last snapshot.
+    snapshot_bytes: u64,
+    /// No snapshot before the log is longer than this.
+    snapshot_above: u64,
+    /// Queue ids below are marked as used.
+    ids_below: u64,
+    recording: Option<Recording>,
+    record: Vec<u8>,
+    events: Vec<Event>,
+    failure: Option<(File, DiskError)>,
+    is_closing: bool,
+}
+
+impl DefinitionsLog {
+    /// What its store is opened with.
+    #[must_use]
+    pub fn settings() -> Settings {
+        Settings {
+            segment_bytes: 4 << 20,
+            spare_segments: 2,
+            reserve_segments: 1,
+            free_segments_max: 4,
+            cache_bytes: 64 << 10,
+            index_pages_max: 0,
+            ..Settings::new(LOG)
+        }
+    }
+
+    /// Reads what a store that just became ready has found, and makes the directory of it.
+    ///
+    /// # Errors
+    /// [`RecoveryError`]; the log is as it was.
+    pub fn recover(
+        mut store: Store,
+        hash: HashState,
+        shards: u16,
+    ) -> Result<(DefinitionsLog, Directory), RecoveryError> {
+        let mut replay = Replay::new(hash, shards);
+        let mut total = 0;
+        for (at, record) in store.take_opaque() {
+            total += record.len() as u64;
+            replay.record(at, &record)?;
+        }
+        let log = DefinitionsLog {
+            store,
+            bytes: total,
+            snapshot_bytes: replay.snapshot_bytes,
+            snapshot_above: SNAPSHOT_BYTES_MIN,
+            ids_below: replay.directory.next_queue(),
+            recording: None,
+            record: Vec::new(),
+            events: Vec::new(),
+            failure: None,
+            is_closing: false,
+        };
+        Ok((log, replay.directory))
+    }
+
+    /// Records what is durable of a change that `directory` has checked and not yet applied.
+    pub fn record(&mut self, directory: &Directory, change: &Change) -> Recorded {
+        let mut part = directory.durable_part(change);
+        if let Some(id) = change.queue_id()
+            && id.0 >= self.ids_below
+        {
+            part.push(Change::IdsUsed { vhosts: 0, queues: id.0 + IDS_STEP });
+        }
+        if part.is_empty() {
+            return Recorded::Nothing;
+        }
+        self.start_record(CHANGES);
+        part.iter().for_each(|change| codec::encode(change, &mut self.record));
+        // What cannot be read again must not get into the log.
+        if let Err(error) = codec::decode(&self.record[2..], 1) {
+            let text = format!("this cannot be made durable: {error}");
+            return Recorded::Refused(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
+        }
+        match self.append() {
+            Ok(()) => {
+                for change in part {
+                    if let Change::IdsUsed { queues, .. } = change {
+                        self.ids_below = queues;
+                    }
+                }
+                Recorded::Logged
+            }
+            Err(AppendError::Full) => Recorded::Full,
+            Err(AppendError::TooLarge) => {
+                let text = "this is too large to be made durable";
+                Recorded::Refused(Refusal::new(ReplyCode::PRECONDITION_FAILED, text))
+            }
+            Err(AppendError::Stopped) => Recorded::Refused(stopped()),
+        }
+    }
+
+    fn start_record(&mut self, kind: u8) {
+        self.record.clear();
+        self.record.extend_from_slice(&[VERSION, kind]);
+    }
+
+    fn append(&mut self) -> Result<(), AppendError> {
+        if self.failure.is_some() || self.is_closing {
+            return Err(AppendError::Stopped);
+        }
+        self.store.append_opaque(&self.record)?;
+        self.bytes += self.record.len() as u64;
+        Ok(())
+    }
+
+    /// Whether it holds no record.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Where the log ends now.
+    #[must_use]
+    pub fn end(&self) -> Position {
+        self.store.end()
+    }
+
+    /// Whether everything before a position survives a loss of power.
+    #[must_use]
+    pub fn is_synced(&self, end: Position) -> bool {
+        self.store.synced() >= end
+    }
+
+    /// The next [`DefinitionsLog::flush`] has all records synced.
+    pub fn want_synced(&mut self) {
+        self.store.want_synced();
+    }
+
+    /// Hands out disk operations that are due.
+    pub fn flush(&mut self, now: Now, out: &mut Operations) {
+        self.store.flush(now, out);
+        self.look();
+    }
+
+    /// A disk operation ended.
+    pub fn complete(&mut self, now: Now, completion: Completion, out: &mut Operations) {
+        self.store.complete(now, completion, out);
+        self.look();
+    }
+
+    fn look(&mut self) {
+        self.store.take_events(&mut self.events);
+        for event in self.events.drain(..) {
+            if let Event::Stopped(file, error) = event {
+                self.failure = Some((file, error));
+            }
+        }
+    }
+
+    /// The file that could not be written or synced: nothing is recorded any more.
+    #[must_use]
+    pub fn failure(&self) -> Option<(File, DiskError)> {
+        self.failure
+    }
+
+    /// When [`DefinitionsLog::flush`] has something to do without anything happening.
+    pub(crate) fn next_timeout(&self) -> lepus_base::Instant {
+        self.store.next_timeout()
+    }
+
+    /// Begins a snapshot if the log has grown enough for one.
+    pub(crate) fn begin_snapshot(&mut self) {
+        let grown = self.bytes.saturating_sub(self.snapshot_bytes);
+        let bound = self.snapshot_above.max(SNAPSHOT_FACTOR * self.snapshot_bytes);
+        if grown <= bound || self.recording.is_some() || self.is_closing {
+            return;
+        }
+        let ids = Change::IdsUsed { vhosts: 0, queues: self.ids_below };
+        let walk = Snapshot::new(Extent::Durable);
+        self.recording = Some(Recording { walk, changes: 0, bytes: 0, queue: alloc::vec![ids] });
+        self.store.begin_snapshot();
+        self.start_record(SNAPSHOT_BEGIN);
+        if self.append().is_err() {
+            self.give_up();
+        }
+    }
+
+    /// Whether a snapshot is being recorded: the directory must not change meanwhile.
+    pub(crate) fn is_recording(&self) -> bool {
+        self.recording.is_some()
+    }
+
+    /// Whether the snapshot waits for the disk.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.store.unwritten_bytes() > UNWRITTEN_BYTES_MAX
+    }
+
+    /// The snapshot is not to be had now. What was recorded of it does not count.
+    pub(crate) fn give_up(&mut self) {
+        self.recording = None;
+        self.snapshot_above = self.bytes + SNAPSHOT_BYTES_MIN;
+    }
+
+    /// Records a slice of the snapshot.
+    pub(crate) fn record_slice(&mut self, directory: &Directory) -> Slice {
+        let Some(mut recording) = self.recording.take() else { return Slice::Done };
+        if self.is_blocked() {
+            self.recording = Some(recording);
+            return Slice::Blocked;
+        }
+        let more = recording.walk.next(directory, 512, &mut recording.queue);
+        let mut taken = 0;
+        while taken < recording.queue.len() {
+            self.start_record(SNAPSHOT_PART);
+            let mut count = 0;
+            for change in &recording.queue[taken..] {
+                codec::encode(change, &mut self.record);
+                count += 1;
+                if self.record.len() >= PART_BYTES {
+                    break;
+                }
+            }
+            if let Err(error) = self.append() {
+                recording.queue.drain(..taken);
+                return self.stumble(recording, error);
+            }
+            taken += count;
+            recording.changes += count as u64;
+            recording.bytes += self.record.len() as u64;
+        }
+        recording.queue.clear();
+        if more {
+            self.recording = Some(recording);
+            return Slice::More;
+        }
+        self.start_record(SNAPSHOT_END);
+        self.record.extend_from_slice(&recording.changes.to_le_bytes());
+        if let Err(error) = self.append() {
+            return self.stumble(recording, error);
+        }
+        self.store.end_snapshot();
+        self.snapshot_bytes = recording.bytes;
+        self.bytes = recording.bytes;
+        self.snapshot_above = SNAPSHOT_BYTES_MIN;
+        Slice::Done
+    }
+
+    fn stumble(&mut self, recording: Recording, error: AppendError) -> Slice {
+        if error == AppendError::Full {
+            self.recording = Some(recording);
+            return Slice::Full;
+        }
+        self.give_up();
+        Slice::Done
+    }
+
+    /// The last checkpoint: nothing is recorded any more.
+    pub fn close(&mut self) {
+        self.is_closing = true;
+        self.store.close();
+    }
+
+    /// Whether the log can be left: its last checkpoint is on the disk, or cannot come there.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.failure.is_some() || (self.is_closing && self.store.is_closed())
+    }
+}
+
+/// The refusal of a durable change after the log has failed.
+pub(crate) fn stopped() -> Refusal {
+    let text = "definitions cannot be made durable any more: the server's log has the reason";
+    Refusal::new(ReplyCode::INTERNAL_ERROR, text)
+}
+
+/// Records on their way into a directory.
+struct Replay {
+    directory: Directory,
+    hash: HashState,
+    shards: u16,
+    /// A snapshot that is not complete yet, with the number and bytes of its changes.
+    snapshot: Option<(Directory, u64, u64)>,
+    snapshot_bytes: u64,
+}
+
+impl Replay {
+    fn new(hash: HashState, shards: u16) -> Replay {
+        let directory = Directory::new(hash, shards);
+        Replay { directory, hash, shards, snapshot: None, snapshot_bytes: 0 }
+    }
+
+    fn record(&mut self, at: Position, record: &[u8]) -> Result<(), RecoveryError> {
+        let (kind, payload) = match record {
+            [VERSION, kind, payload @ ..] => (*kind, payload),
+            [version, _, ..] => return Err(RecoveryError::Version(*version)),
+            _ => return Err(RecoveryError::Kind),
+        };
+        match kind {
+            CHANGES => {
+                // The snapshot was given up: it would have ended otherwise.
+                self.snapshot = None;
+                for change in self.decode(at, payload)? {
+                    replay(&mut self.directory, &change)?;
+                }
+            }
+            SNAPSHOT_BEGIN => {
+                self.snapshot = Some((Directory::new(self.hash, self.shards), 0, 0));
+            }
+            SNAPSHOT_PART => {
+                let changes = self.decode(at, payload)?;
+                let Some((directory, count, bytes)) = &mut self.snapshot else {
+                    return Err(RecoveryError::Snapshot);
+                };
+                *count += changes.len() as u64;
+                *bytes += record.len() as u64;
+                for change in changes {
+                    replay(directory, &change)?;
+                }
+            }
+            SNAPSHOT_END => match self.snapshot.take() {
+                Some((directory, count, bytes)) if count.to_le_bytes() == payload => {
+                    self.directory = directory;
+                    self.snapshot_bytes = bytes;
+                }
+                _ => return Err(RecoveryError::Snapshot),
+            },
+            _ => return Err(RecoveryError::Kind),
+        }
+        Ok(())
+    }
+
+    fn decode(&self, at: Position, payload: &[u8]) -> Result<Vec<Change>, RecoveryError> {
+        codec::decode(payload, self.shards).map_err(|error| RecoveryError::Changes(at, error))
+    }
+}
+
+fn replay(directory: &mut Directory, change: &Change) -> Result<(), RecoveryError> {
+    directory.replay(change);
+    let is_there = match change {
+        Change::PermissionSet { user, vhost, .. } => {
+            directory.user(user).is_none_or(|user| user.permissions.contains_key(vhost))
+        }
+        Change::TopicPermissionSet { user, vhost, exchange, .. } => {
+            let key = (*vhost, exchange.clone());
+            directory.user(user).is_none_or(|user| user.topic_permissions.contains_key(&key))
+        }
+        _ => true,
+    };
+    match change {
+        Change::PermissionSet { user, .. } | Change::TopicPermissionSet { user, .. }
+            if !is_there =>
+        {
+            Err(RecoveryError::Pattern((**user).into()))
+        }
+        _ => Ok(()),
+    }
+}

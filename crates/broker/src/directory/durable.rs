@@ -1,0 +1,152 @@
+//! What survives a restart: which changes have to be kept, and in what words.
+
+use super::Directory;
+use super::change::{BindingChange, Change};
+use crate::binding::{Chain, Target};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use lepus_base::VhostId;
+
+impl Change {
+    /// Whether what appears by the change survives a restart. What goes has to be looked at in the
+    /// directory: see [`Directory::durable_part`].
+    #[must_use]
+    pub fn is_durable(&self) -> bool {
+        match self {
+            Change::ExchangeDeclared(info) => info.durable,
+            Change::QueueDeclared(info) => info.durable,
+            _ => true,
+        }
+    }
+}
+
+impl Directory {
+    /// What a log has to keep of a change that was checked and is not applied yet; nothing where
+    /// no durable object comes, changes or goes.
+    ///
+    /// Exchanges that delete themselves are named. Who reads the log knows nothing of what was
+    /// not durable, so it must not compute such consequences: it uses [`Directory::replay`].
+    #[must_use]
+    pub fn durable_part(&self, change: &Change) -> Vec<Change> {
+        let mut part = Vec::new();
+        if self.touches_durable(change) {
+            part.push(change.clone());
+        }
+        part.extend(self.doomed(change).into_iter().filter_map(|place| {
+            let info = &self.exchanges[place as usize].info;
+            let (vhost, name) = (info.vhost, info.name.clone());
+            info.durable.then_some(Change::ExchangeDeleted { vhost, name })
+        }));
+        part
+    }
+
+    /// Applies a change that was read from a log: exchanges do not delete themselves.
+    pub fn replay(&mut self, change: &Change) {
+        self.is_replaying = true;
+        let _ = self.apply(change);
+        self.is_replaying = false;
+    }
+
+    fn touches_durable(&self, change: &Change) -> bool {
+        match change {
+            Change::ExchangeDeleted { vhost, name } => {
+                self.exchange(*vhost, name).is_some_and(|info| info.durable)
+            }
+            Change::QueueDeleted { id } => self.queue_by_id(*id).is_some_and(|info| info.durable),
+            Change::Bound(binding) | Change::Unbound(binding) => self.is_durable_binding(binding),
+            _ => change.is_durable(),
+        }
+    }
+
+    fn is_durable_binding(&self, binding: &BindingChange) -> bool {
+        let source = self.exchange(binding.vhost, &binding.source);
+        source.is_some_and(|info| info.durable)
+            && self
+                .target(binding.vhost, &binding.destination)
+                .is_some_and(|target| self.is_durable_target(target))
+    }
+
+    /// Whether what a binding leads to survives a restart.
+    pub(super) fn is_durable_target(&self, target: Target) -> bool {
+        match target.split() {
+            Ok(queue) => self.queues[queue as usize].info.durable,
+            Err(exchange) => self.exchanges[exchange as usize].info.durable,
+        }
+    }
+
+    /// The bindings that go with a change, and the exchange that it names.
+    fn uprooted(&self, change: &Change) -> (Vec<u32>, Option<u32>) {
+        match change {
+            Change::ExchangeDeleted { vhost, name } => {
+                let Some(place) = self.exchange_place(*vhost, name) else {
+                    return (Vec::new(), None);
+                };
+                (self.bindings_to_exchange(place), Some(place))
+            }
+            Change::QueueDeleted { id } => {
+                let Some(&place) = self.queues_by_id.get(id) else { return (Vec::new(), None) };
+                let head = self.queues[place as usize].as_target;
+                (self.bindings.chain(Chain::Target, head).collect(), None)
+            }
+            Change::Unbound(binding) => {
+                let source = self.exchange_place(binding.vhost, &binding.source);
+                let target = self.target(binding.vhost, &binding.destination);
+                let found = source.zip(target).and_then(|(source, target)| {
+                    let (key, arguments) = (&binding.routing_key, &binding.arguments);
+                    self.bindings.find(source, target, key, arguments)
+                });
+                (found.into_iter().collect(), None)
+            }
+            _ => (Vec::new(), None),
+        }
+    }
+
+    fn bindings_to_exchange(&self, place: u32) -> Vec<u32> {
+        let head = self.exchanges[place as usize].as_target;
+        self.bindings.chain(Chain::Target, head).collect()
+    }
+
+    /// The exchanges that delete themselves because of a change, by place.
+    fn doomed(&self, change: &Change) -> BTreeSet<u32> {
+        let (mut going, named) = self.uprooted(change);
+        let mut doomed = BTreeSet::new();
+        let mut gone = BTreeSet::new();
+        let mut lost: BTreeMap<u32, u32> = BTreeMap::new();
+        while let Some(binding) = going.pop() {
+            let source = self.bindings.get(binding).source;
+            let slot = &self.exchanges[source as usize];
+            if !slot.info.auto_delete || named == Some(source) || !gone.insert(binding) {
+                continue;
+            }
+            let lost = lost.entry(source).or_default();
+            *lost += 1;
+            if *lost == slot.bindings && doomed.insert(source) {
+                going.extend(self.bindings_to_exchange(source));
+            }
+        }
+        doomed
+    }
+
+    /// The exchanges whose bindings a deletion takes along, by virtual host and name; `None` where
+    /// one of them deletes itself with its last binding, or where they are more than `max`.
+    pub(super) fn sources_of(
+        &self,
+        target: Option<Target>,
+        max: usize,
+    ) -> Option<Vec<(VhostId, &str)>> {
+        let head = match target.map(Target::split) {
+            Some(Ok(queue)) => self.queues[queue as usize].as_target,
+            Some(Err(exchange)) => self.exchanges[exchange as usize].as_target,
+            None => return Some(Vec::new()),
+        };
+        let mut sources = Vec::new();
+        for binding in self.bindings.chain(Chain::Target, head) {
+            let info = &self.exchanges[self.bindings.get(binding).source as usize].info;
+            if info.auto_delete || sources.len() == max {
+                return None;
+            }
+            sources.push((info.vhost, &*info.name));
+        }
+        Some(sources)
+    }
+}

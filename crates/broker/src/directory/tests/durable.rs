@@ -1,0 +1,231 @@
+//! What survives a restart, and which requests may be decided side by side.
+
+use super::*;
+use alloc::collections::BTreeSet;
+use alloc::format;
+
+/// What a restart has to bring back, as text.
+fn durable_picture(directory: &Directory) -> String {
+    let mut text = format!("{} {}\n", directory.next_vhost, directory.next_queue);
+    for vhost in directory.vhosts() {
+        text += &format!("{vhost:?}\n");
+        for binding in directory.bindings(vhost.id) {
+            let is_durable = |name: DestinationRef<'_>| match name {
+                DestinationRef::Queue(name) => directory.queue(vhost.id, name).unwrap().durable,
+                DestinationRef::Exchange(name) => {
+                    directory.exchange(vhost.id, name).unwrap().durable
+                }
+            };
+            let source = directory.exchange(vhost.id, binding.source).unwrap();
+            if source.durable && is_durable(binding.destination) {
+                text += &format!("{binding:?}\n");
+            }
+        }
+    }
+    for exchange in directory.exchanges(None).filter(|info| info.durable) {
+        text += &format!("{exchange:?}\n");
+    }
+    for queue in directory.queues(None).filter(|info| info.durable) {
+        text += &format!("{queue:?}\n");
+    }
+    for user in directory.users() {
+        text += &format!("{user:?}\n");
+    }
+    text
+}
+
+/// Requests over few names, so that they meet each other: some objects are durable, some delete
+/// themselves.
+fn random_request(rng: &mut Rng, directory: &Directory) -> Request {
+    let mut pick = |prefix: &str, count: u64| format!("{prefix}{}", rng.below(count));
+    let (exchange, other, queue) = (pick("x", 6), pick("x", 6), pick("q", 8));
+    let (key, user) = (pick("", 3), pick("u", 2));
+    let to = if rng.chance(1, 3) { other } else { queue.clone() };
+    let flag = |rng: &mut Rng| rng.chance(1, 2);
+    match rng.below(16) {
+        0..=2 => Request::DeclareExchange {
+            vhost: "/".into(),
+            name: exchange,
+            kind: "topic".into(),
+            durable: flag(rng),
+            auto_delete: flag(rng),
+            internal: false,
+            arguments: Table::new(),
+        },
+        3 => delete_exchange(&exchange, flag(rng)),
+        4..=6 => {
+            let mut request = declare_queue(&queue);
+            if let Request::DeclareQueue { durable, exclusive, declared_on, .. } = &mut request {
+                *durable = flag(rng);
+                *exclusive = rng.chance(1, 4).then_some(ConnectionId(1));
+                *declared_on = ShardId(rng.below(4) as u16);
+            }
+            request
+        }
+        7 => {
+            let found = directory.queue(directory.vhost("/").unwrap(), &queue);
+            Request::DeleteQueue { id: found.map_or(QueueId(0), |info| info.id) }
+        }
+        8 | 9 => unbind(&exchange, &to, &key),
+        10 => Request::PutUser { name: user, password: PasswordHash::none(), tags: vec![] },
+        11 => Request::SetPermission {
+            user,
+            vhost: "/".into(),
+            configure: ".*".into(),
+            write: key,
+            read: ".*".into(),
+        },
+        _ => bind(&exchange, &to, &key),
+    }
+}
+
+fn empty() -> Directory {
+    Directory::new(HashState::new(5), 4)
+}
+
+#[test]
+fn the_durable_parts_make_the_durable_directory() {
+    for seed in 0..60 {
+        let mut rng = Rng::new(seed);
+        let mut fixture = Fixture::with_shards(4);
+        let mut log: Vec<Change> = fixture.changes.clone();
+        for step in 0..200 {
+            let request = random_request(&mut rng, &fixture.directory);
+            let Ok(Checked::Change(change)) = fixture.directory.check(&request) else { continue };
+            let part = fixture.directory.durable_part(&change);
+            let before = durable_picture(&fixture.directory);
+            let applied = fixture.directory.apply(&change);
+            log.extend(part.iter().cloned());
+            // The log names exactly the durable exchanges that went.
+            let gone: BTreeSet<_> = applied.exchanges_deleted.iter().cloned().collect();
+            for deleted in &part {
+                if let Change::ExchangeDeleted { vhost, name } = deleted {
+                    assert!(gone.contains(&(*vhost, name.clone())), "seed {seed}, step {step}");
+                }
+            }
+            let ids = Change::IdsUsed {
+                vhosts: fixture.directory.next_vhost,
+                queues: fixture.directory.next_queue,
+            };
+            if part.is_empty() {
+                let line = |text: &str| text.split_once('\n').map(|(_, rest)| rest.into());
+                let rest: Option<String> = line(&durable_picture(&fixture.directory));
+                assert_eq!(rest, line(&before), "seed {seed}, step {step}: {change:?}");
+            }
+            if step % 20 == 0 {
+                let mut copy = empty();
+                log.iter().chain([&ids]).for_each(|change| copy.replay(change));
+                let expected = durable_picture(&fixture.directory);
+                assert_eq!(durable_picture(&copy), expected, "seed {seed}, step {step}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_snapshot_makes_the_same_directory() {
+    for seed in 0..40 {
+        let mut rng = Rng::new(seed);
+        let mut fixture = Fixture::with_shards(4);
+        for _ in 0..200 {
+            let request = random_request(&mut rng, &fixture.directory);
+            let _ = fixture.ask(&request);
+        }
+        let directory = &fixture.directory;
+        let mut whole = empty();
+        for change in directory.snapshot(Extent::All) {
+            let applied = whole.apply(&change);
+            assert!(applied.queues_deleted.is_empty() && applied.exchanges_deleted.is_empty());
+        }
+        assert_eq!(whole.snapshot(Extent::All).len(), directory.snapshot(Extent::All).len());
+        assert_eq!(durable_picture(&whole), durable_picture(directory), "seed {seed}");
+        assert_eq!(whole.queues(None).len(), directory.queues(None).len());
+        let mut durable = empty();
+        let changes = directory.snapshot(Extent::Durable);
+        assert!(changes.iter().all(Change::is_durable));
+        changes.iter().for_each(|change| durable.replay(change));
+        assert_eq!(durable_picture(&durable), durable_picture(directory), "seed {seed}");
+        assert!(durable.queues(None).all(|info| info.durable));
+    }
+}
+
+#[test]
+fn a_walk_in_small_steps_finds_the_same() {
+    let mut fixture = Fixture::new();
+    fixture.exchange("x1", "topic");
+    for name in ["q1", "q2", "q3"] {
+        fixture.queue(name);
+        fixture.bind("x1", name, "k");
+    }
+    let whole = fixture.directory.snapshot(Extent::All);
+    let (mut walk, mut steps) = (Snapshot::new(Extent::All), Vec::new());
+    while walk.next(&fixture.directory, 1, &mut steps) {}
+    assert_eq!(steps, whole);
+    let bound: Vec<&str> = whole
+        .iter()
+        .filter_map(|change| match change {
+            Change::Bound(binding) => match &binding.destination {
+                Destination::Queue(name) => Some(name.as_str()),
+                Destination::Exchange(_) => None,
+            },
+            _ => None,
+        })
+        .collect();
+    assert_eq!(bound, ["q1", "q2", "q3"], "bindings keep their order");
+}
+
+#[test]
+fn ids_that_were_used_are_not_used_again() {
+    let mut fixture = Fixture::new();
+    let first = fixture.queue("q1");
+    fixture.does(&Request::DeleteQueue { id: first });
+    let mut copy = empty();
+    fixture.directory.snapshot(Extent::Durable).iter().for_each(|change| copy.replay(change));
+    fixture.directory = copy;
+    assert!(fixture.queue("q1") > first);
+}
+
+/// Decides requests in batches as far as the footprint allows, as a log does that is slow, and one
+/// by one: both have to come to the same.
+#[test]
+fn requests_decided_side_by_side_come_to_the_same_as_one_by_one() {
+    let (mut shared, mut alone) = (0, 0);
+    for seed in 0..60 {
+        let mut rng = Rng::new(seed);
+        let mut one_by_one = Fixture::with_shards(4);
+        let mut batched = Fixture::with_shards(4);
+        let mut touched = Footprint::new(HashState::new(seed));
+        let mut batch: Vec<Change> = Vec::new();
+        for step in 0..300 {
+            let request = random_request(&mut rng, &one_by_one.directory);
+            if rng.chance(1, 8) || !touched.add(&batched.directory, &request) {
+                shared += batch.len().saturating_sub(1);
+                alone += usize::from(batch.len() == 1);
+                for change in batch.drain(..) {
+                    batched.directory.release(&change);
+                    batched.directory.apply(&change);
+                }
+                touched.clear();
+                assert!(touched.add(&batched.directory, &request), "it is the first");
+            }
+            let expected = one_by_one.directory.check(&request);
+            let found = batched.directory.check(&request);
+            assert_eq!(found, expected, "seed {seed}, step {step}: {request:?}");
+            if let Ok(Checked::Change(change)) = expected {
+                let part = one_by_one.directory.durable_part(&change);
+                assert_eq!(batched.directory.durable_part(&change), part, "{change:?}");
+                one_by_one.directory.apply(&change);
+                batched.directory.reserve(&change);
+                batch.push(change);
+            }
+        }
+        for change in batch.drain(..) {
+            batched.directory.release(&change);
+            batched.directory.apply(&change);
+        }
+        assert_eq!(durable_picture(&batched.directory), durable_picture(&one_by_one.directory));
+        assert_eq!(batched.directory.held, one_by_one.directory.held);
+        assert_eq!(batched.directory.queue_counts, one_by_one.directory.queue_counts);
+    }
+    assert!(shared > 1000, "{shared} shared a batch, {alone} were alone");
+}
