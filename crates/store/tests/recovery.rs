@@ -263,13 +263,14 @@ fn inspect_all(disk: &Disk) -> usize {
 #[test]
 fn inspection_finds_every_message_and_the_place_that_is_damaged() {
     let mut disk = filled(1);
-    let mut numbers = Vec::new();
+    let (mut numbers, mut bodies) = (Vec::new(), Vec::new());
     let files: Vec<File> = disk.files().map(|(file, _)| file).collect();
     for file in &files {
         let File::Segment(log, _) = *file else { continue };
         let bytes = disk.data(*file).unwrap_or_default().to_vec();
         inspect::segment(log, &bytes, |part| {
-            if let inspect::Part::Record(_, inspect::Content::Message(message)) = part {
+            if let inspect::Part::Record(offset, inspect::Content::Message(message)) = part {
+                bodies.push((*file, offset));
                 assert_eq!(message.names, Some((&b"e"[..], &b"k"[..])));
                 assert_eq!(message.body, [message.references[0].seq as u8; 300]);
                 numbers.push(message.references[0].seq);
@@ -279,7 +280,8 @@ fn inspection_finds_every_message_and_the_place_that_is_damaged() {
     numbers.sort_unstable();
     assert_eq!(numbers, (0..60).collect::<Vec<_>>());
     assert_eq!(inspect_all(&disk), 0);
-    disk.flip(File::Segment(LOG, 0), 700, 1);
+    let (file, at) = bodies[20];
+    disk.flip(file, at as usize + 100, 1);
     assert_eq!(inspect_all(&disk), 1);
 }
 
