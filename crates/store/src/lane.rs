@@ -3,6 +3,8 @@
 //! The page at the end is open; closed ones are in memory or on disk. What is settled is kept as
 //! runs, only for pages that still hold something: a page whose last entry is settled goes.
 
+mod rewrite;
+
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -12,6 +14,8 @@ use crate::page::{Builder, Cursor, Entry, PAGE_HEADER_BYTES, PAGE_PAYLOAD_BYTES}
 use crate::record::Lane;
 use crate::runs::RunSet;
 use crate::varint::{Reader, put};
+
+pub(crate) use rewrite::{Folded, Located, Part};
 
 /// Bytes of a page on disk.
 pub const PAGE_BYTES: usize = PAGE_HEADER_BYTES + PAGE_PAYLOAD_BYTES;
@@ -37,6 +41,8 @@ pub(crate) enum PageState {
     Loaded(u32, Vec<u8>),
     /// On disk, and damaged.
     Lost(u32),
+    /// Damaged, and being put together from the log.
+    Rebuilding(u32),
 }
 
 #[derive(Clone, Debug)]
@@ -56,7 +62,7 @@ impl Page {
         match &self.state {
             PageState::Memory(bytes) | PageState::Loaded(_, bytes) => bytes.get(range),
             PageState::Writing(_, bytes) => bytes.get(range),
-            PageState::Disk(_) => None,
+            PageState::Disk(_) | PageState::Rebuilding(_) => None,
             PageState::Lost(_) => Some(&[]),
         }
     }
@@ -67,8 +73,16 @@ impl Page {
             PageState::Writing(slot, _)
             | PageState::Disk(slot)
             | PageState::Loaded(slot, _)
-            | PageState::Lost(slot) => Some(slot),
+            | PageState::Lost(slot)
+            | PageState::Rebuilding(slot) => Some(slot),
         }
+    }
+}
+
+impl Page {
+    /// Whether reading it makes sense.
+    pub(crate) fn is_readable(&self) -> bool {
+        matches!(self.state, PageState::Disk(_))
     }
 }
 
@@ -155,6 +169,8 @@ pub(crate) struct LaneIndex {
     live: u64,
     live_bytes: u64,
     fetch_from: u64,
+    /// Entries below may be known to somebody, by the positions they had then.
+    seen_below: u64,
     cursor: Option<Cursor>,
     /// The queue is gone; the lane goes when everything is accounted for.
     pub is_dropped: bool,
@@ -359,6 +375,12 @@ impl LaneIndex {
 
     /// Reads up to `count` further entries that live into `out`.
     pub(crate) fn fetch(&mut self, count: usize, out: &mut Vec<Entry>) -> Stop {
+        let stop = self.fetch_entries(count, out);
+        self.seen_below = self.seen_below.max(self.fetch_from);
+        stop
+    }
+
+    fn fetch_entries(&mut self, count: usize, out: &mut Vec<Entry>) -> Stop {
         let mut left = count;
         while left > 0 && !self.is_dropped {
             let index = self.pages.partition_point(|page| page.last < self.fetch_from);
@@ -420,7 +442,14 @@ impl LaneIndex {
     /// The caller has the entry just appended and needs no fetch for it.
     pub(crate) fn skip_fetch(&mut self) {
         self.fetch_from = self.next;
+        self.seen_below = self.next;
         self.cursor = None;
+    }
+
+    /// Takes over how far fetching was.
+    pub(crate) fn resume(&mut self, fetch_from: u64) {
+        self.fetch_from = fetch_from;
+        self.seen_below = fetch_from;
     }
 
     pub(crate) fn page_mut(&mut self, first: u64) -> Option<&mut Page> {
@@ -439,12 +468,13 @@ impl LaneIndex {
         self.fetch_from
     }
 
-    /// Whether [`LaneIndex::encode`] says everything: no page is on its way to the disk, and nothing
-    /// is to be accounted for.
+    /// Whether [`LaneIndex::encode`] says everything: all pages are on disk and nobody waits for one,
+    /// and nothing is to be accounted for.
     pub(crate) fn is_at_rest(&self) -> bool {
-        let is_unwritten =
-            |page: &Page| matches!(page.state, PageState::Memory(_) | PageState::Writing(..));
-        !self.is_listed && self.unaccounted.is_empty() && !self.pages.iter().any(is_unwritten)
+        !self.is_listed
+            && self.fetch_from >= self.seen_below
+            && self.unaccounted.is_empty()
+            && self.pages.iter().all(Page::is_readable)
     }
 
     pub(crate) fn summary(&self) -> Summary {

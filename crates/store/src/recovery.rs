@@ -324,6 +324,10 @@ impl Recovery {
                     .map(|(slot, generation)| (slot, u64::from(generation)))
                     .collect();
                 self.state.tables = found.tables;
+                let segments = &self.segments;
+                self.state.tables.relocations.retain(|&origin, row| {
+                    row.references > 0 || segments.contains_key(&generation(origin))
+                });
                 self.start = found.chain;
                 for slot in unaccounted {
                     self.state.list(slot.0);
