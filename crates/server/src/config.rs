@@ -139,6 +139,7 @@ pub const SECTIONS: &[(&str, &str)] = &[
     ("metrics", "Metrics and health"),
     ("limits", "Limits"),
     ("memory", "Memory"),
+    ("store", "Messages on disk"),
     ("identity", "What clients are told"),
     ("default", "First user and virtual host"),
     ("log", "Logs"),
@@ -199,6 +200,15 @@ settings! {
 
     "memory.budget" memory_budget: Budget = Kind::Budget, "50%";
         "Memory for messages and connections; publishers are slowed down before it is used up. A share is one of the memory that this process may use (the container's limit, or the machine's).";
+
+    "store.sync" store_sync: String = Kind::Choice(&["always", "interval", "never"]), "always", "--sync";
+        "What a confirm of a persistent message waits for. always: that it is synced to the disk, so that it survives loss of power. interval: that it is written, so that it survives the end of the broker; loss of power takes at most what was written within the last sync_interval. never: as interval, but only full segments and checkpoints are synced.";
+    "store.sync_interval" store_sync_interval: Duration = Kind::Seconds { min: 1, max: 3600 }, "1", "--sync-interval";
+        "After what time at most everything that is written is synced, in the modes always and interval.";
+    "store.segment_bytes" store_segment_bytes: u64 = Kind::Bytes { min: 1 << 20, max: 1 << 28, zero_is_unlimited: false }, "16MiB", "--segment-size";
+        "Length of the files that a log is cut into; space comes back in units of them. Existing ones keep their length.";
+    "store.disk_free_limit" store_disk_free_limit: u64 = Kind::Bytes { min: 1 << 20, max: 1 << 50, zero_is_unlimited: true }, "50MiB", "--disk-free-limit";
+        "Publishers are blocked before less of the disk of data_dir is free than this; consumers go on.";
 
     "identity.product" product: String = Kind::Text, "RabbitMQ";
         "Product name in the server properties. Some client libraries look for RabbitMQ here.";

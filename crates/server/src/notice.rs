@@ -1,24 +1,34 @@
 //! What the runtime and the broker tell, as log lines.
 
 use crate::log::{Level, Log};
+use crate::signal::Wish;
 use lepus_broker::outbox::{Event, Severity};
 use lepus_shard::Notice;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
+/// Events after which the broker cannot keep what it is sent.
+const FATAL: [&str; 2] = ["log-stopped", "definitions-stopped"];
+
 /// Starts a thread that writes notices to the log, and gives the place to send them to. It ends with
-/// the last sender.
+/// the last sender. What the broker cannot live with becomes a wish to stop.
 ///
 /// # Errors
 /// When the thread cannot be started.
-pub fn start(log: Log) -> std::io::Result<Sender<Notice<Event>>> {
+pub fn start(log: Log, wishes: Sender<Wish>) -> std::io::Result<Sender<Notice<Event>>> {
     let (sender, receiver) = channel();
     let thread = std::thread::Builder::new().name("notices".to_owned());
-    thread.spawn(move || write_all(&receiver, &log))?;
+    thread.spawn(move || write_all(&receiver, &log, &wishes))?;
     Ok(sender)
 }
 
-fn write_all(receiver: &Receiver<Notice<Event>>, log: &Log) {
+fn write_all(receiver: &Receiver<Notice<Event>>, log: &Log, wishes: &Sender<Wish>) {
     for notice in receiver {
+        if let Notice::Core { event, .. } = &notice
+            && FATAL.contains(&event.kind)
+        {
+            // A failed send means that the main thread is past listening.
+            let _ = wishes.send(Wish::Fail(event.text.clone()));
+        }
         write(notice, log);
     }
 }

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 /// How long the end waits for the log to be written.
@@ -45,7 +45,8 @@ pub fn serve(config: &Config) -> Result<(), String> {
 
 fn run(config: &Config, log: &Log) -> Result<(), String> {
     let data_dir = DataDir::open(&config.data_dir()).map_err(|error| error.to_string())?;
-    let wishes = signal::wishes().map_err(|error| format!("cannot take signals: {error}"))?;
+    let (wish, wishes) = channel();
+    signal::send_wishes(wish.clone()).map_err(|error| format!("cannot take signals: {error}"))?;
     let plan = Plan::new(config);
     let initial = initial(config, plan.shards)?;
     for skipped in &initial.skipped {
@@ -55,7 +56,7 @@ fn run(config: &Config, log: &Log) -> Result<(), String> {
     // Before clients come in: a port that is in use stops the start, it does not leave half a broker.
     let metrics = bind_metrics(config, log)?;
     let clock = Clock::start();
-    let (running, transports) = start_runtime(config, &plan, &initial, clock, log)?;
+    let (running, transports) = start_runtime(config, &plan, &initial, clock, wish, log)?;
     let running = Arc::new(running);
     let node = figures::node(config, plan.memory_budget_bytes);
     let figures = Arc::new(Figures::new(
@@ -75,7 +76,7 @@ fn run(config: &Config, log: &Log) -> Result<(), String> {
     // Without a standard output there is nobody to greet.
     let _ = std::io::stdout().write_all(banner.as_bytes());
     log.info("started", "Server startup complete");
-    wait_for_stop(&wishes, &running, log);
+    let failure = wait_for_stop(&wishes, &running, log);
     figures.stop();
     log.info("stopping", format!("clients get {} s to leave", config.stop_timeout.as_secs()));
     running.stop();
@@ -83,8 +84,13 @@ fn run(config: &Config, log: &Log) -> Result<(), String> {
     let running = Arc::into_inner(running).ok_or("the runtime is still in use")?;
     let report = running.join();
     let fields = vec![("connections_cut", report.cut.to_string())];
+    if report.unclosed > 0 && failure.is_none() {
+        let text = "the disk was not done in time; nothing confirmed is lost, the next start \
+                    reads the logs again";
+        log.warning("not-closed", text);
+    }
     log.write(Level::Info, "stopped", "the end", fields);
-    Ok(())
+    failure.map_or(Ok(()), Err)
 }
 
 /// Many connections need many file descriptors; systems start programs with few.
@@ -119,9 +125,10 @@ fn start_runtime(
     plan: &Plan,
     initial: &Initial,
     clock: Clock,
+    wish: Sender<Wish>,
     log: &Log,
 ) -> Result<(Running<Broker>, Vec<Transport>), String> {
-    let notices = notice::start(log.clone())
+    let notices = notice::start(log.clone(), wish)
         .map_err(|error| format!("cannot start the notices thread: {error}"))?;
     let secret = random::bytes().map_err(|error| format!("no random numbers: {error}"))?;
     let seed =
@@ -205,10 +212,12 @@ fn start_control(
     ControlServer::start(&config.control_socket(), Arc::new(handler))
 }
 
-fn wait_for_stop(wishes: &Receiver<Wish>, running: &Running<Broker>, log: &Log) {
+/// Waits until the broker is to stop; the reason, if it cannot go on.
+fn wait_for_stop(wishes: &Receiver<Wish>, running: &Running<Broker>, log: &Log) -> Option<String> {
     for wish in wishes {
         match wish {
-            Wish::Stop => return,
+            Wish::Stop => return None,
+            Wish::Fail(reason) => return Some(reason),
             Wish::Reload => match running.reload_tls() {
                 Ok(()) => {
                     log.info("tls-reloaded", "new connections use the certificate as it is now")
@@ -220,4 +229,5 @@ fn wait_for_stop(wishes: &Receiver<Wish>, running: &Running<Broker>, log: &Log) 
             },
         }
     }
+    None
 }

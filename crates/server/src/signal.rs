@@ -2,28 +2,29 @@
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::Sender;
 
 /// Exit code after a second request to stop: the stop was not orderly.
 const STOPPED_AT_ONCE: i32 = 130;
 
 /// A request from outside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wish {
     /// SIGTERM or SIGINT: stop in order.
     Stop,
     /// SIGHUP: read what may change while running.
     Reload,
+    /// A part of the broker cannot go on, for this reason: stop, and say so.
+    Fail(String),
 }
 
-/// Takes over the signals and gives the requests one by one. A second request to stop ends the
+/// Takes over the signals and sends the requests one by one. A second request to stop ends the
 /// program at once, on a thread of its own, whatever else may hang.
 ///
 /// # Errors
 /// When the handlers or the thread cannot be set up.
-pub fn wishes() -> std::io::Result<Receiver<Wish>> {
+pub fn send_wishes(sender: Sender<Wish>) -> std::io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
-    let (sender, receiver) = channel();
     let thread = std::thread::Builder::new().name("signals".to_owned());
     thread.spawn(move || {
         let mut stopping = false;
@@ -37,5 +38,5 @@ pub fn wishes() -> std::io::Result<Receiver<Wish>> {
             let _ = sender.send(wish);
         }
     })?;
-    Ok(receiver)
+    Ok(())
 }

@@ -8,7 +8,7 @@ use lepus_amqp::server::ServerOptions;
 use lepus_base::ShardId;
 use lepus_broker::outbox::Event;
 use lepus_broker::settings::{Limits, Settings};
-use lepus_shard::{Clock, Config as RuntimeConfig, Listener, TlsFiles, Transport};
+use lepus_shard::{Clock, Config as RuntimeConfig, Listener, Storage, TlsFiles, Transport};
 use lepus_topology::Cpus;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
@@ -79,7 +79,10 @@ impl Plan {
                 client_authorities: config.tls_ca.clone().filter(|_| verify),
                 client_certificate_required: config.tls_verify == "required",
             }),
-            storage: None,
+            storage: Some(Storage {
+                directory: config.data_dir(),
+                free_bytes_min: config.store_disk_free_limit,
+            }),
             stop_timeout: config.stop_timeout,
             notices,
             clock,
