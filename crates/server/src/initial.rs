@@ -20,7 +20,7 @@ pub struct Initial {
     /// For every shard, in order: they make what exists and take nothing away again.
     pub changes: Vec<Change>,
     /// For shard 0, once the changes are applied there.
-    pub log: DefinitionsLog,
+    pub log: Option<DefinitionsLog>,
     /// Users that may log in from this machine only.
     pub loopback_users: Vec<Box<str>>,
     /// What the definitions file has and the broker does not apply, one sentence each.
@@ -82,7 +82,7 @@ pub fn initial(config: &Config, shards: u16, data_dir: &Path) -> Result<Initial,
     let loopback_only = config.default_loopback_only.then(|| config.default_user.as_str().into());
     Ok(Initial {
         changes,
-        log,
+        log: Some(log),
         loopback_users: loopback_only.into_iter().collect(),
         skipped: definitions.skipped,
         differing,
