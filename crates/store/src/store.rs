@@ -459,6 +459,12 @@ impl Store {
         self.state.slot(lane)
     }
 
+    /// The lanes of one queue, ordered by level.
+    #[must_use]
+    pub fn lanes_of(&self, queue: QueueId) -> Vec<LaneSlot> {
+        self.state.lanes_of(queue)
+    }
+
     /// All lanes, ordered by queue and level.
     pub fn lanes(&self) -> impl Iterator<Item = (Lane, LaneSlot)> {
         self.state.lanes.all()
