@@ -21,6 +21,20 @@ const NO_CHUNK: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Body(u32);
 
+impl Body {
+    /// The handle as a number, for whoever keeps it in few bits.
+    #[must_use]
+    pub const fn to_bits(self) -> u32 {
+        self.0
+    }
+
+    /// The handle that gave this number.
+    #[must_use]
+    pub const fn from_bits(bits: u32) -> Body {
+        Body(bits)
+    }
+}
+
 #[derive(Debug)]
 struct Entry {
     chunk: u32,

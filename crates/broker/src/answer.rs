@@ -514,7 +514,6 @@ impl Broker {
 
     /// Confirms and commits at the end of a cycle.
     pub(crate) fn flush_confirms(&mut self, now: Now, out: &mut Outbox) {
-        let durable = self.log.durable();
         let listed: Vec<(u32, u64)> = core::mem::take(&mut self.edge.confirming);
         for &(slot, key) in &listed {
             let Some(connection) = self.edge.connections.get_mut(slot as usize) else { continue };
@@ -529,7 +528,6 @@ impl Broker {
             };
             let silent = channel.ending.is_some();
             if let Some(committing) = &mut channel.committing {
-                committing.durable(durable);
                 if committing.is_settled() {
                     channel.committing = None;
                     channel.pending = None;
@@ -546,7 +544,6 @@ impl Broker {
             }
             let Some(confirms) = &mut channel.confirms else { continue };
             confirms.listed = false;
-            confirms.durable(durable);
             let mut wrote = false;
             while let Some(confirmation) = confirms.pop() {
                 if silent {

@@ -7,7 +7,7 @@
 //! into the [`Outbox`]; none of them blocks, fails or reads a clock.
 
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -19,15 +19,17 @@ use lepus_store::disk::{Completion, LogId};
 use crate::census::Census;
 use crate::channel::Target;
 use crate::connection::{Connection, ConnectionEnd, PauseReason, PeerInfo};
+use crate::dead_letter::Ledger;
 use crate::definitions::{Definitions, LOG as DEFINITIONS_LOG};
 use crate::delayed::Delayed;
 use crate::directory::{Change, Directory, Routes};
-use crate::edge::Edge;
+use crate::edge::{Edge, Shortage};
 use crate::fanout::Fanout;
 use crate::home::Home;
-use crate::log::Log;
+use crate::journal::Journal;
 use crate::mail::{ChannelRef, Command, Mail};
 use crate::outbox::{ConnectionSlot, Outbox};
+use crate::publish::Put;
 use crate::queue::Queue;
 use crate::settings::Settings;
 use crate::settle::Requeue;
@@ -49,12 +51,18 @@ pub struct Broker {
     pub(crate) home_slots: HashMap<QueueId, u32>,
     /// Orders the directory's changes, on shard 0.
     pub(crate) definitions: Definitions,
-    pub(crate) log: Log,
+    /// The logs that the shard drives.
+    pub(crate) journal: Journal,
+    /// Dead letters that are settled later.
+    pub(crate) ledger: Ledger,
     pub(crate) names: Names,
     pub(crate) rng: Rng,
     pub(crate) delayed: Delayed,
     pub(crate) routes: Routes,
     pub(crate) targets: Vec<Target>,
+    pub(crate) mailed_targets: Vec<Target>,
+    /// Queues that get the message that is being logged.
+    pub(crate) puts: Vec<Put>,
     /// Where the message that is being published stands in the mail to each shard.
     pub(crate) packed: Vec<(ShardId, Range<u32>)>,
     /// Queues with work left.
@@ -65,9 +73,12 @@ pub struct Broker {
     pub(crate) requeues: VecDeque<Requeue>,
     /// Commands that have to wait for a queue's work.
     pub(crate) retries: VecDeque<(ChannelRef, QueueId, Command)>,
+    /// Commands that have to wait for the disk, in their order, and how many there were so far.
+    pub(crate) stalled_commands: BTreeMap<(QueueId, u64), (ChannelRef, Command)>,
+    pub(crate) stalls: u64,
     pub(crate) stopping: bool,
-    /// Whether publishers are blocked because memory is short.
-    pub(crate) memory_short: bool,
+    /// What publishers are blocked for.
+    pub(crate) shortage: Option<Shortage>,
     /// Whether memory was full at any moment since the last look.
     pub(crate) memory_full: bool,
 }
@@ -89,20 +100,25 @@ impl Broker {
             homes: Slab::new(),
             home_slots: HashMap::with_hasher(hash),
             definitions: Definitions::new(hash),
-            log: Log::default(),
+            journal: Journal::default(),
+            ledger: Ledger::default(),
             names: Names::new(settings.secret, settings.shard),
             rng: Rng::new(settings.hash_seed ^ u64::from(settings.shard.0) << 32),
             delayed: Delayed::default(),
             routes: Routes::default(),
             targets: Vec::new(),
+            mailed_targets: Vec::new(),
+            puts: Vec::new(),
             packed: Vec::new(),
             working: VecDeque::new(),
             graveyard: VecDeque::new(),
             fanouts: VecDeque::new(),
             requeues: VecDeque::new(),
             retries: VecDeque::new(),
+            stalled_commands: BTreeMap::new(),
+            stalls: 0,
             stopping: false,
-            memory_short: false,
+            shortage: None,
             memory_full: false,
             settings,
         }
@@ -285,6 +301,8 @@ impl Broker {
     pub fn disk_done(&mut self, now: Now, log: LogId, completion: Completion, out: &mut Outbox) {
         if log == DEFINITIONS_LOG {
             self.definitions_done(now, completion, out);
+        } else {
+            self.journal_done(now, log, completion, out);
         }
         self.settle_down(now, out);
     }
@@ -293,18 +311,20 @@ impl Broker {
     /// [`Broker::is_closed`].
     pub fn close(&mut self, now: Now, out: &mut Outbox) {
         self.close_definitions(now, out);
+        self.close_journal();
     }
 
     /// Whether the end of the logs is on the disk and no operation is under way.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.definitions.is_closed()
+        self.definitions.is_closed() && self.journal.is_closed()
     }
 
     /// The earliest moment at which [`Broker::timeout`] has something to do.
     #[must_use]
     pub fn next_timeout(&self) -> Instant {
-        self.edge.timers.next().min(self.definitions.next_timeout())
+        let logs = self.definitions.next_timeout().min(self.journal.next_timeout());
+        self.edge.timers.next().min(logs)
     }
 
     /// Serves the timers that are due.
@@ -326,6 +346,7 @@ impl Broker {
         self.work_on_fanouts(now, out);
         self.work_on_requeues(now, out);
         self.work_on_definitions(now, out);
+        self.journal.work(now, &mut out.disk);
         for _ in 0..self.retries.len() {
             let Some((from, queue, command)) = self.retries.pop_front() else { break };
             self.command(now, from, queue, command, out);
@@ -344,7 +365,8 @@ impl Broker {
             || !self.requeues.is_empty()
             || !self.retries.is_empty()
             || self.definitions.has_work()
-            || !self.edge.dead_letters.is_empty()
+            || self.journal.has_work()
+            || (!self.edge.dead_letters.is_empty() && !self.edge.letters_wait)
             || !self.edge.unparking.is_empty()
             || !self.edge.roomy.is_empty()
             || !self.edge.confirming.is_empty()
@@ -369,6 +391,9 @@ impl Broker {
             self.flush_confirms(now, out);
         }
         self.flush_definitions(now, out);
+        self.continue_close();
+        self.journal.flush(now, &mut out.disk);
+        self.edge.log_bytes = self.journal.memory_bytes();
     }
 
     /// Takes a connection off this shard. Call it for what the outbox asked to hand over.
@@ -433,18 +458,32 @@ impl Broker {
     fn release_pressure(&mut self, now: Now, out: &mut Outbox) {
         let limit = self.edge.limits.memory_bytes;
         let was_full = core::mem::take(&mut self.memory_full);
-        let enough = if self.memory_short || was_full { limit - limit / 10 } else { limit };
-        let is_short = self.edge.memory() > enough;
-        if is_short != self.memory_short {
-            self.memory_short = is_short;
+        let is_memory = self.shortage == Some(Shortage::Memory);
+        let enough = if is_memory || was_full { limit - limit / 10 } else { limit };
+        let shortage = if self.edge.memory() > enough {
+            Some(Shortage::Memory)
+        } else {
+            self.journal.is_short().then_some(Shortage::Disk)
+        };
+        if shortage != self.shortage {
+            self.shortage = shortage;
             let others = (0..self.settings.shards).map(ShardId);
             for shard in others.filter(|&shard| shard != self.edge.shard) {
-                out.mail[shard.index()].items.push(Mail::MemoryShort(is_short));
+                out.mail[shard.index()].items.push(Mail::Short(shortage));
             }
         }
-        if !is_short && self.edge.short_shards.is_empty() && !self.edge.blocked_by_memory.is_empty()
+        if shortage.is_none()
+            && self.edge.short_shards.is_empty()
+            && !self.edge.blocked_by_memory.is_empty()
         {
             self.edge.unblock_all(out);
+        }
+        if !self.edge.paused_by_log.is_empty() && self.journal.has_caught_up() {
+            for (slot, id) in core::mem::take(&mut self.edge.paused_by_log) {
+                if self.edge.connection_at(slot, id).is_some() {
+                    self.edge.resume(slot, PauseReason::Log, out);
+                }
+            }
         }
         if self.edge.paused_by_mail.is_empty() && self.edge.stalled_by_mail.is_empty() {
             return;

@@ -155,6 +155,9 @@ pub enum Ending {
     ByConnection,
 }
 
+/// Queues that a publish of a transaction is taken to reach, where room for it is made.
+const QUEUES_OF_HELD: usize = 16;
+
 /// A publish held back by a transaction.
 #[derive(Debug)]
 pub struct HeldPublish {
@@ -170,6 +173,20 @@ pub struct HeldPublish {
     pub properties: Vec<u8>,
     /// The body.
     pub body: Vec<u8>,
+}
+
+impl HeldPublish {
+    /// Bytes that it takes in a log, with some queues that get it.
+    #[must_use]
+    pub fn logged_bytes_max(&self) -> usize {
+        let message = lepus_store::Message {
+            exchange: self.exchange.as_bytes(),
+            routing_key: self.routing_key.as_bytes(),
+            properties: &self.properties,
+            body: &self.body,
+        };
+        lepus_store::Store::record_bytes_max(&message, QUEUES_OF_HELD)
+    }
 }
 
 /// An open transaction.

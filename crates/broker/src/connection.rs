@@ -50,6 +50,8 @@ pub enum PauseReason {
     Memory = 4,
     /// The client does not read what it is answered.
     Unread = 8,
+    /// Too much waits to be written to the log.
+    Log = 16,
 }
 
 /// How a connection ends.

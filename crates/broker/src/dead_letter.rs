@@ -1,54 +1,157 @@
 //! Messages on their way from a queue to its dead-letter exchange.
+//!
+//! A message in the log stays there, unsettled, until every queue that gets it has it: in the same
+//! log the order of records sees to that, elsewhere the ledger waits for reports. A crash in
+//! between leaves it in both places, never in none.
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use lepus_amqp::properties::PropertiesRef;
-use lepus_base::{Body, Now, QueueId};
+use lepus_base::{ConnectionId, Now, QueueId, ShardId};
+use lepus_store::LaneSlot;
 
 use crate::broker::Broker;
 use crate::edge::log;
+use crate::journal::{Found, LETTERS};
+use crate::mail::ChannelRef;
 use crate::message::{Incoming, MessageView};
 use crate::outbox::{Outbox, Severity};
 use crate::properties::{Death, closes_cycle, copy_keys, owned_headers, with_death};
 use crate::publish::Terms;
-use crate::queue::Reason;
+use crate::queue::{Entry, Reason};
 
 /// Dead letters handled in one go before other work gets its turn.
 const DEAD_LETTERS_AT_ONCE_MAX: usize = 256;
+/// Stands for the connection of a publisher where a dead letter is meant.
+pub(crate) const LETTERS_CONNECTION: ConnectionId = ConnectionId(u64::MAX);
 
-/// A message that left a queue otherwise than by acknowledgement. It owns one reference to its
-/// body.
+/// A message that left a queue otherwise than by acknowledgement. It owns what its entry owns.
 #[derive(Debug)]
 pub struct DeadLetter {
     /// The queue that it left.
     pub queue: QueueId,
-    /// The packed message.
-    pub body: Body,
-    /// Delivery mode 2.
-    pub persistent: bool,
-    /// Its priority.
-    pub priority: u8,
+    /// The queue's log.
+    pub log: u16,
+    /// Where it is to be settled, if it is in the log.
+    pub lane: Option<LaneSlot>,
+    /// The message.
+    pub entry: Entry,
     /// Why it left.
     pub reason: Reason,
 }
 
+/// Dead letters whose queues elsewhere have yet to report: only then are they settled.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    /// With the number of reports still missing.
+    waiting: BTreeMap<u64, (DeadLetter, u32)>,
+    last: u64,
+}
+
+impl Ledger {
+    /// Whether none waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// How many wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Numbers of those that are to be settled in a lane.
+    pub(crate) fn of_lane(&self, log: u16, lane: LaneSlot) -> impl Iterator<Item = u64> {
+        let letters = self.waiting.values().map(|(letter, _)| letter);
+        let found = letters.filter(move |letter| (letter.log, letter.lane) == (log, Some(lane)));
+        found.map(|letter| letter.entry.seq)
+    }
+
+    fn next_number(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    /// One report has come; the letter, if it was the last.
+    fn report(&mut self, number: u64) -> Option<DeadLetter> {
+        let (_, missing) = self.waiting.get_mut(&number)?;
+        *missing -= 1;
+        if *missing > 0 {
+            return None;
+        }
+        self.waiting.remove(&number).map(|(letter, _)| letter)
+    }
+}
+
 impl Broker {
-    /// Routes some of the waiting dead letters. True when more wait.
+    /// Routes some of the waiting dead letters. True when more wait and can go on.
     pub(crate) fn route_dead_letters(&mut self, now: Now, out: &mut Outbox) -> bool {
         for _ in 0..DEAD_LETTERS_AT_ONCE_MAX {
+            if self.edge.letters_wait {
+                return false;
+            }
             let limit = self.edge.limits.mail_batch_bytes_max;
             if out.mail.iter().any(|batch| batch.weight() > 2 * limit) {
                 // The letters stay where they are until the mail has gone.
                 break;
             }
             let Some(letter) = self.edge.dead_letters.pop_front() else { return false };
-            self.route_dead_letter(now, &letter, out);
-            self.edge.pool.release(letter.body);
+            let found = match letter.entry.place.position() {
+                None => Found::Ready,
+                Some(at) => self.journal.log(letter.log).map_or(Found::Lost, |log| {
+                    log.lookup(at, letter.entry.bytes, LETTERS, &mut out.disk)
+                }),
+            };
+            match found {
+                Found::Ready => match self.route_dead_letter(now, &letter, out) {
+                    Some((number, missing)) => {
+                        self.ledger.waiting.insert(number, (letter, missing));
+                    }
+                    None => self.settle_letter(letter),
+                },
+                Found::Pending => {
+                    self.edge.dead_letters.push_front(letter);
+                    self.edge.letters_wait = true;
+                    return false;
+                }
+                Found::Lost => self.settle_letter(letter),
+            }
         }
         !self.edge.dead_letters.is_empty()
     }
 
-    fn route_dead_letter(&mut self, now: Now, letter: &DeadLetter, out: &mut Outbox) {
+    /// The letter is where it is to be, or nowhere: its source lets go of it.
+    fn settle_letter(&mut self, letter: DeadLetter) {
+        if let Some(body) = letter.entry.place.body() {
+            return self.edge.pool.release(body);
+        }
+        // With its queue the lane went, and its number may mean another one.
+        if self.home_slots.contains_key(&letter.queue)
+            && let Some(lane) = letter.lane
+            && let Some(log) = self.journal.log(letter.log)
+        {
+            log.settle(lane, &letter.entry);
+        }
+    }
+
+    /// Queues elsewhere have dead letters.
+    pub(crate) fn letters_reported(&mut self, first: u64, last: u64) {
+        for number in first..=last {
+            if let Some(letter) = self.ledger.report(number) {
+                self.settle_letter(letter);
+            }
+        }
+    }
+
+    /// Routes one dead letter. Its number in the ledger and the reports that it waits for, if any.
+    fn route_dead_letter(
+        &mut self,
+        now: Now,
+        letter: &DeadLetter,
+        out: &mut Outbox,
+    ) -> Option<(u64, u32)> {
         let counters = &mut self.edge.counters;
         match letter.reason {
             Reason::Rejected => counters.dead_lettered_rejected += 1,
@@ -56,15 +159,16 @@ impl Broker {
             Reason::MaxLength => counters.dead_lettered_maxlen += 1,
             Reason::DeliveryLimit => counters.dead_lettered_delivery_limit += 1,
         }
-        let Some(info) = self.directory.queue_by_id(letter.queue) else { return };
-        let Some(exchange) = info.settings().dead_letter_exchange.clone() else { return };
+        let info = self.directory.queue_by_id(letter.queue)?;
+        let exchange = info.settings().dead_letter_exchange.clone()?;
         let vhost = info.vhost;
-        let view = MessageView::unpack(self.edge.pool.get(letter.body));
-        let (Ok(old_exchange), Ok(old_key)) =
-            (core::str::from_utf8(view.exchange), core::str::from_utf8(view.routing_key))
-        else {
-            return;
+        let place = letter.entry.place;
+        let view = match (place.body(), place.position()) {
+            (Some(body), _) => MessageView::unpack(self.edge.pool.get(body)),
+            (None, at) => self.journal.view(letter.log, at?)?,
         };
+        let old_exchange = core::str::from_utf8(view.exchange).ok()?;
+        let old_key = core::str::from_utf8(view.routing_key).ok()?;
         let own_key = info.settings().dead_letter_routing_key.as_deref();
         let death = Death {
             queue: &info.name,
@@ -74,7 +178,7 @@ impl Broker {
             time_seconds: now.wall_millis / 1000,
             drops_cc: own_key.is_some(),
         };
-        let Some(properties) = with_death(view.properties, &death) else { return };
+        let properties = with_death(view.properties, &death)?;
         let key = own_key.unwrap_or(old_key);
         let mut routes = core::mem::take(&mut self.routes);
         routes.clear();
@@ -108,7 +212,7 @@ impl Broker {
             });
         }
         if targets.is_empty() {
-            return;
+            return None;
         }
         let view = MessageView {
             exchange: exchange.as_bytes(),
@@ -116,17 +220,28 @@ impl Broker {
             properties: &properties,
             body: view.body,
         };
-        // The bytes leave the pool before the pool is written to.
+        // The bytes leave pool and log before these are written to.
         let mut body = Vec::new();
         view.append_packed(&mut body);
+        let own = self.edge.shard;
+        let goes_far = targets.iter().any(|target| target.home != own) || self.journal.len() > 1;
+        let waits = goes_far && letter.lane.is_some() && !place.is_spilled();
+        let number = waits.then(|| self.ledger.next_number());
         let mut incoming = Incoming::new(MessageView::unpack(&body));
         let terms = Terms {
-            persistent: letter.persistent,
-            priority: letter.priority,
+            persistent: PropertiesRef(&properties).is_persistent(),
+            priority: letter.entry.priority,
             expiration: None,
-            confirm: None,
+            confirm: number.map(|number| (letters_of(own), number)),
         };
-        self.enqueue_all(now, &mut incoming, &targets, terms, out);
+        let routed = self.enqueue_all(now, &mut incoming, &targets, terms, out);
         incoming.finish(&mut self.edge.pool);
+        let missing = routed.remote + routed.logs;
+        number.filter(|_| missing > 0).map(|number| (number, missing))
     }
+}
+
+/// To whom reports about a shard's dead letters go.
+fn letters_of(shard: ShardId) -> ChannelRef {
+    ChannelRef { shard, connection: LETTERS_CONNECTION, channel: 0 }
 }

@@ -14,7 +14,7 @@ use lepus_base::{ConnectionId, Now, ShardId, VhostId};
 
 use crate::broker::Broker;
 use crate::channel::confirm::Confirms;
-use crate::channel::{At, Ending, Pending, Tx};
+use crate::channel::{At, Ending, HeldPublish, Pending, Tx};
 use crate::connection::{ConnectionEnd, PauseReason};
 use crate::edge::{connection_name, log};
 use crate::lifecycle::answer_parked_close;
@@ -295,6 +295,10 @@ impl Broker {
         let connection = &mut self.edge.connections[at.slot as usize];
         if let Some(channel) = connection.incarnation(at.channel.channel) {
             channel.committing = Some(alloc::boxed::Box::new(Confirms::default()));
+        }
+        if self.journal.is_on() && !tx.publishes.is_empty() {
+            // What is logged of it is there as a whole after a crash, or not at all.
+            self.journal.hold(tx.publishes.iter().map(HeldPublish::logged_bytes_max).sum());
         }
         for held in &tx.publishes {
             self.publish_held(now, at, held, out);

@@ -11,18 +11,22 @@ use alloc::vec::Vec;
 
 use lepus_amqp::method::{Method, connection};
 use lepus_amqp::server::{State, encode_delivery, encode_delivery_head};
-use lepus_base::{Body, ConnectionId, HashMap, HashState, Now, Pool, QueueId, ShardId, Slab};
+use lepus_base::{
+    Body, ConnectionId, HashMap, HashState, Now, Pool, Position, QueueId, ShardId, Slab,
+};
+use lepus_store::LaneSlot;
 
 use crate::channel::unacked::Unacked;
 use crate::connection::{Connection, ConnectionEnd, PauseReason};
 use crate::counters::Counters;
-use crate::dead_letter::DeadLetter;
+use crate::dead_letter::{DeadLetter, Ledger};
+use crate::journal::{Backlog, Found, Journal};
 use crate::mail::Mail;
 use crate::message::MessageView;
 use crate::outbox::{ConnectionSlot, Event, Outbox, Severity};
 use crate::properties;
 use crate::queue::{
-    Consumer, ConsumerHandle, ConsumerKey, Content, Delivery, Entry, NO_SLOT, Reason, Sink,
+    Consumer, ConsumerHandle, ConsumerKey, Content, Delivery, Entry, NO_SLOT, Reason, Sent, Sink,
 };
 use crate::send_buffer::LARGE_BODY_BYTES_MIN;
 use crate::settings::Limits;
@@ -32,6 +36,8 @@ use crate::timers::{Timer, Timers};
 const ENTRY_BYTES: usize = 64;
 /// Dead letters that may wait before queues stop producing more.
 const DEAD_LETTERS_MAX: usize = 1024;
+/// Payload bytes that one queue keeps in memory before it spills to the log.
+const QUEUE_POOL_BYTES_MAX: u64 = 32 << 20;
 
 /// A consumer on another shard, as the home of its queue sees it.
 #[derive(Debug)]
@@ -57,6 +63,26 @@ pub struct RemoteWindow {
     pub stalled: Vec<(QueueId, ConsumerKey)>,
 }
 
+/// What publishers are blocked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shortage {
+    /// The memory budget is used up.
+    Memory,
+    /// The log takes no messages, or soon will not.
+    Disk,
+}
+
+impl Shortage {
+    /// What the client is told.
+    #[must_use]
+    pub fn text(self) -> &'static str {
+        match self {
+            Shortage::Memory => "low on memory",
+            Shortage::Disk => "low on disk",
+        }
+    }
+}
+
 /// Everything of a shard but its queues and its directory.
 #[derive(Debug)]
 pub struct Edge {
@@ -78,6 +104,10 @@ pub struct Edge {
     pub counters: Counters,
     /// Messages on their way to a dead-letter exchange.
     pub dead_letters: VecDeque<DeadLetter>,
+    /// Whether the first of them has to be read from the log first.
+    pub letters_wait: bool,
+    /// Queues that wait until dead letters have room again.
+    pub behind_letters: Vec<(u32, QueueId)>,
     /// Consumers on other shards of queues on this one.
     pub remote_consumers: HashMap<ConsumerKey, RemoteConsumer>,
     /// Room for deliveries to connections on other shards.
@@ -90,6 +120,10 @@ pub struct Edge {
     pub unparking: VecDeque<(u32, ConnectionId, u64)>,
     /// Bytes that clients made their connections hold, see [`Connection::memory_bytes`].
     pub connection_bytes: usize,
+    /// Bytes that wait to be written to the log, and of what queues know of their logs.
+    pub log_bytes: usize,
+    /// Connections paused because much waits to be written to the log.
+    pub paused_by_log: Vec<(u32, ConnectionId)>,
     /// Connections paused because a mail batch is full.
     pub paused_by_mail: Vec<(u32, ConnectionId)>,
     /// Consumers on other shards that wait because a mail batch is full.
@@ -98,8 +132,8 @@ pub struct Edge {
     pub spacious: Vec<(u32, ConnectionId)>,
     /// Publishing connections that are blocked because memory is short.
     pub blocked_by_memory: Vec<(u32, ConnectionId)>,
-    /// Other shards that are short of memory.
-    pub short_shards: Vec<ShardId>,
+    /// Other shards that are short of something.
+    pub short_shards: Vec<(ShardId, Shortage)>,
     /// Homes of consumers that may be resumed after global prefetch made room.
     pub credited: Vec<(QueueId, ConsumerKey)>,
 }
@@ -118,12 +152,16 @@ impl Edge {
             timers: Timers::default(),
             counters: Counters::default(),
             dead_letters: VecDeque::new(),
+            letters_wait: false,
+            behind_letters: Vec::new(),
             remote_consumers: HashMap::with_hasher(hash),
             remote_windows: HashMap::with_hasher(hash),
             confirming: Vec::new(),
             roomy: Vec::new(),
             unparking: VecDeque::new(),
             connection_bytes: 0,
+            log_bytes: 0,
+            paused_by_log: Vec::new(),
             paused_by_mail: Vec::new(),
             stalled_by_mail: Vec::new(),
             spacious: Vec::new(),
@@ -183,8 +221,13 @@ impl Edge {
             out.resume.retain(|&resumed| resumed.0 != slot);
             out.pause.push(ConnectionSlot(slot));
         }
-        if before & reason as u8 == 0 && reason == PauseReason::Mail {
-            self.paused_by_mail.push((slot, connection.id));
+        if before & reason as u8 != 0 {
+            return;
+        }
+        match reason {
+            PauseReason::Mail => self.paused_by_mail.push((slot, connection.id)),
+            PauseReason::Log => self.paused_by_log.push((slot, connection.id)),
+            _ => {}
         }
     }
 
@@ -202,9 +245,9 @@ impl Edge {
         }
     }
 
-    /// Blocks a publishing connection while memory is short, and says so if the client can hear.
-    /// It is read until it publishes again, so that a client that heeds can close.
-    pub fn block(&mut self, slot: u32, out: &mut Outbox) {
+    /// Blocks a publishing connection while memory or the disk is short, and says so if the client
+    /// can hear. It is read until it publishes again, so that a client that heeds can close.
+    pub fn block(&mut self, slot: u32, shortage: Shortage, out: &mut Outbox) {
         let Some(connection) = self.connections.get_mut(slot as usize) else { return };
         if connection.blocked || connection.end.is_some() {
             return;
@@ -212,7 +255,7 @@ impl Edge {
         connection.blocked = true;
         self.blocked_by_memory.push((slot, connection.id));
         if connection.machine.has_client_capability("connection.blocked") {
-            let reason = "low on memory";
+            let reason = shortage.text();
             Method::ConnectionBlocked(connection::Blocked { reason })
                 .encode_frame(0, &mut connection.send.bytes);
             mark_dirty(connection, slot, out);
@@ -252,7 +295,10 @@ impl Edge {
     #[must_use]
     pub fn memory(&self) -> usize {
         // Each message also has an entry in a queue's table, and one more while unacknowledged.
-        self.pool.capacity() + self.pool.len() * ENTRY_BYTES + self.connection_bytes
+        self.pool.capacity()
+            + self.pool.len() * ENTRY_BYTES
+            + self.connection_bytes
+            + self.log_bytes
     }
 }
 
@@ -381,9 +427,121 @@ pub struct QueueSink<'a> {
     pub queue: QueueId,
     /// Its place in the shard's table.
     pub queue_slot: u32,
+    /// The shard's logs.
+    pub journal: &'a mut Journal,
+    /// The queue's among them.
+    pub log: u16,
+    /// Dead letters that are settled later.
+    pub ledger: &'a Ledger,
+}
+
+/// The ways out of a shard, beside the pool from which a message may come.
+struct Ways<'a> {
+    shard: ShardId,
+    connections: &'a mut Slab<Box<Connection>>,
+    counters: &'a mut Counters,
+    remote_consumers: &'a mut HashMap<ConsumerKey, RemoteConsumer>,
+    remote_windows: &'a mut HashMap<ConnectionId, RemoteWindow>,
+    out: &'a mut Outbox,
+}
+
+impl<'a> Ways<'a> {
+    fn new(edge: &'a mut Edge, out: &'a mut Outbox) -> (Ways<'a>, &'a Pool) {
+        let Edge { shard, connections, counters, remote_consumers, remote_windows, pool, .. } =
+            edge;
+        let shard = *shard;
+        let ways = Ways { shard, connections, counters, remote_consumers, remote_windows, out };
+        (ways, pool)
+    }
+
+    /// Sends a message to a consumer. True when its connection has one more reference to the
+    /// stored body.
+    fn send(
+        &mut self,
+        (queue, queue_slot): (QueueId, u32),
+        consumer: &Consumer,
+        delivery: Delivery,
+        view: &MessageView<'_>,
+        stored: Option<Body>,
+        pool: &Pool,
+    ) -> bool {
+        if consumer.shard == self.shard {
+            self.counters.delivered_local += 1;
+            let slot = consumer.connection_slot;
+            let Some(connection) = self.connections.get_mut(slot as usize) else { return false };
+            let arrival = Arrival {
+                queue,
+                queue_slot,
+                home: self.shard,
+                consumer: consumer.key,
+                tag: &consumer.tag,
+            };
+            let stored = stored.map(|body| (body, pool));
+            let no_ack = consumer.no_ack;
+            let streams =
+                deliver(connection, self.counters, arrival, no_ack, delivery, view, stored);
+            mark_dirty(connection, slot, self.out);
+            return streams;
+        }
+        let key = consumer.key;
+        self.counters.delivered_remote += 1;
+        if let Some(remote) = self.remote_consumers.get_mut(&key)
+            && remote.governed
+            && !consumer.no_ack
+        {
+            remote.credit = remote.credit.saturating_sub(1);
+        }
+        let batch = &mut self.out.mail[consumer.shard.index()];
+        let message = view.append_packed(&mut batch.bytes);
+        if let Some(window) = self.remote_windows.get_mut(&key.connection) {
+            window.room -= i64::from(message.end - message.start);
+        }
+        batch.items.push(Mail::Deliver {
+            to: key,
+            hint: consumer.connection_slot,
+            queue,
+            slot: delivery.slot,
+            sequence: delivery.seq,
+            redelivered: delivery.redelivered,
+            delivery_count: delivery.delivery_count,
+            message,
+        });
+        false
+    }
 }
 
 impl QueueSink<'_> {
+    /// Sends a message straight from the log's memory.
+    fn deliver_logged(
+        &mut self,
+        consumer: &Consumer,
+        delivery: Delivery,
+        at: Position,
+        bytes: u32,
+    ) -> Sent {
+        let from = (self.queue, self.queue_slot);
+        let reader = (self.queue_slot, self.queue);
+        let Some(log) = self.journal.log(self.log) else { return Sent::Lost };
+        let view = match log.message(at, bytes, reader, &mut self.out.disk) {
+            Ok(view) => view,
+            Err(Found::Pending) => return Sent::Pending,
+            Err(_) => return Sent::Lost,
+        };
+        if view.body.len() < LARGE_BODY_BYTES_MIN {
+            let (mut ways, pool) = Ways::new(self.edge, self.out);
+            ways.send(from, consumer, delivery, &view, None, pool);
+            return Sent::Done;
+        }
+        // A large one is kept in the pool while the socket takes it.
+        let body = view.pack(&mut self.edge.pool);
+        let (mut ways, pool) = Ways::new(self.edge, self.out);
+        let view = MessageView::unpack(pool.get(body));
+        if !ways.send(from, consumer, delivery, &view, Some(body), pool) {
+            self.edge.pool.release(body);
+        }
+        Sent::Done
+    }
+
     fn may_deliver_local(&mut self, consumer: &Consumer) -> bool {
         let window = self.edge.limits.send_window_bytes;
         let unacked_max = self.edge.limits.unacked_per_channel_max as usize;
@@ -463,78 +621,67 @@ impl Sink for QueueSink<'_> {
         }
     }
 
-    fn deliver(&mut self, consumer: &Consumer, delivery: Delivery, content: Content<'_>) {
+    fn deliver(&mut self, consumer: &Consumer, delivery: Delivery, content: Content<'_>) -> Sent {
         debug_assert!(consumer.no_ack == (delivery.slot == NO_SLOT));
-        let edge = &mut *self.edge;
-        let unpacked;
-        let (view, stored) = match content {
-            Content::Incoming(view) => (view, None),
+        let from = (self.queue, self.queue_slot);
+        match content {
+            Content::Incoming(view) => {
+                let (mut ways, pool) = Ways::new(self.edge, self.out);
+                ways.send(from, consumer, delivery, view, None, pool);
+            }
             Content::Stored(body) => {
-                unpacked = MessageView::unpack(edge.pool.get(body));
-                (&unpacked, Some(body))
+                let (mut ways, pool) = Ways::new(self.edge, self.out);
+                let view = MessageView::unpack(pool.get(body));
+                if ways.send(from, consumer, delivery, &view, Some(body), pool) {
+                    self.edge.pool.retain(body);
+                }
             }
-        };
-        if consumer.shard == edge.shard {
-            edge.counters.delivered_local += 1;
-            let slot = consumer.connection_slot;
-            let Some(connection) = edge.connections.get_mut(slot as usize) else { return };
-            let arrival = Arrival {
-                queue: self.queue,
-                queue_slot: self.queue_slot,
-                home: edge.shard,
-                consumer: consumer.key,
-                tag: &consumer.tag,
-            };
-            let (counters, pool) = (&mut edge.counters, &edge.pool);
-            let stored_in = stored.map(|body| (body, pool));
-            let streams =
-                deliver(connection, counters, arrival, consumer.no_ack, delivery, view, stored_in);
-            mark_dirty(connection, slot, self.out);
-            if let Some(body) = stored.filter(|_| streams) {
-                edge.pool.retain(body);
+            Content::Logged(position, bytes) => {
+                return self.deliver_logged(consumer, delivery, position, bytes);
             }
-            return;
         }
-        let key = consumer.key;
-        edge.counters.delivered_remote += 1;
-        if let Some(remote) = edge.remote_consumers.get_mut(&key)
-            && remote.governed
-            && !consumer.no_ack
-        {
-            remote.credit = remote.credit.saturating_sub(1);
-        }
-        let batch = &mut self.out.mail[consumer.shard.index()];
-        let message = view.append_packed(&mut batch.bytes);
-        if let Some(window) = edge.remote_windows.get_mut(&key.connection) {
-            window.room -= i64::from(message.end - message.start);
-        }
-        batch.items.push(Mail::Deliver {
-            to: key,
-            hint: consumer.connection_slot,
-            queue: self.queue,
-            slot: delivery.slot,
-            sequence: delivery.seq,
-            redelivered: delivery.redelivered,
-            delivery_count: delivery.delivery_count,
-            message,
-        });
+        Sent::Done
     }
 
     fn may_dead_letter(&mut self) -> bool {
         self.edge.dead_letters.len() < DEAD_LETTERS_MAX
     }
 
-    fn dead_letter(&mut self, entry: Entry, reason: Reason) {
-        self.edge.dead_letters.push_back(DeadLetter {
-            queue: self.queue,
-            body: entry.body,
-            persistent: entry.persistent,
-            priority: entry.priority,
-            reason,
-        });
+    fn waits_for_letters(&mut self) -> bool {
+        if self.edge.letters_wait {
+            self.edge.behind_letters.push((self.queue_slot, self.queue));
+        }
+        self.edge.letters_wait
     }
 
+    fn dead_letter(&mut self, entry: Entry, lane: Option<LaneSlot>, reason: Reason) {
+        let (queue, log) = (self.queue, self.log);
+        self.edge.dead_letters.push_back(DeadLetter { queue, log, lane, entry, reason });
+    }
+
+    #[inline]
     fn discard(&mut self, entry: Entry) {
-        self.edge.pool.release(entry.body);
+        if let Some(body) = entry.place.body() {
+            self.edge.pool.release(body);
+        }
+    }
+
+    #[inline]
+    fn backlog(&mut self) -> Option<Backlog<'_>> {
+        let reader = (self.queue_slot, self.queue);
+        self.journal.backlog(self.now, self.log, reader, &mut self.out.disk)
+    }
+
+    #[inline]
+    fn spills(&self, pooled_bytes: u64) -> bool {
+        self.journal.is_on()
+            && (pooled_bytes >= QUEUE_POOL_BYTES_MAX
+                || self.edge.pool.capacity() > self.edge.limits.memory_bytes / 2)
+    }
+
+    fn letters(&self, lane: LaneSlot) -> Vec<u64> {
+        let waiting = self.edge.dead_letters.iter().filter(|letter| letter.lane == Some(lane));
+        let here = waiting.filter(|letter| letter.log == self.log).map(|letter| letter.entry.seq);
+        here.chain(self.ledger.of_lane(self.log, lane)).collect()
     }
 }

@@ -62,9 +62,12 @@ impl Broker {
         let bytes = MessageView::unpack(self.edge.pool.get(fanout.body)).body.len() as u32;
         let mut incoming = Incoming::from_body(fanout.body, bytes);
         let slice = &fanout.targets[fanout.next..end];
-        let (_, refused) = self.enqueue_all(now, &mut incoming, slice, fanout.terms, out);
+        let routed = self.enqueue_all(now, &mut incoming, slice, fanout.terms, out);
         incoming.finish(&mut self.edge.pool);
-        fanout.refused |= refused;
+        fanout.refused |= routed.refused;
+        if let Some((to, number)) = fanout.terms.confirm {
+            self.expect_reports(to, number, routed.logs);
+        }
         fanout.next = end;
         if end < fanout.targets.len() {
             self.next_fanout(fanout);
@@ -78,6 +81,15 @@ impl Broker {
             self.finish_pending_route(fanout.slot, fanout.channel);
         }
         !self.fanouts.is_empty()
+    }
+
+    /// More reports of a publish are to come than were counted.
+    fn expect_reports(&mut self, to: ChannelRef, number: u64, more: u32) {
+        let Some((_, connection)) = self.edge.connection(to.connection, u32::MAX) else { return };
+        let Some(channel) = connection.incarnation(to.channel) else { return };
+        if let Some(confirms) = channel.committing.as_mut().or(channel.confirms.as_mut()) {
+            confirms.expect(number, more);
+        }
     }
 
     /// Whether a channel's publish is still being served: the next of the same transaction must

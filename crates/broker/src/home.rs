@@ -13,9 +13,7 @@ use crate::edge::{QueueSink, RemoteConsumer};
 use crate::mail::{ChannelRef, Command, Mail, Origin, Reply};
 use crate::message::MessageView;
 use crate::outbox::Outbox;
-use crate::queue::{
-    Consumer, ConsumerHandle, ConsumerKey, Get, Got, NO_SLOT, Outcome, Queue, Sink,
-};
+use crate::queue::{Consumer, ConsumerHandle, ConsumerKey, Get, Got, NO_SLOT, Outcome, Queue};
 use crate::refusal::Refusal;
 use crate::timers::Timer;
 
@@ -31,6 +29,8 @@ pub struct Home {
     pub id: QueueId,
     /// Its messages and consumers.
     pub queue: Queue,
+    /// Its log's place in the journal.
+    pub(crate) log: u16,
     /// The earliest timer that is armed.
     armed: Instant,
     /// Whether it is on the list of queues with work left.
@@ -52,9 +52,11 @@ impl Home {
     /// The home of a queue that was just declared.
     #[must_use]
     pub fn new(now: Now, info: &QueueInfo) -> Home {
+        let queue = Queue::new(now, info.settings(), info.auto_delete);
         Home {
             id: info.id,
-            queue: Queue::new(now, info.settings(), info.auto_delete),
+            queue: if info.durable { queue.durable() } else { queue },
+            log: 0,
             armed: Instant::NEVER,
             working: false,
             dying: None,
@@ -102,8 +104,16 @@ impl Broker {
         work: impl FnOnce(&mut Queue, &mut QueueSink<'_>) -> R,
     ) -> R {
         let home = &mut self.homes[slot as usize];
-        let queue = home.id;
-        let mut sink = QueueSink { edge: &mut self.edge, out, now, queue, queue_slot: slot };
+        let mut sink = QueueSink {
+            edge: &mut self.edge,
+            out,
+            now,
+            queue: home.id,
+            queue_slot: slot,
+            journal: &mut self.journal,
+            log: home.log,
+            ledger: &self.ledger,
+        };
         work(&mut home.queue, &mut sink)
     }
 
@@ -115,8 +125,16 @@ impl Broker {
         }
         let mut more = false;
         if home.queue.wants_dispatch() {
-            let queue = home.id;
-            let mut sink = QueueSink { edge: &mut self.edge, out, now, queue, queue_slot: slot };
+            let mut sink = QueueSink {
+                edge: &mut self.edge,
+                out,
+                now,
+                queue: home.id,
+                queue_slot: slot,
+                journal: &mut self.journal,
+                log: home.log,
+                ledger: &self.ledger,
+            };
             more = home.queue.dispatch(now, DISPATCH_BUDGET, &mut sink);
         }
         if !home.working && (more || home.queue.has_work(now)) {
@@ -127,6 +145,15 @@ impl Broker {
         if next < home.armed {
             home.armed = next;
             self.edge.timers.arm(next, Timer::Queue(slot, home.id));
+        }
+    }
+
+    /// Puts a queue on the list of those with work left.
+    pub(crate) fn list_work(&mut self, slot: u32) {
+        let home = &mut self.homes[slot as usize];
+        if !home.working {
+            home.working = true;
+            self.working.push_back((slot, home.id));
         }
     }
 
@@ -155,6 +182,9 @@ impl Broker {
                 now,
                 queue: QueueId::default(),
                 queue_slot: u32::MAX,
+                journal: &mut self.journal,
+                log: u16::MAX,
+                ledger: &self.ledger,
             };
             if queue.work(now, WORK_BUDGET, &mut sink) {
                 self.graveyard.push_back(queue);
@@ -219,7 +249,7 @@ impl Broker {
             Command::Cancel(key, handle) => self.cancel(now, from, slot, key, handle, out),
             Command::Get { no_ack } => self.get(now, from, slot, no_ack, out),
             Command::Purge => {
-                let count = self.homes[slot as usize].queue.purge();
+                let count = self.with_queue(now, slot, out, |queue, sink| queue.purge(sink));
                 self.reply(now, from, queue, Reply::Purged(count), out);
                 self.pump(now, slot, out);
             }
@@ -318,6 +348,11 @@ impl Broker {
         }
         match self.with_queue(now, slot, out, |queue, sink| queue.get(now, no_ack, sink)) {
             Get::Empty => self.reply(now, from, id, Reply::GotNothing, out),
+            Get::Again if self.homes[slot as usize].queue.is_waiting() => {
+                self.stalls += 1;
+                let command = Command::Get { no_ack };
+                self.stalled_commands.insert((id, self.stalls), (from, command));
+            }
             Get::Again => self.retries.push_back((from, id, Command::Get { no_ack })),
             Get::Message(got) => self.reply_got(now, from, slot, got, out),
         }
@@ -325,14 +360,21 @@ impl Broker {
     }
 
     fn reply_got(&mut self, now: Now, to: ChannelRef, slot: u32, got: Got, out: &mut Outbox) {
-        let queue = self.homes[slot as usize].id;
+        let (queue, log) = (self.homes[slot as usize].id, self.homes[slot as usize].log);
+        // A copy: what the log has in memory may go with the next operation.
+        let position = got.place.position();
+        let found = position.and_then(|at| self.journal.log(log)?.found(at));
+        let copied = found.map(|view| view.pack(&mut self.edge.pool));
         let mut pool = core::mem::take(&mut self.edge.pool);
-        let view = MessageView::unpack(pool.get(got.body));
+        let body = got.place.body().or(copied);
+        let view = body.map_or(MessageView::default(), |body| MessageView::unpack(pool.get(body)));
         if to.shard == self.edge.shard {
             let home = self.edge.shard;
-            let stored = Some((got.body, &pool));
-            if self.got(to, queue, slot, home, got.delivery, got.remaining, &view, stored, out) {
-                pool.retain(got.body);
+            let stored = body.map(|body| (body, &pool));
+            if self.got(to, queue, slot, home, got.delivery, got.remaining, &view, stored, out)
+                && let Some(body) = body
+            {
+                pool.retain(body);
             }
         } else {
             let batch = &mut out.mail[to.shard.index()];
@@ -350,9 +392,12 @@ impl Broker {
                 },
             });
         }
+        if let Some(body) = copied {
+            pool.release(body);
+        }
         self.edge.pool = pool;
         if let Some(entry) = got.taken {
-            self.with_queue(now, slot, out, |_, sink| sink.discard(entry));
+            self.with_queue(now, slot, out, |queue, sink| queue.release(entry, sink));
         }
         if to.shard == self.edge.shard
             && let Some(at) = self.find_channel(to)
@@ -381,6 +426,9 @@ impl Broker {
         let Some(slot) = self.home_slots.remove(&info.id) else { return };
         let mut home = self.homes.remove(slot as usize);
         self.edge.counters.queues_deleted += 1;
+        self.journal.forget_windows(home.queue.windowed());
+        self.journal.drop_queue(home.log, home.id);
+        self.release_stalled(info.id);
         let deleted = home.queue.delete();
         self.graveyard.push_back(home.queue);
         for consumer in deleted.consumers {

@@ -1,14 +1,13 @@
 //! What mail from other shards means.
 
-use core::ops::Range;
-
-use lepus_base::{Body, ConnectionId, Now, ShardId};
+use lepus_base::{ConnectionId, Now, ShardId};
 
 use crate::broker::Broker;
+use crate::channel::Target;
 use crate::mail::{ChannelRef, Mail, MailBatch};
 use crate::message::{Incoming, MessageView};
 use crate::outbox::Outbox;
-use crate::queue::Enqueued;
+use crate::publish::Terms;
 
 impl Broker {
     /// Mail from another shard. The batch is left empty.
@@ -17,46 +16,56 @@ impl Broker {
         let bytes = core::mem::take(&mut batch.bytes);
         let mut items = core::mem::take(&mut batch.items);
         let mut mails = items.drain(..).peekable();
-        // The packed message that several queues of this shard get, once for all of them.
-        let mut shared: Option<(Range<u32>, Body)> = None;
+        let own = self.edge.shard;
+        let mut targets = core::mem::take(&mut self.mailed_targets);
         while let Some(mail) = mails.next() {
-            if let Mail::Enqueue { message, .. } = &mail {
-                let goes_on = matches!(
-                    mails.peek(),
-                    Some(Mail::Enqueue { message: next, .. }) if next == message
-                );
-                self.share(&mut shared, message, goes_on, &bytes);
+            let Mail::Enqueue { queue, message, persistent, priority, expiration, confirm } = mail
+            else {
+                self.on_mail(now, from, mail, &bytes, out);
+                continue;
+            };
+            let target = |queue| Target { queue, home: own, slot: u32::MAX };
+            targets.clear();
+            targets.push(target(queue));
+            // Neighbours for the same message: it is stored once for all of them.
+            while let Some(Mail::Enqueue { message: same, .. }) = mails.peek()
+                && *same == message
+                && let Some(Mail::Enqueue { queue, .. }) = mails.next()
+            {
+                targets.push(target(queue));
             }
-            let body = shared.as_ref().map(|(_, body)| *body);
-            self.on_mail(now, from, mail, &bytes, body, out);
+            let expiration = expiration.map(core::time::Duration::from_millis);
+            let terms = Terms { persistent, priority, expiration, confirm };
+            self.enqueue_mailed(now, packed(&bytes, message), &targets, terms, out);
         }
         drop(mails);
-        if let Some((_, body)) = shared {
-            self.edge.pool.release(body);
-        }
+        self.mailed_targets = targets;
         batch.items = items;
         batch.bytes = bytes;
         batch.clear();
         self.settle_down(now, out);
     }
 
-    /// Stores a message if the next item of the batch is for the same one, unless it is stored.
-    fn share(
+    /// A message for queues of this shard; each of them is reported to the publisher.
+    fn enqueue_mailed(
         &mut self,
-        shared: &mut Option<(Range<u32>, Body)>,
-        message: &Range<u32>,
-        goes_on: bool,
-        bytes: &[u8],
+        now: Now,
+        view: MessageView<'_>,
+        targets: &[Target],
+        terms: Terms,
+        out: &mut Outbox,
     ) {
-        if shared.as_ref().is_some_and(|(range, _)| range == message) {
-            return;
-        }
-        if let Some((_, body)) = shared.take() {
-            self.edge.pool.release(body);
-        }
-        if goes_on {
-            let body = packed(bytes, message.clone()).pack(&mut self.edge.pool);
-            *shared = Some((message.clone(), body));
+        let mut incoming = Incoming::new(view);
+        let before = self.edge.counters.enqueued_local;
+        let routed = self.enqueue_all(now, &mut incoming, targets, terms, out);
+        // Counted where it was published.
+        self.edge.counters.enqueued_local = before;
+        incoming.finish(&mut self.edge.pool);
+        if let Some((to, number)) = terms.confirm {
+            // What is logged is reported when it is durable.
+            for _ in routed.logs as usize..targets.len() {
+                report(&mut out.mail[to.shard.index()], to, number, number, routed.refused);
+            }
         }
     }
 
@@ -78,48 +87,14 @@ impl Broker {
             batch.items.push(Mail::ReturnReply { to: from, message });
         }
         if let Some(number) = number {
-            report(batch, from, number, false);
+            report(batch, from, number, number, false);
         }
     }
 
-    fn on_mail(
-        &mut self,
-        now: Now,
-        from: ShardId,
-        mail: Mail,
-        bytes: &[u8],
-        shared: Option<Body>,
-        out: &mut Outbox,
-    ) {
+    fn on_mail(&mut self, now: Now, from: ShardId, mail: Mail, bytes: &[u8], out: &mut Outbox) {
         match mail {
-            Mail::Enqueue { queue, message, persistent, priority, expiration, confirm } => {
-                let view = packed(bytes, message);
-                let mut incoming = match shared {
-                    None => Incoming::new(view),
-                    Some(body) => {
-                        self.edge.pool.retain(body);
-                        Incoming::from_body(body, view.body.len() as u32)
-                    }
-                };
-                incoming.persistent = persistent;
-                incoming.priority = priority;
-                incoming.expiration = expiration.map(core::time::Duration::from_millis);
-                incoming.last = true;
-                let mut refused = false;
-                if let Some(slot) = self.home_slot(queue, u32::MAX) {
-                    if persistent {
-                        self.log.append(view.body.len());
-                    }
-                    refused = self.with_queue(now, slot, out, |queue, sink| {
-                        queue.enqueue(now, &mut incoming, sink)
-                    }) == Enqueued::Rejected;
-                    self.pump(now, slot, out);
-                }
-                incoming.finish(&mut self.edge.pool);
-                if let Some((to, number)) = confirm {
-                    report(&mut out.mail[to.shard.index()], to, number, refused);
-                }
-            }
+            // Taken out before.
+            Mail::Enqueue { .. } => {}
             Mail::Enqueued { to, first, last, refused } => {
                 self.publish_reported(to, first, last, refused);
             }
@@ -156,12 +131,10 @@ impl Broker {
                     self.resume_consumer(now, queue, u32::MAX, consumer, out);
                 }
             }
-            Mail::MemoryShort(true) => {
-                if !self.edge.short_shards.contains(&from) {
-                    self.edge.short_shards.push(from);
-                }
+            Mail::Short(shortage) => {
+                self.edge.short_shards.retain(|&(shard, _)| shard != from);
+                self.edge.short_shards.extend(shortage.map(|shortage| (from, shortage)));
             }
-            Mail::MemoryShort(false) => self.edge.short_shards.retain(|&shard| shard != from),
             Mail::ConnectionCounted { vhost, user, came } => {
                 self.census.count(vhost, &user, came);
             }
@@ -193,16 +166,16 @@ pub(crate) fn packed(bytes: &[u8], range: core::ops::Range<u32>) -> MessageView<
     MessageView::unpack(bytes.get(range.start as usize..range.end as usize).unwrap_or_default())
 }
 
-/// Reports a publish; neighbours of one channel with the same outcome share an item.
-fn report(batch: &mut MailBatch, to: ChannelRef, number: u64, refused: bool) {
+/// Reports publishes; neighbours of one channel with the same outcome share an item.
+pub(crate) fn report(batch: &mut MailBatch, to: ChannelRef, first: u64, end: u64, refused: bool) {
     if let Some(Mail::Enqueued { to: same, last, refused: same_outcome, .. }) =
         batch.items.last_mut()
         && *same == to
-        && *last + 1 == number
+        && *last + 1 == first
         && *same_outcome == refused
     {
-        *last = number;
+        *last = end;
         return;
     }
-    batch.items.push(Mail::Enqueued { to, first: number, last: number, refused });
+    batch.items.push(Mail::Enqueued { to, first, last: end, refused });
 }

@@ -28,9 +28,9 @@ pub mod exchange;
 mod fanout;
 mod home;
 mod inbox;
+pub mod journal;
 mod key;
 mod lifecycle;
-pub mod log;
 pub mod mail;
 pub mod message;
 pub mod outbox;
@@ -52,5 +52,6 @@ pub mod user;
 pub mod vhost;
 
 pub use broker::{Broker, Traveller};
+pub use journal::{LogFigures, Recovery};
 pub use outbox::{ConnectionSlot, Outbox};
-pub use settings::{Limits, Settings};
+pub use settings::{Limits, Settings, StoreSettings};

@@ -11,6 +11,7 @@ use core::ops::Range;
 use lepus_base::{ConnectionId, QueueId, ShardId, VhostId};
 
 use crate::directory::Request;
+use crate::edge::Shortage;
 use crate::queue::{Consumer, ConsumerHandle, ConsumerKey, Outcome};
 use crate::refusal::Refusal;
 
@@ -279,8 +280,8 @@ pub enum Mail {
         /// Whether credit must be asked for.
         on: bool,
     },
-    /// The shard's memory is used up, or there is room again.
-    MemoryShort(bool),
+    /// The shard is short of something, or there is room again.
+    Short(Option<Shortage>),
     /// A connection has opened its vhost, or ends.
     ConnectionCounted {
         /// The vhost.

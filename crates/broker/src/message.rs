@@ -7,7 +7,7 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::time::Duration;
-use lepus_base::{Body, Pool, Position};
+use lepus_base::{Body, Pool};
 
 /// Bytes before the exchange's name in a packed message.
 const PREFIX_BYTES: usize = 6;
@@ -93,8 +93,6 @@ pub struct Incoming<'a> {
     pub priority: u8,
     /// Property `expiration`, decoded.
     pub expiration: Option<Duration>,
-    /// Its place in the shard's log; 0 for what is not logged.
-    pub position: Position,
     /// Set before it is offered to the last (or only) queue, which then takes the reference over.
     pub last: bool,
 }
@@ -125,7 +123,6 @@ impl<'a> Incoming<'a> {
             persistent: false,
             priority: 0,
             expiration: None,
-            position: Position(0),
             last: false,
         }
     }

@@ -1,6 +1,7 @@
 //! From `basic.publish` to the queues: checks, routing, enqueueing, returns, confirms.
 
 mod check;
+mod logged;
 
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
@@ -14,11 +15,15 @@ use lepus_amqp::properties::PropertiesRef;
 use lepus_amqp::server::{PublishRef, encode_return};
 use lepus_base::{Now, Pool};
 
+pub(crate) use logged::Put;
+
 use check::{Checked, LOOKED_AT, delay_of, parse_expiration};
 
 use crate::broker::Broker;
 use crate::channel::{At, HeldPublish, RouteCache, Target};
-use crate::edge::mark_dirty;
+use crate::connection::PauseReason;
+use crate::dead_letter::LETTERS_CONNECTION;
+use crate::edge::{Shortage, mark_dirty};
 use crate::fanout::{Fanout, TARGETS_AT_ONCE_MAX};
 use crate::mail::{ChannelRef, Mail};
 use crate::message::{Incoming, MessageView};
@@ -35,6 +40,17 @@ pub(crate) struct Terms {
     pub priority: u8,
     pub expiration: Option<Duration>,
     pub confirm: Option<(ChannelRef, u64)>,
+}
+
+/// What became of a message on its way to its queues.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Routed {
+    /// Queues on other shards, each of which reports.
+    pub remote: u32,
+    /// Logs of this shard, each of which reports when the message is durable.
+    pub logs: u32,
+    /// Whether a queue here refused it, or a log did not take it.
+    pub refused: bool,
 }
 
 impl Broker {
@@ -170,7 +186,7 @@ impl Broker {
             let keys = checked.extra_keys.clone();
             self.delayed.add(due, at.vhost, &view, keys, &terms, &mut self.edge.pool);
             self.edge.timers.arm(due, crate::timers::Timer::Delayed);
-            self.account(at, 0, None, false, out);
+            self.account(at);
             return;
         }
         let mut routes = core::mem::take(&mut self.routes);
@@ -245,7 +261,7 @@ impl Broker {
     ) {
         if targets.is_empty() {
             self.unroutable(at, publish, &checked.properties, out);
-            self.account(at, 0, None, false, out);
+            self.account(at);
             return;
         }
         self.edge.counters.routed += 1;
@@ -257,8 +273,6 @@ impl Broker {
                 connection.touch(target.home);
             }
         }
-        let position = checked.persistent.then(|| self.log.append(publish.body.len()));
-        let position = position.filter(|&position| position > self.log.durable());
         let number = self.next_number(at);
         let confirm = number.map(|number| (at.channel, number));
         let terms = self.terms_of(checked, confirm);
@@ -268,17 +282,17 @@ impl Broker {
             let fanout = Fanout::new(at, body, terms, targets.to_vec(), self.is_committing(at));
             let remote = targets.iter().filter(|t| t.home != self.edge.shard).count() as u32;
             self.tie(at);
-            self.open_number(at, number, remote + 1, position, false, out);
+            self.open_number(at, number, remote + 1, false);
             self.start_fanout(at, fanout);
             return;
         }
         let mut incoming = Incoming::new(view);
-        let (remote, refused) = self.enqueue_all(now, &mut incoming, targets, terms, out);
+        let routed = self.enqueue_all(now, &mut incoming, targets, terms, out);
         incoming.finish(&mut self.edge.pool);
-        if remote > 0 {
+        if routed.remote > 0 {
             self.tie(at);
         }
-        self.open_number(at, number, remote, position, refused, out);
+        self.open_number(at, number, routed.remote + routed.logs, routed.refused);
     }
 
     /// Keeps a connection on this shard: what it publishes from another one could overtake what
@@ -288,8 +302,7 @@ impl Broker {
         self.edge.connections[at.slot as usize].touch(own);
     }
 
-    /// Puts a message into queues near and far. Returns how many are far, and whether one near
-    /// refused it.
+    /// Puts a message into queues near and far.
     pub(crate) fn enqueue_all(
         &mut self,
         now: Now,
@@ -297,7 +310,7 @@ impl Broker {
         targets: &[Target],
         terms: Terms,
         out: &mut Outbox,
-    ) -> (u32, bool) {
+    ) -> Routed {
         incoming.persistent = terms.persistent;
         incoming.priority = terms.priority;
         incoming.expiration = terms.expiration;
@@ -331,8 +344,12 @@ impl Broker {
                 confirm: terms.confirm,
             });
         }
+        let Some(last) = last_local else { return Routed { remote, ..Routed::default() } };
+        if terms.persistent && self.journal.is_on() {
+            let routed = self.enqueue_logged(now, incoming, targets, terms.confirm, out);
+            return Routed { remote, ..routed };
+        }
         let mut refused = false;
-        let Some(last) = last_local else { return (remote, refused) };
         for (place, target) in targets.iter().enumerate() {
             if target.home != own {
                 continue;
@@ -340,7 +357,7 @@ impl Broker {
             incoming.last = place == last;
             refused |= self.enqueue(now, target, incoming, out);
         }
-        (remote, refused)
+        Routed { remote, logs: 0, refused }
     }
 
     /// Puts a message into one queue of this shard. True when the queue refused it.
@@ -408,12 +425,12 @@ impl Broker {
                 let (from, mandatory) = (at.channel, publish.mandatory);
                 batch.items.push(Mail::DeliverReply { to, message, from, number, mandatory });
                 self.tie(at);
-                self.open_number(at, number, 1, None, false, out);
+                self.open_number(at, number, 1, false);
                 return;
             }
             _ => self.unroutable(at, publish, &checked.properties, out),
         }
-        self.account(at, 0, None, false, out);
+        self.account(at);
     }
 
     /// A mandatory direct reply comes back from another shard.
@@ -453,40 +470,24 @@ impl Broker {
         connection.incarnation(at.channel.channel).is_some_and(|c| c.committing.is_some())
     }
 
-    /// A publish that needs a number of its own right now.
-    fn account(
-        &mut self,
-        at: At,
-        missing: u32,
-        position: Option<lepus_base::Position>,
-        refused: bool,
-        out: &mut Outbox,
-    ) {
+    /// A publish that needs a number and waits for nobody.
+    fn account(&mut self, at: At) {
         let number = self.next_number(at);
-        self.open_number(at, number, missing, position, refused, out);
+        self.open_number(at, number, 0, false);
     }
 
-    fn open_number(
-        &mut self,
-        at: At,
-        number: Option<u64>,
-        missing: u32,
-        position: Option<lepus_base::Position>,
-        refused: bool,
-        out: &mut Outbox,
-    ) {
-        let _ = out;
+    fn open_number(&mut self, at: At, number: Option<u64>, missing: u32, refused: bool) {
         let Some(number) = number else { return };
         let slot = at.slot;
         let connection = &mut self.edge.connections[slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         if let Some(committing) = &mut channel.committing {
-            committing.open(number, missing, position, false);
+            committing.open(number, missing, false);
             return;
         }
         let Some(confirms) = &mut channel.confirms else { return };
         self.edge.counters.received_confirm += 1;
-        confirms.open(number, missing, position, refused);
+        confirms.open(number, missing, refused);
         if !confirms.listed {
             confirms.listed = true;
             self.edge.confirming.push((slot, channel.key));
@@ -497,21 +498,29 @@ impl Broker {
     fn press_back(&mut self, slot: u32, out: &mut Outbox) {
         let is_full = self.edge.memory() > self.edge.limits.memory_bytes;
         self.memory_full |= is_full;
-        if is_full || (!self.edge.short_shards.is_empty() && self.feeds_short_shard(slot)) {
-            self.edge.block(slot, out);
+        if is_full {
+            self.edge.block(slot, Shortage::Memory, out);
+        } else if self.journal.is_short() {
+            self.edge.block(slot, Shortage::Disk, out);
+        } else if !self.edge.short_shards.is_empty()
+            && let Some(shortage) = self.feeds_short_shard(slot)
+        {
+            self.edge.block(slot, shortage, out);
+        }
+        if self.journal.is_behind() {
+            self.edge.pause(slot, PauseReason::Log, out);
         }
         self.press_mail(slot, out);
     }
 
-    /// Whether a connection has published to a shard that is short of memory.
-    fn feeds_short_shard(&self, slot: u32) -> bool {
-        let touched = self.edge.connections.get(slot as usize).map(|found| &found.touched);
-        touched.is_some_and(|touched| {
-            touched.iter().any(|shard| self.edge.short_shards.contains(shard))
-        })
+    /// What a shard is short of to which a connection has published.
+    fn feeds_short_shard(&self, slot: u32) -> Option<Shortage> {
+        let touched = &self.edge.connections.get(slot as usize)?.touched;
+        let short = self.edge.short_shards.iter().find(|(shard, _)| touched.contains(shard));
+        short.map(|&(_, shortage)| shortage)
     }
 
-    /// Queues on other shards (or the last slice of a fan-out) report publishes.
+    /// Queues on other shards, the last slice of a fan-out, or a log report publishes.
     pub(crate) fn publish_reported(
         &mut self,
         to: ChannelRef,
@@ -519,6 +528,9 @@ impl Broker {
         last: u64,
         refused: bool,
     ) {
+        if to.connection == LETTERS_CONNECTION {
+            return self.letters_reported(first, last);
+        }
         let Some((slot, connection)) = self.edge.connection(to.connection, u32::MAX) else {
             return;
         };

@@ -10,6 +10,7 @@ mod consumers;
 mod dispatch;
 mod entry;
 mod limits;
+mod messages;
 mod ready;
 mod rules;
 mod settings;
@@ -20,18 +21,21 @@ mod unacked;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use lepus_base::{Instant, Now, Pool};
+use lepus_base::{Instant, Now, Pool, Position};
+use lepus_store::LaneSlot;
 
 pub use consumers::{Consumer, ConsumerHandle, ConsumerKey, SubscribeError};
-pub use entry::{Content, Delivery, Enqueued, Entry, Get, Got, NO_SLOT, Outcome, Reason};
+pub use entry::{
+    Admission, Content, Delivery, Enqueued, Entry, Get, Got, NO_SLOT, Outcome, Place, Reason, Sent,
+    Ticket,
+};
 pub use settings::{Overflow, QueueKind, QueueSettings};
 
+use crate::journal::{Backlog, Found};
 use crate::message::Incoming;
 use consumers::Consumers;
-use ready::Ready;
+use messages::Messages;
 use rules::Rules;
-use trash::Trash;
-use unacked::UnackedList;
 
 /// Entries that a single operation drops at most before it leaves the rest to [`Queue::work`].
 const DROPS_AT_ONCE_MAX: usize = 1024;
@@ -45,8 +49,9 @@ pub trait Sink {
     /// prefetch of the channel). After `false` the consumer is parked until [`Queue::resume`].
     fn may_deliver(&mut self, consumer: &Consumer, bytes: usize) -> bool;
 
-    /// Sends a message to a consumer. A stored body stays the queue's.
-    fn deliver(&mut self, consumer: &Consumer, delivery: Delivery, content: Content<'_>);
+    /// Sends a message to a consumer. A stored body stays the queue's. Only one in the log may
+    /// have to wait or be lost.
+    fn deliver(&mut self, consumer: &Consumer, delivery: Delivery, content: Content<'_>) -> Sent;
 
     /// Whether an expired message can be dead-lettered now. After `false` expiry waits until the
     /// next call of [`Queue::work`].
@@ -54,11 +59,32 @@ pub trait Sink {
         true
     }
 
-    /// Takes a message that leaves for the dead-letter exchange, with its reference.
-    fn dead_letter(&mut self, entry: Entry, reason: Reason);
+    /// After a refusal by [`Sink::may_dead_letter`]: whether the queue is woken when there is room.
+    fn waits_for_letters(&mut self) -> bool {
+        false
+    }
 
-    /// Takes a message that is settled or dropped, to release its reference.
+    /// Takes a message that leaves for the dead-letter exchange, with its reference, or with the
+    /// lane in which it is settled then.
+    fn dead_letter(&mut self, entry: Entry, lane: Option<LaneSlot>, reason: Reason);
+
+    /// Takes a message in memory that is settled or dropped, to release its reference.
     fn discard(&mut self, entry: Entry);
+
+    /// The queue's part of its log; `None` where everything stays in memory.
+    fn backlog(&mut self) -> Option<Backlog<'_>> {
+        None
+    }
+
+    /// Whether a transient message goes to the log, with so many bytes of the queue in memory.
+    fn spills(&self, _pooled_bytes: u64) -> bool {
+        false
+    }
+
+    /// Numbers, growing, of the queue's dead letters in a lane that are still to be settled.
+    fn letters(&self, _lane: LaneSlot) -> Vec<u64> {
+        Vec::new()
+    }
 }
 
 /// Totals since the queue was made.
@@ -87,49 +113,67 @@ pub struct Deleted {
 /// A queue.
 #[derive(Debug)]
 pub struct Queue {
-    ready: Ready,
-    unacked: UnackedList,
+    /// `None` until the first message.
+    messages: Option<Box<Messages>>,
     /// `None` without consumers.
     consumers: Option<Box<Consumers>>,
     /// `None` for a queue without arguments that matter here.
     rules: Option<Box<Rules>>,
-    trash: Option<Box<Trash>>,
-    /// Sequence number of the next message.
-    next_seq: u64,
-    delivered: u64,
-    redelivered: u64,
-    acknowledged: u64,
     next_generation: u32,
     /// While above 0 nothing is delivered.
     holds: u32,
     auto_delete: bool,
     had_consumer: bool,
-    /// More messages are to be dropped to satisfy the length limits.
-    is_over_limit: bool,
+    /// Persistent messages are logged.
+    is_durable: bool,
 }
 
-const _: () = assert!(size_of::<Queue>() <= 200);
+const _: () = assert!(size_of::<Queue>() <= 40);
 
 impl Queue {
     /// An empty queue with these settings.
     #[must_use]
     pub fn new(now: Now, settings: &QueueSettings, auto_delete: bool) -> Queue {
         Queue {
-            ready: Ready::default(),
-            unacked: UnackedList::default(),
+            messages: None,
             consumers: None,
             rules: Rules::of(settings, now.instant),
-            trash: None,
-            next_seq: 0,
-            delivered: 0,
-            redelivered: 0,
-            acknowledged: 0,
             next_generation: 0,
             holds: 0,
             auto_delete,
             had_consumer: false,
-            is_over_limit: false,
+            is_durable: false,
         }
+    }
+
+    /// The same, and its persistent messages are logged.
+    #[must_use]
+    pub fn durable(self) -> Queue {
+        Queue { is_durable: true, ..self }
+    }
+
+    /// Whether its persistent messages are logged.
+    #[must_use]
+    pub fn is_durable(&self) -> bool {
+        self.is_durable
+    }
+
+    /// Whether it has arguments that may move messages by themselves.
+    #[must_use]
+    pub fn has_rules(&self) -> bool {
+        self.rules.is_some()
+    }
+
+    /// Messages are numbered from `seq` on: those before are of an earlier run.
+    pub fn begin_at(&mut self, seq: u64) {
+        self.messages.get_or_insert_with(|| Messages::beginning_at(seq));
+    }
+
+    /// A lane has messages from an earlier run.
+    pub fn recover(&mut self, priority: u8, lane: LaneSlot, count: u64, bytes: u64) {
+        let messages = self.messages.get_or_insert_with(|| Messages::beginning_at(0));
+        messages.ready.recover(priority, lane, count, bytes);
+        self.set_over_limit();
     }
 
     /// Changes the settings. Deadlines of messages that are in the queue stay; limits are applied
@@ -137,11 +181,11 @@ impl Queue {
     /// The lease starts anew.
     pub fn reconfigure(&mut self, now: Now, settings: &QueueSettings) {
         self.rules = Rules::of(settings, now.instant);
-        self.is_over_limit = self.must_drop();
+        self.set_over_limit();
     }
 
-    /// Offers a message: to a consumer at once where one is ready and nothing waits, else it is
-    /// kept as the queue's rules say.
+    /// Offers a message that is not to be logged: to a consumer at once where one is ready and
+    /// nothing waits, else it is kept as the queue's rules say.
     pub fn enqueue(
         &mut self,
         now: Now,
@@ -156,19 +200,71 @@ impl Queue {
             }
         }
         let consumer =
-            if self.ready.is_empty() { self.choose_consumer(incoming.bytes(), sink) } else { None };
+            if self.is_empty() { self.choose_consumer(incoming.bytes(), sink) } else { None };
         if let Some(slot) = consumer {
-            self.hand_over(now, slot, incoming, sink);
+            self.hand_over(now, slot, incoming, None, sink);
             return Enqueued::Accepted;
         }
-        let entry = self.take_in(now, incoming, sink);
-        let deadline = entry.deadline;
-        self.ready.push(entry);
-        if deadline <= now.instant {
-            self.expire(now, &mut { DROPS_AT_ONCE_MAX }, sink);
-        }
-        self.drop_excess(sink);
+        let ticket = self.ticket(now, incoming, sink);
+        self.keep(now, ticket, incoming, sink);
         Enqueued::Accepted
+    }
+
+    /// Offers a message that is to be logged before the queue takes it: [`Queue::put`] follows,
+    /// and nothing else may happen to the queue before.
+    pub fn admit(
+        &mut self,
+        now: Now,
+        incoming: &mut Incoming<'_>,
+        sink: &mut impl Sink,
+    ) -> Admission {
+        let bytes = u64::from(incoming.bytes());
+        if self.exceeds(1, bytes) {
+            self.clear_due(now, sink);
+            if self.refuses(now, incoming, sink) {
+                return Admission::Rejected;
+            }
+        }
+        if self.is_empty()
+            && (self.consumers.as_ref()).is_some_and(|consumers| consumers.is_no_ack_next())
+            && let Some(slot) = self.choose_consumer(incoming.bytes(), sink)
+            && self.is_no_ack(slot)
+        {
+            self.hand_over(now, slot, incoming, None, sink);
+            return Admission::Delivered;
+        }
+        let ticket = self.ticket(now, incoming, sink);
+        match self.lane(ticket.priority, false, sink) {
+            Some(lane) => Admission::Wanted(ticket, lane),
+            None => {
+                self.keep(now, ticket, incoming, sink);
+                Admission::Delivered
+            }
+        }
+    }
+
+    /// Takes a message that was logged at `position` after [`Queue::admit`]; one that the log did
+    /// not take stays in memory.
+    pub fn put(
+        &mut self,
+        now: Now,
+        ticket: Ticket,
+        position: Option<Position>,
+        incoming: &mut Incoming<'_>,
+        sink: &mut impl Sink,
+    ) {
+        let consumer =
+            if self.is_empty() { self.choose_consumer(incoming.bytes(), sink) } else { None };
+        if let Some(slot) = consumer {
+            return self.hand_over(now, slot, incoming, Some((ticket, position)), sink);
+        }
+        match position {
+            Some(position) => {
+                let place = Place::logged(position, false);
+                self.push_logged(now, ticket.entry(place, incoming.bytes()), sink);
+            }
+            None => self.push_pooled(now, ticket, incoming, sink),
+        }
     }
 
     /// Delivers up to `budget` ready messages; expired ones that it meets count too.
@@ -184,9 +280,22 @@ impl Queue {
     /// cancel, resume, unhold and an enqueue. None of them delivers what waits.
     #[must_use]
     pub fn wants_dispatch(&self) -> bool {
-        !self.ready.is_empty()
+        self.messages.as_ref().is_some_and(|messages| !messages.ready.is_empty() && !messages.waits)
             && self.holds == 0
             && (self.consumers.as_ref()).is_some_and(|consumers| consumers.is_some_ready())
+    }
+
+    /// Whether something has to be read before the queue can go on.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        self.messages.as_ref().is_some_and(|messages| messages.waits)
+    }
+
+    /// What had to be read was read, or cannot be: the queue may go on.
+    pub fn wake(&mut self) {
+        if let Some(messages) = &mut self.messages {
+            messages.waits = false;
+        }
     }
 
     /// Ends a delivery. Returns false for one that is not known (any more).
@@ -198,9 +307,13 @@ impl Queue {
         outcome: Outcome,
         sink: &mut impl Sink,
     ) -> bool {
-        let Some(unacked) = self.unacked.take(slot, seq) else {
+        let Some(messages) = &mut self.messages else { return false };
+        let Some(unacked) = messages.unacked.take(slot, seq) else {
             return false;
         };
+        if outcome == Outcome::Ack {
+            messages.acknowledged += 1;
+        }
         if outcome == Outcome::Requeue && self.exceeds(1, u64::from(unacked.entry.bytes)) {
             self.clear_due(now, sink);
         }
@@ -208,10 +321,7 @@ impl Queue {
             consumers.settled(unacked.consumer);
         }
         match outcome {
-            Outcome::Ack => {
-                self.acknowledged += 1;
-                sink.discard(unacked.entry);
-            }
+            Outcome::Ack => self.release(unacked.entry, sink),
             Outcome::Reject => self.drop_entry(unacked.entry, Reason::Rejected, sink),
             Outcome::Requeue => self.requeue(unacked.entry, sink),
         }
@@ -221,39 +331,70 @@ impl Queue {
     /// Takes the head for `basic.get`. Renews the lease.
     pub fn get(&mut self, now: Now, no_ack: bool, sink: &mut impl Sink) -> Get {
         self.touch(now);
-        if self.holds > 0 || self.expire(now, &mut { DROPS_AT_ONCE_MAX }, sink) {
-            return Get::Again;
+        loop {
+            if self.holds > 0
+                || !self.prepare(sink)
+                || self.expire(now, &mut { DROPS_AT_ONCE_MAX }, sink)
+                || self.is_waiting()
+            {
+                return Get::Again;
+            }
+            match self.look_up_head(sink) {
+                None => return Get::Empty,
+                Some(Found::Ready) => break,
+                Some(Found::Pending) => {
+                    self.wait();
+                    return Get::Again;
+                }
+                Some(Found::Lost) => self.drop_lost(sink),
+            }
         }
-        let Some(entry) = self.ready.pop() else {
-            return Get::Empty;
-        };
-        self.count_delivery(entry.redelivered);
+        let counts = self.counts_deliveries();
+        let Some(entry) = self.pop(sink) else { return Get::Empty };
+        let Some(messages) = &mut self.messages else { return Get::Empty };
+        messages.count_delivery(entry.redelivered);
         let mut delivery = Delivery {
             slot: NO_SLOT,
             seq: entry.seq,
             redelivered: entry.redelivered,
-            delivery_count: if self.counts_deliveries() { entry.delivery_count } else { 0 },
+            delivery_count: if counts { entry.delivery_count } else { 0 },
         };
-        let body = entry.body;
+        let place = entry.place;
+        let remaining = messages.ready.len();
         let taken = if no_ack {
             Some(entry)
         } else {
-            delivery.slot = self.unacked.insert(entry, ConsumerHandle::NONE);
+            delivery.slot = messages.unacked.insert(entry, ConsumerHandle::NONE);
             None
         };
-        Get::Message(Got { delivery, body, remaining: self.ready.len(), taken })
+        Get::Message(Got { delivery, place, remaining, taken })
     }
 
     /// Removes all ready messages and returns their number. [`Queue::work`] releases them.
-    pub fn purge(&mut self) -> u64 {
-        self.is_over_limit = false;
-        if self.ready.is_empty() {
+    pub fn purge(&mut self, sink: &mut impl Sink) -> u64 {
+        let Some(messages) = &mut self.messages else { return 0 };
+        messages.is_over_limit = false;
+        if messages.ready.is_empty() {
             return 0;
         }
-        let ready = core::mem::take(&mut self.ready);
-        let count = ready.len();
-        self.trash.get_or_insert_default().ready.push(ready);
-        count
+        let lanes = messages.ready.lanes();
+        if !lanes.is_empty() {
+            let unacked = messages.unacked.logged();
+            for &(priority, spilled, lane) in &lanes {
+                let of_lane =
+                    unacked.iter().filter(|found| (found.0, found.1) == (priority, spilled));
+                let mut kept: Vec<u64> = of_lane.map(|found| found.2).collect();
+                kept.extend(sink.letters(lane));
+                kept.sort_unstable();
+                if let Some(mut backlog) = sink.backlog() {
+                    backlog.purge(lane, messages.next_seq, &kept);
+                }
+            }
+            if let Some(mut backlog) = sink.backlog() {
+                backlog.forget(messages.ready.windowed());
+            }
+        }
+        messages.empty()
     }
 
     /// Stops deliveries until as many calls of [`Queue::unhold`] followed: while many messages
@@ -282,10 +423,13 @@ impl Queue {
         if self.release_trash(budget, sink) {
             return true;
         }
-        if self.is_over_limit && self.expire(now, budget, sink) {
+        if self.is_waiting() {
+            return false;
+        }
+        if self.is_over_limit() && self.prepare(sink) && self.expire(now, budget, sink) {
             return *budget == 0;
         }
-        while self.is_over_limit {
+        while self.is_over_limit() && self.prepare(sink) {
             if *budget == 0 {
                 return true;
             }
@@ -298,10 +442,15 @@ impl Queue {
     /// Whether [`Queue::work`] has something to do.
     #[must_use]
     pub fn has_work(&self, now: Now) -> bool {
-        self.trash.is_some()
-            || self.is_over_limit
-            || self.head_deadline() <= now.instant
-            || self.wants_dispatch()
+        let Some(messages) = &self.messages else { return false };
+        if messages.trash.is_some() {
+            return true;
+        }
+        !messages.waits
+            && (messages.is_over_limit
+                || self.head_deadline() <= now.instant
+                || self.wants_dispatch()
+                || (self.rules.is_some() && messages.ready.is_unknown()))
     }
 
     /// Lets a consumer join.
@@ -391,12 +540,16 @@ impl Queue {
     }
 
     /// Empties the queue for good. [`Queue::work`] releases its messages; until it returns false
-    /// the value must be kept.
+    /// the value must be kept. What it has in the log goes with the queue there.
     pub fn delete(&mut self) -> Deleted {
-        let ready = self.purge();
-        if self.unacked.len() > 0 {
-            let unacked = core::mem::take(&mut self.unacked);
-            self.trash.get_or_insert_default().unacked.push(unacked);
+        let mut ready = 0;
+        if let Some(messages) = &mut self.messages {
+            messages.waits = false;
+            ready = messages.empty();
+            if messages.unacked.len() > 0 {
+                let unacked = core::mem::take(&mut messages.unacked);
+                messages.trash.get_or_insert_default().unacked.push(unacked);
+            }
         }
         let consumers = self.consumers.take();
         Deleted {
@@ -408,25 +561,37 @@ impl Queue {
     /// Messages that wait for a consumer.
     #[must_use]
     pub fn ready(&self) -> u64 {
-        self.ready.len()
+        self.messages.as_ref().map_or(0, |messages| messages.ready.len())
     }
 
     /// Payload bytes of the ready messages.
     #[must_use]
     pub fn ready_bytes(&self) -> u64 {
-        self.ready.bytes()
+        self.messages.as_ref().map_or(0, |messages| messages.ready.bytes())
     }
 
     /// Messages delivered and not settled.
     #[must_use]
     pub fn unacked(&self) -> u64 {
-        self.unacked.len()
+        self.messages.as_ref().map_or(0, |messages| messages.unacked.len())
     }
 
     /// Payload bytes of the unsettled messages.
     #[must_use]
     pub fn unacked_bytes(&self) -> u64 {
-        self.unacked.bytes()
+        self.messages.as_ref().map_or(0, |messages| messages.unacked.bytes())
+    }
+
+    /// The lowest position in the log of an unsettled message.
+    #[must_use]
+    pub fn oldest_unacked(&self) -> Option<Position> {
+        self.messages.as_ref()?.unacked.oldest()
+    }
+
+    /// Entries of messages in the log that are in memory.
+    #[must_use]
+    pub fn windowed(&self) -> usize {
+        self.messages.as_ref().map_or(0, |messages| messages.ready.windowed())
     }
 
     /// Number of consumers.
@@ -438,7 +603,7 @@ impl Queue {
     /// Whether no message is ready (`if-empty`).
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.ready.is_empty()
+        self.messages.as_ref().is_none_or(|messages| messages.ready.is_empty())
     }
 
     /// Whether there is no consumer (`if-unused`).
@@ -450,40 +615,29 @@ impl Queue {
     /// Totals since the queue was made.
     #[must_use]
     pub fn totals(&self) -> Totals {
-        Totals {
-            published: self.next_seq,
-            delivered: self.delivered,
-            redelivered: self.redelivered,
-            acknowledged: self.acknowledged,
-        }
+        self.messages.as_ref().map_or(Totals::default(), |messages| Totals {
+            published: messages.next_seq - messages.first_seq,
+            delivered: messages.delivered,
+            redelivered: messages.redelivered,
+            acknowledged: messages.acknowledged,
+        })
     }
 
     /// Bytes of the queue's own state, without bodies.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         size_of::<Queue>()
-            + self.ready.memory_bytes()
-            + self.unacked.memory_bytes()
+            + (self.messages.as_ref()).map_or(0, |messages| messages.memory_bytes())
             + (self.consumers.as_ref()).map_or(0, |consumers| consumers.memory_bytes())
             + self.rules.as_ref().map_or(0, |_| size_of::<Rules>())
-            + (self.trash.as_ref()).map_or(0, |trash| trash.memory_bytes())
     }
 
     /// Gives spare capacity back; for queues that are idle.
     pub fn trim(&mut self) {
-        self.ready.trim();
-        self.unacked.trim();
-    }
-
-    fn take_seq(&mut self) -> u64 {
-        let seq = self.next_seq;
-        self.next_seq += 1;
-        seq
-    }
-
-    fn count_delivery(&mut self, redelivered: bool) {
-        self.delivered += 1;
-        self.redelivered += u64::from(redelivered);
+        if let Some(messages) = &mut self.messages {
+            messages.ready.trim();
+            messages.unacked.trim();
+        }
     }
 
     fn requeue(&mut self, mut entry: Entry, sink: &mut impl Sink) {
@@ -494,16 +648,24 @@ impl Queue {
             self.drop_entry(entry, Reason::DeliveryLimit, sink);
             return;
         }
-        self.ready.put_back(entry);
+        if let Some(messages) = &mut self.messages {
+            let windowed = messages.ready.put_back(entry);
+            if windowed > 0
+                && let Some(mut backlog) = sink.backlog()
+            {
+                backlog.add_to_windows(windowed);
+            }
+        }
         self.drop_excess(sink);
     }
 
     /// Gets rid of a message that leaves unconsumed.
     fn drop_entry(&mut self, entry: Entry, reason: Reason, sink: &mut impl Sink) {
         if self.dead_letters() {
-            sink.dead_letter(entry, reason);
+            let lane = if entry.place.body().is_some() { None } else { self.lane_of(&entry) };
+            sink.dead_letter(entry, lane, reason);
         } else {
-            sink.discard(entry);
+            self.release(entry, sink);
         }
     }
 
@@ -517,7 +679,8 @@ impl Queue {
     }
 
     fn head_deadline(&self) -> Instant {
-        (self.ready.head()).map_or(Instant::NEVER, |head| head.deadline)
+        let head = self.messages.as_ref().and_then(|messages| messages.ready.head());
+        head.map_or(Instant::NEVER, |head| head.deadline)
     }
 
     fn lease_end(&self) -> Instant {

@@ -1,9 +1,11 @@
 //! What the operator decides about a shard, and the limits that keep every peer's share bounded.
 
+use alloc::vec::Vec;
 use core::time::Duration;
 
 use lepus_amqp::server::ServerOptions;
 use lepus_base::ShardId;
+use lepus_store::disk::LogId;
 
 /// Everything a [`crate::Broker`] needs to know at its start.
 #[derive(Clone, Debug)]
@@ -22,6 +24,17 @@ pub struct Settings {
     pub server: ServerOptions,
     /// Limits on what peers can make grow.
     pub limits: Limits,
+    /// Where messages are kept on disk; `None` keeps everything in memory.
+    pub store: Option<StoreSettings>,
+}
+
+/// The logs that a shard drives.
+#[derive(Clone, Debug)]
+pub struct StoreSettings {
+    /// Settings of each of them, but for the log's number.
+    pub template: lepus_store::Settings,
+    /// The logs: first the shard's own, to which new queues go.
+    pub logs: Vec<LogId>,
 }
 
 /// Limits on what peers can make grow.

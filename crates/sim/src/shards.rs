@@ -217,6 +217,7 @@ impl Shards {
                 secret: [3; 32],
                 server: self.options.server.clone(),
                 limits: self.options.limits.clone(),
+                store: None,
             });
             // What applying the presets says to others is said to nobody: there is no one yet.
             broker.preset(self.now, &changes, &mut Outbox::new(count as u16));

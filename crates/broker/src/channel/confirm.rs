@@ -9,7 +9,6 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use lepus_amqp::server::{encode_ack, encode_nack};
-use lepus_base::Position;
 
 #[derive(Debug)]
 struct Open {
@@ -56,8 +55,6 @@ pub struct Confirms {
     /// All numbers up to this one have been reported to the publisher.
     reported: u64,
     open: VecDeque<Open>,
-    /// Persistent messages by log position, oldest first.
-    waiting_for_log: VecDeque<(Position, u64)>,
     /// Whether the channel is on the shard's list of channels to flush.
     pub listed: bool,
 }
@@ -75,16 +72,20 @@ impl Confirms {
         self.last - self.reported
     }
 
-    /// Keeps the newest number open until `missing` reports came and, if `position` is given, the
-    /// log is durable up to it. A refusal on the own shard is `missing == 0 && refused`.
-    pub fn open(&mut self, number: u64, missing: u32, position: Option<Position>, refused: bool) {
-        let missing = missing + u32::from(position.is_some());
+    /// Keeps the newest number open until `missing` reports came. A refusal on the own shard is
+    /// `missing == 0 && refused`.
+    pub fn open(&mut self, number: u64, missing: u32, refused: bool) {
         if missing == 0 && !refused {
             return;
         }
         self.open.push_back(Open { number, missing, refused });
-        if let Some(position) = position {
-            self.waiting_for_log.push_back((position, number));
+    }
+
+    /// A number that is open waits for more reports.
+    pub fn expect(&mut self, number: u64, more: u32) {
+        let place = self.open.partition_point(|open| open.number < number);
+        if let Some(open) = self.open.get_mut(place).filter(|open| open.number == number) {
+            open.missing += more;
         }
     }
 
@@ -97,17 +98,6 @@ impl Confirms {
             }
             open.missing = open.missing.saturating_sub(1);
             open.refused |= refused;
-        }
-    }
-
-    /// The log is durable up to `position`.
-    pub fn durable(&mut self, position: Position) {
-        while let Some(&(needed, number)) = self.waiting_for_log.front() {
-            if needed > position {
-                break;
-            }
-            self.waiting_for_log.pop_front();
-            self.report(number, number, false);
         }
     }
 
@@ -177,7 +167,7 @@ mod tests {
         let mut confirms = Confirms::default();
         for missing in [0, 0, 2, 0] {
             let number = confirms.take_number();
-            confirms.open(number, missing, None, false);
+            confirms.open(number, missing, false);
         }
         assert_eq!(drain(&mut confirms), [ack(2, 2)]);
         confirms.report(3, 3, false);
@@ -191,24 +181,23 @@ mod tests {
         let mut confirms = Confirms::default();
         for refused in [false, true, false] {
             let number = confirms.take_number();
-            confirms.open(number, 0, None, refused);
+            confirms.open(number, 0, refused);
         }
         assert_eq!(drain(&mut confirms), [ack(1, 1), Confirmation::Nack(2), ack(3, 1)]);
     }
 
     #[test]
-    fn a_persistent_publish_waits_for_the_log() {
+    fn a_publish_that_turns_out_to_wait_longer_is_not_confirmed_before() {
         let mut confirms = Confirms::default();
-        for position in [10, 20] {
+        for missing in [1, 1] {
             let number = confirms.take_number();
-            confirms.open(number, 0, Some(Position(position)), false);
+            confirms.open(number, missing, false);
         }
-        confirms.durable(Position(9));
+        confirms.expect(1, 1);
+        confirms.report(1, 2, false);
         assert_eq!(drain(&mut confirms), []);
-        confirms.durable(Position(10));
-        assert_eq!(drain(&mut confirms), [ack(1, 1)]);
-        confirms.durable(Position(30));
-        assert_eq!(drain(&mut confirms), [ack(2, 1)]);
+        confirms.report(1, 1, false);
+        assert_eq!(drain(&mut confirms), [ack(2, 2)]);
         assert!(confirms.is_settled());
     }
 }

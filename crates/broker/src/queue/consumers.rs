@@ -214,6 +214,11 @@ impl Consumers {
         self.first_in_rings()
     }
 
+    /// Whether the one whose turn it is acknowledges nothing.
+    pub(super) fn is_no_ack_next(&self) -> bool {
+        self.next().is_some_and(|slot| self.at(slot).1.no_ack)
+    }
+
     /// It took a message: it goes behind the others, or out of the ring without more credit.
     pub(super) fn delivered(&mut self, slot: u32) {
         let Some(member) = self.members.get_mut(slot as usize) else {

@@ -1,20 +1,20 @@
 //! From the queue to its consumers.
 
-use lepus_base::{Instant, Now};
+use lepus_base::{Instant, Now, Position};
 
-use super::entry::{Content, Delivery, Entry, NO_SLOT};
+use super::entry::{Content, Delivery, NO_SLOT, Place, Sent, Ticket};
 use super::{Queue, Sink};
 use crate::message::Incoming;
 use crate::send_buffer::LARGE_BODY_BYTES_MIN;
 
 impl Queue {
-    /// The entry of a new message, with a reference to its body.
-    pub(super) fn take_in(
+    /// Number, deadline and priority of a new message.
+    pub(super) fn ticket(
         &mut self,
         now: Now,
-        incoming: &mut Incoming<'_>,
+        incoming: &Incoming<'_>,
         sink: &mut impl Sink,
-    ) -> Entry {
+    ) -> Ticket {
         let mut ttl = incoming.expiration;
         let mut priority = 0;
         if let Some(rules) = &self.rules {
@@ -24,17 +24,8 @@ impl Queue {
             };
             priority = incoming.priority.min(rules.priority_max);
         }
-        Entry {
-            seq: self.take_seq(),
-            deadline: ttl.map_or(Instant::NEVER, |ttl| now.instant + ttl),
-            position: incoming.position,
-            body: incoming.keep(sink.pool()),
-            bytes: incoming.bytes(),
-            delivery_count: 0,
-            priority,
-            persistent: incoming.persistent,
-            redelivered: false,
-        }
+        let deadline = ttl.map_or(Instant::NEVER, |ttl| now.instant + ttl);
+        Ticket { seq: self.open(sink).take_seq(), deadline, priority }
     }
 
     /// The consumer whose turn it is; parks those on the way whose connection takes nothing.
@@ -52,48 +43,67 @@ impl Queue {
         }
     }
 
-    /// Delivers a new message, past the ready ones of which there are none.
+    pub(super) fn is_no_ack(&self, slot: u32) -> bool {
+        self.consumers.as_ref().is_some_and(|consumers| consumers.at(slot).1.no_ack)
+    }
+
+    /// Delivers a new message, past the ready ones of which there are none. `logged` is its ticket
+    /// and its position in the log, if the log took it.
     pub(super) fn hand_over(
         &mut self,
         now: Now,
         slot: u32,
         incoming: &mut Incoming<'_>,
+        logged: Option<(Ticket, Option<Position>)>,
         sink: &mut impl Sink,
     ) {
-        let Some(mut consumers) = self.consumers.take() else {
+        let (ticket, position) = match logged {
+            Some((ticket, position)) => (ticket, position),
+            None => (self.ticket(now, incoming, sink), None),
+        };
+        let (Some(consumers), Some(messages)) = (&mut self.consumers, &mut self.messages) else {
             return;
         };
         let (handle, consumer) = consumers.at(slot);
         let mut delivery =
-            Delivery { slot: NO_SLOT, seq: self.next_seq, redelivered: false, delivery_count: 0 };
+            Delivery { slot: NO_SLOT, seq: ticket.seq, redelivered: false, delivery_count: 0 };
         // A large body is sent from where it is stored.
         let is_large = incoming.bytes() as usize >= LARGE_BODY_BYTES_MIN;
         let mut stored = incoming.stored();
         let mut kept = None;
         if !consumer.no_ack {
-            let entry = self.take_in(now, incoming, sink);
-            stored = Some(entry.body);
-            delivery.slot = self.unacked.insert(entry, handle);
-        } else {
-            self.take_seq();
-            if is_large {
-                kept = Some(incoming.keep(sink.pool()));
-                stored = kept;
-            }
+            let place = match position {
+                Some(position) => Place::logged(position, false),
+                None => {
+                    let body = incoming.keep(sink.pool());
+                    stored = Some(body);
+                    Place::pooled(body)
+                }
+            };
+            delivery.slot = messages.unacked.insert(ticket.entry(place, incoming.bytes()), handle);
         }
-        match (incoming.view(), stored) {
+        if is_large && stored.is_none() {
+            kept = Some(incoming.keep(sink.pool()));
+            stored = kept;
+        }
+        // Only what has to be read first can be late or lost.
+        let _ = match (incoming.view(), stored) {
             (Some(view), _) if !is_large => {
-                sink.deliver(consumer, delivery, Content::Incoming(view));
+                sink.deliver(consumer, delivery, Content::Incoming(view))
             }
             (_, Some(body)) => sink.deliver(consumer, delivery, Content::Stored(body)),
-            _ => {}
-        }
+            _ => Sent::Done,
+        };
         if let Some(body) = kept {
             sink.pool().release(body);
         }
+        let is_done = consumer.no_ack;
         consumers.delivered(slot);
-        self.consumers = Some(consumers);
-        self.count_delivery(false);
+        messages.count_delivery(false);
+        if is_done && let Some(position) = position {
+            let place = Place::logged(position, false);
+            self.release(ticket.entry(place, incoming.bytes()), sink);
+        }
     }
 
     pub(super) fn dispatch_within(
@@ -103,6 +113,9 @@ impl Queue {
         sink: &mut impl Sink,
     ) -> bool {
         loop {
+            if !self.prepare(sink) {
+                return false;
+            }
             if self.expire(now, budget, sink) {
                 return *budget == 0;
             }
@@ -112,41 +125,56 @@ impl Queue {
             if *budget == 0 {
                 return true;
             }
-            let Some(head) = self.ready.head() else {
+            let Some(head) = self.messages.as_ref().and_then(|messages| messages.ready.head())
+            else {
                 return false;
             };
             let Some(slot) = self.choose_consumer(head.bytes, sink) else {
                 return false;
             };
             *budget -= 1;
-            self.deliver_head(slot, sink);
+            match self.deliver_head(slot, sink) {
+                Sent::Done => {}
+                Sent::Lost => self.drop_lost(sink),
+                Sent::Pending => {
+                    self.wait();
+                    return false;
+                }
+            }
         }
     }
 
-    pub(super) fn deliver_head(&mut self, slot: u32, sink: &mut impl Sink) {
+    fn deliver_head(&mut self, slot: u32, sink: &mut impl Sink) -> Sent {
         let counts = self.counts_deliveries();
-        let Some(consumers) = &mut self.consumers else {
-            return;
+        let (Some(consumers), Some(messages)) = (&mut self.consumers, &mut self.messages) else {
+            return Sent::Pending;
         };
-        let Some(entry) = self.ready.pop() else {
-            return;
-        };
+        let Some(head) = messages.ready.head() else { return Sent::Pending };
         let (handle, consumer) = consumers.at(slot);
-        let mut delivery = Delivery {
-            slot: NO_SLOT,
-            seq: entry.seq,
-            redelivered: entry.redelivered,
-            delivery_count: if counts { entry.delivery_count } else { 0 },
+        let content = match (head.place.body(), head.place.position()) {
+            (Some(body), _) => Content::Stored(body),
+            (None, Some(position)) => Content::Logged(position, head.bytes),
+            (None, None) => return Sent::Lost,
         };
-        let content = Content::Stored(entry.body);
-        if consumer.no_ack {
-            sink.deliver(consumer, delivery, content);
-            sink.discard(entry);
-        } else {
-            delivery.slot = self.unacked.insert(entry, handle);
-            sink.deliver(consumer, delivery, content);
+        let no_ack = consumer.no_ack;
+        let delivery = Delivery {
+            slot: if no_ack { NO_SLOT } else { messages.unacked.next_slot() },
+            seq: head.seq,
+            redelivered: head.redelivered,
+            delivery_count: if counts { head.delivery_count } else { 0 },
+        };
+        let sent = sink.deliver(consumer, delivery, content);
+        if sent != Sent::Done {
+            return sent;
         }
         consumers.delivered(slot);
-        self.count_delivery(delivery.redelivered);
+        messages.count_delivery(delivery.redelivered);
+        let Some(entry) = self.pop(sink) else { return Sent::Done };
+        if no_ack {
+            self.release(entry, sink);
+        } else if let Some(messages) = &mut self.messages {
+            messages.unacked.insert(entry, handle);
+        }
+        Sent::Done
     }
 }

@@ -1,33 +1,83 @@
 //! A message's place in a queue, and the words for what happens to it.
 
 use lepus_base::{Body, Instant, Position};
+use lepus_store::LaneSlot;
 
 use crate::message::MessageView;
 
-/// One message in one queue. Owns one reference to its body, therefore neither `Copy` nor `Clone`.
+/// Where the bytes of a message are: in the shard's pool, or in its log, never in both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place(u64);
+
+/// Set for a body in the pool, whose number is in the lower half.
+const POOLED: u64 = 1 << 63;
+/// Set for a message that is logged only to spare memory.
+const SPILLED: u64 = 1 << 62;
+
+impl Place {
+    /// In the pool.
+    #[must_use]
+    pub const fn pooled(body: Body) -> Place {
+        Place(POOLED | body.to_bits() as u64)
+    }
+
+    /// In the log. `spilled` says that it is there only to spare memory: no restart finds it.
+    #[must_use]
+    pub const fn logged(position: Position, spilled: bool) -> Place {
+        Place(position.0 | if spilled { SPILLED } else { 0 })
+    }
+
+    /// The body in the pool, of which the holder of the place has one reference.
+    #[must_use]
+    pub const fn body(self) -> Option<Body> {
+        if self.0 & POOLED == 0 { None } else { Some(Body::from_bits(self.0 as u32)) }
+    }
+
+    /// The position in the log.
+    #[must_use]
+    pub const fn position(self) -> Option<Position> {
+        if self.0 & POOLED == 0 { Some(Position(self.0 & !SPILLED)) } else { None }
+    }
+
+    /// Whether it is in the log only to spare memory.
+    #[must_use]
+    pub const fn is_spilled(self) -> bool {
+        self.0 & (POOLED | SPILLED) == SPILLED
+    }
+}
+
+/// One message in one queue. Owns one reference to its body if that is in the pool, therefore
+/// neither `Copy` nor `Clone`.
 #[derive(Debug)]
 pub struct Entry {
     /// Order in the queue; never changes, also not by a requeue.
     pub seq: u64,
     /// When it expires; [`Instant::NEVER`] without TTL. A requeue keeps it.
     pub deadline: Instant,
-    /// Where the message lies in the shard's log.
-    pub position: Position,
-    /// The packed message.
-    pub body: Body,
+    /// Where the packed message is.
+    pub place: Place,
     /// Size of the payload in bytes.
     pub bytes: u32,
     /// How often it came back; the header `x-delivery-count` of quorum queues.
     pub delivery_count: u32,
     /// Priority, capped to the queue's highest.
     pub priority: u8,
-    /// Whether it must survive a restart.
-    pub persistent: bool,
     /// Whether it was delivered before.
     pub redelivered: bool,
 }
 
 const _: () = assert!(size_of::<Entry>() <= 40);
+
+/// What a queue gives a new message before it is logged.
+#[derive(Clone, Copy, Debug)]
+pub struct Ticket {
+    /// Order in the queue.
+    pub seq: u64,
+    /// When it expires.
+    pub deadline: Instant,
+    /// Priority, capped to the queue's highest.
+    pub priority: u8,
+}
 
 /// The slot of a delivery that is settled by being sent.
 pub const NO_SLOT: u32 = u32::MAX;
@@ -50,8 +100,22 @@ pub struct Delivery {
 pub enum Content<'a> {
     /// In the pool; [`MessageView::unpack`] takes it apart.
     Stored(Body),
+    /// In the log, with a payload of so many bytes.
+    Logged(Position, u32),
     /// Still in the publisher's input.
     Incoming(&'a MessageView<'a>),
+}
+
+/// What became of a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Sent {
+    /// It is on its way.
+    Done,
+    /// The message is being read; [`super::Queue::wake`] says when to try again.
+    Pending,
+    /// The message cannot be read any more.
+    Lost,
 }
 
 /// Why a message leaves a queue for its dead-letter exchange.
@@ -101,14 +165,26 @@ pub enum Enqueued {
     Rejected,
 }
 
+/// What a queue says about a message that is to be logged before it is taken.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub enum Admission {
+    /// It is to be logged under this number in this lane, and then put there.
+    Wanted(Ticket, LaneSlot),
+    /// A consumer that acknowledges nothing has it already.
+    Delivered,
+    /// Refused by `x-overflow`; the publisher gets a nack.
+    Rejected,
+}
+
 /// A message taken by `basic.get`.
 #[derive(Debug)]
 #[must_use]
 pub struct Got {
     /// What the channel remembers.
     pub delivery: Delivery,
-    /// The packed message.
-    pub body: Body,
+    /// Where the packed message is.
+    pub place: Place,
     /// Ready messages that are left, for `get-ok`.
     pub remaining: u64,
     /// With `no_ack` the entry itself: whoever encodes the answer discards it afterwards.

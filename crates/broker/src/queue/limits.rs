@@ -2,23 +2,30 @@
 
 use lepus_base::Now;
 
-use super::entry::Reason;
+use super::entry::{Place, Reason};
 use super::settings::Overflow;
 use super::{DROPS_AT_ONCE_MAX, Queue, Sink};
 use crate::message::Incoming;
 
 impl Queue {
-    /// Drops expired messages from the head. Returns whether expired ones are left there, because
-    /// the budget ended or dead-lettering has to wait.
+    /// Drops expired messages from the head, which is known. Returns whether expired ones are left
+    /// there, because the budget ended or dead-lettering has to wait.
     pub(super) fn expire(&mut self, now: Now, budget: &mut usize, sink: &mut impl Sink) -> bool {
         while self.head_deadline() <= now.instant {
-            if *budget == 0 || (self.dead_letters() && !sink.may_dead_letter()) {
+            if *budget == 0 {
+                return true;
+            }
+            if self.dead_letters() && !sink.may_dead_letter() {
+                if sink.waits_for_letters() {
+                    self.wait();
+                }
                 return true;
             }
             *budget -= 1;
-            if let Some(entry) = self.ready.pop() {
+            if let Some(entry) = self.pop(sink) {
                 self.drop_entry(entry, Reason::Expired, sink);
             }
+            self.prepare(sink);
         }
         false
     }
@@ -26,8 +33,7 @@ impl Queue {
     /// Whether the ready messages and `count` more of `bytes` in sum are above the limits.
     pub(super) fn exceeds(&self, count: u64, bytes: u64) -> bool {
         self.rules.as_ref().is_some_and(|rules| {
-            self.ready.len() + count > rules.length_max
-                || self.ready.bytes() + bytes > rules.bytes_max
+            self.ready() + count > rules.length_max || self.ready_bytes() + bytes > rules.bytes_max
         })
     }
 
@@ -54,29 +60,43 @@ impl Queue {
             return false;
         }
         if overflow == Overflow::RejectPublishDlx && self.dead_letters() {
-            let entry = self.take_in(now, incoming, sink);
-            sink.dead_letter(entry, Reason::MaxLength);
+            let ticket = self.ticket(now, incoming, sink);
+            let place = Place::pooled(incoming.keep(sink.pool()));
+            sink.dead_letter(ticket.entry(place, incoming.bytes()), None, Reason::MaxLength);
         }
         true
     }
 
     /// Drops messages from the head until the limits hold; a long rest is left to `work`.
     pub(super) fn drop_excess(&mut self, sink: &mut impl Sink) {
-        self.is_over_limit = self.must_drop();
+        self.set_over_limit();
         for _ in 0..DROPS_AT_ONCE_MAX {
-            if !self.is_over_limit {
+            if !self.is_over_limit() || !self.prepare(sink) {
                 return;
             }
             self.drop_one_above_limit(sink);
         }
     }
 
+    /// Whether more messages are to be dropped to satisfy the limits.
+    pub(super) fn is_over_limit(&self) -> bool {
+        self.messages.as_ref().is_some_and(|messages| messages.is_over_limit)
+    }
+
+    /// Looks at the limits anew.
+    pub(super) fn set_over_limit(&mut self) {
+        let is_over = self.must_drop();
+        if let Some(messages) = &mut self.messages {
+            messages.is_over_limit = is_over;
+        }
+    }
+
     pub(super) fn drop_one_above_limit(&mut self, sink: &mut impl Sink) {
         if self.must_drop()
-            && let Some(entry) = self.ready.pop()
+            && let Some(entry) = self.pop(sink)
         {
             self.drop_entry(entry, Reason::MaxLength, sink);
         }
-        self.is_over_limit = self.must_drop();
+        self.set_over_limit();
     }
 }

@@ -1,18 +1,25 @@
 //! The messages of a queue that wait for a consumer, in the order in which they leave.
 //!
-//! A level (one per priority in use) has two sorted parts: the fresh ones in a deque, where new
-//! messages are appended, and those that came back to a place in the middle in a heap. The head is
-//! the older of the two heads, so that a requeue of any size and order costs O(log n) per message.
+//! A level (one per priority in use) has sorted parts: the fresh ones in a deque, where new messages
+//! are appended, those that came back to a place in the middle in a heap, and the windows of its
+//! lanes in the log. The head is the oldest of their heads, so that a requeue of any size and order
+//! costs O(log n) per message. A lane has more messages than its window: while its window is empty
+//! the head is not known, and [`Ready::prepare`] fetches.
 
 use alloc::boxed::Box;
 use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
+use lepus_store::{Fetch, LaneSlot};
+
 use super::entry::Entry;
+use crate::journal::Backlog;
 
 /// Entries a drained level keeps room for.
 const SPARE_ENTRIES_MAX: usize = 256;
+/// Entries in a window above which new messages are left to be fetched.
+const WINDOW_ENTRIES_MAX: usize = 1024;
 
 /// An entry in the heap: the lowest sequence number is the greatest.
 #[derive(Debug)]
@@ -38,68 +45,198 @@ impl Ord for Returned {
     }
 }
 
+/// What is known of a lane in the log.
+#[derive(Debug)]
+struct Window {
+    slot: LaneSlot,
+    /// Sorted by sequence number; behind them are those not fetched.
+    entries: VecDeque<Entry>,
+    unfetched: u64,
+}
+
+impl Window {
+    fn new(slot: LaneSlot) -> Window {
+        Window { slot, entries: VecDeque::new(), unfetched: 0 }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.unfetched == 0
+    }
+
+    /// Whether its first message is not known.
+    fn is_unknown(&self) -> bool {
+        self.entries.is_empty() && self.unfetched > 0
+    }
+}
+
+/// The lanes of a level: messages that survive a restart, and those spilled to spare memory.
+#[derive(Debug, Default)]
+struct Lanes {
+    kept: Option<Window>,
+    spilled: Option<Window>,
+}
+
+impl Lanes {
+    fn windows(&self) -> impl Iterator<Item = &Window> {
+        [&self.kept, &self.spilled].into_iter().flatten()
+    }
+
+    fn window(&mut self, spilled: bool) -> &mut Option<Window> {
+        if spilled { &mut self.spilled } else { &mut self.kept }
+    }
+
+    fn entries(&self) -> usize {
+        self.windows().map(|window| window.entries.len()).sum()
+    }
+}
+
+/// Where the head of a level is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Fresh,
+    Returned,
+    Kept,
+    Spilled,
+}
+
 /// The ready messages of one priority.
 #[derive(Debug, Default)]
 struct Level {
-    /// Sorted by sequence number.
+    /// In memory, sorted by sequence number.
     fresh: VecDeque<Entry>,
     returned: BinaryHeap<Returned>,
+    /// Once something was logged.
+    lanes: Option<Box<Lanes>>,
 }
 
 impl Level {
     fn is_empty(&self) -> bool {
-        self.fresh.is_empty() && self.returned.is_empty()
+        self.fresh.is_empty()
+            && self.returned.is_empty()
+            && self.lanes.as_ref().is_none_or(|lanes| lanes.windows().all(Window::is_empty))
     }
 
-    fn is_returned_first(&self) -> bool {
-        self.returned
-            .peek()
-            .is_some_and(|top| self.fresh.front().is_none_or(|fresh| top.0.seq < fresh.seq))
+    /// Whether a lane has to be fetched before the head is known.
+    fn is_unknown(&self) -> bool {
+        self.lanes.as_ref().is_some_and(|lanes| lanes.windows().any(Window::is_unknown))
+    }
+
+    /// Which part has the head; `None` for an empty level or one whose head is not known.
+    fn first(&self) -> Option<Part> {
+        let fresh = self.fresh.front().map_or(u64::MAX, |entry| entry.seq);
+        let returned = self.returned.peek().map_or(u64::MAX, |top| top.0.seq);
+        let (mut seq, mut part) =
+            if returned < fresh { (returned, Part::Returned) } else { (fresh, Part::Fresh) };
+        if let Some(lanes) = &self.lanes {
+            for (window, of) in [(&lanes.kept, Part::Kept), (&lanes.spilled, Part::Spilled)] {
+                let Some(window) = window else { continue };
+                match window.entries.front() {
+                    Some(entry) if entry.seq < seq => (seq, part) = (entry.seq, of),
+                    None if window.unfetched > 0 => return None,
+                    _ => {}
+                }
+            }
+        }
+        (seq < u64::MAX).then_some(part)
     }
 
     fn head(&self) -> Option<&Entry> {
-        if self.is_returned_first() {
-            return self.returned.peek().map(|top| &top.0);
+        match self.first()? {
+            Part::Fresh => self.fresh.front(),
+            Part::Returned => self.returned.peek().map(|top| &top.0),
+            Part::Kept => self.lanes.as_ref()?.kept.as_ref()?.entries.front(),
+            Part::Spilled => self.lanes.as_ref()?.spilled.as_ref()?.entries.front(),
         }
-        self.fresh.front()
     }
 
-    fn pop(&mut self) -> Option<Entry> {
-        if self.is_returned_first() {
-            let entry = self.returned.pop();
-            let (len, capacity) = (self.returned.len(), self.returned.capacity());
-            if capacity > SPARE_ENTRIES_MAX && len < capacity / 8 {
-                self.returned.shrink_to(len * 2);
+    /// Takes the head, and says how many entries left a window.
+    fn pop(&mut self) -> Option<(Entry, usize)> {
+        match self.first()? {
+            Part::Fresh => Some((pop_front(&mut self.fresh)?, 0)),
+            Part::Returned => {
+                let entry = self.returned.pop()?;
+                let (len, capacity) = (self.returned.len(), self.returned.capacity());
+                if capacity > SPARE_ENTRIES_MAX && len < capacity / 8 {
+                    self.returned.shrink_to(len * 2);
+                }
+                Some((entry.0, 0))
             }
-            return entry.map(|top| top.0);
+            part => {
+                let window = self.lanes.as_mut()?.window(part == Part::Spilled).as_mut()?;
+                Some((pop_front(&mut window.entries)?, 1))
+            }
         }
-        let entry = self.fresh.pop_front();
-        let (len, capacity) = (self.fresh.len(), self.fresh.capacity());
-        if capacity > SPARE_ENTRIES_MAX && len < capacity / 8 {
-            self.fresh.shrink_to(len * 2);
-        }
-        entry
     }
 
-    fn put_back(&mut self, entry: Entry) {
-        if self.fresh.front().is_none_or(|first| entry.seq < first.seq) {
-            self.fresh.push_front(entry);
-        } else if self.fresh.back().is_some_and(|last| last.seq < entry.seq) {
-            self.fresh.push_back(entry);
+    /// Puts an entry back, and says how many entries came to a window.
+    fn put_back(&mut self, entry: Entry) -> usize {
+        let (list, is_whole, counts) = match (&mut self.lanes, entry.place.body()) {
+            (Some(lanes), None) => match lanes.window(entry.place.is_spilled()) {
+                // What is fetched is older than what is not.
+                Some(window) => (&mut window.entries, window.unfetched == 0, 1),
+                None => (&mut self.fresh, true, 0),
+            },
+            _ => (&mut self.fresh, true, 0),
+        };
+        if list.front().is_none_or(|first| entry.seq < first.seq) {
+            list.push_front(entry);
+        } else if is_whole && list.back().is_some_and(|last| last.seq < entry.seq) {
+            list.push_back(entry);
         } else {
             self.returned.push(Returned(entry));
+            return 0;
         }
+        counts
+    }
+
+    fn window(&mut self, spilled: bool, slot: LaneSlot) -> &mut Window {
+        let lanes = self.lanes.get_or_insert_default();
+        lanes.window(spilled).get_or_insert_with(|| Window::new(slot))
+    }
+
+    fn lane(&self, spilled: bool) -> Option<LaneSlot> {
+        let lanes = self.lanes.as_ref()?;
+        let window = if spilled { &lanes.spilled } else { &lanes.kept };
+        window.as_ref().map(|window| window.slot)
+    }
+
+    /// Leaves the lanes here, empty.
+    fn split_lanes(&mut self) -> Option<Box<Lanes>> {
+        let mut lanes = self.lanes.take()?;
+        for window in [&mut lanes.kept, &mut lanes.spilled].into_iter().flatten() {
+            *window = Window::new(window.slot);
+        }
+        Some(lanes)
     }
 
     fn memory_bytes(&self) -> usize {
-        let entries = self.fresh.capacity() + self.returned.capacity();
-        entries * size_of::<Entry>()
+        let mut entries = self.fresh.capacity() + self.returned.capacity();
+        let mut bytes = 0;
+        if let Some(lanes) = &self.lanes {
+            bytes = size_of::<Lanes>();
+            entries += lanes.windows().map(|window| window.entries.capacity()).sum::<usize>();
+        }
+        entries * size_of::<Entry>() + bytes
     }
 
     fn trim(&mut self) {
         self.fresh.shrink_to_fit();
         self.returned.shrink_to_fit();
+        if let Some(lanes) = &mut self.lanes {
+            for window in [&mut lanes.kept, &mut lanes.spilled].into_iter().flatten() {
+                window.entries.shrink_to_fit();
+            }
+        }
     }
+}
+
+fn pop_front(list: &mut VecDeque<Entry>) -> Option<Entry> {
+    let entry = list.pop_front();
+    let (len, capacity) = (list.len(), list.capacity());
+    if capacity > SPARE_ENTRIES_MAX && len < capacity / 8 {
+        list.shrink_to(len * 2);
+    }
+    entry
 }
 
 /// Levels above priority 0; they exist once a message with a priority was kept.
@@ -141,6 +278,8 @@ pub(super) struct Ready {
     levels: Option<Box<Levels>>,
     len: u64,
     bytes: u64,
+    /// Of these, bytes of messages in the log.
+    logged_bytes: u64,
 }
 
 impl Ready {
@@ -153,37 +292,143 @@ impl Ready {
         self.bytes
     }
 
+    /// Sum of the payloads in memory.
+    pub(super) fn pooled_bytes(&self) -> u64 {
+        self.bytes.saturating_sub(self.logged_bytes)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Appends a new entry, whose sequence number is above all others.
+    fn count(&mut self, entry: &Entry) {
+        self.len += 1;
+        self.bytes += u64::from(entry.bytes);
+        if entry.place.body().is_none() {
+            self.logged_bytes += u64::from(entry.bytes);
+        }
+    }
+
+    fn discount(&mut self, entry: &Entry) {
+        self.len -= 1;
+        // What recovery counted may be more than there is.
+        self.bytes = self.bytes.saturating_sub(entry.bytes.into());
+        if entry.place.body().is_none() {
+            self.logged_bytes = self.logged_bytes.saturating_sub(entry.bytes.into());
+        }
+        self.correct();
+    }
+
+    fn correct(&mut self) {
+        if self.len == 0 {
+            (self.bytes, self.logged_bytes) = (0, 0);
+        }
+    }
+
+    /// The level of a priority, to put something there.
+    fn used_level(&mut self, priority: u8) -> &mut Level {
+        if priority == 0 {
+            return &mut self.base;
+        }
+        let levels = self.levels.get_or_insert_default();
+        levels.set_used(priority, true);
+        levels.level(priority)
+    }
+
+    /// Appends a new entry in memory, whose sequence number is above all others.
     pub(super) fn push(&mut self, entry: Entry) {
         self.len += 1;
         self.bytes += u64::from(entry.bytes);
-        if entry.priority == 0 {
-            self.base.fresh.push_back(entry);
-            return;
-        }
-        let levels = self.levels.get_or_insert_default();
-        levels.set_used(entry.priority, true);
-        levels.level(entry.priority).fresh.push_back(entry);
+        self.used_level(entry.priority).fresh.push_back(entry);
     }
 
-    /// Puts an entry back to its place.
-    pub(super) fn put_back(&mut self, entry: Entry) {
-        self.len += 1;
-        self.bytes += u64::from(entry.bytes);
-        if entry.priority == 0 {
-            self.base.put_back(entry);
-            return;
+    /// Appends a new entry that was just logged in the lane.
+    pub(super) fn push_logged(&mut self, entry: Entry, lane: LaneSlot, backlog: &mut Backlog<'_>) {
+        self.count(&entry);
+        let level = self.used_level(entry.priority);
+        let window = level.window(entry.place.is_spilled(), lane);
+        if window.unfetched == 0
+            && window.entries.len() < WINDOW_ENTRIES_MAX
+            && backlog.has_window_room()
+        {
+            backlog.window(lane);
+            window.entries.push_back(entry);
+        } else {
+            window.unfetched += 1;
         }
-        let levels = self.levels.get_or_insert_default();
-        levels.set_used(entry.priority, true);
-        levels.level(entry.priority).put_back(entry);
     }
 
-    /// The entry that leaves next.
+    /// A lane has messages from an earlier run.
+    pub(super) fn recover(&mut self, priority: u8, lane: LaneSlot, count: u64, bytes: u64) {
+        self.len += count;
+        self.bytes += bytes;
+        self.logged_bytes += bytes;
+        self.used_level(priority).window(false, lane).unfetched += count;
+    }
+
+    /// Puts an entry back to its place, and says how many came to a window.
+    pub(super) fn put_back(&mut self, entry: Entry) -> usize {
+        self.count(&entry);
+        self.used_level(entry.priority).put_back(entry)
+    }
+
+    fn highest(&self) -> Option<u8> {
+        self.levels.as_ref().and_then(|levels| levels.highest())
+    }
+
+    /// Whether the head is in the log and not known yet.
+    pub(super) fn is_unknown(&self) -> bool {
+        match self.highest() {
+            None => self.base.is_unknown(),
+            Some(priority) => self
+                .levels
+                .as_ref()
+                .and_then(|levels| levels.levels.get(usize::from(priority) - 1))
+                .is_some_and(Level::is_unknown),
+        }
+    }
+
+    /// Makes the head known. False when an index page has to be read for that: the queue is woken.
+    pub(super) fn prepare(&mut self, backlog: &mut Backlog<'_>) -> bool {
+        while self.is_unknown() {
+            let priority = self.highest().unwrap_or(0);
+            let mut missing = 0;
+            let level = self.used_level(priority);
+            let Some(lanes) = &mut level.lanes else { break };
+            for spilled in [false, true] {
+                let Some(window) = lanes.window(spilled).as_mut().filter(|w| w.is_unknown()) else {
+                    continue;
+                };
+                let entries = &mut window.entries;
+                let (found, result, is_whole) =
+                    backlog.fetch((priority, spilled), window.slot, |entry| {
+                        entries.push_back(entry);
+                    });
+                let found = found as u64;
+                if result == Fetch::Pending {
+                    window.unfetched = window.unfetched.saturating_sub(found).max(1);
+                    if found == 0 {
+                        return false;
+                    }
+                } else if is_whole {
+                    // Less than was counted: a page of the index was damaged.
+                    missing += window.unfetched.saturating_sub(found);
+                    window.unfetched = 0;
+                } else {
+                    window.unfetched = window.unfetched.saturating_sub(found).max(1);
+                }
+            }
+            let is_empty = level.is_empty();
+            if let Some(levels) = self.levels.as_mut().filter(|_| priority > 0) {
+                levels.set_used(priority, !is_empty);
+            }
+            self.len = self.len.saturating_sub(missing);
+            self.correct();
+        }
+        true
+    }
+
+    /// The entry that leaves next, if it is known.
     pub(super) fn head(&self) -> Option<&Entry> {
         if let Some(levels) = &self.levels
             && let Some(priority) = levels.highest()
@@ -193,28 +438,95 @@ impl Ready {
         self.base.head()
     }
 
-    /// Takes the head.
-    pub(super) fn pop(&mut self) -> Option<Entry> {
-        let entry = match self.levels.as_ref().and_then(|levels| levels.highest()) {
+    /// Takes the head, if it is known, and says how many entries left a window.
+    pub(super) fn pop(&mut self) -> Option<(Entry, usize)> {
+        let popped = match self.highest() {
             None => self.base.pop()?,
             Some(priority) => {
                 let levels = self.levels.as_mut()?;
                 let level = levels.level(priority);
-                let entry = level.pop()?;
+                let popped = level.pop()?;
                 if level.is_empty() {
                     levels.set_used(priority, false);
                 }
-                entry
+                popped
             }
         };
-        self.len -= 1;
-        self.bytes -= u64::from(entry.bytes);
-        Some(entry)
+        self.discount(&popped.0);
+        Some(popped)
+    }
+
+    /// The lane for messages of a priority, if there was one before.
+    pub(super) fn lane(&self, priority: u8, spilled: bool) -> Option<LaneSlot> {
+        match priority {
+            0 => self.base.lane(spilled),
+            priority => {
+                let levels = self.levels.as_ref()?;
+                levels.levels.get(usize::from(priority) - 1)?.lane(spilled)
+            }
+        }
+    }
+
+    /// Remembers a lane.
+    pub(super) fn add_lane(&mut self, priority: u8, spilled: bool, slot: LaneSlot) {
+        let is_used = match (&self.levels, priority) {
+            (Some(levels), 1..) => {
+                let word = levels.used[usize::from(priority / 64)];
+                word & 1 << (priority % 64) != 0
+            }
+            _ => false,
+        };
+        self.used_level(priority).window(spilled, slot);
+        if let Some(levels) = self.levels.as_mut().filter(|_| priority > 0) {
+            levels.set_used(priority, is_used);
+        }
+    }
+
+    /// All lanes with their priorities.
+    pub(super) fn lanes(&self) -> Vec<(u8, bool, LaneSlot)> {
+        let mut found = Vec::new();
+        let levels = self.levels.iter().flat_map(|levels| &levels.levels);
+        for (priority, level) in core::iter::once(&self.base).chain(levels).enumerate() {
+            for spilled in [false, true] {
+                found.extend(level.lane(spilled).map(|slot| (priority as u8, spilled, slot)));
+            }
+        }
+        found
+    }
+
+    /// Entries in windows.
+    pub(super) fn windowed(&self) -> usize {
+        let levels = self.levels.iter().flat_map(|levels| &levels.levels);
+        let levels = core::iter::once(&self.base).chain(levels);
+        levels.filter_map(|level| level.lanes.as_ref()).map(|lanes| lanes.entries()).sum()
+    }
+
+    /// Takes everything out. What is in memory is in the result; of what is in the log nothing is
+    /// left but the lanes.
+    pub(super) fn take_all(&mut self) -> Ready {
+        let mut gone = core::mem::take(self);
+        self.base.lanes = gone.base.split_lanes();
+        let mut len = gone.base.fresh.len() + gone.base.returned.len();
+        if let Some(levels) = &mut gone.levels {
+            for (index, level) in levels.levels.iter_mut().enumerate() {
+                len += level.fresh.len() + level.returned.len();
+                if let Some(lanes) = level.split_lanes() {
+                    let kept = self.levels.get_or_insert_default();
+                    kept.level(index as u8 + 1).lanes = Some(lanes);
+                }
+            }
+            for priority in 1..=levels.levels.len() as u8 {
+                let is_empty = levels.level(priority).is_empty();
+                levels.set_used(priority, !is_empty);
+            }
+        }
+        gone.len = len as u64;
+        gone
     }
 
     /// Gives spare capacity back.
     pub(super) fn trim(&mut self) {
-        if self.is_empty() {
+        if self.is_empty() && self.lanes().is_empty() {
             *self = Ready::default();
             return;
         }
@@ -237,18 +549,17 @@ impl Ready {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lepus_base::{Instant, Pool, Position, Rng};
+    use crate::queue::Place;
+    use lepus_base::{Instant, Pool, Rng};
 
     fn entry(pool: &mut Pool, seq: u64, priority: u8) -> Entry {
         Entry {
             seq,
             deadline: Instant::NEVER,
-            position: Position(0),
-            body: pool.insert(&[]),
+            place: Place::pooled(pool.insert(&[])),
             bytes: 1,
             delivery_count: 0,
             priority,
-            persistent: false,
             redelivered: false,
         }
     }
@@ -256,7 +567,7 @@ mod tests {
     fn drain(ready: &mut Ready) -> Vec<u64> {
         core::iter::from_fn(|| {
             let head = ready.head().map(|entry| entry.seq);
-            let popped = ready.pop().map(|entry| entry.seq);
+            let popped = ready.pop().map(|(entry, _)| entry.seq);
             assert_eq!(head, popped);
             popped
         })
@@ -272,7 +583,8 @@ mod tests {
             for seq in 0..50 {
                 ready.push(entry(&mut pool, seq, 0));
             }
-            let mut out: Vec<Entry> = core::iter::from_fn(|| ready.pop()).take(40).collect();
+            let mut out: Vec<Entry> =
+                core::iter::from_fn(|| Some(ready.pop()?.0)).take(40).collect();
             while !out.is_empty() {
                 let index = rng.below(out.len() as u64) as usize;
                 ready.put_back(out.swap_remove(index));
@@ -303,7 +615,8 @@ mod tests {
         ready.push(entry(&mut pool, count, 0));
         for seq in 0..count {
             let mut back = entry(&mut pool, seq, 0);
-            pool.release(core::mem::replace(&mut back.body, body));
+            let old = core::mem::replace(&mut back.place, Place::pooled(body));
+            old.body().into_iter().for_each(|old| pool.release(old));
             ready.put_back(back);
         }
         assert_eq!(ready.head().map(|entry| entry.seq), Some(0));

@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use super::entry::Entry;
 use super::ready::Ready;
 use super::unacked::UnackedList;
 use super::{Queue, Sink};
@@ -25,15 +26,20 @@ impl Trash {
 }
 
 impl Queue {
-    /// Releases messages that are gone. Returns whether some are left.
+    /// Releases messages that are gone; those in the log went with their lanes. Returns whether
+    /// some are left.
     pub(super) fn release_trash(&mut self, budget: &mut usize, sink: &mut impl Sink) -> bool {
-        let Some(trash) = &mut self.trash else {
-            return false;
+        let Some(messages) = &mut self.messages else { return false };
+        let Some(trash) = &mut messages.trash else { return false };
+        let mut discard = |entry: Entry| {
+            if entry.place.body().is_some() {
+                sink.discard(entry);
+            }
         };
         while let Some(ready) = trash.ready.last_mut() {
-            while let Some(entry) = (*budget > 0).then(|| ready.pop()).flatten() {
+            while let Some((entry, _)) = (*budget > 0).then(|| ready.pop()).flatten() {
                 *budget -= 1;
-                sink.discard(entry);
+                discard(entry);
             }
             if !ready.is_empty() {
                 return true;
@@ -46,7 +52,7 @@ impl Queue {
             {
                 *budget -= 1;
                 trash.slot = next;
-                sink.discard(entry);
+                discard(entry);
             }
             if unacked.len() > 0 {
                 return true;
@@ -54,7 +60,7 @@ impl Queue {
             trash.unacked.pop();
             trash.slot = 0;
         }
-        self.trash = None;
+        messages.trash = None;
         false
     }
 }

@@ -1,6 +1,8 @@
 //! The messages of a queue that were delivered and not yet settled.
 
-use lepus_base::Slab;
+use alloc::vec::Vec;
+
+use lepus_base::{Position, Slab};
 
 use super::consumers::ConsumerHandle;
 use super::entry::Entry;
@@ -36,6 +38,26 @@ impl UnackedList {
     pub(super) fn insert(&mut self, entry: Entry, consumer: ConsumerHandle) -> u32 {
         self.bytes += u64::from(entry.bytes);
         self.slots.insert(Unacked { entry, consumer }) as u32
+    }
+
+    /// The slot that the next delivery will have.
+    pub(super) fn next_slot(&self) -> u32 {
+        self.slots.vacant_key() as u32
+    }
+
+    /// Priority, lane and number of those that are in the log, sorted.
+    pub(super) fn logged(&self) -> Vec<(u8, bool, u64)> {
+        let entries = self.slots.iter().map(|(_, unacked)| &unacked.entry);
+        let logged = entries.filter(|entry| entry.place.position().is_some());
+        let mut found: Vec<_> =
+            logged.map(|entry| (entry.priority, entry.place.is_spilled(), entry.seq)).collect();
+        found.sort_unstable();
+        found
+    }
+
+    /// The lowest position in the log.
+    pub(super) fn oldest(&self) -> Option<Position> {
+        self.slots.iter().filter_map(|(_, unacked)| unacked.entry.place.position()).min()
     }
 
     /// Takes the delivery out; `None` if it is not there (any more).

@@ -107,6 +107,7 @@ impl Plan {
                 memory_bytes: usize::try_from(shard_bytes).unwrap_or(usize::MAX),
                 ..Limits::default()
             },
+            store: None,
         }
     }
 

@@ -44,6 +44,7 @@ fn start(shards: u16) -> Running<Broker> {
             secret: [7; 32],
             server: ServerOptions::default(),
             limits: Limits::default(),
+            store: None,
         });
         broker.preset(clock.now(), &changes, &mut Outbox::new(shards));
         Ok(broker)

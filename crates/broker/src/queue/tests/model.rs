@@ -323,7 +323,7 @@ impl Pair {
     fn purge(&mut self) {
         let count = self.model.ready.len() as u64;
         self.model.ready.clear();
-        assert_eq!(self.queue.purge(), count);
+        assert_eq!(self.queue.purge(&mut self.shard), count);
         let seen = self.shard.log.len();
         let now = self.now();
         work(&mut self.queue, now, &mut self.shard);

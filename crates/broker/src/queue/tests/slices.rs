@@ -60,7 +60,7 @@ fn every_message_leaves_exactly_once_however_late_the_work_is() {
                     holds -= 1;
                 }
                 15 => now += rng.below(20),
-                16 if rng.chance(1, 8) => drop(queue.purge()),
+                16 if rng.chance(1, 8) => drop(queue.purge(&mut shard)),
                 17 => shard.blocked = BTreeSet::from([1 + rng.below(3) as u32]),
                 18 => handles.iter().for_each(|&handle| queue.resume(handle)),
                 _ => drop(queue.work(at(now), 1 + rng.below(3) as usize, &mut shard)),

@@ -1,0 +1,298 @@
+//! The shard's logs as its queues see them: messages in, places out, and what waits for the disk.
+//!
+//! Appending gives a position at once; durability comes later as a watermark. What waits for it
+//! (confirms, commits, reports to other shards, dead letters) stands in one list per log, in the
+//! order of positions, so that nobody is looked at before it is due. Queues that wait for
+//! something to be read are named here too.
+//!
+//! Without logs everything stays in memory and nothing waits.
+
+mod backlog;
+mod completion;
+mod figures;
+mod recovery;
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+
+use lepus_base::{Instant, Now, Position, QueueId};
+use lepus_store::disk::{DiskError, File, LogId, Operations};
+use lepus_store::{AppendError, LaneSlot, Message, Place, Refusal, Settings, Space, Store};
+
+use crate::mail::ChannelRef;
+use crate::message::MessageView;
+use crate::settings::StoreSettings;
+
+pub(crate) use backlog::place_of;
+pub use backlog::{Backlog, Found};
+pub use figures::{LogFigures, OldestDelivery};
+pub use recovery::Recovery;
+
+/// Queues that may have a read of the same log under way at once; each read takes part of the
+/// memory for read-ahead.
+const READERS_MAX: usize = 256;
+/// Bytes appended and not written above which publishers are not read.
+const UNWRITTEN_BYTES_MAX: usize = 32 << 20;
+
+/// Something that waits until a log is durable up to `end`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Report {
+    pub end: Position,
+    /// The publisher's channel.
+    pub to: ChannelRef,
+    /// Publish numbers, the last one included.
+    pub first: u64,
+    pub last: u64,
+}
+
+/// How far a log is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Opening,
+    Running,
+    Refused(Refusal),
+    /// Its last checkpoint is on its way.
+    Closing,
+}
+
+/// One log and who waits for it.
+#[derive(Debug)]
+pub struct Log {
+    id: LogId,
+    pub(crate) store: Store,
+    phase: Phase,
+    /// By position.
+    reports: VecDeque<Report>,
+    /// The last report is of this cycle: those that follow may join it.
+    joins: bool,
+    /// Something appended since the last flush is waited for.
+    wants: bool,
+    /// Who has a read under way, and who may begin one after them.
+    readers: BTreeSet<(Position, Reader)>,
+    hungry: VecDeque<Reader>,
+    /// Who waits for an index page.
+    awaited: BTreeMap<LaneSlot, Reader>,
+    has_work: bool,
+    space: Space,
+    stopped: Option<(File, DiskError)>,
+}
+
+/// A queue that waits: its slot and its id. [`LETTERS`] stands for dead letters.
+type Reader = (u32, QueueId);
+
+/// Stands for the dead letters among readers.
+pub(crate) const LETTERS: Reader = (u32::MAX, QueueId(u64::MAX));
+
+/// The logs that a shard drives, its own first.
+#[derive(Debug, Default)]
+pub struct Journal {
+    logs: Vec<Log>,
+    /// Entries of all queues' windows.
+    windows: usize,
+    fetched: Vec<lepus_store::Entry>,
+    events: Vec<lepus_store::Event>,
+    /// The last message appended, by log; reused.
+    pub(crate) places: Vec<Place>,
+    unwritten_bytes: usize,
+    closes: bool,
+}
+
+impl Journal {
+    /// Begins to recover the logs.
+    pub(crate) fn open(&mut self, settings: &StoreSettings, out: &mut Operations) {
+        for &id in &settings.logs {
+            let store = Store::open(Settings { log: id, ..settings.template }, out);
+            self.logs.push(Log {
+                id,
+                store,
+                phase: Phase::Opening,
+                reports: VecDeque::new(),
+                joins: false,
+                wants: false,
+                readers: BTreeSet::new(),
+                hungry: VecDeque::new(),
+                awaited: BTreeMap::new(),
+                has_work: true,
+                space: Space::Ample,
+                stopped: None,
+            });
+        }
+    }
+
+    /// Whether there is a log at all.
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        !self.logs.is_empty()
+    }
+
+    /// Number of logs.
+    pub(crate) fn len(&self) -> usize {
+        self.logs.len()
+    }
+
+    /// The log at this place.
+    pub(crate) fn log(&mut self, log: u16) -> Option<&mut Log> {
+        self.logs.get_mut(usize::from(log))
+    }
+
+    /// The place of a log; new queues are in the first.
+    pub(crate) fn place_of(&self, id: LogId) -> u16 {
+        self.logs.iter().position(|log| log.id == id).unwrap_or(0) as u16
+    }
+
+    /// A message that a look-up just found.
+    pub(crate) fn view(&self, log: u16, at: Position) -> Option<MessageView<'_>> {
+        self.logs.get(usize::from(log))?.found(at)
+    }
+
+    /// What a queue does with its log.
+    #[inline]
+    pub(crate) fn backlog<'a>(
+        &'a mut self,
+        now: Now,
+        log: u16,
+        reader: Reader,
+        operations: &'a mut Operations,
+    ) -> Option<Backlog<'a>> {
+        let log = self.logs.get_mut(usize::from(log))?;
+        let (windows, fetched) = (&mut self.windows, &mut self.fetched);
+        Some(Backlog { log, windows, fetched, operations, now, reader })
+    }
+
+    /// Appends a message once, with its places in the queues of one log.
+    pub(crate) fn append(
+        &mut self,
+        log: u16,
+        view: &MessageView<'_>,
+        places: &[Place],
+    ) -> Result<Position, AppendError> {
+        let log = self.logs.get_mut(usize::from(log)).ok_or(AppendError::Stopped)?;
+        log.append(view, places)
+    }
+
+    /// Lets a publish wait until what was just appended is durable.
+    pub(crate) fn report_when_durable(&mut self, log: u16, to: ChannelRef, number: u64) {
+        let Some(log) = self.logs.get_mut(usize::from(log)) else { return };
+        log.wants = true;
+        let end = log.store.end();
+        if log.joins
+            && let Some(last) = log.reports.back_mut()
+            && last.to == to
+            && last.last + 1 == number
+        {
+            last.last = number;
+            last.end = end;
+            return;
+        }
+        log.joins = true;
+        log.reports.push_back(Report { end, to, first: number, last: number });
+    }
+
+    /// The next report that is due, of any log.
+    pub(crate) fn pop_report(&mut self, log: u16) -> Option<Report> {
+        let log = self.logs.get_mut(usize::from(log))?;
+        let due = log.reports.front()?.end <= log.store.durable() && log.stopped.is_none();
+        due.then(|| log.reports.pop_front()).flatten()
+    }
+
+    /// Makes what is appended next land in one batch of each log, if it fits.
+    pub(crate) fn hold(&mut self, bytes: usize) {
+        for log in &mut self.logs {
+            // A commit that is larger than a segment is not atomic over a crash.
+            let _ = log.store.hold(bytes);
+        }
+    }
+
+    /// A queue is deleted with everything in it.
+    pub(crate) fn drop_queue(&mut self, log: u16, queue: QueueId) {
+        if let Some(log) = self.logs.get_mut(usize::from(log))
+            && log.takes()
+        {
+            log.store.drop_queue(queue);
+            log.has_work = true;
+        }
+    }
+
+    /// Entries that were in windows are gone.
+    pub(crate) fn forget_windows(&mut self, count: usize) {
+        self.windows = self.windows.saturating_sub(count);
+    }
+
+    /// Whether publishers must be held back because a log takes no messages, or soon will not.
+    #[inline]
+    pub(crate) fn is_short(&self) -> bool {
+        self.logs.iter().any(|log| log.space != Space::Ample || log.stopped.is_some())
+    }
+
+    /// Whether so much waits to be written that publishers should be read more slowly.
+    #[inline]
+    pub(crate) fn is_behind(&self) -> bool {
+        self.unwritten_bytes > UNWRITTEN_BYTES_MAX
+    }
+
+    /// Whether publishers that were read too fast may be read again.
+    pub(crate) fn has_caught_up(&self) -> bool {
+        self.unwritten_bytes <= UNWRITTEN_BYTES_MAX / 2
+    }
+
+    /// Memory of what is not written yet and of the queues' windows, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.unwritten_bytes + self.windows * size_of::<crate::queue::Entry>()
+    }
+
+    /// End of a cycle: what is due goes to the disk.
+    pub(crate) fn flush(&mut self, now: Now, out: &mut Operations) {
+        let mut unwritten = 0;
+        for log in &mut self.logs {
+            log.joins = false;
+            if core::mem::take(&mut log.wants) {
+                log.store.want_durable();
+            }
+            log.store.flush(now, out);
+            log.space = log.store.space();
+            unwritten += log.store.unwritten_bytes();
+        }
+        self.unwritten_bytes = unwritten;
+    }
+
+    /// Work that nobody waits for, a slice of it.
+    pub(crate) fn work(&mut self, now: Now, out: &mut Operations) {
+        for log in self.logs.iter_mut().filter(|log| log.phase == Phase::Running) {
+            log.has_work = log.store.work(now, out);
+        }
+    }
+
+    /// Whether [`Journal::work`] would get on with something now.
+    pub(crate) fn has_work(&self) -> bool {
+        self.logs.iter().any(|log| log.has_work && log.phase == Phase::Running)
+    }
+
+    /// When [`Journal::flush`] has something to do by itself.
+    pub(crate) fn next_timeout(&self) -> Instant {
+        self.logs.iter().map(|log| log.store.next_timeout()).min().unwrap_or(Instant::NEVER)
+    }
+}
+
+impl Log {
+    /// Whether records may be appended: not while it is opened, and not any more once it closes.
+    fn takes(&self) -> bool {
+        self.phase == Phase::Running
+    }
+
+    fn append(
+        &mut self,
+        view: &MessageView<'_>,
+        places: &[Place],
+    ) -> Result<Position, AppendError> {
+        if !self.takes() {
+            return Err(AppendError::Stopped);
+        }
+        let message = Message {
+            exchange: view.exchange,
+            routing_key: view.routing_key,
+            properties: view.properties,
+            body: view.body,
+        };
+        self.store.append(&message, places)
+    }
+}

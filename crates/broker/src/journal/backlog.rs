@@ -1,0 +1,231 @@
+//! One queue's part of its log.
+
+use alloc::vec::Vec;
+
+use lepus_base::{Instant, Now, Position};
+use lepus_store::disk::Operations;
+use lepus_store::{AppendError, Fetch, LEVEL_TRANSIENT, Lane, LaneSlot, Lookup, Place, Store};
+
+use super::{Log, READERS_MAX, Reader};
+use crate::message::MessageView;
+use crate::queue::{Entry, Place as EntryPlace, Ticket};
+
+/// Entries in windows of all queues of a shard above which windows are kept short.
+const SHARD_ENTRIES_MAX: usize = 256 * 1024;
+/// Entries fetched at once.
+const FETCH_ENTRIES: usize = 256;
+/// The same while windows are kept short.
+const SHORT_FETCH_ENTRIES: usize = 16;
+
+/// A message looked up, without its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Found {
+    /// It is in memory.
+    Ready,
+    /// It is being read; its queue is woken then.
+    Pending,
+    /// It cannot be read any more.
+    Lost,
+}
+
+/// What a queue does with its log. Whatever waits for the disk is remembered under its reader.
+#[derive(Debug)]
+pub struct Backlog<'a> {
+    pub(super) log: &'a mut Log,
+    pub(super) windows: &'a mut usize,
+    pub(super) fetched: &'a mut Vec<lepus_store::Entry>,
+    pub(super) operations: &'a mut Operations,
+    pub(super) now: Now,
+    pub(super) reader: Reader,
+}
+
+impl Backlog<'_> {
+    /// The lane for messages of a priority.
+    pub(crate) fn lane(&mut self, priority: u8, spilled: bool) -> LaneSlot {
+        let level = u16::from(priority) | if spilled { LEVEL_TRANSIENT } else { 0 };
+        self.log.store.lane(Lane { queue: self.reader.1, level })
+    }
+
+    /// The lowest sequence number that the queue never used.
+    pub(crate) fn next_seq(&self) -> u64 {
+        let store = &self.log.store;
+        let lanes = store.lanes_of(self.reader.1);
+        lanes.into_iter().map(|slot| store.next_seq(slot)).max().unwrap_or(0)
+    }
+
+    /// Whether windows may grow by messages that nobody asked for.
+    pub(crate) fn has_window_room(&self) -> bool {
+        *self.windows < SHARD_ENTRIES_MAX
+    }
+
+    /// An entry that was just appended goes straight into its window.
+    pub(crate) fn window(&mut self, lane: LaneSlot) {
+        *self.windows += 1;
+        self.log.store.skip_fetch(lane);
+    }
+
+    /// Entries came back to a window without a fetch.
+    pub(crate) fn add_to_windows(&mut self, count: usize) {
+        *self.windows += count;
+    }
+
+    /// Entries left a window.
+    pub(crate) fn forget(&mut self, count: usize) {
+        *self.windows = self.windows.saturating_sub(count);
+    }
+
+    /// Gives some of the lane's next entries to `each`, in order. How many; `None` when an index
+    /// page has to be read before there is any more.
+    pub(crate) fn fetch(
+        &mut self,
+        (priority, spilled): (u8, bool),
+        lane: LaneSlot,
+        mut each: impl FnMut(Entry),
+    ) -> (usize, Fetch, bool) {
+        let count = if self.has_window_room() { FETCH_ENTRIES } else { SHORT_FETCH_ENTRIES };
+        self.fetched.clear();
+        let result = self.log.store.fetch(lane, count, self.fetched, self.operations);
+        let found = self.fetched.len();
+        *self.windows += found;
+        for entry in self.fetched.drain(..) {
+            each(Entry {
+                seq: entry.seq,
+                deadline: instant_of(self.now, entry.deadline_millis),
+                place: EntryPlace::logged(entry.position, spilled),
+                bytes: entry.bytes,
+                delivery_count: 0,
+                priority,
+                redelivered: self.log.store.is_redelivered(lane, entry.seq),
+            });
+        }
+        if result == Fetch::Pending && found == 0 {
+            self.log.awaited.insert(lane, self.reader);
+        }
+        (found, result, self.log.store.is_fetched(lane))
+    }
+
+    /// Whether a message is in memory. If not it is read, and the queue is woken.
+    pub(crate) fn lookup(&mut self, at: Position, bytes: u32) -> Found {
+        self.log.lookup(at, bytes, self.reader, self.operations)
+    }
+
+    /// A message of the queue is done with.
+    pub(crate) fn settle(&mut self, lane: LaneSlot, entry: &Entry) {
+        self.log.settle(lane, entry);
+    }
+
+    /// Everything in a lane below `end` is done with, except `kept`.
+    pub(crate) fn purge(&mut self, lane: LaneSlot, end: u64, kept: &[u64]) {
+        if self.log.takes() {
+            self.log.store.purge(lane, end, kept);
+            self.log.has_work = true;
+        }
+    }
+
+    /// Writes a transient message to the log, to spare memory.
+    ///
+    /// # Errors
+    /// When the log takes none; the message stays in memory.
+    pub(crate) fn spill(
+        &mut self,
+        view: &MessageView<'_>,
+        lane: LaneSlot,
+        ticket: &Ticket,
+    ) -> Result<Position, AppendError> {
+        let place = place_of(self.now, lane, ticket);
+        self.log.append(view, &[place])
+    }
+}
+
+impl Log {
+    /// Makes sure that a message is in memory; otherwise `reader` is woken when that may be so.
+    pub(crate) fn lookup(
+        &mut self,
+        at: Position,
+        bytes: u32,
+        reader: Reader,
+        operations: &mut Operations,
+    ) -> Found {
+        self.message(at, bytes, reader, operations).map_or_else(|found| found, |_| Found::Ready)
+    }
+
+    /// A message, or why it is not there; `reader` is woken when it may be.
+    #[inline]
+    pub(crate) fn message(
+        &mut self,
+        at: Position,
+        bytes: u32,
+        reader: Reader,
+        operations: &mut Operations,
+    ) -> Result<MessageView<'_>, Found> {
+        if self.readers.len() >= READERS_MAX && self.store.message(at).is_none() {
+            self.hungry.push_back(reader);
+            return Err(Found::Pending);
+        }
+        match self.store.lookup_sized(at, bytes, operations) {
+            Lookup::Found(message) => Ok(MessageView {
+                exchange: message.exchange,
+                routing_key: message.routing_key,
+                properties: message.properties,
+                body: message.body,
+            }),
+            Lookup::Pending => {
+                self.readers.insert((at, reader));
+                Err(Found::Pending)
+            }
+            Lookup::Lost => Err(Found::Lost),
+        }
+    }
+
+    /// A message that a look-up just found.
+    pub(crate) fn found(&self, at: Position) -> Option<MessageView<'_>> {
+        let message = self.store.message(at)?;
+        Some(MessageView {
+            exchange: message.exchange,
+            routing_key: message.routing_key,
+            properties: message.properties,
+            body: message.body,
+        })
+    }
+
+    /// A message of a queue is done with.
+    pub(crate) fn settle(&mut self, lane: LaneSlot, entry: &Entry) {
+        if self.takes()
+            && let Some(position) = entry.place.position()
+        {
+            self.store.settle(lane, entry.seq, position, entry.bytes);
+        }
+    }
+
+    /// The store itself, to look at.
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+}
+
+/// The place of a message that is to be appended.
+pub(crate) fn place_of(now: Now, lane: LaneSlot, ticket: &Ticket) -> Place {
+    Place { lane, seq: ticket.seq, deadline_millis: millis_of(now, ticket.deadline) }
+}
+
+/// A deadline by the wall clock, which is the one that survives a restart; 0 for never.
+fn millis_of(now: Now, deadline: Instant) -> u64 {
+    if deadline == Instant::NEVER {
+        return 0;
+    }
+    let left = deadline.0.saturating_sub(now.instant.0).div_ceil(1_000_000);
+    now.wall_millis.saturating_add(left).max(1)
+}
+
+/// The deadline by this run's clock.
+fn instant_of(now: Now, millis: u64) -> Instant {
+    match millis.checked_sub(now.wall_millis) {
+        _ if millis == 0 => Instant::NEVER,
+        Some(left) => Instant(now.instant.0.saturating_add(left.saturating_mul(1_000_000))),
+        None => {
+            let late = (now.wall_millis - millis).saturating_mul(1_000_000);
+            Instant(now.instant.0.saturating_sub(late))
+        }
+    }
+}

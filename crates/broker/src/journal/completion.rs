@@ -1,0 +1,155 @@
+//! What the disk's answers set going: confirms, parked queues, complaints.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use lepus_base::{Now, Position, QueueId};
+use lepus_store::disk::{Completion, LogId};
+use lepus_store::{Event, LaneSlot};
+
+use super::{Journal, LETTERS, Log, Phase, READERS_MAX, Reader};
+use crate::broker::Broker;
+use crate::edge::log;
+use crate::inbox::report;
+use crate::outbox::{Outbox, Severity};
+
+impl Journal {
+    /// Who waits for an index page.
+    fn page_read(&mut self, log: u16, lane: LaneSlot) -> Option<Reader> {
+        self.log(log)?.awaited.remove(&lane)
+    }
+
+    /// Who waits for a message.
+    fn message_read(&mut self, log: u16, at: Position) -> Vec<Reader> {
+        self.log(log).map_or(Vec::new(), |log| log.take_readers(at))
+    }
+
+    /// Who may begin to read now.
+    fn next_hungry(&mut self, log: u16) -> Option<Reader> {
+        let log = self.log(log)?;
+        let has_room = log.readers.len() < READERS_MAX;
+        has_room.then(|| log.hungry.pop_front()).flatten()
+    }
+}
+
+impl Log {
+    fn take_readers(&mut self, at: Position) -> Vec<Reader> {
+        let range = (at, (0, QueueId(0)))..=(at, LETTERS);
+        let found: Vec<Reader> = self.readers.range(range).map(|&(_, reader)| reader).collect();
+        if found.is_empty() {
+            // Whoever waits for something that was read along with it looks again.
+            return core::mem::take(&mut self.readers).into_iter().map(|(_, r)| r).collect();
+        }
+        for &reader in &found {
+            self.readers.remove(&(at, reader));
+        }
+        found
+    }
+}
+
+impl Broker {
+    /// An operation of one of the logs of queues ended.
+    pub(crate) fn journal_done(
+        &mut self,
+        now: Now,
+        id: LogId,
+        completion: Completion,
+        out: &mut Outbox,
+    ) {
+        let Some(place) = self.journal.logs.iter().position(|log| log.id == id) else { return };
+        let place = place as u16;
+        let mut events = core::mem::take(&mut self.journal.events);
+        if let Some(log) = self.journal.log(place) {
+            log.store.complete(now, completion, &mut out.disk);
+            log.store.take_events(&mut events);
+        }
+        for event in events.drain(..) {
+            self.on_log_event(now, place, event, out);
+        }
+        self.journal.events = events;
+        self.report_durable(place, out);
+        if self.journal.log(place).is_some_and(|log| log.phase != Phase::Running) {
+            // Nobody else moves a log that is being opened or closed.
+            self.journal.flush(now, &mut out.disk);
+        }
+    }
+
+    fn on_log_event(&mut self, now: Now, place: u16, event: Event, out: &mut Outbox) {
+        match event {
+            Event::Ready { is_clean } => self.log_opened(now, place, is_clean, out),
+            Event::Refused(refusal) => {
+                if let Some(log) = self.journal.log(place) {
+                    log.phase = Phase::Refused(refusal);
+                }
+            }
+            Event::LaneReady(lane) => {
+                if let Some(reader) = self.journal.page_read(place, lane) {
+                    self.wake(now, reader, out);
+                }
+            }
+            Event::MessageReady(at) => {
+                for reader in self.journal.message_read(place, at) {
+                    self.wake(now, reader, out);
+                }
+                while let Some(reader) = self.journal.next_hungry(place) {
+                    self.wake(now, reader, out);
+                }
+            }
+            Event::Damaged(damage) => {
+                let text = format!(
+                    "{}: {} bytes at offset {} cannot be read; what they held is lost",
+                    damage.file, damage.bytes, damage.offset
+                );
+                log(out, Severity::Error, "log-damaged", text);
+            }
+            Event::Stopped(file, error) => {
+                if let Some(log) = self.journal.log(place) {
+                    log.stopped = Some((file, error));
+                }
+                let text = format!(
+                    "{file}: writing failed ({error:?}); nothing is confirmed any more, publishers \
+                     are held back"
+                );
+                log(out, Severity::Error, "log-stopped", text);
+            }
+            Event::Checkpointed(_) => {}
+        }
+    }
+
+    /// Lets a queue go on that waited for something to be read.
+    fn wake(&mut self, now: Now, (slot, id): Reader, out: &mut Outbox) {
+        if (slot, id) == LETTERS {
+            self.edge.letters_wait = false;
+            for reader in core::mem::take(&mut self.edge.behind_letters) {
+                self.wake(now, reader, out);
+            }
+            return;
+        }
+        let Some(slot) = self.home_slot(id, slot) else { return };
+        self.homes[slot as usize].queue.wake();
+        self.release_stalled(id);
+        self.pump(now, slot, out);
+    }
+
+    /// Commands that waited for the disk are asked again.
+    pub(crate) fn release_stalled(&mut self, id: QueueId) {
+        let range = (id, 0)..=(id, u64::MAX);
+        while let Some((&key, _)) = self.stalled_commands.range(range.clone()).next() {
+            if let Some((from, command)) = self.stalled_commands.remove(&key) {
+                self.retries.push_back((from, id, command));
+            }
+        }
+    }
+
+    /// Tells those whose messages have become durable.
+    fn report_durable(&mut self, place: u16, out: &mut Outbox) {
+        while let Some(due) = self.journal.pop_report(place) {
+            if due.to.shard == self.edge.shard {
+                self.publish_reported(due.to, due.first, due.last, false);
+            } else {
+                let batch = &mut out.mail[due.to.shard.index()];
+                report(batch, due.to, due.first, due.last, false);
+            }
+        }
+    }
+}

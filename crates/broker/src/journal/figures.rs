@@ -1,0 +1,99 @@
+//! Figures of a shard's logs, for metrics.
+
+use core::time::Duration;
+
+use lepus_base::{Now, QueueId};
+use lepus_store::Space;
+
+use super::Journal;
+use crate::broker::Broker;
+
+/// Sums over the logs that a shard drives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogFigures {
+    /// Bytes written to segments, by this run.
+    pub log_bytes: u64,
+    /// Bytes written to index and checkpoints.
+    pub index_bytes: u64,
+    /// Bytes read from segments.
+    pub read_bytes: u64,
+    /// Syncs of segments.
+    pub syncs: u64,
+    /// Segments that hold something.
+    pub segments: usize,
+    /// Of these, segments whose messages are all gone; the next checkpoint frees them.
+    pub dead_segments: usize,
+    /// Segments ready for use.
+    pub spare_segments: usize,
+    /// Bytes appended and not written yet.
+    pub unwritten_bytes: usize,
+    /// Memory of buffers, index and caches.
+    pub memory_bytes: usize,
+    /// Entries that queues hold in memory.
+    pub window_entries: usize,
+    /// Messages that compaction moved.
+    pub moved: u64,
+    /// Checkpoints written.
+    pub checkpoints: u64,
+    /// Publishes that wait for the disk.
+    pub waiting_reports: usize,
+    /// Whether publishers are held back for lack of room.
+    pub is_low: bool,
+    /// Whether a write or sync failed.
+    pub is_stopped: bool,
+}
+
+/// The unacknowledged delivery whose message lies furthest back in the log: what is behind it
+/// cannot be freed as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OldestDelivery {
+    /// The queue it belongs to.
+    pub queue: QueueId,
+    /// Segments from its own to the one that is written to.
+    pub segments: u32,
+    /// How long it has been unacknowledged, where that is known.
+    pub age: Option<Duration>,
+}
+
+impl Journal {
+    pub(crate) fn figures(&self) -> LogFigures {
+        let mut sum = LogFigures { window_entries: self.windows, ..LogFigures::default() };
+        for log in &self.logs {
+            let figures = log.store.figures();
+            sum.log_bytes += figures.log_bytes;
+            sum.index_bytes += figures.index_bytes;
+            sum.read_bytes += figures.read_bytes;
+            sum.syncs += figures.syncs;
+            sum.segments += figures.segments;
+            sum.dead_segments += figures.dead_segments;
+            sum.spare_segments += figures.spare_segments;
+            sum.unwritten_bytes += log.store.unwritten_bytes();
+            sum.memory_bytes += figures.memory_bytes;
+            sum.moved += figures.moved;
+            sum.checkpoints += figures.checkpoints;
+            sum.waiting_reports += log.reports.len();
+            sum.is_low |= log.space != Space::Ample;
+            sum.is_stopped |= log.stopped.is_some();
+        }
+        sum
+    }
+}
+
+impl Broker {
+    /// Figures of the logs that this shard drives.
+    #[must_use]
+    pub fn log_figures(&self) -> LogFigures {
+        self.journal.figures()
+    }
+
+    /// The unacknowledged delivery that pins the oldest segment. Looks at all of them.
+    #[must_use]
+    pub fn oldest_delivery(&self, _: Now) -> Option<OldestDelivery> {
+        let homes = self.homes.iter().map(|(_, home)| home);
+        let oldest = homes.filter_map(|home| Some((home.queue.oldest_unacked()?, home)));
+        let (position, home) = oldest.min_by_key(|(position, _)| *position)?;
+        let end = self.journal.logs.get(usize::from(home.log))?.store.end();
+        let segments = (end.0 >> 32).saturating_sub(position.0 >> 32) as u32 + 1;
+        Some(OldestDelivery { queue: home.id, segments, age: None })
+    }
+}

@@ -1,0 +1,145 @@
+//! The logs at the start and at the end of a run.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::fmt;
+
+use lepus_base::{Now, QueueId};
+use lepus_store::disk::LogId;
+use lepus_store::{Lane, LaneSlot, Refusal};
+
+use super::{Journal, Phase};
+use crate::broker::Broker;
+use crate::directory::QueueInfo;
+use crate::outbox::Outbox;
+
+/// How far the recovery of a shard's logs is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Recovery {
+    /// Operations are under way.
+    Pending,
+    /// Queues can be served.
+    Ready,
+    /// A log cannot be used, and nothing was changed.
+    Refused(Box<RefusedLog>),
+}
+
+/// A log that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedLog {
+    /// Which one.
+    pub log: LogId,
+    /// Why.
+    pub refusal: Refusal,
+}
+
+impl fmt::Display for RefusedLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {:?}", self.log, self.refusal)
+    }
+}
+
+impl Journal {
+    fn recovery(&self) -> Recovery {
+        for log in &self.logs {
+            if let Phase::Refused(refusal) = log.phase {
+                return Recovery::Refused(Box::new(RefusedLog { log: log.id, refusal }));
+            }
+        }
+        let is_opening = self.logs.iter().any(|log| log.phase == Phase::Opening);
+        if is_opening { Recovery::Pending } else { Recovery::Ready }
+    }
+
+    /// Closes the logs one after the other, each once nothing is under way.
+    pub(crate) fn close_quiet(&mut self) {
+        for log in self.logs.iter_mut().filter(|log| log.phase == Phase::Running) {
+            if log.reports.is_empty() || log.stopped.is_some() {
+                log.store.close();
+                log.phase = Phase::Closing;
+            }
+        }
+    }
+
+    /// Whether the end of every log is on the disk.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.logs.iter().all(|log| match log.phase {
+            Phase::Closing => log.store.is_closed(),
+            Phase::Refused(_) => true,
+            Phase::Opening | Phase::Running => false,
+        })
+    }
+}
+
+impl Broker {
+    /// Begins to recover the logs that the settings name; to be called once, when the directory
+    /// is complete. The operations are in `out.disk`; [`Broker::recovery`] tells when it is done.
+    pub fn open_stores(&mut self, now: Now, out: &mut Outbox) {
+        let Some(settings) = self.settings.store.clone() else { return };
+        self.journal.open(&settings, &mut out.disk);
+        for (_, home) in &mut self.homes {
+            // A queue that was there before the logs were.
+            if let Some(info) = self.directory.queue_by_id(home.id) {
+                home.log = self.journal.place_of(log_of(info));
+            }
+        }
+        self.journal.flush(now, &mut out.disk);
+    }
+
+    /// How far the recovery of the logs is.
+    #[must_use]
+    pub fn recovery(&self) -> Recovery {
+        self.journal.recovery()
+    }
+
+    /// A log is recovered: its queues get what they had.
+    pub(super) fn log_opened(&mut self, now: Now, place: u16, _: bool, out: &mut Outbox) {
+        let directory = &self.directory;
+        let Some(log) = self.journal.log(place) else { return };
+        log.phase = Phase::Running;
+        let id = log.id;
+        log.store.retain_queues(|queue| {
+            directory.queue_by_id(queue).is_some_and(|info| info.durable && log_of(info) == id)
+        });
+        let lanes: Vec<(Lane, LaneSlot, u64, u64)> = log
+            .store()
+            .lanes()
+            .map(|(lane, slot)| (lane, slot, log.store.count(slot)))
+            .filter(|(lane, _, (count, _))| *count > 0 && !lane.is_transient())
+            .map(|(lane, slot, (count, bytes))| (lane, slot, count, bytes))
+            .collect();
+        let mut last = QueueId(u64::MAX);
+        for (lane, slot, count, bytes) in lanes {
+            let Some(home) = self.home_slot(lane.queue, u32::MAX) else { continue };
+            let is_first = core::mem::replace(&mut last, lane.queue) != lane.queue;
+            let state = &mut self.homes[home as usize];
+            if is_first {
+                let reader = (home, lane.queue);
+                let backlog = self.journal.backlog(now, place, reader, &mut out.disk);
+                let next = backlog.map_or(0, |backlog| backlog.next_seq());
+                state.queue.begin_at(next);
+            }
+            state.queue.recover(lane.level as u8, slot, count, bytes);
+            if is_first && state.queue.has_rules() {
+                // What is expired or too much goes without being asked for.
+                self.list_work(home);
+            }
+        }
+    }
+
+    /// Closes the logs once nothing is left that would change them.
+    pub(crate) fn close_journal(&mut self) {
+        self.journal.closes = true;
+    }
+
+    /// Goes on closing, at the end of a cycle.
+    pub(crate) fn continue_close(&mut self) {
+        if self.journal.closes && self.edge.dead_letters.is_empty() && self.ledger.is_empty() {
+            self.journal.close_quiet();
+        }
+    }
+}
+
+/// The log in which a queue's messages are.
+fn log_of(info: &QueueInfo) -> LogId {
+    LogId(1 + u32::from(info.log))
+}

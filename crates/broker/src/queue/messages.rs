@@ -1,0 +1,242 @@
+//! What a queue has once it had a message.
+
+use alloc::boxed::Box;
+
+use lepus_base::{Instant, Now, Position};
+use lepus_store::LaneSlot;
+
+use super::entry::{Entry, Place, Ticket};
+use super::ready::Ready;
+use super::trash::Trash;
+use super::unacked::UnackedList;
+use super::{DROPS_AT_ONCE_MAX, Queue, Sink};
+use crate::journal::Found;
+use crate::message::{Incoming, MessageView};
+
+/// The messages of a queue, and its totals.
+#[derive(Debug, Default)]
+pub(super) struct Messages {
+    pub(super) ready: Ready,
+    pub(super) unacked: UnackedList,
+    pub(super) trash: Option<Box<Trash>>,
+    /// Sequence number of the next message.
+    pub(super) next_seq: u64,
+    /// The first one of this run.
+    pub(super) first_seq: u64,
+    pub(super) delivered: u64,
+    pub(super) redelivered: u64,
+    pub(super) acknowledged: u64,
+    /// More messages are to be dropped to satisfy the length limits.
+    pub(super) is_over_limit: bool,
+    /// Something has to be read before the queue can go on.
+    pub(super) waits: bool,
+}
+
+impl Messages {
+    /// None yet; numbers begin at `seq`.
+    pub(super) fn beginning_at(seq: u64) -> Box<Messages> {
+        Box::new(Messages { next_seq: seq, first_seq: seq, ..Messages::default() })
+    }
+
+    pub(super) fn take_seq(&mut self) -> u64 {
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        seq
+    }
+
+    pub(super) fn count_delivery(&mut self, redelivered: bool) {
+        self.delivered += 1;
+        self.redelivered += u64::from(redelivered);
+    }
+
+    /// Takes all ready messages out, to be released later. How many they are.
+    pub(super) fn empty(&mut self) -> u64 {
+        self.is_over_limit = false;
+        let count = self.ready.len();
+        if count > 0 {
+            let gone = self.ready.take_all();
+            if !gone.is_empty() {
+                self.trash.get_or_insert_default().ready.push(gone);
+            }
+        }
+        count
+    }
+
+    /// Allocated bytes, this value included.
+    pub(super) fn memory_bytes(&self) -> usize {
+        size_of::<Messages>()
+            + self.ready.memory_bytes()
+            + self.unacked.memory_bytes()
+            + self.trash.as_ref().map_or(0, |trash| trash.memory_bytes())
+    }
+}
+
+impl Ticket {
+    /// The entry of the message that got this ticket.
+    pub(super) fn entry(self, place: Place, bytes: u32) -> Entry {
+        Entry {
+            seq: self.seq,
+            deadline: self.deadline,
+            place,
+            bytes,
+            delivery_count: 0,
+            priority: self.priority,
+            redelivered: false,
+        }
+    }
+}
+
+impl Queue {
+    /// The messages, which begin with the first.
+    pub(super) fn open(&mut self, sink: &mut impl Sink) -> &mut Messages {
+        self.messages.get_or_insert_with(|| {
+            Messages::beginning_at(sink.backlog().map_or(0, |backlog| backlog.next_seq()))
+        })
+    }
+
+    pub(super) fn wait(&mut self) {
+        if let Some(messages) = &mut self.messages {
+            messages.waits = true;
+        }
+    }
+
+    /// The lane for messages of a priority; `None` where nothing is logged.
+    pub(super) fn lane(
+        &mut self,
+        priority: u8,
+        spilled: bool,
+        sink: &mut impl Sink,
+    ) -> Option<LaneSlot> {
+        let messages = self.messages.as_mut()?;
+        let known = messages.ready.lane(priority, spilled);
+        if known.is_some() {
+            return known;
+        }
+        let lane = sink.backlog()?.lane(priority, spilled);
+        messages.ready.add_lane(priority, spilled, lane);
+        Some(lane)
+    }
+
+    /// Keeps a message that is not to be logged: in memory, or where that is short, in the log
+    /// nevertheless.
+    pub(super) fn keep(
+        &mut self,
+        now: Now,
+        ticket: Ticket,
+        incoming: &mut Incoming<'_>,
+        sink: &mut impl Sink,
+    ) {
+        let pooled = self.messages.as_ref().map_or(0, |messages| messages.ready.pooled_bytes());
+        if sink.spills(pooled)
+            && let Some(position) = self.spill(&ticket, incoming, sink)
+        {
+            let place = Place::logged(position, true);
+            return self.push_logged(now, ticket.entry(place, incoming.bytes()), sink);
+        }
+        self.push_pooled(now, ticket, incoming, sink);
+    }
+
+    pub(super) fn spill(
+        &mut self,
+        ticket: &Ticket,
+        incoming: &Incoming<'_>,
+        sink: &mut impl Sink,
+    ) -> Option<Position> {
+        let lane = self.lane(ticket.priority, true, sink)?;
+        if let Some(view) = incoming.view() {
+            return sink.backlog()?.spill(view, lane, ticket).ok();
+        }
+        let packed = sink.pool().get(incoming.stored()?).to_vec();
+        sink.backlog()?.spill(&MessageView::unpack(&packed), lane, ticket).ok()
+    }
+
+    pub(super) fn push_pooled(
+        &mut self,
+        now: Now,
+        ticket: Ticket,
+        incoming: &mut Incoming<'_>,
+        sink: &mut impl Sink,
+    ) {
+        let place = Place::pooled(incoming.keep(sink.pool()));
+        if let Some(messages) = &mut self.messages {
+            messages.ready.push(ticket.entry(place, incoming.bytes()));
+        }
+        self.pushed(now, ticket.deadline, sink);
+    }
+
+    pub(super) fn push_logged(&mut self, now: Now, entry: Entry, sink: &mut impl Sink) {
+        let deadline = entry.deadline;
+        let lane = self.lane(entry.priority, entry.place.is_spilled(), sink);
+        if let Some(messages) = &mut self.messages
+            && let Some(lane) = lane
+            && let Some(mut backlog) = sink.backlog()
+        {
+            messages.ready.push_logged(entry, lane, &mut backlog);
+        }
+        self.pushed(now, deadline, sink);
+    }
+
+    /// After a new message: what has no time or no room goes.
+    pub(super) fn pushed(&mut self, now: Now, deadline: Instant, sink: &mut impl Sink) {
+        if deadline <= now.instant && self.prepare(sink) {
+            self.expire(now, &mut { DROPS_AT_ONCE_MAX }, sink);
+        }
+        self.drop_excess(sink);
+    }
+
+    /// Makes the head known. False when something has to be read for that.
+    pub(super) fn prepare(&mut self, sink: &mut impl Sink) -> bool {
+        let Some(messages) = &mut self.messages else { return true };
+        if !messages.ready.is_unknown() {
+            return true;
+        }
+        if messages.waits {
+            return false;
+        }
+        let Some(mut backlog) = sink.backlog() else { return true };
+        messages.waits = !messages.ready.prepare(&mut backlog);
+        !messages.waits
+    }
+
+    /// Takes the head, which is known.
+    pub(super) fn pop(&mut self, sink: &mut impl Sink) -> Option<Entry> {
+        let (entry, windowed) = self.messages.as_mut()?.ready.pop()?;
+        if windowed > 0
+            && let Some(mut backlog) = sink.backlog()
+        {
+            backlog.forget(windowed);
+        }
+        Some(entry)
+    }
+
+    /// Whether the head's message is in memory; `None` without a head.
+    pub(super) fn look_up_head(&mut self, sink: &mut impl Sink) -> Option<Found> {
+        let head = self.messages.as_ref()?.ready.head()?;
+        let Some(position) = head.place.position() else { return Some(Found::Ready) };
+        let bytes = head.bytes;
+        Some(sink.backlog().map_or(Found::Lost, |mut backlog| backlog.lookup(position, bytes)))
+    }
+
+    /// Drops the head, whose message cannot be read.
+    pub(super) fn drop_lost(&mut self, sink: &mut impl Sink) {
+        if let Some(entry) = self.pop(sink) {
+            self.release(entry, sink);
+        }
+    }
+
+    /// Is done with a message.
+    pub(crate) fn release(&mut self, entry: Entry, sink: &mut impl Sink) {
+        if entry.place.body().is_some() {
+            return sink.discard(entry);
+        }
+        if let Some(lane) = self.lane_of(&entry)
+            && let Some(mut backlog) = sink.backlog()
+        {
+            backlog.settle(lane, &entry);
+        }
+    }
+
+    pub(super) fn lane_of(&self, entry: &Entry) -> Option<LaneSlot> {
+        self.messages.as_ref()?.ready.lane(entry.priority, entry.place.is_spilled())
+    }
+}
