@@ -235,6 +235,7 @@ fn fields(bytes: &[u8]) -> Option<Result<Checkpoint, HeaderError>> {
             used_bytes: reader.varint32()?,
             pins: reader.varint32()?,
             live_transient: 0,
+            is_sealed: true,
         };
         segments.insert(generation, segment);
     }

@@ -14,7 +14,15 @@ use crate::runs::RunSet;
 use crate::varint::{Reader, put};
 
 /// Bytes of a page on disk.
-pub(crate) const PAGE_BYTES: usize = PAGE_HEADER_BYTES + PAGE_PAYLOAD_BYTES;
+pub const PAGE_BYTES: usize = PAGE_HEADER_BYTES + PAGE_PAYLOAD_BYTES;
+
+/// The runs of the page `slot` of the index file; `None` if it is damaged.
+pub(crate) fn page_runs(slot: u32, bytes: &[u8]) -> Option<&[u8]> {
+    let length = usize::from(u16::from_le_bytes(*bytes.get(4..)?.first_chunk::<2>()?));
+    let covered = bytes.get(4..PAGE_HEADER_BYTES + length)?;
+    let sum = u32::from_le_bytes(*bytes.first_chunk::<4>()?);
+    (sum == crc(slot, covered)).then(|| &bytes[PAGE_HEADER_BYTES..PAGE_HEADER_BYTES + length])
+}
 
 /// Where a closed page is.
 #[derive(Clone, Debug)]
@@ -579,17 +587,13 @@ impl LaneIndex {
         let lane = self.lane;
         let Some(page) = self.page_mut(first) else { return true };
         let PageState::Disk(slot) = page.state else { return true };
-        let end = PAGE_HEADER_BYTES + usize::from(page.length);
-        let is_whole = || {
-            let covered = bytes.get(4..end)?;
-            let mut reader = Reader(&bytes);
-            let is_right = reader.u32()? == crc(slot, covered)
-                && reader.u32()? == u32::from(page.length) | u32::from(lane.level) << 16
-                && reader.u64()? == lane.queue.0
-                && reader.u64()? == page.first;
-            is_right.then_some(())
-        };
-        let is_whole = is_whole().is_some();
+        let is_whole = page_runs(slot, &bytes).is_some_and(|runs| {
+            let mut reader = Reader(&bytes[4..]);
+            runs.len() == usize::from(page.length)
+                && reader.u32() == Some(u32::from(page.length) | u32::from(lane.level) << 16)
+                && reader.u64() == Some(lane.queue.0)
+                && reader.u64() == Some(page.first)
+        });
         page.state = if is_whole { PageState::Loaded(slot, bytes) } else { PageState::Lost(slot) };
         is_whole
     }

@@ -43,6 +43,7 @@ mod cache;
 mod checkpoint;
 mod checksum;
 pub mod disk;
+pub mod inspect;
 mod lane;
 mod lanes;
 mod log;

@@ -40,6 +40,8 @@ pub(crate) struct Segment {
     pub used_bytes: u32,
     /// Fragments in it of messages that began or end elsewhere and live.
     pub pins: u32,
+    /// Nothing is appended to it any more.
+    pub is_sealed: bool,
 }
 
 /// The records of one write.
@@ -170,6 +172,8 @@ pub(crate) struct Log {
     sync_due: Instant,
     /// Segments by generation.
     pub segments: BTreeMap<u32, Segment>,
+    /// Segments that were left with nothing alive in them, since this was looked at last.
+    pub sealed_dead: usize,
     spare: Vec<u32>,
     next_slot: u32,
     creation: Option<Creation>,
@@ -213,6 +217,7 @@ impl Log {
             write_due: Instant::NEVER,
             sync_due: Instant::NEVER,
             segments: resume.segments,
+            sealed_dead: 0,
             spare: resume.spare,
             next_slot: resume.next_slot,
             creation: None,
@@ -360,6 +365,10 @@ impl Log {
         self.close();
         if let Some(last) = self.closed.back_mut() {
             last.is_last = true;
+        }
+        if let Some(segment) = self.segments.get_mut(&self.generation) {
+            segment.is_sealed = true;
+            self.sealed_dead += usize::from(segment.live + segment.live_transient == 0);
         }
         self.previous_end = position(self.generation, self.offset);
         self.generation += 1;

@@ -307,6 +307,11 @@ impl Recovery {
                 self.at = (generation(found.chain.end), offset(found.chain.end) as usize);
                 self.generation_max = found.generation;
                 self.segments = found.segments;
+                // Of messages everything was synced before the checkpoint was valid. What a log of
+                // opaque records reads again from further up must be there.
+                let ends = self.segments.iter();
+                let ends = ends.map(|(&generation, found)| position(generation, found.used_bytes));
+                self.evidence = ends.max().unwrap_or_default();
                 // What was dead may have been used again since.
                 let current = self.at.0;
                 self.segments.retain(|&generation, segment| {
@@ -435,6 +440,7 @@ impl Recovery {
         let segment = Segment {
             slot: Some(tail.slot),
             file_bytes: u32::try_from(tail.length).unwrap_or(u32::MAX),
+            is_sealed: true,
             ..Segment::default()
         };
         self.segments.entry(generation).or_insert(segment).slot = Some(tail.slot);

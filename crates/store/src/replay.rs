@@ -2,7 +2,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use lepus_base::{Position, QueueId};
+use lepus_base::{HashMap, Position, QueueId};
 
 use crate::page::Entry;
 use crate::place::position;
@@ -12,7 +12,7 @@ use crate::record::{
 };
 use crate::runs::RunSet;
 use crate::scan::FoundRecord;
-use crate::state::{Segments, State};
+use crate::state::{LaneSlot, Segments, State};
 use crate::varint::Reader;
 
 /// A message whose fragments are still to come.
@@ -38,6 +38,8 @@ struct Rebuild {
 #[derive(Debug, Default)]
 pub(crate) struct Replay {
     open: Option<Open>,
+    /// Lanes seen so far.
+    slots: HashMap<Lane, LaneSlot>,
     rebuild: Option<Rebuild>,
     /// Opaque records, in order.
     pub opaque: Vec<(Position, Vec<u8>)>,
@@ -122,6 +124,11 @@ impl Replay {
         if message.is_transient() {
             return;
         }
+        if !message.is_fragmented() && self.rebuild.is_none() {
+            let references = message.references();
+            let first = (start, message.origin, crate::place::generation(start));
+            return self.refer(references, first, message.body_bytes, state, segments);
+        }
         let open = Open {
             start,
             origin: message.origin,
@@ -158,14 +165,36 @@ impl Replay {
             }
             return;
         }
-        // A copy made by compaction: its original is still there, because what was emptied is used
-        // again only when a checkpoint behind the copies is valid. Only if the original record was
-        // lost to damage, its numbers are above all that is known, and the copy takes its place.
+        let first = (start, origin, generation_last);
+        self.refer(references.into_iter(), first, bytes, state, segments);
+    }
+
+    /// Appends references to their lanes, unless they have them.
+    ///
+    /// A copy made by compaction does not count: its original is still there, because what was
+    /// emptied is used again only when a checkpoint behind the copies is valid. Only if the original
+    /// record was lost to damage, its numbers are above all that is known, and the copy takes its
+    /// place.
+    fn refer(
+        &mut self,
+        references: impl Iterator<Item = Reference>,
+        (start, origin, generation_last): (Position, Option<Position>, u32),
+        bytes: u32,
+        state: &mut State,
+        segments: &mut Segments,
+    ) {
         let mut added = 0;
-        for reference in &references {
-            if origin.is_none() || state.find(reference.lane).is_some() {
-                added += u32::from(state.refer(reference, start, bytes));
-            }
+        for reference in references {
+            let slot = match self.slots.get(&reference.lane) {
+                Some(slot) => *slot,
+                None if origin.is_some() && state.find(reference.lane).is_none() => continue,
+                None => {
+                    let slot = state.slot(reference.lane);
+                    self.slots.insert(reference.lane, slot);
+                    slot
+                }
+            };
+            added += u32::from(state.refer(slot, &reference, start, bytes));
         }
         if added > 0 {
             state.count(segments, start, generation_last, added, bytes, false);
@@ -196,7 +225,8 @@ impl Replay {
         let Some(rebuild) = self.rebuild.take() else { return };
         for ((lane, seq), (entry, start, generation_last)) in rebuild.entries {
             let Entry { position, bytes, deadline_millis, .. } = entry;
-            if state.refer(&Reference { lane, seq, deadline_millis }, position, bytes) {
+            let slot = state.slot(lane);
+            if state.refer(slot, &Reference { lane, seq, deadline_millis }, position, bytes) {
                 // References of one message come in any order: the first one makes the span.
                 let is_known = state.tables.spans.contains_key(&start);
                 let last = if is_known { crate::place::generation(start) } else { generation_last };

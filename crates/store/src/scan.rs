@@ -5,7 +5,7 @@ use core::ops::Range;
 
 use crate::checksum::{crc, seed};
 use crate::disk::LogId;
-use crate::record::{self, RECORD_HEADER_BYTES};
+use crate::record::{self, MessageRecord, Names, RECORD_HEADER_BYTES};
 use crate::segment::{BATCH_HEADER_BYTES, BATCH_MAGIC, BatchHeader};
 
 /// Bytes checksummed at most when records are searched byte by byte.
@@ -87,6 +87,16 @@ impl<'a> Image<'a> {
             at += length;
             Some(FoundRecord { offset, kind, payload })
         })
+    }
+
+    /// Exchange and routing key in the message record at `lender`; unchecked.
+    pub(crate) fn names(&self, lender: u32) -> Option<(&'a [u8], &'a [u8])> {
+        let bytes = self.bytes.get(lender as usize..)?;
+        let (_, length) = record::peek(bytes)?;
+        match MessageRecord::decode(bytes.get(RECORD_HEADER_BYTES..length)?)?.names {
+            Names::Here(exchange, routing_key) => Some((exchange, routing_key)),
+            Names::At(_) => None,
+        }
     }
 
     /// The next intact batch header at or behind `from`.

@@ -59,6 +59,8 @@ pub struct Settings {
     pub checkpoint_factor: u64,
     /// However long the checkpoint is: this much log is at most read at a start.
     pub checkpoint_log_bytes_max: u64,
+    /// A checkpoint is written, too, when so many messages were appended behind the last one.
+    pub checkpoint_messages: u64,
     /// Bytes of a checkpoint encoded in one cycle, about.
     pub checkpoint_slice_bytes: usize,
     /// Lanes kept ready for use even if they are idle; others take little memory.
@@ -94,6 +96,7 @@ impl Settings {
             checkpoint_log_bytes: 64 << 20,
             checkpoint_factor: 16,
             checkpoint_log_bytes_max: 512 << 20,
+            checkpoint_messages: 1 << 19,
             checkpoint_slice_bytes: 16 << 10,
             lanes_kept: 1024,
             compaction_percent: 20,

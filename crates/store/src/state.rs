@@ -122,7 +122,8 @@ impl State {
         } else {
             segment.live = segment.live.saturating_sub(1);
         }
-        if segment.live == 0 {
+        let is_dead = segment.live + segment.live_transient == 0;
+        if is_dead && segment.is_sealed {
             self.died += 1;
         }
         if self.tables.spans.is_empty() {
@@ -161,7 +162,7 @@ impl State {
         if let Some(segment) = segments.get_mut(&generation(old)) {
             segment.live = segment.live.saturating_sub(references.into());
             segment.live_bytes = segment.live_bytes.saturating_sub(moved);
-            if segment.live == 0 {
+            if segment.live + segment.live_transient == 0 {
                 self.died += 1;
             }
         }
@@ -208,8 +209,13 @@ impl State {
     }
 
     /// Appends a reference to its lane, unless the lane has it.
-    pub(crate) fn refer(&mut self, reference: &Reference, position: Position, bytes: u32) -> bool {
-        let slot = self.slot(reference.lane);
+    pub(crate) fn refer(
+        &mut self,
+        slot: LaneSlot,
+        reference: &Reference,
+        position: Position,
+        bytes: u32,
+    ) -> bool {
         let Some(lane) = self.lane_mut(slot) else { return false };
         if reference.seq < lane.next() || lane.is_dropped {
             return false;

@@ -129,6 +129,8 @@ pub struct Store {
     names: NameTable,
     waits: BTreeMap<OperationId, Purpose>,
     events: Vec<Event>,
+    /// References to messages appended in this run.
+    appended: u64,
     settles: Vec<(LaneSlot, u64)>,
     settle_due: Instant,
     runs: Vec<(u64, u64)>,
@@ -170,6 +172,7 @@ impl Store {
             names: NameTable::default(),
             waits: BTreeMap::new(),
             events: Vec::new(),
+            appended: 0,
             settles: Vec::new(),
             settle_due: Instant::NEVER,
             runs: Vec::new(),

@@ -3,7 +3,7 @@
 use lepus_base::{Now, QueueId, Rng};
 use lepus_store::disk::{File, LogId, Operations};
 use lepus_store::simulation::Disk;
-use lepus_store::{Event, Fetch, Lane, Message, Place, Settings, Store};
+use lepus_store::{Event, Fetch, Lane, Message, Place, Settings, Store, inspect};
 
 const LOG: LogId = LogId(1);
 
@@ -187,5 +187,121 @@ fn definitions_are_found_in_order_and_a_snapshot_replaces_them() {
         (store, out) = (next, next_out);
         let found: Vec<Vec<u8>> = store.take_opaque().into_iter().map(|(_, b)| b).collect();
         assert_eq!(found, expected);
+    }
+}
+
+/// The last batch is named by no later batch, but by the checkpoint: it was there.
+#[test]
+fn a_damaged_last_definition_is_reported_when_a_checkpoint_names_it() {
+    let mut disk = Disk::new(11);
+    let (mut store, mut out, _) = open(&mut disk);
+    for change in [&b"the first change"[..], b"the second change", b"the last change"] {
+        while store.append_opaque(change).is_err() {
+            store.flush(Now::from_millis(1), &mut out);
+            run(&mut store, &mut disk, &mut out, 1);
+        }
+        store.want_synced();
+        store.flush(Now::from_millis(1), &mut out);
+        run(&mut store, &mut disk, &mut out, 1);
+    }
+    store.request_checkpoint();
+    store.flush(Now::from_millis(2), &mut out);
+    run(&mut store, &mut disk, &mut out, 2);
+    disk.crash();
+    let is_segment = |file: &File| matches!(file, File::Segment(..));
+    let last = disk.files().map(|(file, _)| file).filter(is_segment).find_map(|file| {
+        let text = b"the last change";
+        let bytes = disk.data(file)?;
+        let at = bytes.windows(text.len()).position(|window| window == text)?;
+        Some((file, at))
+    });
+    let (file, at) = last.expect("it is in a segment");
+    disk.flip(file, at, 3);
+    let (mut store, _, events) = open(&mut disk);
+    let damages: Vec<_> = events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Damaged(damage) => Some(*damage),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(damages.len(), 1, "{events:?}");
+    let (damage, at) = (damages[0], at as u64);
+    assert_eq!(damage.file, file);
+    assert!((damage.offset..damage.offset + damage.bytes).contains(&at), "{damage:?} {at}");
+    assert_eq!(store.take_opaque().len(), 2);
+}
+
+/// Goes through all files as `lepus store check` does; gaps found in segments.
+fn inspect_all(disk: &Disk) -> usize {
+    let mut gaps = 0;
+    for (file, _) in disk.files() {
+        let bytes = disk.data(file).unwrap_or_default();
+        match file {
+            File::Segment(log, _) => {
+                let mut parts = 0;
+                let report = inspect::segment(log, bytes, |_| parts += 1);
+                assert!(parts >= report.batches + report.records);
+                gaps += report.gaps.len();
+            }
+            File::Root(log) => {
+                let Some(root) = inspect::root(bytes).valid else { continue };
+                let file = File::Checkpoint(log, root.number);
+                let _ = inspect::checkpoint(disk.data(file).unwrap_or_default(), &root);
+            }
+            File::Index(_) => {
+                for (number, page) in bytes.chunks(inspect::PAGE_BYTES).enumerate() {
+                    let _ = inspect::is_page_whole(number as u32, page);
+                }
+            }
+            File::Checkpoint(..) => {}
+        }
+    }
+    gaps
+}
+
+#[test]
+fn inspection_finds_every_message_and_the_place_that_is_damaged() {
+    let mut disk = filled(1);
+    let (mut numbers, mut bodies) = (Vec::new(), Vec::new());
+    let files: Vec<File> = disk.files().map(|(file, _)| file).collect();
+    for file in &files {
+        let File::Segment(log, _) = *file else { continue };
+        let bytes = disk.data(*file).unwrap_or_default().to_vec();
+        inspect::segment(log, &bytes, |part| {
+            if let inspect::Part::Record(offset, inspect::Content::Message(message)) = part {
+                bodies.push((*file, offset));
+                assert_eq!(message.names, Some((&b"e"[..], &b"k"[..])));
+                assert_eq!(message.body, [message.references[0].seq as u8; 300]);
+                numbers.push(message.references[0].seq);
+            }
+        });
+    }
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..60).collect::<Vec<_>>());
+    assert_eq!(inspect_all(&disk), 0);
+    let (file, at) = bodies[20];
+    disk.flip(file, at as usize + 100, 1);
+    assert_eq!(inspect_all(&disk), 1);
+}
+
+#[test]
+fn inspection_of_arbitrary_bytes_never_panics() {
+    for seed in 0..300 {
+        let mut rng = Rng::new(seed);
+        let mut disk = filled(seed % 3);
+        let files: Vec<_> = disk.files().collect();
+        for _ in 0..1 + rng.below(20) {
+            let (file, length) = files[rng.below(files.len() as u64) as usize];
+            let mut bytes = disk.data(file).unwrap_or_default().to_vec();
+            let start = rng.below(length + 1) as usize;
+            let end = (start + rng.below(200) as usize).min(bytes.len());
+            rng.fill(&mut bytes[start.min(end)..end]);
+            if rng.chance(1, 5) {
+                bytes.truncate(end);
+            }
+            disk.put(file, bytes);
+        }
+        inspect_all(&disk);
     }
 }

@@ -78,6 +78,7 @@ fn settings(rng: &mut Rng) -> Settings {
         cache_bytes: 30_000 + rng.below(100_000) as usize,
         read_ahead_bytes: 4096 << rng.below(3),
         compaction_percent: 20 + rng.below(30) as u32,
+        checkpoint_messages: 50 + rng.below(2000),
         checkpoint_slice_bytes: [1, 100, 16 << 10][rng.below(3) as usize],
         lanes_kept: rng.below(8) as usize,
         compaction_rate: 1 << 30,

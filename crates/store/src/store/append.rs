@@ -67,6 +67,7 @@ impl Store {
         );
         let (start, generation_last) = written?;
         let bytes = message.body.len() as u32;
+        self.appended += places.len() as u64;
         self.state.count(
             &mut self.log.segments,
             start,

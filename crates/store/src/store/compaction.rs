@@ -12,7 +12,7 @@ use super::append::write_message;
 use super::{Event, Purpose, Store};
 use crate::disk::{Action, Completion, File, Operations};
 use crate::place::position;
-use crate::record::{self, KIND_MESSAGE, Message, MessageRecord, Names, Reference};
+use crate::record::{KIND_MESSAGE, Message, MessageRecord, Names, Reference};
 use crate::recovery::Damage;
 use crate::scan::{FoundRecord, Image};
 use crate::segment::SEGMENT_HEADER_BYTES;
@@ -144,15 +144,7 @@ impl Store {
         }
         let (exchange, routing_key) = match message.names {
             Names::Here(exchange, routing_key) => (exchange, routing_key),
-            Names::At(lender) => {
-                let bytes = image.bytes.get(lender as usize..)?;
-                let (_, length) = record::peek(bytes)?;
-                let payload = bytes.get(record::RECORD_HEADER_BYTES..length)?;
-                match MessageRecord::decode(payload)?.names {
-                    Names::Here(exchange, routing_key) => (exchange, routing_key),
-                    Names::At(_) => return None,
-                }
-            }
+            Names::At(lender) => image.names(lender)?,
         };
         let copy =
             Message { exchange, routing_key, properties: message.properties, body: message.body };

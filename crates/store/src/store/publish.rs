@@ -75,6 +75,7 @@ pub(super) struct Publication {
     not_before: Instant,
     last_at: Instant,
     log_bytes: u64,
+    appended: u64,
     length: u64,
     pub published: u64,
     /// Bytes written so far.
@@ -159,11 +160,13 @@ impl Store {
         let died = self.state.died as u64 * u64::from(self.settings.segment_bytes);
         publication.requested
             || grown > bound
+            || self.appended - publication.appended > self.settings.checkpoint_messages
             || (died > 0 && (self.log.is_full() || died > bound))
             || publication.due(self.state.died) <= now.instant
     }
 
     pub(super) fn publish(&mut self, now: Now, out: &mut Operations) {
+        self.state.died += core::mem::take(&mut self.log.sealed_dead);
         if self.publication.current.is_none() {
             if !self.is_checkpoint_due(now) {
                 return;
@@ -222,6 +225,7 @@ impl Store {
         self.publication.number += 1;
         self.publication.requested = false;
         self.publication.log_bytes = self.log.bytes_written;
+        self.publication.appended = self.appended;
         self.state.died = 0;
         let is_clean = self.publication.closing;
         let log = self.settings.log;

@@ -1,0 +1,348 @@
+//! Files of a log looked at from outside, for `lepus store`: what they hold and what of them is
+//! damaged. Pure, over bytes; nothing here panics, whatever the bytes are.
+
+use alloc::vec::Vec;
+use lepus_base::{Position, QueueId};
+
+pub use crate::checkpoint::{ROOT_RECORD_BYTES, ROOT_STRIDE_BYTES};
+pub use crate::lane::PAGE_BYTES;
+pub use crate::segment::{HeaderError, SegmentHeader};
+
+use crate::checkpoint::{self, Root};
+use crate::disk::LogId;
+use crate::place::position;
+use crate::record::{
+    KIND_FRAGMENT, KIND_MESSAGE, KIND_OPAQUE, KIND_QUEUE_DROPPED, KIND_SETTLES, Lane,
+    MessageRecord, Names, Reference, each_settle,
+};
+use crate::scan::{FoundBatch, FoundRecord, Image};
+use crate::segment::{BATCH_HEADER_BYTES, SEGMENT_HEADER_BYTES};
+use crate::varint::Reader;
+
+/// What a segment is made of.
+#[derive(Clone, Debug)]
+pub enum Part<'a> {
+    /// The header of a batch; its records follow.
+    Batch(Batch),
+    /// A record: its offset, and what it says.
+    Record(u32, Content<'a>),
+    /// Bytes that can be neither.
+    Gap(Gap),
+}
+
+/// The records of one write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// Where it begins.
+    pub offset: u32,
+    /// Its number in the log.
+    pub number: u64,
+    /// Number of its records.
+    pub records: u32,
+    /// Bytes of its records.
+    pub bytes: u32,
+    /// What was known to be synced when it was closed.
+    pub synced: Position,
+}
+
+/// Bytes of a segment that cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// Where they begin.
+    pub offset: u32,
+    /// How many there are.
+    pub bytes: u32,
+}
+
+/// A message's record.
+#[derive(Clone, Debug)]
+pub struct MessagePart<'a> {
+    /// The queues it is in.
+    pub references: Vec<Reference>,
+    /// Exchange and routing key, where they are found.
+    pub names: Option<(&'a [u8], &'a [u8])>,
+    /// Properties as they came.
+    pub properties: &'a [u8],
+    /// The body, as far as it is in this record.
+    pub body: &'a [u8],
+    /// Length of the whole body.
+    pub body_bytes: u32,
+    /// It does not outlive the broker's run.
+    pub is_transient: bool,
+    /// Where it was first, if compaction copied it.
+    pub origin: Option<Position>,
+}
+
+/// What a record says.
+#[derive(Clone, Debug)]
+pub enum Content<'a> {
+    /// A message, or its first part.
+    Message(MessagePart<'a>),
+    /// A further part of the message before.
+    Fragment(&'a [u8]),
+    /// Messages that are done with: lane, first number, end.
+    Settles(Vec<(Lane, u64, u64)>),
+    /// A queue was deleted.
+    QueueDropped(QueueId),
+    /// Something that means nothing to the store: a change of definitions.
+    Opaque(&'a [u8]),
+    /// A checksum that is right, and nothing that this version knows.
+    Unknown(u8),
+}
+
+/// What a segment's bytes amount to.
+#[derive(Clone, Debug)]
+pub struct SegmentReport {
+    /// Its header, if that is intact.
+    pub header: Result<SegmentHeader, HeaderError>,
+    /// Which segment of the log it is; `None` if it was never used.
+    pub generation: Option<u32>,
+    /// Number of its first batch and the checksum of the batch before, as the first batch says.
+    pub first: Option<(u64, u32)>,
+    /// The same for the batch that would follow.
+    pub next: (u64, u32),
+    /// Where the last batch ends.
+    pub end: u32,
+    /// Batches that are whole.
+    pub batches: u64,
+    /// Records found.
+    pub records: u64,
+    /// The highest position that it names as synced.
+    pub synced: Position,
+    /// What could not be read between batches that could, and damaged batches.
+    pub gaps: Vec<Gap>,
+}
+
+/// Goes through a segment and tells `each` what is in it.
+pub fn segment<'a>(log: LogId, bytes: &'a [u8], mut each: impl FnMut(Part<'a>)) -> SegmentReport {
+    let header = SegmentHeader::decode(bytes);
+    let claimed = || {
+        let field = bytes.get(SEGMENT_HEADER_BYTES + 16..)?.first_chunk::<4>()?;
+        Some(u32::from_le_bytes(*field))
+    };
+    let generation = match &header {
+        Ok(header) => Some(header.generation),
+        Err(HeaderError::Version(_)) => None,
+        Err(HeaderError::Invalid) => claimed().filter(|&generation| {
+            Image { log, generation, bytes }.header(SEGMENT_HEADER_BYTES).is_some()
+        }),
+    };
+    let mut report = SegmentReport {
+        generation,
+        first: None,
+        next: (0, 0),
+        end: SEGMENT_HEADER_BYTES as u32,
+        batches: 0,
+        records: 0,
+        synced: header.as_ref().map_or(Position(0), |header| header.synced),
+        gaps: Vec::new(),
+        header,
+    };
+    let Some(generation) = generation else { return report };
+    if let Ok(header) = &report.header {
+        report.next = (header.batch_number, header.previous_crc);
+    } else {
+        report.gaps.push(Gap { offset: 0, bytes: SEGMENT_HEADER_BYTES as u32 });
+    }
+    let image = Image { log, generation, bytes };
+    let mut at = SEGMENT_HEADER_BYTES;
+    while let Some(batch) = image.header(at).or_else(|| image.next_header(at)) {
+        if batch.offset > at {
+            report.gap(&image, at, batch.offset, &mut each);
+        }
+        at = batch.records().end.min(bytes.len());
+        report.batch(&image, &batch, at, &mut each);
+    }
+    report
+}
+
+impl SegmentReport {
+    fn batch<'a>(
+        &mut self,
+        image: &Image<'a>,
+        batch: &FoundBatch,
+        end: usize,
+        each: &mut impl FnMut(Part<'a>),
+    ) {
+        let header = &batch.header;
+        self.first.get_or_insert((header.number, header.previous_crc));
+        self.next = (header.number.saturating_add(1), batch.crc);
+        self.synced = self.synced.max(header.synced);
+        self.end = end as u32;
+        each(Part::Batch(Batch {
+            offset: batch.offset as u32,
+            number: header.number,
+            records: header.records,
+            bytes: header.length,
+            synced: header.synced,
+        }));
+        if !image.is_whole(batch) {
+            return self.gap(image, batch.offset, end, each);
+        }
+        self.batches += 1;
+        for record in image.records(batch) {
+            self.records += 1;
+            each(Part::Record(record.offset, content(image, &record)));
+        }
+    }
+
+    /// Bytes that are no batch, or a damaged one: some of its records may be whole.
+    fn gap<'a>(
+        &mut self,
+        image: &Image<'a>,
+        offset: usize,
+        end: usize,
+        each: &mut impl FnMut(Part<'a>),
+    ) {
+        let gap = Gap { offset: offset as u32, bytes: end.saturating_sub(offset) as u32 };
+        self.gaps.push(gap);
+        each(Part::Gap(gap));
+        image.salvage(offset + BATCH_HEADER_BYTES..end, |record| {
+            self.records += 1;
+            each(Part::Record(record.offset, content(image, &record)));
+        });
+    }
+}
+
+fn content<'a>(image: &Image<'a>, record: &FoundRecord<'a>) -> Content<'a> {
+    let known = match record.kind {
+        KIND_MESSAGE => message(image, record.payload).map(Content::Message),
+        KIND_FRAGMENT => Some(Content::Fragment(record.payload)),
+        KIND_SETTLES => {
+            let mut runs = Vec::new();
+            each_settle(record.payload, |lane, first, end| runs.push((lane, first, end)))
+                .then_some(Content::Settles(runs))
+        }
+        KIND_QUEUE_DROPPED => {
+            Reader(record.payload).varint().map(|queue| Content::QueueDropped(QueueId(queue)))
+        }
+        KIND_OPAQUE => Some(Content::Opaque(record.payload)),
+        _ => None,
+    };
+    known.unwrap_or(Content::Unknown(record.kind))
+}
+
+fn message<'a>(image: &Image<'a>, payload: &'a [u8]) -> Option<MessagePart<'a>> {
+    let record = MessageRecord::decode(payload)?;
+    let names = match record.names {
+        Names::Here(exchange, routing_key) => Some((exchange, routing_key)),
+        Names::At(lender) => image.names(lender),
+    };
+    Some(MessagePart {
+        references: record.references().collect(),
+        names,
+        properties: record.properties,
+        body: record.body,
+        body_bytes: record.body_bytes,
+        is_transient: record.is_transient(),
+        origin: record.origin,
+    })
+}
+
+/// What the file `root` says.
+#[derive(Clone, Debug, Default)]
+pub struct RootReport {
+    /// The record that is valid.
+    pub valid: Option<Root>,
+    /// Offsets of records that are damaged. One may be torn by a loss of power.
+    pub damaged: Vec<u64>,
+    /// The version of a record that this program cannot read.
+    pub version: Option<u16>,
+}
+
+/// Reads the file `root`.
+#[must_use]
+pub fn root(bytes: &[u8]) -> RootReport {
+    let mut report = RootReport::default();
+    for offset in [0, ROOT_STRIDE_BYTES] {
+        let record = bytes.get(offset..).unwrap_or_default();
+        let rank = |root: &Root| (root.number, !root.is_clean);
+        match Root::decode(record) {
+            Ok(root) if report.valid.is_none_or(|best| rank(&best) < rank(&root)) => {
+                report.valid = Some(root);
+            }
+            Ok(_) => {}
+            Err(HeaderError::Version(version)) => report.version = Some(version),
+            Err(HeaderError::Invalid) => {
+                let record = &record[..record.len().min(ROOT_RECORD_BYTES)];
+                if record.iter().any(|byte| *byte != 0) {
+                    report.damaged.push(offset as u64);
+                }
+            }
+        }
+    }
+    report
+}
+
+/// A segment as a checkpoint has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentRow {
+    /// Which segment of the log.
+    pub generation: u32,
+    /// The number in its file's name, if it had one.
+    pub slot: Option<u32>,
+    /// References to messages in it that are not settled.
+    pub live: u64,
+    /// Bytes used.
+    pub used_bytes: u32,
+    /// Whether messages of it live, or parts of them.
+    pub is_alive: bool,
+}
+
+/// What a checkpoint says.
+#[derive(Clone, Debug, Default)]
+pub struct CheckpointReport {
+    /// Where the log goes on behind it.
+    pub position: Position,
+    /// The segments of the log.
+    pub segments: Vec<SegmentRow>,
+    /// Lanes, with the number of messages in each.
+    pub lanes: Vec<(Lane, u64)>,
+    /// Pages of the index file in use.
+    pub pages: Vec<u32>,
+}
+
+/// Reads a checkpoint; `root` is the record that names it.
+///
+/// # Errors
+/// Another version, or damage.
+pub fn checkpoint(bytes: &[u8], root: &Root) -> Result<CheckpointReport, HeaderError> {
+    let sum = bytes.last_chunk::<4>().map(|sum| u32::from_le_bytes(*sum));
+    if bytes.len() as u64 != root.length || sum != Some(root.crc) {
+        return Err(HeaderError::Invalid);
+    }
+    let found = checkpoint::decode(bytes)?;
+    let mut report = CheckpointReport { position: found.chain.end, ..Default::default() };
+    let lanes = &mut report.lanes;
+    found
+        .each_lane(bytes, &mut report.pages, |summary, _| {
+            lanes.push((summary.lane, summary.live));
+            Some(())
+        })
+        .ok_or(HeaderError::Invalid)?;
+    for (&generation, segment) in &found.segments {
+        report.segments.push(SegmentRow {
+            generation,
+            slot: segment.slot,
+            live: segment.live,
+            used_bytes: segment.used_bytes,
+            is_alive: segment.live > 0 || segment.pins > 0,
+        });
+    }
+    Ok(report)
+}
+
+impl CheckpointReport {
+    /// The highest position that the checkpoint knows of.
+    #[must_use]
+    pub fn end(&self) -> Position {
+        let ends = self.segments.iter().map(|row| position(row.generation, row.used_bytes));
+        ends.max().unwrap_or_default().max(self.position)
+    }
+}
+
+/// Whether the page `number` of the index file is intact.
+#[must_use]
+pub fn is_page_whole(number: u32, bytes: &[u8]) -> bool {
+    crate::lane::page_runs(number, bytes).is_some()
+}
