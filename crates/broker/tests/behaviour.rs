@@ -13,6 +13,7 @@ mod confirms;
 mod consume;
 mod copies;
 mod dead_letters;
+mod definitions;
 mod delayed;
 mod exchange_to_exchange;
 mod exchanges;
