@@ -355,6 +355,32 @@ fn the_log_of_many_changes_stays_short() {
 }
 
 #[test]
+fn the_log_of_many_starts_stays_short() {
+    let world = World::on_disk(2);
+    furnish(&world, &world.channel(1));
+    let expected = picture_of(&world);
+    let segments = || {
+        let is_own = |file: &File| matches!(file, File::Segment(LOG, _));
+        world.disk(|disk| disk.files().filter(|(file, _)| is_own(file)).count())
+    };
+    let mut most = 0;
+    for start in 0..60 {
+        if start % 3 == 0 {
+            world.stop()
+        } else {
+            world.crash()
+        }
+        world.start_again(2);
+        // A few requests, as a snapshot takes the time between them.
+        world.channel(0).declare_exclusive("");
+        world.advance(1000);
+        most = most.max(segments());
+    }
+    assert!(most < 30, "{most} segments");
+    assert_eq!(picture_of(&world), expected);
+}
+
+#[test]
 fn a_snapshot_keeps_what_is_asked_for_meanwhile_in_order() {
     let world = World::on_disk(2);
     let one = world.channel(1);
