@@ -9,14 +9,15 @@ SEEDS ?= 1000
 SOAK_SECONDS ?= 3600
 FUZZ_SECONDS ?= 60
 ROUNDS ?= 200
+SCALE ?= 1.0
 SEED ?= 1
 SHARDS ?= 1
 CARGO_FUZZ_VERSION := 0.13.2
 
-.PHONY: help install run release test check bench costs instructions sim kill-test soak fuzz clean-data clean
+.PHONY: help install run release test check bench bench-backlog bench-endurance costs instructions sim kill-test soak fuzz clean-data clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo "Variables: PORT=$(PORT) DATA=$(DATA) SEEDS=$(SEEDS) SOAK_SECONDS=$(SOAK_SECONDS) FUZZ_SECONDS=$(FUZZ_SECONDS)"
 	@echo "           ROUNDS=$(ROUNDS) SEED=$(SEED) SHARDS=$(SHARDS)"
@@ -42,6 +43,15 @@ bench: release ## Measure against RabbitMQ and the null broker; tables here, fig
 	@.ci/install bench
 	@cargo build --release --package lepus-bench
 	@target/release/lepus-bench run $(BENCH)
+
+bench-backlog: release ## Experiment E2: backlogs on disk, beside RabbitMQ; ROWS=NAME,… SCALE=1.0
+	@.ci/install bench
+	@cargo build --quiet --release --package lepus-bench
+	@target/release/lepus-bench backlog --rows '$(ROWS)' --scale $(SCALE) $(BENCH)
+
+bench-endurance: release ## Ten minutes of publishing and consuming above a backlog of 5 GB
+	@cargo build --quiet --release --package lepus-bench
+	@target/release/lepus-bench endurance $(BENCH)
 
 costs: release ## Count system calls and allocations per message
 	@cargo build --release --package lepus-server --features count-allocations --target-dir target/counting

@@ -85,6 +85,7 @@ impl Bench {
             secret: [7; 32],
             server: lepus_amqp::server::ServerOptions::default(),
             limits: Limits::default(),
+            store: None,
         };
         let mut broker = Broker::new(settings);
         let mut out = Outbox::new(1);

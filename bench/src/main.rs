@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod backlog;
 mod core_drive;
 mod costs;
 mod counters;
@@ -34,6 +35,10 @@ const USAGE: &str = "\
 lepus-bench run [--rounds 5] [--seconds 10] [--workloads NAME,…] [--brokers NAME,…]
                 [--core 0] [--load-core 1] [--lepus target/release/lepus] [--lepus-flags '…']
                 [--jars build/reference-tester] [--results build/bench]
+lepus-bench backlog [--rows NAME,…] [--scale 1.0] [--patience 900] and those of `run`
+                but --rounds and --workloads; `lepus-bench backlog list` names the rows
+lepus-bench endurance [--endure 600] [--backlog-mb 5000] [--budget 512MiB] [--rate 30000]
+                [--broker lepus] and the same of `run`
 lepus-bench costs [--counting target/counting/release/lepus] and those of `run` from --seconds on
 lepus-bench instructions [--record yes] [--file bench/instructions.txt]
 lepus-bench idle [--connections 1000] [--channels 10] [--queues 10000] [--idle 30]
@@ -44,6 +49,10 @@ lepus-bench drive LOAD MESSAGES                  sends messages through the core
 lepus-bench list                                 the loads and brokers by name
 lepus-bench null-broker PORT METRICS_PORT        the broker that does next to nothing
 lepus-bench null-relay PORT METRICS_PORT         copies frames from PORT to PORT + 1
+lepus-bench append FILE COUNT                    64 KiB appends with fdatasync
+lepus-bench null-persister PORT FILE COUNT       writes and syncs 1 KiB for each answer
+lepus-bench echo PORT COUNT                      loads the null persister
+lepus-bench seed PORT QUEUES MESSAGES            durable queues with so many messages each
 lepus-bench relay-load PORT BODY_BYTES SECONDS   loads the relay
 ";
 
@@ -53,6 +62,9 @@ fn main() -> ExitCode {
     let rest = words.get(1..).unwrap_or(&[]);
     let outcome = match command {
         "run" => run(rest),
+        "backlog" => measure_backlog(rest),
+        "endurance" => endure(rest),
+        "append" | "null-persister" | "echo" | "seed" => carry(command, rest),
         "costs" => count_costs(rest),
         "instructions" => count_instructions(rest),
         "drive" => drive(rest),
@@ -97,6 +109,42 @@ fn run(words: &[String]) -> Result<(), String> {
     };
     arguments.finish()?;
     run::run(&plan).map_err(|error| error.to_string())
+}
+
+fn measure_backlog(words: &[String]) -> Result<(), String> {
+    if words == ["list"] {
+        backlog::list();
+        return Ok(());
+    }
+    let mut arguments = Arguments::read(words.iter().cloned())?;
+    let places = places(&mut arguments)?;
+    let plan = backlog::Plan::read(&mut arguments, places)?;
+    arguments.finish()?;
+    backlog::run(&plan).map_err(|error| error.to_string())
+}
+
+fn endure(words: &[String]) -> Result<(), String> {
+    let mut arguments = Arguments::read(words.iter().cloned())?;
+    let places = places(&mut arguments)?;
+    let plan = backlog::EndurancePlan::read(&mut arguments, places)?;
+    arguments.finish()?;
+    backlog::endure(&plan).map_err(|error| error.to_string())
+}
+
+/// The parts of the backlog's rows that are programs of their own.
+fn carry(command: &str, words: &[String]) -> Result<(), String> {
+    let number = |at: usize| -> Result<u64, String> {
+        words.get(at).and_then(|word| word.parse().ok()).ok_or(USAGE.to_owned())
+    };
+    let port = || u16::try_from(number(0)?).map_err(|_| USAGE.to_owned());
+    let path = |at: usize| words.get(at).map(PathBuf::from).ok_or(USAGE.to_owned());
+    let outcome = match command {
+        "append" => backlog::append(&path(0)?, number(1)? as usize),
+        "null-persister" => backlog::null_persister(port()?, &path(1)?, number(2)?),
+        "echo" => backlog::echo(port()?, number(1)?),
+        _ => backlog::seed(port()?, number(1)? as usize, number(2)?),
+    };
+    outcome.map_err(|error| error.to_string())
 }
 
 fn count_costs(words: &[String]) -> Result<(), String> {

@@ -252,7 +252,10 @@ fn disagreement(workload: &Workload, seen: f64, counts: Counts) -> f64 {
 }
 
 /// Starts the tester on its core.
-fn pinned(tester: &Command, load: &Load) -> io::Result<Child> {
+///
+/// # Errors
+/// When it cannot be started.
+pub fn pinned(tester: &Command, load: &Load) -> io::Result<Child> {
     let mut command = Command::new("taskset");
     command
         .args(["-c", &load.core.to_string()])

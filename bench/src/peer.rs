@@ -1,7 +1,7 @@
 //! A client that waits for each answer, for measurements that are not about throughput.
 
 use lepus_amqp::client::{ClientConnection, ClientEvent, ClientOptions};
-use lepus_amqp::method::{Method, channel};
+use lepus_amqp::method::{Method, channel, queue};
 use lepus_base::Instant;
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::Instant as Moment;
@@ -74,6 +74,23 @@ impl<S: Read + Write> Peer<S> {
         }
     }
 
+    /// Asks for a queue and returns how many messages stand ready in it.
+    ///
+    /// # Errors
+    /// When it is not there, or the stream fails.
+    pub fn count(&mut self, channel: u16, declare: queue::Declare<'_>) -> io::Result<u64> {
+        self.send(channel, declare);
+        self.flush()?;
+        let count = self.wait(|event| match event {
+            ClientEvent::Method { method: Method::QueueDeclareOk(ok), .. } => {
+                Some(Ok(u64::from(ok.message_count)))
+            }
+            ClientEvent::Method { method, .. } => Some(Err(method.name())),
+            _ => None,
+        })?;
+        count.map_err(|name| io::Error::other(format!("expected queue.declare-ok, got {name}")))
+    }
+
     /// Waits for a method or a message.
     ///
     /// # Errors
@@ -136,7 +153,14 @@ impl<S: Read + Write> Peer<S> {
         Instant(self.start.elapsed().as_nanos() as u64)
     }
 
-    fn wait<T>(&mut self, mut look: impl FnMut(&ClientEvent<'_>) -> Option<T>) -> io::Result<T> {
+    /// Takes what comes until `look` finds something in it.
+    ///
+    /// # Errors
+    /// When the connection ends.
+    pub fn wait<T>(
+        &mut self,
+        mut look: impl FnMut(&ClientEvent<'_>) -> Option<T>,
+    ) -> io::Result<T> {
         loop {
             let now = self.now();
             let (used, event) = self.machine.receive(now, &self.input, &mut self.output);

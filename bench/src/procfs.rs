@@ -47,6 +47,13 @@ pub fn peak_bytes(pid: u32) -> io::Result<u64> {
     Ok(field(&status, "VmHWM:").unwrap_or(0) * 1024)
 }
 
+/// Whether the program has ended: it is gone, or nobody has asked for its outcome yet.
+pub fn has_ended(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().next());
+    matches!(state, None | Some("Z" | "X"))
+}
+
 /// Seconds that a core spent in anything but idling and waiting for disks.
 ///
 /// # Errors

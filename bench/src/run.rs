@@ -190,7 +190,7 @@ fn write_copy(plan: &Plan, copies: Vec<Json>) -> io::Result<()> {
 }
 
 /// What the figures were taken on.
-fn machine() -> Json {
+pub fn machine() -> Json {
     let first_line = |path: &str| {
         let text = fs::read_to_string(Path::new(path)).unwrap_or_default();
         text.lines().next().unwrap_or("").to_owned()

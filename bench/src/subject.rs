@@ -98,6 +98,15 @@ impl Subject {
             fs::remove_dir_all(&scratch)?;
         }
         fs::create_dir_all(&scratch)?;
+        Subject::resume(kind, place)
+    }
+
+    /// Starts the broker on what the last one of its kind left behind.
+    ///
+    /// # Errors
+    /// As for [`Subject::start`].
+    pub fn resume(kind: Kind, place: &Place) -> io::Result<Subject> {
+        let scratch = place.scratch.join(kind.name());
         let mapper = match kind {
             Kind::RabbitMq => Some(start_mapper(&scratch)?),
             _ => None,
@@ -124,6 +133,19 @@ impl Subject {
     /// The port of AMQP.
     pub fn port(&self) -> u16 {
         self.kind.port()
+    }
+
+    /// Where it keeps its data.
+    pub fn data(&self) -> PathBuf {
+        self.scratch.join(if self.kind == Kind::RabbitMq { "mnesia" } else { "data" })
+    }
+
+    /// Asks the broker to end in order, without waiting for it.
+    ///
+    /// # Errors
+    /// When that cannot be done.
+    pub fn ask_to_end(&self) -> io::Result<()> {
+        Command::new("kill").arg(self.pid.to_string()).status().map(drop)
     }
 
     /// Ends the broker and returns what it printed.

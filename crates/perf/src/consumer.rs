@@ -32,6 +32,8 @@ pub(crate) struct ConsumerSpec {
     pub settling: Settling,
     /// Messages are rejected, and requeued or not.
     pub nack_requeue: Option<bool>,
+    /// One message in so many is never settled.
+    pub kept_every: Option<u64>,
     pub received_max: Option<u64>,
     pub transaction: Option<u64>,
     /// At most so many messages a second.
@@ -48,6 +50,7 @@ pub(crate) struct Consumer {
     channel: u16,
     settling: Settling,
     nack_requeue: Option<bool>,
+    kept_every: Option<u64>,
     received: u64,
     received_max: Option<u64>,
     transaction: Option<Transaction>,
@@ -82,6 +85,7 @@ impl Consumer {
             channel: spec.channel,
             settling: spec.settling,
             nack_requeue: spec.nack_requeue,
+            kept_every: spec.kept_every,
             received: 0,
             received_max: spec.received_max,
             transaction: spec.transaction.map(|size| Transaction::new(spec.channel, size)),
@@ -195,8 +199,10 @@ impl Consumer {
             let latency = &mut scene.statistics.consumer_latency;
             latency.record(stamp.saturating_sub(time));
         }
+        let is_kept = self.kept_every.is_some_and(|every| self.received.is_multiple_of(every));
         let multiple = match self.settling {
             Settling::Auto => return,
+            Settling::Each if is_kept => return,
             Settling::Each => false,
             Settling::Every(count) if self.received.is_multiple_of(count) => true,
             Settling::Every(_) => return,
@@ -309,6 +315,18 @@ mod tests {
         let settling = Settling::Every(2);
         let (.., out) = run(ConsumerSpec { settling, ..ConsumerSpec::default() }, 5);
         assert_eq!(acks(&out), [(2, true), (4, true)]);
+    }
+
+    #[test]
+    fn one_message_in_so_many_is_kept() {
+        let spec = ConsumerSpec {
+            settling: Settling::Each,
+            kept_every: Some(3),
+            ..ConsumerSpec::default()
+        };
+        let (consumer, _, out) = run(spec, 7);
+        assert_eq!(acks(&out), [1, 2, 4, 5, 7].map(|tag| (tag, false)));
+        assert_eq!(consumer.received, 7);
     }
 
     #[test]

@@ -1,78 +1,92 @@
-//! What the broker knows before it serves anyone: the first user and virtual host, and what the
-//! definitions file says.
+//! What the broker knows before it serves anyone: what the data directory has from earlier runs,
+//! the first user and virtual host of the first run, and what the definitions file says.
 //!
-//! All of it is decided here, on one copy of the directory, and handed to every shard as the same
-//! list of changes. So a file with an error stops the start before a listener opens.
+//! All of it is decided here, on one copy of the directory, is on the disk before a listener opens,
+//! and is handed to every shard as the same list of changes. A file with an error stops the start.
 
 use crate::config::Config;
+use crate::definitions::Definitions as Stored;
 use crate::random;
-use lepus_base::HashState;
+use lepus_broker::definitions::DefinitionsLog;
 use lepus_broker::directory::{
-    Change, Checked, Directory, HashingAlgorithm, PasswordHash, Request, VhostMetadata, VhostRef,
+    Change, Directory, HashingAlgorithm, PasswordHash, Request, VhostMetadata, VhostRef,
 };
-use lepus_management::definitions::{Definitions, Importer};
+use lepus_management::definitions::{Definitions, Importer, Step};
 use std::path::Path;
 
 /// The state at the start.
 #[derive(Debug)]
 pub struct Initial {
-    /// For every shard, in order.
+    /// For every shard, in order: they make what exists and take nothing away again.
     pub changes: Vec<Change>,
+    /// For shard 0, once the changes are applied there.
+    pub log: Option<DefinitionsLog>,
     /// Users that may log in from this machine only.
     pub loopback_users: Vec<Box<str>>,
     /// What the definitions file has and the broker does not apply, one sentence each.
     pub skipped: Vec<String>,
-    /// Whether the default user was created, so that it is worth telling.
+    /// What exists otherwise than the definitions file has it, one sentence each.
+    pub differing: Vec<String>,
+    /// Whether the default user can log in with the default password, so that it is worth telling.
     pub has_default_user: bool,
 }
 
-/// Decides the state at the start.
+/// Decides the state at the start and makes it durable.
 ///
-/// The default user is created unless the definitions file has users, the default virtual host
-/// unless it has virtual hosts.
+/// At the first start the default user is created unless the definitions file has users, the
+/// default virtual host unless it has virtual hosts. The file is carried out at every start on top
+/// of what exists: users, permissions, limits and descriptions of virtual hosts become what it
+/// says; a queue or exchange that exists with other properties stays as it is.
 ///
 /// # Errors
-/// For a file that cannot be read or says something impossible, with its path inside the file.
-pub fn initial(config: &Config, shards: u16) -> Result<Initial, String> {
+/// For a data directory that cannot be used, and for a file that cannot be read or says something
+/// impossible, with its path inside the file.
+pub fn initial(config: &Config, shards: u16, data_dir: &Path) -> Result<Initial, String> {
     let definitions = match &config.definitions {
         Some(path) => read(config, path, shards)?,
         None => Definitions::default(),
     };
+    let mut stored = Stored::open(data_dir, shards)?;
     let requests = || definitions.requests.iter().map(|step| &step.request);
-    let has_users = requests().any(|request| matches!(request, Request::PutUser { .. }));
-    let has_vhosts = requests().any(|request| matches!(request, Request::CreateVhost { .. }));
-    let mut draft =
-        Draft { directory: Directory::new(HashState::default(), shards), changes: Vec::new() };
-    if !has_vhosts {
-        draft.carry_out(&Request::CreateVhost {
-            name: config.default_vhost.clone(),
-            metadata: VhostMetadata::default(),
-        })?;
+    let is_first = stored.is_new();
+    let has_user =
+        is_first && !requests().any(|request| matches!(request, Request::PutUser { .. }));
+    let has_vhost =
+        is_first && !requests().any(|request| matches!(request, Request::CreateVhost { .. }));
+    if has_vhost {
+        require(&mut stored, &default_vhost(config))?;
     }
-    if !has_users {
-        draft.carry_out(&default_user(config)?)?;
+    if has_user {
+        require(&mut stored, &default_user(config)?)?;
     }
+    if has_user && has_vhost {
+        require(&mut stored, &default_permission(config))?;
+    }
+    let mut differing = Vec::new();
     for step in &definitions.requests {
         let file = config.definitions.as_deref().unwrap_or(Path::new(""));
-        draft
-            .carry_out(&step.request)
-            .map_err(|text| format!("{}: {}: {text}", file.display(), step.path))?;
+        let Err(refusal) = stored.carry_out(&step.request)? else { continue };
+        let text = format!("{}: {}: {}", file.display(), step.path, refusal.text);
+        if is_there(stored.directory(), step) {
+            differing.push(format!("{text}; it stays as it is"));
+        } else {
+            return Err(text);
+        }
     }
-    if !has_users && draft.directory.vhost(&config.default_vhost).is_some() {
-        draft.carry_out(&Request::SetPermission {
-            user: config.default_user.clone(),
-            vhost: VhostRef::from(config.default_vhost.as_str()),
-            configure: ".*".to_owned(),
-            write: ".*".to_owned(),
-            read: ".*".to_owned(),
-        })?;
+    if has_user && !has_vhost && stored.directory().vhost(&config.default_vhost).is_some() {
+        require(&mut stored, &default_permission(config))?;
     }
+    let password = config.default_password.as_bytes();
+    let login = stored.directory().authenticate(&config.default_user, password, true);
+    let (changes, log) = stored.finish()?;
     let loopback_only = config.default_loopback_only.then(|| config.default_user.as_str().into());
     Ok(Initial {
-        changes: draft.changes,
+        changes,
+        log: Some(log),
         loopback_users: loopback_only.into_iter().collect(),
         skipped: definitions.skipped,
-        has_default_user: !has_users,
+        differing,
+        has_default_user: login.is_ok(),
     })
 }
 
@@ -82,6 +96,31 @@ fn read(config: &Config, path: &Path, shards: u16) -> Result<Definitions, String
     let importer =
         Importer { shards, user: config.default_user.clone(), vhost: config.default_vhost.clone() };
     importer.read(&content).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Whether the queue or exchange that a step declares exists.
+fn is_there(directory: &Directory, step: &Step) -> bool {
+    let (Request::DeclareQueue { vhost, name, .. } | Request::DeclareExchange { vhost, name, .. }) =
+        &step.request
+    else {
+        return false;
+    };
+    let id = match vhost {
+        VhostRef::Id(id) => Some(*id),
+        VhostRef::Name(name) => directory.vhost(name),
+    };
+    id.is_some_and(|id| match step.request {
+        Request::DeclareQueue { .. } => directory.queue(id, name).is_some(),
+        _ => directory.exchange(id, name).is_some(),
+    })
+}
+
+fn require(stored: &mut Stored, request: &Request) -> Result<(), String> {
+    stored.carry_out(request)?.map_err(|refusal| refusal.text)
+}
+
+fn default_vhost(config: &Config) -> Request {
+    Request::CreateVhost { name: config.default_vhost.clone(), metadata: VhostMetadata::default() }
 }
 
 fn default_user(config: &Config) -> Result<Request, String> {
@@ -94,22 +133,13 @@ fn default_user(config: &Config) -> Result<Request, String> {
     })
 }
 
-struct Draft {
-    directory: Directory,
-    changes: Vec<Change>,
-}
-
-impl Draft {
-    fn carry_out(&mut self, request: &Request) -> Result<(), String> {
-        match self.directory.check(request) {
-            Ok(Checked::Already(_)) => Ok(()),
-            Ok(Checked::Change(change)) => {
-                self.directory.apply(&change);
-                self.changes.push(change);
-                Ok(())
-            }
-            Err(refusal) => Err(refusal.text),
-        }
+fn default_permission(config: &Config) -> Request {
+    Request::SetPermission {
+        user: config.default_user.clone(),
+        vhost: VhostRef::from(config.default_vhost.as_str()),
+        configure: ".*".to_owned(),
+        write: ".*".to_owned(),
+        read: ".*".to_owned(),
     }
 }
 
@@ -117,6 +147,7 @@ impl Draft {
 mod tests {
     use super::*;
     use crate::scratch::Scratch;
+    use lepus_base::HashState;
 
     fn directory(initial: &Initial) -> Directory {
         let mut directory = Directory::new(HashState::new(7), 2);
@@ -127,17 +158,31 @@ mod tests {
         directory
     }
 
-    fn with_file(content: &str) -> Result<Initial, String> {
-        let root = Scratch::new("definitions");
+    /// A first start without a file.
+    fn first(config: &Config) -> Directory {
+        let root = Scratch::new("initial");
+        directory(&initial(config, 2, root.path()).unwrap())
+    }
+
+    /// A start with a definitions file, in a data directory that may be used already.
+    fn with_file(root: &Scratch, content: &str) -> Result<Initial, String> {
         let path = root.path().join("definitions.json");
         std::fs::write(&path, content).unwrap();
         let config = Config { definitions: Some(path), ..Config::preset() };
-        initial(&config, 2)
+        let data = root.path().join("data");
+        std::fs::create_dir_all(&data).unwrap();
+        initial(&config, 2, &data)
+    }
+
+    fn queue(name: &str, arguments: &str) -> String {
+        format!(
+            r#"{{"name": "{name}", "vhost": "/", "durable": true, "auto_delete": false, "arguments": {arguments}}}"#
+        )
     }
 
     #[test]
     fn without_a_file_there_is_the_default_user() {
-        let directory = directory(&initial(&Config::preset(), 2).unwrap());
+        let directory = first(&Config::preset());
         let vhost = directory.vhost("/").unwrap();
         assert!(directory.authenticate("guest", b"guest", true).is_ok());
         assert!(directory.authenticate("guest", b"guest", false).is_err());
@@ -154,10 +199,23 @@ mod tests {
             default_loopback_only: false,
             ..Config::preset()
         };
-        let directory = directory(&initial(&config, 1).unwrap());
+        let directory = first(&config);
         assert!(directory.authenticate("admin", b"secret", false).is_ok());
         assert!(directory.vhost("/").is_none());
         assert!(directory.may_open("admin", directory.vhost("work").unwrap()));
+    }
+
+    #[test]
+    fn the_default_user_is_created_once() {
+        let root = Scratch::new("initial-once");
+        assert!(initial(&Config::preset(), 2, root.path()).unwrap().has_default_user);
+        let mut stored = Stored::open(root.path(), 2).unwrap();
+        stored.carry_out(&Request::DeleteUser { name: "guest".into() }).unwrap().unwrap();
+        stored.finish().unwrap();
+        let again = initial(&Config::preset(), 2, root.path()).unwrap();
+        assert!(!again.has_default_user);
+        assert!(directory(&again).user("guest").is_none());
+        assert!(directory(&again).vhost("/").is_some());
     }
 
     #[test]
@@ -172,7 +230,8 @@ mod tests {
                 "bindings": [{{"source": "x", "vhost": "v", "destination": "q", "destination_type": "queue", "routing_key": "all", "arguments": {{}}}}],
                 "policies": [{{"name": "p", "vhost": "v"}}]}}"#
         );
-        let initial = with_file(&content).unwrap();
+        let root = Scratch::new("initial-file");
+        let initial = with_file(&root, &content).unwrap();
         assert_eq!(initial.skipped.len(), 1);
         assert!(!initial.has_default_user);
         let directory = directory(&initial);
@@ -185,15 +244,49 @@ mod tests {
     }
 
     #[test]
+    fn a_file_is_carried_out_on_top_of_what_exists() {
+        let root = Scratch::new("initial-again");
+        let file = |list: &[String]| format!(r#"{{"queues": [{}]}}"#, list.join(","));
+        let plain = [queue("a", "{}"), queue("b", "{}")];
+        assert_eq!(with_file(&root, &file(&plain)).unwrap().differing.len(), 0);
+        let other = [queue("a", r#"{"x-max-length": 3}"#), queue("b", "{}"), queue("c", "{}")];
+        let again = with_file(&root, &file(&other)).unwrap();
+        let [text] = &again.differing[..] else { panic!("{:?}", again.differing) };
+        let parts = ["definitions.json: queues[0]: ", "x-max-length", "stays as it is"];
+        assert!(parts.iter().all(|part| text.contains(part)), "{text}");
+        let directory = directory(&again);
+        let vhost = directory.vhost("/").unwrap();
+        let names: Vec<&str> = directory.queues(Some(vhost)).map(|info| &*info.name).collect();
+        assert_eq!(names, ["a", "b", "c"]);
+        assert_eq!(directory.queue(vhost, "a").unwrap().settings().max_length, None);
+    }
+
+    #[test]
+    fn users_of_a_file_become_what_it_says() {
+        let root = Scratch::new("initial-users");
+        for password in [b"one".as_slice(), b"two"] {
+            let hash = PasswordHash::new(HashingAlgorithm::Sha256, password, [1; 4]).to_base64();
+            let content = format!(
+                r#"{{"users": [{{"name": "ann", "password_hash": "{hash}", "tags": []}}]}}"#
+            );
+            let initial = with_file(&root, &content).unwrap();
+            assert_eq!(initial.differing, [""; 0]);
+            assert!(directory(&initial).authenticate("ann", password, true).is_ok());
+        }
+    }
+
+    #[test]
     fn what_the_directory_refuses_names_its_path() {
+        let root = Scratch::new("initial-refused");
         let text = with_file(
+            &root,
             r#"{"bindings": [{"source": "none", "vhost": "/", "destination": "q", "destination_type": "queue", "routing_key": "", "arguments": {}}]}"#,
         )
         .unwrap_err();
         assert!(text.contains("definitions.json: bindings[0]: no "), "{text}");
         let config =
             Config { definitions: Some("/nowhere/at/all.json".into()), ..Config::preset() };
-        let text = initial(&config, 1).unwrap_err();
+        let text = initial(&config, 1, root.path()).unwrap_err();
         assert!(text.contains("/nowhere/at/all.json"), "{text}");
     }
 }

@@ -7,6 +7,7 @@ pub mod command;
 pub mod config;
 pub mod control;
 pub mod data_dir;
+pub mod definitions;
 pub mod figures;
 pub mod initial;
 pub mod log;

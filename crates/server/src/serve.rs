@@ -11,6 +11,7 @@ use crate::log::{Format, Level, Log};
 use crate::operation::Operations;
 use crate::signal::{self, Wish};
 use crate::{notice, random};
+use lepus_base::ShardId;
 use lepus_broker::Broker;
 use lepus_broker::outbox::Outbox;
 use lepus_management::http;
@@ -19,8 +20,8 @@ use plan::Plan;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// How long the end waits for the log to be written.
@@ -48,15 +49,18 @@ fn run(config: &Config, log: &Log) -> Result<(), String> {
     let (wish, wishes) = channel();
     signal::send_wishes(wish.clone()).map_err(|error| format!("cannot take signals: {error}"))?;
     let plan = Plan::new(config);
-    let initial = initial(config, plan.shards)?;
+    let mut initial = initial(config, plan.shards, data_dir.path())?;
     for skipped in &initial.skipped {
         log.warning("definition-skipped", skipped.clone());
+    }
+    for differing in &initial.differing {
+        log.warning("definition-differs", differing.clone());
     }
     raise_file_limit(log);
     // Before clients come in: a port that is in use stops the start, it does not leave half a broker.
     let metrics = bind_metrics(config, log)?;
     let clock = Clock::start();
-    let (running, transports) = start_runtime(config, &plan, &initial, clock, wish, log)?;
+    let (running, transports) = start_runtime(config, &plan, &mut initial, clock, wish, log)?;
     let running = Arc::new(running);
     let node = figures::node(config, plan.memory_budget_bytes);
     let figures = Arc::new(Figures::new(
@@ -123,7 +127,7 @@ fn bind_metrics(config: &Config, log: &Log) -> Result<Vec<TcpListener>, String> 
 fn start_runtime(
     config: &Config,
     plan: &Plan,
-    initial: &Initial,
+    initial: &mut Initial,
     clock: Clock,
     wish: Sender<Wish>,
     log: &Log,
@@ -134,18 +138,23 @@ fn start_runtime(
     let seed =
         u64::from_ne_bytes(random::bytes().map_err(|error| format!("no random numbers: {error}"))?);
     let settings = plan.broker_settings(config, seed, secret);
-    let changes: Arc<[_]> = initial.changes.clone().into();
+    let changes: Arc<[_]> = std::mem::take(&mut initial.changes).into();
+    let definitions = Arc::new(Mutex::new(initial.log.take()));
     let loopback_users = initial.loopback_users.clone();
     let mut runtime = plan.runtime(config, clock, notices);
     loop {
         let (settings, changes) = (settings.clone(), Arc::clone(&changes));
-        let loopback_users = loopback_users.clone();
+        let (loopback_users, definitions) = (loopback_users.clone(), Arc::clone(&definitions));
         let make = move |shard, _: &mut Outbox| {
             let mut broker =
                 Broker::new(lepus_broker::settings::Settings { shard, ..settings.clone() });
             broker.directory.set_loopback_users(loopback_users.clone());
             // Nobody is connected: what these changes cause concerns this shard alone.
             broker.preset(clock.now(), &changes, &mut Outbox::new(settings.shards));
+            if shard == ShardId(0) {
+                let log = definitions.lock().map_err(|_| "a shard could not be made")?.take();
+                broker.take_definitions_log(log.ok_or("the definitions log is in use")?);
+            }
             Ok(broker)
         };
         let listeners: Vec<SocketAddr> = runtime.listeners.iter().map(|one| one.address).collect();

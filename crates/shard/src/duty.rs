@@ -227,3 +227,33 @@ fn poll<C: Core, R: Reactor>(shard: &mut Shard<C, R>, timeout: Option<Duration>)
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shard_does_not_spin_while_its_own_threads_work_on_files() {
+        let mut idle = Idle::new(true);
+        for _ in 0..100 {
+            idle.slept(Duration::from_micros(1));
+        }
+        let mut rest = Rest { idle, rivals: Rivals::default(), delay: None };
+        let now = Instant::from_millis(1);
+        assert!(rest.should_spin(now, false));
+        assert!(!rest.should_spin(now, true));
+    }
+
+    #[test]
+    fn the_last_shard_to_fall_silent_ends_the_talk() {
+        let talking = Talking::new(2);
+        talking.fall_silent();
+        assert!(!talking.is_over());
+        talking.fall_silent();
+        assert!(talking.is_over());
+        let talking = Talking::new(3);
+        talking.give_up();
+        talking.fall_silent();
+        assert!(talking.is_over());
+    }
+}

@@ -20,6 +20,7 @@ mod plan;
 mod restart;
 mod run;
 mod shards;
+mod start;
 mod wire;
 mod world;
 

@@ -12,11 +12,12 @@ use lepus_base::{ConnectionId, Instant, Now, ShardId};
 use lepus_broker::directory::{Directory, Request};
 use lepus_broker::outbox::Event;
 use lepus_broker::refusal::Refusal;
-use lepus_broker::{Broker, Limits, Outbox, Settings};
+use lepus_broker::{Broker, Limits, Outbox, Settings, StoreSettings};
 use lepus_mesh::{Bell, Post};
 use lepus_shard::{Arrival, Commands, MetricsSnapshot, Notice, PeerInfo, Shard, Wiring};
 
 use crate::disk::SimDisk;
+use crate::start;
 use crate::wire::{ReadyList, SimReactor, SimSocket, Wire};
 
 /// Wall time at the start of a simulation: 2026-01-01 00:00:00 UTC, in milliseconds.
@@ -197,7 +198,16 @@ impl Shards {
 
     /// The brokers of a new process, each with its outbox.
     fn make_brokers(&mut self, count: usize) -> Result<Vec<(Broker, Outbox)>, String> {
-        let changes = Directory::preset("guest", b"guest", [7; 4], "/");
+        let first = Directory::preset("guest", b"guest", [7; 4], "/");
+        let template = self.options.store.as_ref().map(|store| store.template);
+        let (mut definitions, changes) = match (&mut self.disk, template) {
+            (Some(disk), Some(template)) => {
+                let shards = count as u16;
+                let (log, changes) = start::definitions(disk, template, shards, self.now, &first)?;
+                (Some(log), changes)
+            }
+            _ => (None, first),
+        };
         let mut brokers = Vec::new();
         for index in 0..count {
             let mut broker = Broker::new(Settings {
@@ -207,11 +217,23 @@ impl Shards {
                 secret: [3; 32],
                 server: self.options.server.clone(),
                 limits: self.options.limits.clone(),
-                store: None,
+                store: template.and_then(|template| {
+                    let disk = self.disk.as_ref()?;
+                    Some(StoreSettings { template, logs: start::logs(disk, index, count) })
+                }),
             });
             // What applying the presets says to others is said to nobody: there is no one yet.
             broker.preset(self.now, &changes, &mut Outbox::new(count as u16));
-            brokers.push((broker, Outbox::new(count as u16)));
+            if let Some(log) = definitions.take() {
+                broker.take_definitions_log(log);
+            }
+            let mut out = Outbox::new(count as u16);
+            if let Some(disk) = &mut self.disk {
+                let opened = start::open_stores(disk, &mut broker, self.now, &mut out);
+                self.told.borrow_mut().append(&mut out.events);
+                opened?;
+            }
+            brokers.push((broker, out));
         }
         Ok(brokers)
     }

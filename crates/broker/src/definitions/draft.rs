@@ -84,8 +84,9 @@ impl Draft {
                 }
             }
         }
-        let (log, directory) = DefinitionsLog::recover(store, HashState::default(), shards)
-            .map_err(OpenError::Recovery)?;
+        let (log, directory) =
+            DefinitionsLog::recover(store, settings, HashState::default(), shards)
+                .map_err(OpenError::Recovery)?;
         Ok(Draft { directory, log, damages, out })
     }
 

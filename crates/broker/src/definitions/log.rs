@@ -29,6 +29,9 @@ const IDS_STEP: u64 = 1 << 16;
 /// [`SNAPSHOT_FACTOR`] times the last snapshot.
 const SNAPSHOT_BYTES_MIN: u64 = 1 << 20;
 const SNAPSHOT_FACTOR: u64 = 4;
+/// Every start takes a new segment: a snapshot is also worth while when the log lies in more than
+/// these, and than twice those that a snapshot fills.
+const SEGMENTS_MAX: u64 = 8;
 /// A record of a snapshot ends when it has grown to this.
 const PART_BYTES: usize = 32 << 10;
 /// Bytes of a snapshot that wait for the disk at most.
@@ -112,6 +115,8 @@ pub struct DefinitionsLog {
     snapshot_bytes: u64,
     /// No snapshot before the log is longer than this.
     snapshot_above: u64,
+    /// It lies in many segments, mostly empty.
+    is_scattered: bool,
     /// Queue ids below are marked as used.
     ids_below: u64,
     recording: Option<Recording>,
@@ -142,6 +147,7 @@ impl DefinitionsLog {
     /// [`RecoveryError`]; the log is as it was.
     pub fn recover(
         mut store: Store,
+        settings: Settings,
         hash: HashState,
         shards: u16,
     ) -> Result<(DefinitionsLog, Directory), RecoveryError> {
@@ -151,8 +157,11 @@ impl DefinitionsLog {
             total += record.len() as u64;
             replay.record(at, &record)?;
         }
+        let segments = store.figures().segments as u64;
+        let filled = replay.snapshot_bytes / u64::from(settings.segment_bytes);
         let log = DefinitionsLog {
             store,
+            is_scattered: segments > SEGMENTS_MAX + 2 * filled,
             bytes: total,
             snapshot_bytes: replay.snapshot_bytes,
             snapshot_above: SNAPSHOT_BYTES_MIN,
@@ -275,7 +284,8 @@ impl DefinitionsLog {
     pub(crate) fn begin_snapshot(&mut self) {
         let grown = self.bytes.saturating_sub(self.snapshot_bytes);
         let bound = self.snapshot_above.max(SNAPSHOT_FACTOR * self.snapshot_bytes);
-        if grown <= bound || self.recording.is_some() || self.is_closing {
+        let is_worth_it = grown > bound || self.is_scattered;
+        if !is_worth_it || self.recording.is_some() || self.is_closing || self.failure.is_some() {
             return;
         }
         let ids = Change::IdsUsed { vhosts: 0, queues: self.ids_below };
@@ -302,6 +312,7 @@ impl DefinitionsLog {
     pub(crate) fn give_up(&mut self) {
         self.recording = None;
         self.snapshot_above = self.bytes + SNAPSHOT_BYTES_MIN;
+        self.is_scattered = false;
     }
 
     /// Records a slice of the snapshot.
@@ -345,6 +356,7 @@ impl DefinitionsLog {
         self.snapshot_bytes = recording.bytes;
         self.bytes = recording.bytes;
         self.snapshot_above = SNAPSHOT_BYTES_MIN;
+        self.is_scattered = false;
         Slice::Done
     }
 

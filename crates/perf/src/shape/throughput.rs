@@ -189,6 +189,10 @@ fn consumer_links(
     if auto && nack_requeue.is_some() {
         return wrong("--nack needs acknowledgements, which --autoack switches off");
     }
+    let kept_every = positive(options, "keep-unacked")?;
+    if kept_every.is_some() && settling != Settling::Each {
+        return wrong("--keep-unacked needs each message acknowledged by itself");
+    }
     let transaction = positive(options, "ctxsize")?;
     let arguments = pairs::table("consumer-args", &options.list("consumer-args"))?;
     let service = Duration::from_micros(options.number("consumer-latency")?.unwrap_or(0));
@@ -225,6 +229,7 @@ fn consumer_links(
                 channel,
                 settling,
                 nack_requeue,
+                kept_every,
                 received_max,
                 transaction,
                 schedule: schedule.clone(),

@@ -155,6 +155,7 @@ const CONSUMERS: Group = Group {
         Choice::value("Y", "consumer-channel-count", "N", "consuming channels on each; default 1"),
         Choice::switch("a", "autoack", "no acknowledgements; without it each message has one"),
         Choice::value("A", "multi-ack-every", "N", "one acknowledgement for N messages"),
+        Choice::value("", "keep-unacked", "N", "never acknowledge one message in N"),
         Choice::switch("na", "nack", "reject messages instead of acknowledging them"),
         Choice::value(
             "re",

@@ -1,0 +1,162 @@
+//! Experiment E2: backlogs on disk. Each row fills queues, stops the broker, drops the page cache,
+//! starts it again and drains them, and says what that cost in time, CPU, memory and bytes.
+
+mod disk;
+mod endurance;
+mod figures;
+mod floor;
+mod many_queues;
+mod row;
+mod visit;
+
+pub use endurance::Plan as EndurancePlan;
+pub use endurance::run as endure;
+pub use floor::{append, echo, null_persister};
+pub use many_queues::seed;
+
+use crate::arguments::Arguments;
+use crate::json::Json;
+use crate::measure::Load;
+use crate::run::machine;
+use crate::subject::{Kind, Place};
+use figures::{Line, render};
+use row::{ROWS, Row};
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Rows by name; all when empty.
+    pub rows: Vec<String>,
+    /// Brokers by name; lepus and RabbitMQ when empty.
+    pub brokers: Vec<String>,
+    /// By how much counts of messages and queues are multiplied.
+    pub scale: f64,
+    /// How long one load may take.
+    pub patience: Duration,
+    /// Where the brokers are and run.
+    pub place: Place,
+    /// The tester's side.
+    pub load: Load,
+    /// Where the machine-readable copies go.
+    pub results: PathBuf,
+}
+
+impl Plan {
+    /// Takes what the command line says.
+    ///
+    /// # Errors
+    /// When a value is not of its kind, or names nothing.
+    pub fn read(
+        arguments: &mut Arguments,
+        (place, load, results): (Place, Load, PathBuf),
+    ) -> Result<Plan, String> {
+        let plan = Plan {
+            rows: arguments.take_list("rows")?,
+            brokers: arguments.take_list("brokers")?,
+            scale: arguments.take("scale", 1.0)?,
+            patience: Duration::from_secs(arguments.take("patience", 900)?),
+            place,
+            load,
+            results,
+        };
+        for name in &plan.rows {
+            if ROWS.iter().all(|row| row.name != name) {
+                let names = ROWS.map(|row| row.name).join(", ");
+                return Err(format!("no row `{name}`; there are: {names}"));
+            }
+        }
+        Ok(plan)
+    }
+
+    /// A count at the scale of this run.
+    pub fn scaled(&self, count: u64) -> u64 {
+        // Groups of a hundred queues and of a thousand messages come out even.
+        let scaled = (count as f64 * self.scale / 1_000.0).round() as u64 * 1_000;
+        scaled.max(1_000)
+    }
+
+    fn kinds(&self) -> Vec<Kind> {
+        let mut kinds = Vec::new();
+        for kind in [Kind::Lepus, Kind::RabbitMq] {
+            if !self.brokers.is_empty() && !self.brokers.iter().any(|name| name == kind.name()) {
+                continue;
+            }
+            match kind.missing(&self.place) {
+                Some(reason) => eprintln!("{} is left out: {reason}", kind.name()),
+                None => kinds.push(kind),
+            }
+        }
+        kinds
+    }
+}
+
+/// The names and titles of all rows.
+pub fn list() {
+    for row in &ROWS {
+        println!("{:14} {}", row.name, row.title);
+    }
+}
+
+/// Measures row by row, prints the table and writes the copy.
+///
+/// # Errors
+/// When results cannot be written. A row that fails says why in its place.
+pub fn run(plan: &Plan) -> io::Result<()> {
+    fs::create_dir_all(&plan.results)?;
+    let kinds = plan.kinds();
+    let dropping = disk::drop_page_cache(&plan.place.scratch)?;
+    println!("scale {}; the page cache is dropped by {dropping}\n", plan.scale);
+    let mut measured: Vec<(&Row, Vec<Line>)> = Vec::new();
+    for row in &ROWS {
+        if !plan.rows.is_empty() && !plan.rows.iter().any(|name| name == row.name) {
+            continue;
+        }
+        let mut lines = Vec::new();
+        if row.needs_tester && !plan.load.jars.exists() {
+            lines.push(Line::absent(
+                "-",
+                format!("no reference tester in {}", plan.load.jars.display()),
+            ));
+        } else {
+            for kind in row.subjects(&kinds) {
+                eprintln!("{} {} …", row.name, kind.map_or("floor", Kind::name));
+                match (row.measure)(plan, kind) {
+                    Ok(found) => lines.extend(found),
+                    Err(error) => {
+                        let name = kind.map_or("floor", Kind::name);
+                        lines.push(Line::absent(name, error.to_string()));
+                    }
+                }
+            }
+        }
+        print!("{}", render(row.name, row.title, &lines));
+        measured.push((row, lines));
+        write_copy(plan, &measured)?;
+    }
+    println!("{}", figures::LEGEND);
+    println!("{}", plan.results.join("backlog-latest.json").display());
+    Ok(())
+}
+
+fn write_copy(plan: &Plan, measured: &[(&Row, Vec<Line>)]) -> io::Result<()> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let rows = measured.iter().map(|(row, lines)| {
+        Json::object([
+            ("row", Json::text(row.name)),
+            ("title", Json::text(row.title)),
+            ("lines", Json::List(lines.iter().map(Line::json).collect())),
+        ])
+    });
+    let document = Json::object([
+        ("unix_time", Json::Number(now as f64)),
+        ("machine", machine()),
+        ("scale", Json::Number(plan.scale)),
+        ("rows", Json::List(rows.collect())),
+    ]);
+    let text = document.render();
+    fs::write(plan.results.join("backlog-latest.json"), &text)
+}

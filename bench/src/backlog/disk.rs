@@ -1,0 +1,132 @@
+//! What programs and devices read and write, and the page cache between them.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const SECTOR_BYTES: u64 = 512;
+
+/// Bytes that a program has moved, from its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Bytes in pages that it made dirty, so that they reach a device sooner or later.
+    pub written: u64,
+    /// Bytes that it handed to calls that write, to files and, in some programs, to sockets.
+    pub handed: u64,
+    /// Bytes that were fetched from a device for it.
+    pub read: u64,
+}
+
+/// What a program has moved.
+///
+/// # Errors
+/// When it does not run any more, or is not ours.
+pub fn moved(pid: u32) -> io::Result<Moved> {
+    Ok(parse_moved(&fs::read_to_string(format!("/proc/{pid}/io"))?))
+}
+
+fn parse_moved(text: &str) -> Moved {
+    let field = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|rest| rest.trim().parse().ok()).unwrap_or(0)
+    };
+    Moved { written: field("write_bytes:"), handed: field("wchar:"), read: field("read_bytes:") }
+}
+
+/// The block device under a directory.
+pub struct Device {
+    statistics: PathBuf,
+}
+
+impl Device {
+    /// The device under `directory`.
+    ///
+    /// # Errors
+    /// When there is none that counts.
+    pub fn of(directory: &Path) -> io::Result<Device> {
+        let number = fs::metadata(directory)?.dev();
+        let major = (number >> 8) & 0xfff;
+        let minor = (number & 0xff) | ((number >> 12) & 0xfff00);
+        let statistics = PathBuf::from(format!("/sys/dev/block/{major}:{minor}/stat"));
+        fs::metadata(&statistics)?;
+        Ok(Device { statistics })
+    }
+
+    /// Bytes written to it since the machine started, by whomever; everything dirty is written first.
+    ///
+    /// # Errors
+    /// When it does not tell.
+    pub fn written(&self) -> io::Result<u64> {
+        Command::new("sync").status()?;
+        let text = fs::read_to_string(&self.statistics)?;
+        sectors_written(&text)
+            .map(|sectors| sectors * SECTOR_BYTES)
+            .ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+}
+
+/// The seventh number: reads, merged, sectors, ticks, writes, merged, sectors …
+fn sectors_written(text: &str) -> Option<u64> {
+    text.split_whitespace().nth(6)?.parse().ok()
+}
+
+/// Takes the files below `directory` out of the page cache, and says by which means.
+///
+/// # Errors
+/// When neither way works.
+pub fn drop_page_cache(directory: &Path) -> io::Result<&'static str> {
+    Command::new("sync").status()?;
+    if fs::write("/proc/sys/vm/drop_caches", "3").is_ok() {
+        return Ok("writing 3 to /proc/sys/vm/drop_caches");
+    }
+    each_file(directory, &mut |path, _| {
+        let input = format!("if={}", path.display());
+        let mut command = Command::new("dd");
+        command.args([&input, "iflag=nocache", "count=0"]);
+        command.stdout(Stdio::null()).stderr(Stdio::null()).status().map(drop)
+    })?;
+    Ok("posix_fadvise on every file")
+}
+
+/// Bytes that the files below `directory` take up.
+pub fn used(directory: &Path) -> u64 {
+    let mut bytes = 0;
+    // Files may go while the directory is read; what is left is counted.
+    let _ = each_file(directory, &mut |_, blocks| {
+        bytes += blocks * SECTOR_BYTES;
+        Ok(())
+    });
+    bytes
+}
+
+fn each_file(
+    directory: &Path,
+    look: &mut dyn FnMut(&Path, u64) -> io::Result<()>,
+) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let Ok(metadata) = entry.metadata() else { continue };
+        if metadata.is_dir() {
+            each_file(&entry.path(), look)?;
+        } else if metadata.is_file() {
+            look(&entry.path(), metadata.blocks())?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_of_programs_and_devices_are_read() {
+        let text = "rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 50\nwrite_bytes: 60\n\
+                    cancelled_write_bytes: 7\n";
+        assert_eq!(parse_moved(text), Moved { written: 60, handed: 2, read: 50 });
+        assert_eq!(sectors_written("  1 2 3 4 5 6 700 8 9"), Some(700));
+        assert_eq!(sectors_written(""), None);
+    }
+}

@@ -1,0 +1,138 @@
+//! What the disk and the network give without a broker.
+
+use super::Plan;
+use super::figures::{Figures, Line};
+use crate::measure::pinned;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+const CHUNK_BYTES: usize = 64 * 1024;
+const MESSAGE_BYTES: usize = 1024;
+const PORT: u16 = 7740;
+
+/// Appends 64 KiB and syncs, over and over; then the same over what is there. Prints both rates in
+/// messages of 1 KiB per second.
+///
+/// # Errors
+/// When the disk fails.
+pub fn append(path: &Path, count: usize) -> io::Result<()> {
+    let mut file = OpenOptions::new().create(true).truncate(true).write(true).open(path)?;
+    let chunk = vec![0x5a; CHUNK_BYTES];
+    for pass in ["extending", "overwriting"] {
+        file.seek(SeekFrom::Start(0))?;
+        let start = Instant::now();
+        for _ in 0..count {
+            file.write_all(&chunk)?;
+            file.sync_data()?;
+        }
+        let messages = (count * (CHUNK_BYTES / MESSAGE_BYTES)) as f64;
+        println!("{pass} {:.0}", messages / start.elapsed().as_secs_f64());
+    }
+    std::fs::remove_file(path)
+}
+
+/// Takes 1 KiB from one client, writes it over what is there, syncs, and sends a byte back, until the
+/// client goes.
+///
+/// # Errors
+/// When the disk fails.
+pub fn null_persister(port: u16, path: &Path, count: u64) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    for _ in 0..count.div_ceil((CHUNK_BYTES / MESSAGE_BYTES) as u64) {
+        file.write_all(&[0; CHUNK_BYTES])?;
+    }
+    file.sync_all()?;
+    file.seek(SeekFrom::Start(0))?;
+    let listener = TcpListener::bind(("127.0.0.1", port))?;
+    let (mut stream, _) = listener.accept()?;
+    stream.set_nodelay(true)?;
+    let mut message = [0; MESSAGE_BYTES];
+    while stream.read_exact(&mut message).is_ok() {
+        file.write_all(&message)?;
+        file.sync_data()?;
+        stream.write_all(&message[..1])?;
+    }
+    std::fs::remove_file(path)
+}
+
+/// Sends 1 KiB and waits for the answer, so many times; prints the rate.
+///
+/// # Errors
+/// When the connection ends.
+pub fn echo(port: u16, count: u64) -> io::Result<()> {
+    let start = Instant::now();
+    let mut stream = loop {
+        match TcpStream::connect(("127.0.0.1", port)) {
+            Ok(stream) => break stream,
+            Err(error) if start.elapsed() > Duration::from_secs(10) => return Err(error),
+            Err(_) => sleep(Duration::from_millis(10)),
+        }
+    };
+    stream.set_nodelay(true)?;
+    let message = [7; MESSAGE_BYTES];
+    let mut answer = [0];
+    let start = Instant::now();
+    for _ in 0..count {
+        stream.write_all(&message)?;
+        stream.read_exact(&mut answer)?;
+    }
+    println!("{:.0}", count as f64 / start.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// The rows of the bare loop.
+///
+/// # Errors
+/// When it fails.
+pub fn measure_append(plan: &Plan) -> io::Result<Vec<Line>> {
+    let count = plan.scaled(20_000);
+    let path = plan.place.scratch.join("append");
+    let mut command = Command::new("taskset");
+    command.args(["-c", &plan.place.core.to_string()]).arg(std::env::current_exe()?);
+    command.arg("append").arg(path).arg(count.to_string());
+    let output = command.stderr(Stdio::inherit()).output()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let lines = text.lines().filter_map(|line| {
+        let (phase, rate) = line.split_once(' ')?;
+        let messages = count * (CHUNK_BYTES / MESSAGE_BYTES) as u64;
+        let figures = Figures { messages, rate: rate.parse().ok()?, ..Figures::default() };
+        Some(Line::new("bare loop", phase, figures).noting("messages of 1 KiB, 64 in each sync"))
+    });
+    Ok(lines.collect())
+}
+
+/// The row of the null persister.
+///
+/// # Errors
+/// When it fails.
+pub fn measure_persister(plan: &Plan, messages: u64) -> io::Result<Line> {
+    let mut command = Command::new("taskset");
+    command.args(["-c", &plan.place.core.to_string()]).arg(std::env::current_exe()?);
+    command.args(["null-persister", &PORT.to_string()]).arg(plan.place.scratch.join("persister"));
+    command.arg(messages.to_string());
+    let mut persister = command.stdin(Stdio::null()).spawn()?;
+    let rate = echo_rate(plan, messages);
+    end(&mut persister, rate.is_ok())?;
+    let figures = Figures { messages, rate: rate?, ..Figures::default() };
+    Ok(Line::new("null persister", "window 1", figures))
+}
+
+fn echo_rate(plan: &Plan, messages: u64) -> io::Result<f64> {
+    let mut client = Command::new(std::env::current_exe()?);
+    client.args(["echo", &PORT.to_string(), &messages.to_string()]);
+    let output = pinned(&client, &plan.load)?.wait_with_output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.trim().parse().map_err(|_| io::Error::other("the null persister's client failed"))
+}
+
+fn end(child: &mut Child, ends_by_itself: bool) -> io::Result<()> {
+    if !ends_by_itself {
+        child.kill()?;
+    }
+    child.wait().map(drop)
+}

@@ -1,0 +1,364 @@
+//! The rows of the table.
+
+use super::figures::Line;
+use super::visit::{Loaded, Visit};
+use super::{Plan, floor, many_queues};
+use crate::subject::Kind;
+use crate::workload::Tester;
+use lepus_amqp::method::queue;
+use std::io;
+use std::process::Command;
+
+const QUEUE: &str = "backlog";
+const GROUP: u64 = 100;
+
+/// One row.
+pub struct Row {
+    /// The name on the command line.
+    pub name: &'static str,
+    /// What it is, in a line.
+    pub title: &'static str,
+    /// Whether it needs the reference tester.
+    pub needs_tester: bool,
+    /// Whether it is about the machine and no broker.
+    is_floor: bool,
+    /// Measures it, for a broker where there is one.
+    pub measure: fn(&Plan, Option<Kind>) -> io::Result<Vec<Line>>,
+}
+
+impl Row {
+    /// What it is measured with.
+    pub fn subjects(&self, kinds: &[Kind]) -> Vec<Option<Kind>> {
+        match self.is_floor {
+            true => vec![None],
+            false => kinds.iter().copied().map(Some).collect(),
+        }
+    }
+}
+
+const fn row(
+    name: &'static str,
+    title: &'static str,
+    measure: fn(&Plan, Option<Kind>) -> io::Result<Vec<Line>>,
+) -> Row {
+    Row { name, title, needs_tester: false, is_floor: false, measure }
+}
+
+/// All rows, in the order of the table.
+pub const ROWS: [Row; 13] = [
+    Row {
+        is_floor: true,
+        ..row("floor", "64 KiB appends, each with fdatasync", |plan, _| floor::measure_append(plan))
+    },
+    Row {
+        needs_tester: true,
+        ..row(
+            "reference-1k",
+            "1,000,000 x 1 KiB persistent, confirm window 500, then drained (reference tester)",
+            |plan, kind| fill_and_drain(plan, kind, Tester::Reference, 1_024, 1_000_000, 500),
+        )
+    },
+    Row {
+        needs_tester: true,
+        ..row(
+            "reference-10k",
+            "100,000 x 10 KiB persistent, confirm window 500, then drained (reference tester)",
+            |plan, kind| fill_and_drain(plan, kind, Tester::Reference, 10_240, 100_000, 500),
+        )
+    },
+    row(
+        "own-1k",
+        "1,000,000 x 1 KiB persistent, confirm window 500, then drained (lepus perf)",
+        |plan, kind| fill_and_drain(plan, kind, Tester::Own, 1_024, 1_000_000, 500),
+    ),
+    row(
+        "own-1k-wide",
+        "1,000,000 x 1 KiB persistent, confirm window 5,000, then drained (lepus perf)",
+        |plan, kind| fill_and_drain(plan, kind, Tester::Own, 1_024, 1_000_000, 5_000),
+    ),
+    row(
+        "own-10k",
+        "100,000 x 10 KiB persistent, confirm window 500, then drained (lepus perf)",
+        |plan, kind| fill_and_drain(plan, kind, Tester::Own, 10_240, 100_000, 500),
+    ),
+    row("window-1", "1 KiB persistent, confirm window 1, beside the null persister", one_by_one),
+    row(
+        "queues-100",
+        "1 KiB persistent, 100 publishers with window 100: to one queue, to 100 queues",
+        hundred_queues,
+    ),
+    row("fanout-10", "1 KiB persistent to 10 durable queues, confirm window 500", fan_out),
+    row(
+        "interleaved",
+        "100 interleaved queues, 1,000,000 x 1 KiB, budget 256 MiB: one drained, then the rest",
+        interleaved,
+    ),
+    row("unacked", "1 of 1,000 stays unacknowledged over 10,000,000 x 1 KiB", unacked),
+    row("small", "10,000,000 x 16 B in one queue, confirm window 5,000", small),
+    row("restart", "10,000,000 x 16 B in 100,000 durable queues, restarted", many_queues::measure),
+];
+
+/// A tester's command. Every queue is durable and stays.
+pub fn tester(plan: &Plan, tester: Tester, port: u16, words: &[&str]) -> Command {
+    let mut command = match tester {
+        Tester::Reference => {
+            let mut command = Command::new("java");
+            command.arg("-cp").arg(plan.load.jars.join("*")).arg("com.rabbitmq.perf.PerfTest");
+            command
+        }
+        Tester::Own => {
+            let mut command = Command::new(&plan.load.lepus);
+            command.arg("perf");
+            command
+        }
+    };
+    command.args(["-h", &format!("amqp://guest:guest@localhost:{port}")]);
+    command.args(["-f", "persistent", "-ad", "false"]).args(words);
+    command
+}
+
+fn wanted(kind: Option<Kind>) -> io::Result<Kind> {
+    kind.ok_or_else(|| io::Error::other("this row needs a broker"))
+}
+
+/// What a load with a queue should leave behind, compared with what the broker says.
+fn leftover(visit: &Visit, queue: &str, expected: u64) -> io::Result<String> {
+    let declare = queue::Declare { queue, passive: true, ..Default::default() };
+    let count = visit.peer()?.count(1, declare)?;
+    Ok(match count == expected {
+        true => String::new(),
+        false => format!("COUNT {count}, not {expected}"),
+    })
+}
+
+/// Sees that a drain will find all its messages; it would wait for the others.
+fn expect(visit: &Visit, queue: &str, expected: u64) -> io::Result<()> {
+    match leftover(visit, queue, expected)?.as_str() {
+        "" => Ok(()),
+        text => Err(io::Error::other(format!("after the restart: {text} in {queue}"))),
+    }
+}
+
+/// Fills and drains twice on the same directory: on new files and, the second time, on what is
+/// there already.
+fn fill_and_drain(
+    plan: &Plan,
+    kind: Option<Kind>,
+    made_by: Tester,
+    size: u64,
+    count: u64,
+    window: u64,
+) -> io::Result<Vec<Line>> {
+    let kind = wanted(kind)?;
+    let messages = plan.scaled(count);
+    let payload = messages * size;
+    let (number, size, window) = (messages.to_string(), size.to_string(), window.to_string());
+    let mut lines = Vec::new();
+    for (fill, drain) in [("fill", "drain"), ("fill again", "drain again")] {
+        let visit = Visit::start(plan, kind, &[], lines.is_empty())?;
+        let words = ["-x", "1", "-y", "0", "-u", QUEUE, "-s", &size, "-c", &window, "-C", &number];
+        let loaded = visit.load(plan, &tester(plan, made_by, visit.port(), &words))?;
+        let note = leftover(&visit, QUEUE, messages)?;
+        let figures = visit.end(&loaded, messages, payload)?;
+        lines.push(Line::new(kind.name(), fill, figures).noting(note));
+
+        let visit = Visit::start(plan, kind, &[], false)?;
+        expect(&visit, QUEUE, messages)?;
+        let words = ["-x", "0", "-y", "1", "-a", "-u", QUEUE, "-D", &number];
+        let loaded = visit.load(plan, &tester(plan, made_by, visit.port(), &words))?;
+        let note = leftover(&visit, QUEUE, 0)?;
+        let start_millis = visit.start_millis;
+        let figures = visit.end(&loaded, messages, payload)?;
+        let line = Line::new(kind.name(), drain, figures).noting(note);
+        lines.push(line.with("start ms", start_millis));
+    }
+    Ok(lines)
+}
+
+/// A fill that is measured by itself.
+fn fill(
+    plan: &Plan,
+    kind: Kind,
+    phase: &str,
+    messages: u64,
+    size: u64,
+    words: &[&str],
+) -> io::Result<(Line, Loaded)> {
+    let visit = Visit::start(plan, kind, &[], true)?;
+    let size_text = size.to_string();
+    let mut all = vec!["-y", "0", "-s", &size_text];
+    all.extend(words);
+    let loaded = visit.load(plan, &tester(plan, Tester::Own, visit.port(), &all))?;
+    let empty_mb = visit.resident_empty as f64 / 1e6;
+    let figures = visit.end(&loaded, messages, messages * size)?;
+    Ok((Line::new(kind.name(), phase, figures).with("empty MB", empty_mb), loaded))
+}
+
+fn one_by_one(plan: &Plan, kind: Option<Kind>) -> io::Result<Vec<Line>> {
+    let kind = wanted(kind)?;
+    let messages = plan.scaled(20_000);
+    let number = messages.to_string();
+    let floor = floor::measure_persister(plan, messages)?;
+    let words = ["-x", "1", "-u", QUEUE, "-c", "1", "-C", &number];
+    let (line, _) = fill(plan, kind, "window 1", messages, 1_024, &words)?;
+    let rates = [&line, &floor].map(|line| line.figures.map_or(0.0, |figures| figures.rate));
+    Ok(vec![floor, line.with("of the null persister", rates[0] / rates[1])])
+}
+
+fn hundred_queues(plan: &Plan, kind: Option<Kind>) -> io::Result<Vec<Line>> {
+    let kind = wanted(kind)?;
+    let messages = plan.scaled(1_000_000);
+    let (group, each) = (GROUP.to_string(), (messages / GROUP).to_string());
+    let load = ["-x", &group, "-c", "100", "-C", &each];
+    let (one, _) =
+        fill(plan, kind, "one queue", messages, 1_024, &[&load[..], &["-u", QUEUE]].concat())?;
+    let (many, _) = fill(
+        plan,
+        kind,
+        "100 queues",
+        messages,
+        1_024,
+        &[&load[..], &pattern("1", "100")].concat(),
+    )?;
+    let rates = [&many, &one].map(|line| line.figures.map_or(0.0, |figures| figures.rate));
+    Ok(vec![one, many.with("of one queue", rates[0] / rates[1])])
+}
+
+fn pattern<'a>(from: &'a str, to: &'a str) -> [&'a str; 6] {
+    ["--queue-pattern", "backlog-%d", "--queue-pattern-from", from, "--queue-pattern-to", to]
+}
+
+fn fan_out(plan: &Plan, kind: Option<Kind>) -> io::Result<Vec<Line>> {
+    let kind = wanted(kind)?;
+    let messages = plan.scaled(200_000);
+    let number = messages.to_string();
+    let visit = Visit::start(plan, kind, &[], true)?;
+    let mut peer = visit.peer()?;
+    for number in 0..10 {
+        let name = format!("{QUEUE}-{number}");
+        let declare = queue::Declare { queue: &name, durable: true, ..Default::default() };
+        peer.send(1, declare);
+        peer.expect("queue.declare-ok")?;
+        let bind = queue::Bind { queue: &name, exchange: "amq.fanout", ..Default::default() };
+        peer.send(1, bind);
+        peer.expect("queue.bind-ok")?;
+    }
+    let words = [
+        "-x",
+        "1",
+        "-y",
+        "0",
+        "-s",
+        "1024",
+        "-c",
+        "500",
+        "-C",
+        &number,
+        "-t",
+        "fanout",
+        "-e",
+        "amq.fanout",
+        "-p",
+    ];
+    let loaded = visit.load(plan, &tester(plan, Tester::Own, visit.port(), &words))?;
+    let mut note = String::new();
+    for number in 0..10 {
+        note = format!("{note}{}", leftover(&visit, &format!("{QUEUE}-{number}"), messages)?);
+    }
+    let figures = visit.end(&loaded, messages, messages * 1_024)?;
+    Ok(vec![Line::new(kind.name(), "fill", figures).noting(note)])
+}
+
+fn interleaved(plan: &Plan, kind: Option<Kind>) -> io::Result<Vec<Line>> {
+    let kind = wanted(kind)?;
+    let flags: &[&str] = match kind {
+        Kind::Lepus => &["--memory-budget", "256MiB"],
+        _ => &[],
+    };
+    let each = plan.scaled(1_000_000) / GROUP;
+    let (messages, number) = (each * GROUP, each.to_string());
+    let visit = Visit::start(plan, kind, flags, true)?;
+    let words = ["-x", "100", "-y", "0", "-s", "1024", "-c", "20", "-C", &number];
+    let words = [&words[..], &pattern("1", "100")].concat();
+    let loaded = visit.load(plan, &tester(plan, Tester::Own, visit.port(), &words))?;
+    let figures = visit.end(&loaded, messages, messages * 1_024)?;
+    let mut lines = vec![Line::new(kind.name(), "fill", figures)];
+
+    let visit = Visit::start(plan, kind, flags, false)?;
+    expect(&visit, "backlog-1", each)?;
+    expect(&visit, "backlog-100", each)?;
+    let words = ["-x", "0", "-y", "1", "-a", "-u", "backlog-1", "-D", &number];
+    let one = visit.load(plan, &tester(plan, Tester::Own, visit.port(), &words))?;
+    let words = ["-x", "0", "-y", "99", "-a", "-D", &number];
+    let words = [&words[..], &pattern("2", "100")].concat();
+    let rest = visit.load(plan, &tester(plan, Tester::Own, visit.port(), &words))?;
+    let all = Loaded { cpu_seconds: one.cpu_seconds + rest.cpu_seconds, ..rest };
+    let note = leftover(&visit, "backlog-100", 0)?;
+    let figures = visit.end(&all, messages, messages * 1_024)?;
+    let one_read = one.moved.read as f64 / (each * 1_024) as f64;
+    let line = Line::new(kind.name(), "drain", figures).noting(note);
+    lines.push(line.with("read × of the one", one_read));
+    Ok(lines)
+}
+
+fn unacked(plan: &Plan, kind: Option<Kind>) -> io::Result<Vec<Line>> {
+    let kind = wanted(kind)?;
+    let messages = plan.scaled(10_000_000);
+    let number = messages.to_string();
+    let visit = Visit::start(plan, kind, &[], true)?;
+    let words = [
+        "-x",
+        "1",
+        "-y",
+        "1",
+        "-u",
+        QUEUE,
+        "-s",
+        "1024",
+        "-c",
+        "5000",
+        "-C",
+        &number,
+        "-D",
+        &number,
+        "--keep-unacked",
+        "1000",
+    ];
+    let loaded = visit.load(plan, &tester(plan, Tester::Own, visit.port(), &words))?;
+    let figures = visit.end(&loaded, messages, messages * 1_024)?;
+    let line = Line::new(kind.name(), "both ways", figures);
+    let (disk_most, disk_end) = loaded.disk;
+    let line = line.with("disk MB at most", disk_most as f64 / 1e6);
+    let line = line.with("at the end", disk_end as f64 / 1e6);
+    Ok(vec![line.with("unacked MB", messages as f64 * 1.024 / 1e6)])
+}
+
+fn small(plan: &Plan, kind: Option<Kind>) -> io::Result<Vec<Line>> {
+    let kind = wanted(kind)?;
+    let messages = plan.scaled(10_000_000);
+    let number = messages.to_string();
+    let words = ["-x", "1", "-u", QUEUE, "-c", "5000", "-C", &number];
+    let (line, loaded) = fill(plan, kind, "fill", messages, 16, &words)?;
+    let line = line.with("disk bytes each", loaded.disk.1 as f64 / messages as f64);
+    let visit = Visit::start(plan, kind, &[], false)?;
+    expect(&visit, QUEUE, messages)?;
+    let words = ["-x", "0", "-y", "1", "-a", "-u", QUEUE, "-D", &number];
+    let loaded = visit.load(plan, &tester(plan, Tester::Own, visit.port(), &words))?;
+    let note = leftover(&visit, QUEUE, 0)?;
+    let start_millis = visit.start_millis;
+    let figures = visit.end(&loaded, messages, messages * 16)?;
+    let drain = Line::new(kind.name(), "drain", figures).with("start ms", start_millis);
+    Ok(vec![line, drain.noting(note)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_have_names_of_their_own() {
+        for (at, row) in ROWS.iter().enumerate() {
+            assert!(ROWS[..at].iter().all(|other| other.name != row.name));
+        }
+    }
+}

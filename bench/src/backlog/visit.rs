@@ -1,0 +1,236 @@
+//! One life of a broker on a data directory, and the loads in it.
+
+use super::Plan;
+use super::disk::{self, Device, Moved};
+use super::figures::Figures;
+use crate::measure;
+use crate::peer::Peer;
+use crate::procfs;
+use crate::subject::{Kind, Subject};
+use lepus_amqp::client::ClientOptions;
+use std::fs::{self, File};
+use std::io;
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+const PAUSE: Duration = Duration::from_millis(50);
+/// Samples between two looks at the size of the directory.
+const SIZE_EVERY: u64 = 20;
+
+/// A broker that runs, with what had been written before it was started.
+pub struct Visit {
+    subject: Subject,
+    device: Device,
+    device_before: u64,
+    /// Milliseconds from its start until it listened.
+    pub start_millis: f64,
+    /// Resident bytes before any load.
+    pub resident_empty: u64,
+}
+
+/// What a load has shown.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Loaded {
+    /// Seconds from the tester's start to its end.
+    pub seconds: f64,
+    /// Seconds of the broker's CPU in them.
+    pub cpu_seconds: f64,
+    /// Messages per second, as the tester says.
+    pub said: Option<f64>,
+    /// Most resident bytes.
+    pub peak: u64,
+    /// Resident bytes at the end.
+    pub end: u64,
+    /// Bytes moved by the broker in it.
+    pub moved: Moved,
+    /// Most bytes of the data directory, and at the end.
+    pub disk: (u64, u64),
+    /// The tester's share of its core.
+    pub tester_share: f64,
+}
+
+impl Visit {
+    /// Starts a broker: on an empty directory, or on what the last visit left.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start(plan: &Plan, kind: Kind, flags: &[&str], fresh: bool) -> io::Result<Visit> {
+        fs::create_dir_all(&plan.place.scratch)?;
+        let device = Device::of(&plan.place.scratch)?;
+        if !fresh {
+            disk::drop_page_cache(&plan.place.scratch)?;
+        }
+        let device_before = device.written()?;
+        let mut place = plan.place.clone();
+        place.lepus_words.extend(flags.iter().map(|flag| (*flag).to_owned()));
+        let start = Instant::now();
+        let subject = match fresh {
+            true => Subject::start(kind, &place)?,
+            false => Subject::resume(kind, &place)?,
+        };
+        let start_millis = start.elapsed().as_secs_f64() * 1e3;
+        let resident_empty = procfs::read(subject.pid())?.resident_bytes;
+        Ok(Visit { subject, device, device_before, start_millis, resident_empty })
+    }
+
+    /// The port of AMQP.
+    pub fn port(&self) -> u16 {
+        self.subject.port()
+    }
+
+    /// A client of its own.
+    ///
+    /// # Errors
+    /// When it cannot log in.
+    pub fn peer(&self) -> io::Result<Peer<TcpStream>> {
+        let stream = TcpStream::connect(("127.0.0.1", self.port()))?;
+        stream.set_nodelay(true)?;
+        let mut peer = Peer::open(stream, ClientOptions::default())?;
+        peer.open_channel(1)?;
+        Ok(peer)
+    }
+
+    /// Runs a load to its end.
+    ///
+    /// # Errors
+    /// When it fails, or takes longer than it may.
+    pub fn load(&self, plan: &Plan, tester: &Command) -> io::Result<Loaded> {
+        let pid = self.subject.pid();
+        let output = plan.results.join("tester-output.log");
+        let before = procfs::read(pid)?;
+        let moved_before = disk::moved(pid)?;
+        reset_peak(pid);
+        let start = Instant::now();
+        let mut child = measure::pinned(tester, &plan.load)?;
+        let mut stdout = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        let copy = output.clone();
+        let copier = std::thread::spawn(move || -> io::Result<u64> {
+            io::copy(&mut stdout, &mut File::create(copy)?)
+        });
+        let mut loaded = Loaded::default();
+        let mut last = before;
+        let mut tester_seconds = 0.0;
+        let mut samples = 0;
+        let status = loop {
+            if let Some(status) = child.try_wait()? {
+                break status;
+            }
+            last = procfs::read(pid)?;
+            loaded.moved = disk::moved(pid)?;
+            loaded.peak = loaded.peak.max(last.resident_bytes);
+            loaded.end = last.resident_bytes;
+            if let Ok(reading) = procfs::read(child.id()) {
+                tester_seconds = reading.cpu_seconds.max(tester_seconds);
+            }
+            if samples % SIZE_EVERY == 0 {
+                loaded.disk.1 = disk::used(&self.subject.data());
+                loaded.disk.0 = loaded.disk.0.max(loaded.disk.1);
+            }
+            samples += 1;
+            if start.elapsed() > plan.patience {
+                child.kill()?;
+                child.wait()?;
+                let seconds = plan.patience.as_secs();
+                return Err(io::Error::other(format!("the load was given up after {seconds} s")));
+            }
+            sleep(PAUSE);
+        };
+        loaded.seconds = start.elapsed().as_secs_f64();
+        copier.join().map_err(|_| io::ErrorKind::BrokenPipe)??;
+        if !status.success() {
+            let log = plan.load.errors.display();
+            return Err(io::Error::other(format!("the tester ended with {status}: see {log}")));
+        }
+        let after = procfs::read(pid)?;
+        if procfs::peak_bytes(pid)? > 0 {
+            loaded.peak = loaded.peak.max(procfs::peak_bytes(pid)?);
+        }
+        loaded.cpu_seconds = after.cpu_seconds.max(last.cpu_seconds) - before.cpu_seconds;
+        let moved = disk::moved(pid)?;
+        loaded.moved.written = moved.written - moved_before.written;
+        loaded.moved.read = moved.read - moved_before.read;
+        loaded.said = said(&fs::read_to_string(output)?);
+        loaded.tester_share = tester_seconds / loaded.seconds;
+        Ok(loaded)
+    }
+
+    /// Stops the broker in order. The figures of the load get what was moved in the whole visit.
+    ///
+    /// # Errors
+    /// When it does not end, or a figure cannot be read.
+    pub fn end(self, loaded: &Loaded, messages: u64, payload: u64) -> io::Result<Figures> {
+        let pid = self.subject.pid();
+        self.subject.ask_to_end()?;
+        let mut moved = Moved::default();
+        let start = Instant::now();
+        // The counters can be read until the program is gone.
+        while let Ok(now) = disk::moved(pid) {
+            moved = now;
+            if procfs::has_ended(pid) || start.elapsed() > Duration::from_secs(120) {
+                break;
+            }
+            sleep(Duration::from_millis(2));
+        }
+        drop(self.subject);
+        let device = self.device.written()?.saturating_sub(self.device_before);
+        let payload = payload as f64;
+        let seconds = loaded.seconds;
+        Ok(Figures {
+            messages,
+            rate: loaded.said.filter(|rate| *rate > 0.0).unwrap_or(messages as f64 / seconds),
+            cpu_micros: loaded.cpu_seconds * 1e6 / messages as f64,
+            written: moved.written as f64 / payload,
+            handed: moved.handed as f64 / payload,
+            device_written: device as f64 / payload,
+            read: moved.read as f64 / payload,
+            peak_mb: loaded.peak as f64 / 1e6,
+            end_mb: loaded.end as f64 / 1e6,
+            tester_share: loaded.tester_share,
+        })
+    }
+
+    /// Kills the broker.
+    ///
+    /// # Errors
+    /// When that cannot be done.
+    pub fn kill(self) -> io::Result<()> {
+        let pid = self.subject.pid().to_string();
+        Command::new("kill").args(["-KILL", &pid]).stderr(Stdio::null()).status()?;
+        drop(self.subject);
+        Ok(())
+    }
+
+    /// The program.
+    pub fn pid(&self) -> u32 {
+        self.subject.pid()
+    }
+}
+
+/// Lets the peak of the resident set begin anew; where that is not allowed the samples stand.
+fn reset_peak(pid: u32) {
+    let _ = fs::write(format!("/proc/{pid}/clear_refs"), "5");
+}
+
+/// The rate that a tester sums up with: the higher one of sending and receiving.
+fn said(output: &str) -> Option<f64> {
+    let rates = output.lines().filter_map(|line| {
+        let (_, rest) = line.split_once("ing rate avg: ")?;
+        rest.split_whitespace().next()?.parse::<f64>().ok()
+    });
+    rates.reduce(f64::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_is_the_one_of_the_side_that_worked() {
+        let text = "test stopped (Reached message limit)\nid: x, sending rate avg: 1000 msg/s\n\
+                    id: x, receiving rate avg: 0 msg/s\n";
+        assert_eq!(said(text), Some(1_000.0));
+        assert_eq!(said("nothing"), None);
+    }
+}

@@ -1,0 +1,151 @@
+//! The definitions log before the shards start: it is opened, added to and synced here, with
+//! nobody to keep waiting.
+
+use lepus_broker::definitions::{DefinitionsLog, Draft, LOG, OpenError};
+use lepus_broker::directory::{Change, Directory, Request};
+use lepus_broker::refusal::Refusal;
+use lepus_reactor::files::Blocking;
+use lepus_shard::Clock;
+use std::path::{Path, PathBuf};
+
+/// The definitions of a broker that does not run yet.
+#[derive(Debug)]
+pub struct Definitions {
+    draft: Draft,
+    files: Blocking,
+    clock: Clock,
+    data_dir: PathBuf,
+}
+
+impl Definitions {
+    /// Opens the log in a data directory that this process holds; makes it where it is missing.
+    ///
+    /// # Errors
+    /// In words, with the file and what to do, for a log that cannot be used. It is as it was.
+    pub fn open(data_dir: &Path, shards: u16) -> Result<Definitions, String> {
+        let mut files = Blocking::new(data_dir);
+        let clock = Clock::start();
+        let mut run = |operation| files.run(operation);
+        let draft = Draft::open(DefinitionsLog::settings(), clock.now(), shards, &mut run)
+            .map_err(|error| unusable(data_dir, &error, &files))?;
+        if let Some(damage) = draft.damages().first() {
+            let (file, offset, bytes) = (damage.file, damage.offset, damage.bytes);
+            return Err(format!(
+                "the definitions log is damaged: {bytes} bytes at offset {offset} of {} cannot be \
+                 read, so queues, users or bindings may be missing and the broker does not start; \
+                 restore {} from a backup, or go on without what is lost: see `lepus store repair`",
+                data_dir.join(file.to_string()).display(),
+                data_dir.join(LOG.to_string()).display(),
+            ));
+        }
+        Ok(Definitions { draft, files, clock, data_dir: data_dir.to_owned() })
+    }
+
+    /// What exists.
+    #[must_use]
+    pub fn directory(&self) -> &Directory {
+        &self.draft.directory
+    }
+
+    /// Whether this is the first start in the data directory.
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        self.draft.is_new()
+    }
+
+    /// Fulfils a request, or tells its refusal.
+    ///
+    /// # Errors
+    /// In words, for a log that takes nothing any more.
+    pub fn carry_out(&mut self, request: &Request) -> Result<Result<(), Refusal>, String> {
+        let (now, files) = (self.clock.now(), &mut self.files);
+        let done = self.draft.carry_out(now, request, &mut |operation| files.run(operation));
+        let done = done.map_err(|error| unusable(&self.data_dir, &error, &self.files))?;
+        Ok(done.map(|_| ()))
+    }
+
+    /// Has everything synced. The changes are for every shard, the log for shard 0.
+    ///
+    /// # Errors
+    /// In words, for a disk that does not take it.
+    pub fn finish(self) -> Result<(Vec<Change>, DefinitionsLog), String> {
+        let Definitions { draft, mut files, clock, data_dir } = self;
+        let done = draft.finish(clock.now(), &mut |operation| files.run(operation));
+        done.map_err(|error| unusable(&data_dir, &error, &files))
+    }
+}
+
+/// Why the log is no use, and what to do.
+fn unusable(data_dir: &Path, error: &OpenError, files: &Blocking) -> String {
+    let system = files.failures().last().map(|failure| format!(" ({failure})"));
+    let remedy = match error {
+        OpenError::Full => "make room on the disk",
+        OpenError::Stopped(..) | OpenError::Store(lepus_store::Refusal::Disk(..)) => {
+            "see to the disk and to the rights of this user in the directory"
+        }
+        _ => "start the version of lepus that wrote it, or restore it from a backup",
+    };
+    format!(
+        "cannot use the definitions log in {}: {error}{}; {remedy}",
+        data_dir.join(LOG.to_string()).display(),
+        system.unwrap_or_default(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scratch::Scratch;
+    use lepus_broker::directory::{VhostMetadata, VhostRef};
+
+    fn create_vhost(name: &str) -> Request {
+        Request::CreateVhost { name: name.into(), metadata: VhostMetadata::default() }
+    }
+
+    fn names(definitions: &Definitions) -> Vec<String> {
+        definitions.directory().vhosts().map(|info| info.name.to_string()).collect()
+    }
+
+    #[test]
+    fn what_was_carried_out_is_there_at_the_next_start() {
+        let root = Scratch::new("definitions-log");
+        let mut definitions = Definitions::open(root.path(), 2).unwrap();
+        assert!(definitions.is_new());
+        for name in ["a", "b"] {
+            definitions.carry_out(&create_vhost(name)).unwrap().unwrap();
+        }
+        definitions.carry_out(&Request::DeleteVhost { name: "a".into() }).unwrap().unwrap();
+        let refusal = Request::ClearPermission { user: "x".into(), vhost: VhostRef::from("b") };
+        assert!(definitions.carry_out(&refusal).unwrap().is_err());
+        let (changes, _) = definitions.finish().unwrap();
+        let again = Definitions::open(root.path(), 1).unwrap();
+        assert!(!again.is_new());
+        assert_eq!(names(&again), ["b"]);
+        assert_eq!(again.finish().unwrap().0, changes);
+    }
+
+    #[test]
+    fn a_log_of_another_version_is_refused_with_its_place() {
+        let root = Scratch::new("definitions-version");
+        let mut definitions = Definitions::open(root.path(), 1).unwrap();
+        definitions.carry_out(&create_vhost("a")).unwrap().unwrap();
+        definitions.finish().unwrap();
+        let file = root.path().join("log-00000000/root");
+        std::fs::write(&file, vec![0xff; 8192]).unwrap();
+        let result = Definitions::open(root.path(), 1).map(|definitions| names(&definitions));
+        match result {
+            // A root that says nothing is no root: the log is read from its beginning.
+            Ok(names) => assert_eq!(names, ["a"]),
+            Err(text) => assert!(text.contains("log-00000000"), "{text}"),
+        }
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_written_is_named() {
+        let root = Scratch::new("definitions-file");
+        let path = root.path().join("file");
+        std::fs::write(&path, "no directory").unwrap();
+        let text = Definitions::open(&path, 1).unwrap_err();
+        assert!(text.contains("file/log-00000000") && text.contains("see to the disk"), "{text}");
+    }
+}
