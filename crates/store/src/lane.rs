@@ -166,6 +166,8 @@ pub(crate) struct LaneIndex {
     /// Settled too, but the counts of their segments do not know yet: their positions have to be
     /// read for that.
     unaccounted: RunSet,
+    /// How many of those live as far as `live` knows; see [`LaneIndex::recount`].
+    unaccounted_live: u64,
     live: u64,
     live_bytes: u64,
     fetch_from: u64,
@@ -190,7 +192,7 @@ impl LaneIndex {
 
     /// Messages that live, not counting those whose settles are still to be accounted for.
     pub(crate) fn live(&self) -> u64 {
-        self.live.saturating_sub(self.unaccounted.members())
+        self.live.saturating_sub(self.unaccounted_live)
     }
 
     pub(crate) fn has_unaccounted(&self) -> bool {
@@ -285,6 +287,41 @@ impl LaneIndex {
     pub(crate) fn drop_all(&mut self) {
         self.is_dropped = true;
         self.unaccounted.insert(0, self.next);
+        self.unaccounted_live = self.live;
+    }
+
+    /// Counts what is settled and not accounted for. False if that is not exact, because a page on
+    /// disk has gaps and is settled in part.
+    pub(crate) fn recount(&mut self) -> bool {
+        if self.is_dropped {
+            return true;
+        }
+        let (settled, unaccounted) = (&self.settled, &self.unaccounted);
+        let counts =
+            |entry: &Entry| unaccounted.contains(entry.seq) && !settled.contains(entry.seq);
+        let (mut live, mut is_exact) = (0, true);
+        for page in &self.pages {
+            let end = page.last + 1;
+            let covered = unaccounted.members_within(page.first, end);
+            let all = u64::from(page.count.saturating_sub(page.settled));
+            if covered == 0 {
+                continue;
+            }
+            if covered == end - page.first {
+                live += all;
+            } else if let Some(runs) = page.runs() {
+                let mut cursor = Cursor::new(page.first);
+                live += core::iter::from_fn(|| cursor.next(runs)).filter(counts).count() as u64;
+            } else {
+                let both = settled.members_shared(unaccounted, page.first, end);
+                is_exact &= u64::from(page.count) == end - page.first;
+                live += covered.saturating_sub(both).min(all);
+            }
+        }
+        let mut cursor = self.tail.cursor();
+        let tail = core::iter::from_fn(|| self.tail.next(&mut cursor));
+        self.unaccounted_live = live + tail.filter(counts).count() as u64;
+        is_exact
     }
 
     fn drop_settled_page(&mut self, index: usize, freed: &mut Vec<u32>) {
@@ -320,11 +357,15 @@ impl LaneIndex {
             }
             None => {
                 self.unaccounted = RunSet::default();
+                self.unaccounted_live = 0;
                 return Stop::Done;
             }
         };
         if page_first >= end {
             self.unaccounted.remove(first, end);
+            if self.unaccounted.is_empty() {
+                self.unaccounted_live = 0;
+            }
             return Stop::Done;
         }
         let mut done = 0;
@@ -355,6 +396,10 @@ impl LaneIndex {
             page.settled += done;
         }
         self.unaccounted.remove(page_first.min(first), page_last + 1);
+        self.unaccounted_live = self.unaccounted_live.saturating_sub(done.into());
+        if self.unaccounted.is_empty() {
+            self.unaccounted_live = 0;
+        }
         if is_tail {
             self.drop_settled_tail();
         } else {

@@ -179,36 +179,38 @@ impl State {
     /// page to read first, if any; `None` when there is nothing left.
     pub(crate) fn account(&mut self, segments: &mut Segments) -> Option<(LaneSlot, Option<u64>)> {
         let slot = *self.unaccounted.last()?;
-        let State { lanes, freed_pages, .. } = self;
-        let Some(lane) = lanes.get_mut(LaneSlot(slot)) else {
+        let page = self.account_lane(LaneSlot(slot), segments);
+        let is_listed = self.lanes.get_mut(LaneSlot(slot)).is_some_and(|lane| lane.is_listed);
+        if page.is_some() {
+            // Others may go on meanwhile.
+            self.unaccounted.rotate_right(1);
+        } else if !is_listed {
             self.unaccounted.pop();
-            return Some((LaneSlot(slot), None));
-        };
+        }
+        Some((LaneSlot(slot), page))
+    }
+
+    /// Goes through one page of a lane. The page to read first, if any. The lane is not marked as
+    /// listed any more when nothing is left; one that was dropped is gone then.
+    pub(crate) fn account_lane(&mut self, slot: LaneSlot, segments: &mut Segments) -> Option<u64> {
+        let State { lanes, freed_pages, .. } = self;
+        let lane = lanes.get_mut(slot)?;
         let is_transient = lane.lane.is_transient();
         let mut settled: Vec<Entry> = Vec::new();
         let stop = lane.account(freed_pages, |entry| settled.push(*entry));
         let is_done = !lane.has_unaccounted();
-        if is_done {
-            lane.is_listed = false;
-        }
+        lane.is_listed &= !is_done;
         let is_gone = is_done && lane.is_dropped;
         for entry in settled {
             self.discount(segments, entry.position, entry.bytes, is_transient);
         }
-        let page = match stop {
+        if is_gone {
+            self.lanes.remove(slot);
+        }
+        match stop {
             crate::lane::Stop::Page(first) => Some(first),
             crate::lane::Stop::Done => None,
-        };
-        if page.is_some() {
-            // Others may go on meanwhile.
-            self.unaccounted.rotate_right(1);
-        } else if is_done {
-            self.unaccounted.pop();
         }
-        if is_gone {
-            self.lanes.remove(LaneSlot(slot));
-        }
-        Some((LaneSlot(slot), page))
     }
 
     /// Appends a reference to its lane, unless the lane has it.

@@ -157,6 +157,9 @@ pub struct Store {
     /// About what a record has beside its body.
     record_extra: usize,
     is_unclean: bool,
+    /// The log is recovered, and lanes are being counted; whether the last run ended in order.
+    opening: Option<bool>,
+    uncounted: Vec<LaneSlot>,
     told_stopped: bool,
 }
 
@@ -196,6 +199,8 @@ impl Store {
             failed_reads: read::FailedReads::new(),
             record_extra: RECORD_EXTRA_BYTES,
             is_unclean: false,
+            opening: None,
+            uncounted: Vec::new(),
             told_stopped: false,
         }
     }
@@ -208,7 +213,7 @@ impl Store {
     /// Whether recovery is done.
     #[must_use]
     pub fn is_running(&self) -> bool {
-        matches!(self.phase, Phase::Running)
+        matches!(self.phase, Phase::Running) && self.opening.is_none()
     }
 
     /// An operation ended.
@@ -226,7 +231,8 @@ impl Store {
             return;
         }
         if let Some(purpose) = self.waits.remove(&completion.id) {
-            return self.completed(now, purpose, completion, out);
+            self.completed(now, purpose, completion, out);
+            return self.count_lanes(now, out);
         }
         let budget = self.settings.cache_bytes / 2;
         let bytes = completion.result.is_ok().then_some(completion.bytes);
@@ -313,7 +319,30 @@ impl Store {
         for damage in found.damages {
             self.events.push(Event::Damaged(damage));
         }
-        self.events.push(Event::Ready { is_clean: found.is_clean });
+        self.opening = Some(found.is_clean);
+        for slot in self.state.unaccounted.clone() {
+            let lane = self.state.lane_mut(LaneSlot(slot));
+            if lane.is_some_and(|lane| !lane.recount()) {
+                self.uncounted.push(LaneSlot(slot));
+            }
+        }
+        self.count_lanes(now, out);
+    }
+
+    /// Before anybody asks for them, messages of lanes are counted where that takes their pages.
+    fn count_lanes(&mut self, now: Now, out: &mut Operations) {
+        let Some(is_clean) = self.opening else { return };
+        while let Some(&slot) = self.uncounted.last() {
+            if let Some(first) = self.state.account_lane(slot, &mut self.log.segments) {
+                return self.read_page(slot, first, out);
+            }
+            let is_left = |lane: &mut crate::lane::LaneIndex| lane.has_unaccounted();
+            if !self.state.lane_mut(slot).is_some_and(is_left) {
+                self.uncounted.pop();
+            }
+        }
+        self.opening = None;
+        self.events.push(Event::Ready { is_clean });
         self.flush(now, out);
     }
 
