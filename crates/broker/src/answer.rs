@@ -173,7 +173,10 @@ impl Broker {
                 return;
             }
             // Another question is pending: this answer belongs to one that is not awaited any more.
-            (pending @ (Pending::Done { .. } | Pending::Commit | Pending::Route), _) => {
+            (
+                pending @ (Pending::Done { .. } | Pending::Commit | Pending::Route | Pending::Log),
+                _,
+            ) => {
                 self.set_pending(at, pending);
                 return;
             }

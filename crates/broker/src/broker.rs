@@ -26,6 +26,7 @@ use crate::directory::{Change, Directory, Routes};
 use crate::edge::{Edge, Shortage};
 use crate::fanout::Fanout;
 use crate::home::Home;
+use crate::inbox::Postponed;
 use crate::journal::Journal;
 use crate::mail::{ChannelRef, Command, Mail};
 use crate::outbox::{ConnectionSlot, Outbox};
@@ -55,6 +56,8 @@ pub struct Broker {
     pub(crate) journal: Journal,
     /// Dead letters that are settled later.
     pub(crate) ledger: Ledger,
+    /// Mail that waits for room in the log.
+    pub(crate) postponed: VecDeque<Postponed>,
     pub(crate) names: Names,
     pub(crate) rng: Rng,
     pub(crate) delayed: Delayed,
@@ -102,6 +105,7 @@ impl Broker {
             definitions: Definitions::new(hash),
             journal: Journal::default(),
             ledger: Ledger::default(),
+            postponed: VecDeque::new(),
             names: Names::new(settings.secret, settings.shard),
             rng: Rng::new(settings.hash_seed ^ u64::from(settings.shard.0) << 32),
             delayed: Delayed::default(),
@@ -477,6 +481,9 @@ impl Broker {
             && !self.edge.blocked_by_memory.is_empty()
         {
             self.edge.unblock_all(out);
+        }
+        if self.journal.is_on() {
+            self.give_room(now, out);
         }
         if !self.edge.paused_by_log.is_empty() && self.journal.has_caught_up() {
             for (slot, id) in core::mem::take(&mut self.edge.paused_by_log) {

@@ -126,6 +126,8 @@ pub enum Pending {
     Commit,
     /// A publish to very many queues is served in slices.
     Route,
+    /// The log has no room for what is parked first.
+    Log,
     /// Cancels all consumers before the channel ends.
     End {
         /// Cancellations still to be answered.

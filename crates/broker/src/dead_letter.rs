@@ -23,6 +23,8 @@ use crate::queue::{Entry, Reason};
 
 /// Dead letters handled in one go before other work gets its turn.
 const DEAD_LETTERS_AT_ONCE_MAX: usize = 256;
+/// Bytes of a dead letter beside its payload, about.
+const LETTER_BYTES: usize = 4096;
 /// Stands for the connection of a publisher where a dead letter is meant.
 pub(crate) const LETTERS_CONNECTION: ConnectionId = ConnectionId(u64::MAX);
 
@@ -104,6 +106,13 @@ impl Broker {
                     log.lookup(at, letter.entry.bytes, LETTERS, &mut out.disk)
                 }),
             };
+            let bytes = letter.entry.bytes as usize + LETTER_BYTES;
+            if self.journal.is_on() && found == Found::Ready && !self.journal.has_room(bytes) {
+                self.edge.dead_letters.push_front(letter);
+                self.edge.letters_wait = true;
+                self.edge.letters_bytes = bytes;
+                return false;
+            }
             match found {
                 Found::Ready => match self.route_dead_letter(now, &letter, out) {
                     Some((number, missing)) => {

@@ -3,6 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use lepus_amqp::properties::PropertiesRef;
 use lepus_base::{Body, Instant, Now, Pool, VhostId};
@@ -10,11 +11,14 @@ use lepus_base::{Body, Instant, Now, Pool, VhostId};
 use crate::broker::Broker;
 use crate::message::{Incoming, MessageView};
 use crate::outbox::Outbox;
-use crate::publish::Terms;
+use crate::publish::{Terms, logged_bytes};
 use crate::timers::Timer;
 
 /// Delayed messages published in one go before other work gets its turn.
 const DELAYED_AT_ONCE_MAX: usize = 256;
+
+/// How long a message that is due waits until the log is looked at again for room.
+const ROOM_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 struct Held {
@@ -71,6 +75,11 @@ impl Broker {
             let due = first.key().0;
             if due > now.instant {
                 self.edge.timers.arm(due, Timer::Delayed);
+                return;
+            }
+            let bytes = self.edge.pool.get(first.get().body).len();
+            if self.journal.is_on() && !self.journal.has_room(logged_bytes(&[], bytes)) {
+                self.edge.timers.arm(now.instant + ROOM_INTERVAL, Timer::Delayed);
                 return;
             }
             let held = first.remove();

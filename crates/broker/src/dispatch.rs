@@ -20,6 +20,7 @@ use crate::edge::{connection_name, log};
 use crate::lifecycle::answer_parked_close;
 use crate::mail::ChannelRef;
 use crate::outbox::{ConnectionSlot, Outbox, Severity};
+use crate::publish::logged_bytes;
 use crate::queue::Outcome;
 use crate::refusal::Refusal;
 
@@ -134,6 +135,17 @@ impl Broker {
             }
             return;
         }
+        if self.journal.is_on() && self.waits_for_room(at, publish_bytes(&publish)) {
+            let connection = &mut self.edge.connections[at.slot as usize];
+            if let Some(channel) = connection.channel_mut(at.channel.number()) {
+                encode_publish_parked(&mut channel.parked, at.channel.number(), &publish);
+                connection.parked_bytes += channel.parked.len();
+            }
+            if connection.parked_bytes > limit {
+                self.pause_parked(at.slot, out);
+            }
+            return;
+        }
         if let Err(refusal) = self.publish(now, at, publish, out) {
             self.fail_channel(now, at, &refusal, (60, 40), out);
         }
@@ -165,6 +177,14 @@ impl Broker {
             connection.parked_bytes += channel.parked.len() - before;
             if connection.parked_bytes > limit {
                 self.pause_parked(at.slot, out);
+            }
+            return;
+        }
+        if matches!(method, Method::TxCommit(_)) && self.commit_waits(at) {
+            let connection = &mut self.edge.connections[at.slot as usize];
+            if let Some(channel) = connection.channel_mut(at.channel.number()) {
+                method.encode_frame(at.channel.number(), &mut channel.parked);
+                connection.parked_bytes += channel.parked.len();
             }
             return;
         }
@@ -420,6 +440,9 @@ impl Broker {
             return Some(used);
         }
         let Method::BasicPublish(publish) = method else {
+            if matches!(method, Method::TxCommit(_)) && self.commit_waits(at) {
+                return None;
+            }
             self.handle_method(now, at, method, out);
             return Some(used);
         };
@@ -441,6 +464,9 @@ impl Broker {
             properties,
             body,
         };
+        if self.journal.is_on() && self.waits_for_room(at, publish_bytes(&publish)) {
+            return None;
+        }
         if let Err(refusal) = self.publish(now, at, publish, out) {
             self.fail_channel(now, at, &refusal, (60, 40), out);
         }
@@ -495,6 +521,14 @@ impl Broker {
             _ => None,
         }
     }
+}
+
+/// Bytes that a publish takes in a log; 0 for one that is not logged.
+fn publish_bytes(publish: &PublishRef<'_>) -> usize {
+    if !PropertiesRef(publish.properties).is_persistent() {
+        return 0;
+    }
+    logged_bytes(publish.properties, publish.body.len())
 }
 
 fn outcome(requeue: bool) -> Outcome {

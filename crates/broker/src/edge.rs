@@ -21,7 +21,7 @@ use crate::connection::{Connection, ConnectionEnd, PauseReason};
 use crate::counters::Counters;
 use crate::dead_letter::{DeadLetter, Ledger};
 use crate::journal::{Backlog, Found, Journal};
-use crate::mail::Mail;
+use crate::mail::{ChannelRef, Mail};
 use crate::message::MessageView;
 use crate::outbox::{ConnectionSlot, Event, Outbox, Severity};
 use crate::properties;
@@ -106,6 +106,8 @@ pub struct Edge {
     pub dead_letters: VecDeque<DeadLetter>,
     /// Whether the first of them has to be read from the log first.
     pub letters_wait: bool,
+    /// Or, if above 0, that the log has no room of so many bytes for it.
+    pub letters_bytes: usize,
     /// Queues that wait until dead letters have room again.
     pub behind_letters: Vec<(u32, QueueId)>,
     /// Consumers on other shards of queues on this one.
@@ -122,6 +124,8 @@ pub struct Edge {
     pub connection_bytes: usize,
     /// Bytes that wait to be written to the log, and of what queues know of their logs.
     pub log_bytes: usize,
+    /// Channels whose next publish or commit waits until a log has room for so many bytes.
+    pub waiting_for_room: VecDeque<(u32, ChannelRef, usize)>,
     /// Connections paused because much waits to be written to the log.
     pub paused_by_log: Vec<(u32, ConnectionId)>,
     /// Connections paused because a mail batch is full.
@@ -153,6 +157,7 @@ impl Edge {
             counters: Counters::default(),
             dead_letters: VecDeque::new(),
             letters_wait: false,
+            letters_bytes: 0,
             behind_letters: Vec::new(),
             remote_consumers: HashMap::with_hasher(hash),
             remote_windows: HashMap::with_hasher(hash),
@@ -161,6 +166,7 @@ impl Edge {
             unparking: VecDeque::new(),
             connection_bytes: 0,
             log_bytes: 0,
+            waiting_for_room: VecDeque::new(),
             paused_by_log: Vec::new(),
             paused_by_mail: Vec::new(),
             stalled_by_mail: Vec::new(),
@@ -674,9 +680,10 @@ impl Sink for QueueSink<'_> {
 
     #[inline]
     fn spills(&self, pooled_bytes: u64) -> bool {
+        let limits = &self.edge.limits;
         self.journal.is_on()
             && (pooled_bytes >= QUEUE_POOL_BYTES_MAX
-                || self.edge.pool.capacity() > self.edge.limits.memory_bytes / 2)
+                || self.edge.pool.capacity() >= limits.spill_bytes.min(limits.memory_bytes / 2))
     }
 
     fn letters(&self, lane: LaneSlot) -> Vec<u64> {

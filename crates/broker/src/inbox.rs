@@ -1,13 +1,26 @@
 //! What mail from other shards means.
 
-use lepus_base::{ConnectionId, Now, ShardId};
+use alloc::vec::Vec;
+
+use lepus_base::{Body, ConnectionId, Now, ShardId};
 
 use crate::broker::Broker;
 use crate::channel::Target;
 use crate::mail::{ChannelRef, Mail, MailBatch};
 use crate::message::{Incoming, MessageView};
 use crate::outbox::Outbox;
-use crate::publish::Terms;
+use crate::publish::{Terms, logged_bytes};
+
+/// A message from another shard that waits for room in the log.
+#[derive(Debug)]
+pub(crate) struct Postponed {
+    /// One reference to the packed message.
+    body: Body,
+    /// Size of the payload.
+    bytes: u32,
+    targets: Vec<Target>,
+    terms: Terms,
+}
 
 impl Broker {
     /// Mail from another shard. The batch is left empty.
@@ -36,7 +49,19 @@ impl Broker {
             }
             let expiration = expiration.map(core::time::Duration::from_millis);
             let terms = Terms { persistent, priority, expiration, confirm };
-            self.enqueue_mailed(now, packed(&bytes, message), &targets, terms, out);
+            let view = packed(&bytes, message);
+            if self.must_postpone(&view, &terms) {
+                let body = view.pack(&mut self.edge.pool);
+                let bytes = view.body.len() as u32;
+                self.postponed.push_back(Postponed {
+                    body,
+                    bytes,
+                    targets: targets.clone(),
+                    terms,
+                });
+                continue;
+            }
+            self.enqueue_mailed(now, Incoming::new(view), &targets, terms, out);
         }
         drop(mails);
         self.mailed_targets = targets;
@@ -50,12 +75,11 @@ impl Broker {
     fn enqueue_mailed(
         &mut self,
         now: Now,
-        view: MessageView<'_>,
+        mut incoming: Incoming<'_>,
         targets: &[Target],
         terms: Terms,
         out: &mut Outbox,
     ) {
-        let mut incoming = Incoming::new(view);
         let before = self.edge.counters.enqueued_local;
         let routed = self.enqueue_all(now, &mut incoming, targets, terms, out);
         // Counted where it was published.
@@ -66,6 +90,28 @@ impl Broker {
             for _ in routed.logs as usize..targets.len() {
                 report(&mut out.mail[to.shard.index()], to, number, number, routed.refused);
             }
+        }
+    }
+
+    /// Whether a message has to wait until the log has room, or behind one that does.
+    fn must_postpone(&mut self, view: &MessageView<'_>, terms: &Terms) -> bool {
+        !self.postponed.is_empty()
+            || (terms.persistent
+                && self.journal.is_on()
+                && !self.journal.has_room(logged_bytes(view.properties, view.body.len())))
+    }
+
+    /// Mail that waited for room in the log goes into its queues, as far as there is some.
+    pub(crate) fn enqueue_postponed(&mut self, now: Now, out: &mut Outbox) {
+        while let Some(first) = self.postponed.front() {
+            let view = MessageView::unpack(self.edge.pool.get(first.body));
+            let bytes = logged_bytes(view.properties, view.body.len());
+            if first.terms.persistent && !self.journal.has_room(bytes) {
+                return;
+            }
+            let Some(first) = self.postponed.pop_front() else { return };
+            let incoming = Incoming::from_body(first.body, first.bytes);
+            self.enqueue_mailed(now, incoming, &first.targets, first.terms, out);
         }
     }
 

@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 
 use lepus_base::{Instant, Now, Position, QueueId};
 use lepus_store::disk::{DiskError, File, LogId, Operations};
-use lepus_store::{AppendError, LaneSlot, Message, Place, Refusal, Settings, Space, Store};
+use lepus_store::{AppendError, LaneSlot, Message, Place, Refusal, Settings, Store};
 
 use crate::mail::ChannelRef;
 use crate::message::MessageView;
@@ -73,7 +73,7 @@ pub struct Log {
     /// Who waits for an index page.
     awaited: BTreeMap<LaneSlot, Reader>,
     has_work: bool,
-    space: Space,
+    is_short: bool,
     stopped: Option<(File, DiskError)>,
 }
 
@@ -113,7 +113,7 @@ impl Journal {
                 hungry: VecDeque::new(),
                 awaited: BTreeMap::new(),
                 has_work: true,
-                space: Space::Ample,
+                is_short: false,
                 stopped: None,
             });
         }
@@ -221,7 +221,12 @@ impl Journal {
     /// Whether publishers must be held back because a log takes no messages, or soon will not.
     #[inline]
     pub(crate) fn is_short(&self) -> bool {
-        self.logs.iter().any(|log| log.space != Space::Ample || log.stopped.is_some())
+        self.logs.iter().any(|log| log.is_short)
+    }
+
+    /// Whether messages of `bytes` in all would be taken now. If not, room is being made.
+    pub(crate) fn has_room(&mut self, bytes: usize) -> bool {
+        self.logs.iter_mut().all(|log| !log.takes() || log.store.has_room(bytes))
     }
 
     /// Whether so much waits to be written that publishers should be read more slowly.
@@ -249,7 +254,7 @@ impl Journal {
                 log.store.want_durable();
             }
             log.store.flush(now, out);
-            log.space = log.store.space();
+            log.is_short = log.store.is_out_of_disk() || log.stopped.is_some();
             unwritten += log.store.unwritten_bytes();
         }
         self.unwritten_bytes = unwritten;

@@ -166,7 +166,10 @@ impl Broker {
         connection.parked_bytes = connection.parked_bytes.saturating_sub(parked.len());
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         channel.committing = None;
-        if matches!(channel.pending.as_deref(), Some(Pending::Route | Pending::Commit)) {
+        if matches!(
+            channel.pending.as_deref(),
+            Some(Pending::Route | Pending::Commit | Pending::Log)
+        ) {
             channel.pending = None;
         }
         let ends = !already && channel.pending.is_none();

@@ -10,6 +10,7 @@ use lepus_amqp::code::ReplyCode;
 use lepus_base::Now;
 
 use crate::broker::Broker;
+use crate::channel::{At, HeldPublish, Pending};
 use crate::connection::{Connection, PauseReason};
 use crate::edge::Edge;
 use crate::mail::ChannelRef;
@@ -73,6 +74,54 @@ impl Broker {
             connection.send.shrink();
             self.edge.recount(slot);
             self.edge.note_spacious(slot, now);
+        }
+    }
+
+    /// Lets a channel wait until the log has room for what it says next, if it has none.
+    pub(crate) fn waits_for_room(&mut self, at: At, bytes: usize) -> bool {
+        if bytes == 0 || self.journal.has_room(bytes) {
+            return false;
+        }
+        self.set_pending(at, Pending::Log);
+        self.edge.waiting_for_room.push_back((at.slot, at.channel, bytes));
+        true
+    }
+
+    /// The same for the commit of what a channel's transaction holds.
+    pub(crate) fn commit_waits(&mut self, at: At) -> bool {
+        if !self.journal.is_on() {
+            return false;
+        }
+        let connection = &mut self.edge.connections[at.slot as usize];
+        let Some(tx) = connection.incarnation(at.channel.channel).and_then(|c| c.tx.as_ref())
+        else {
+            return false;
+        };
+        let bytes = tx.publishes.iter().map(HeldPublish::logged_bytes_max).sum();
+        self.waits_for_room(at, bytes)
+    }
+
+    /// Lets dead letters, mail and channels go on that waited for room in a log, as far as there
+    /// is some.
+    pub(crate) fn give_room(&mut self, now: Now, out: &mut Outbox) {
+        if self.edge.letters_bytes > 0 && self.journal.has_room(self.edge.letters_bytes) {
+            self.edge.letters_bytes = 0;
+            self.letters_go_on(now, out);
+        }
+        self.enqueue_postponed(now, out);
+        while let Some(&(slot, channel, bytes)) = self.edge.waiting_for_room.front() {
+            if !self.journal.has_room(bytes) {
+                return;
+            }
+            self.edge.waiting_for_room.pop_front();
+            let Some(connection) = self.edge.connection_at(slot, channel.connection) else {
+                continue;
+            };
+            let Some(found) = connection.incarnation(channel.channel) else { continue };
+            if matches!(found.pending.as_deref(), Some(Pending::Log)) {
+                found.pending = None;
+                self.unpark(slot, channel);
+            }
         }
     }
 

@@ -42,6 +42,14 @@ pub(crate) struct Terms {
     pub confirm: Option<(ChannelRef, u64)>,
 }
 
+/// Bytes of names and places of a message in a log, about.
+const ENVELOPE_BYTES: usize = 1024;
+
+/// Bytes that a message takes in a log, about.
+pub(crate) fn logged_bytes(properties: &[u8], body_bytes: usize) -> usize {
+    properties.len() + body_bytes + ENVELOPE_BYTES
+}
+
 /// What became of a message on its way to its queues.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Routed {
@@ -51,6 +59,8 @@ pub(crate) struct Routed {
     pub logs: u32,
     /// Whether a queue here refused it, or a log did not take it.
     pub refused: bool,
+    /// Whether a log did not take it.
+    pub unlogged: bool,
 }
 
 impl Broker {
@@ -292,7 +302,12 @@ impl Broker {
         if routed.remote > 0 {
             self.tie(at);
         }
-        self.open_number(at, number, routed.remote + routed.logs, routed.refused);
+        let mut missing = routed.remote + routed.logs;
+        if routed.unlogged && self.is_committing(at) {
+            // The commit promised what cannot be kept: it is not answered.
+            missing += 1;
+        }
+        self.open_number(at, number, missing, routed.refused);
     }
 
     /// Keeps a connection on this shard: what it publishes from another one could overtake what
@@ -357,7 +372,7 @@ impl Broker {
             incoming.last = place == last;
             refused |= self.enqueue(now, target, incoming, out);
         }
-        Routed { remote, logs: 0, refused }
+        Routed { remote, refused, ..Routed::default() }
     }
 
     /// Puts a message into one queue of this shard. True when the queue refused it.

@@ -56,6 +56,9 @@ pub struct Limits {
     pub mail_batch_bytes_max: usize,
     /// Memory for messages and queues on this shard; above it publishers are blocked.
     pub memory_bytes: usize,
+    /// Memory of messages above which transient ones go to the log, where there is one; never more
+    /// than half of `memory_bytes`.
+    pub spill_bytes: usize,
     /// Queues in one vhost.
     pub queues_per_vhost_max: u32,
     /// Time a connection may take to close before its socket is dropped.
@@ -73,6 +76,7 @@ impl Default for Limits {
             tx_bytes_max: 256 * 1024 * 1024,
             mail_batch_bytes_max: 512 * 1024,
             memory_bytes: 1 << 30,
+            spill_bytes: usize::MAX,
             queues_per_vhost_max: 1_000_000,
             close_timeout: Duration::from_secs(10),
         }

@@ -1,6 +1,6 @@
 //! Worlds in which a behaviour is looked at: clients on one shard, and clients on different ones.
 
-use lepus_sim::{Channel, Client, Options, World};
+use lepus_sim::{Channel, Client, Options, StoreOptions, World};
 
 /// The channel number on which a client keeps an exclusive queue to stay on its shard.
 const ANCHOR_CHANNEL: u16 = 2000;
@@ -61,11 +61,26 @@ pub fn everywhere(play: impl Fn(&Stage)) {
 
 /// Plays on all stages of worlds with these options; the number of shards is the stage's.
 pub fn everywhere_with(options: &Options, play: impl Fn(&Stage)) {
-    let stages =
-        [(1, 0, 0, false), (2, 0, 1, true), (2, 1, 0, true), (3, 1, 2, true), (2, 0, 1, false)];
-    for (shards, near, far, anchored) in stages {
-        let told = Told(format!("{shards} shards, near {near}, far {far}, anchored {anchored}"));
-        let world = World::with(Options { shards, ..options.clone() });
+    // On a disk everything that waits goes to the log and comes back from there.
+    let stages = [
+        (1, 0, 0, false, false),
+        (2, 0, 1, true, false),
+        (2, 1, 0, true, false),
+        (3, 1, 2, true, false),
+        (2, 0, 1, false, false),
+        (1, 0, 0, false, true),
+        (2, 1, 0, true, true),
+    ];
+    for (shards, near, far, anchored, on_disk) in stages {
+        let told = Told(format!(
+            "{shards} shards, near {near}, far {far}, anchored {anchored}, on disk {on_disk}"
+        ));
+        let mut options = Options { shards, ..options.clone() };
+        if on_disk {
+            options.store = Some(StoreOptions::default());
+            options.limits.spill_bytes = 0;
+        }
+        let world = World::with(options);
         let stage = Stage { world, near, far, anchored };
         play(&stage);
         assert_eq!(stage.world.leaks(), [""; 0]);
@@ -74,6 +89,43 @@ pub fn everywhere_with(options: &Options, play: impl Fn(&Stage)) {
         stage.world.advance(60_000);
         assert_eq!(stage.world.leaks(), [""; 0]);
         drop(told);
+    }
+}
+
+/// How a run ends, before the next begins on the same disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// In order.
+    Stop,
+    /// The process is killed.
+    Kill,
+    /// Power fails.
+    Crash,
+}
+
+impl Ending {
+    /// Ends the run and begins the next, with as many shards.
+    pub fn now(self, world: &World) {
+        let shards = world.shards();
+        match self {
+            Ending::Stop => world.stop(),
+            Ending::Kill => world.kill(),
+            Ending::Crash => world.crash(),
+        }
+        world.start_again(shards);
+    }
+}
+
+/// Plays in worlds with a disk, which end in each way.
+pub fn on_disk(play: impl Fn(&World, Ending)) {
+    for shards in [1, 2] {
+        for ending in [Ending::Stop, Ending::Kill, Ending::Crash] {
+            let told = Told(format!("{shards} shards that end by {ending:?}"));
+            let world = World::on_disk(shards);
+            play(&world, ending);
+            world.stop();
+            drop(told);
+        }
     }
 }
 

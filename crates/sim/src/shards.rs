@@ -12,7 +12,7 @@ use lepus_base::{ConnectionId, Instant, Now, ShardId};
 use lepus_broker::directory::{Directory, Request};
 use lepus_broker::outbox::Event;
 use lepus_broker::refusal::Refusal;
-use lepus_broker::{Broker, Limits, Outbox, Settings};
+use lepus_broker::{Broker, Limits, Outbox, Settings, StoreSettings};
 use lepus_mesh::{Bell, Post};
 use lepus_shard::{Arrival, Commands, MetricsSnapshot, Notice, PeerInfo, Shard, Wiring};
 
@@ -217,14 +217,23 @@ impl Shards {
                 secret: [3; 32],
                 server: self.options.server.clone(),
                 limits: self.options.limits.clone(),
-                store: None,
+                store: template.and_then(|template| {
+                    let disk = self.disk.as_ref()?;
+                    Some(StoreSettings { template, logs: start::logs(disk, index, count) })
+                }),
             });
             // What applying the presets says to others is said to nobody: there is no one yet.
             broker.preset(self.now, &changes, &mut Outbox::new(count as u16));
             if let Some(log) = definitions.take() {
                 broker.take_definitions_log(log);
             }
-            brokers.push((broker, Outbox::new(count as u16)));
+            let mut out = Outbox::new(count as u16);
+            if let Some(disk) = &mut self.disk {
+                let opened = start::open_stores(disk, &mut broker, self.now, &mut out);
+                self.told.borrow_mut().append(&mut out.events);
+                opened?;
+            }
+            brokers.push((broker, out));
         }
         Ok(brokers)
     }

@@ -1,9 +1,12 @@
-//! The start of a process from its disk, as the server does it.
+//! The start of a process from its disk, as the server does it: definitions first, then each
+//! shard's logs.
 
 use lepus_base::Now;
 use lepus_broker::definitions::{self, DefinitionsLog, Draft};
 use lepus_broker::directory::Change;
+use lepus_broker::{Broker, Outbox, Recovery};
 use lepus_store::Settings;
+use lepus_store::disk::LogId;
 
 use crate::disk::SimDisk;
 
@@ -30,4 +33,40 @@ pub(crate) fn definitions(
     }
     let (changes, log) = draft.finish(now, &mut run).map_err(|error| error.to_string())?;
     Ok((log, changes))
+}
+
+/// The logs that shard `index` of `count` drives: its own first, then those of shards that are no
+/// more.
+pub(crate) fn logs(disk: &SimDisk, index: usize, count: usize) -> Vec<LogId> {
+    let own = LogId(1 + index as u32);
+    let mut found: Vec<LogId> = disk.disk.files().map(|(file, _)| file.log()).collect();
+    found.retain(|log| {
+        let place = log.0.wrapping_sub(1) as usize;
+        *log != definitions::LOG && *log != own && place % count == index
+    });
+    found.sort_unstable();
+    found.dedup();
+    found.insert(0, own);
+    found
+}
+
+/// Opens the logs of a broker and waits until they are recovered.
+pub(crate) fn open_stores(
+    disk: &mut SimDisk,
+    broker: &mut Broker,
+    now: Now,
+    out: &mut Outbox,
+) -> Result<(), String> {
+    broker.open_stores(now, out);
+    while !out.disk.list.is_empty() {
+        for operation in std::mem::take(&mut out.disk.list) {
+            let log = operation.log();
+            let completion = disk.run(operation);
+            broker.disk_done(now, log, completion, out);
+        }
+    }
+    match broker.recovery() {
+        Recovery::Ready => Ok(()),
+        other => Err(format!("shard {}: {other:?}", broker.shard())),
+    }
 }

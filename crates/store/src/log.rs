@@ -331,6 +331,19 @@ impl Log {
         Ok(())
     }
 
+    /// Whether a message of `bytes` in all would be taken now; one up to `whole_max` is not cut. If
+    /// not, segments are prepared.
+    pub(crate) fn has_room(&mut self, bytes: usize, whole_max: usize) -> bool {
+        if self.stopped.is_some() || (bytes <= self.rest() && !self.open.bytes.is_empty()) {
+            return true;
+        }
+        if bytes <= self.rest() && self.offset > 0 {
+            return true;
+        }
+        let segments = if bytes <= whole_max { 1 } else { 2 + bytes / self.payload_bytes_max() };
+        self.admit(segments).is_ok()
+    }
+
     /// Whether `segments` further ones can be used for messages. If not, they are prepared.
     pub(crate) fn admit(&mut self, segments: usize) -> Result<(), AppendError> {
         let needed = segments + self.settings.reserve_segments;

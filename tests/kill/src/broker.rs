@@ -16,8 +16,10 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// How to start it.
 #[derive(Clone, Debug)]
 pub struct Recipe {
-    /// Program and words.
+    /// Program and words; in them `{shards}` stands for the number of shards.
     pub words: Vec<String>,
+    /// Numbers of shards, in turn from start to start.
+    pub shards: Vec<u64>,
     /// Where it listens.
     pub port: u16,
     /// Where its output goes.
@@ -32,15 +34,16 @@ pub struct Broker {
 }
 
 impl Broker {
-    /// Starts it, without waiting for anything.
+    /// Starts it for the `turn`th time, without waiting for anything.
     ///
     /// # Errors
     /// When there is no such program.
-    pub fn start(recipe: &Recipe) -> io::Result<Broker> {
+    pub fn start(recipe: &Recipe, turn: usize) -> io::Result<Broker> {
         let log = OpenOptions::new().create(true).append(true).open(&recipe.log)?;
         let (program, words) = recipe.words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+        let shards = recipe.shards.get(turn % recipe.shards.len().max(1)).unwrap_or(&1).to_string();
         let child = Command::new(program)
-            .args(words)
+            .args(words.iter().map(|word| word.replace("{shards}", &shards)))
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)

@@ -27,10 +27,11 @@ use std::time::Duration;
 use std::{fs, io};
 
 const USAGE: &str = "\
-lepus-kill [--rounds 200] [--seed N] [--shards 1] [--lepus target/release/lepus] [--flags '…']
+lepus-kill [--rounds 200] [--seed N] [--shards 1,…] [--lepus target/release/lepus] [--flags '…']
            [--broker 'WORDS…'] [--directory build/kill] [--port 7800] [--copies] [--keep-going]
            [--no-expiring] [--prove]
 
+--shards   numbers of shards, in turn from start to start
 --broker   another broker: a command in which {port} and {data} stand for port and data directory
 --copies   keeps the data as the last kill left it, in DIRECTORY/data.before
 --no-expiring  for brokers that lose messages on their way to a dead-letter queue
@@ -51,7 +52,8 @@ fn main() -> ExitCode {
 }
 
 fn read(words: &[String]) -> Result<(Plan, bool), String> {
-    let (mut rounds, mut seed, mut shards, mut port) = (200, 1, 1_u64, 7_800);
+    let (mut rounds, mut seed, mut port) = (200, 1, 7_800);
+    let mut shards = vec![1];
     let (mut lepus, mut flags) = ("target/release/lepus".to_owned(), String::new());
     let (mut broker, mut directory) = (None, "build/kill".to_owned());
     let (mut copies, mut keep_going) = (false, false);
@@ -65,7 +67,9 @@ fn read(words: &[String]) -> Result<(Plan, bool), String> {
         match word.as_str() {
             "--rounds" => rounds = number(&value()?)?,
             "--seed" => seed = number(&value()?)?,
-            "--shards" => shards = number(&value()?)?,
+            "--shards" => {
+                shards = value()?.split(',').map(number).collect::<Result<Vec<_>, _>>()?;
+            }
             "--port" => port = u16::try_from(number(&value()?)?).map_err(|_| "no such port")?,
             "--lepus" => lepus = value()?,
             "--flags" => flags = value()?,
@@ -83,7 +87,7 @@ fn read(words: &[String]) -> Result<(Plan, bool), String> {
     let command = broker.unwrap_or_else(|| {
         format!(
             "{lepus} serve --data-dir {{data}} --listen 127.0.0.1:{{port}} --metrics-listen none \
-             --stop-timeout 2 --shards {shards} {flags}"
+             --stop-timeout 2 --shards {{shards}} {flags}"
         )
     });
     let data_text = data.display().to_string();
@@ -92,7 +96,7 @@ fn read(words: &[String]) -> Result<(Plan, bool), String> {
     let plan = Plan {
         rounds,
         seed,
-        recipe: Recipe { words, port, log: directory.join("broker.log") },
+        recipe: Recipe { words, shards, port, log: directory.join("broker.log") },
         data,
         copies,
         keep_going,

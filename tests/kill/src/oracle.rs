@@ -59,6 +59,8 @@ pub struct Oracle {
     answered: Vec<(Instant, Item)>,
     /// Commits that had no answer when the broker was killed.
     in_doubt: Vec<(usize, Range<u64>)>,
+    /// The broker closes one connection after the other, so that others get their messages.
+    stopping: bool,
     /// What went wrong.
     pub faults: Faults,
     /// What went on.
@@ -72,6 +74,7 @@ impl Oracle {
             ledgers: PUBLISHERS.iter().map(|trade| Ledger::new(trade.copies())).collect(),
             answered: Vec::new(),
             in_doubt: Vec::new(),
+            stopping: false,
             faults: Faults::default(),
             tally: Tally::default(),
         }
@@ -140,7 +143,8 @@ impl Oracle {
         let state = ledger.get(item);
         if !trade.is_moved() {
             let before = order[publisher].replace(number);
-            if before.is_some_and(|before| before >= number) {
+            let requeued = self.stopping && delivery.redelivered;
+            if before.is_some_and(|before| before >= number) && !requeued {
                 self.faults.note(Fault::Disordered, || {
                     format!("{}, after {}", about(), before.unwrap_or(0))
                 });
@@ -176,8 +180,14 @@ impl Oracle {
         self.answered.extend(items.map(|item| (now, item)));
     }
 
+    /// The broker is about to be stopped in order.
+    pub fn begin_stop(&mut self) {
+        self.stopping = true;
+    }
+
     /// The broker ended at `at`: by a kill, or (`clean`) by an orderly stop.
     pub fn end_round(&mut self, at: Instant, clean: bool) {
+        self.stopping = false;
         for (answered, item) in std::mem::take(&mut self.answered) {
             if clean || answered + GRACE <= at {
                 self.ledgers[item.publisher].set(item, GONE);

@@ -60,6 +60,8 @@ struct Run<'a> {
     plan: &'a Plan,
     court: Arc<Court>,
     broker: Broker,
+    /// Starts after the first.
+    turn: usize,
     ends: [u64; 3],
     starts: Vec<f64>,
     examples_shown: usize,
@@ -70,10 +72,11 @@ struct Run<'a> {
 /// # Errors
 /// When the broker cannot be started, or does not answer right after a start.
 pub fn run(plan: &Plan, forger: Forger) -> io::Result<Outcome> {
-    let mut broker = Broker::start(&plan.recipe)?;
+    let mut broker = Broker::start(&plan.recipe, 0)?;
     topology::declare(&mut broker.wait_until_it_serves()?)?;
     let court = Arc::new(Court::new(forger));
-    let mut run = Run { plan, court, broker, ends: [0; 3], starts: Vec::new(), examples_shown: 0 };
+    let mut run =
+        Run { plan, court, broker, turn: 0, ends: [0; 3], starts: Vec::new(), examples_shown: 0 };
     let mut done = 0;
     for number in 1..=plan.rounds {
         let round = Round::new(plan.seed, number, plan.rounds);
@@ -122,6 +125,7 @@ impl Run<'_> {
         let clean = round.end == End::Stop;
         let mut at = Instant::now();
         if clean {
+            self.court.open().oracle.begin_stop();
             self.broker.stop()?;
             self.ends[2] += 1;
             at = Instant::now();
@@ -186,6 +190,12 @@ impl Run<'_> {
         Ok(())
     }
 
+    fn start(&mut self) -> io::Result<()> {
+        self.turn += 1;
+        self.broker = Broker::start(&self.plan.recipe, self.turn)?;
+        Ok(())
+    }
+
     /// Starts the broker again, perhaps with another kill on the way, and looks what is there.
     fn restart(&mut self, round: &Round) -> io::Result<()> {
         if self.plan.copies {
@@ -195,7 +205,7 @@ impl Run<'_> {
             Command::new("cp").arg("-a").arg(data).arg(before).status()?;
         }
         if let Some(time) = round.second_kill {
-            self.broker = Broker::start(&self.plan.recipe)?;
+            self.start()?;
             sleep(time);
             if !self.broker.has_ended()? {
                 self.broker.kill()?;
@@ -203,7 +213,7 @@ impl Run<'_> {
             }
         }
         let start = Instant::now();
-        self.broker = Broker::start(&self.plan.recipe)?;
+        self.start()?;
         let mut link = self.broker.wait_until_it_serves()?;
         self.starts.push(start.elapsed().as_secs_f64() * 1e3);
         let missing = |error: io::Error| error.to_string();

@@ -119,16 +119,20 @@ impl Broker {
     /// Lets a queue go on that waited for something to be read.
     fn wake(&mut self, now: Now, (slot, id): Reader, out: &mut Outbox) {
         if (slot, id) == LETTERS {
-            self.edge.letters_wait = false;
-            for reader in core::mem::take(&mut self.edge.behind_letters) {
-                self.wake(now, reader, out);
-            }
-            return;
+            return self.letters_go_on(now, out);
         }
         let Some(slot) = self.home_slot(id, slot) else { return };
         self.homes[slot as usize].queue.wake();
         self.release_stalled(id);
         self.pump(now, slot, out);
+    }
+
+    /// Lets dead letters go on that waited, and the queues behind them.
+    pub(crate) fn letters_go_on(&mut self, now: Now, out: &mut Outbox) {
+        self.edge.letters_wait = false;
+        for reader in core::mem::take(&mut self.edge.behind_letters) {
+            self.wake(now, reader, out);
+        }
     }
 
     /// Commands that waited for the disk are asked again.

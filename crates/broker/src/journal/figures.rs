@@ -3,7 +3,6 @@
 use core::time::Duration;
 
 use lepus_base::{Now, QueueId};
-use lepus_store::Space;
 
 use super::Journal;
 use crate::broker::Broker;
@@ -72,7 +71,7 @@ impl Journal {
             sum.moved += figures.moved;
             sum.checkpoints += figures.checkpoints;
             sum.waiting_reports += log.reports.len();
-            sum.is_low |= log.space != Space::Ample;
+            sum.is_low |= log.is_short;
             sum.is_stopped |= log.stopped.is_some();
         }
         sum

@@ -133,7 +133,8 @@ impl Broker {
 
     /// Goes on closing, at the end of a cycle.
     pub(crate) fn continue_close(&mut self) {
-        if self.journal.closes && self.edge.dead_letters.is_empty() && self.ledger.is_empty() {
+        let is_quiet = self.edge.dead_letters.is_empty() && self.postponed.is_empty();
+        if self.journal.closes && is_quiet && self.ledger.is_empty() {
             self.journal.close_quiet();
         }
     }

@@ -60,11 +60,11 @@ impl Broker {
                 }
             }
         }
-        let mut logs = 0;
+        let (mut logs, mut unlogged) = (0, false);
         if !puts.is_empty() {
             let (taken, is_whole) = self.log_puts(incoming, &mut puts, confirm);
             logs = taken;
-            refused |= !is_whole;
+            unlogged = !is_whole;
         }
         for put in &puts {
             let (slot, ticket, position) = (put.slot, put.ticket, put.position);
@@ -74,7 +74,7 @@ impl Broker {
             self.pump(now, slot, out);
         }
         self.puts = puts;
-        Routed { remote: 0, logs, refused }
+        Routed { remote: 0, logs, refused: refused || unlogged, unlogged }
     }
 
     /// Appends the message to each log that is concerned. How many took it and are to report, and

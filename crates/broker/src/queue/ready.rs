@@ -310,8 +310,8 @@ impl Ready {
     }
 
     fn discount(&mut self, entry: &Entry) {
-        self.len -= 1;
-        // What recovery counted may be more than there is.
+        // What recovery counted may not be what there is.
+        self.len = self.len.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(entry.bytes.into());
         if entry.place.body().is_none() {
             self.logged_bytes = self.logged_bytes.saturating_sub(entry.bytes.into());
@@ -392,7 +392,7 @@ impl Ready {
     pub(super) fn prepare(&mut self, backlog: &mut Backlog<'_>) -> bool {
         while self.is_unknown() {
             let priority = self.highest().unwrap_or(0);
-            let mut missing = 0;
+            let (mut missing, mut surplus) = (0, 0);
             let level = self.used_level(priority);
             let Some(lanes) = &mut level.lanes else { break };
             for spilled in [false, true] {
@@ -405,6 +405,7 @@ impl Ready {
                         entries.push_back(entry);
                     });
                 let found = found as u64;
+                surplus += found.saturating_sub(window.unfetched);
                 if result == Fetch::Pending {
                     window.unfetched = window.unfetched.saturating_sub(found).max(1);
                     if found == 0 {
@@ -422,7 +423,7 @@ impl Ready {
             if let Some(levels) = self.levels.as_mut().filter(|_| priority > 0) {
                 levels.set_used(priority, !is_empty);
             }
-            self.len = self.len.saturating_sub(missing);
+            self.len = self.len.saturating_sub(missing) + surplus;
             self.correct();
         }
         true

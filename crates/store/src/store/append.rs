@@ -93,6 +93,19 @@ impl Store {
         Ok(start)
     }
 
+    /// Whether messages of `bytes` in all would be taken now. If not, room is prepared for them as
+    /// far as the disk has it.
+    pub fn has_room(&mut self, bytes: usize) -> bool {
+        let whole_max = WHOLE_BYTES_MAX.min(self.log.payload_bytes_max());
+        self.log.has_room(bytes, whole_max)
+    }
+
+    /// Whether the disk, or the limit, has no room for another segment.
+    #[must_use]
+    pub fn is_out_of_disk(&self) -> bool {
+        self.log.is_full()
+    }
+
     /// Makes the following records land in one batch, which recovery finds whole or not at all.
     ///
     /// # Errors

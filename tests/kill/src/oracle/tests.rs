@@ -114,6 +114,20 @@ fn a_consumer_gets_a_publisher_in_order() {
 }
 
 #[test]
+fn an_orderly_stop_gives_one_consumer_s_messages_to_another() {
+    for redelivered in [true, false] {
+        let mut oracle = confirmed(COMMITS, 3);
+        let mut order = Order::default();
+        oracle.begin_stop();
+        for (number, redelivered) in [(2, false), (1, redelivered)] {
+            oracle.deliver(delivery(COMMITS, number, redelivered), &mut order);
+        }
+        let faults = if redelivered { vec![] } else { vec![Fault::Disordered] };
+        assert_eq!(kinds(&oracle), faults);
+    }
+}
+
+#[test]
 fn what_nobody_published_is_told_apart() {
     let mut oracle = confirmed(COMMITS, 1);
     oracle.deliver(delivery(COMMITS, 1, false), &mut Order::default());

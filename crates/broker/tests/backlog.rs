@@ -1,0 +1,270 @@
+//! Queues that hold more than memory has room for.
+
+use lepus_amqp::properties::Properties;
+use lepus_amqp::table::Table;
+use lepus_sim::{Channel, Limits, Options, StoreOptions, World};
+
+use crate::restart::{durable, durable_with, persistent, publish_confirmed};
+
+/// More than a window and several pages of the index.
+const MANY: u32 = 5_000;
+
+/// A world whose transient messages go to the log at once.
+fn spilling() -> World {
+    let limits = Limits { spill_bytes: 0, ..Limits::default() };
+    World::with(Options { limits, store: Some(StoreOptions::default()), ..Options::default() })
+}
+
+/// Everything that is delivered to a consumer that acknowledges in hundreds.
+fn take_all(channel: &Channel, queue: &str) -> Vec<u32> {
+    channel.qos(100);
+    channel.consume(queue, "all");
+    let mut found = Vec::new();
+    loop {
+        let some = channel.deliveries();
+        let Some(last) = some.last() else { break };
+        found.extend(some.iter().map(|m| m.text().parse::<u32>().expect("a number")));
+        channel.ack_up_to(last.tag);
+    }
+    channel.cancel("all");
+    found
+}
+
+fn publish_mixed(channel: &Channel, queue: &str, bodies: impl IntoIterator<Item = u32>) {
+    channel.client().together(|| {
+        for body in bodies {
+            let mode = if body % 3 == 0 { None } else { Some(2) };
+            let properties = Properties { delivery_mode: mode, ..Properties::default() };
+            channel.publish_with("", queue, &properties, body.to_string());
+        }
+    });
+}
+
+#[test]
+fn a_long_backlog_comes_in_order_whatever_is_persistent_in_it() {
+    for world in [World::on_disk(1), spilling()] {
+        let channel = world.channel(0);
+        durable(&channel, "q");
+        publish_mixed(&channel, "q", 0..MANY);
+        assert_eq!(world.queue("q").ready, u64::from(MANY));
+        assert_eq!(take_all(&channel, "q"), (0..MANY).collect::<Vec<_>>());
+        assert_eq!(world.queue("q").ready_bytes, 0);
+    }
+}
+
+#[test]
+fn a_backlog_costs_disk_and_no_memory() {
+    let world = spilling();
+    let channel = world.channel(0);
+    durable(&channel, "q");
+    channel.declare("transient");
+    let body = [b'x'; 500];
+    for queue in ["q", "transient"] {
+        channel.client().together(|| {
+            for _ in 0..MANY {
+                channel.publish_with("", queue, &persistent(), body);
+            }
+        });
+    }
+    world.broker(0, |broker| {
+        assert!(broker.edge.pool.is_empty());
+        let figures = broker.log_figures();
+        assert!(figures.window_entries <= 2 * 1_024, "{figures:?}");
+        assert!(figures.memory_bytes < 1 << 20, "{figures:?}");
+        assert!(figures.log_bytes > 5_000_000, "{figures:?}");
+    });
+    for queue in ["q", "transient"] {
+        channel.consume_no_ack(queue, queue);
+        assert_eq!(channel.deliveries().len(), MANY as usize);
+    }
+}
+
+#[test]
+fn what_comes_back_into_a_backlog_finds_its_place() {
+    let world = spilling();
+    let channel = world.channel(0);
+    durable(&channel, "q");
+    publish_mixed(&channel, "q", 0..MANY);
+    let other = world.channel(0);
+    other.qos(2_000);
+    other.consume("q", "c");
+    let taken = other.deliveries();
+    assert_eq!(taken.len(), 2_000);
+    other.cancel("c");
+    for message in taken.iter().rev().filter(|message| message.tag % 2 == 0) {
+        other.reject(message.tag, true);
+    }
+    other.close();
+    assert_eq!(take_all(&channel, "q"), (0..MANY).collect::<Vec<_>>());
+}
+
+#[test]
+fn each_priority_of_a_backlog_comes_in_its_order() {
+    for world in [World::on_disk(1), spilling()] {
+        let channel = world.channel(0);
+        durable_with(&channel, "q", Table::new().with("x-max-priority", 9));
+        channel.client().together(|| {
+            for body in 0..MANY {
+                let mode = if body % 2 == 0 { None } else { Some(2) };
+                let priority = Some((body % 4) as u8);
+                let properties =
+                    Properties { delivery_mode: mode, priority, ..Properties::default() };
+                channel.publish_with("", "q", &properties, body.to_string());
+            }
+        });
+        let mut expected: Vec<u32> = (0..MANY).collect();
+        expected.sort_by_key(|body| (3 - body % 4, *body));
+        assert_eq!(take_all(&channel, "q"), expected);
+    }
+}
+
+#[test]
+fn a_backlog_above_its_limit_loses_its_oldest() {
+    let world = spilling();
+    let channel = world.channel(0);
+    durable_with(&channel, "q", Table::new().with("x-max-length", 3_000));
+    publish_mixed(&channel, "q", 0..MANY);
+    assert_eq!(world.queue("q").ready, 3_000);
+    assert_eq!(take_all(&channel, "q"), (2_000..MANY).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_backlog_expires_and_is_dead_lettered_in_order() {
+    let world = spilling();
+    let channel = world.channel(0);
+    durable(&channel, "graves");
+    let arguments = Table::new()
+        .with("x-message-ttl", 1_000)
+        .with("x-dead-letter-exchange", "")
+        .with("x-dead-letter-routing-key", "graves");
+    durable_with(&channel, "q", arguments);
+    publish_mixed(&channel, "q", 0..MANY);
+    world.advance(1_001);
+    assert_eq!((world.queue("q").ready, world.queue("graves").ready), (0, u64::from(MANY)));
+    assert_eq!(take_all(&channel, "graves"), (0..MANY).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_purged_backlog_gives_its_room_on_the_disk_back() {
+    let world = World::on_disk(1);
+    let channel = world.channel(0);
+    durable(&channel, "q");
+    let mut most = 0;
+    for round in 0..8 {
+        publish_confirmed(&channel, "q", 0..MANY);
+        assert_eq!(channel.purge("q"), MANY, "round {round}");
+        world.advance(20_000);
+        let bytes = world.disk(|disk| disk.bytes());
+        if round == 1 {
+            most = bytes;
+        }
+        assert!(round < 2 || bytes <= most + 128 * 1024, "{bytes} bytes after round {round}");
+    }
+}
+
+#[test]
+fn a_queue_that_waits_for_the_disk_holds_nobody_else_up() {
+    let world = World::on_disk(1);
+    let channel = world.channel(0);
+    durable(&channel, "cold");
+    publish_confirmed(&channel, "cold", 0..MANY);
+    world.stop();
+    world.start_again(1);
+    let channel = world.channel(0);
+    durable(&channel, "warm");
+    world.hold_disk();
+    channel.consume("cold", "cold");
+    assert_eq!(channel.deliveries().len(), 0);
+    let other = world.channel(0);
+    other.consume("warm", "warm");
+    other.publish("", "warm", "x");
+    assert_eq!(other.bodies(), ["x"]);
+    // New messages of the cold queue do not overtake the old ones.
+    other.publish("", "cold", "5000");
+    channel.qos(0);
+    assert_eq!(channel.deliveries().len(), 0);
+    world.release_disk();
+    let found: Vec<u32> = channel.bodies().iter().map(|body| body.parse().unwrap()).collect();
+    assert_eq!(found, (0..=MANY).collect::<Vec<_>>());
+}
+
+#[test]
+fn many_cold_queues_are_read_at_the_same_time() {
+    let world = World::on_disk(1);
+    let channel = world.channel(0);
+    for queue in 0..50 {
+        durable(&channel, &format!("q{queue}"));
+    }
+    channel.client().together(|| {
+        for body in 0..2_000 {
+            let queue = format!("q{}", body % 50);
+            channel.publish_with("", &queue, &persistent(), body.to_string());
+        }
+    });
+    world.advance(1_500);
+    world.stop();
+    world.start_again(1);
+    world.slow_disk(3);
+    let channel = world.channel(0);
+    for queue in 0..50 {
+        channel.consume_no_ack(&format!("q{queue}"), &format!("c{queue}"));
+    }
+    world.advance(60_000);
+    let mut found: Vec<Vec<u32>> = vec![Vec::new(); 50];
+    for message in channel.deliveries() {
+        let queue: usize = message.key[1..].parse().unwrap();
+        found[queue].push(message.text().parse().unwrap());
+    }
+    for (queue, found) in found.into_iter().enumerate() {
+        let expected: Vec<u32> = (0..40).map(|index| index * 50 + queue as u32).collect();
+        assert_eq!(found, expected, "q{queue}");
+    }
+}
+
+#[test]
+fn a_message_larger_than_a_segment_survives_and_is_delivered() {
+    let world = World::on_disk(2);
+    let channel = world.channel(0);
+    durable(&channel, "q");
+    let body: Vec<u8> = (0..400_000u32).map(|index| (index % 251) as u8).collect();
+    channel.confirm_select();
+    for _ in 0..3 {
+        channel.publish_with("", "q", &persistent(), &body);
+    }
+    assert_eq!(channel.confirmed().0.len(), 3);
+    let near = world.channel(0);
+    near.consume("q", "near");
+    eprintln!("{:?} {:?} waiting {}", world.queue("q"), world.events(), world.disk_waiting());
+    world.broker(0, |b| eprintln!("{:?}", b.log_figures()));
+    assert_eq!(near.deliveries().iter().filter(|message| message.body == body).count(), 3);
+    world.kill();
+    world.start_again(2);
+    let (near, far) = (world.channel(0), world.channel(1));
+    assert_eq!(near.get("q").map(|message| message.body), Some(body.clone()));
+    near.qos(1);
+    near.consume("q", "near");
+    assert_eq!(near.delivery().body, body);
+    far.declare_exclusive("anchor");
+    far.consume("q", "far");
+    assert_eq!(far.delivery().body, body);
+}
+
+#[test]
+fn an_old_unacknowledged_message_is_named() {
+    let world = World::on_disk(1);
+    let channel = world.channel(0);
+    durable(&channel, "q");
+    publish_confirmed(&channel, "q", 0..1);
+    assert!(channel.get("q").is_some());
+    let id = world.broker(0, |broker| broker.queues().next().map(|(id, _)| id));
+    durable(&channel, "busy");
+    for _ in 0..5 {
+        publish_confirmed(&channel, "busy", 0..MANY);
+        channel.purge("busy");
+        world.advance(1_000);
+    }
+    let now = world.now();
+    let oldest = world.broker(0, |broker| broker.oldest_delivery(now)).expect("a delivery");
+    assert_eq!(Some(oldest.queue), id);
+    assert!(oldest.segments > 1);
+}

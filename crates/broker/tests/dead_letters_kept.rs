@@ -1,0 +1,120 @@
+//! Dead letters of durable queues: never lost between two queues, whatever happens.
+
+use lepus_amqp::table::Table;
+use lepus_sim::World;
+
+use crate::restart::{drain, durable, durable_with, publish_confirmed};
+use crate::stage::on_disk;
+
+fn dead_to(key: &str) -> Table {
+    Table::new().with("x-dead-letter-exchange", "").with("x-dead-letter-routing-key", key)
+}
+
+fn numbers(world: &World, queue: &str) -> Vec<u32> {
+    drain(world, queue).iter().map(|found| found.0).collect()
+}
+
+#[test]
+fn what_was_rejected_is_in_the_other_queue_after_a_restart() {
+    on_disk(|world, end| {
+        let far = world.channel(world.shards() - 1);
+        durable(&far, "graves");
+        let channel = world.channel(0);
+        durable_with(&channel, "q", dead_to("graves"));
+        publish_confirmed(&channel, "q", 0..300);
+        channel.consume("q", "c");
+        for message in channel.deliveries() {
+            channel.reject(message.tag, false);
+        }
+        world.advance(1_500);
+        end.now(world);
+        assert_eq!(numbers(world, "graves"), (0..300).collect::<Vec<_>>());
+        assert_eq!(numbers(world, "q"), [0; 0]);
+    });
+}
+
+#[test]
+fn until_the_other_shard_has_it_on_disk_the_source_keeps_it() {
+    let world = World::on_disk(2);
+    let far = world.channel(1);
+    durable(&far, "graves");
+    let channel = world.channel(0);
+    durable_with(&channel, "q", dead_to("graves"));
+    publish_confirmed(&channel, "q", 0..10);
+    assert_ne!(world.queue("graves").home, world.queue("q").home);
+    channel.consume("q", "c");
+    let taken = channel.deliveries();
+    let log = lepus_store::disk::LogId(1 + u32::from(world.queue("graves").home));
+    world.hold_log(log);
+    for message in &taken {
+        channel.reject(message.tag, false);
+    }
+    world.advance(3_000);
+    assert_eq!(world.queue("graves").ready, 10);
+    world.kill();
+    world.start_again(2);
+    let mut found = numbers(&world, "q");
+    found.extend(numbers(&world, "graves"));
+    found.sort_unstable();
+    found.dedup();
+    assert_eq!(found, (0..10).collect::<Vec<_>>());
+}
+
+#[test]
+fn once_the_other_shard_has_it_the_source_lets_go() {
+    let world = World::on_disk(2);
+    let far = world.channel(1);
+    durable(&far, "graves");
+    let channel = world.channel(0);
+    durable_with(&channel, "q", dead_to("graves"));
+    publish_confirmed(&channel, "q", 0..10);
+    channel.consume("q", "c");
+    for message in channel.deliveries() {
+        channel.reject(message.tag, false);
+    }
+    world.advance(3_000);
+    world.crash();
+    world.start_again(2);
+    assert_eq!(numbers(&world, "q"), [0; 0]);
+    assert_eq!(numbers(&world, "graves"), (0..10).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_expires_while_the_broker_is_down_is_dead_lettered_at_the_start() {
+    on_disk(|world, end| {
+        let channel = world.channel(0);
+        durable(&channel, "graves");
+        durable_with(&channel, "q", dead_to("graves").with("x-message-ttl", 1_000));
+        publish_confirmed(&channel, "q", 0..50);
+        end.now(world);
+        world.advance(1_000);
+        assert_eq!(world.queue("q").ready, 0);
+        assert_eq!(numbers(world, "graves"), (0..50).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn a_purge_does_not_lose_what_is_on_its_way() {
+    let world = World::on_disk(2);
+    let far = world.channel(1);
+    durable(&far, "graves");
+    let channel = world.channel(0);
+    durable_with(&channel, "q", dead_to("graves"));
+    publish_confirmed(&channel, "q", 0..10);
+    channel.qos(5);
+    channel.consume("q", "c");
+    let taken = channel.deliveries();
+    let log = lepus_store::disk::LogId(1 + u32::from(world.queue("graves").home));
+    world.hold_log(log);
+    for message in &taken[..2] {
+        channel.reject(message.tag, false);
+    }
+    channel.cancel("c");
+    assert!(channel.purge("q") >= 3);
+    world.advance(3_000);
+    world.kill();
+    world.start_again(2);
+    let mut found = numbers(&world, "q");
+    found.extend(numbers(&world, "graves"));
+    assert!(found.contains(&0) && found.contains(&1), "{found:?}");
+}
