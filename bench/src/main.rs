@@ -50,7 +50,7 @@ lepus-bench list                                 the loads and brokers by name
 lepus-bench null-broker PORT METRICS_PORT        the broker that does next to nothing
 lepus-bench null-relay PORT METRICS_PORT         copies frames from PORT to PORT + 1
 lepus-bench append FILE COUNT                    64 KiB appends with fdatasync
-lepus-bench null-persister PORT FILE             writes and syncs 1 KiB for each answer
+lepus-bench null-persister PORT FILE COUNT       writes and syncs 1 KiB for each answer
 lepus-bench echo PORT COUNT                      loads the null persister
 lepus-bench seed PORT QUEUES MESSAGES            durable queues with so many messages each
 lepus-bench relay-load PORT BODY_BYTES SECONDS   loads the relay
@@ -140,7 +140,7 @@ fn carry(command: &str, words: &[String]) -> Result<(), String> {
     let path = |at: usize| words.get(at).map(PathBuf::from).ok_or(USAGE.to_owned());
     let outcome = match command {
         "append" => backlog::append(&path(0)?, number(1)? as usize),
-        "null-persister" => backlog::null_persister(port()?, &path(1)?),
+        "null-persister" => backlog::null_persister(port()?, &path(1)?, number(2)?),
         "echo" => backlog::echo(port()?, number(1)?),
         _ => backlog::seed(port()?, number(1)? as usize, number(2)?),
     };

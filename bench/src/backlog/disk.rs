@@ -13,6 +13,8 @@ const SECTOR_BYTES: u64 = 512;
 pub struct Moved {
     /// Bytes in pages that it made dirty, so that they reach a device sooner or later.
     pub written: u64,
+    /// Bytes that it handed to calls that write, to files and, in some programs, to sockets.
+    pub handed: u64,
     /// Bytes that were fetched from a device for it.
     pub read: u64,
 }
@@ -30,7 +32,7 @@ fn parse_moved(text: &str) -> Moved {
         let line = text.lines().find_map(|line| line.strip_prefix(name));
         line.and_then(|rest| rest.trim().parse().ok()).unwrap_or(0)
     };
-    Moved { written: field("write_bytes:"), read: field("read_bytes:") }
+    Moved { written: field("write_bytes:"), handed: field("wchar:"), read: field("read_bytes:") }
 }
 
 /// The block device under a directory.
@@ -123,7 +125,7 @@ mod tests {
     fn counters_of_programs_and_devices_are_read() {
         let text = "rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 50\nwrite_bytes: 60\n\
                     cancelled_write_bytes: 7\n";
-        assert_eq!(parse_moved(text), Moved { written: 60, read: 50 });
+        assert_eq!(parse_moved(text), Moved { written: 60, handed: 2, read: 50 });
         assert_eq!(sectors_written("  1 2 3 4 5 6 700 8 9"), Some(700));
         assert_eq!(sectors_written(""), None);
     }

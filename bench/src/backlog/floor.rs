@@ -36,15 +36,21 @@ pub fn append(path: &Path, count: usize) -> io::Result<()> {
     std::fs::remove_file(path)
 }
 
-/// Takes 1 KiB from one client, writes and syncs it, and sends a byte back, until the client goes.
+/// Takes 1 KiB from one client, writes it over what is there, syncs, and sends a byte back, until the
+/// client goes.
 ///
 /// # Errors
 /// When the disk fails.
-pub fn null_persister(port: u16, path: &Path) -> io::Result<()> {
+pub fn null_persister(port: u16, path: &Path, count: u64) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    for _ in 0..count.div_ceil((CHUNK_BYTES / MESSAGE_BYTES) as u64) {
+        file.write_all(&[0; CHUNK_BYTES])?;
+    }
+    file.sync_all()?;
+    file.seek(SeekFrom::Start(0))?;
     let listener = TcpListener::bind(("127.0.0.1", port))?;
     let (mut stream, _) = listener.accept()?;
     stream.set_nodelay(true)?;
-    let mut file = File::create(path)?;
     let mut message = [0; MESSAGE_BYTES];
     while stream.read_exact(&mut message).is_ok() {
         file.write_all(&message)?;
@@ -108,6 +114,7 @@ pub fn measure_persister(plan: &Plan, messages: u64) -> io::Result<Line> {
     let mut command = Command::new("taskset");
     command.args(["-c", &plan.place.core.to_string()]).arg(std::env::current_exe()?);
     command.args(["null-persister", &PORT.to_string()]).arg(plan.place.scratch.join("persister"));
+    command.arg(messages.to_string());
     let mut persister = command.stdin(Stdio::null()).spawn()?;
     let rate = echo_rate(plan, messages);
     end(&mut persister, rate.is_ok())?;

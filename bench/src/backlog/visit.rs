@@ -182,6 +182,7 @@ impl Visit {
             rate: loaded.said.filter(|rate| *rate > 0.0).unwrap_or(messages as f64 / seconds),
             cpu_micros: loaded.cpu_seconds * 1e6 / messages as f64,
             written: moved.written as f64 / payload,
+            handed: moved.handed as f64 / payload,
             device_written: device as f64 / payload,
             read: moved.read as f64 / payload,
             peak_mb: loaded.peak as f64 / 1e6,

@@ -74,3 +74,25 @@ fn write(notice: Notice<Event>, log: &Log) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::Format;
+    use lepus_base::ShardId;
+
+    #[test]
+    fn a_log_that_stopped_is_a_wish_to_stop() {
+        let (wish, wishes) = channel();
+        let log = Log::start(Level::Info, Format::Text, std::io::sink()).unwrap();
+        let notices = start(log, wish).unwrap();
+        for kind in ["log-damaged", "log-stopped"] {
+            let text = format!("{kind} it is");
+            let event = Event { severity: Severity::Error, kind, text };
+            notices.send(Notice::Core { shard: ShardId(0), event }).unwrap();
+        }
+        drop(notices);
+        let heard: Vec<Wish> = wishes.iter().collect();
+        assert_eq!(heard, [Wish::Fail("log-stopped it is".to_owned())]);
+    }
+}
