@@ -26,7 +26,7 @@ use crate::settings::StoreSettings;
 pub(crate) use backlog::place_of;
 pub use backlog::{Backlog, Found};
 pub use figures::{LogFigures, OldestDelivery};
-pub use recovery::Recovery;
+pub use recovery::{Recovery, RefusedLog};
 
 /// Queues that may have a read of the same log under way at once; each read takes part of the
 /// memory for read-ahead.
@@ -75,6 +75,8 @@ pub struct Log {
     has_work: bool,
     is_short: bool,
     stopped: Option<(File, DiskError)>,
+    /// The run before did not end in order.
+    was_unclean: bool,
 }
 
 /// A queue that waits: its slot and its id. [`LETTERS`] stands for dead letters.
@@ -115,6 +117,7 @@ impl Journal {
                 has_work: true,
                 is_short: false,
                 stopped: None,
+                was_unclean: false,
             });
         }
     }

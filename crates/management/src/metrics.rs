@@ -1,8 +1,13 @@
 //! The broker's figures as metrics: RabbitMQ's names, so that its dashboards and alerts go on
 //! working, and `lepus_…` for what only lepus has.
 
+mod logs;
+
+pub use logs::Oldest;
+
 use crate::exposition::{Exposition, Kind};
 use crate::machine::OwnFigures;
+use lepus_broker::LogFigures;
 use lepus_broker::counters::{Counters, SIZE_BOUNDS};
 
 /// What is known about the node for as long as it runs.
@@ -20,6 +25,8 @@ pub struct Node {
     pub version: String,
     /// Bytes that messages and connections may take.
     pub memory_budget_bytes: u64,
+    /// Bytes of the disk that are to stay free.
+    pub disk_free_bytes_min: u64,
 }
 
 /// What one shard's loop has done since its start.
@@ -75,12 +82,16 @@ pub struct Holdings {
 }
 
 /// Everything one shard told.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shard {
     /// Totals since the start.
     pub counters: Counters,
     /// The state at the moment.
     pub holdings: Holdings,
+    /// Its logs.
+    pub logs: LogFigures,
+    /// Which delivery keeps the oldest segment of them.
+    pub oldest: Option<Oldest>,
     /// The loop's own figures.
     pub turns: LoopFigures,
 }
@@ -189,6 +200,7 @@ pub fn encode(snapshot: &Snapshot) -> String {
     totals(snapshot, &mut page);
     sizes(snapshot, &mut page);
     own(snapshot, &mut page);
+    logs::write(snapshot, &mut page);
     shards(snapshot, &mut page);
     page.into_text()
 }
@@ -348,7 +360,7 @@ fn own(snapshot: &Snapshot, page: &mut Exposition) {
         (
             "rabbitmq_alarms_free_disk_space_watermark",
             "1 while publishers are held back because of the disk.",
-            0,
+            u64::from(snapshot.disk_alarm()),
         ),
         (
             "rabbitmq_alarms_file_descriptor_limit",

@@ -1,11 +1,11 @@
 //! The running broker's figures, asked from its shards.
 
 use crate::config::{Budget, Config};
-use lepus_base::{Instant, ShardId};
+use lepus_base::{Instant, Now, ShardId};
 use lepus_broker::Broker;
 use lepus_management::http::Source;
 use lepus_management::machine::OwnFigures;
-use lepus_management::metrics::{Holdings, LoopFigures, Node, Shard, Snapshot};
+use lepus_management::metrics::{Holdings, LoopFigures, Node, Oldest, Shard, Snapshot};
 use lepus_shard::{Clock, Commands, MetricsSnapshot, ShardMetrics};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -107,13 +107,11 @@ impl Figures {
 
 impl Source for Figures {
     fn collect(&self) -> Result<Snapshot, String> {
-        let told = self.ask_all(|broker| (broker.edge.counters, holdings(broker)))?;
-        let turns = self.turns.iter().map(|metrics| loop_figures(&metrics.snapshot()));
-        let shards = told
-            .into_iter()
-            .zip(turns)
-            .map(|((counters, holdings), turns)| Shard { counters, holdings, turns })
-            .collect();
+        let now = self.clock.now();
+        let mut shards = self.ask_all(move |broker| shard(broker, now))?;
+        for (shard, metrics) in shards.iter_mut().zip(&self.turns) {
+            shard.turns = loop_figures(&metrics.snapshot());
+        }
         Ok(Snapshot {
             node: self.node.clone(),
             uptime_seconds: self.uptime_seconds(),
@@ -128,6 +126,23 @@ impl Source for Figures {
         } else {
             Err("the broker stops".to_owned())
         }
+    }
+}
+
+fn shard(broker: &Broker, now: Now) -> Shard {
+    Shard {
+        counters: broker.edge.counters,
+        holdings: holdings(broker),
+        logs: broker.log_figures(),
+        oldest: broker.oldest_delivery(now).and_then(|delivery| {
+            let info = broker.directory.queue_by_id(delivery.queue)?;
+            Some(Oldest {
+                vhost: broker.directory.vhost_name(info.vhost).to_owned(),
+                queue: info.name.to_string(),
+                segments: delivery.segments,
+            })
+        }),
+        turns: LoopFigures::default(),
     }
 }
 
@@ -188,6 +203,7 @@ pub fn node(config: &Config, memory_budget_bytes: u64) -> Node {
         told_product: config.product.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         memory_budget_bytes,
+        disk_free_bytes_min: config.store_disk_free_limit,
     }
 }
 

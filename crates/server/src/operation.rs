@@ -81,6 +81,7 @@ impl Operations {
             ("memory_used_bytes", json!(held(|h| h.memory_bytes))),
             ("memory_budget_bytes", json!(snapshot.node.memory_budget_bytes)),
             ("memory_alarm", json!(snapshot.memory_alarm())),
+            ("disk_alarm", json!(snapshot.disk_alarm())),
             ("resident_bytes", json!(snapshot.own.resident_bytes)),
         ];
         for (key, value) in figures {

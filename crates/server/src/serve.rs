@@ -1,27 +1,28 @@
 //! `lepus serve`: brings everything up in order, waits for the end, takes everything down.
 
+mod brokers;
+mod logs;
 mod plan;
 
 use crate::config::Config;
 use crate::control::ControlServer;
 use crate::data_dir::DataDir;
 use crate::figures::{self, Figures};
-use crate::initial::{Initial, initial};
+use crate::initial::initial;
 use crate::log::{Format, Level, Log};
+use crate::notice;
 use crate::operation::Operations;
 use crate::signal::{self, Wish};
-use crate::{notice, random};
-use lepus_base::ShardId;
+use brokers::Brokers;
 use lepus_broker::Broker;
-use lepus_broker::outbox::Outbox;
 use lepus_management::http;
 use lepus_shard::{Clock, Running, Runtime, StartError, Transport};
 use plan::Plan;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// How long the end waits for the log to be written.
@@ -60,7 +61,8 @@ fn run(config: &Config, log: &Log) -> Result<(), String> {
     // Before clients come in: a port that is in use stops the start, it does not leave half a broker.
     let metrics = bind_metrics(config, log)?;
     let clock = Clock::start();
-    let (running, transports) = start_runtime(config, &plan, &mut initial, clock, wish, log)?;
+    let brokers = Arc::new(Brokers::new(config, &plan, &mut initial, &data_dir, clock)?);
+    let (running, transports) = start_runtime(config, &plan, &brokers, wish, log)?;
     let running = Arc::new(running);
     let node = figures::node(config, plan.memory_budget_bytes);
     let figures = Arc::new(Figures::new(
@@ -127,39 +129,24 @@ fn bind_metrics(config: &Config, log: &Log) -> Result<Vec<TcpListener>, String> 
 fn start_runtime(
     config: &Config,
     plan: &Plan,
-    initial: &mut Initial,
-    clock: Clock,
+    brokers: &Arc<Brokers>,
     wish: Sender<Wish>,
     log: &Log,
 ) -> Result<(Running<Broker>, Vec<Transport>), String> {
     let notices = notice::start(log.clone(), wish)
         .map_err(|error| format!("cannot start the notices thread: {error}"))?;
-    let secret = random::bytes().map_err(|error| format!("no random numbers: {error}"))?;
-    let seed =
-        u64::from_ne_bytes(random::bytes().map_err(|error| format!("no random numbers: {error}"))?);
-    let settings = plan.broker_settings(config, seed, secret);
-    let changes: Arc<[_]> = std::mem::take(&mut initial.changes).into();
-    let definitions = Arc::new(Mutex::new(initial.log.take()));
-    let loopback_users = initial.loopback_users.clone();
+    let clock = brokers.clock();
     let mut runtime = plan.runtime(config, clock, notices);
     loop {
-        let (settings, changes) = (settings.clone(), Arc::clone(&changes));
-        let (loopback_users, definitions) = (loopback_users.clone(), Arc::clone(&definitions));
-        let make = move |shard, _: &mut Outbox| {
-            let mut broker =
-                Broker::new(lepus_broker::settings::Settings { shard, ..settings.clone() });
-            broker.directory.set_loopback_users(loopback_users.clone());
-            // Nobody is connected: what these changes cause concerns this shard alone.
-            broker.preset(clock.now(), &changes, &mut Outbox::new(settings.shards));
-            if shard == ShardId(0) {
-                let log = definitions.lock().map_err(|_| "a shard could not be made")?.take();
-                broker.take_definitions_log(log.ok_or("the definitions log is in use")?);
-            }
-            Ok(broker)
-        };
+        let of_shards = Arc::clone(brokers);
+        let make = move |shard, out: &mut _| of_shards.make(shard, out);
         let listeners: Vec<SocketAddr> = runtime.listeners.iter().map(|one| one.address).collect();
+        let before = clock.instant();
         match Runtime::start(runtime.clone(), make) {
             Ok(running) => {
+                if let Some(found) = brokers.found() {
+                    log.info("recovered", found.text(clock.instant().since(before)));
+                }
                 let transports = runtime.listeners.iter().map(|one| one.transport);
                 return Ok((running, transports.collect()));
             }

@@ -40,6 +40,8 @@ pub struct LogFigures {
     pub is_low: bool,
     /// Whether a write or sync failed.
     pub is_stopped: bool,
+    /// Logs that the run before did not close in order.
+    pub unclean: usize,
 }
 
 /// The unacknowledged delivery whose message lies furthest back in the log: what is behind it
@@ -73,6 +75,7 @@ impl Journal {
             sum.waiting_reports += log.reports.len();
             sum.is_low |= log.is_short;
             sum.is_stopped |= log.stopped.is_some();
+            sum.unclean += usize::from(log.was_unclean);
         }
         sum
     }

@@ -92,10 +92,11 @@ impl Broker {
     }
 
     /// A log is recovered: its queues get what they had.
-    pub(super) fn log_opened(&mut self, now: Now, place: u16, _: bool, out: &mut Outbox) {
+    pub(super) fn log_opened(&mut self, now: Now, place: u16, is_clean: bool, out: &mut Outbox) {
         let directory = &self.directory;
         let Some(log) = self.journal.log(place) else { return };
         log.phase = Phase::Running;
+        log.was_unclean = !is_clean;
         let id = log.id;
         log.store.retain_queues(|queue| {
             directory.queue_by_id(queue).is_some_and(|info| info.durable && log_of(info) == id)

@@ -16,6 +16,9 @@ fn snapshot() -> Snapshot {
         shard.holdings.ready = 4;
         shard.holdings.unacked = 1;
         shard.turns.busy_nanos = 1_500_000_000;
+        shard.logs.syncs = 100;
+        shard.logs.segments = 3 + number;
+        shard.logs.is_low = number == 1;
     }
     snapshot
 }
@@ -54,6 +57,23 @@ fn the_page_is_valid_and_sums_the_shards() {
     assert_eq!(value("lepus_shard_seconds_total{shard=\"1\",state=\"busy\"}"), 1.5);
     let crossed = "lepus_shard_messages_total{shard=\"0\",step=\"enqueue\",path=\"crossed\"}";
     assert_eq!(value(crossed), 3.0);
+}
+
+#[test]
+fn the_logs_are_told_by_shard_and_name_what_pins_them() {
+    let mut snapshot = snapshot();
+    let oldest = Oldest { vhost: "/".into(), queue: "a \"b\"".into(), segments: 7 };
+    snapshot.shards[1].oldest = Some(oldest);
+    let samples = parse(&encode(&snapshot));
+    let value = |name: &str| samples.get(name).copied().unwrap_or_else(|| panic!("no {name}"));
+    assert_eq!(value("rabbitmq_io_sync_ops_total"), 200.0);
+    assert_eq!(value("lepus_store_segments{shard=\"1\"}"), 4.0);
+    assert_eq!(value("rabbitmq_alarms_free_disk_space_watermark"), 1.0);
+    let name = r#"lepus_store_oldest_delivery_segments{shard="1",vhost="/",queue="a \"b\""}"#;
+    assert_eq!(value(name), 7.0);
+    snapshot.shards[1].logs.is_low = false;
+    let samples = parse(&encode(&snapshot));
+    assert_eq!(samples["rabbitmq_alarms_free_disk_space_watermark"], 0.0);
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! From the configuration to what the runtime and the broker are started with.
 
-use super::Address;
+use super::{Address, logs};
 use crate::config::Config;
 use crate::figures;
 use crate::initial::Initial;
 use lepus_amqp::server::ServerOptions;
 use lepus_base::ShardId;
 use lepus_broker::outbox::Event;
-use lepus_broker::settings::{Limits, Settings};
+use lepus_broker::settings::{Limits, Settings, StoreSettings};
 use lepus_shard::{Clock, Config as RuntimeConfig, Listener, Storage, TlsFiles, Transport};
 use lepus_topology::Cpus;
 use std::io::ErrorKind;
@@ -89,7 +89,7 @@ impl Plan {
         }
     }
 
-    /// What each shard's broker is started with, but for the shard's number.
+    /// What each shard's broker is started with, but for the shard's number and logs.
     #[must_use]
     pub fn broker_settings(&self, config: &Config, hash_seed: u64, secret: [u8; 32]) -> Settings {
         let shard_bytes = self.memory_budget_bytes / u64::from(self.shards);
@@ -107,7 +107,10 @@ impl Plan {
                 memory_bytes: usize::try_from(shard_bytes).unwrap_or(usize::MAX),
                 ..Limits::default()
             },
-            store: None,
+            store: Some(StoreSettings {
+                template: logs::template(config, usize::try_from(shard_bytes).unwrap_or(1 << 30)),
+                logs: Vec::new(),
+            }),
         }
     }
 
@@ -136,7 +139,7 @@ impl Plan {
                 name => format!("  {name:<7}  {address}\n"),
             });
         }
-        out.push_str(&format!("  data     {}\n", data_dir.display()));
+        out.push_str(&format!("  data     {} (sync {})\n", data_dir.display(), config.store_sync));
         let memory = self.memory_budget_bytes >> 20;
         out.push_str(&format!("  memory   {memory} MiB for messages and connections\n"));
         if initial.has_default_user {

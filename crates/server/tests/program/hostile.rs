@@ -338,7 +338,8 @@ fn a_client_that_never_reads_takes_little_memory() {
     publisher.close();
     program.assert_calm();
     let (end, _) = program.resident_bytes();
-    assert!(end < 60 * MIB, "{} MiB stay", end / MIB);
+    // The log keeps its write buffers and what it read ahead: 20 MiB at most.
+    assert!(end < 80 * MIB, "{} MiB stay", end / MIB);
 }
 
 #[test]
@@ -468,41 +469,36 @@ fn a_client_may_be_as_slow_as_it_likes() {
 }
 
 #[test]
-fn publishers_are_blocked_while_memory_is_short() {
-    let scratch = Scratch::new("blocked");
+fn a_backlog_larger_than_the_memory_goes_to_the_disk() {
+    let scratch = Scratch::new("backlog");
     let program = Program::start(&scratch, &["--shards", "1", "--memory-budget", "64MiB"]);
     let mut publisher = connect(program.amqp);
     publisher.declare("q");
-    let body = vec![b'x'; 200_000];
-    let mut published = 0;
-    let reason = loop {
+    let count = 1500_u32;
+    let mut body = vec![b'x'; 200_000];
+    for number in 0..count {
+        body[..4].copy_from_slice(&number.to_be_bytes());
+        // Not even persistent.
         publisher.publish(1, "q", &body);
-        published += 1;
-        // The answer to the question comes behind what was said before.
         let passive = queue::Declare { queue: "q", passive: true, ..Default::default() };
-        match publisher.call(1, passive) {
-            Seen::Blocked(reason) => break reason,
-            seen => assert_eq!(seen, Seen::Method("queue.declare-ok")),
+        let mut seen = publisher.call(1, passive);
+        // For a moment, until what is in memory is written.
+        while matches!(seen, Seen::Blocked(_) | Seen::Unblocked) {
+            seen = publisher.see();
         }
-        assert!(published < 1000, "nobody stops the publisher");
-    };
-    assert!(reason.contains("memory"), "{reason}");
-    assert_eq!(publisher.see(), Seen::Method("queue.declare-ok"));
-    // What is published now waits in the socket; others may consume and ask.
-    publisher.publish(1, "q", b"later");
-    publisher.flush();
-    assert!(program.gauge("rabbitmq_queue_messages") <= published);
+        assert_eq!(seen, Seen::Method("queue.declare-ok"));
+    }
+    publisher.close();
+    let (_, peak) = program.resident_bytes();
+    assert!(peak < 160 * MIB, "{} MiB for a backlog of 300 MB", peak / MIB);
     let mut consumer = connect(program.amqp);
     consumer.consume("q", false);
-    for _ in 0..published {
+    for number in 0..count {
         let Seen::Message { tag, body } = consumer.see() else { panic!("no message") };
-        assert_eq!(body.len(), 200_000);
+        assert!(body.len() == 200_000 && body[..4] == number.to_be_bytes(), "{number}");
         consumer.send(1, basic::Ack { delivery_tag: tag, multiple: false });
         consumer.flush();
     }
-    assert_eq!(publisher.see(), Seen::Unblocked);
-    assert!(matches!(consumer.see(), Seen::Message { body, .. } if body == b"later"));
-    publisher.close();
     consumer.close();
     program.assert_calm();
 }

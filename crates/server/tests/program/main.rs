@@ -4,6 +4,7 @@ mod cli;
 mod client;
 mod gauge;
 mod hostile;
+mod restart;
 mod running;
 mod serve;
 mod session;

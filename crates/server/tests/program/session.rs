@@ -3,7 +3,7 @@
 use lepus_amqp::client::{ClientConnection, ClientEvent, ClientOptions, encode_publish};
 use lepus_amqp::code::ReplyCode;
 use lepus_amqp::method::{Method, basic, channel, queue};
-use lepus_amqp::properties::EMPTY;
+use lepus_amqp::properties::{EMPTY, PERSISTENT};
 use lepus_base::Instant;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,6 +11,9 @@ use std::time::Duration;
 
 /// How long an answer may take before it counts as missing.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Properties that say no more than that the message is persistent.
+const PERSISTENT_ONLY: [u8; 3] = [0x10, 0x00, PERSISTENT];
 
 /// What a client sees next.
 #[derive(Debug, PartialEq)]
@@ -80,6 +83,13 @@ impl<S: Read + Write> Session<S> {
     pub fn publish(&mut self, channel: u16, queue: &str, body: &[u8]) {
         let frame_max = self.machine.frame_max();
         encode_publish(&mut self.output, channel, frame_max, "", queue, false, &EMPTY, body);
+    }
+
+    /// Puts a message that is to survive a restart behind what is to be sent.
+    pub fn publish_persistent(&mut self, channel: u16, queue: &str, body: &[u8]) {
+        let frame_max = self.machine.frame_max();
+        let properties = PERSISTENT_ONLY;
+        encode_publish(&mut self.output, channel, frame_max, "", queue, false, &properties, body);
     }
 
     /// Puts bytes behind what is to be sent.

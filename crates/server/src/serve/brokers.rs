@@ -1,0 +1,96 @@
+//! The broker of each shard, made on the shard's thread.
+
+use super::logs::{self, Found, Logs};
+use super::plan::Plan;
+use crate::config::Config;
+use crate::data_dir::DataDir;
+use crate::initial::Initial;
+use crate::random;
+use lepus_base::ShardId;
+use lepus_broker::definitions::DefinitionsLog;
+use lepus_broker::directory::Change;
+use lepus_broker::{Broker, Outbox, Settings};
+use lepus_shard::Clock;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What the brokers are made of, and what they found in their logs.
+#[derive(Debug)]
+pub struct Brokers {
+    settings: Settings,
+    changes: Vec<Change>,
+    loopback_users: Vec<Box<str>>,
+    /// For shard 0.
+    definitions: Mutex<Option<DefinitionsLog>>,
+    logs: Logs,
+    data_dir: PathBuf,
+    clock: Clock,
+    is_first_start: bool,
+    found: Mutex<Found>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Brokers {
+    /// Takes changes and log out of `initial`.
+    ///
+    /// # Errors
+    /// When the system has no random numbers, or the data directory cannot be read.
+    pub fn new(
+        config: &Config,
+        plan: &Plan,
+        initial: &mut Initial,
+        data_dir: &DataDir,
+        clock: Clock,
+    ) -> Result<Brokers, String> {
+        let no_random = |error| format!("no random numbers: {error}");
+        let secret = random::bytes().map_err(no_random)?;
+        let seed = u64::from_ne_bytes(random::bytes().map_err(no_random)?);
+        let data_dir = data_dir.path().to_owned();
+        Ok(Brokers {
+            settings: plan.broker_settings(config, seed, secret),
+            changes: std::mem::take(&mut initial.changes),
+            loopback_users: initial.loopback_users.clone(),
+            definitions: Mutex::new(initial.log.take()),
+            logs: logs::find(&data_dir, plan.shards)?,
+            clock,
+            is_first_start: !data_dir.join(logs::own_log(ShardId(0)).to_string()).exists(),
+            found: Mutex::default(),
+            data_dir,
+        })
+    }
+
+    /// The process's clock.
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// Makes the broker of a shard and opens its logs, which may take a while.
+    ///
+    /// # Errors
+    /// In words, with the file and what to do, for a log that cannot be used.
+    pub fn make(&self, shard: ShardId, out: &mut Outbox) -> Result<Broker, String> {
+        let mut settings = Settings { shard, ..self.settings.clone() };
+        if let Some(store) = &mut settings.store {
+            store.logs.clone_from(&self.logs[shard.index()]);
+        }
+        let mut broker = Broker::new(settings);
+        broker.directory.set_loopback_users(self.loopback_users.clone());
+        // Nobody is connected: what these changes cause concerns this shard alone.
+        broker.preset(self.clock.now(), &self.changes, &mut Outbox::new(self.settings.shards));
+        if shard == ShardId(0) {
+            let log = locked(&self.definitions).take();
+            broker.take_definitions_log(log.ok_or("the definitions log is in use")?);
+        }
+        let found = logs::recover(&mut broker, &self.data_dir, self.clock, out)?;
+        locked(&self.found).add(found);
+        Ok(broker)
+    }
+
+    /// What all of them found, unless there was nothing before this start.
+    pub fn found(&self) -> Option<Found> {
+        (!self.is_first_start).then(|| *locked(&self.found))
+    }
+}

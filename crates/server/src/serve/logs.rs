@@ -1,0 +1,247 @@
+//! The logs in the data directory: which shard drives which, and what is found in them at the start.
+
+use crate::config::Config;
+use lepus_base::ShardId;
+use lepus_broker::Broker;
+use lepus_broker::journal::{Recovery, RefusedLog};
+use lepus_broker::outbox::Outbox;
+use lepus_reactor::files::Blocking;
+use lepus_shard::Clock;
+use lepus_store::disk::{File, LogId};
+use lepus_store::{Refusal, Settings, SyncMode};
+use std::io::ErrorKind;
+use std::path::Path;
+use std::time::Duration;
+
+/// Memory of one log for what was written or read, at most.
+const CACHE_BYTES_MAX: usize = 16 << 20;
+/// And at least.
+const CACHE_BYTES_MIN: usize = 1 << 20;
+/// The part of a shard's memory that it may take.
+const CACHE_PART: usize = 8;
+
+/// Cycles for what is prepared before the first connection is served.
+const PREPARING_CYCLES_MAX: usize = 64;
+
+/// The logs of every shard, by shard, its own first.
+///
+/// A log belongs to the shard whose number remains when its own is divided by the number of shards:
+/// where there are fewer than in an earlier run, a shard drives several.
+pub type Logs = Vec<Vec<LogId>>;
+
+/// Finds the logs of queues in the data directory and gives each to one of `shards` shards.
+///
+/// # Errors
+/// When the directory cannot be read.
+pub fn find(data_dir: &Path, shards: u16) -> Result<Logs, String> {
+    let mut logs: Logs = (0..shards).map(|shard| vec![own_log(ShardId(shard))]).collect();
+    let failed = |error| format!("cannot read {}: {error}", data_dir.display());
+    let entries = match std::fs::read_dir(data_dir) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(logs),
+        entries => entries.map_err(failed)?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let name = entry.map_err(failed)?.file_name();
+        let root = format!("{}/root", name.to_string_lossy());
+        if let Ok(File::Root(log)) = root.parse::<File>() {
+            found.push(log);
+        }
+    }
+    found.sort_unstable();
+    for log in found {
+        // The first is that of the definitions.
+        let Some(number) = log.0.checked_sub(1) else { continue };
+        let of_shard = &mut logs[(number % u32::from(shards)) as usize];
+        if !of_shard.contains(&log) {
+            of_shard.push(log);
+        }
+    }
+    Ok(logs)
+}
+
+/// The log in which a shard's new queues are.
+#[must_use]
+pub fn own_log(shard: ShardId) -> LogId {
+    LogId(1 + u32::from(shard.0))
+}
+
+/// What every log is opened with, but for its number.
+#[must_use]
+pub fn template(config: &Config, shard_bytes: usize) -> Settings {
+    Settings {
+        sync: match config.store_sync.as_str() {
+            "interval" => SyncMode::Interval,
+            "never" => SyncMode::Never,
+            _ => SyncMode::Always,
+        },
+        segment_bytes: u32::try_from(config.store_segment_bytes).unwrap_or(u32::MAX),
+        sync_interval: config.store_sync_interval,
+        cache_bytes: (shard_bytes / CACHE_PART).clamp(CACHE_BYTES_MIN, CACHE_BYTES_MAX),
+        ..Settings::new(LogId(0))
+    }
+}
+
+/// What a shard found in its logs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Queues whose home it is.
+    pub queues: u64,
+    /// Messages in them.
+    pub messages: u64,
+    /// Logs that were not closed in order.
+    pub unclean: usize,
+}
+
+impl Found {
+    /// Adds what another shard found.
+    pub fn add(&mut self, other: Found) {
+        self.queues += other.queues;
+        self.messages += other.messages;
+        self.unclean += other.unclean;
+    }
+
+    /// In words, for the log.
+    #[must_use]
+    pub fn text(&self, took: Duration) -> String {
+        let count = |number: u64, noun: &str| match number {
+            1 => format!("1 {noun}"),
+            number => format!("{number} {noun}s"),
+        };
+        let end = match (self.unclean, self.messages) {
+            (0, _) => "the last run ended in order",
+            (_, 0) => "the last run did not end in order",
+            (_, _) => "the last run did not end in order, so they are marked as redelivered",
+        };
+        let queues = count(self.queues, "queue");
+        let messages = count(self.messages, "message");
+        format!("{queues} with {messages} found in {:.3} s; {end}", took.as_secs_f64())
+    }
+}
+
+/// Opens the logs of a broker whose directory is complete, and waits until they can be used.
+///
+/// # Errors
+/// In words, with the file and what to do, for a log that cannot be used. Nothing was changed then.
+pub fn recover(
+    broker: &mut Broker,
+    data_dir: &Path,
+    clock: Clock,
+    out: &mut Outbox,
+) -> Result<Found, String> {
+    let mut files = Blocking::new(data_dir);
+    broker.open_stores(clock.now(), out);
+    let mut cycles = 0;
+    while !out.disk.list.is_empty() {
+        while !out.disk.list.is_empty() {
+            for operation in std::mem::take(&mut out.disk.list) {
+                let log = operation.log();
+                let completion = files.run(operation);
+                broker.disk_done(clock.now(), log, completion, out);
+            }
+            if let Recovery::Refused(refused) = broker.recovery() {
+                return Err(unusable(data_dir, &refused, &files));
+            }
+        }
+        // The first message shall find room: segments are prepared one after the other.
+        if cycles < PREPARING_CYCLES_MAX {
+            cycles += 1;
+            broker.flush(clock.now(), out);
+        }
+    }
+    if broker.recovery() != Recovery::Ready {
+        return Err(format!("the logs in {} are not read to their end", data_dir.display()));
+    }
+    let mut found = Found { unclean: broker.log_figures().unclean, ..Found::default() };
+    for (_, queue) in broker.queues() {
+        found.queues += 1;
+        found.messages += queue.ready();
+    }
+    Ok(found)
+}
+
+/// Why a log cannot be used, and what to do.
+fn unusable(data_dir: &Path, refused: &RefusedLog, files: &Blocking) -> String {
+    let path = |file: File| data_dir.join(file.to_string()).display().to_string();
+    match refused.refusal {
+        Refusal::Disk(file, error) => {
+            let said = match files.failures().last() {
+                Some(failure) => failure.to_string(),
+                None => format!("cannot use {}: {error:?}", path(file)),
+            };
+            format!("{said}; nothing was changed: see to the disk, its rights and its room")
+        }
+        Refusal::Version(file, version) => format!(
+            "{} is of format version {version}, which this lepus cannot read; nothing was changed: \
+             start the version of lepus that wrote it, or another data directory with --data-dir",
+            path(file)
+        ),
+        Refusal::Foreign(file) => format!(
+            "{} belongs to another log; nothing was changed: put the file back where it was, or \
+             restore {} from a backup",
+            path(file),
+            data_dir.join(refused.log.to_string()).display()
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scratch::Scratch;
+
+    fn numbers(logs: &Logs) -> Vec<Vec<u32>> {
+        logs.iter().map(|of_shard| of_shard.iter().map(|log| log.0).collect()).collect()
+    }
+
+    #[test]
+    fn logs_of_shards_that_are_gone_are_driven_by_those_that_are_left() {
+        let root = Scratch::new("logs");
+        assert_eq!(numbers(&find(root.path(), 2).unwrap()), [vec![1], vec![2]]);
+        for name in ["log-00000000", "log-00000001", "log-00000003", "log-00000005", "logs"] {
+            std::fs::create_dir(root.path().join(name)).unwrap();
+        }
+        assert_eq!(numbers(&find(root.path(), 2).unwrap()), [vec![1, 3, 5], vec![2]]);
+        assert_eq!(numbers(&find(root.path(), 1).unwrap()), [vec![1, 3, 5]]);
+        assert_eq!(numbers(&find(root.path(), 3).unwrap()), [vec![1], vec![2, 5], vec![3]]);
+        assert_eq!(numbers(&find(&root.path().join("none"), 1).unwrap()), [vec![1]]);
+    }
+
+    #[test]
+    fn what_was_found_is_said_in_words() {
+        let mut found = Found { queues: 1, messages: 0, unclean: 0 };
+        let took = Duration::from_millis(12);
+        let text = "1 queue with 0 messages found in 0.012 s; the last run ended in order";
+        assert_eq!(found.text(took), text);
+        found.add(Found { queues: 2, messages: 1, unclean: 1 });
+        let text = "3 queues with 1 message found in 0.012 s; the last run did not end in order, so they are marked as redelivered";
+        assert_eq!(found.text(took), text);
+    }
+
+    #[test]
+    fn a_log_that_is_no_use_names_file_and_remedy() {
+        let root = Scratch::new("unusable");
+        let files = Blocking::new(root.path());
+        let log = LogId(2);
+        for (refusal, words) in [
+            (Refusal::Version(File::Root(log), 7), ["format version 7", "--data-dir"]),
+            (Refusal::Foreign(File::Index(log)), ["log-00000002/index", "backup"]),
+            (
+                Refusal::Disk(File::Root(log), lepus_store::disk::DiskError::Failed),
+                ["log-00000002/root", "see to the disk"],
+            ),
+        ] {
+            let text = unusable(root.path(), &RefusedLog { log, refusal }, &files);
+            assert!(words.iter().all(|word| text.contains(word)), "{text}");
+            assert!(text.contains(&root.path().display().to_string()), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_small_memory_leaves_little_for_the_cache() {
+        let config = Config { store_sync: "never".to_owned(), ..Config::preset() };
+        let settings = template(&config, 32 << 20);
+        assert_eq!((settings.sync, settings.cache_bytes), (SyncMode::Never, 4 << 20));
+        assert_eq!(template(&Config::preset(), 1 << 30).cache_bytes, 16 << 20);
+    }
+}
