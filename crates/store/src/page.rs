@@ -54,6 +54,11 @@ impl Run {
         self.entry(self.count.saturating_sub(1))
     }
 
+    fn find(&self, seq: u64) -> Option<Entry> {
+        let index = seq.checked_sub(self.first.seq)?;
+        (index < self.count).then(|| self.entry(index))
+    }
+
     fn encode(&self, before: &Entry, out: &mut Vec<u8>) {
         let gap = self.first.seq.wrapping_sub(before.seq).wrapping_sub(1);
         let mut flags = if gap != 0 { FLAG_GAP } else { 0 };
@@ -98,6 +103,19 @@ impl Run {
 /// The entry before the first one of a page.
 fn before(first: u64) -> Entry {
     Entry { seq: first.wrapping_sub(1), ..Entry::default() }
+}
+
+/// The entry with this number in the runs of the page that begins with `first`.
+pub(crate) fn find(first: u64, runs: &[u8], seq: u64) -> Option<Entry> {
+    let (mut reader, mut before) = (Reader(runs), before(first));
+    while before.seq.wrapping_add(1) <= seq && !reader.is_empty() {
+        let run = Run::decode(&mut reader, &before)?;
+        if let Some(entry) = run.find(seq) {
+            return Some(entry);
+        }
+        before = run.last();
+    }
+    None
 }
 
 /// The page at the end of a lane, where entries are appended.
@@ -165,8 +183,7 @@ impl Builder {
 
     /// The entry with this number.
     pub(crate) fn find(&self, seq: u64) -> Option<Entry> {
-        let mut cursor = self.cursor();
-        core::iter::from_fn(|| self.next(&mut cursor)).find(|entry| entry.seq == seq)
+        find(self.first, &self.bytes, seq).or_else(|| self.open.find(seq))
     }
 
     /// Ends the open run; gives the bytes of the page.
@@ -341,6 +358,11 @@ mod tests {
                 let mut cursor = builder.cursor();
                 let all: Vec<_> = core::iter::from_fn(|| builder.next(&mut cursor)).collect();
                 assert_eq!(all, list);
+                for entry in &list {
+                    assert_eq!(builder.find(entry.seq), Some(*entry));
+                    let next = list.iter().find(|next| next.seq == entry.seq + 1);
+                    assert_eq!(builder.find(entry.seq + 1), next.copied());
+                }
                 assert_eq!((builder.first(), builder.last()), (list[0].seq, list[299].seq));
             }
         }

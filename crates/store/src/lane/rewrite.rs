@@ -46,8 +46,7 @@ impl LaneIndex {
             Some(index) => {
                 let page = &self.pages[index];
                 let Some(runs) = page.runs() else { return Located::Page(page.first) };
-                let mut cursor = Cursor::new(page.first);
-                core::iter::from_fn(|| cursor.next(runs)).find(|entry| entry.seq == seq)
+                crate::page::find(page.first, runs, seq)
             }
         };
         found.map_or(Located::Nowhere, |entry| Located::At(entry.position))
