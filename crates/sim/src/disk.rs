@@ -189,6 +189,11 @@ impl SimDisk {
         free.map(|waiting| waiting.due).min().unwrap_or(Instant::NEVER)
     }
 
+    /// What was asked for so far is due now.
+    pub(crate) fn hurry(&mut self) {
+        self.waiting.iter_mut().for_each(|waiting| waiting.due = Instant(0));
+    }
+
     /// Carries out what is due, in the order in which it was asked for. Whether anything was.
     pub(crate) fn carry_out(&mut self, now: Instant) -> bool {
         self.collect(now);
@@ -205,6 +210,20 @@ impl SimDisk {
             }
         }
         busy
+    }
+
+    /// Carries out any one operation that is due, if there is one.
+    pub(crate) fn carry_out_one(&mut self, now: Instant) -> bool {
+        self.collect(now);
+        let due: Vec<usize> = (0..self.waiting.len())
+            .filter(|&place| self.waiting[place].due <= now && !self.is_held(&self.waiting[place]))
+            .collect();
+        if due.is_empty() {
+            return false;
+        }
+        let place = due[self.rng.below(due.len() as u64) as usize];
+        self.end(place);
+        true
     }
 
     fn end(&mut self, place: usize) {

@@ -308,8 +308,9 @@ impl Recovery {
                 self.generation_max = found.generation;
                 self.segments = found.segments;
                 // Of messages everything was synced before the checkpoint was valid. What a log of
-                // opaque records reads again from further up must be there.
-                let ends = self.segments.iter();
+                // opaque records reads again from further up must be there. A segment that nothing
+                // was written to is no evidence: one before it may have been cut.
+                let ends = self.segments.iter().filter(|(_, found)| found.used_bytes > 0);
                 let ends = ends.map(|(&generation, found)| position(generation, found.used_bytes));
                 self.evidence = ends.max().unwrap_or_default();
                 // What was dead may have been used again since.
