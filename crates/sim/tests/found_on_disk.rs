@@ -88,6 +88,28 @@ fn a_commit_for_which_the_log_has_no_room_is_not_answered_before_it_is_there() {
 }
 
 #[test]
+fn messages_behind_a_purge_are_counted_right_after_a_crash() {
+    let world = World::on_disk(1);
+    let alice = world.channel(0);
+    declare(&alice, "q", Table::new());
+    alice.confirm_select();
+    publish(&alice, "q", b"logged");
+    alice.publish("", "q", "in memory");
+    publish(&alice, "q", b"logged");
+    alice.purge("q");
+    publish(&alice, "q", b"after the purge");
+    assert_eq!(alice.confirmed(), (vec![1, 2, 3, 4], vec![]));
+    world.advance(2000);
+    world.crash();
+    world.start_again(1);
+    assert_eq!(world.queue("q").ready, 1);
+    let bob = world.channel(0);
+    bob.consume("q", "c");
+    assert_eq!(bob.bodies(), ["after the purge"]);
+    assert_eq!(world.queue("q").ready, 0);
+}
+
+#[test]
 fn an_acknowledgement_a_second_before_a_crash_counts() {
     let world = World::on_disk(1);
     let alice = world.channel(0);
