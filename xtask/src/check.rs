@@ -47,8 +47,8 @@ const SECTIONS: [Section; 11] = [
     },
     Section {
         name: "sim",
-        asserts: "200 seeds of the simulator",
-        commands: &[&["make", "--no-print-directory", "sim", "SEEDS=200"]],
+        asserts: "1,200 seeds of the simulator, 1,000 of them with disks and restarts",
+        commands: &[&["make", "--no-print-directory", "sim", "SEEDS=1200"]],
     },
     Section {
         name: "kill",

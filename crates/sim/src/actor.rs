@@ -11,7 +11,7 @@ use lepus_amqp::code::ReplyCode;
 use lepus_amqp::method::{basic, channel};
 
 use crate::inbox::Answer;
-use crate::oracle::{Arrival, ChannelId, CopyId, Fate, Gone, MessageId, Oracle, Taking};
+use crate::oracle::{Arrival, ChannelId, Commit, CopyId, Fate, Gone, MessageId, Oracle, Taking};
 use crate::peer::{Heard, Peer};
 use crate::plan::{Plan, QueuePlan};
 
@@ -321,6 +321,23 @@ impl Actor {
         self.channels.values().any(Channel::is_careful)
     }
 
+    /// The queues that messages come from which it need not acknowledge.
+    pub(crate) fn careless_queues(&self) -> impl Iterator<Item = usize> {
+        self.channels.values().flat_map(Channel::careless_queues)
+    }
+
+    /// Commits that were not answered.
+    pub(crate) fn open_commits(&self) -> impl Iterator<Item = Commit> {
+        let questions = self.channels.values().flat_map(|channel| &channel.questions);
+        questions.filter_map(|question| match &question.expect {
+            Expect::Commit { publishes, settled } => Some(Commit {
+                publishes: publishes.clone(),
+                settled: settled.iter().map(|(copy, _)| *copy).collect(),
+            }),
+            _ => None,
+        })
+    }
+
     /// Questions without an answer, in words.
     pub(crate) fn unanswered(&self) -> Option<String> {
         for (number, channel) in &self.channels {
@@ -380,6 +397,16 @@ impl Channel {
                 .questions
                 .iter()
                 .any(|question| matches!(question.expect, Expect::Get { no_ack: true, .. }))
+    }
+
+    fn careless_queues(&self) -> impl Iterator<Item = usize> {
+        let consumed =
+            self.consumers.values().filter(|consumer| consumer.no_ack).map(|found| found.queue);
+        let got = self.questions.iter().filter_map(|question| match question.expect {
+            Expect::Get { no_ack: true, queue } => Some(queue),
+            _ => None,
+        });
+        consumed.chain(got)
     }
 
     /// Everything said up to `at` was heard.
@@ -633,6 +660,7 @@ impl Channel {
             Expect::Commit { publishes, settled } => {
                 for message in publishes {
                     oracle.decide_sure(message, queues);
+                    oracle.promise(message);
                 }
                 for (copy, received) in settled {
                     oracle.settled(copy, received)?;

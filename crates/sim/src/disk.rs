@@ -8,10 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lepus_base::{Instant, Rng};
+use lepus_broker::definitions::LOG;
 use lepus_mesh::{Bell, Signal};
 use lepus_reactor::files::{self, Failure};
 use lepus_store::disk::{Action, Completion, LogId, Operation};
-use lepus_store::simulation::Disk;
+use lepus_store::simulation::{Disk, Faults};
 
 /// What a disk was asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -97,6 +98,8 @@ pub(crate) struct SimDisk {
     waiting: Vec<Waiting>,
     /// The shortest and the longest time that an operation takes.
     pub(crate) takes: (Duration, Duration),
+    /// Whether writes and syncs of the definitions log fail, too.
+    pub(crate) spoils_definitions: bool,
     /// Everything waits.
     pub(crate) held: bool,
     /// What these logs ask for waits.
@@ -113,6 +116,7 @@ impl SimDisk {
             ports: Vec::new(),
             waiting: Vec::new(),
             takes: (Duration::ZERO, Duration::ZERO),
+            spoils_definitions: true,
             held: false,
             held_logs: BTreeSet::new(),
             figures: BTreeMap::new(),
@@ -158,8 +162,13 @@ impl SimDisk {
             | Action::Delete(_)
             | Action::SyncDirectory(_) => {}
         }
+        let faults = self.disk.faults;
+        if log == LOG && !self.spoils_definitions {
+            self.disk.faults = Faults { write_error: 0, sync_error: 0, ..faults };
+        }
         self.disk.submit(&mut vec![operation]);
         let completion = self.disk.step().expect("an operation that was submitted ends");
+        self.disk.faults = faults;
         let bytes = completion.result.unwrap_or(0) as u64;
         done.written_bytes = bytes * done.writes;
         done.read_bytes = bytes * done.reads;
@@ -189,6 +198,11 @@ impl SimDisk {
         free.map(|waiting| waiting.due).min().unwrap_or(Instant::NEVER)
     }
 
+    /// What was asked for so far is due now.
+    pub(crate) fn hurry(&mut self) {
+        self.waiting.iter_mut().for_each(|waiting| waiting.due = Instant(0));
+    }
+
     /// Carries out what is due, in the order in which it was asked for. Whether anything was.
     pub(crate) fn carry_out(&mut self, now: Instant) -> bool {
         self.collect(now);
@@ -205,6 +219,20 @@ impl SimDisk {
             }
         }
         busy
+    }
+
+    /// Carries out any one operation that is due, if there is one.
+    pub(crate) fn carry_out_one(&mut self, now: Instant) -> bool {
+        self.collect(now);
+        let due: Vec<usize> = (0..self.waiting.len())
+            .filter(|&place| self.waiting[place].due <= now && !self.is_held(&self.waiting[place]))
+            .collect();
+        if due.is_empty() {
+            return false;
+        }
+        let place = due[self.rng.below(due.len() as u64) as usize];
+        self.end(place);
+        true
     }
 
     fn end(&mut self, place: usize) {

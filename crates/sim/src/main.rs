@@ -7,22 +7,25 @@ use std::time::{Duration, Instant};
 const HELP: &str = "\
 Runs seeds of the simulator: one seed decides everything that happens.
 
-    lepus-sim [--seeds N] [--seed FIRST] [--seconds T] [--trace]
+    lepus-sim [--seeds N] [--seed FIRST] [--seconds T] [--trace] [--keep-going]
 
     --seeds N      run N seeds (default 1000)
     --seed FIRST   start with this seed; alone: run only this one
     --seconds T    run new seeds for T seconds, starting from the time of day
-    --trace        print everything that happens";
+    --trace        print everything that happens
+    --keep-going   name seeds that fail and go on";
 
 struct Orders {
     first: u64,
     seeds: u64,
     until: Option<Instant>,
     prints: bool,
+    keeps_going: bool,
 }
 
 fn orders() -> Result<Option<Orders>, String> {
-    let (mut seeds, mut first, mut seconds, mut prints) = (None, None, None, false);
+    let (mut seeds, mut first, mut seconds) = (None, None, None);
+    let (mut prints, mut keeps_going) = (false, false);
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let mut number = || -> Result<Option<u64>, String> {
@@ -34,6 +37,7 @@ fn orders() -> Result<Option<Orders>, String> {
             "--seed" => first = number()?,
             "--seconds" => seconds = number()?,
             "--trace" => prints = true,
+            "--keep-going" => keeps_going = true,
             "--help" | "-h" => return Ok(None),
             other => return Err(format!("unknown word '{other}'; --help tells what is known")),
         }
@@ -54,6 +58,7 @@ fn orders() -> Result<Option<Orders>, String> {
         seeds: seeds.unwrap_or(default),
         until: seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds)),
         prints,
+        keeps_going,
     }))
 }
 
@@ -88,13 +93,17 @@ fn main() -> ExitCode {
     let start = Instant::now();
     let mut next_report = start + Duration::from_secs(2);
     let mut sum = lepus_sim::Figures::default();
-    let mut done = 0;
+    let (mut done, mut failed) = (0, 0);
     for seed in (0..orders.seeds).map(|index| orders.first.wrapping_add(index)) {
         if orders.until.is_some_and(|until| until <= Instant::now()) {
             break;
         }
         match lepus_sim::run(seed, orders.prints) {
             Ok(figures) => sum.add(figures),
+            Err(text) if orders.keeps_going => {
+                eprintln!("Seed {seed} fails: {text}");
+                failed += 1;
+            }
             Err(text) => {
                 report(seed, &text, &lepus_sim::last_words().1);
                 return ExitCode::FAILURE;
@@ -107,13 +116,16 @@ fn main() -> ExitCode {
         }
     }
     println!(
-        "{done} seeds held: {} messages published, {} delivered, {} duty cycles, {} hand-overs, \
-         in {:.1} s",
+        "{} seeds held ({} with disks), {failed} failed: {} messages published, {} delivered, \
+         {} duty cycles, {} hand-overs, {} restarts, in {:.1} s",
+        done - failed,
+        sum.disks,
         sum.published,
         sum.delivered,
         sum.turns,
         sum.handed_over,
+        sum.restarts,
         start.elapsed().as_secs_f64()
     );
-    ExitCode::SUCCESS
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

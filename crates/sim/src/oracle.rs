@@ -4,7 +4,13 @@
 //! The oracle knows each message by the number in its body. A *copy* is a message in one queue it
 //! was published to; through dead-lettering it may move to that queue's dead-letter queue.
 
+mod life;
+
+pub(crate) use life::{Commit, End};
+
 use std::collections::BTreeSet;
+
+use lepus_amqp::properties::PropertiesRef;
 
 use crate::plan::{Kind, QueuePlan};
 
@@ -62,6 +68,18 @@ pub(crate) struct Copy {
     pub(crate) received: u32,
     /// Times it was found at the end.
     pub(crate) found: u32,
+    /// The broker has promised to keep it.
+    pub(crate) promised: bool,
+    /// It has left, and that is on the disk.
+    pub(crate) gone_for_good: bool,
+    /// The queue it was published to has lost it: with the process, or because it never came back.
+    pub(crate) out_of_root: bool,
+    /// A crash may have left it both in its queue and in the dead-letter queue.
+    pub(crate) split: bool,
+    /// It may come a second time without saying so: that it was delivered is not on the disk.
+    pub(crate) unmarked: bool,
+    /// The life of the process in which a client received it last.
+    pub(crate) seen_in: u32,
 }
 
 impl Copy {
@@ -74,6 +92,12 @@ impl Copy {
             seen: [false; 2],
             received: 0,
             found: 0,
+            promised: false,
+            gone_for_good: false,
+            out_of_root: false,
+            split: false,
+            unmarked: false,
+            seen_in: 0,
         }
     }
 }
@@ -105,6 +129,9 @@ pub(crate) struct Message {
     /// Whether the routes may have changed before the broker heard the message: nobody knows
     /// which queues have it.
     pub(crate) loose: bool,
+    pub(crate) persistent: bool,
+    /// The life of the process in which it was published.
+    pub(crate) life: u32,
 }
 
 /// An exchange of one channel, which binds queues to it and unbinds them. Everybody publishes to
@@ -112,6 +139,7 @@ pub(crate) struct Message {
 #[derive(Clone, Debug)]
 pub(crate) struct Toggled {
     pub(crate) exchange: String,
+    pub(crate) durable: bool,
     pub(crate) owner: ChannelId,
     /// The queues bound once everything said was heard.
     pub(crate) bound: BTreeSet<usize>,
@@ -148,6 +176,16 @@ pub(crate) struct Oracle {
     pub(crate) toggled: Vec<Toggled>,
     /// Connections broke to which messages were on their way that need no acknowledgement.
     pub(crate) lossy: bool,
+    /// Processes that ended so far.
+    pub(crate) life: u32,
+    /// The disk may be full or fail: any message may be refused.
+    pub(crate) may_refuse: bool,
+    /// Commits that the last crash left without an answer.
+    pub(crate) commits: Vec<Commit>,
+    /// Queues from which messages were on their way then that need no acknowledgement.
+    pub(crate) careless: BTreeSet<usize>,
+    /// Messages whose bytes were damaged on the disk.
+    pub(crate) damaged: BTreeSet<MessageId>,
 }
 
 /// The body of a message: its number and bytes that follow from it.
@@ -177,6 +215,8 @@ impl Oracle {
             copies: roots.iter().map(|&root| Copy::new(root)).collect(),
             returned: false,
             loose: false,
+            persistent: PropertiesRef(properties).is_persistent(),
+            life: self.life,
         });
         self.messages.len() - 1
     }
@@ -260,7 +300,7 @@ impl Oracle {
         if record.loose {
             return Ok(());
         }
-        if !acked && !record.copies.iter().any(refusing) {
+        if !acked && !self.may_refuse && !record.copies.iter().any(refusing) {
             return Err(format!("message {message} was refused, and none of its queues refuses"));
         }
         let single = record.copies.iter().filter(|copy| refusing(copy)).count() == 1;
@@ -270,6 +310,10 @@ impl Oracle {
             }
             if copy.fate == Fate::Never {
                 return Err(format!("message {message} is confirmed and should never have been"));
+            }
+            copy.promised |= acked;
+            if !acked && self.may_refuse {
+                continue;
             }
             copy.fate = match (acked, refusing(copy)) {
                 (false, true) if single => Fate::Never,
@@ -315,8 +359,19 @@ impl Oracle {
         if copy.fate == Fate::Never {
             return Err(format!("message {message} is in {name}, but should never have been"));
         }
+        if copy.out_of_root && !(dead && record.persistent) {
+            return Err(format!(
+                "message {message} is in {name}, but was not to outlive its process"
+            ));
+        }
         let id = CopyId { message, copy: place };
         let place = usize::from(dead);
+        copy.seen_in = self.life;
+        if record.life < self.life && !copy.out_of_root {
+            // Recovery found it: it is on the disk.
+            copy.promised = true;
+            copy.fate = Fate::Sure;
+        }
         let late = match taking {
             Taking::Passing => true,
             Taking::Holds(channel) => self.uncertain.contains(&channel),
@@ -333,27 +388,31 @@ impl Oracle {
             }
             return Ok(id);
         }
-        if copy.gone == Gone::Sure {
+        if copy.gone == Gone::Sure && !copy.split {
             return Err(format!("message {message} is in {name}, but was settled before"));
         }
         if let Some(holder) = copy.holder
             && !self.uncertain.contains(&holder)
+            && !copy.split
         {
             return Err(format!(
                 "message {message} comes from {name} while channel {holder} holds it"
             ));
         }
-        if !dead && copy.seen[1] {
+        if !dead && copy.seen[1] && !copy.split {
             return Err(format!("message {message} came back from the dead to {name}"));
         }
-        if !redelivered && copy.seen[place] {
+        let may_be_unmarked = copy.unmarked || dead && copy.split;
+        if !redelivered && copy.seen[place] && !may_be_unmarked {
             return Err(format!(
                 "message {message} comes from {name} a second time without saying so"
             ));
         }
         copy.seen[place] = true;
+        copy.unmarked = false;
         copy.received += 1;
         (copy.holder, copy.gone) = match taking {
+            Taking::Holds(channel) if copy.split => (Some(channel), copy.gone),
             Taking::Holds(channel) => (Some(channel), Gone::No),
             Taking::ForGood => (None, Gone::Sure),
             Taking::Passing | Taking::Drains => (None, copy.gone),
@@ -365,7 +424,7 @@ impl Oracle {
     /// when it was said.
     pub(crate) fn settled(&mut self, id: CopyId, received: u32) -> Result<(), String> {
         let copy = self.copy(id);
-        if copy.received != received {
+        if copy.received != received && !copy.split {
             return Err(format!("message {} came again after it was settled", id.message));
         }
         copy.gone = Gone::Sure;
@@ -373,7 +432,10 @@ impl Oracle {
     }
 
     /// What was in the queues at the end must be what should have been there.
-    pub(crate) fn verdict(&self, queues: &[QueuePlan]) -> Result<(), String> {
+    ///
+    /// Returns how many are missing whose bytes were damaged.
+    pub(crate) fn verdict(&self, queues: &[QueuePlan]) -> Result<u64, String> {
+        let mut missing = 0;
         for (message, record) in self.messages.iter().enumerate() {
             for copy in &record.copies {
                 let queue = &queues[copy.root];
@@ -382,8 +444,11 @@ impl Oracle {
                 }
                 let must_be_there = copy.fate == Fate::Sure && copy.gone == Gone::No;
                 let must_not = copy.fate == Fate::Never || copy.gone == Gone::Sure;
-                let is_lost = must_be_there && copy.found != 1 && !self.lossy;
-                if is_lost || must_not && copy.found > 0 {
+                let is_damaged = self.damaged.contains(&message);
+                let is_missing = must_be_there && copy.found == 0 && !self.lossy;
+                missing += u64::from(is_missing && is_damaged);
+                let is_lost = is_missing && !is_damaged;
+                if is_lost || must_not && copy.found > 0 && !copy.split {
                     return Err(format!(
                         "message {message} (channel {}, exchange '{}', key '{}') was found {} \
                          times for {}, {} expected: {copy:?}",
@@ -395,7 +460,7 @@ impl Oracle {
                         u8::from(must_be_there),
                     ));
                 }
-                if copy.found > 1 {
+                if copy.found > 1 && !copy.split {
                     return Err(format!(
                         "message {message} was found {} times for {}",
                         copy.found, queue.name
@@ -403,6 +468,6 @@ impl Oracle {
                 }
             }
         }
-        Ok(())
+        Ok(missing)
     }
 }

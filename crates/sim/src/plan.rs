@@ -5,8 +5,9 @@ use std::time::Duration;
 use lepus_amqp::table::Table;
 use lepus_base::Rng;
 use lepus_broker::Limits;
+use lepus_store::simulation::Faults;
 
-use crate::shards::Options;
+use crate::shards::{Options, StoreOptions};
 
 /// How a queue treats its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +65,11 @@ pub(crate) struct QueuePlan {
 }
 
 impl QueuePlan {
+    /// Whether it outlives the process.
+    pub(crate) fn survives(&self) -> bool {
+        self.durable && self.kind != Kind::Volatile(Volatility::Exclusive)
+    }
+
     /// Whether each confirmed message must be somewhere until it is settled.
     pub(crate) fn is_stable(&self) -> bool {
         !matches!(self.kind, Kind::Volatile(_))
@@ -120,6 +126,7 @@ impl QueuePlan {
 pub(crate) struct ExchangePlan {
     pub(crate) name: String,
     pub(crate) kind: &'static str,
+    pub(crate) durable: bool,
     /// Per key of [`KEYS`]: the queues.
     pub(crate) routes: Vec<Vec<usize>>,
     /// Where messages go that no binding takes.
@@ -161,6 +168,28 @@ impl Plan {
 /// Words that routing keys are made of.
 pub(crate) const KEYS: [&str; 3] = ["red", "green", "blue"];
 
+/// What happens to the disk and to the processes that use it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DiskPlan {
+    /// Of so many things that happen one is the end of the process; 0 for never before the end.
+    pub(crate) steps_per_life: u64,
+    /// What goes wrong by chance.
+    pub(crate) faults: Faults,
+    /// The longest time that an operation takes.
+    pub(crate) slow_max: Duration,
+    /// Whether the disk is full for a while, now and then.
+    pub(crate) fills: bool,
+    /// Whether bits of bodies flip while no process runs.
+    pub(crate) flips: bool,
+}
+
+impl DiskPlan {
+    /// Whether operations fail that a running process cannot do without.
+    pub(crate) fn has_errors(&self) -> bool {
+        self.faults.write_error + self.faults.sync_error > 0
+    }
+}
+
 /// Everything that a seed decides beforehand.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
@@ -176,6 +205,8 @@ pub(crate) struct Plan {
     pub(crate) burst_max: u64,
     /// Bytes of a large body.
     pub(crate) large_bytes: u64,
+    /// `None` in a run that keeps everything in memory.
+    pub(crate) disk: Option<DiskPlan>,
 }
 
 fn pick(rng: &mut Rng, from: &[u64]) -> u64 {
@@ -186,7 +217,11 @@ impl Plan {
     /// The plan of a seed.
     pub(crate) fn new(rng: &mut Rng) -> Plan {
         let shards = [1, 2, 2, 3, 3, 4, 5, 8][rng.below(8) as usize];
-        let options = options(rng, shards);
+        let mut options = options(rng, shards);
+        let disk = rng.chance(5, 6).then(|| {
+            options.store = Some(store_options(rng));
+            disk_plan(rng)
+        });
         let mut queues = Vec::new();
         // So many queues that a message for all of them is handled in slices.
         let wide = rng.chance(1, 100);
@@ -232,6 +267,7 @@ impl Plan {
             faults: rng.chance(3, 4),
             burst_max: if rng.chance(1, 30) { 400 } else { 6 },
             large_bytes: if rng.chance(1, 100) { 200_000 } else { 10_000 },
+            disk,
         }
     }
 }
@@ -256,6 +292,7 @@ fn exchanges(rng: &mut Rng, roots: &[usize], wide: bool) -> Vec<ExchangePlan> {
         };
         exchanges.push(ExchangePlan {
             name: format!("x{index}"),
+            durable: rng.chance(2, 3),
             kind: if feeds.is_some() { "fanout" } else { kind },
             routes,
             alternate: other.filter(|_| feeds.is_none() && rng.chance(1, 4)),
@@ -285,6 +322,41 @@ fn options(rng: &mut Rng, shards: u16) -> Options {
         ..Limits::default()
     };
     options
+}
+
+fn store_options(rng: &mut Rng) -> StoreOptions {
+    let template = lepus_store::Settings {
+        segment_bytes: pick(rng, &[8192, 16_384, 65_536]) as u32,
+        batch_bytes_max: pick(rng, &[4096, 16_384]) as usize,
+        write_bytes_min: pick(rng, &[2048, 16_384]) as usize,
+        spare_segments: pick(rng, &[2, 6]) as usize,
+        free_segments_max: pick(rng, &[1, 4]) as usize,
+        index_pages_max: pick(rng, &[0, 2, 16]) as usize,
+        cache_bytes: pick(rng, &[16_384, 131_072]) as usize,
+        read_ahead_bytes: pick(rng, &[4096, 16_384]) as usize,
+        checkpoint_log_bytes: pick(rng, &[20_000, 100_000, 1 << 20]),
+        checkpoint_factor: 1 + rng.below(4),
+        compaction_percent: 20 + rng.below(50) as u32,
+        ..StoreOptions::default().template
+    };
+    StoreOptions { template, seed: rng.next_u64() }
+}
+
+fn disk_plan(rng: &mut Rng) -> DiskPlan {
+    let mut plan =
+        DiskPlan { steps_per_life: pick(rng, &[0, 30, 100, 300]), ..DiskPlan::default() };
+    if rng.chance(1, 2) {
+        plan.faults.short_write = 50;
+    }
+    match rng.below(8) {
+        0 => plan.faults.write_error = 1 + rng.below(4),
+        1 => plan.faults.sync_error = 1 + rng.below(4),
+        2 => plan.fills = true,
+        3 => plan.flips = true,
+        4 | 5 => plan.slow_max = Duration::from_millis(1 + rng.below(100)),
+        _ => {}
+    }
+    plan
 }
 
 fn stable_kind(rng: &mut Rng) -> Kind {

@@ -1,11 +1,26 @@
 //! One run of the simulator: everything that happens follows from its seed.
+//!
+//! # Fault model
+//! - Clients cut bytes anywhere, stop reading, break off, leave questions open, say what is wrong;
+//!   operators close connections. Shards run in any order, time jumps.
+//! - The disk is that of [`lepus_store::simulation`]: what is not synced is torn at sectors,
+//!   reordered and lost when the power fails; operations end in any order, late, or not at all;
+//!   reads, writes and syncs fail; space runs out for a while and comes back.
+//! - The process ends at any moment, in order, by a signal or with the power, and another one with
+//!   any number of shards starts on the same disk. While none runs, bits of old segments flip.
+//!
+//! What must hold is said in the oracle: what was confirmed and persistent is there, in order, and
+//! says when it comes again; what was settled a second before stays away; commits are whole in each
+//! log; what is transient is gone; definitions that were answered are there.
+
+mod life;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
 use lepus_amqp::client::ClientOptions;
-use lepus_amqp::method::queue;
+use lepus_amqp::method::{exchange, queue};
 use lepus_amqp::table::Table;
 use lepus_base::Rng;
 
@@ -16,6 +31,7 @@ use crate::inbox::Message;
 use crate::oracle::{Arrival, CopyId, Oracle, Taking};
 use crate::peer::Peer;
 use crate::plan::{KEYS, Kind, Plan};
+use crate::run::life::Lives;
 use crate::shards::Shards;
 use crate::world::{State, World};
 
@@ -63,6 +79,10 @@ pub struct Figures {
     pub turns: u64,
     /// Connections that moved to another shard.
     pub handed_over: u64,
+    /// Runs with a disk.
+    pub disks: u64,
+    /// Processes that ended, in whatever way, and were followed by another.
+    pub restarts: u64,
 }
 
 impl Figures {
@@ -72,6 +92,8 @@ impl Figures {
         self.delivered += other.delivered;
         self.turns += other.turns;
         self.handed_over += other.handed_over;
+        self.disks += other.disks;
+        self.restarts += other.restarts;
     }
 }
 
@@ -84,16 +106,19 @@ pub fn run(seed: u64, prints: bool) -> Result<Figures, String> {
     let mut rng = Rng::new(seed);
     let plan = Plan::new(&mut rng);
     trace(format!("{plan:?}"));
-    let state = prepare(&plan);
+    let world = World::with(plan.options.clone());
+    prepare(&world, &plan, |_| true);
     let mut run = Run {
-        shards: state.shards,
+        shards: into_shards(world),
         peers: Vec::new(),
         actors: Vec::new(),
         oracle: Oracle::default(),
         channels: 0,
+        lives: Lives::default(),
         plan,
         rng,
     };
+    run.begin_life();
     for name in 0..run.plan.actors {
         run.connect(name);
     }
@@ -103,15 +128,22 @@ pub fn run(seed: u64, prints: bool) -> Result<Figures, String> {
     run.finish()
 }
 
-/// Declares all queues and exchanges in peace.
-fn prepare(plan: &Plan) -> State {
-    let world = World::with(plan.options.clone());
+/// The shards of a world that nobody else knows.
+fn into_shards(world: World) -> Shards {
+    let Ok(state) = Rc::try_unwrap(world.0) else { unreachable!("nobody else knows the world") };
+    state.into_inner().shards
+}
+
+/// Declares queues and exchanges in peace: those that are missing, as `is_missing` says of what is
+/// durable.
+fn prepare(world: &World, plan: &Plan, is_missing: impl Fn(bool) -> bool) {
+    let shards = world.shards();
     for queue in &plan.queues {
-        if matches!(queue.kind, Kind::Volatile(_)) {
+        if matches!(queue.kind, Kind::Volatile(_)) || !is_missing(queue.durable) {
             continue;
         }
         let arguments = queue.arguments().to_bytes();
-        let channel = world.channel(queue.declared_on);
+        let channel = world.channel(queue.declared_on % shards);
         channel.declare_method(queue::Declare {
             queue: &queue.name,
             durable: queue.durable,
@@ -121,26 +153,38 @@ fn prepare(plan: &Plan) -> State {
         channel.client().close();
     }
     let channel = world.channel(0);
-    for exchange in &plan.exchanges {
+    for exchange in plan.exchanges.iter().filter(|exchange| is_missing(exchange.durable)) {
         let mut arguments = Table::new();
         if let Some(alternate) = exchange.alternate {
             arguments.insert("alternate-exchange", plan.exchanges[alternate].name.as_str());
         }
-        channel.exchange_with(&exchange.name, exchange.kind, arguments);
+        let arguments = arguments.to_bytes();
+        channel.exchange_method(exchange::Declare {
+            exchange: &exchange.name,
+            r#type: exchange.kind,
+            durable: exchange.durable,
+            arguments: arguments.as_ref(),
+            ..Default::default()
+        });
+    }
+    for exchange in &plan.exchanges {
         if let Some(next) = exchange.feeds {
-            channel.bind_exchange(&plan.exchanges[next].name, &exchange.name, "");
+            let next = &plan.exchanges[next];
+            if is_missing(next.durable && exchange.durable) {
+                channel.bind_exchange(&next.name, &exchange.name, "");
+            }
         }
         for (word, queues) in KEYS.iter().zip(&exchange.routes) {
             let key = if exchange.kind == "topic" { format!("{word}.#") } else { (*word).into() };
             for &queue in queues {
-                channel.bind(&plan.queues[queue].name, &exchange.name, &key);
+                let queue = &plan.queues[queue];
+                if is_missing(queue.durable && exchange.durable) {
+                    channel.bind(&queue.name, &exchange.name, &key);
+                }
             }
         }
     }
     channel.client().close();
-    drop(channel);
-    let Ok(state) = Rc::try_unwrap(world.0) else { unreachable!("nobody else knows the world") };
-    state.into_inner()
 }
 
 struct Run {
@@ -150,6 +194,7 @@ struct Run {
     oracle: Oracle,
     /// Channel incarnations so far.
     channels: u64,
+    lives: Lives,
     plan: Plan,
     rng: Rng,
 }
@@ -184,12 +229,14 @@ impl Run {
     /// One thing happens.
     fn step(&mut self) -> Verdict {
         let client = self.rng.below(self.actors.len() as u64) as usize;
-        match self.rng.below(100) {
+        let disk_share = if self.plan.disk.is_some() { 30 } else { 0 };
+        match self.rng.below(100 + disk_share) {
+            100.. => self.disk_step()?,
             0..45 => self.turn_one(),
             45..60 => self.carry_up(client),
             60..78 => self.carry_down(client)?,
             78..96 => self.act(client),
-            96..98 => self.pass_time(),
+            96..98 => self.pass_time()?,
             _ if self.plan.faults => self.disturb(client),
             _ => {}
         }
@@ -252,11 +299,15 @@ impl Run {
         }
     }
 
-    fn pass_time(&mut self) {
+    fn pass_time(&mut self) -> Verdict {
+        if self.plan.disk.is_some() && self.rng.chance(1, 40) {
+            return self.rest();
+        }
         let millis = if self.rng.chance(1, 50) { 1500 } else { self.rng.below(30) };
         let now = self.shards.now().instant;
         self.shards.set_time(now + std::time::Duration::from_millis(millis));
         trace(format!("{millis} ms pass"));
+        Ok(())
     }
 
     /// A fault: a client reads no more or again, its connection breaks, it leaves.
@@ -312,6 +363,7 @@ impl Run {
                 let sent = self.peers[client].send(usize::MAX, now);
                 quiet &= !(received || sent);
             }
+            quiet &= !self.shards.carry_out();
             if quiet {
                 return Ok(());
             }
@@ -348,8 +400,8 @@ impl Run {
             for place in 0..self.plan.queues.len() {
                 take_all(&world, &self.plan, &mut self.oracle, place)?;
             }
-            let Ok(state) = Rc::try_unwrap(world.0) else { unreachable!("nobody else knows it") };
-            self.shards = state.into_inner().shards;
+            self.shards = into_shards(world);
+            self.recover_space()?;
             self.settle()?;
         }
         let memory = |broker: &lepus_broker::Broker| {
@@ -381,6 +433,7 @@ impl Run {
     /// The end: every question answered, everyone gone, every message where it should be.
     fn finish(mut self) -> Result<Figures, String> {
         trace("the end begins".into());
+        self.heal()?;
         for peer in &mut self.peers {
             peer.reading = true;
         }
@@ -415,18 +468,33 @@ impl Run {
             let name = actor.name;
             return Err(format!("client {name} cannot leave: {}", self.describe(name)));
         }
+        self.last_life()?;
+        let logs = self.logs();
+        self.count();
         let world = World(Rc::new(RefCell::new(State::new(self.shards))));
         healthy(&world)?;
         drain(&world, &self.plan, &mut self.oracle, &mut self.rng)?;
-        self.oracle.verdict(&self.plan.queues)?;
-        let turns = (0..self.plan.options.shards).map(|shard| world.turns(shard)).sum();
+        let missing = self.oracle.verdict(&self.plan.queues)?;
+        if missing > 0 {
+            // What a reader finds damaged is told with the next answer of the disk.
+            world.advance(2000);
+        }
+        if missing > 0 && self.lives.reports + reports(&world) == 0 {
+            return Err(format!("{missing} damaged messages are gone without a word"));
+        }
+        self.oracle.check_commits(&logs)?;
         Ok(Figures {
             published: self.oracle.messages.len() as u64,
             delivered: self.oracle.deliveries,
-            turns,
-            handed_over: world.counters().handed_over,
+            disks: u64::from(self.plan.disk.is_some()),
+            ..self.lives.figures
         })
     }
+}
+
+/// Damages that were reported since the log was read last.
+fn reports(world: &World) -> u64 {
+    world.events().iter().filter(|event| life::is_damage(event.kind)).count() as u64
 }
 
 fn healthy(world: &World) -> Verdict {
@@ -437,7 +505,7 @@ fn healthy(world: &World) -> Verdict {
 /// Takes what is ready in a queue out of it for good.
 fn take_all(world: &World, plan: &Plan, oracle: &mut Oracle, place: usize) -> Verdict {
     let queue = &plan.queues[place];
-    let channel = world.channel(queue.declared_on);
+    let channel = world.channel(queue.declared_on % world.shards());
     if !queue.is_stable() {
         channel.send(queue::Purge { queue: &queue.name, no_wait: false });
         channel.client().close();
@@ -474,7 +542,7 @@ fn receive(
 /// Takes everything out of the queues that must be there, and deletes the others.
 fn drain(world: &World, plan: &Plan, oracle: &mut Oracle, rng: &mut Rng) -> Verdict {
     for (place, queue) in plan.queues.iter().enumerate() {
-        let shard = rng.below(u64::from(plan.options.shards)) as u16;
+        let shard = rng.below(u64::from(world.shards())) as u16;
         let channel = world.channel(shard);
         if !queue.is_stable() {
             channel.delete(&queue.name);
@@ -498,7 +566,8 @@ fn drain(world: &World, plan: &Plan, oracle: &mut Oracle, rng: &mut Rng) -> Verd
             channel.ack_up_to(last.tag);
         }
         // What has expired behind others goes to the dead-letter queue, which is drained next.
-        if found > figures.ready || (found < figures.ready && !queue.dead_letters()) {
+        let may_miss = queue.dead_letters() || !oracle.damaged.is_empty();
+        if found > figures.ready || (found < figures.ready && !may_miss) {
             return Err(format!(
                 "{} messages counted in {}, {found} found",
                 figures.ready, queue.name

@@ -550,13 +550,19 @@ impl Channel {
         let own = stage.oracle.toggled.iter().position(|toggled| toggled.owner == self.id);
         let Some(place) = own else {
             let exchange = format!("toggled-{}", self.id);
-            let declare =
-                exchange::Declare { exchange: &exchange, r#type: "fanout", ..Default::default() };
+            let durable = stage.rng.chance(1, 2);
+            let declare = exchange::Declare {
+                exchange: &exchange,
+                r#type: "fanout",
+                durable,
+                ..Default::default()
+            };
             let expect = Expect::Toggle(stage.oracle.toggled.len(), "exchange.declare-ok");
             self.ask(number, declare, expect, false, peer);
             let text = format!("exchange.declare {exchange}");
             stage.oracle.toggled.push(Toggled {
                 exchange,
+                durable,
                 owner: self.id,
                 bound: Default::default(),
                 pending: 1,

@@ -1,0 +1,407 @@
+//! Processes that end and start again, and what happens to their disk meanwhile.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+
+use lepus_store::disk::File;
+use lepus_store::simulation::Faults;
+
+use super::{Figures, Run, into_shards, prepare, trace};
+use crate::actor::{Standing, Verdict};
+use crate::oracle::{End, Gone, body_of};
+use crate::world::{State, World};
+
+/// How long what has left a queue may come back, in milliseconds: as long as it takes until that
+/// is on the disk.
+const FORGETTING_MILLIS: u64 = 1000;
+/// Rounds after which shards that should come to rest are taken to be stuck in a circle.
+const ROUNDS_MAX: usize = 100_000;
+/// How long connections may take to leave when a process ends in order, and then its logs to
+/// close, in milliseconds.
+const STOP_MILLIS_MAX: u64 = 60_000;
+/// Messages that are looked for when a bit is to flip.
+const FLIP_TRIES: usize = 5;
+
+/// What a run knows about its processes.
+#[derive(Debug, Default)]
+pub(super) struct Lives {
+    /// The disk lacks space for now.
+    is_full: bool,
+    /// A log has stopped: the process is about to end.
+    has_stopped: bool,
+    /// Damages that were reported.
+    pub(super) reports: u64,
+    pub(super) figures: Figures,
+}
+
+impl Run {
+    /// Lets the disk misbehave as planned.
+    pub(super) fn begin_life(&mut self) {
+        let (Some(plan), Some(disk)) = (&self.plan.disk, &mut self.shards.disk) else { return };
+        disk.disk.faults = plan.faults;
+        // A write of that log that failed is taken for damage by a later start, which refuses.
+        disk.spoils_definitions = false;
+        disk.takes = (Duration::ZERO, plan.slow_max);
+        // Segments may be prepared more slowly than they are filled.
+        self.oracle.may_refuse = true;
+        self.lives.has_stopped = false;
+    }
+
+    /// The disk does something, or something happens to it.
+    pub(super) fn disk_step(&mut self) -> Verdict {
+        let Some(plan) = &self.plan.disk else { return Ok(()) };
+        let (steps, fills) = (plan.steps_per_life, plan.fills);
+        self.listen_to_log()?;
+        if self.lives.has_stopped || steps > 0 && self.rng.chance(1, steps) {
+            return self.next_life(None);
+        }
+        let now = self.shards.now().instant;
+        let Some(disk) = &mut self.shards.disk else { return Ok(()) };
+        if fills && self.rng.chance(1, 60) {
+            self.lives.is_full = !self.lives.is_full;
+            let room = self.rng.below(40_000);
+            disk.disk.bytes_max =
+                if self.lives.is_full { disk.disk.bytes() + room } else { u64::MAX };
+            trace(format!("the disk takes {} bytes", disk.disk.bytes_max));
+            return Ok(());
+        }
+        disk.carry_out_one(now);
+        Ok(())
+    }
+
+    /// Reads what the broker logs.
+    fn listen_to_log(&mut self) -> Verdict {
+        for event in self.shards.events() {
+            if event.severity == lepus_broker::outbox::Severity::Info {
+                continue;
+            }
+            trace(format!("log: {} {}", event.kind, event.text));
+            let may_stop = self.plan.disk.as_ref().is_some_and(|disk| disk.has_errors());
+            if event.kind.ends_with("stopped") {
+                self.lives.has_stopped = true;
+                if !may_stop {
+                    return Err(format!("a log stops without a cause: {}", event.text));
+                }
+            }
+            if is_damage(event.kind) {
+                self.lives.reports += 1;
+                if self.oracle.damaged.is_empty() {
+                    return Err(format!("damage without a cause: {} {}", event.kind, event.text));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs shards and disk until both are quiet.
+    fn run_shards(&mut self) -> Verdict {
+        for _ in 0..ROUNDS_MAX {
+            let mut quiet = true;
+            for shard in 0..self.shards.len() {
+                if self.shards.is_runnable(shard) {
+                    self.shards.turn(shard);
+                    quiet = false;
+                }
+            }
+            if !self.shards.carry_out() && quiet {
+                return Ok(());
+            }
+        }
+        Err("the shards do not come to rest by themselves".into())
+    }
+
+    /// Time passes without a word from clients, and everything that becomes due happens. What had
+    /// left a queue before that does not come back.
+    pub(super) fn rest(&mut self) -> Verdict {
+        trace(format!("{FORGETTING_MILLIS} ms pass in peace"));
+        self.run_shards()?;
+        let gone = self.oracle.gone();
+        self.pass_quietly(FORGETTING_MILLIS)?;
+        self.listen_to_log()?;
+        let is_slow = self.plan.disk.as_ref().is_some_and(|disk| disk.slow_max > Duration::ZERO);
+        if !is_slow && !self.lives.is_full && !self.lives.has_stopped {
+            self.oracle.gone_for_good(&gone);
+        }
+        Ok(())
+    }
+
+    fn pass_quietly(&mut self, millis: u64) -> Verdict {
+        let end = self.shards.now().instant + Duration::from_millis(millis);
+        loop {
+            self.run_shards()?;
+            let next = self.shards.next_timeout();
+            if next > end {
+                break;
+            }
+            self.shards.set_time(next);
+        }
+        self.shards.set_time(end);
+        self.run_shards()
+    }
+
+    /// Logs that lacked space find that it is back.
+    pub(super) fn recover_space(&mut self) -> Verdict {
+        match self.plan.disk.as_ref().is_some_and(|disk| disk.fills) {
+            true => self.pass_quietly(2000),
+            false => Ok(()),
+        }
+    }
+
+    /// All is well with the disk from now on; a process that could not live with what happened is
+    /// followed by another one.
+    pub(super) fn heal(&mut self) -> Verdict {
+        self.listen_to_log()?;
+        self.lives.is_full = false;
+        let Some(disk) = &mut self.shards.disk else { return Ok(()) };
+        disk.disk.faults = Faults::default();
+        disk.disk.bytes_max = u64::MAX;
+        disk.takes = (Duration::ZERO, Duration::ZERO);
+        disk.hurry();
+        if let Some(plan) = &mut self.plan.disk {
+            plan.faults = Faults::default();
+            plan.slow_max = Duration::ZERO;
+        }
+        self.run_shards()?;
+        self.recover_space()?;
+        self.listen_to_log()?;
+        if self.lives.has_stopped { self.next_life(None) } else { Ok(()) }
+    }
+
+    /// When all clients are gone: one more end, mostly.
+    pub(super) fn last_life(&mut self) -> Verdict {
+        if self.shards.disk.is_none() {
+            return Ok(());
+        }
+        let end = match self.rng.below(4) {
+            0 => return Ok(()),
+            1 => End::Stop,
+            2 => End::Kill,
+            _ => End::Crash,
+        };
+        self.next_life(Some(end))?;
+        self.heal()
+    }
+
+    /// The process ends, and another one starts.
+    fn next_life(&mut self, end: Option<End>) -> Verdict {
+        let mut end = end.unwrap_or_else(|| {
+            [End::Stop, End::Kill, End::Crash, End::Crash][self.rng.below(4) as usize]
+        });
+        if self.lives.has_stopped {
+            // What a failed sync left behind is seen by nobody: the system drops its pages, too.
+            end = End::Crash;
+        }
+        trace(format!("the process ends: {end:?}"));
+        let mut careless = BTreeSet::new();
+        let mut commits = Vec::new();
+        for actor in self.actors.iter().filter(|actor| actor.standing != Standing::Gone) {
+            careless.extend(actor.careless_queues().map(|queue| self.plan.queues[queue].root));
+            commits.extend(actor.open_commits());
+        }
+        if end == End::Stop {
+            self.stop()?;
+        }
+        for (peer, actor) in self.peers.iter_mut().zip(&mut self.actors) {
+            peer.wire.cut();
+            peer.ended = true;
+            actor.gone(&mut self.oracle);
+        }
+        self.count();
+        self.lives.figures.restarts += 1;
+        // After an orderly stop nothing is left that a failing power could take.
+        let power_fails = end == End::Crash || end == End::Stop && self.rng.chance(1, 2);
+        self.shards.end(power_fails);
+        self.oracle.end_life(&self.plan.queues, end, &careless, commits);
+        self.flip();
+        self.start()
+    }
+
+    /// The process ends in order.
+    fn stop(&mut self) -> Verdict {
+        if let Some(disk) = &mut self.shards.disk {
+            disk.disk.bytes_max = u64::MAX;
+            disk.disk.faults = Faults::default();
+        }
+        self.lives.is_full = false;
+        for actor in self.actors.iter_mut().filter(|actor| actor.standing != Standing::Gone) {
+            actor.expel(&mut self.oracle);
+        }
+        self.shards.shut_down();
+        let mut end = self.shards.now().instant + Duration::from_millis(STOP_MILLIS_MAX);
+        let mut is_closing = false;
+        loop {
+            self.settle()?;
+            let now = self.shards.now().instant;
+            if !is_closing && (self.shards.connections() == 0 || now >= end) {
+                self.shards.cut_all();
+                self.settle()?;
+                self.shards.close();
+                is_closing = true;
+                end = now + Duration::from_millis(STOP_MILLIS_MAX);
+                continue;
+            }
+            if is_closing && self.shards.is_closed() {
+                return self.listen_to_log();
+            }
+            let clients = self.peers.iter().map(|peer| peer.next_timeout()).min();
+            let next = self.shards.next_timeout().min(clients.unwrap_or(end));
+            if next > end && now >= end {
+                let open = self.shards.connections();
+                return Err(format!("the logs do not close, {open} connections are left"));
+            }
+            self.shards.set_time(next.min(end));
+        }
+    }
+
+    /// A process starts on the disk as it is.
+    fn start(&mut self) -> Verdict {
+        let shards = match self.rng.chance(1, 2) {
+            true => self.plan.options.shards,
+            false => 1 + self.rng.below(5) as u16,
+        };
+        trace(format!("a process starts with {shards} shards"));
+        let faults = self.shards.disk.as_ref().map(|disk| disk.disk.faults).unwrap_or_default();
+        self.lives.is_full = false;
+        self.lives.has_stopped = false;
+        for attempt in 0.. {
+            let Some(disk) = &mut self.shards.disk else { return Ok(()) };
+            disk.disk.bytes_max = u64::MAX;
+            disk.takes = (Duration::ZERO, Duration::ZERO);
+            let fails = attempt == 0 && self.rng.chance(1, 2);
+            disk.disk.faults = if fails { faults } else { Faults::default() };
+            match self.shards.start(shards) {
+                Ok(()) => break,
+                // What was written in vain is as if the power had failed.
+                Err(reason) if fails => {
+                    trace(format!("it does not start: {reason}"));
+                    self.shards.end(true);
+                }
+                Err(reason) => return Err(format!("the process does not start: {reason}")),
+            }
+        }
+        if let Some(disk) = &mut self.shards.disk {
+            disk.disk.faults = Faults::default();
+        }
+        self.run_shards()?;
+        self.listen_to_log()?;
+        if self.lives.has_stopped {
+            return self.next_life(Some(End::Crash));
+        }
+        self.check_definitions()?;
+        let shards = std::mem::replace(&mut self.shards, crate::shards::Shards::none());
+        let world = World(Rc::new(RefCell::new(State::new(shards))));
+        prepare(&world, &self.plan, |durable| !durable);
+        self.shards = into_shards(world);
+        self.begin_life();
+        Ok(())
+    }
+
+    /// What is durable is there, what is transient is not.
+    fn check_definitions(&self) -> Verdict {
+        for broker in self.shards.brokers() {
+            let directory = &broker.directory;
+            let vhost = directory.vhost("/").ok_or("the vhost '/' is gone")?;
+            for plan in &self.plan.queues {
+                let is_there = directory.queue(vhost, &plan.name).is_some();
+                if is_there && !plan.survives() {
+                    return Err(format!("{} is there again after a restart", plan.name));
+                }
+                if !is_there && plan.survives() && plan.is_stable() {
+                    return Err(format!("{} is gone after a restart", plan.name));
+                }
+            }
+            let planned = self.plan.exchanges.iter().map(|plan| (&plan.name, plan.durable));
+            let toggled = self.oracle.toggled.iter();
+            let toggled = toggled.map(|toggled| (&toggled.exchange, toggled.durable, toggled.lost));
+            for (name, durable, is_uncertain) in
+                planned.map(|(name, durable)| (name, durable, false)).chain(toggled)
+            {
+                let is_there = directory.exchange(vhost, name).is_some();
+                if is_there && !durable {
+                    return Err(format!("exchange {name} is there again after a restart"));
+                }
+                if !is_there && durable && !is_uncertain {
+                    return Err(format!("exchange {name} is gone after a restart"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The log of each queue.
+    pub(super) fn logs(&self) -> BTreeMap<usize, u32> {
+        let directory = &self.shards.broker(0).directory;
+        let Some(vhost) = directory.vhost("/") else { return BTreeMap::new() };
+        let log = |name: &str| directory.queue(vhost, name).map(|info| u32::from(info.log));
+        let found = self.plan.queues.iter().enumerate().filter(|(_, plan)| plan.is_stable());
+        found.filter_map(|(place, plan)| Some((place, log(&plan.name)?))).collect()
+    }
+
+    /// Adds up what the process did.
+    pub(super) fn count(&mut self) {
+        let turns = (0..self.shards.len()).map(|shard| self.shards.metrics(shard).cycles);
+        self.lives.figures.turns += turns.sum::<u64>();
+        self.lives.figures.handed_over += crate::figures::counters(&self.shards).handed_over;
+    }
+
+    /// Turns a bit of a message's body over, in a segment that is not the last of its log.
+    fn flip(&mut self) {
+        let is_planned = self.plan.disk.as_ref().is_some_and(|disk| disk.flips);
+        if !is_planned || !self.rng.chance(1, 2) || self.oracle.messages.is_empty() {
+            return;
+        }
+        let Some(disk) = &mut self.shards.disk else { return };
+        for _ in 0..FLIP_TRIES {
+            let message = self.rng.below(self.oracle.messages.len() as u64) as usize;
+            let record = &self.oracle.messages[message];
+            let is_there = record.copies.iter().any(|copy| copy.gone == Gone::No);
+            if record.body_bytes < 24 || !is_there {
+                continue;
+            }
+            let body = body_of(message, record.body_bytes.min(64));
+            let Some((file, offset)) = find(&disk.disk, &body) else { continue };
+            let offset = offset + self.rng.below(body.len() as u64) as usize;
+            trace(format!("a bit of message {message} flips: {file:?} at {offset}"));
+            disk.disk.flip(file, offset, self.rng.below(8) as u8);
+            // What others borrow from a damaged record is gone with it: exchange and key.
+            let names = (&record.exchange, &record.key);
+            let borrows = |other: &crate::oracle::Message| (&other.exchange, &other.key) == names;
+            let others = self.oracle.messages.iter().enumerate();
+            let damaged = others.filter(|(_, other)| borrows(other)).map(|(place, _)| place);
+            self.oracle.damaged.extend(damaged);
+            return;
+        }
+    }
+}
+
+/// Whether a log event tells of bytes that cannot be read.
+pub(super) fn is_damage(kind: &str) -> bool {
+    kind.contains("damage") || kind.contains("lost")
+}
+
+/// Where these bytes are in a segment that is not the last of its log.
+fn find(disk: &lepus_store::simulation::Disk, bytes: &[u8]) -> Option<(File, usize)> {
+    let generation = |file: File| {
+        let header = disk.data(file).and_then(|data| data.get(16..20))?;
+        Some(u32::from_le_bytes(header.try_into().ok()?))
+    };
+    let segments: Vec<File> = disk
+        .files()
+        .map(|(file, _)| file)
+        .filter(|file| matches!(file, File::Segment(..)))
+        .collect();
+    for &file in &segments {
+        let is_last = segments
+            .iter()
+            .filter(|other| other.log() == file.log())
+            .all(|&other| generation(other) <= generation(file));
+        let data = disk.data(file).unwrap_or_default();
+        let found = data.windows(bytes.len()).position(|window| window == bytes);
+        if let Some(offset) = found.filter(|_| !is_last) {
+            return Some((file, offset));
+        }
+    }
+    None
+}

@@ -1,0 +1,125 @@
+//! What the simulator found about disks, each as the shortest story that shows it.
+
+use lepus_amqp::method::queue;
+use lepus_amqp::properties::Properties;
+use lepus_amqp::table::Table;
+use lepus_sim::{Channel, Options, StoreOptions, World};
+use lepus_store::Settings;
+
+/// Segments that a few messages fill.
+fn tight_disk(shards: u16) -> World {
+    let mut store = StoreOptions::default();
+    store.template = Settings { segment_bytes: 8192, batch_bytes_max: 4096, ..store.template };
+    World::with(Options { shards, store: Some(store), ..Options::default() })
+}
+
+fn declare(channel: &Channel, name: &str, arguments: Table) {
+    let arguments = arguments.to_bytes();
+    channel.declare_method(queue::Declare {
+        queue: name,
+        durable: true,
+        arguments: arguments.as_ref(),
+        ..Default::default()
+    });
+}
+
+fn publish(channel: &Channel, queue: &str, body: &[u8]) {
+    let persistent = Properties { delivery_mode: Some(2), ..Properties::default() };
+    channel.publish_with("", queue, &persistent, body);
+}
+
+/// Publishes without hearing of the disk until the log takes nothing more.
+fn fill(world: &World, shard: u16) -> Channel {
+    let filler = world.channel(shard);
+    declare(&filler, &format!("filled on {shard}"), Table::new());
+    filler.confirm_select();
+    world.hold_disk();
+    for _ in 0..100 {
+        publish(&filler, &format!("filled on {shard}"), &[1; 400]);
+    }
+    filler
+}
+
+#[test]
+fn a_dead_letter_for_which_the_log_has_no_room_is_not_lost_by_a_crash() {
+    for shards in [1, 2] {
+        let world = tight_disk(shards);
+        let alice = world.channel(0);
+        let dead = world.channel(shards - 1);
+        declare(&dead, "dead", Table::new());
+        let arguments = Table::new()
+            .with("x-message-ttl", 1000)
+            .with("x-dead-letter-exchange", "")
+            .with("x-dead-letter-routing-key", "dead");
+        declare(&alice, "brief", arguments);
+        alice.confirm_select();
+        publish(&alice, "brief", &[7; 1000]);
+        assert_eq!(alice.confirmed(), (vec![1], vec![]));
+        let _filler = fill(&world, shards - 1);
+        world.advance(1000);
+        world.release_disk();
+        world.advance(3000);
+        world.crash();
+        world.start_again(shards);
+        world.advance(10);
+        let count = world.queue("brief").ready + world.queue("dead").ready;
+        assert!(count >= 1, "with {shards} shards");
+    }
+}
+
+#[test]
+fn a_commit_for_which_the_log_has_no_room_is_not_answered_before_it_is_there() {
+    for shards in [1, 2] {
+        let world = tight_disk(shards);
+        let alice = world.channel(0);
+        declare(&alice, "q", Table::new());
+        alice.tx_select();
+        let _filler = fill(&world, 0);
+        publish(&alice, "q", &[7; 1000]);
+        alice.send(lepus_amqp::method::tx::Commit {});
+        world.release_disk();
+        world.advance(3000);
+        let is_answered = alice.order().contains(&"tx.commit-ok");
+        world.crash();
+        world.start_again(shards);
+        assert!(is_answered || !alice.client().is_open());
+        assert_eq!(world.queue("q").ready, u64::from(is_answered));
+    }
+}
+
+#[test]
+fn messages_behind_a_purge_are_counted_right_after_a_crash() {
+    let world = World::on_disk(1);
+    let alice = world.channel(0);
+    declare(&alice, "q", Table::new());
+    alice.confirm_select();
+    publish(&alice, "q", b"logged");
+    alice.publish("", "q", "in memory");
+    publish(&alice, "q", b"logged");
+    alice.purge("q");
+    publish(&alice, "q", b"after the purge");
+    assert_eq!(alice.confirmed(), (vec![1, 2, 3, 4], vec![]));
+    world.advance(2000);
+    world.crash();
+    world.start_again(1);
+    assert_eq!(world.queue("q").ready, 1);
+    let bob = world.channel(0);
+    bob.consume("q", "c");
+    assert_eq!(bob.bodies(), ["after the purge"]);
+    assert_eq!(world.queue("q").ready, 0);
+}
+
+#[test]
+fn an_acknowledgement_a_second_before_a_crash_counts() {
+    let world = World::on_disk(1);
+    let alice = world.channel(0);
+    declare(&alice, "q", Table::new());
+    alice.confirm_select();
+    publish(&alice, "q", b"once");
+    let message = alice.get("q").expect("a message");
+    alice.ack(message.tag);
+    world.advance(1000);
+    world.crash();
+    world.start_again(1);
+    assert_eq!(world.queue("q").ready, 0);
+}
