@@ -370,7 +370,9 @@ impl Broker {
             || !self.retries.is_empty()
             || self.definitions.has_work()
             || self.journal.has_work()
-            || (!self.edge.dead_letters.is_empty() && !self.edge.letters_wait)
+            || (!self.edge.dead_letters.is_empty()
+                && !self.edge.letters_wait
+                && self.has_room_for_letters(out))
             || !self.edge.unparking.is_empty()
             || !self.edge.roomy.is_empty()
             || !self.edge.confirming.is_empty()

@@ -94,12 +94,14 @@ impl Broker {
             if self.edge.letters_wait {
                 return false;
             }
-            let limit = self.edge.limits.mail_batch_bytes_max;
-            if out.mail.iter().any(|batch| batch.weight() > 2 * limit) {
+            if !self.has_room_for_letters(out) {
                 // The letters stay where they are until the mail has gone.
                 break;
             }
-            let Some(letter) = self.edge.dead_letters.pop_front() else { return false };
+            let Some(letter) = self.edge.dead_letters.pop_front() else {
+                self.letters_go_on(now, out);
+                return !self.edge.dead_letters.is_empty();
+            };
             let found = match letter.entry.place.position() {
                 None => Found::Ready,
                 Some(at) => self.journal.log(letter.log).map_or(Found::Lost, |log| {
@@ -129,6 +131,12 @@ impl Broker {
             }
         }
         !self.edge.dead_letters.is_empty()
+    }
+
+    /// Whether so little mail waits that dead letters may be sent.
+    pub(crate) fn has_room_for_letters(&self, out: &Outbox) -> bool {
+        let limit = 2 * self.edge.limits.mail_batch_bytes_max;
+        out.mail.iter().all(|batch| batch.weight() <= limit)
     }
 
     /// The letter is where it is to be, or nowhere: its source lets go of it.

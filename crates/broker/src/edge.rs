@@ -670,10 +670,8 @@ impl Sink for QueueSink<'_> {
     }
 
     fn waits_for_letters(&mut self) -> bool {
-        if self.edge.letters_wait {
-            self.edge.behind_letters.push((self.queue_slot, self.queue));
-        }
-        self.edge.letters_wait
+        self.edge.behind_letters.push((self.queue_slot, self.queue));
+        true
     }
 
     fn dead_letter(&mut self, entry: Entry, lane: Option<LaneSlot>, reason: Reason) {
