@@ -22,12 +22,18 @@ pub fn start(log: Log, wishes: Sender<Wish>) -> std::io::Result<Sender<Notice<Ev
 }
 
 fn write_all(receiver: &Receiver<Notice<Event>>, log: &Log, wishes: &Sender<Wish>) {
+    let mut failure = None;
     for notice in receiver {
-        if let Notice::Core { event, .. } = &notice
-            && FATAL.contains(&event.kind)
-        {
-            // A failed send means that the main thread is past listening.
-            let _ = wishes.send(Wish::Fail(event.text.clone()));
+        match &notice {
+            // What the system said about it comes before what the broker makes of it.
+            Notice::DiskFailed { failure: said, .. } => failure = Some(said.to_string()),
+            Notice::Core { event, .. } if FATAL.contains(&event.kind) => {
+                let reason = failure.take().unwrap_or_else(|| event.text.clone());
+                let reason = format!("nothing can be kept any more: {reason}");
+                // A failed send means that the main thread is past listening.
+                let _ = wishes.send(Wish::Fail(reason));
+            }
+            _ => {}
         }
         write(notice, log);
     }
@@ -80,19 +86,28 @@ mod tests {
     use super::*;
     use crate::log::Format;
     use lepus_base::ShardId;
+    use lepus_reactor::files::Failure;
 
     #[test]
     fn a_log_that_stopped_is_a_wish_to_stop() {
         let (wish, wishes) = channel();
         let log = Log::start(Level::Info, Format::Text, std::io::sink()).unwrap();
         let notices = start(log, wish).unwrap();
-        for kind in ["log-damaged", "log-stopped"] {
+        let shard = ShardId(0);
+        let tell = |kind: &'static str| {
             let text = format!("{kind} it is");
             let event = Event { severity: Severity::Error, kind, text };
-            notices.send(Notice::Core { shard: ShardId(0), event }).unwrap();
-        }
+            notices.send(Notice::Core { shard, event }).unwrap();
+        };
+        tell("log-damaged");
+        tell("log-stopped");
+        let failure = Failure { attempt: "write it".to_owned(), reason: "no".to_owned() };
+        notices.send(Notice::DiskFailed { shard, failure }).unwrap();
+        tell("definitions-stopped");
         drop(notices);
         let heard: Vec<Wish> = wishes.iter().collect();
-        assert_eq!(heard, [Wish::Fail("log-stopped it is".to_owned())]);
+        let reasons = ["log-stopped it is", "cannot write it: no"];
+        let wished = |text| Wish::Fail(format!("nothing can be kept any more: {text}"));
+        assert_eq!(heard, reasons.map(wished));
     }
 }

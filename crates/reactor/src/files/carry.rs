@@ -159,6 +159,9 @@ impl Files {
 
     fn write(&self, name: File, offset: u64, bytes: &[u8], sync: bool) -> io::Result<Yield> {
         let file = self.get(name, true)?;
+        if offset == 0 && matches!(name, File::Segment(..)) {
+            forget_pages(&file);
+        }
         let count = uninterrupted(|| file.write_at(bytes, offset))?;
         if count == 0 && !bytes.is_empty() {
             return Err(ErrorKind::StorageFull.into());
@@ -212,6 +215,19 @@ fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
             result => return result,
         }
     }
+}
+
+/// Drops what the system still holds in memory of a segment that is about to be used again. Where it
+/// was read in long pieces, each small write would otherwise mark a whole piece as changed.
+fn forget_pages(file: &fs::File) {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::fs::{Advice, fadvise};
+        // Only advice: without it more is written than needed.
+        let _ = fadvise(file, 0, None, Advice::DontNeed);
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = file;
 }
 
 /// A sync that failed, for whatever reason, is no ordinary failure: what it was to keep may be lost.
