@@ -1,9 +1,8 @@
 //! Bindings of all exchanges: one compact record each, found by identity, by source and by target.
 //!
-//! A record is 56 bytes, its place in the identity table about 8, a long routing key one allocation
-//! of its own; what the exchange's router keeps beside it is 8 to 16 bytes.
+//! A record is 48 bytes, its place in the identity table about 8, a long routing key one allocation
+//! of its own; what the exchange's router keeps beside it is about 15 bytes in a direct exchange.
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::hash::{BuildHasher, Hasher};
 use hashbrown::HashTable;
@@ -45,62 +44,21 @@ pub(crate) struct Link {
     pub(crate) binding: u32,
 }
 
-/// Links in no particular order; the usual single one needs no allocation.
-#[derive(Debug, Default)]
-pub(crate) enum Links {
-    #[default]
-    Empty,
-    One(Link),
-    #[expect(clippy::box_collection, reason = "16 bytes per list instead of 32")]
-    Many(Box<Vec<Link>>),
-}
+/// Stands for no link in [`Links`]; no exchange has this place.
+const EMPTY: Target = Target(u32::MAX);
+/// Stands for a list in [`Links`]; no exchange has this place.
+const LIST: Target = Target(u32::MAX - 1);
+
+/// Links in no particular order, in 8 bytes: none, the usual single one, or the number of a list
+/// among the bindings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Links(Link);
 
 impl Links {
-    pub(crate) fn as_slice(&self) -> &[Link] {
-        match self {
-            Links::Empty => &[],
-            Links::One(link) => core::slice::from_ref(link),
-            Links::Many(links) => links,
-        }
-    }
+    pub(crate) const EMPTY: Links = Links(Link { target: EMPTY, binding: NONE });
 
-    pub(crate) fn is_empty(&self) -> bool {
-        matches!(self, Links::Empty)
-    }
-
-    /// Adds a link and tells at which position.
-    fn push(&mut self, link: Link) -> u32 {
-        match self {
-            Links::Empty => {
-                *self = Links::One(link);
-                0
-            }
-            Links::One(first) => {
-                *self = Links::Many(Box::new([*first, link].to_vec()));
-                1
-            }
-            Links::Many(links) => {
-                links.push(link);
-                (links.len() - 1) as u32
-            }
-        }
-    }
-
-    /// Removes the link at `position` and tells which binding stands there now, if any.
-    fn remove(&mut self, position: u32) -> Option<u32> {
-        let Links::Many(links) = self else {
-            *self = Links::Empty;
-            return None;
-        };
-        links.swap_remove(position as usize);
-        let moved = links.get(position as usize).map(|link| link.binding);
-        if let [last] = links[..] {
-            *self = Links::One(last);
-        } else if links.capacity() > 64 && links.len() < links.capacity() / 4 {
-            let half = links.capacity() / 2;
-            links.shrink_to(half);
-        }
-        moved
+    pub(crate) fn is_empty(self) -> bool {
+        self.0.target == EMPTY
     }
 }
 
@@ -122,9 +80,8 @@ struct Neighbours {
 /// One binding.
 #[derive(Debug)]
 pub(crate) struct Binding {
+    /// With the arguments, sorted by name, where there are any.
     pub(crate) routing_key: Key,
-    /// Sorted by name; `None` where there are none.
-    pub(crate) arguments: Option<Box<Table>>,
     /// The source exchange's place.
     pub(crate) source: u32,
     pub(crate) target: Target,
@@ -140,12 +97,32 @@ pub(crate) struct Binding {
 pub(crate) struct Bindings {
     records: Slab<Binding>,
     by_identity: HashTable<u32>,
+    /// Where routers have more than one link.
+    lists: Slab<Vec<Link>>,
     hash: HashState,
+}
+
+impl Binding {
+    /// Sorted by name; `None` where there are none.
+    pub(crate) fn arguments(&self) -> Option<&Table> {
+        self.routing_key.arguments()
+    }
 }
 
 impl Bindings {
     pub(crate) fn new(hash: HashState) -> Bindings {
-        Bindings { records: Slab::new(), by_identity: HashTable::new(), hash }
+        let (records, lists) = (Slab::new(), Slab::new());
+        Bindings { records, by_identity: HashTable::new(), lists, hash }
+    }
+
+    /// Bytes of all records and tables; of keys only those that are no longer than 39 bytes.
+    #[cfg(test)]
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let is_middle = |key: &Key| (15..40).contains(&key.as_bytes().len());
+        let middle = self.records.iter().filter(|(_, binding)| is_middle(&binding.routing_key));
+        self.records.capacity() * size_of::<Option<Binding>>()
+            + self.by_identity.allocation_size()
+            + middle.count() * 48
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -175,8 +152,8 @@ impl Bindings {
             binding.source == source
                 && binding.target == target
                 && binding.routing_key == *routing_key
-                && match &binding.arguments {
-                    Some(own) => **own == *arguments,
+                && match binding.arguments() {
+                    Some(own) => *own == *arguments,
                     None => arguments.is_empty(),
                 }
         };
@@ -191,13 +168,11 @@ impl Bindings {
         routing_key: &str,
         arguments: &Table,
     ) -> u32 {
-        let arguments = (!arguments.is_empty()).then(|| Box::new(arguments.clone()));
         let hash =
-            identity_hash(self.hash, source, target, routing_key.as_bytes(), arguments.as_deref());
+            identity_hash(self.hash, source, target, routing_key.as_bytes(), Some(arguments));
         let alone = Neighbours { previous: NONE, next: NONE };
         let place = self.records.insert(Binding {
-            routing_key: routing_key.into(),
-            arguments,
+            routing_key: Key::with(routing_key, arguments),
             source,
             target,
             node: NONE,
@@ -251,17 +226,56 @@ impl Bindings {
         })
     }
 
+    /// The links of a router's list.
+    pub(crate) fn links<'a>(&'a self, links: &'a Links) -> &'a [Link] {
+        match links.0.target {
+            EMPTY => &[],
+            LIST => &self.lists[links.0.binding as usize],
+            _ => core::slice::from_ref(&links.0),
+        }
+    }
+
     /// Adds the binding to a router's list and notes its position.
     pub(crate) fn push_link(&mut self, links: &mut Links, place: u32) {
-        let binding = &mut self.records[place as usize];
-        binding.position = links.push(Link { target: binding.target, binding: place });
+        let link = Link { target: self.records[place as usize].target, binding: place };
+        let position = match links.0.target {
+            EMPTY => {
+                *links = Links(link);
+                0
+            }
+            LIST => {
+                let list = &mut self.lists[links.0.binding as usize];
+                list.push(link);
+                list.len() - 1
+            }
+            _ => {
+                let number = self.lists.insert([links.0, link].to_vec());
+                *links = Links(Link { target: LIST, binding: number as u32 });
+                1
+            }
+        };
+        self.records[place as usize].position = position as u32;
     }
 
     /// Takes the binding out of the router's list that it stands in.
     pub(crate) fn remove_link(&mut self, links: &mut Links, place: u32) {
+        if links.0.target != LIST {
+            *links = Links::EMPTY;
+            return;
+        }
+        let number = links.0.binding as usize;
+        let list = &mut self.lists[number];
         let position = self.records[place as usize].position;
-        if let Some(moved) = links.remove(position) {
-            self.records[moved as usize].position = position;
+        list.swap_remove(position as usize);
+        if let Some(moved) = list.get(position as usize) {
+            self.records[moved.binding as usize].position = position;
+        }
+        if let [last] = list[..] {
+            *links = Links(last);
+            self.lists.remove(number);
+        } else if list.capacity() > 64 && list.len() < list.capacity() / 4 {
+            let half = list.capacity() / 2;
+            list.shrink_to(half);
         }
     }
 }
@@ -273,7 +287,7 @@ fn record_hash(state: HashState, records: &Slab<Binding>, place: u32) -> u64 {
         binding.source,
         binding.target,
         binding.routing_key.as_bytes(),
-        binding.arguments.as_deref(),
+        binding.arguments(),
     )
 }
 
@@ -301,14 +315,14 @@ mod tests {
 
     #[test]
     fn a_record_is_small() {
-        assert!(size_of::<Binding>() <= 64, "{}", size_of::<Binding>());
-        assert_eq!(size_of::<Links>(), 16);
+        assert_eq!(size_of::<Option<Binding>>(), 48);
+        assert_eq!(size_of::<Links>(), 8);
     }
 
     #[test]
     fn links_keep_their_positions_when_others_go() {
         let mut bindings = Bindings::new(HashState::new(1));
-        let mut links = Links::default();
+        let mut links = Links::EMPTY;
         let places: Vec<u32> = (0..5)
             .map(|queue| bindings.insert(0, Target::queue(queue), "k", &Table::default()))
             .collect();
@@ -318,14 +332,14 @@ mod tests {
         for &place in &[places[1], places[4], places[0]] {
             bindings.remove_link(&mut links, place);
         }
-        for link in links.as_slice() {
+        for link in bindings.links(&links) {
             let position = bindings.get(link.binding).position as usize;
-            assert_eq!(links.as_slice()[position], *link);
+            assert_eq!(bindings.links(&links)[position], *link);
         }
-        assert_eq!(links.as_slice().len(), 2);
+        assert_eq!(bindings.links(&links).len(), 2);
         bindings.remove_link(&mut links, places[2]);
         bindings.remove_link(&mut links, places[3]);
-        assert!(links.is_empty());
+        assert!(links.is_empty() && bindings.lists.is_empty());
     }
 
     #[test]

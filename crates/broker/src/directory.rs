@@ -152,7 +152,7 @@ impl Directory {
     /// other ids and homes.
     pub(crate) fn reserve(&mut self, change: &Change) {
         let Change::QueueDeclared(info) = change else { return };
-        self.next_queue = self.next_queue.max(info.id.0 + 1);
+        self.next_queue = self.next_queue.max(info.id.0.saturating_add(1));
         *self.queue_counts.entry(info.vhost).or_default() += 1;
         if info.exclusive.is_none()
             && let Some(held) = self.held.get_mut(info.home.index())

@@ -3,50 +3,84 @@
 use alloc::boxed::Box;
 use core::fmt;
 
+use lepus_amqp::table::Table;
+
 /// Longest text that needs no allocation, in bytes.
 const SHORT_BYTES_MAX: usize = 14;
+/// Longest text with an allocation of 40 bytes, in bytes.
+const MIDDLE_BYTES_MAX: usize = 39;
 
-/// A text of at most 255 bytes.
+/// A text of at most 255 bytes, and the arguments of the binding that it belongs to.
 #[derive(Clone)]
 pub(crate) struct Key(Form);
 
+/// All boxes are thin, which keeps the key at 16 bytes.
 #[derive(Clone)]
 enum Form {
-    Short {
-        length: u8,
-        bytes: [u8; SHORT_BYTES_MAX],
-    },
-    /// A thin pointer keeps the key at 16 bytes.
+    Short { length: u8, bytes: [u8; SHORT_BYTES_MAX] },
+    Middle(Box<Middle>),
     Long(Box<Box<str>>),
+    Described(Box<(Box<str>, Table)>),
+}
+
+#[derive(Clone)]
+struct Middle {
+    length: u8,
+    bytes: [u8; MIDDLE_BYTES_MAX],
 }
 
 impl Key {
+    /// A text with arguments; an empty table is none.
+    pub(crate) fn with(text: &str, arguments: &Table) -> Key {
+        if arguments.is_empty() {
+            return Key::from(text);
+        }
+        Key(Form::Described(Box::new((text.into(), arguments.clone()))))
+    }
+
+    /// The arguments, if there are any.
+    pub(crate) fn arguments(&self) -> Option<&Table> {
+        match &self.0 {
+            Form::Described(described) => Some(&described.1),
+            _ => None,
+        }
+    }
+
     /// The text's bytes.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         match &self.0 {
             Form::Short { length, bytes } => &bytes[..usize::from(*length)],
+            Form::Middle(middle) => &middle.bytes[..usize::from(middle.length)],
             Form::Long(text) => text.as_bytes(),
+            Form::Described(described) => described.0.as_bytes(),
         }
     }
 
     /// The text.
     pub(crate) fn as_str(&self) -> &str {
         match &self.0 {
-            // It was made from a text.
-            Form::Short { .. } => core::str::from_utf8(self.as_bytes()).unwrap_or_default(),
             Form::Long(text) => text,
+            Form::Described(described) => &described.0,
+            // It was made from a text.
+            _ => core::str::from_utf8(self.as_bytes()).unwrap_or_default(),
         }
     }
 }
 
 impl From<&str> for Key {
     fn from(text: &str) -> Key {
-        if text.len() > SHORT_BYTES_MAX {
+        let length = text.len() as u8;
+        if text.len() > MIDDLE_BYTES_MAX {
             return Key(Form::Long(Box::new(text.into())));
+        }
+        if text.len() > SHORT_BYTES_MAX {
+            let mut bytes = [0; MIDDLE_BYTES_MAX];
+            bytes[..text.len()].copy_from_slice(text.as_bytes());
+            return Key(Form::Middle(Box::new(Middle { length, bytes })));
         }
         let mut bytes = [0; SHORT_BYTES_MAX];
         bytes[..text.len()].copy_from_slice(text.as_bytes());
-        Key(Form::Short { length: text.len() as u8, bytes })
+        Key(Form::Short { length, bytes })
     }
 }
 
@@ -69,12 +103,23 @@ mod tests {
     #[test]
     fn a_key_of_any_length_stays_itself() {
         assert_eq!(size_of::<Key>(), 16);
-        let long = "ö".repeat(127);
-        for text in ["", "a", "exactly14bytes", "and15bytes,long", "ääääääää", &long] {
+        let (middle, longer, long) = ("m".repeat(39), "n".repeat(40), "ö".repeat(127));
+        let short = ["", "a", "exactly14bytes", "and15bytes,long", "ääääääää"];
+        for text in short.into_iter().chain([&*middle, &longer, &long]) {
             let key = Key::from(text);
             assert_eq!(key.as_str(), text);
             assert!(key == *text);
             assert!(key != *"else");
+        }
+    }
+
+    #[test]
+    fn a_key_may_have_arguments() {
+        let arguments = Table::new().with("a", 1i32);
+        for text in ["", "short", "one that is longer than fourteen bytes"] {
+            let key = Key::with(text, &arguments);
+            assert_eq!((key.as_str(), key.arguments()), (text, Some(&arguments)));
+            assert_eq!(Key::with(text, &Table::new()).arguments(), None);
         }
     }
 }

@@ -148,9 +148,9 @@ impl Routes {
             }
         };
         match router {
-            Router::All(links) => emit(links.as_slice()),
+            Router::All(links) => emit(bindings.links(links)),
             Router::Keys(keys) => emit(keys.get(message.routing_key, bindings)),
-            Router::Topic(trie) => trie.walk(message.routing_key, topic, emit),
+            Router::Topic(trie) => trie.walk(message.routing_key, bindings, topic, emit),
             Router::Headers(headers) => {
                 *varies = true;
                 headers.select(bindings, message.properties, emit);
@@ -159,10 +159,12 @@ impl Routes {
                 *varies |= buckets.looks_beyond_key();
                 emit(buckets.select(message));
             }
-            Router::Modulus(links) => emit(hash::modulus(links.as_slice(), message.routing_key)),
+            Router::Modulus(links) => {
+                emit(hash::modulus(bindings.links(links), message.routing_key))
+            }
             Router::Random(links) => {
                 *varies = true;
-                let links = links.as_slice();
+                let links = bindings.links(links);
                 let index = rng.below(links.len() as u64) as usize;
                 emit(links.get(index..=index).unwrap_or_default());
             }
@@ -195,12 +197,22 @@ impl Router {
     pub(crate) fn new(kind: ExchangeKind, arguments: Option<&Table>, state: HashState) -> Router {
         match kind {
             ExchangeKind::Direct => Router::Keys(Keys::new(state)),
-            ExchangeKind::Fanout => Router::All(Links::Empty),
+            ExchangeKind::Fanout => Router::All(Links::EMPTY),
             ExchangeKind::Topic => Router::Topic(Box::new(Trie::new(state))),
             ExchangeKind::Headers => Router::Headers(Box::new(Headers::new(state))),
             ExchangeKind::ConsistentHash => Router::Hash(Box::new(Buckets::new(arguments))),
-            ExchangeKind::ModulusHash => Router::Modulus(Links::Empty),
-            ExchangeKind::Random | ExchangeKind::LocalRandom => Router::Random(Links::Empty),
+            ExchangeKind::ModulusHash => Router::Modulus(Links::EMPTY),
+            ExchangeKind::Random | ExchangeKind::LocalRandom => Router::Random(Links::EMPTY),
+        }
+    }
+
+    /// Bytes of its tables.
+    #[cfg(test)]
+    pub(crate) fn memory_bytes(&self) -> usize {
+        match self {
+            Router::Keys(keys) => keys.memory_bytes(),
+            Router::Topic(trie) => trie.memory_bytes(),
+            _ => 0,
         }
     }
 

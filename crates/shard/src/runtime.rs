@@ -334,7 +334,8 @@ impl<C: Core> Running<C> {
                 };
                 // Whoever waits has given up when it does not hear this any more.
                 let _ = made.send(Ok(()));
-                drop(made);
+                // What it holds to make cores of is not needed any more.
+                drop((made, make));
                 let mut shard = Shard::new(core, poller, links).with_outbox(out);
                 if let Some(disk) = disk {
                     shard = shard.with_disk(Box::new(disk));

@@ -181,7 +181,7 @@ impl DefinitionsLog {
         if let Some(id) = change.queue_id()
             && id.0 >= self.ids_below
         {
-            part.push(Change::IdsUsed { vhosts: 0, queues: id.0 + IDS_STEP });
+            part.push(Change::IdsUsed { vhosts: 0, queues: id.0.saturating_add(IDS_STEP) });
         }
         if part.is_empty() {
             return Recorded::Nothing;

@@ -117,7 +117,7 @@ impl Directory {
         if self.vhosts_by_name.contains_key(name) {
             return;
         }
-        self.next_vhost = self.next_vhost.max(id.0 + 1);
+        self.next_vhost = self.next_vhost.max(id.0.saturating_add(1));
         self.vhosts_by_name.insert(name.into(), id);
         let info = VhostInfo {
             id,
@@ -170,7 +170,7 @@ impl Directory {
         {
             return;
         }
-        self.next_queue = self.next_queue.max(info.id.0 + 1);
+        self.next_queue = self.next_queue.max(info.id.0.saturating_add(1));
         let hash = name_hash(self.hash, info.vhost, &info.name);
         let route = Route { queue: info.id, home: info.home };
         *self.queue_counts.entry(info.vhost).or_default() += 1;

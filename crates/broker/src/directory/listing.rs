@@ -169,7 +169,7 @@ impl Directory {
             source: &self.exchanges[binding.source as usize].info.name,
             destination,
             routing_key: binding.routing_key.as_str(),
-            arguments: binding.arguments.as_deref(),
+            arguments: binding.arguments(),
         }
     }
 

@@ -7,7 +7,6 @@ use crate::binding::Chain;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use lepus_amqp::table::Table;
 
 /// What a snapshot has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,6 +181,6 @@ fn bound(directory: &Directory, place: u32) -> BindingChange {
         source: source.name.clone(),
         destination,
         routing_key: binding.routing_key.as_str().into(),
-        arguments: binding.arguments.as_deref().cloned().unwrap_or_else(Table::new),
+        arguments: binding.arguments().cloned().unwrap_or_default(),
     }
 }

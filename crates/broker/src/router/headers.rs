@@ -78,18 +78,18 @@ struct List {
 
 impl Headers {
     pub(super) fn new(state: HashState) -> Headers {
-        Headers { lists: Slab::new(), by_condition: HashTable::new(), others: Links::Empty, state }
+        Headers { lists: Slab::new(), by_condition: HashTable::new(), others: Links::EMPTY, state }
     }
 
     pub(super) fn insert(&mut self, bindings: &mut Bindings, place: u32) {
-        let condition = self.rarest_condition(bindings.get(place).arguments.as_deref());
+        let condition = self.rarest_condition(bindings, bindings.get(place).arguments());
         let Some(condition) = condition else {
             bindings.get_mut(place).node = NONE;
             bindings.push_link(&mut self.others, place);
             return;
         };
         let list = self.list_of(condition).unwrap_or_else(|| {
-            let list = self.lists.insert(List { condition, links: Links::Empty }) as u32;
+            let list = self.lists.insert(List { condition, links: Links::EMPTY }) as u32;
             let lists = &self.lists;
             let hash = |&list: &u32| lists[list as usize].condition;
             self.by_condition.insert_unique(condition, list, hash);
@@ -126,13 +126,13 @@ impl Headers {
         let headers = properties.headers().unwrap_or_default();
         let mut emit_fitting = |links: &[Link]| {
             for link in links {
-                let arguments = bindings.get(link.binding).arguments.as_deref();
+                let arguments = bindings.get(link.binding).arguments();
                 if fits(arguments, headers) {
                     emit(core::slice::from_ref(link));
                 }
             }
         };
-        emit_fitting(self.others.as_slice());
+        emit_fitting(bindings.links(&self.others));
         if self.lists.is_empty() {
             return;
         }
@@ -142,14 +142,14 @@ impl Headers {
                 Hashed::of(value).map(|value| condition_hash(self.state, name, Some(value)));
             for condition in core::iter::once(presence).chain(value) {
                 if let Some(list) = self.list_of(condition) {
-                    emit_fitting(self.lists[list as usize].links.as_slice());
+                    emit_fitting(bindings.links(&self.lists[list as usize].links));
                 }
             }
         }
     }
 
     /// Of the conditions that the binding needs all, the one with the shortest list.
-    fn rarest_condition(&self, arguments: Option<&Table>) -> Option<u64> {
+    fn rarest_condition(&self, bindings: &Bindings, arguments: Option<&Table>) -> Option<u64> {
         let arguments = arguments?;
         let mode = Mode::of(arguments);
         if mode.any {
@@ -158,7 +158,7 @@ impl Headers {
         let conditions = compared(arguments, mode)
             .map(|(name, wanted)| condition_hash(self.state, name, Hashed::wanted(wanted)));
         conditions.min_by_key(|condition| match self.list_of(*condition) {
-            Some(list) => self.lists[list as usize].links.as_slice().len(),
+            Some(list) => bindings.links(&self.lists[list as usize].links).len(),
             None => 0,
         })
     }
@@ -382,7 +382,7 @@ mod tests {
                 let headers = random_table(&mut rng, 5);
                 let bytes = headers.to_bytes();
                 let is_fitting =
-                    |place: &&u32| fits(bindings.get(**place).arguments.as_deref(), bytes.as_ref());
+                    |place: &&u32| fits(bindings.get(**place).arguments(), bytes.as_ref());
                 let mut expected: Vec<u32> = bound.iter().filter(is_fitting).copied().collect();
                 expected.sort_unstable();
                 let properties = Properties { headers: Some(headers), ..Properties::default() };

@@ -19,7 +19,12 @@ impl Keys {
         Keys { lists: HashTable::new(), state }
     }
 
-    pub(super) fn get(&self, key: &str, bindings: &Bindings) -> &[Link] {
+    #[cfg(test)]
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.lists.allocation_size()
+    }
+
+    pub(super) fn get<'a>(&'a self, key: &str, bindings: &'a Bindings) -> &'a [Link] {
         if self.lists.is_empty() {
             return &[];
         }
@@ -27,7 +32,7 @@ impl Keys {
             .find(hash(self.state, key.as_bytes()), |links| {
                 key_of(links, bindings) == key.as_bytes()
             })
-            .map_or(&[], Links::as_slice)
+            .map_or(&[], |links| bindings.links(links))
     }
 
     pub(super) fn insert(&mut self, bindings: &mut Bindings, place: u32) {
@@ -40,7 +45,7 @@ impl Keys {
         );
         let mut entry = match entry {
             Entry::Occupied(entry) => entry,
-            Entry::Vacant(entry) => entry.insert(Links::Empty),
+            Entry::Vacant(entry) => entry.insert(Links::EMPTY),
         };
         bindings.push_link(entry.get_mut(), place);
     }
@@ -57,8 +62,8 @@ impl Keys {
     }
 }
 
-fn key_of<'a>(links: &Links, bindings: &'a Bindings) -> &'a [u8] {
-    match links.as_slice() {
+fn key_of<'a>(links: &'a Links, bindings: &'a Bindings) -> &'a [u8] {
+    match bindings.links(links) {
         [first, ..] => bindings.get(first.binding).routing_key.as_bytes(),
         [] => &[],
     }

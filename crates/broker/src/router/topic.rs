@@ -1,6 +1,6 @@
 //! Topic patterns as a trie of words.
 //!
-//! Words are interned, so that a node costs 40 bytes and a word of the message's key is hashed
+//! Words are interned, so that a node costs 32 bytes and a word of the message's key is hashed
 //! once. A key is matched by walking all nodes that fit so far, word by word; a node behind `#`
 //! stays active until the end. The work per word is bounded by the number of nodes, however the
 //! patterns are chosen.
@@ -32,7 +32,7 @@ struct Node {
 
 impl Node {
     fn new(parent: u32, word: u32) -> Node {
-        Node { parent, word, star: NONE, hash: NONE, children: 0, links: Links::Empty }
+        Node { parent, word, star: NONE, hash: NONE, children: 0, links: Links::EMPTY }
     }
 
     fn is_leaf(&self) -> bool {
@@ -89,6 +89,15 @@ impl Trie {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn memory_bytes(&self) -> usize {
+        // The slab's own mark makes a node of 28 bytes one of 32.
+        self.nodes.capacity() * (size_of::<Node>() + 4)
+            + self.words.capacity() * size_of::<Option<Word>>()
+            + self.edges.allocation_size()
+            + self.by_text.allocation_size()
+    }
+
     /// Adds the binding under its routing key.
     pub(crate) fn insert(&mut self, bindings: &mut Bindings, place: u32) {
         let mut node = ROOT;
@@ -115,7 +124,14 @@ impl Trie {
     }
 
     /// Calls `emit` for each binding whose pattern fits `key`, each once.
-    pub(crate) fn walk(&self, key: &str, walk: &mut Walk, mut emit: impl FnMut(&[Link])) {
+    pub(crate) fn walk(
+        &self,
+        key: &str,
+        bindings: &Bindings,
+        walk: &mut Walk,
+        mut emit: impl FnMut(&[Link]),
+    ) {
+        let mut emit = |links: &Links| emit(bindings.links(links));
         walk.start(self.nodes.capacity());
         self.activate(ROOT, walk, &mut emit);
         for word in split(key) {
@@ -146,13 +162,13 @@ impl Trie {
             }
         }
         for &node in &walk.next {
-            emit(self.nodes[node as usize].links.as_slice());
+            emit(&self.nodes[node as usize].links);
         }
     }
 
     /// Makes a node that is not behind `#` active for the next word, and with it what `#` reaches
     /// from there without a word.
-    fn activate(&self, node: u32, walk: &mut Walk, emit: &mut impl FnMut(&[Link])) {
+    fn activate(&self, node: u32, walk: &mut Walk, emit: &mut impl FnMut(&Links)) {
         let mut current = &self.nodes[node as usize];
         walk.next.push(node);
         while current.hash != NONE {
@@ -161,7 +177,7 @@ impl Trie {
                 return;
             }
             current = &self.nodes[behind as usize];
-            emit(current.links.as_slice());
+            emit(&current.links);
             if current.children > 0 || current.star != NONE {
                 walk.sticky.push(behind);
             }

@@ -314,3 +314,27 @@ fn bindings_are_listed_in_order_with_the_default_ones_first() {
         directory.exchanges(Some(fixture.vhost())).map(|info| &*info.name).collect();
     assert!(names.is_sorted() && names.len() == 7 && names.contains(&"amq.rabbitmq.trace"));
 }
+
+/// Bytes of a binding with a key of its own, where there are `count` of them.
+fn bytes_of_binding(exchange: &str, count: usize) -> usize {
+    let mut fixture = Fixture::new();
+    fixture.queue("q");
+    for index in 0..count {
+        fixture.bind(exchange, "q", &alloc::format!("key-{index}"));
+    }
+    let directory = &fixture.directory;
+    let place = directory.exchange_place(fixture.vhost(), exchange).unwrap();
+    let router = &directory.exchanges[place as usize].router;
+    (directory.bindings.memory_bytes() + router.memory_bytes()) / count
+}
+
+#[test]
+fn a_binding_is_small() {
+    // Tables double, so the cost per binding goes up and down with their number.
+    for (exchange, bytes_max) in [("amq.direct", [82, 84]), ("amq.topic", [157, 148])] {
+        for (count, bytes_max) in [50_000, 60_000].into_iter().zip(bytes_max) {
+            let bytes = bytes_of_binding(exchange, count);
+            assert!(bytes <= bytes_max, "{bytes} bytes in {exchange} with {count}");
+        }
+    }
+}

@@ -47,7 +47,7 @@ impl Fixture {
 
     fn matches(&mut self, key: &str) -> Vec<u32> {
         let mut found = Vec::new();
-        self.trie.walk(key, &mut self.walk, |links| {
+        self.trie.walk(key, &self.bindings, &mut self.walk, |links| {
             found.extend(links.iter().map(|link| link.binding));
         });
         found.sort_unstable();
