@@ -14,7 +14,7 @@ struct Section {
     commands: &'static [&'static [&'static str]],
 }
 
-const SECTIONS: [Section; 10] = [
+const SECTIONS: [Section; 11] = [
     Section {
         name: "format",
         asserts: "the source is formatted as rustfmt does it",
@@ -49,6 +49,14 @@ const SECTIONS: [Section; 10] = [
         name: "sim",
         asserts: "200 seeds of the simulator",
         commands: &[&["make", "--no-print-directory", "sim", "SEEDS=200"]],
+    },
+    Section {
+        name: "kill",
+        asserts: "eight kills under load lose nothing, and the test finds forged faults",
+        commands: &[
+            &["make", "--no-print-directory", "kill-test", "ROUNDS=8", "SHARDS=1,2"],
+            &["target/release/lepus-kill", "--prove"],
+        ],
     },
     Section {
         name: "clients-1",

@@ -22,6 +22,8 @@ pub enum Command {
     Perf(Vec<String>),
     /// Print the hash of a password; read from standard input when it is not given.
     HashPassword(Option<String>),
+    /// Look after the store's files.
+    Store(crate::store::Call),
     /// Send an order to the running broker.
     Order(OrderCall),
 }
@@ -49,7 +51,17 @@ pub struct OrderCall {
 }
 
 /// Words that stand alone.
-const COMMANDS: &[&str] = &["serve", "perf", "config", "hash-password", "help", "version"];
+const COMMANDS: &[&str] = &[
+    "serve",
+    "perf",
+    "config",
+    "hash-password",
+    "store check",
+    "store dump",
+    "store repair",
+    "help",
+    "version",
+];
 
 /// Reads the words behind the program's name.
 ///
@@ -81,6 +93,8 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command, Strin
         }),
         "config" => parse_config(parser),
         "hash-password" => parse_hash_password(parser),
+        "store" => Ok(crate::store::parse(parser)?
+            .map_or_else(|| Command::Print(crate::store::help()), Command::Store)),
         _ => parse_order(&command, parser),
     }
 }
@@ -92,6 +106,7 @@ fn help_for(words: &str) -> Result<Command, String> {
         "config" => help::config(),
         "perf" => return Ok(Command::Perf(vec!["--help".to_owned()])),
         "hash-password" => help::hash_password(),
+        "store" | "store check" | "store dump" | "store repair" => crate::store::help(),
         words => match crate::order::find(words) {
             Some(order) => help::order(order),
             None if group(words).next().is_some() => help::group(words),

@@ -21,6 +21,7 @@ mod scratch;
 pub mod serve;
 pub mod show;
 pub mod signal;
+pub mod store;
 
 use command::{Command, OrderCall, Settings};
 use config::{Config, Sources};
@@ -59,6 +60,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
             },
             Err(text) => wrong(&text),
         },
+        Command::Store(call) => store::run(&call),
         Command::Order(call) => match carry_out(call) {
             Ok(text) => print(&text),
             Err(text) => failed(&text),

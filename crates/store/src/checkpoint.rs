@@ -9,6 +9,7 @@ use crate::checksum::crc;
 use crate::disk::LogId;
 use crate::lane::Summary;
 use crate::log::{Chain, Segment};
+use crate::place::position;
 use crate::segment::{FORMAT_VERSION, HeaderError};
 use crate::varint::{Reader, put};
 
@@ -52,6 +53,15 @@ impl Tables {
         let relocation = self.relocations.entry(origin).or_insert(empty);
         relocation.to = to;
         relocation.references += references;
+    }
+
+    /// A segment is gone: nothing that nobody refers to needs to be known of it.
+    pub(crate) fn forget(&mut self, generation: u32) {
+        let range = position(generation, 0)..=position(generation, u32::MAX);
+        let rows = self.relocations.range(range).filter(|(_, row)| row.references == 0);
+        for origin in rows.map(|(&origin, _)| origin).collect::<Vec<_>>() {
+            self.relocations.remove(&origin);
+        }
     }
 
     /// Where the message is that was first written at `origin`.

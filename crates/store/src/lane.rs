@@ -3,6 +3,8 @@
 //! The page at the end is open; closed ones are in memory or on disk. What is settled is kept as
 //! runs, only for pages that still hold something: a page whose last entry is settled goes.
 
+mod rewrite;
+
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -12,6 +14,8 @@ use crate::page::{Builder, Cursor, Entry, PAGE_HEADER_BYTES, PAGE_PAYLOAD_BYTES}
 use crate::record::Lane;
 use crate::runs::RunSet;
 use crate::varint::{Reader, put};
+
+pub(crate) use rewrite::{Folded, Located, Part};
 
 /// Bytes of a page on disk.
 pub const PAGE_BYTES: usize = PAGE_HEADER_BYTES + PAGE_PAYLOAD_BYTES;
@@ -37,6 +41,8 @@ pub(crate) enum PageState {
     Loaded(u32, Vec<u8>),
     /// On disk, and damaged.
     Lost(u32),
+    /// Damaged, and being put together from the log.
+    Rebuilding(u32),
 }
 
 #[derive(Clone, Debug)]
@@ -56,7 +62,7 @@ impl Page {
         match &self.state {
             PageState::Memory(bytes) | PageState::Loaded(_, bytes) => bytes.get(range),
             PageState::Writing(_, bytes) => bytes.get(range),
-            PageState::Disk(_) => None,
+            PageState::Disk(_) | PageState::Rebuilding(_) => None,
             PageState::Lost(_) => Some(&[]),
         }
     }
@@ -67,8 +73,16 @@ impl Page {
             PageState::Writing(slot, _)
             | PageState::Disk(slot)
             | PageState::Loaded(slot, _)
-            | PageState::Lost(slot) => Some(slot),
+            | PageState::Lost(slot)
+            | PageState::Rebuilding(slot) => Some(slot),
         }
+    }
+}
+
+impl Page {
+    /// Whether reading it makes sense.
+    pub(crate) fn is_readable(&self) -> bool {
+        matches!(self.state, PageState::Disk(_))
     }
 }
 
@@ -152,9 +166,13 @@ pub(crate) struct LaneIndex {
     /// Settled too, but the counts of their segments do not know yet: their positions have to be
     /// read for that.
     unaccounted: RunSet,
+    /// How many of those live as far as `live` knows; see [`LaneIndex::recount`].
+    unaccounted_live: u64,
     live: u64,
     live_bytes: u64,
     fetch_from: u64,
+    /// Entries below may be known to somebody, by the positions they had then.
+    seen_below: u64,
     cursor: Option<Cursor>,
     /// The queue is gone; the lane goes when everything is accounted for.
     pub is_dropped: bool,
@@ -174,7 +192,7 @@ impl LaneIndex {
 
     /// Messages that live, not counting those whose settles are still to be accounted for.
     pub(crate) fn live(&self) -> u64 {
-        self.live.saturating_sub(self.unaccounted.members())
+        self.live.saturating_sub(self.unaccounted_live)
     }
 
     pub(crate) fn has_unaccounted(&self) -> bool {
@@ -269,6 +287,41 @@ impl LaneIndex {
     pub(crate) fn drop_all(&mut self) {
         self.is_dropped = true;
         self.unaccounted.insert(0, self.next);
+        self.unaccounted_live = self.live;
+    }
+
+    /// Counts what is settled and not accounted for. False if that is not exact, because a page on
+    /// disk has gaps and is settled in part.
+    pub(crate) fn recount(&mut self) -> bool {
+        if self.is_dropped {
+            return true;
+        }
+        let (settled, unaccounted) = (&self.settled, &self.unaccounted);
+        let counts =
+            |entry: &Entry| unaccounted.contains(entry.seq) && !settled.contains(entry.seq);
+        let (mut live, mut is_exact) = (0, true);
+        for page in &self.pages {
+            let end = page.last + 1;
+            let covered = unaccounted.members_within(page.first, end);
+            let all = u64::from(page.count.saturating_sub(page.settled));
+            if covered == 0 {
+                continue;
+            }
+            if covered == end - page.first {
+                live += all;
+            } else if let Some(runs) = page.runs() {
+                let mut cursor = Cursor::new(page.first);
+                live += core::iter::from_fn(|| cursor.next(runs)).filter(counts).count() as u64;
+            } else {
+                let both = settled.members_shared(unaccounted, page.first, end);
+                is_exact &= u64::from(page.count) == end - page.first;
+                live += covered.saturating_sub(both).min(all);
+            }
+        }
+        let mut cursor = self.tail.cursor();
+        let tail = core::iter::from_fn(|| self.tail.next(&mut cursor));
+        self.unaccounted_live = live + tail.filter(counts).count() as u64;
+        is_exact
     }
 
     fn drop_settled_page(&mut self, index: usize, freed: &mut Vec<u32>) {
@@ -304,11 +357,15 @@ impl LaneIndex {
             }
             None => {
                 self.unaccounted = RunSet::default();
+                self.unaccounted_live = 0;
                 return Stop::Done;
             }
         };
         if page_first >= end {
             self.unaccounted.remove(first, end);
+            if self.unaccounted.is_empty() {
+                self.unaccounted_live = 0;
+            }
             return Stop::Done;
         }
         let mut done = 0;
@@ -339,6 +396,10 @@ impl LaneIndex {
             page.settled += done;
         }
         self.unaccounted.remove(page_first.min(first), page_last + 1);
+        self.unaccounted_live = self.unaccounted_live.saturating_sub(done.into());
+        if self.unaccounted.is_empty() {
+            self.unaccounted_live = 0;
+        }
         if is_tail {
             self.drop_settled_tail();
         } else {
@@ -359,6 +420,12 @@ impl LaneIndex {
 
     /// Reads up to `count` further entries that live into `out`.
     pub(crate) fn fetch(&mut self, count: usize, out: &mut Vec<Entry>) -> Stop {
+        let stop = self.fetch_entries(count, out);
+        self.seen_below = self.seen_below.max(self.fetch_from);
+        stop
+    }
+
+    fn fetch_entries(&mut self, count: usize, out: &mut Vec<Entry>) -> Stop {
         let mut left = count;
         while left > 0 && !self.is_dropped {
             let index = self.pages.partition_point(|page| page.last < self.fetch_from);
@@ -420,7 +487,14 @@ impl LaneIndex {
     /// The caller has the entry just appended and needs no fetch for it.
     pub(crate) fn skip_fetch(&mut self) {
         self.fetch_from = self.next;
+        self.seen_below = self.next;
         self.cursor = None;
+    }
+
+    /// Takes over how far fetching was.
+    pub(crate) fn resume(&mut self, fetch_from: u64) {
+        self.fetch_from = fetch_from;
+        self.seen_below = fetch_from;
     }
 
     pub(crate) fn page_mut(&mut self, first: u64) -> Option<&mut Page> {
@@ -439,12 +513,13 @@ impl LaneIndex {
         self.fetch_from
     }
 
-    /// Whether [`LaneIndex::encode`] says everything: no page is on its way to the disk, and nothing
-    /// is to be accounted for.
+    /// Whether [`LaneIndex::encode`] says everything: all pages are on disk and nobody waits for one,
+    /// and nothing is to be accounted for.
     pub(crate) fn is_at_rest(&self) -> bool {
-        let is_unwritten =
-            |page: &Page| matches!(page.state, PageState::Memory(_) | PageState::Writing(..));
-        !self.is_listed && self.unaccounted.is_empty() && !self.pages.iter().any(is_unwritten)
+        !self.is_listed
+            && self.fetch_from >= self.seen_below
+            && self.unaccounted.is_empty()
+            && self.pages.iter().all(Page::is_readable)
     }
 
     pub(crate) fn summary(&self) -> Summary {

@@ -127,7 +127,7 @@ impl Lanes {
         if let Form::Cold(bytes) = &held.form {
             let index = LaneIndex::decode(&mut Reader(bytes));
             let mut index = index.unwrap_or_else(|| LaneIndex::new(held.lane));
-            index.rewind(held.fetch_from);
+            index.resume(held.fetch_from);
             self.cold_bytes -= bytes.len();
             self.hot += 1;
             held.form = Form::Hot(Box::new(index));
@@ -169,6 +169,11 @@ impl Lanes {
                 held.recovered_below = index.next();
             }
         }
+    }
+
+    /// Places of lanes there are; some may be empty.
+    pub(crate) fn places(&self) -> usize {
+        self.slab.capacity()
     }
 
     /// Memory of all lanes.

@@ -44,6 +44,13 @@ pub(crate) struct Segment {
     pub is_sealed: bool,
 }
 
+impl Segment {
+    /// Whether the next checkpoint can free it.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.is_sealed && self.live + self.live_transient == 0 && self.pins == 0
+    }
+}
+
 /// The records of one write.
 #[derive(Debug, Default)]
 struct Batch {
@@ -381,7 +388,7 @@ impl Log {
         }
         if let Some(segment) = self.segments.get_mut(&self.generation) {
             segment.is_sealed = true;
-            self.sealed_dead += usize::from(segment.live + segment.live_transient == 0);
+            self.sealed_dead += usize::from(segment.is_dead());
         }
         self.previous_end = position(self.generation, self.offset);
         self.generation += 1;

@@ -163,6 +163,12 @@ impl Builder {
         *run = Run { count: 1, first: entry, stride: 0 };
     }
 
+    /// The entry with this number.
+    pub(crate) fn find(&self, seq: u64) -> Option<Entry> {
+        let mut cursor = self.cursor();
+        core::iter::from_fn(|| self.next(&mut cursor)).find(|entry| entry.seq == seq)
+    }
+
     /// Ends the open run; gives the bytes of the page.
     pub(crate) fn finish(&mut self) -> &mut Vec<u8> {
         if self.open.count > 0 {

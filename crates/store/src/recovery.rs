@@ -309,7 +309,7 @@ impl Recovery {
                 self.segments = found.segments;
                 // Of messages everything was synced before the checkpoint was valid. What a log of
                 // opaque records reads again from further up must be there.
-                let ends = self.segments.iter();
+                let ends = self.segments.iter().filter(|(_, found)| found.used_bytes > 0);
                 let ends = ends.map(|(&generation, found)| position(generation, found.used_bytes));
                 self.evidence = ends.max().unwrap_or_default();
                 // What was dead may have been used again since.
@@ -324,6 +324,10 @@ impl Recovery {
                     .map(|(slot, generation)| (slot, u64::from(generation)))
                     .collect();
                 self.state.tables = found.tables;
+                let segments = &self.segments;
+                self.state.tables.relocations.retain(|&origin, row| {
+                    row.references > 0 || segments.contains_key(&generation(origin))
+                });
                 self.start = found.chain;
                 for slot in unaccounted {
                     self.state.list(slot.0);

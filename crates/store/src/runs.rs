@@ -16,9 +16,21 @@ impl RunSet {
         self.0.len()
     }
 
-    /// Number of members.
-    pub(crate) fn members(&self) -> u64 {
-        self.0.iter().map(|(first, end)| end - first).sum()
+    /// Parts of runs within `first..end`.
+    fn within(&self, first: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
+        let before = self.0.range(..first).next_back().filter(|(_, run_end)| **run_end > first);
+        let runs = before.into_iter().chain(self.0.range(first..end.max(first)));
+        runs.map(move |(&start, &stop)| (start.max(first), stop.min(end)))
+    }
+
+    /// Number of members within `first..end`.
+    pub(crate) fn members_within(&self, first: u64, end: u64) -> u64 {
+        self.within(first, end).map(|(start, stop)| stop - start).sum()
+    }
+
+    /// Number of members within `first..end` that `other` has too.
+    pub(crate) fn members_shared(&self, other: &RunSet, first: u64, end: u64) -> u64 {
+        self.within(first, end).map(|(start, stop)| other.members_within(start, stop)).sum()
     }
 
     pub(crate) fn contains(&self, member: u64) -> bool {
@@ -100,7 +112,10 @@ mod tests {
                     runs.remove(first, end);
                     plain.retain(|member| !(first..end).contains(member));
                 }
-                assert_eq!(runs.members(), plain.len() as u64);
+                assert_eq!(runs.members_within(0, 100), plain.len() as u64);
+                let (from, to) = (rng.below(70), rng.below(70));
+                let within = plain.range(from..to.max(from)).count() as u64;
+                assert_eq!(runs.members_within(from, to.max(from)), within);
                 for member in 0..70 {
                     assert_eq!(runs.contains(member), plain.contains(&member));
                 }

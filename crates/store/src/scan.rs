@@ -89,11 +89,11 @@ impl<'a> Image<'a> {
         })
     }
 
-    /// Exchange and routing key in the message record at `lender`; unchecked.
+    /// Exchange and routing key in the message record at `lender`, if that is whole.
     pub(crate) fn names(&self, lender: u32) -> Option<(&'a [u8], &'a [u8])> {
         let bytes = self.bytes.get(lender as usize..)?;
-        let (_, length) = record::peek(bytes)?;
-        match MessageRecord::decode(bytes.get(RECORD_HEADER_BYTES..length)?)?.names {
+        let (_, payload, _) = record::decode(bytes, self.seed(lender as usize))?;
+        match MessageRecord::decode(payload)?.names {
             Names::Here(exchange, routing_key) => Some((exchange, routing_key)),
             Names::At(_) => None,
         }

@@ -71,6 +71,8 @@ pub struct Settings {
     pub compaction_rate: u64,
     /// Copied messages whose old places are remembered at most.
     pub relocations_max: usize,
+    /// Copied messages whose old places are remembered before index pages are written anew.
+    pub relocations_kept: usize,
 }
 
 impl Settings {
@@ -101,7 +103,8 @@ impl Settings {
             lanes_kept: 1024,
             compaction_percent: 20,
             compaction_rate: 32 << 20,
-            relocations_max: 1 << 20,
+            relocations_max: 1 << 22,
+            relocations_kept: 4096,
         }
     }
 }

@@ -110,7 +110,7 @@ impl State {
             && let Some(relocation) = self.tables.relocations.get_mut(&position)
         {
             place = relocation.to;
-            relocation.references -= 1;
+            relocation.references = relocation.references.saturating_sub(1);
             if relocation.references == 0 {
                 self.tables.relocations.remove(&position);
             }
@@ -122,90 +122,95 @@ impl State {
         } else {
             segment.live = segment.live.saturating_sub(1);
         }
-        let is_dead = segment.live + segment.live_transient == 0;
-        if is_dead && segment.is_sealed {
-            self.died += 1;
-        }
+        self.died += usize::from(segment.is_dead());
         if self.tables.spans.is_empty() {
             return;
         }
         let Some(span) = self.tables.spans.get_mut(&place) else { return };
-        span.references -= 1;
-        if span.references > 0 {
-            return;
+        span.references = span.references.saturating_sub(1);
+        let span = *span;
+        if span.references == 0 {
+            self.tables.spans.remove(&place);
+            self.unpin(segments, place, span);
         }
-        for generation in generation(place)..=span.generation_last {
-            if let Some(segment) = segments.get_mut(&generation) {
-                if is_transient {
-                    segment.live_transient = segment.live_transient.saturating_sub(1);
-                } else {
-                    segment.pins = segment.pins.saturating_sub(1);
-                }
-            }
-        }
-        self.tables.spans.remove(&place);
-        self.died += 1;
     }
 
-    /// A message was copied from `origin` (where it was written first) to `to`. Moves the counts
-    /// of the references that live.
+    /// A message was copied from `from` to `to` (where it begins, and the segment in which it ends).
+    /// Moves the counts of the references that live; `known` counts them by the position that the
+    /// index has.
     pub(crate) fn relocate(
         &mut self,
         segments: &mut Segments,
-        origin: Position,
-        to: Position,
-        references: u32,
+        from: Position,
+        (to, generation_last): (Position, u32),
+        known: &BTreeMap<Position, u32>,
         bytes: u32,
     ) {
-        let old = self.tables.relocations.get(&origin).map_or(origin, |found| found.to);
+        let references: u32 = known.values().sum();
         let moved = (u64::from(bytes) + OVERHEAD_BYTES) * u64::from(references);
-        if let Some(segment) = segments.get_mut(&generation(old)) {
+        if let Some(segment) = segments.get_mut(&generation(from)) {
             segment.live = segment.live.saturating_sub(references.into());
             segment.live_bytes = segment.live_bytes.saturating_sub(moved);
-            if segment.live + segment.live_transient == 0 {
-                self.died += 1;
-            }
+            self.died += usize::from(segment.is_dead());
         }
-        let segment = segments.entry(generation(to)).or_default();
-        segment.live += u64::from(references);
-        segment.live_bytes += moved;
-        self.tables.relocations.insert(origin, Relocation { to, references });
+        if let Some(span) = self.tables.spans.remove(&from) {
+            self.unpin(segments, from, span);
+        }
+        self.count(segments, to, generation_last, references, bytes, false);
+        for (&position, &references) in known {
+            self.tables.relocations.insert(position, Relocation { to, references });
+        }
+    }
+
+    /// A message in several segments is gone from them.
+    fn unpin(&mut self, segments: &mut Segments, start: Position, span: Span) {
+        for generation in generation(start)..=span.generation_last {
+            let Some(segment) = segments.get_mut(&generation) else { continue };
+            if span.is_transient {
+                segment.live_transient = segment.live_transient.saturating_sub(1);
+            } else {
+                segment.pins = segment.pins.saturating_sub(1);
+            }
+            self.died += usize::from(segment.is_dead());
+        }
     }
 
     /// Goes through one page of one lane with settles to account for. The lane's slot, and the
     /// page to read first, if any; `None` when there is nothing left.
     pub(crate) fn account(&mut self, segments: &mut Segments) -> Option<(LaneSlot, Option<u64>)> {
         let slot = *self.unaccounted.last()?;
-        let State { lanes, freed_pages, .. } = self;
-        let Some(lane) = lanes.get_mut(LaneSlot(slot)) else {
+        let page = self.account_lane(LaneSlot(slot), segments);
+        let is_listed = self.lanes.get_mut(LaneSlot(slot)).is_some_and(|lane| lane.is_listed);
+        if page.is_some() {
+            // Others may go on meanwhile.
+            self.unaccounted.rotate_right(1);
+        } else if !is_listed {
             self.unaccounted.pop();
-            return Some((LaneSlot(slot), None));
-        };
+        }
+        Some((LaneSlot(slot), page))
+    }
+
+    /// Goes through one page of a lane. The page to read first, if any. The lane is not marked as
+    /// listed any more when nothing is left; one that was dropped is gone then.
+    pub(crate) fn account_lane(&mut self, slot: LaneSlot, segments: &mut Segments) -> Option<u64> {
+        let State { lanes, freed_pages, .. } = self;
+        let lane = lanes.get_mut(slot)?;
         let is_transient = lane.lane.is_transient();
         let mut settled: Vec<Entry> = Vec::new();
         let stop = lane.account(freed_pages, |entry| settled.push(*entry));
         let is_done = !lane.has_unaccounted();
-        if is_done {
-            lane.is_listed = false;
-        }
+        lane.is_listed &= !is_done;
         let is_gone = is_done && lane.is_dropped;
         for entry in settled {
             self.discount(segments, entry.position, entry.bytes, is_transient);
         }
-        let page = match stop {
+        if is_gone {
+            self.lanes.remove(slot);
+        }
+        match stop {
             crate::lane::Stop::Page(first) => Some(first),
             crate::lane::Stop::Done => None,
-        };
-        if page.is_some() {
-            // Others may go on meanwhile.
-            self.unaccounted.rotate_right(1);
-        } else if is_done {
-            self.unaccounted.pop();
         }
-        if is_gone {
-            self.lanes.remove(LaneSlot(slot));
-        }
-        Some((LaneSlot(slot), page))
     }
 
     /// Appends a reference to its lane, unless the lane has it.

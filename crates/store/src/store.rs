@@ -4,6 +4,7 @@ mod append;
 mod compaction;
 mod publish;
 mod read;
+mod rewrite;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
@@ -28,8 +29,10 @@ pub use read::{Fetch, Lookup};
 const SETTLES_MAX: usize = 4096;
 /// What a record is thought to have beside its body, before one was read.
 const RECORD_EXTRA_BYTES: usize = 64;
-/// Lanes looked at in one cycle to find idle ones.
+/// Lanes looked at in one call of [`Store::flush`] to find idle ones.
 const COOL_LOOKS: usize = 4;
+/// Lanes looked at for that in one call of [`Store::work`].
+const WORK_COOL_LOOKS: usize = 64;
 /// Slices of a checkpoint encoded in one call of [`Store::work`]; one in a call of
 /// [`Store::flush`].
 const WORK_SLICES: usize = 4;
@@ -107,6 +110,7 @@ enum Purpose {
     PageWrite { lane: LaneSlot, first: u64 },
     PageRead { lane: LaneSlot, first: u64 },
     Compaction { generation: u32 },
+    Rebuild { generation: u32 },
     Publish(u64, publish::Step),
     Ignored,
 }
@@ -142,6 +146,7 @@ pub struct Store {
     index_bytes: u64,
     publication: publish::Publication,
     compaction: compaction::Compaction,
+    rewriting: rewrite::Rewriting,
     opaque: Vec<(Position, Vec<u8>)>,
     /// Where the opaque records begin that count.
     opaque_start: Chain,
@@ -152,6 +157,9 @@ pub struct Store {
     /// About what a record has beside its body.
     record_extra: usize,
     is_unclean: bool,
+    /// The log is recovered, and lanes are being counted; whether the last run ended in order.
+    opening: Option<bool>,
+    uncounted: Vec<LaneSlot>,
     told_stopped: bool,
 }
 
@@ -183,6 +191,7 @@ impl Store {
             index_bytes: 0,
             publication: publish::Publication::default(),
             compaction: compaction::Compaction::default(),
+            rewriting: rewrite::Rewriting::default(),
             opaque: Vec::new(),
             opaque_start: Chain::default(),
             snapshot: None,
@@ -190,6 +199,8 @@ impl Store {
             failed_reads: read::FailedReads::new(),
             record_extra: RECORD_EXTRA_BYTES,
             is_unclean: false,
+            opening: None,
+            uncounted: Vec::new(),
             told_stopped: false,
         }
     }
@@ -202,7 +213,7 @@ impl Store {
     /// Whether recovery is done.
     #[must_use]
     pub fn is_running(&self) -> bool {
-        matches!(self.phase, Phase::Running)
+        matches!(self.phase, Phase::Running) && self.opening.is_none()
     }
 
     /// An operation ended.
@@ -220,7 +231,8 @@ impl Store {
             return;
         }
         if let Some(purpose) = self.waits.remove(&completion.id) {
-            return self.completed(now, purpose, completion, out);
+            self.completed(now, purpose, completion, out);
+            return self.count_lanes(now, out);
         }
         let budget = self.settings.cache_bytes / 2;
         let bytes = completion.result.is_ok().then_some(completion.bytes);
@@ -264,10 +276,12 @@ impl Store {
                         offset: u64::from(slot.unwrap_or(0)) * crate::lane::PAGE_BYTES as u64,
                         bytes: crate::lane::PAGE_BYTES as u64,
                     }));
+                    return self.rebuild_page(lane, first, out);
                 }
                 self.events.push(Event::LaneReady(lane));
             }
             Purpose::Compaction { generation } => self.compaction_read(generation, completion),
+            Purpose::Rebuild { generation } => self.rebuild_read(generation, completion, out),
             Purpose::Publish(number, step) => {
                 self.publish_step(now, (number, step), completion.result, out);
             }
@@ -305,7 +319,30 @@ impl Store {
         for damage in found.damages {
             self.events.push(Event::Damaged(damage));
         }
-        self.events.push(Event::Ready { is_clean: found.is_clean });
+        self.opening = Some(found.is_clean);
+        for slot in self.state.unaccounted.clone() {
+            let lane = self.state.lane_mut(LaneSlot(slot));
+            if lane.is_some_and(|lane| !lane.recount()) {
+                self.uncounted.push(LaneSlot(slot));
+            }
+        }
+        self.count_lanes(now, out);
+    }
+
+    /// Before anybody asks for them, messages of lanes are counted where that takes their pages.
+    fn count_lanes(&mut self, now: Now, out: &mut Operations) {
+        let Some(is_clean) = self.opening else { return };
+        while let Some(&slot) = self.uncounted.last() {
+            if let Some(first) = self.state.account_lane(slot, &mut self.log.segments) {
+                return self.read_page(slot, first, out);
+            }
+            let is_left = |lane: &mut crate::lane::LaneIndex| lane.has_unaccounted();
+            if !self.state.lane_mut(slot).is_some_and(is_left) {
+                self.uncounted.pop();
+            }
+        }
+        self.opening = None;
+        self.events.push(Event::Ready { is_clean });
         self.flush(now, out);
     }
 
@@ -339,6 +376,8 @@ impl Store {
             return false;
         }
         let more = self.account(out) | self.encode_lanes(WORK_SLICES, out);
+        let more = self.fold(out) | more;
+        self.state.lanes.cool(self.settings.lanes_kept, WORK_COOL_LOOKS);
         self.write_pages(out);
         self.compact(now, out) || more
     }
@@ -364,7 +403,7 @@ impl Store {
         let Some(page) = self.state.lane_mut(lane).and_then(|lane| lane.page_mut(first)) else {
             return;
         };
-        let Some(slot) = page.slot().filter(|_| !is_asked) else { return };
+        let Some(slot) = page.slot().filter(|_| !is_asked && page.is_readable()) else { return };
         let length = crate::lane::PAGE_BYTES;
         let offset = u64::from(slot) * length as u64;
         let file = File::Index(self.settings.log);

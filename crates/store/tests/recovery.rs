@@ -305,3 +305,49 @@ fn inspection_of_arbitrary_bytes_never_panics() {
         inspect_all(&disk);
     }
 }
+
+/// A purge says numbers, and not all of them need be messages of the lane.
+#[test]
+fn messages_behind_a_purge_are_counted_right_after_a_crash() {
+    for index_pages_max in [0, 100] {
+        let mut disk = Disk::new(5);
+        let settings = Settings { index_pages_max, segment_bytes: 1 << 18, ..settings() };
+        let mut out = Operations::default();
+        let mut store = Store::open(settings, &mut out);
+        run(&mut store, &mut disk, &mut out, 1);
+        let lane = store.lane(Lane::of(QueueId(1)));
+        let mut number = 0;
+        // Numbers with gaps, over several pages of the index.
+        for seq in (0..9000u64).step_by(3) {
+            let body = [1; 9];
+            let body = &body[..(seq % 7) as usize];
+            let message = Message { exchange: b"e", routing_key: b"k", properties: &[], body };
+            let place = Place { lane, seq, deadline_millis: 0 };
+            while store.append(&message, &[place]).is_err() {
+                store.flush(Now::from_millis(seq), &mut out);
+                run(&mut store, &mut disk, &mut out, seq);
+            }
+            number += 1;
+        }
+        store.request_checkpoint();
+        for millis in 9000..9010 {
+            store.want_durable();
+            store.flush(Now::from_millis(millis * 10), &mut out);
+            store.work(Now::from_millis(millis * 10), &mut out);
+            run(&mut store, &mut disk, &mut out, millis * 10);
+        }
+        let kept = [300, 303, 6000];
+        store.purge(lane, 7001, &kept);
+        store.want_durable();
+        store.flush(Now::from_millis(200_000), &mut out);
+        run(&mut store, &mut disk, &mut out, 200_000);
+        let left = number - 7001u64.div_ceil(3) + kept.len() as u64;
+        disk.crash();
+        let mut out = Operations::default();
+        let mut store = Store::open(settings, &mut out);
+        let events = run(&mut store, &mut disk, &mut out, 1);
+        assert!(events.contains(&Event::Ready { is_clean: false }), "{events:?}");
+        let lane = store.lane(Lane::of(QueueId(1)));
+        assert_eq!(store.count(lane).0, left);
+    }
+}

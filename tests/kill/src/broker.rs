@@ -3,14 +3,17 @@
 use crate::link::Link;
 use std::fs::OpenOptions;
 use std::io;
+use std::net::TcpStream;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// How long a start or an orderly stop may take.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Has the broker killed when this program ends before it.
+const SETPRIV: &str = "/usr/bin/setpriv";
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// How to start it.
@@ -33,6 +36,19 @@ pub struct Broker {
     log: PathBuf,
 }
 
+impl Recipe {
+    /// Sees that nobody else listens there.
+    ///
+    /// # Errors
+    /// When somebody does.
+    pub fn check(&self) -> io::Result<()> {
+        match TcpStream::connect(("127.0.0.1", self.port)) {
+            Ok(_) => Err(io::Error::other(format!("port {} is in use", self.port))),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
 impl Broker {
     /// Starts it for the `turn`th time, without waiting for anything.
     ///
@@ -42,7 +58,14 @@ impl Broker {
         let log = OpenOptions::new().create(true).append(true).open(&recipe.log)?;
         let (program, words) = recipe.words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let shards = recipe.shards.get(turn % recipe.shards.len().max(1)).unwrap_or(&1).to_string();
-        let child = Command::new(program)
+        let mut command = match Path::new(SETPRIV).exists() {
+            true => Command::new(SETPRIV),
+            false => Command::new(program),
+        };
+        if command.get_program() == SETPRIV {
+            command.args(["--pdeathsig", "KILL"]).arg(program);
+        }
+        let child = command
             .args(words.iter().map(|word| word.replace("{shards}", &shards)))
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)

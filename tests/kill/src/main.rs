@@ -110,6 +110,7 @@ fn read(words: &[String]) -> Result<(Plan, bool), String> {
 
 /// Makes the directory anew.
 fn clear(plan: &Plan) -> io::Result<()> {
+    plan.recipe.check()?;
     let directory: PathBuf = plan.data.parent().map(PathBuf::from).unwrap_or_default();
     for old in [plan.data.clone(), plan.data.with_extension("before")] {
         if old.exists() {

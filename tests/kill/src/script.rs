@@ -10,6 +10,9 @@ const CONSUMERS: usize = 4;
 /// Each so many rounds the queues are emptied and everything is counted.
 const EMPTY_EVERY: u64 = 10;
 
+/// In each of these tens the broker is stopped in order once, in this round.
+const STOP_AT: u64 = 9;
+
 /// How a round ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
@@ -43,7 +46,7 @@ impl Round {
         let end = match number % EMPTY_EVERY {
             _ if number == rounds => End::Empty,
             0 => End::Empty,
-            5 => End::Stop,
+            STOP_AT => End::Stop,
             _ => End::Kill,
         };
         let second_kill =

@@ -32,6 +32,7 @@ Commands:
   lepus config           checks the configuration and prints what is in force
   lepus perf             measures brokers: lepus itself or any other for AMQP 0-9-1
   lepus hash-password    prints a password's hash for a definitions file
+  lepus store            checks, prints and repairs the files of a data directory
   lepus version          prints the version
 
 Orders to the running broker, found by its data directory (--data-dir):

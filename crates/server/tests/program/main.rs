@@ -9,4 +9,5 @@ mod running;
 mod serve;
 mod session;
 mod signals;
+mod store;
 mod tls;

@@ -151,6 +151,9 @@ impl Store {
             }
             first = until.saturating_add(1);
         }
+        if let Some(index) = self.state.lane_mut(lane) {
+            index.recount();
+        }
         self.state.list(lane.0);
     }
 

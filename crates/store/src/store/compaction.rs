@@ -1,24 +1,30 @@
 //! Emptying segments in which little lives, by writing that again at the end of the log.
 //!
 //! The index is left as it is: a table says where a message is that was first written elsewhere,
-//! until the message is settled. The emptied segment is free when the next checkpoint is valid.
+//! until the message is settled or its page of the index is written anew. The emptied segment is
+//! free when the next checkpoint is valid.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::time::Duration;
-use lepus_base::{Instant, Now};
+use lepus_base::{Instant, Now, Position};
 
 use super::append::write_message;
+use super::read::Found;
 use super::{Event, Purpose, Store};
 use crate::disk::{Action, Completion, File, Operations};
-use crate::place::position;
+use crate::lane::Located;
+use crate::place::{generation, position};
 use crate::record::{KIND_MESSAGE, Message, MessageRecord, Names, Reference};
 use crate::recovery::Damage;
 use crate::scan::{FoundRecord, Image};
-use crate::segment::SEGMENT_HEADER_BYTES;
+use crate::segment::{BATCH_HEADER_BYTES, SEGMENT_HEADER_BYTES};
+use crate::state::LaneSlot;
 
 /// Bytes of a segment looked at in one call.
 const STEP_BYTES: usize = 1 << 20;
+/// Index pages kept in memory to see where messages are.
+const PAGES_MAX: usize = 128;
 /// How often the segments are looked through for one that is worth it.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -26,15 +32,51 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 #[derive(Debug, Default)]
 pub(super) struct Compaction {
     reading: Option<u32>,
-    /// Generation, bytes of the segment, offset of the next batch.
-    running: Option<(u32, Vec<u8>, usize)>,
+    running: Option<Run>,
     look_at: Instant,
     /// Segments with damage in them, which are left alone.
     skipped: BTreeSet<u32>,
+    /// Segments to be emptied as far as they can be read, however much lives in them.
+    wanted: BTreeSet<u32>,
+    /// Index pages that were read for this.
+    pages: Vec<(LaneSlot, u64)>,
     pub moved: u64,
 }
 
+/// A segment being emptied.
+#[derive(Debug)]
+struct Run {
+    generation: u32,
+    bytes: Vec<u8>,
+    /// Offset of the next batch.
+    at: usize,
+    /// Messages that began in the segment before and end in this one.
+    ending: Vec<Position>,
+}
+
+/// What became of a message that was to be copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Copied {
+    /// It is copied, or nothing of it lives here.
+    Done,
+    /// Something is read first.
+    Pending,
+    /// It cannot be.
+    Failed,
+}
+
 impl Store {
+    /// Asks for a segment's file to be emptied, with what can be read of damaged batches. What
+    /// cannot be read should be settled before.
+    pub fn empty_segment(&mut self, file: File) {
+        let File::Segment(_, slot) = file else { return };
+        let mut segments = self.log.segments.iter();
+        if let Some((&generation, _)) = segments.find(|(_, segment)| segment.slot == Some(slot)) {
+            self.compaction.skipped.remove(&generation);
+            self.compaction.wanted.insert(generation);
+        }
+    }
+
     /// One step; true if there is more to do at once.
     pub(super) fn compact(&mut self, now: Now, out: &mut Operations) -> bool {
         // What is settled but not yet counted must not be moved as if it lived.
@@ -44,8 +86,8 @@ impl Store {
         {
             return false;
         }
-        if self.compaction.running.is_some() {
-            return self.copy_step();
+        if let Some(run) = self.compaction.running.take() {
+            return self.copy_step(run, out);
         }
         if self.compaction.reading.is_some() || now.instant < self.compaction.look_at {
             return false;
@@ -67,19 +109,48 @@ impl Store {
         let synced = self.log.synced();
         let room =
             self.settings.relocations_max.saturating_sub(self.state.tables.relocations.len());
+        let ending = self.ending_weights();
+        let weight = |generation: u32, live_bytes: u64| {
+            live_bytes.saturating_add(ending.get(&generation).copied().unwrap_or(0))
+        };
+        let compaction = &self.compaction;
         let worth = self.log.segments.iter().filter(|(generation, segment)| {
-            segment.live > 0
+            let percent = u64::from(self.settings.compaction_percent);
+            let is_sparse = weight(**generation, segment.live_bytes).saturating_mul(100)
+                < u64::from(segment.file_bytes) * percent;
+            (segment.live > 0 || segment.pins > 0)
                 && segment.live <= room as u64
                 && segment.live_transient == 0
-                && segment.pins == 0
-                && segment.live_bytes * 100
-                    < u64::from(segment.file_bytes) * u64::from(self.settings.compaction_percent)
+                && (is_sparse || compaction.wanted.contains(generation))
                 && **generation < self.log.generation()
                 && position(**generation, segment.used_bytes) <= synced
-                && !self.compaction.skipped.contains(generation)
+                && !compaction.skipped.contains(generation)
         });
-        let (&generation, segment) = worth.min_by_key(|(_, segment)| segment.live_bytes)?;
+        let least = worth.min_by_key(|(generation, segment)| {
+            (!compaction.wanted.contains(generation), weight(**generation, segment.live_bytes))
+        });
+        let (&generation, segment) = least?;
         Some((generation, segment.slot?, segment.used_bytes))
+    }
+
+    /// What moving messages that lie in several segments weighs for each of these: all that lives
+    /// where the message began. Longer ones than two segments are not moved.
+    fn ending_weights(&self) -> BTreeMap<u32, u64> {
+        let mut weights = BTreeMap::new();
+        for (&start, span) in &self.state.tables.spans {
+            let first = generation(start);
+            let is_short = span.generation_last == first + 1 && !span.is_transient;
+            let began = self.log.segments.get(&first).map_or(0, |segment| segment.live_bytes);
+            for generation in first..=span.generation_last {
+                let weight: &mut u64 = weights.entry(generation).or_default();
+                match (is_short, generation == first) {
+                    (false, _) => *weight = u64::MAX,
+                    (true, true) => {}
+                    (true, false) => *weight = weight.saturating_add(began),
+                }
+            }
+        }
+        weights
     }
 
     pub(super) fn compaction_read(&mut self, generation: u32, completion: Completion) {
@@ -89,78 +160,227 @@ impl Store {
             return;
         }
         self.cache.bytes_read += completion.bytes.len() as u64;
-        self.compaction.running = Some((generation, completion.bytes, SEGMENT_HEADER_BYTES));
+        let spans = self.state.tables.spans.range(..position(generation, 0));
+        let ending = spans.filter(|(_, span)| span.generation_last == generation);
+        let ending = ending.map(|(&start, _)| start).collect();
+        let (bytes, at) = (completion.bytes, SEGMENT_HEADER_BYTES);
+        self.compaction.running = Some(Run { generation, bytes, at, ending });
     }
 
-    fn copy_step(&mut self) -> bool {
-        let Some((generation, bytes, start)) = self.compaction.running.take() else {
-            return false;
-        };
-        let image = Image { log: self.settings.log, generation, bytes: &bytes };
-        let mut at = start;
-        while at < start + STEP_BYTES {
-            let Some(segment) = self.log.segments.get(&generation) else { return false };
-            if segment.live == 0 || at >= segment.used_bytes as usize {
-                return false;
-            }
-            let slot = segment.slot;
-            let found = image.header(at).filter(|batch| image.is_whole(batch));
-            let Some(batch) = found else {
-                self.compaction.skipped.insert(generation);
-                self.events.push(Event::Damaged(Damage {
-                    file: File::Segment(self.settings.log, slot.unwrap_or(u32::MAX)),
-                    offset: at as u64,
-                    bytes: 0,
-                }));
-                return false;
-            };
-            for found in image.records(&batch) {
-                if found.kind == KIND_MESSAGE && self.copy(&image, &found).is_none() {
-                    self.compaction.skipped.insert(generation);
+    fn skip_segment(&mut self, generation: u32) -> bool {
+        self.compaction.wanted.remove(&generation);
+        self.compaction.skipped.insert(generation);
+        false
+    }
+
+    fn copy_step(&mut self, mut run: Run, out: &mut Operations) -> bool {
+        let generation = run.generation;
+        while let Some(&start) = run.ending.last() {
+            match self.copy_whole(start, out) {
+                Copied::Done => run.ending.pop(),
+                Copied::Pending => {
+                    self.compaction.running = Some(run);
                     return false;
                 }
-            }
-            at = batch.records().end;
+                Copied::Failed => return self.skip_segment(generation),
+            };
         }
-        self.compaction.running = Some((generation, bytes, at));
+        let start = run.at;
+        if start == SEGMENT_HEADER_BYTES {
+            self.unload_pages();
+        }
+        while run.at < start + STEP_BYTES {
+            let Some(segment) = self.log.segments.get(&generation) else { return false };
+            let is_empty = segment.live == 0 && segment.pins == 0;
+            if is_empty || run.at >= segment.used_bytes as usize {
+                self.compaction.wanted.remove(&generation);
+                if !is_empty {
+                    // Something is counted that is not there; reading it again would not help.
+                    self.compaction.skipped.insert(generation);
+                }
+                return false;
+            }
+            let (slot, used) = (segment.slot, segment.used_bytes as usize);
+            let image = Image { log: self.settings.log, generation, bytes: &run.bytes };
+            let here = image.header(run.at);
+            let (end, copied) = match here.filter(|batch| image.is_whole(batch)) {
+                Some(batch) => {
+                    (batch.records().end, self.copy_all(&image, image.records(&batch), out))
+                }
+                None if !self.compaction.wanted.contains(&generation) => {
+                    let file = File::Segment(self.settings.log, slot.unwrap_or(u32::MAX));
+                    let damage = Damage { file, offset: run.at as u64, bytes: 0 };
+                    self.events.push(Event::Damaged(damage));
+                    return self.skip_segment(generation);
+                }
+                None => {
+                    let next = image.next_header(run.at + 1).map_or(used, |next| next.offset);
+                    let mut whole = Vec::new();
+                    let records = run.at + BATCH_HEADER_BYTES..next;
+                    image.salvage(records, |record| whole.push(record));
+                    (next, self.copy_all(&image, whole.into_iter(), out))
+                }
+            };
+            match copied {
+                Copied::Done => run.at = end,
+                Copied::Pending => {
+                    self.compaction.running = Some(run);
+                    return false;
+                }
+                Copied::Failed => return self.skip_segment(generation),
+            }
+        }
+        self.compaction.running = Some(run);
         true
     }
 
-    /// Writes a message again if something of it lives here. `None` if that cannot be done.
-    fn copy(&mut self, image: &Image<'_>, found: &FoundRecord<'_>) -> Option<()> {
-        let here = position(image.generation, found.offset);
-        let message = MessageRecord::decode(found.payload)?;
-        let origin = message.origin.unwrap_or(here);
-        if message.is_transient() || self.state.tables.place(origin) != here {
-            return Some(());
+    fn copy_all<'a>(
+        &mut self,
+        image: &Image<'a>,
+        records: impl Iterator<Item = FoundRecord<'a>>,
+        out: &mut Operations,
+    ) -> Copied {
+        let is_wanted = self.compaction.wanted.contains(&image.generation);
+        for found in records.filter(|found| found.kind == KIND_MESSAGE) {
+            match self.copy(image, &found, out) {
+                Copied::Done => {}
+                // It was damaged; the rest need not be lost for that.
+                Copied::Failed if is_wanted => {}
+                stopped => return stopped,
+            }
         }
-        let live = message.references().filter(|reference| self.state.is_live(reference));
-        let live: Vec<Reference> = live.collect();
-        if live.is_empty() {
-            return Some(());
-        }
-        if message.is_fragmented() {
-            return None;
-        }
-        let (exchange, routing_key) = match message.names {
-            Names::Here(exchange, routing_key) => (exchange, routing_key),
-            Names::At(lender) => image.names(lender)?,
-        };
-        let copy =
-            Message { exchange, routing_key, properties: message.properties, body: message.body };
-        let bytes = message.body_bytes;
-        self.log.make_room(Store::record_bytes_max(&copy, live.len()), false).ok()?;
-        let (start, _) = write_message(
-            &mut self.log,
-            &mut self.names,
-            &copy,
-            live.iter().copied(),
-            (false, Some(origin), false),
-        )
-        .ok()?;
-        let count = live.len() as u32;
-        self.state.relocate(&mut self.log.segments, origin, start, count, bytes);
-        self.compaction.moved += 1;
-        Some(())
+        Copied::Done
     }
+
+    /// Writes a message again if something of it lives here.
+    fn copy(&mut self, image: &Image<'_>, found: &FoundRecord<'_>, out: &mut Operations) -> Copied {
+        let here = position(image.generation, found.offset);
+        let Some(record) = MessageRecord::decode(found.payload) else { return Copied::Failed };
+        if record.is_transient() {
+            return Copied::Done;
+        }
+        let live = match self.living(here, record.origin, record.references(), out) {
+            Ok(live) => live,
+            Err(copied) => return copied,
+        };
+        if record.is_fragmented() {
+            return self.copy_whole(here, out);
+        }
+        let names = match record.names {
+            Names::Here(exchange, routing_key) => Some((exchange, routing_key)),
+            Names::At(lender) => image.names(lender),
+        };
+        let Some((exchange, routing_key)) = names else { return Copied::Failed };
+        let (properties, body) = (record.properties, record.body);
+        self.write_copy(&Message { exchange, routing_key, properties, body }, here, &live)
+    }
+
+    /// Writes a message again that lies in several segments and begins at `here`.
+    fn copy_whole(&mut self, here: Position, out: &mut Operations) -> Copied {
+        if !self.state.tables.spans.contains_key(&here) {
+            // It was settled meanwhile.
+            return Copied::Done;
+        }
+        match self.ready_whole(here, out) {
+            Found::Ready => {}
+            Found::Pending => return Copied::Pending,
+            Found::Lost => return Copied::Failed,
+        }
+        let Some(record) = self.record(here) else { return Copied::Failed };
+        let origin = record.origin;
+        let references: Vec<Reference> = record.references().collect();
+        let live = match self.living(here, origin, references.into_iter(), out) {
+            Ok(live) => live,
+            Err(copied) => return copied,
+        };
+        let Some(message) = self.message(here) else { return Copied::Failed };
+        let [exchange, routing_key, properties, body] =
+            [message.exchange, message.routing_key, message.properties, message.body]
+                .map(<[u8]>::to_vec);
+        let message = Message {
+            exchange: &exchange,
+            routing_key: &routing_key,
+            properties: &properties,
+            body: &body,
+        };
+        self.write_copy(&message, here, &live)
+    }
+
+    /// The references of the record at `here` that live and find their message here, with the
+    /// position that the index has for them.
+    fn living(
+        &mut self,
+        here: Position,
+        origin: Option<Position>,
+        references: impl Iterator<Item = Reference>,
+        out: &mut Operations,
+    ) -> Result<Living, Copied> {
+        let mut live = Living { origin: origin.unwrap_or(here), references: Vec::new() };
+        for reference in references {
+            if !self.state.is_live(&reference) {
+                continue;
+            }
+            let known = match origin {
+                // Nobody can know it by another.
+                None => here,
+                Some(_) => {
+                    let Some(slot) = self.state.find(reference.lane) else { continue };
+                    let located = self.state.lane_mut(slot).map(|lane| lane.locate(reference.seq));
+                    match located {
+                        Some(Located::At(known)) => known,
+                        Some(Located::Page(first)) => {
+                            if self.compaction.pages.len() >= PAGES_MAX {
+                                self.unload_pages();
+                            }
+                            self.compaction.pages.push((slot, first));
+                            self.read_page(slot, first, out);
+                            return Err(Copied::Pending);
+                        }
+                        _ => continue,
+                    }
+                }
+            };
+            if self.state.tables.place(known) == here {
+                live.references.push((reference, known));
+            }
+        }
+        if live.references.is_empty() { Err(Copied::Done) } else { Ok(live) }
+    }
+
+    fn unload_pages(&mut self) {
+        for (slot, first) in core::mem::take(&mut self.compaction.pages) {
+            if let Some(lane) = self.state.lane_mut(slot) {
+                lane.unload_page(first);
+            }
+        }
+    }
+
+    fn write_copy(&mut self, message: &Message<'_>, here: Position, live: &Living) -> Copied {
+        let references = live.references.iter().map(|(reference, _)| *reference);
+        let origin = Some(live.origin);
+        let (log, names) = (&mut self.log, &mut self.names);
+        let Ok((start, generation_last)) =
+            write_message(log, names, message, references, (false, origin, false))
+        else {
+            return Copied::Failed;
+        };
+        let mut known: BTreeMap<Position, u32> = BTreeMap::new();
+        for (_, position) in &live.references {
+            *known.entry(*position).or_default() += 1;
+        }
+        let to = (start, generation_last);
+        let bytes = message.body.len() as u32;
+        self.state.relocate(&mut self.log.segments, here, to, &known, bytes);
+        self.compaction.moved += 1;
+        Copied::Done
+    }
+}
+
+/// What lives of a message.
+#[derive(Debug)]
+struct Living {
+    /// Where it was written first.
+    origin: Position,
+    /// With the positions that the index has.
+    references: Vec<(Reference, Position)>,
 }

@@ -168,7 +168,10 @@ impl Store {
     pub(super) fn publish(&mut self, now: Now, out: &mut Operations) {
         self.state.died += core::mem::take(&mut self.log.sealed_dead);
         if self.publication.current.is_none() {
-            if !self.is_checkpoint_due(now) {
+            // What a checkpoint that was given up left with the disk may still say that the index
+            // cannot be relied on.
+            let is_left = |purpose: &Purpose| matches!(purpose, Purpose::Publish(..));
+            if !self.is_checkpoint_due(now) || self.waits.values().any(is_left) {
                 return;
             }
             self.begin_checkpoint();
@@ -402,6 +405,7 @@ impl Store {
             });
             if is_free {
                 self.log.free(generation, out);
+                self.state.tables.forget(generation);
             }
         }
         self.events.push(Event::Checkpointed(current.root.number));

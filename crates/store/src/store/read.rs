@@ -248,7 +248,8 @@ impl Store {
         self.log.read(at).or_else(|| self.cache.read(at))
     }
 
-    fn record(&self, at: Position) -> Option<MessageRecord<'_>> {
+    /// The record at `at`, if it was just made ready.
+    pub(super) fn record(&self, at: Position) -> Option<MessageRecord<'_>> {
         let payload = match self.cache.large(at) {
             Some(large) => &large.first,
             None => self.payload(at, record::KIND_MESSAGE)?,
@@ -261,6 +262,11 @@ impl Store {
         let (found, length) = record::peek(bytes)?;
         (found == kind).then_some(())?;
         bytes.get(RECORD_HEADER_BYTES..length)
+    }
+
+    /// Makes sure that everything of the message that lies at `at` is in memory.
+    pub(super) fn ready_whole(&mut self, at: Position, out: &mut Operations) -> Found {
+        self.ready(at, UNKNOWN_BYTES, out)
     }
 
     /// Makes sure that everything of a message is in memory.

@@ -1,0 +1,234 @@
+//! `lepus store`: the files of the logs looked at, listed and repaired, while no broker needs to
+//! run.
+
+mod check;
+mod dump;
+mod repair;
+
+use crate::config::nearest::nearest;
+use lepus_store::disk::{File, LogId};
+use lexopt::prelude::{Long, Short, Value};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Longest file that is read: a segment has at most 256 MiB, a checkpoint a few hundred bytes per
+/// queue.
+const FILE_BYTES_MAX: u64 = 4 << 30;
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Say what is there and what is damaged.
+    Check,
+    /// Print records.
+    Dump,
+    /// Cut damage out.
+    Repair,
+}
+
+/// One call of `lepus store`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// What to do.
+    pub action: Action,
+    /// The data directory.
+    pub directory: PathBuf,
+    /// Only this log.
+    pub log: Option<LogId>,
+    /// Only this segment's file.
+    pub segment: Option<u32>,
+    /// Where the repaired copy goes.
+    pub copy: Option<PathBuf>,
+}
+
+const ACTIONS: [(&str, Action); 3] =
+    [("check", Action::Check), ("dump", Action::Dump), ("repair", Action::Repair)];
+
+/// The help of `lepus store`.
+#[must_use]
+pub fn help() -> String {
+    "Looks after the files in which the broker keeps messages and definitions.
+
+usage: lepus store check DIR [--log N]                  says what is there and what is damaged
+       lepus store dump DIR [--log N] [--segment S]     prints every record, one a line
+       lepus store repair DIR [--log N] [--to COPY]     cuts damage out, so that the broker starts
+
+DIR is the data directory. The definitions are log 0, the messages of shard n are in log n + 1.
+`check` and `dump` only read; of a running broker they may see a write that is not complete yet.
+`check` ends with 1 if something is damaged. `repair` works while no broker has the directory. With
+--to it leaves DIR as it is and repairs a copy; without, what cannot be read is gone afterwards.
+
+Examples:
+  lepus store check /var/lib/lepus
+  lepus store dump /var/lib/lepus --log 1 --segment 3 | grep 'queue 17'
+  lepus store repair /var/lib/lepus --to /var/tmp/repaired
+"
+    .to_owned()
+}
+
+/// Reads the words behind `lepus store`; `Ok(None)` asks for the help.
+///
+/// # Errors
+/// The text for standard error.
+pub fn parse(mut parser: lexopt::Parser) -> Result<Option<Call>, String> {
+    let mut places: Vec<String> = Vec::new();
+    let (mut log, mut segment, mut copy) = (None, None, None);
+    while let Some(argument) = parser.next().map_err(|error| error.to_string())? {
+        match argument {
+            Short('h') | Long("help") => return Ok(None),
+            Long("log") => log = Some(LogId(number(&mut parser, "--log")?)),
+            Long("segment") => segment = Some(number(&mut parser, "--segment")?),
+            Long("to") => copy = Some(PathBuf::from(word(&mut parser)?)),
+            Value(word) => {
+                places.push(word.into_string().map_err(|_| "not valid text".to_owned())?);
+            }
+            other => return Err(format!("lepus store: {}", other.unexpected())),
+        }
+    }
+    let names = ACTIONS.iter().map(|(name, _)| *name);
+    let [action, directory] = places.as_slice() else {
+        let wrong = places.first().filter(|first| names.clone().all(|name| name != first.as_str()));
+        return Err(match wrong.and_then(|wrong| nearest(wrong, names)) {
+            Some(hint) => format!("did you mean `lepus store {hint} DIR`?"),
+            None => format!("which one, and where?\n\n{}", help()),
+        });
+    };
+    let found = ACTIONS.iter().find(|(name, _)| name == action);
+    let Some((_, action)) = found else {
+        let hint = nearest(action, names).unwrap_or("check");
+        return Err(format!(
+            "there is no command `store {action}`; did you mean `lepus store {hint}`?"
+        ));
+    };
+    if copy.is_some() && *action != Action::Repair {
+        return Err("--to belongs to `lepus store repair`".to_owned());
+    }
+    let directory = PathBuf::from(directory);
+    Ok(Some(Call { action: *action, directory, log, segment, copy }))
+}
+
+fn word(parser: &mut lexopt::Parser) -> Result<String, String> {
+    let word = parser.value().map_err(|error| error.to_string())?;
+    word.into_string().map_err(|_| "not valid text".to_owned())
+}
+
+fn number(parser: &mut lexopt::Parser, name: &str) -> Result<u32, String> {
+    word(parser)?.parse().map_err(|_| format!("{name} takes a number"))
+}
+
+/// Carries the call out. 1 if something is damaged or cannot be read.
+#[must_use]
+pub fn run(call: &Call) -> ExitCode {
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    let done = match call.action {
+        Action::Check => check::check(call, &mut out),
+        Action::Dump => dump::dump(call, &mut out),
+        Action::Repair => repair::repair(call, &mut out),
+    };
+    let done = done.and_then(|is_good| out.flush().map(|()| is_good).map_err(Failure::Output));
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        // A reader that went away is no failure.
+        Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+            ExitCode::SUCCESS
+        }
+        Ok(false) => ExitCode::FAILURE,
+        Err(Failure::Output(error)) => {
+            eprintln!("lepus: cannot write to standard output: {error}");
+            ExitCode::FAILURE
+        }
+        Err(Failure::Text(text)) => {
+            eprintln!("lepus: {text}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Why a call ended early.
+#[derive(Debug)]
+enum Failure {
+    /// Standard output does not take more.
+    Output(std::io::Error),
+    /// Text for the operator.
+    Text(String),
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Failure {
+        Failure::Output(error)
+    }
+}
+
+/// The files of one log.
+#[derive(Debug)]
+struct LogFiles {
+    id: LogId,
+    /// With their lengths, sorted.
+    files: Vec<(File, u64)>,
+}
+
+impl LogFiles {
+    fn has(&self, file: File) -> bool {
+        self.files.iter().any(|(found, _)| *found == file)
+    }
+
+    /// Slots of segments.
+    fn segments(&self) -> impl Iterator<Item = u32> {
+        self.files.iter().filter_map(|(file, _)| match file {
+            File::Segment(_, slot) => Some(*slot),
+            _ => None,
+        })
+    }
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::Text(format!("cannot read {}: {error}", path.display()))
+}
+
+/// The logs below a directory that the call is about.
+fn logs(directory: &Path, only: Option<LogId>) -> Result<Vec<LogFiles>, Failure> {
+    let failed = |error| unreadable(directory, &error);
+    let mut logs = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        // Any file's path tells whether the directory is a log's.
+        let name = name.to_string_lossy();
+        let Ok(File::Root(id)) = format!("{name}/root").parse() else { continue };
+        if only.is_some_and(|only| only != id) {
+            continue;
+        }
+        let path = directory.join(&*name);
+        let failed = |error| unreadable(&path, &error);
+        let mut files = Vec::new();
+        for entry in std::fs::read_dir(&path).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let file = format!("{name}/{}", entry.file_name().to_string_lossy());
+            if let Ok(file) = file.parse() {
+                files.push((file, entry.metadata().map_err(failed)?.len()));
+            }
+        }
+        files.sort_unstable();
+        logs.push(LogFiles { id, files });
+    }
+    logs.sort_by_key(|log| log.id);
+    if logs.is_empty() {
+        let text = match only {
+            Some(only) => format!("there is no {only} in {}", directory.display()),
+            None => format!("there is no log in {}", directory.display()),
+        };
+        return Err(Failure::Text(text));
+    }
+    Ok(logs)
+}
+
+/// The bytes of a file.
+fn read(directory: &Path, file: File) -> Result<Vec<u8>, Failure> {
+    let path = directory.join(file.to_string());
+    let failed = |error| unreadable(&path, &error);
+    let length = std::fs::metadata(&path).map_err(failed)?.len();
+    if length > FILE_BYTES_MAX {
+        return Err(Failure::Text(format!("{} is too long to be a log's", path.display())));
+    }
+    std::fs::read(&path).map_err(failed)
+}
