@@ -396,6 +396,7 @@ impl Broker {
         }
         self.flush_definitions(now, out);
         self.continue_close();
+        self.hear_logs(now, out);
         self.journal.flush(now, &mut out.disk);
         self.edge.log_bytes = self.journal.memory_bytes();
     }

@@ -246,6 +246,11 @@ impl Broker {
         let routed = self.enqueue_all(now, &mut incoming, &targets, terms, out);
         incoming.finish(&mut self.edge.pool);
         let missing = routed.remote + routed.logs;
+        if routed.unlogged && letter.lane.is_some() {
+            // The log has stopped: the source keeps it for the next run.
+            let number = number.unwrap_or_else(|| self.ledger.next_number());
+            return Some((number, missing + 1));
+        }
         number.filter(|_| missing > 0).map(|number| (number, missing))
     }
 }

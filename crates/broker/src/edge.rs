@@ -460,8 +460,23 @@ impl<'a> Ways<'a> {
         (ways, pool)
     }
 
+    /// [`Ways::send`] where it is not the shortest path that counts.
+    #[inline(never)]
+    fn send_apart(
+        &mut self,
+        from: (QueueId, u32),
+        consumer: &Consumer,
+        delivery: Delivery,
+        view: &MessageView<'_>,
+        stored: Option<Body>,
+        pool: &Pool,
+    ) -> bool {
+        self.send(from, consumer, delivery, view, stored, pool)
+    }
+
     /// Sends a message to a consumer. True when its connection has one more reference to the
     /// stored body.
+    #[inline(always)]
     fn send(
         &mut self,
         (queue, queue_slot): (QueueId, u32),
@@ -535,14 +550,14 @@ impl QueueSink<'_> {
         };
         if view.body.len() < LARGE_BODY_BYTES_MIN {
             let (mut ways, pool) = Ways::new(self.edge, self.out);
-            ways.send(from, consumer, delivery, &view, None, pool);
+            ways.send_apart(from, consumer, delivery, &view, None, pool);
             return Sent::Done;
         }
         // A large one is kept in the pool while the socket takes it.
         let body = view.pack(&mut self.edge.pool);
         let (mut ways, pool) = Ways::new(self.edge, self.out);
         let view = MessageView::unpack(pool.get(body));
-        if !ways.send(from, consumer, delivery, &view, Some(body), pool) {
+        if !ways.send_apart(from, consumer, delivery, &view, Some(body), pool) {
             self.edge.pool.release(body);
         }
         Sent::Done
@@ -629,22 +644,23 @@ impl Sink for QueueSink<'_> {
 
     fn deliver(&mut self, consumer: &Consumer, delivery: Delivery, content: Content<'_>) -> Sent {
         debug_assert!(consumer.no_ack == (delivery.slot == NO_SLOT));
+        if let Content::Logged(position, bytes) = content {
+            return self.deliver_logged(consumer, delivery, position, bytes);
+        }
         let from = (self.queue, self.queue_slot);
-        match content {
-            Content::Incoming(view) => {
-                let (mut ways, pool) = Ways::new(self.edge, self.out);
-                ways.send(from, consumer, delivery, view, None, pool);
-            }
+        let (mut ways, pool) = Ways::new(self.edge, self.out);
+        let unpacked;
+        let (view, stored) = match content {
             Content::Stored(body) => {
-                let (mut ways, pool) = Ways::new(self.edge, self.out);
-                let view = MessageView::unpack(pool.get(body));
-                if ways.send(from, consumer, delivery, &view, Some(body), pool) {
-                    self.edge.pool.retain(body);
-                }
+                unpacked = MessageView::unpack(pool.get(body));
+                (&unpacked, Some(body))
             }
-            Content::Logged(position, bytes) => {
-                return self.deliver_logged(consumer, delivery, position, bytes);
-            }
+            Content::Incoming(view) => (view, None),
+            Content::Logged(..) => return Sent::Lost,
+        };
+        let streams = ways.send(from, consumer, delivery, view, stored, pool);
+        if let Some(body) = stored.filter(|_| streams) {
+            self.edge.pool.retain(body);
         }
         Sent::Done
     }

@@ -6,6 +6,7 @@ use lepus_base::{Body, ConnectionId, Now, ShardId};
 
 use crate::broker::Broker;
 use crate::channel::Target;
+use crate::dead_letter::LETTERS_CONNECTION;
 use crate::mail::{ChannelRef, Mail, MailBatch};
 use crate::message::{Incoming, MessageView};
 use crate::outbox::Outbox;
@@ -86,6 +87,10 @@ impl Broker {
         self.edge.counters.enqueued_local = before;
         incoming.finish(&mut self.edge.pool);
         if let Some((to, number)) = terms.confirm {
+            if routed.unlogged && to.connection == LETTERS_CONNECTION {
+                // The log has stopped: the letter's source keeps it for the next run.
+                return;
+            }
             // What is logged is reported when it is durable.
             for _ in routed.logs as usize..targets.len() {
                 report(&mut out.mail[to.shard.index()], to, number, number, routed.refused);

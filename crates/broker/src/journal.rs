@@ -14,9 +14,11 @@ mod recovery;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use lepus_base::{Instant, Now, Position, QueueId};
 use lepus_store::disk::{DiskError, File, LogId, Operations};
+use lepus_store::place::generation;
 use lepus_store::{AppendError, LaneSlot, Message, Place, Refusal, Settings, Store};
 
 use crate::mail::ChannelRef;
@@ -33,6 +35,9 @@ pub use recovery::{Recovery, RefusedLog};
 const READERS_MAX: usize = 256;
 /// Bytes appended and not written above which publishers are not read.
 const UNWRITTEN_BYTES_MAX: usize = 32 << 20;
+
+/// Segments whose beginning is remembered.
+const BEGUN_MAX: usize = 4096;
 
 /// Something that waits until a log is durable up to `end`.
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +79,8 @@ pub struct Log {
     awaited: BTreeMap<LaneSlot, Reader>,
     has_work: bool,
     is_short: bool,
+    /// When segments were begun, by generation; of this run.
+    begun: VecDeque<(u32, Instant)>,
     stopped: Option<(File, DiskError)>,
     /// The run before did not end in order.
     was_unclean: bool,
@@ -116,6 +123,7 @@ impl Journal {
                 awaited: BTreeMap::new(),
                 has_work: true,
                 is_short: false,
+                begun: VecDeque::new(),
                 stopped: None,
                 was_unclean: false,
             });
@@ -258,6 +266,7 @@ impl Journal {
             }
             log.store.flush(now, out);
             log.is_short = log.store.is_out_of_disk() || log.stopped.is_some();
+            log.note_generation(now);
             unwritten += log.store.unwritten_bytes();
         }
         self.unwritten_bytes = unwritten;
@@ -285,6 +294,25 @@ impl Log {
     /// Whether records may be appended: not while it is opened, and not any more once it closes.
     fn takes(&self) -> bool {
         self.phase == Phase::Running
+    }
+
+    /// Remembers since when the log has written to its segment.
+    fn note_generation(&mut self, now: Now) {
+        let generation = generation(self.store.end());
+        if self.begun.back().is_some_and(|last| last.0 == generation) {
+            return;
+        }
+        self.begun.push_back((generation, now.instant));
+        if self.begun.len() > BEGUN_MAX {
+            self.begun.pop_front();
+        }
+    }
+
+    /// How long ago a position was written at most, as far as this run knows.
+    fn age(&self, now: Now, at: Position) -> Option<Duration> {
+        let next = self.begun.partition_point(|begun| begun.0 <= generation(at));
+        let begun = self.begun.get(next.checked_sub(1)?)?;
+        Some(now.instant.since(begun.1))
     }
 
     fn append(

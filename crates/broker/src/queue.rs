@@ -446,6 +446,9 @@ impl Queue {
         if messages.trash.is_some() {
             return true;
         }
+        if messages.ready.is_empty() {
+            return messages.is_over_limit && !messages.waits;
+        }
         !messages.waits
             && (messages.is_over_limit
                 || self.head_deadline() <= now.instant
@@ -679,8 +682,12 @@ impl Queue {
     }
 
     fn head_deadline(&self) -> Instant {
-        let head = self.messages.as_ref().and_then(|messages| messages.ready.head());
-        head.map_or(Instant::NEVER, |head| head.deadline)
+        match &self.messages {
+            Some(messages) if !messages.ready.is_empty() => {
+                messages.ready.head().map_or(Instant::NEVER, |head| head.deadline)
+            }
+            _ => Instant::NEVER,
+        }
     }
 
     fn lease_end(&self) -> Instant {

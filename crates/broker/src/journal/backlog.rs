@@ -105,6 +105,23 @@ impl Backlog<'_> {
         (found, result, self.log.store.is_fetched(lane))
     }
 
+    /// Says which messages are delivered next. How many of them will be in memory then.
+    pub(crate) fn announce<'e>(&mut self, entries: impl Iterator<Item = &'e Entry>) -> usize {
+        self.fetched.clear();
+        self.fetched.extend(entries.filter_map(|entry| {
+            Some(lepus_store::Entry {
+                seq: entry.seq,
+                position: entry.place.position()?,
+                bytes: entry.bytes,
+                deadline_millis: 0,
+            })
+        }));
+        if self.fetched.is_empty() {
+            return 0;
+        }
+        self.log.store.prefetch(self.fetched, self.operations)
+    }
+
     /// Whether a message is in memory. If not it is read, and the queue is woken.
     pub(crate) fn lookup(&mut self, at: Position, bytes: u32) -> Found {
         self.log.lookup(at, bytes, self.reader, self.operations)

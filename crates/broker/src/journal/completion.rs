@@ -58,20 +58,33 @@ impl Broker {
     ) {
         let Some(place) = self.journal.logs.iter().position(|log| log.id == id) else { return };
         let place = place as u16;
-        let mut events = core::mem::take(&mut self.journal.events);
         if let Some(log) = self.journal.log(place) {
             log.store.complete(now, completion, &mut out.disk);
+        }
+        self.take_log_events(now, place, out);
+        self.report_durable(place, out);
+        if self.journal.log(place).is_some_and(|log| log.phase != Phase::Running) {
+            // Nobody else moves a log that is being opened or closed.
+            self.journal.flush(now, &mut out.disk);
+        }
+    }
+
+    /// What the logs have to say of themselves at the end of a cycle: damage that a look-up met.
+    pub(crate) fn hear_logs(&mut self, now: Now, out: &mut Outbox) {
+        for place in 0..self.journal.len() as u16 {
+            self.take_log_events(now, place, out);
+        }
+    }
+
+    fn take_log_events(&mut self, now: Now, place: u16, out: &mut Outbox) {
+        let mut events = core::mem::take(&mut self.journal.events);
+        if let Some(log) = self.journal.log(place) {
             log.store.take_events(&mut events);
         }
         for event in events.drain(..) {
             self.on_log_event(now, place, event, out);
         }
         self.journal.events = events;
-        self.report_durable(place, out);
-        if self.journal.log(place).is_some_and(|log| log.phase != Phase::Running) {
-            // Nobody else moves a log that is being opened or closed.
-            self.journal.flush(now, &mut out.disk);
-        }
     }
 
     fn on_log_event(&mut self, now: Now, place: u16, event: Event, out: &mut Outbox) {

@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use lepus_base::{Now, QueueId};
+use lepus_store::place::generation;
 
 use super::Journal;
 use crate::broker::Broker;
@@ -52,7 +53,7 @@ pub struct OldestDelivery {
     pub queue: QueueId,
     /// Segments from its own to the one that is written to.
     pub segments: u32,
-    /// How long it has been unacknowledged, where that is known.
+    /// How long ago it was written at most; not known for what an earlier run wrote.
     pub age: Option<Duration>,
 }
 
@@ -90,12 +91,12 @@ impl Broker {
 
     /// The unacknowledged delivery that pins the oldest segment. Looks at all of them.
     #[must_use]
-    pub fn oldest_delivery(&self, _: Now) -> Option<OldestDelivery> {
+    pub fn oldest_delivery(&self, now: Now) -> Option<OldestDelivery> {
         let homes = self.homes.iter().map(|(_, home)| home);
         let oldest = homes.filter_map(|home| Some((home.queue.oldest_unacked()?, home)));
         let (position, home) = oldest.min_by_key(|(position, _)| *position)?;
-        let end = self.journal.logs.get(usize::from(home.log))?.store.end();
-        let segments = (end.0 >> 32).saturating_sub(position.0 >> 32) as u32 + 1;
-        Some(OldestDelivery { queue: home.id, segments, age: None })
+        let log = self.journal.logs.get(usize::from(home.log))?;
+        let segments = generation(log.store.end()).saturating_sub(generation(position)) + 1;
+        Some(OldestDelivery { queue: home.id, segments, age: log.age(now, position) })
     }
 }

@@ -9,6 +9,7 @@ use crate::send_buffer::LARGE_BODY_BYTES_MIN;
 
 impl Queue {
     /// Number, deadline and priority of a new message.
+    #[inline(always)]
     pub(super) fn ticket(
         &mut self,
         now: Now,
@@ -25,7 +26,11 @@ impl Queue {
             priority = incoming.priority.min(rules.priority_max);
         }
         let deadline = ttl.map_or(Instant::NEVER, |ttl| now.instant + ttl);
-        Ticket { seq: self.open(sink).take_seq(), deadline, priority }
+        let seq = match &mut self.messages {
+            Some(messages) => messages.take_seq(),
+            None => self.open(sink).take_seq(),
+        };
+        Ticket { seq, deadline, priority }
     }
 
     /// The consumer whose turn it is; parks those on the way whose connection takes nothing.

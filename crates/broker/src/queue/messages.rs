@@ -6,7 +6,7 @@ use lepus_base::{Instant, Now, Position};
 use lepus_store::LaneSlot;
 
 use super::entry::{Entry, Place, Ticket};
-use super::ready::Ready;
+use super::ready::{Left, Ready};
 use super::trash::Trash;
 use super::unacked::UnackedList;
 use super::{DROPS_AT_ONCE_MAX, Queue, Sink};
@@ -73,6 +73,7 @@ impl Messages {
 
 impl Ticket {
     /// The entry of the message that got this ticket.
+    #[inline(always)]
     pub(super) fn entry(self, place: Place, bytes: u32) -> Entry {
         Entry {
             seq: self.seq,
@@ -88,6 +89,7 @@ impl Ticket {
 
 impl Queue {
     /// The messages, which begin with the first.
+    #[cold]
     pub(super) fn open(&mut self, sink: &mut impl Sink) -> &mut Messages {
         self.messages.get_or_insert_with(|| {
             Messages::beginning_at(sink.backlog().map_or(0, |backlog| backlog.next_seq()))
@@ -200,11 +202,16 @@ impl Queue {
 
     /// Takes the head, which is known.
     pub(super) fn pop(&mut self, sink: &mut impl Sink) -> Option<Entry> {
-        let (entry, windowed) = self.messages.as_mut()?.ready.pop()?;
-        if windowed > 0
+        let is_wanted = self.consumers.is_some() || self.dead_letters();
+        let messages = self.messages.as_mut()?;
+        let (entry, left) = messages.ready.pop()?;
+        if left != Left::Memory
             && let Some(mut backlog) = sink.backlog()
         {
-            backlog.forget(windowed);
+            backlog.forget(1);
+            if left == Left::LowWindow && is_wanted {
+                messages.ready.announce(&mut backlog);
+            }
         }
         Some(entry)
     }
@@ -225,6 +232,7 @@ impl Queue {
     }
 
     /// Is done with a message.
+    #[inline]
     pub(crate) fn release(&mut self, entry: Entry, sink: &mut impl Sink) {
         if entry.place.body().is_some() {
             return sink.discard(entry);

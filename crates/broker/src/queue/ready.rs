@@ -45,6 +45,12 @@ impl Ord for Returned {
     }
 }
 
+/// Announced messages below which more are announced, looked at every so many deliveries, and how
+/// many at once.
+const ANNOUNCED_MIN: u32 = 64;
+const ANNOUNCE_INTERVAL: u32 = 16;
+const ANNOUNCED_AT_ONCE: usize = 128;
+
 /// What is known of a lane in the log.
 #[derive(Debug)]
 struct Window {
@@ -52,11 +58,27 @@ struct Window {
     /// Sorted by sequence number; behind them are those not fetched.
     entries: VecDeque<Entry>,
     unfetched: u64,
+    /// Of the entries, those whose messages were announced to the log.
+    announced: u32,
 }
 
 impl Window {
     fn new(slot: LaneSlot) -> Window {
-        Window { slot, entries: VecDeque::new(), unfetched: 0 }
+        Window { slot, entries: VecDeque::new(), unfetched: 0, announced: 0 }
+    }
+
+    /// Whether more should be announced, now and then.
+    fn runs_low(&self) -> bool {
+        self.announced < ANNOUNCED_MIN
+            && self.announced.is_multiple_of(ANNOUNCE_INTERVAL)
+            && self.entries.len() > self.announced as usize
+    }
+
+    /// Announces what is delivered next, so that it is read before its turn comes.
+    fn announce(&mut self, backlog: &mut Backlog<'_>) {
+        let first = self.announced as usize;
+        let entries = self.entries.iter().skip(first).take(ANNOUNCED_AT_ONCE);
+        self.announced += backlog.announce(entries) as u32;
     }
 
     fn is_empty(&self) -> bool {
@@ -97,6 +119,17 @@ enum Part {
     Returned,
     Kept,
     Spilled,
+}
+
+/// Where the head was that left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Left {
+    /// Not in a window.
+    Memory,
+    /// In a window.
+    Window,
+    /// In a window of which more should be announced.
+    LowWindow,
 }
 
 /// The ready messages of one priority.
@@ -149,21 +182,34 @@ impl Level {
         }
     }
 
-    /// Takes the head, and says how many entries left a window.
-    fn pop(&mut self) -> Option<(Entry, usize)> {
+    /// Takes the head, and says whether and how it left a window.
+    fn pop(&mut self) -> Option<(Entry, Left)> {
         match self.first()? {
-            Part::Fresh => Some((pop_front(&mut self.fresh)?, 0)),
+            Part::Fresh => Some((pop_front(&mut self.fresh)?, Left::Memory)),
             Part::Returned => {
                 let entry = self.returned.pop()?;
                 let (len, capacity) = (self.returned.len(), self.returned.capacity());
                 if capacity > SPARE_ENTRIES_MAX && len < capacity / 8 {
                     self.returned.shrink_to(len * 2);
                 }
-                Some((entry.0, 0))
+                Some((entry.0, Left::Memory))
             }
             part => {
                 let window = self.lanes.as_mut()?.window(part == Part::Spilled).as_mut()?;
-                Some((pop_front(&mut window.entries)?, 1))
+                let entry = pop_front(&mut window.entries)?;
+                window.announced = window.announced.saturating_sub(1);
+                let left = if window.runs_low() { Left::LowWindow } else { Left::Window };
+                Some((entry, left))
+            }
+        }
+    }
+
+    /// Announces what is delivered next of all lanes.
+    fn announce(&mut self, backlog: &mut Backlog<'_>) {
+        let Some(lanes) = &mut self.lanes else { return };
+        for window in [&mut lanes.kept, &mut lanes.spilled].into_iter().flatten() {
+            if window.runs_low() {
+                window.announce(backlog);
             }
         }
     }
@@ -439,8 +485,14 @@ impl Ready {
         self.base.head()
     }
 
-    /// Takes the head, if it is known, and says how many entries left a window.
-    pub(super) fn pop(&mut self) -> Option<(Entry, usize)> {
+    /// Announces what is delivered next.
+    pub(super) fn announce(&mut self, backlog: &mut Backlog<'_>) {
+        let priority = self.highest().unwrap_or(0);
+        self.used_level(priority).announce(backlog);
+    }
+
+    /// Takes the head, if it is known, and says whether and how it left a window.
+    pub(super) fn pop(&mut self) -> Option<(Entry, Left)> {
         let popped = match self.highest() {
             None => self.base.pop()?,
             Some(priority) => {
