@@ -20,6 +20,9 @@ const CACHE_BYTES_MIN: usize = 1 << 20;
 /// The part of a shard's memory that it may take.
 const CACHE_PART: usize = 8;
 
+/// Segments that a log needs to go on: those prepared, those in reserve, and as many in use.
+const SEGMENTS_MIN: usize = 8;
+
 /// Cycles for what is prepared before the first connection is served.
 const PREPARING_CYCLES_MAX: usize = 64;
 
@@ -68,7 +71,7 @@ pub fn own_log(shard: ShardId) -> LogId {
 
 /// What every log is opened with, but for its number.
 #[must_use]
-pub fn template(config: &Config, shard_bytes: usize) -> Settings {
+pub fn template(config: &Config, shards: u16, shard_bytes: usize) -> Settings {
     Settings {
         sync: match config.store_sync.as_str() {
             "interval" => SyncMode::Interval,
@@ -77,9 +80,19 @@ pub fn template(config: &Config, shard_bytes: usize) -> Settings {
         },
         segment_bytes: u32::try_from(config.store_segment_bytes).unwrap_or(u32::MAX),
         sync_interval: config.store_sync_interval,
+        segments_max: segments_max(config, shards),
         cache_bytes: (shard_bytes / CACHE_PART).clamp(CACHE_BYTES_MIN, CACHE_BYTES_MAX),
         ..Settings::new(LogId(0))
     }
+}
+
+/// Files that each of `shards` logs may have.
+fn segments_max(config: &Config, shards: u16) -> usize {
+    if config.store_bytes_max == 0 {
+        return usize::MAX;
+    }
+    let segments = config.store_bytes_max / config.store_segment_bytes.max(1) / u64::from(shards);
+    usize::try_from(segments).unwrap_or(usize::MAX).max(SEGMENTS_MIN)
 }
 
 /// What a shard found in its logs.
@@ -240,8 +253,19 @@ mod tests {
     #[test]
     fn a_small_memory_leaves_little_for_the_cache() {
         let config = Config { store_sync: "never".to_owned(), ..Config::preset() };
-        let settings = template(&config, 32 << 20);
+        let settings = template(&config, 1, 32 << 20);
         assert_eq!((settings.sync, settings.cache_bytes), (SyncMode::Never, 4 << 20));
-        assert_eq!(template(&Config::preset(), 1 << 30).cache_bytes, 16 << 20);
+        assert_eq!(template(&Config::preset(), 1, 1 << 30).cache_bytes, 16 << 20);
+    }
+
+    #[test]
+    fn the_room_for_messages_is_shared_by_the_logs() {
+        let segments = |bytes, shards| {
+            let config = Config { store_bytes_max: bytes, ..Config::preset() };
+            template(&config, shards, 1 << 30).segments_max
+        };
+        assert_eq!(segments(0, 4), usize::MAX);
+        assert_eq!(segments(1 << 30, 4), 16);
+        assert_eq!(segments(1 << 24, 4), SEGMENTS_MIN);
     }
 }

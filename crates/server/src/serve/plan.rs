@@ -108,7 +108,11 @@ impl Plan {
                 ..Limits::default()
             },
             store: Some(StoreSettings {
-                template: logs::template(config, usize::try_from(shard_bytes).unwrap_or(1 << 30)),
+                template: logs::template(
+                    config,
+                    self.shards,
+                    usize::try_from(shard_bytes).unwrap_or(1 << 30),
+                ),
                 logs: Vec::new(),
             }),
         }

@@ -173,9 +173,9 @@ def test_an_operator_may_close_every_connection_of_a_vhost(operator, connect, vh
 
 @pytest.fixture
 def short_of_memory(request):
-    """A broker that can be brought to its memory limit and back: (address, press, relieve).
+    """A broker that can be brought to its limit and back: (address, press, relieve).
 
-    LEPUS_CRAMPED_URI names a broker with a limit of some 64 MiB, which is filled with messages. Without one the
+    LEPUS_CRAMPED_URI names a broker with some 64 MiB of memory and of disk, which are filled with messages. Without one the
     operator lowers the limit of the broker under test, which blocks everybody's publishers for a moment.
     """
     address = os.environ.get("LEPUS_CRAMPED_URI")
@@ -187,7 +187,12 @@ def short_of_memory(request):
             channel.queue_declare(ballast, durable=False)
             for _ in range(400):
                 if told:
-                    return
+                    # Room that was left over is found and used up, too.
+                    publisher.sleep(1)
+                    if told[-1] != "unblocked":
+                        del told[:-1]
+                        return
+                    told.clear()
                 channel.basic_publish("", ballast, bytes(1_000_000))
                 publisher.process_data_events(0.02)
 

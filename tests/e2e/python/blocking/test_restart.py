@@ -7,15 +7,7 @@ import broker
 from deliveries import bodies, channel_closed, depth, own_queue, send, take, take_all
 
 
-@pytest.fixture
-def durable_restart(request, restart):
-    """A restart that keeps what is durable; marks the test on a broker that keeps everything in memory."""
-    if not broker.runs_on_erlang():
-        request.applymarker(pytest.mark.xfail(strict=True, reason="this version of lepus keeps everything in memory"))
-    return restart
-
-
-def test_what_is_durable_survives_and_the_rest_does_not(durable_restart, connect, leftovers):
+def test_what_is_durable_survives_and_the_rest_does_not(restart, connect, leftovers):
     durable, transient, exclusive = leftovers.queue(), broker.unique("transient"), broker.unique("exclusive")
     kept, lost, inner = leftovers.exchange(), broker.unique("exchange"), leftovers.exchange()
     connection = connect()
@@ -35,7 +27,7 @@ def test_what_is_durable_survives_and_the_rest_does_not(durable_restart, connect
     send(channel, durable, "higher", delivery_mode=2, priority=4)
     assert take(channel, durable, auto_ack=False).body == b"higher"
 
-    durable_restart()
+    restart()
 
     with pytest.raises(pika.exceptions.AMQPConnectionError):
         connection.sleep(broker.PATIENCE)
@@ -55,7 +47,7 @@ def test_what_is_durable_survives_and_the_rest_does_not(durable_restart, connect
     assert bodies(take_all(channel, durable)) == ["bound", "through"]
 
 
-def test_every_confirmed_persistent_message_is_there_after_a_restart(durable_restart, connect, leftovers):
+def test_every_confirmed_persistent_message_is_there_after_a_restart(restart, connect, leftovers):
     queue, quorum = leftovers.queue(), leftovers.queue()
     channel = connect().channel()
     channel.queue_declare(queue, durable=True)
@@ -68,7 +60,7 @@ def test_every_confirmed_persistent_message_is_there_after_a_restart(durable_res
     channel.connection.sleep(0)
     depth(channel, queue)
 
-    durable_restart()
+    restart()
 
     channel = connect().channel()
     assert broker.until(lambda: depth(channel, quorum) == 200, pause=channel.connection.sleep)
