@@ -27,7 +27,7 @@ pub fn svg(report: &Report) -> String {
         machine.nodes.iter().map(|node| NodeBox::new(machine, node)).collect();
     let columns = boxes.iter().map(|b| b.columns).max().unwrap_or(1);
     let node_width = (columns * (core_width + GAP) + 2 * GAP).max(300);
-    let per_row = boxes.len().min(NODES_PER_ROW).max(1);
+    let per_row = boxes.len().clamp(1, NODES_PER_ROW);
     let width = 2 * MARGIN + per_row * (node_width + 2 * GAP);
     let mut body = String::new();
     let mut y = MARGIN;
@@ -229,8 +229,9 @@ fn draw_cpu(report: &Report, cpu: u32, (x, y): (usize, usize), out: &mut String)
         (true, None) if plan.is_some_and(keeps) => "house".to_owned(),
         (true, None) => String::new(),
     };
-    let kept = if below.is_empty() { "" } else { &below };
-    label(out, middle, y + 28, "small mid", kept);
+    if !below.is_empty() {
+        label(out, middle, y + 28, "small mid", &below);
+    }
 }
 
 fn rectangle(
