@@ -577,6 +577,7 @@ fn view_of<'a>(publish: &PublishRef<'a>, properties: &'a [u8]) -> MessageView<'a
         routing_key: publish.routing_key.as_bytes(),
         properties,
         body: publish.body,
+        wire: None,
     }
 }
 

@@ -1,6 +1,6 @@
 //! What comes over and over on an open connection, recognised without decoding it anew each time.
 
-use super::{ServerConnection, State};
+use super::{ServerConnection, State, Wire};
 use crate::content::{Following, following};
 use crate::frame::{END, FrameKind, HEAD_BYTES};
 use crate::method::{ACK_FRAME_BYTES, basic, decode_ack_frame};
@@ -8,6 +8,9 @@ use lepus_base::Instant;
 
 /// Head of a method frame, class and method number.
 const METHOD_HEAD_BYTES: usize = HEAD_BYTES + 4;
+
+/// Bytes of a header frame but for the properties: its head, class, weight, body size, its end.
+const HEADER_OVERHEAD_BYTES: usize = HEAD_BYTES + 12 + 1;
 
 /// Takes frames like those that came before off the bytes of a connection. It holds until the
 /// connection's machine is told anything.
@@ -24,8 +27,8 @@ pub struct Repeated<'a> {
     pub properties: &'a [u8],
     /// The body.
     pub body: &'a [u8],
-    /// Header and body frames as they came.
-    pub frames: &'a [u8],
+    /// Names and content as they came.
+    pub wire: Wire<'a>,
     /// Bytes of all its frames.
     pub consumed: usize,
 }
@@ -67,14 +70,20 @@ impl Repeats {
     /// `method` is a frame that [`ServerConnection::receive`] took for a publish on this connection.
     #[inline]
     #[must_use]
-    pub fn publish<'a>(self, method: &[u8], bytes: &'a [u8]) -> Option<Repeated<'a>> {
+    pub fn publish<'a>(self, method: &'a [u8], bytes: &'a [u8]) -> Option<Repeated<'a>> {
         let &[_, c1, c0, ..] = method else { return None };
         let rest = bytes.strip_prefix(method)?;
+        // Behind a reserved number, in front of the bits and the end.
+        let names = method.get(METHOD_HEAD_BYTES + 2..method.len().checked_sub(2)?)?;
         match following(rest, [c1, c0], self.payload_max, self.body_bytes_max) {
             Following::Whole(content) => Some(Repeated {
                 properties: content.properties,
                 body: content.body,
-                frames: content.frames,
+                wire: Wire {
+                    names,
+                    frames: content.frames,
+                    header_bytes: HEADER_OVERHEAD_BYTES + content.properties.len(),
+                },
                 consumed: method.len() + content.frames.len(),
             }),
             Following::Begun | Following::Other => None,

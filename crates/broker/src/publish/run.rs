@@ -141,6 +141,7 @@ impl Broker {
                 routing_key: route.routing_key.as_bytes(),
                 properties: next.properties,
                 body: next.body,
+                wire: Some(next.wire),
             };
             let mut incoming = Incoming::new(view);
             incoming.persistent = persistent;
