@@ -2,7 +2,7 @@
 
 mod check;
 mod logged;
-mod run;
+mod row;
 
 use alloc::borrow::Cow;
 use alloc::boxed::Box;

@@ -1,6 +1,6 @@
 //! How deliveries end: ack, nack, reject, recover, and requeueing of many in slices.
 
-mod run;
+mod row;
 
 use alloc::collections::VecDeque;
 use alloc::format;

@@ -98,3 +98,72 @@ impl Repeats {
         Some((channel, ack, ACK_FRAME_BYTES))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::{encode_ack, encode_publish};
+    use alloc::vec::Vec;
+
+    const REPEATS: Repeats = Repeats { payload_max: 4088, body_bytes_max: 1000 };
+
+    fn publish(channel: u16, frame_max: u32, key: &str, properties: &[u8], body: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        encode_publish(&mut out, channel, frame_max, "ex", key, true, properties, body);
+        out
+    }
+
+    #[test]
+    fn publishes_are_recognised_by_the_method_frame_before() {
+        let first = publish(3, 4096, "key", &[0, 0], b"");
+        let (channel, method) = Repeats::publish_frame(&first).unwrap();
+        assert_eq!((channel, method.len()), (3, 8 + 4 + 2 + 3 + 4 + 1));
+        for (properties, body) in
+            [(&[0, 0][..], &b""[..]), (&[0x10, 0, 2], b"body"), (b"bad", b"x")]
+        {
+            let bytes = publish(3, 4096, "key", properties, body);
+            let found = REPEATS.publish(method, &bytes).unwrap();
+            assert_eq!((found.properties, found.body), (properties, body));
+            assert_eq!(found.consumed, bytes.len());
+            assert_eq!(found.wire.names, b"\x02ex\x03key");
+            assert_eq!(found.wire.frames, &bytes[method.len()..]);
+            assert_eq!(found.wire.header_bytes, 20 + properties.len());
+            for end in 0..bytes.len() {
+                assert_eq!(REPEATS.publish(method, &bytes[..end]), None, "{end}");
+            }
+        }
+    }
+
+    #[test]
+    fn whatever_differs_is_left_to_the_general_way() {
+        let first = publish(3, 4096, "key", &[0, 0], b"");
+        let (_, method) = Repeats::publish_frame(&first).unwrap();
+        let large = [b'x'; 1001];
+        for other in [
+            publish(4, 4096, "key", &[0, 0], b"x"),
+            publish(3, 4096, "kez", &[0, 0], b"x"),
+            publish(3, 4096, "keys", &[0, 0], b"x"),
+            publish(3, 4096, "key", &[0, 0], &large),
+            publish(3, 600, "key", &[0, 0], &large[..900]),
+            [method, &publish(4, 4096, "key", &[0, 0], b"x")[method.len()..]].concat(),
+            [method, method].concat(),
+        ] {
+            assert_eq!(REPEATS.publish(method, &other), None);
+        }
+        let mut cut = publish(3, 4096, "key", &[0, 0], b"x");
+        *cut.last_mut().unwrap() = 0;
+        assert_eq!(REPEATS.publish(method, &cut), None);
+    }
+
+    #[test]
+    fn frames_that_are_no_publish_or_ack_are_told_apart() {
+        let mut ack = Vec::new();
+        encode_ack(&mut ack, 5, 7, true);
+        let arguments = basic::Ack { delivery_tag: 7, multiple: true };
+        assert_eq!(Repeats::ack(&ack), Some((5, arguments, ack.len())));
+        assert_eq!(Repeats::publish_frame(&ack), None);
+        let bytes = publish(1, 4096, "k", &[0, 0], b"");
+        assert_eq!(Repeats::ack(&bytes), None);
+        assert_eq!(Repeats::publish_frame(&bytes[..15]), None);
+    }
+}

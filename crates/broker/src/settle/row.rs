@@ -5,9 +5,9 @@ use lepus_amqp::server::Repeats;
 use lepus_base::Now;
 
 use crate::broker::Broker;
-use crate::channel::unacked::UnackedList;
+use crate::channel::unacked::{Unacked, UnackedList};
 use crate::outbox::Outbox;
-use crate::queue::Outcome;
+use crate::queue::{NO_SLOT, Outcome};
 
 /// Acknowledgements after which the queue delivers again.
 const ROW_MAX: usize = 64;
@@ -77,14 +77,13 @@ impl Broker {
             if channel != number || ack.multiple {
                 break;
             }
-            let is_of_row = |delivery: &crate::channel::unacked::Unacked| {
-                delivery.queue == sink.queue && delivery.home == own
-            };
+            let is_of_row =
+                |delivery: &Unacked| delivery.queue == sink.queue && delivery.home == own;
             let Some(delivery) = unacked.take_if(ack.delivery_tag, is_of_row) else { break };
             row.was_full |= unacked.len() + 1 == limit;
             row.consumed += length;
             sink.edge.counters.acknowledged += 1;
-            if delivery.slot != crate::queue::NO_SLOT {
+            if delivery.slot != NO_SLOT {
                 queue.settle(now, delivery.slot, delivery.sequence, Outcome::Ack, &mut sink);
             }
         }

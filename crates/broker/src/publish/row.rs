@@ -3,6 +3,8 @@
 //!
 //! Whatever is not as plain as that ends the row and goes the general way, which behaves the same.
 
+use alloc::boxed::Box;
+
 use lepus_amqp::properties::PropertiesRef;
 use lepus_amqp::server::{PublishRef, Repeats};
 use lepus_base::Now;
@@ -54,6 +56,9 @@ impl Broker {
         out: &mut Outbox,
     ) -> usize {
         let Some((number, _)) = Repeats::publish_frame(bytes) else { return 0 };
+        if !self.fanouts.is_empty() || self.is_short_of_anything() {
+            return 0;
+        }
         let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return 0 };
         if !connection.publishes || connection.blocked || connection.end.is_some() {
             return 0;
@@ -66,10 +71,7 @@ impl Broker {
             route.version == self.directory.version && bytes.starts_with(&route.frame)
         });
         let Some(&[target]) = known.map(|route| &route.targets[..]) else { return 0 };
-        if known.is_none_or(|route| route.frame.is_empty())
-            || target.home != self.edge.shard
-            || !self.fanouts.is_empty()
-        {
+        if known.is_none_or(|route| route.frame.is_empty()) || target.home != self.edge.shard {
             return 0;
         }
         let Some(repeats) = connection.machine.repeats(now.instant, number) else { return 0 };
@@ -104,6 +106,11 @@ impl Broker {
         row.consumed
     }
 
+    /// Whether publishers are held back for something that no publish of a row changes.
+    fn is_short_of_anything(&self) -> bool {
+        self.journal.is_short() || self.journal.is_behind() || !self.edge.short_shards.is_empty()
+    }
+
     /// Puts publishes into a queue of this shard until one of them, or what it caused, needs more
     /// than that.
     #[allow(clippy::too_many_arguments)]
@@ -115,7 +122,7 @@ impl Broker {
         bytes: &[u8],
         route: &RouteCache,
         target: Target,
-        confirms: &mut Option<alloc::boxed::Box<Confirms>>,
+        confirms: &mut Option<Box<Confirms>>,
         out: &mut Outbox,
     ) -> Row {
         let mut row = Row::default();
