@@ -31,6 +31,23 @@ impl Faults {
     }
 }
 
+impl Faults {
+    /// Names the kinds of faults that there are; empty without any.
+    pub(crate) fn in_words(&self) -> String {
+        let kinds = [
+            (self.missing, "lost"),
+            (self.duplicates, "delivered twice"),
+            (self.disordered, "out of order"),
+            (self.damaged, "damaged"),
+        ];
+        let words = kinds.into_iter().filter(|(count, _)| *count > 0).map(|(count, kind)| {
+            let messages = if count == 1 { "message" } else { "messages" };
+            format!("{count} {messages} {kind}")
+        });
+        words.collect::<Vec<_>>().join(", ")
+    }
+}
+
 impl fmt::Display for Faults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -39,6 +56,15 @@ impl fmt::Display for Faults {
             self.missing, self.duplicates, self.disordered, self.damaged
         )
     }
+}
+
+/// A number that came where another was due: the first such place of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Gap {
+    pub producer: u32,
+    pub expected: u64,
+    /// `None`: nothing came any more.
+    pub got: Option<u64>,
 }
 
 /// Sequence numbers of one producer in one queue.
@@ -155,12 +181,15 @@ pub(crate) struct LaneId(usize);
 #[derive(Debug)]
 pub(crate) struct Check {
     layout: Layout,
+    /// Bytes of the bodies of each producer, where they differ.
+    sizes: Vec<usize>,
     filler: Vec<u8>,
     queues: Vec<Queue>,
     lanes: Vec<Lane>,
     faults: Faults,
     /// The first fault in words.
     first: Option<String>,
+    gap: Option<Gap>,
     /// Messages that were as they should be.
     good: u64,
     redelivered: u64,
@@ -169,13 +198,21 @@ pub(crate) struct Check {
 impl Check {
     /// A check of bodies with `layout`, which has sequence and producer numbers.
     pub(crate) fn new(layout: Layout) -> Check {
+        Check::with_sizes(layout, Vec::new())
+    }
+
+    /// A check where the bodies of producer n have `sizes[n]` bytes, at most those of `layout`, with the same numbers in
+    /// the same places; producers beyond have those of `layout`.
+    pub(crate) fn with_sizes(layout: Layout, sizes: Vec<usize>) -> Check {
         Check {
             layout,
+            sizes,
             filler: filler(layout.size),
             queues: Vec::new(),
             lanes: Vec::new(),
             faults: Faults::default(),
             first: None,
+            gap: None,
             good: 0,
             redelivered: 0,
         }
@@ -200,18 +237,26 @@ impl Check {
 
     /// Looks at one message as it arrives.
     pub(crate) fn receive(&mut self, lane: LaneId, body: &[u8], redelivered: bool) {
+        let size = match (self.sizes.as_slice(), self.layout.producer(body)) {
+            ([], _) | (_, None) => self.layout.size,
+            (sizes, Some(producer)) => {
+                sizes.get(producer as usize).copied().unwrap_or(self.layout.size)
+            }
+        };
         let numbers = self.layout.numbers_bytes();
-        let intact = body.len() == self.layout.size && body[numbers..] == self.filler[numbers..];
+        let intact = body.len() == size && body[numbers..] == self.filler[numbers..size];
         let numbers = (self.layout.producer(body), self.layout.sequence(body));
         let (Some(producer), Some(short), true) = (numbers.0, numbers.1, intact) else {
             self.faults.damaged += 1;
-            let size = self.layout.size;
             self.note(lane, None, || {
                 format!(
                     "a body of {} bytes arrived that is not the one of {size} bytes that was sent",
                     body.len()
                 )
             });
+            if let (Some(producer), Some(short)) = numbers {
+                self.settle_damaged(lane, producer, short);
+            }
             return;
         };
         if producer > PRODUCER_MAX {
@@ -240,6 +285,9 @@ impl Check {
         let lost = stream.give_up();
         last.end = last.end.max(number + 1);
         self.faults.missing += lost;
+        if matches!(mark, Mark::Again) || number < expected || (alone && number > expected) {
+            self.gap.get_or_insert(Gap { producer, expected, got: Some(number) });
+        }
         match mark {
             Mark::Again => {
                 self.faults.duplicates += 1;
@@ -259,6 +307,19 @@ impl Check {
                 });
             }
             Mark::New => self.good += 1,
+        }
+    }
+
+    /// Counts a damaged message whose numbers are just those that were due as having come, so that it is not lost as well.
+    fn settle_damaged(&mut self, lane: LaneId, producer: u32, short: u32) {
+        let here = &mut self.lanes[lane.0];
+        let at = producer as usize;
+        let stream = self.queues[here.queue].streams.get_mut(at);
+        if let (Some(stream), Some(last)) = (stream, here.last.get_mut(at))
+            && stream.lengthen(short) == last.end
+        {
+            stream.mark(last.end);
+            last.end += 1;
         }
     }
 
@@ -287,6 +348,11 @@ impl Check {
                     continue;
                 }
                 self.faults.missing += missing;
+                self.gap.get_or_insert(Gap {
+                    producer: producer as u32,
+                    expected: stream.next,
+                    got: None,
+                });
                 if self.first.is_none() {
                     self.first = Some(format!(
                         "queue '{}', producer {producer}: {missing} messages never came, the first of them number {}",
@@ -313,6 +379,11 @@ impl Check {
     /// The first fault in words.
     pub(crate) fn first(&self) -> Option<&str> {
         self.first.as_deref()
+    }
+
+    /// The first place where another number came than was due, or none any more.
+    pub(crate) fn gap(&self) -> Option<Gap> {
+        self.gap
     }
 
     /// Messages that came as they should.
@@ -385,6 +456,7 @@ mod tests {
         let first = check.first().unwrap();
         assert!(first.contains("42") && first.contains("40"), "{first}");
         assert!(first.contains("'q'") && first.contains("producer 3"), "{first}");
+        assert_eq!(check.gap(), Some(Gap { producer: 3, expected: 40, got: Some(42) }));
     }
 
     #[test]
@@ -426,6 +498,7 @@ mod tests {
         assert!(!check.is_complete());
         check.finish();
         assert_eq!(check.faults().missing, 4);
+        assert_eq!(check.gap(), Some(Gap { producer: 0, expected: 1, got: None }));
     }
 
     #[test]
@@ -439,6 +512,21 @@ mod tests {
         check.receive(lanes[0], &body(u32::MAX, 0), false);
         assert_eq!(check.faults().damaged, 4);
         assert!(check.first().is_some());
+    }
+
+    #[test]
+    fn a_damaged_message_is_not_lost_as_well() {
+        let (mut check, lanes) = check(1);
+        for number in 0..10 {
+            let mut body = body(3, number);
+            if number == 5 {
+                body[19] ^= 1;
+            }
+            check.receive(lanes[0], &body, false);
+        }
+        check.finish();
+        assert_eq!(check.faults(), Faults { damaged: 1, ..Faults::default() });
+        assert_eq!(check.faults().in_words(), "1 message damaged");
     }
 
     #[test]

@@ -21,6 +21,34 @@ fn run(broker: &Broker, line: &str) -> (String, String) {
     (words_of(code), json)
 }
 
+/// Words for [`a_child_of_another_test`], one on each line.
+const CHILD_WORDS: &str = "LEPUS_PERF_TEST_WORDS";
+
+/// Nothing by itself: other tests start this file's program anew with only this test, to read its standard output.
+#[test]
+fn a_child_of_another_test() {
+    if let Ok(words) = std::env::var(CHILD_WORDS) {
+        let code = lepus_perf::run(words.lines().map(str::to_owned));
+        println!("\nexit {}", words_of(code));
+    }
+}
+
+/// Runs the tester in a process of its own; the result is its exit code in words and the lines on its standard output
+/// that begin with one of `starts`.
+fn run_apart(uri: &str, line: &str, starts: &[&str]) -> (String, Vec<String>) {
+    let words: Vec<&str> = line.split_whitespace().chain(["-h", uri]).collect();
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_child_of_another_test", "--nocapture"])
+        .env(CHILD_WORDS, words.join("\n"))
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let code = text.lines().find_map(|line| line.strip_prefix("exit "));
+    let is_wanted = |line: &&str| starts.iter().any(|start| line.starts_with(start));
+    let lines = text.lines().filter(is_wanted).map(str::to_owned).collect();
+    (code.unwrap_or(&text).to_owned(), lines)
+}
+
 fn words_of(code: ExitCode) -> String {
     let code = format!("{code:?}");
     for (known, word) in
@@ -53,6 +81,51 @@ fn every_message_arrives_and_is_acknowledged() {
     let seen = broker.seen();
     assert!(seen.acks.iter().copied().eq((1..=5_000).map(|tag| (tag, false))));
     assert_eq!(seen.connections, 3);
+}
+
+#[test]
+fn json_lines_sum_up_to_their_summary() {
+    let broker = Broker::start(Fault::None);
+    let line = "throughput -u q -C 3000 -D 3000 -r 6000 -i 0.1 -c 100 --output jsonl";
+    let (outcome, lines) = run_apart(&broker.uri, line, &["{"]);
+    assert_eq!(outcome, "good");
+    let (summary, intervals) = lines.split_last().unwrap();
+    assert!(intervals.len() > 2, "{lines:?}");
+    assert!(intervals.iter().all(|line| line.starts_with(r#"{"kind":"interval","at_s":"#)));
+    assert!(summary.starts_with(r#"{"kind":"summary","shape":"throughput","#), "{summary}");
+    for name in ["sent", "received", "confirmed"] {
+        let sum: u64 = intervals.iter().map(|line| number(line, name)).sum();
+        assert_eq!((sum, number(summary, name)), (3_000, 3_000), "{name}");
+    }
+    assert!(summary.contains(r#""errors":[],"gap":null"#), "{summary}");
+}
+
+#[test]
+fn a_program_reads_what_went_wrong() {
+    let broker = Broker::start(Fault::Drop(77));
+    let (outcome, lines) =
+        run_apart(&broker.uri, "throughput -C 200 --check -a -st 2 --output jsonl", &["{"]);
+    assert_eq!(outcome, "failed");
+    let summary = lines.last().unwrap();
+    assert!(summary.contains(r#""gap":{"producer":0,"expected":77,"got":78}"#), "{summary}");
+    assert!(summary.contains(r#""errors":["1 message lost; first: queue"#), "{summary}");
+    let uri = "amqp://127.0.0.1:1";
+    let (outcome, lines) = run_apart(uri, "throughput -z 1 --output jsonl", &["{"]);
+    assert_eq!(outcome, "failed");
+    assert!(lines[0].contains(r#""errors":["cannot connect to 127.0.0.1:1"#), "{lines:?}");
+    assert_eq!(lines.len(), 1);
+}
+
+#[test]
+fn comma_separated_values_have_a_head_and_a_summary() {
+    let broker = Broker::start(Fault::None);
+    let line = "loop --connections 1 --channels 2 -z 0.3 -i 0.1 --output csv";
+    let (outcome, lines) = run_apart(&broker.uri, line, &["kind,", "interval,", "summary,"]);
+    assert_eq!(outcome, "good");
+    let fields = |line: &String| line.split(',').count();
+    assert!(lines.len() > 3 && lines.iter().all(|line| fields(line) == fields(&lines[0])));
+    assert!(lines[0].starts_with("kind,shape,at_s,seconds,sent,"));
+    assert!(lines.last().unwrap().starts_with("summary,loop,"));
 }
 
 #[test]
@@ -141,6 +214,161 @@ fn a_fanout_reaches_every_queue() {
 }
 
 #[test]
+fn a_feed_names_each_fault() {
+    let line = "feed -x 2 -y 2 -C 300 -c 50 -st 2 --output jsonl";
+    let good = Broker::start(Fault::None);
+    let (outcome, lines) = run_apart(&good.uri, line, &["{"]);
+    assert_eq!(outcome, "good");
+    let summary = lines.last().unwrap();
+    assert!(summary.contains(r#""shape":"feed""#) && summary.contains(r#""body_bytes":100"#));
+    assert_eq!((number(summary, "sent"), number(summary, "good")), (600, 1_200));
+    for (fault, named, of_check) in [
+        (Fault::Drop(77), "1 message lost", "missing"),
+        (Fault::Drop(1_199), "1 message lost", "missing"),
+        (Fault::Duplicate(77), "1 message delivered twice", "duplicates"),
+        (Fault::Swap(79), "out of order", "out_of_order"),
+        (Fault::Damage(77), "damaged", "damaged"),
+    ] {
+        // One producer and one consumer, so that the message after the swapped one goes to the same queue.
+        let line = match fault {
+            Fault::Swap(_) => "feed -C 300 -st 2 --output jsonl",
+            _ => line,
+        };
+        let broker = Broker::start(fault);
+        let (outcome, lines) = run_apart(&broker.uri, line, &["{"]);
+        let summary = lines.last().unwrap();
+        assert_eq!(outcome, "failed", "{fault:?}");
+        assert_eq!(number(summary, of_check), 1, "{summary}");
+        let (_, errors) = summary.split_once(r#""errors":[""#).unwrap();
+        assert!(errors.contains(named), "{fault:?}: {errors}");
+    }
+}
+
+#[test]
+fn a_backlog_is_filled_in_runs_drained_checked_and_deleted() {
+    let broker = Broker::start(Fault::None);
+    let line = "backlog --runs 2 -s 40,90 -C 300,100 -c 50 --output jsonl";
+    let (outcome, lines) = run_apart(&broker.uri, line, &[r#"{"kind":"summary""#]);
+    assert_eq!(outcome, "good");
+    let phases = ["fill 1", "fill 2", "fill 3", "fill 4", "drain"];
+    assert_eq!(lines.len(), phases.len(), "{lines:?}");
+    for (line, phase) in lines.iter().zip(phases) {
+        assert!(line.contains(&format!(r#""shape":"backlog","phase":"{phase}""#)), "{line}");
+    }
+    let sent: Vec<u64> = lines.iter().map(|line| number(line, "sent")).collect();
+    assert_eq!(sent, [300, 300, 100, 100, 0]);
+    assert_eq!((number(&lines[4], "received"), number(&lines[4], "good")), (800, 800));
+    let seen = broker.seen();
+    assert!(seen.queues.iter().all(|name| name == &seen.queues[0]));
+    assert_eq!(broker.queues(), 0);
+}
+
+#[test]
+fn a_backlog_that_lost_a_message_is_told() {
+    let broker = Broker::start(Fault::Drop(150));
+    let line = "backlog -s 40 -C 200 --confirm-timeout 1 -st 0.2 --output jsonl";
+    let (outcome, lines) = run_apart(&broker.uri, line, &[r#"{"kind":"summary""#]);
+    assert_eq!(outcome, "failed");
+    let drain = lines.last().unwrap();
+    assert!(drain.contains(r#""gap":{"producer":0,"expected":150,"got":151}"#), "{drain}");
+    assert_eq!(number(drain, "missing"), 1);
+}
+
+#[test]
+fn things_are_made_and_removed_until_the_time_is_up() {
+    let broker = Broker::start(Fault::None);
+    let line = "churn -x 2 -z 0.3 -i 0.1 --output jsonl";
+    let (outcome, lines) = run_apart(&broker.uri, line, &[r#"{"kind":"summary""#]);
+    assert_eq!(outcome, "good");
+    let kinds = ["connections", "channels", "queues", "bindings"];
+    assert_eq!(lines.len(), kinds.len());
+    for (line, kind) in lines.iter().zip(kinds) {
+        assert!(line.contains(&format!(r#""shape":"churn","phase":"{kind}""#)), "{line}");
+        assert!(number(line, "confirmed") > 0, "{line}");
+        assert!(line.contains(r#""confirm_latency_us":{"count":"#), "{line}");
+    }
+    assert_eq!(broker.queues(), 0);
+    assert!(broker.seen().connections > 6);
+}
+
+#[test]
+fn idle_things_are_counted_and_their_cost_is_told() {
+    let broker = Broker::start(Fault::None);
+    let pid = std::process::id();
+    let line =
+        format!("idle --connections 3 --channels 2 --queues 4 -z 0.1 --pid {pid} --output jsonl");
+    let (outcome, lines) = run_apart(&broker.uri, &line, &["{"]);
+    assert_eq!(outcome, "good");
+    let counts: Vec<u64> = lines[..3].iter().map(|line| number(line, "count")).collect();
+    assert_eq!(counts, [3, 6, 24]);
+    assert!(lines[..3].iter().all(|line| line.contains(r#""broker_cpu_us_each":"#)));
+    assert!(lines[3].contains(r#""shape":"idle""#), "{lines:?}");
+    assert!(number(&lines[3], "broker_resident_bytes") > 0);
+    let seen = broker.seen();
+    assert_eq!((seen.connections, seen.queues.len()), (3, 24));
+    let (outcome, lines) = run_apart(&broker.uri, "idle -x 1 --pid 0 --output jsonl", &["{"]);
+    assert_eq!((outcome.as_str(), lines.len()), ("failed", 0));
+}
+
+#[test]
+fn messages_are_asked_for_one_by_one() {
+    let broker = Broker::start(Fault::None);
+    let line = "throughput -u q,r -y 2 -po -pi 1 -a -C 40 -D 20 --check -z 20 -k q -e amq.default";
+    let (outcome, json) = run(&broker, line);
+    assert_eq!(outcome, "good");
+    assert_eq!(number(&json, "good"), 40);
+    assert_eq!(broker.seen().gets, 40);
+}
+
+#[test]
+fn sizes_bodies_and_latencies_may_vary() {
+    let broker = Broker::start(Fault::None);
+    let line = "throughput -vs 12:0.05 2000:0.05 -vl 0:0.1 100:0.1 -r 2000 -C 400 -D 400";
+    let (outcome, json) = run(&broker, line);
+    assert_eq!(outcome, "good");
+    assert_eq!((number(&json, "received"), number(&json, "count")), (400, 400));
+    let (outcome, json) = run(&broker, "throughput -jb -s 300 -bc 5 -C 50 -D 50");
+    assert_eq!(outcome, "good");
+    // The time of made-up bodies travels in a header.
+    assert_eq!((number(&json, "received"), number(&json, "count")), (50, 50));
+}
+
+#[test]
+fn a_broker_that_comes_late_is_waited_for() {
+    let port = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap().port()
+    };
+    let uri = format!("amqp://127.0.0.1:{port}");
+    let words = format!("throughput -C 10 -D 10 -sst 60 -h {uri}");
+    let tester = std::thread::spawn(move || {
+        lepus_perf::run(words.split_whitespace().map(str::to_owned).collect::<Vec<_>>().into_iter())
+    });
+    let broker = Broker::start_at(port, Fault::None);
+    assert_eq!(words_of(tester.join().unwrap()), "good");
+    assert!(broker.seen().connections >= 3);
+    let nobody = format!("throughput -sst 0.3 -h {}", "amqp://127.0.0.1:1");
+    let code = lepus_perf::run(nobody.split_whitespace().map(str::to_owned));
+    assert_eq!(words_of(code), "failed");
+}
+
+#[test]
+fn the_tester_measures_its_own_ceiling() {
+    let broker = Broker::start(Fault::None);
+    let line = "throughput --ceiling -c 100 -r 1000 -C 200 -D 200 --output jsonl";
+    let (outcome, lines) = run_apart(&broker.uri, line, &["{"]);
+    assert_eq!(outcome, "good");
+    let summary = lines.last().unwrap();
+    let (_, ceiling) = summary.split_once(r#""tester_ceiling":{"#).unwrap();
+    // The sink does nothing, so both sides are far above the broker's 1000 a second.
+    for name in ["sent_per_s", "received_per_s"] {
+        assert!(number(ceiling, name) > 2_000, "{ceiling}");
+    }
+    assert_eq!(number(summary, "sent"), 200);
+    assert!(lines.iter().all(|line| !line.contains("127.0.0.1")), "{lines:?}");
+}
+
+#[test]
 fn a_loop_feeds_itself_until_the_time_is_up() {
     let broker = Broker::start(Fault::None);
     let line = "loop --connections 2 --channels 3 --in-flight 2 -z 0.2 --check";
@@ -201,5 +429,6 @@ fn a_refused_connection_and_wrong_arguments_are_told_apart() {
     assert_eq!(words_of(lepus_perf::run(words.into_iter())), "failed");
     assert_eq!(run(&nobody, "throughput --nonsense").0, "misused");
     assert_eq!(run(&nobody, "troughput").0, "misused");
+    assert_eq!(run(&nobody, "throughput --output xml").0, "misused");
     assert_eq!(nobody.seen().connections, 0);
 }
