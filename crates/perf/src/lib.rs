@@ -34,6 +34,7 @@ use engine::Outcome;
 use option::{Options, describe, nearest};
 use shape::{SHAPES, Shape};
 use std::process::ExitCode;
+pub use uri::Uri;
 
 /// Names of the subcommands of `lepus perf` with a line about each.
 pub const SUBCOMMANDS: &[(&str, &str)] = &{
