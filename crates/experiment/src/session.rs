@@ -4,8 +4,10 @@ use crate::call::Plan;
 use crate::progress::Progress;
 use crate::record::{Record, Run};
 use crate::stop::Stop;
-use crate::subject::{Placement, Subject, without_password};
+use crate::subject::{Choice, Placement, Subject, without_password};
 use crate::workload::{self, Load};
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 /// An experiment under way.
 pub struct Session<'a> {
@@ -52,7 +54,12 @@ impl<'a> Session<'a> {
                         without_password(&subject.uri)
                     ),
                 };
-                self.record.products[number] = format!("{} ({place})", subject.product);
+                let product = match choice {
+                    // It tells clients another name, for the sake of those that look for one.
+                    Choice::Own => own_version(&self.plan.site.lepus),
+                    _ => subject.product.clone(),
+                };
+                self.record.products[number] = format!("{product} ({place})");
                 Some(subject)
             }
             Err(error) => {
@@ -127,4 +134,11 @@ impl<'a> Session<'a> {
         let turns = placements * self.plan.rounds * self.plan.choices.len();
         self.progress.expect(seconds * turns as f64);
     }
+}
+
+/// What a build of `lepus` calls itself.
+fn own_version(lepus: &Path) -> String {
+    let output = Command::new(lepus).arg("version").stdin(Stdio::null()).output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    text.unwrap_or_else(|_| "lepus".to_owned())
 }

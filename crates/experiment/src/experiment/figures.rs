@@ -56,13 +56,16 @@ pub(super) fn lines(
     series
 }
 
+/// A figure of an interval and its name.
+pub(super) type Kind<'a> = (&'a str, fn(&Interval) -> Option<f64>);
+
 /// One figure of each second of the first round of a case, for each broker and kind.
 pub(super) fn over_time(
     record: &Record,
     (placement, load): (&str, &str),
     title: String,
     y: Axis,
-    kinds: &[(&str, fn(&Interval) -> Option<f64>)],
+    kinds: &[Kind<'_>],
 ) -> Block {
     let names: Vec<&str> = kinds.iter().map(|kind| kind.0).collect();
     let log = y.log;
@@ -102,7 +105,7 @@ pub(super) fn cost_table(record: &Record) -> Block {
         "messages per second",
         "broker's CPU per message",
         "tester's CPU per message",
-        "switches per message: voluntary",
+        "switches per 1,000 messages: voluntary",
         "forced",
         "resident, most",
         "memory by NUMA node",
@@ -123,8 +126,8 @@ pub(super) fn cost_table(record: &Record) -> Block {
                 of(&|outcome| Some(outcome.rate()), Unit::Number),
                 of(&|outcome| outcome.broker_micros, Unit::Micros),
                 of(&|outcome| Some(outcome.tester_micros), Unit::Micros),
-                of(&|outcome| outcome.switches.map(|pair| pair.0), Unit::Number),
-                of(&|outcome| outcome.switches.map(|pair| pair.1), Unit::Number),
+                of(&|outcome| outcome.switches.map(|pair| pair.0 * 1e3), Unit::Number),
+                of(&|outcome| outcome.switches.map(|pair| pair.1 * 1e3), Unit::Number),
                 of(&|outcome| outcome.resident_bytes_max().map(|bytes| bytes as f64), Unit::Bytes),
                 nodes(record, subject, &placement, &load),
             ]);

@@ -111,10 +111,12 @@ impl LinePlot {
                 .iter()
                 .map(|point| frame.place(x.place(point.0), y.place(point.1)))
                 .collect();
+            svg.raw("<g class=\"series\">");
             if places.len() > 1 {
                 svg.raw(&path(&places, series.look, "line"));
             }
             self.mark(&mut svg, at, &places);
+            svg.raw("</g>");
         }
         Ok(svg.finish())
     }
