@@ -43,7 +43,7 @@ impl<'a> Session<'a> {
     pub fn start(&mut self, number: usize, placement: &Placement, fresh: bool) -> Option<Subject> {
         let choice = &self.plan.choices[number];
         let name = self.record.names[number].clone();
-        let started = Subject::start(choice, &name, &self.plan.site, placement, fresh);
+        let started = Subject::start(choice, &name, &self.plan.site, placement, fresh, &self.stop);
         match started {
             Ok(subject) => {
                 let place = match choice.is_ours() {
@@ -62,6 +62,7 @@ impl<'a> Session<'a> {
                 self.record.products[number] = format!("{product} ({place})");
                 Some(subject)
             }
+            Err(_) if self.stop.is_wanted() => None,
             Err(error) => {
                 self.note(format!("{name}, {}: {error}", placement.label()));
                 None

@@ -10,14 +10,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Takes over SIGINT and SIGTERM: the first one is a wish, the second ends the program at once.
+    /// Takes over SIGINT and SIGTERM. A second one changes nothing: it would leave brokers behind that nobody ends.
     ///
     /// # Errors
     /// When the system refuses.
     pub fn on_signals() -> io::Result<Stop> {
         let stop = Stop::default();
         for signal in [SIGINT, SIGTERM] {
-            signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop.0))?;
             signal_hook::flag::register(signal, Arc::clone(&stop.0))?;
         }
         Ok(stop)

@@ -6,10 +6,11 @@ use crate::peer::Peer;
 use crate::procfs;
 use crate::rabbitmq::Node;
 use crate::sample::Target;
+use crate::stop::Stop;
 use lepus_amqp::client::ClientOptions;
 use lepus_amqp::method::queue;
 use lepus_perf::Uri;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::fs::{self, File};
 use std::io;
 use std::net::{TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
@@ -136,6 +137,7 @@ impl Subject {
         site: &Site,
         placement: &Placement,
         fresh: bool,
+        stop: &Stop,
     ) -> io::Result<Subject> {
         let scratch = site.scratch.join(name.replace(['/', ':'], "-"));
         if choice.is_ours() {
@@ -149,7 +151,7 @@ impl Subject {
             Choice::RabbitMq => start_rabbitmq(&scratch, placement)?,
             Choice::At(uri, pid) => find(uri, *pid)?,
         };
-        subject.wait_until_it_answers(&scratch)?;
+        subject.wait_until_it_answers(&scratch, stop)?;
         if *choice == Choice::RabbitMq {
             subject.pid = procfs::listener(subject.address()?.port);
         }
@@ -211,7 +213,7 @@ impl Subject {
         Uri::parse(&self.uri).map_err(io::Error::other)
     }
 
-    fn wait_until_it_answers(&mut self, scratch: &Path) -> io::Result<()> {
+    fn wait_until_it_answers(&mut self, scratch: &Path, stop: &Stop) -> io::Result<()> {
         let start = Instant::now();
         loop {
             let error = match self.peer() {
@@ -225,6 +227,9 @@ impl Subject {
                 return Err(io::Error::other(format!("{}: {error}", without_password(&self.uri))));
             }
             let ended = self.children[0].try_wait()?.is_some();
+            if stop.is_wanted() {
+                return Err(io::Error::other("ended before it had started"));
+            }
             if ended || start.elapsed() > PATIENCE {
                 let log = scratch.join("output.log");
                 let text = fs::read_to_string(&log).unwrap_or_default();
@@ -244,17 +249,15 @@ impl Drop for Subject {
             return;
         }
         let main = self.children[0].id();
-        let pid = self.pid.filter(|pid| *pid != main);
-        // What has ended already cannot be told to.
-        for pid in [Some(main), pid].into_iter().flatten() {
-            let _ = signal(pid, Signal::TERM);
-        }
+        // What has ended already cannot be told to. A script's broker leaves in better order than the script.
+        let _ = signal(self.pid.unwrap_or(main), Signal::TERM);
         let start = Instant::now();
         while start.elapsed() < PATIENCE && matches!(self.children[0].try_wait(), Ok(None)) {
             sleep(PAUSE);
         }
-        if let Some(pid) = pid.filter(|pid| !procfs::has_ended(*pid)) {
-            let _ = signal(pid, Signal::KILL);
+        // Nothing that it started may stay.
+        if let Some(group) = i32::try_from(main).ok().and_then(Pid::from_raw) {
+            let _ = kill_process_group(group, Signal::KILL);
         }
         for child in &mut self.children {
             let _ = child.kill();
@@ -417,7 +420,9 @@ mod tests {
         let port = free_ports(3).unwrap();
         let choice = Choice::At(format!("amqp://u:secret@127.0.0.1:{port}"), None);
         let site = Site { lepus: PathBuf::new(), flags: Vec::new(), scratch: PathBuf::new() };
-        let error = Subject::start(&choice, "x", &site, &Placement::halves(&[0]), true).err();
+        let error =
+            Subject::start(&choice, "x", &site, &Placement::halves(&[0]), true, &Stop::default())
+                .err();
         let text = error.unwrap().to_string();
         assert!(text.contains(&port.to_string()) && !text.contains("secret"), "{text}");
     }
