@@ -1,7 +1,7 @@
 //! The command line of `lepus experiment`.
 
 use crate::experiment::{EXPERIMENTS, Experiment};
-use crate::subject::{Choice, Site};
+use crate::subject::{Choice, Placement, Site};
 use lepus_perf::Uri;
 use lexopt::prelude::{Long, Short, Value};
 use std::path::PathBuf;
@@ -47,6 +47,32 @@ impl Plan {
             }
             _ => names,
         }
+    }
+
+    /// Broker and load on CPUs of their own, as far as there are enough.
+    #[must_use]
+    pub fn apart(&self) -> Placement {
+        if self.starts_any() { Placement::halves(&self.cpus) } else { self.as_it_runs() }
+    }
+
+    /// The broker on 1, 2, 4 … CPUs and on all of them. One that runs already stays where it is.
+    #[must_use]
+    pub fn sweep(&self) -> Vec<Placement> {
+        if !self.starts_any() {
+            return vec![self.as_it_runs()];
+        }
+        let doubled = std::iter::successors(Some(1), |count| Some(count * 2));
+        let mut counts: Vec<usize> = doubled.take_while(|count| *count < self.cpus.len()).collect();
+        counts.push(self.cpus.len().max(1));
+        counts.into_iter().map(|count| Placement::first(&self.cpus, count)).collect()
+    }
+
+    fn starts_any(&self) -> bool {
+        self.choices.iter().any(Choice::is_ours)
+    }
+
+    fn as_it_runs(&self) -> Placement {
+        Placement { name: "where it runs".to_owned(), broker: Vec::new(), load: self.cpus.clone() }
     }
 
     /// How long a load of `report_seconds` in the report runs here: at least 3 seconds.
@@ -135,7 +161,9 @@ pub fn read(words: &[String], lepus: PathBuf, now: &str) -> Result<Call, String>
         }
     }
     plan.output = absolute(plan.output)?;
-    plan.site.scratch = absolute(data.unwrap_or_else(|| plan.output.join("data")))?;
+    // A name that nobody has used: what is in it is deleted afterwards.
+    let own = format!("lepus-experiment-{now}-{}", std::process::id());
+    plan.site.scratch = absolute(data.unwrap_or_else(|| plan.output.clone()))?.join(own);
     plan.command = spoken(words);
     Ok(Call::Run(Box::new(plan)))
 }
@@ -295,6 +323,25 @@ mod tests {
         assert!(plan.site.scratch.starts_with(&plan.output));
         assert_eq!(plan.seconds(60.0), 12.0);
         assert_eq!((plan.count(1_000_000, 1), plan.count(10, 5)), (200_000, 5));
+    }
+
+    #[test]
+    fn data_is_kept_where_nothing_else_can_be() {
+        let first = plan("jit --data-dir /var/lib").site.scratch;
+        assert!(first.starts_with("/var/lib") && first.components().count() == 4, "{first:?}");
+        assert!(first.ends_with(format!("lepus-experiment-now-{}", std::process::id())));
+    }
+
+    #[test]
+    fn brokers_are_placed_only_where_they_are_started_here() {
+        let mut own = plan("feed");
+        own.cpus = vec![0, 1, 2, 3, 4, 5];
+        let counts: Vec<usize> = own.sweep().iter().map(|place| place.broker.len()).collect();
+        assert_eq!((counts, own.apart().broker), (vec![1, 2, 4, 6], vec![0, 1, 2]));
+        let mut other = plan("feed --uri amqp://there");
+        other.cpus = vec![0, 1];
+        assert_eq!(other.sweep(), [other.apart()]);
+        assert_eq!((other.apart().broker, other.apart().load), (vec![], vec![0, 1]));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crate::session::Session;
 use crate::stop::Stop;
 use std::fmt;
 use std::fs;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Instant, SystemTime};
@@ -62,7 +63,7 @@ pub fn run(words: &[String]) -> ExitCode {
     let lepus = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("lepus"));
     match call::read(words, lepus, &now) {
         Ok(Call::Print(text)) => {
-            print!("{text}");
+            say(&text);
             ExitCode::SUCCESS
         }
         Ok(Call::Run(plan)) => match carry_out(&plan) {
@@ -84,27 +85,43 @@ pub fn run(words: &[String]) -> ExitCode {
 fn carry_out(plan: &Plan) -> Result<bool, String> {
     let stop = Stop::on_signals().map_err(|error| error.to_string())?;
     let start = Instant::now();
-    let existed = plan.site.scratch.exists();
     fs::create_dir_all(&plan.site.scratch)
         .map_err(|error| format!("{}: {error}", plan.site.scratch.display()))?;
     let mut session = Session::new(plan, stop);
     (plan.experiment.measure)(&mut session);
     session.record.stopped = session.is_over();
-    if !existed && !report::is_empty(&session.record) {
-        // The brokers' data is not part of the report; logs of runs that failed altogether stay.
-        fs::remove_dir_all(&plan.site.scratch).map_err(|error| error.to_string())?;
-    }
     if report::is_empty(&session.record) {
-        let reason =
-            session.record.faults.first().map_or("ended before the first run", |f| f.as_str());
-        return Err(format!("nothing was measured: {reason}"));
+        if session.record.stopped {
+            let _ = fs::remove_dir_all(&plan.site.scratch);
+        }
+        let fault = session
+            .record
+            .faults
+            .first()
+            .map_or("it was ended before the first run", String::as_str);
+        return Err(format!("nothing was measured: {fault}"));
     }
     let content = (plan.experiment.describe)(&session);
     report::write(&session, &content, start.elapsed().as_secs_f64())
         .map_err(|error| format!("{}: {error}", plan.output.display()))?;
-    for line in &content.seen {
-        println!("{line}");
+    // The brokers' data is not part of the report; of runs that failed altogether the logs stay.
+    fs::remove_dir_all(&plan.site.scratch)
+        .map_err(|error| format!("{}: {error}", plan.site.scratch.display()))?;
+    let mut text = content.seen.join("\n");
+    text.push_str(&format!("\n{}\n", plan.output.join("report.html").display()));
+    say(&text);
+    let is_good = session.record.runs.iter().all(|run| run.outcome.gap.is_none());
+    if !is_good {
+        eprintln!(
+            "lepus experiment {}: not everything arrived as it was sent",
+            plan.experiment.name
+        );
     }
-    println!("{}", plan.output.join("report.html").display());
-    Ok(session.record.runs.iter().all(|run| run.outcome.gap.is_none()))
+    Ok(is_good)
+}
+
+/// Prints to standard output; a reader that went away is no failure.
+fn say(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -45,7 +46,8 @@ impl Node {
         fs::write(self.scratch.join("enabled_plugins"), "[].\n")?;
         let port = (self.port + 2).to_string();
         let mut command = Command::new("epmd");
-        command.args(["-port", &port]);
+        // Ctrl-C is for whoever ends the node in order; the node would start another mapper meanwhile.
+        command.args(["-port", &port]).process_group(0);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
     }
 

@@ -24,15 +24,6 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 const LOAD: &str = "feed";
 const SECONDS: f64 = 30.0;
 
-/// The broker on 1, 2, 4 … CPUs, and on all.
-pub(super) fn sweep(cpus: &[usize]) -> Vec<Placement> {
-    let mut counts: Vec<usize> = std::iter::successors(Some(1), |count| Some(count * 2))
-        .take_while(|count| *count < cpus.len())
-        .collect();
-    counts.push(cpus.len().max(1));
-    counts.into_iter().map(|count| Placement::first(cpus, count)).collect()
-}
-
 fn measure(session: &mut Session<'_>) {
     let plan = session.plan;
     let seconds = plan.seconds(SECONDS);
@@ -45,15 +36,7 @@ fn measure(session: &mut Session<'_>) {
         sample_every: INTERVAL,
         linger: Duration::ZERO,
     }];
-    // A broker that runs already stays where it is.
-    let placements = match plan.choices.iter().any(|choice| choice.is_ours()) {
-        true => sweep(&plan.cpus),
-        false => vec![Placement {
-            name: "as it runs".to_owned(),
-            broker: Vec::new(),
-            load: plan.cpus.clone(),
-        }],
-    };
+    let placements = plan.sweep();
     session.expect_turns(placements.len(), &loads);
     for placement in &placements {
         session.take_turns(placement, &loads);
@@ -69,7 +52,7 @@ fn describe(session: &Session<'_>) -> Content {
     }
     content.seen.push(checked(record));
     content.blocks.push(rate_bars(record, "Messages per second by the broker's CPUs"));
-    let placements = sweep(&session.plan.cpus);
+    let placements = session.plan.sweep();
     if placements.len() > 2 {
         let series = lines(record, &[""], |subject, _| {
             let point = |placement: &Placement| {

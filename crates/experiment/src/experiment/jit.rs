@@ -2,7 +2,6 @@
 
 use super::Experiment;
 use super::figures::{cost_table, over_time, percentiles, rate_bars, rate_sentence};
-use super::penguins::apart;
 use crate::plot::{Axis, Unit};
 use crate::report::{Block, Content};
 use crate::sample::INTERVAL;
@@ -50,7 +49,7 @@ fn measure(session: &mut Session<'_>) {
         linger: Duration::ZERO,
     };
     let loads = [load("one queue", &SINGLE), load("100 queues", &MANY)];
-    let placement = apart(&session.plan.cpus);
+    let placement = session.plan.apart();
     session.expect_turns(1, &loads);
     session.take_turns(&placement, &loads);
 }

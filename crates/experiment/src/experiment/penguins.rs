@@ -7,7 +7,6 @@ use crate::record::{Record, cell};
 use crate::report::{Block, Content};
 use crate::sample::INTERVAL;
 use crate::session::Session;
-use crate::subject::Placement;
 use crate::workload::Load;
 use std::time::Duration;
 
@@ -40,7 +39,7 @@ fn measure(session: &mut Session<'_>) {
         sample_every: INTERVAL,
         linger: Duration::ZERO,
     }];
-    let placements = super::feed::sweep(&plan.cpus);
+    let placements = plan.sweep();
     session.expect_turns(placements.len(), &loads);
     for placement in &placements {
         session.take_turns(placement, &loads);
@@ -97,9 +96,4 @@ fn stayed(record: &Record) -> Vec<String> {
         }
     }
     sentences
-}
-
-/// The CPUs of a broker that is not to share them, as far as there are enough.
-pub(super) fn apart(cpus: &[usize]) -> Placement {
-    Placement::halves(cpus)
 }

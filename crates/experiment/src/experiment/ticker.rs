@@ -2,7 +2,6 @@
 
 use super::Experiment;
 use super::figures::{cost_table, lines};
-use super::penguins::apart;
 use crate::plot::{Axis, LinePlot, Unit, significant};
 use crate::record::Record;
 use crate::report::{Block, Content, plot};
@@ -71,7 +70,7 @@ fn measure(session: &mut Session<'_>) {
     let seconds = session.plan.seconds(SECONDS);
     let count = session.plan.choices.len();
     session.progress.expect((LOGS.len() * RATES.len() * count) as f64 * seconds);
-    let placement = apart(&session.plan.cpus);
+    let placement = session.plan.apart();
     for log in 0..LOGS.len() {
         let subjects: Vec<Option<Subject>> =
             (0..count).map(|number| session.start(number, &placement, true)).collect();
@@ -94,7 +93,7 @@ fn measure(session: &mut Session<'_>) {
 
 fn describe(session: &Session<'_>) -> Content {
     let record = &session.record;
-    let placement = apart(&session.plan.cpus).label();
+    let placement = session.plan.apart().label();
     let mut content = Content::default();
     for (log, name) in LOGS.iter().enumerate() {
         let figures: [fn(&Latency) -> f64; 2] =

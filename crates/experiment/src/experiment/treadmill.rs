@@ -2,7 +2,6 @@
 
 use super::Experiment;
 use super::figures::{bars, cost_table, ratio_words};
-use super::penguins::apart;
 use crate::disk;
 use crate::plot::{Axis, LinePlot, Look, Series, Unit, significant};
 use crate::record::Record;
@@ -101,7 +100,7 @@ fn measure(session: &mut Session<'_>) {
     session.progress.expect(counted * (SIZES.len() * (FILLS + 1) * brokers) as f64);
     for (size, count) in SIZES {
         let count = plan.count(count, 100);
-        let placement = apart(&plan.cpus);
+        let placement = plan.apart();
         let load = fill(size, count, plan.scale);
         let mut subjects: Vec<Option<Subject>> =
             (0..brokers).map(|number| session.start(number, &placement, true)).collect();
@@ -155,7 +154,7 @@ fn empty_cache(session: &mut Session<'_>) {
 fn describe(session: &Session<'_>) -> Content {
     let (record, plan) = (&session.record, session.plan);
     let mut content = Content::default();
-    let placement = apart(&plan.cpus).label();
+    let placement = plan.apart().label();
     for (size, count) in SIZES {
         let payload = (plan.count(count, 100) * size) as f64;
         let title = format!("Filling with messages of {} bytes", significant(size as f64));
