@@ -161,6 +161,7 @@ pub fn read(words: &[String], lepus: PathBuf, now: &str) -> Result<Call, String>
         }
     }
     plan.output = absolute(plan.output)?;
+    plan.site.lepus = absolute(plan.site.lepus)?;
     // A name that nobody has used: what is in it is deleted afterwards.
     let own = format!("lepus-experiment-{now}-{}", std::process::id());
     plan.site.scratch = absolute(data.unwrap_or_else(|| plan.output.clone()))?.join(own);

@@ -296,7 +296,8 @@ fn start_own(site: &Site, scratch: &Path, placement: &Placement) -> io::Result<S
     let (port, metrics) = (free_ports(1)?, free_ports(1)?);
     let data = scratch.join("data");
     let mut command = Command::new(&site.lepus);
-    command.arg("serve").arg("--data-dir").arg(&data);
+    // Below its own directory, because the path of the control socket in it has to be short.
+    command.arg("serve").current_dir(scratch).args(["--data-dir", "data"]);
     command.args(["--port", &format!("127.0.0.1:{port}")]);
     command.args(["--metrics-listen", &format!("127.0.0.1:{metrics}")]);
     command.args(["--shards", &placement.broker.len().max(1).to_string()]);

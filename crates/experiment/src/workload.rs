@@ -40,6 +40,8 @@ pub struct Load {
     pub sample_every: Duration,
     /// How long the broker is sampled after the tester's end.
     pub linger: Duration,
+    /// Whether the broker was started for this load, so that its counters count from its start.
+    pub is_from_start: bool,
 }
 
 impl Load {
@@ -105,6 +107,8 @@ pub struct Outcome {
     pub tester_micros: f64,
     /// Bytes of a body.
     pub body_bytes: u64,
+    /// Whether the broker's counters are to be taken from its start.
+    pub is_from_start: bool,
     /// What a check of content and order found wrong first.
     pub gap: Option<String>,
     /// What went wrong otherwise.
@@ -147,6 +151,7 @@ impl Outcome {
             "total": interval_json(&self.total),
             "intervals": self.intervals.iter().map(interval_json).collect::<Vec<_>>(),
             "body_bytes": self.body_bytes,
+            "samples_count_from_start_of_process": self.is_from_start,
             "tester_cpu_us_per_message": self.tester_micros,
             "broker_cpu_us_per_message": self.broker_micros,
             "switches_voluntary_per_message": self.switches.map(|pair| pair.0),
@@ -185,7 +190,12 @@ pub fn run(
     let samples = sampler.map(Sampler::finish).unwrap_or_default();
     let (lines, status) = heard?;
     let (said, complaints) = (lines.said, lines.complaints);
-    let mut outcome = Outcome { samples, body_bytes: load.body_bytes, ..said.outcome };
+    let mut outcome = Outcome {
+        samples,
+        body_bytes: load.body_bytes,
+        is_from_start: load.is_from_start,
+        ..said.outcome
+    };
     outcome.locality = before.zip(page()).map(|(before, after)| Locality::of(&after).since(before));
     cost(&mut outcome, &said.readings);
     if outcome.total == Interval::default() {
@@ -455,6 +465,7 @@ mod tests {
             patience: Duration::from_secs(60),
             sample_every: Duration::from_secs(1),
             linger: Duration::ZERO,
+            is_from_start: false,
         };
         let placement = Placement::halves(&lepus_topology::usable_cpus().ids);
         let missing = Path::new("/no/such/program");

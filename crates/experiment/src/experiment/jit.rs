@@ -47,6 +47,7 @@ fn measure(session: &mut Session<'_>) {
         patience: Duration::from_secs_f64(seconds + 120.0),
         sample_every: INTERVAL,
         linger: Duration::ZERO,
+        is_from_start: false,
     };
     let loads = [load("one queue", &SINGLE), load("100 queues", &MANY)];
     let placement = session.plan.apart();

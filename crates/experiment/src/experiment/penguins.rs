@@ -38,6 +38,7 @@ fn measure(session: &mut Session<'_>) {
         patience: Duration::from_secs_f64(seconds + 120.0),
         sample_every: INTERVAL,
         linger: Duration::ZERO,
+        is_from_start: false,
     }];
     let placements = plan.sweep();
     session.expect_turns(placements.len(), &loads);

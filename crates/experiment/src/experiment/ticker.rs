@@ -63,6 +63,7 @@ fn load(log: usize, rate: u64, seconds: f64) -> Load {
         patience: Duration::from_secs_f64(seconds + 120.0),
         sample_every: INTERVAL,
         linger: Duration::ZERO,
+        is_from_start: false,
     }
 }
 

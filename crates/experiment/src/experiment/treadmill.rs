@@ -9,7 +9,7 @@ use crate::report::{Block, Content, plot};
 use crate::sample::{INTERVAL, Sample};
 use crate::session::Session;
 use crate::subject::Subject;
-use crate::workload::Load;
+use crate::workload::{Load, Outcome};
 use std::time::Duration;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -90,6 +90,7 @@ fn counted(name: String, words: &[&str], (size, count): (u64, u64), scale: f64) 
         // A small run would be over between two samples.
         sample_every: if scale < 1.0 { INTERVAL / 4 } else { INTERVAL },
         linger: LINGER,
+        is_from_start: false,
     }
 }
 
@@ -123,7 +124,10 @@ fn measure(session: &mut Session<'_>) {
             if session.is_over() {
                 break;
             }
-            let subject = match plan.choices[number].is_ours() {
+            let is_ours = plan.choices[number].is_ours();
+            // It reads before it listens: what it read since its start counts.
+            let load = Load { is_from_start: is_ours, ..load.clone() };
+            let subject = match is_ours {
                 true => {
                     // What it holds in memory goes with it; the page cache goes next.
                     drop(subject);
@@ -176,14 +180,12 @@ fn describe(session: &Session<'_>) -> Content {
         label,
         Unit::Number,
         |outcome| {
-            written(&outcome.samples)
-                .zip(outcome.payload())
-                .map(|(written, payload)| written / payload)
+            written(outcome).zip(outcome.payload()).map(|(written, payload)| written / payload)
         },
     ));
     content.blocks.push(Block::Text(
         "Written and read are the process's own counters: pages that it made dirty, and what was fetched from the device \
-         for it. Runs 1 to 3 fill the same queue one after the other; its ranges stand over the bars."
+         for it, of a drain since the restart before it, its program included. Runs 1 to 3 fill the same queue one after the other; its ranges stand over the bars."
             .to_owned(),
     ));
     content.blocks.push(Block::Heading("What a message cost".to_owned()));
@@ -191,19 +193,22 @@ fn describe(session: &Session<'_>) -> Content {
     content
 }
 
-fn growth(samples: &[Sample], counter: fn(&Sample) -> Option<u64>) -> Vec<(f64, f64)> {
+/// How a counter grew: from the first sample, or from the start of a process that was started for this run.
+fn growth(outcome: &Outcome, counter: fn(&Sample) -> Option<u64>) -> Vec<(f64, f64)> {
+    let samples = &outcome.samples;
     let Some(first) = samples.iter().find_map(counter) else { return Vec::new() };
+    let first = if outcome.is_from_start { 0 } else { first };
     let point =
         |sample: &Sample| Some((sample.at_seconds, counter(sample)?.saturating_sub(first) as f64));
     samples.iter().filter_map(point).collect()
 }
 
-fn written(samples: &[Sample]) -> Option<f64> {
-    growth(samples, |sample| sample.written_bytes).last().map(|point| point.1)
+fn written(outcome: &Outcome) -> Option<f64> {
+    growth(outcome, |sample| sample.written_bytes).last().map(|point| point.1)
 }
 
-fn read(samples: &[Sample]) -> Option<f64> {
-    growth(samples, |sample| sample.read_bytes).last().map(|point| point.1)
+fn read(outcome: &Outcome) -> Option<f64> {
+    growth(outcome, |sample| sample.read_bytes).last().map(|point| point.1)
 }
 
 fn cumulative(
@@ -217,7 +222,7 @@ fn cumulative(
     let mut longest: f64 = 0.0;
     for (subject, name) in record.names.iter().enumerate() {
         for run in record.runs_of(subject, placement, &fill_name(size)) {
-            let points = growth(&run.outcome.samples, |sample| sample.written_bytes);
+            let points = growth(&run.outcome, |sample| sample.written_bytes);
             longest = points.last().map_or(longest, |point| longest.max(point.0));
             let look = Look { colour: subject, pattern: subject * FILLS + run.round };
             series.push(Series { name: format!("{name}, run {}", run.round + 1), look, points });
@@ -238,7 +243,7 @@ fn drained(record: &Record, placement: &str, size: u64, title: String) -> LinePl
     let series = super::figures::lines(record, &["read", "written"], |subject, kind| {
         let name = drain_name(size);
         let run = record.runs_of(subject, placement, &name).next();
-        run.map_or(Vec::new(), |run| growth(&run.outcome.samples, counters[kind]))
+        run.map_or(Vec::new(), |run| growth(&run.outcome, counters[kind]))
     });
     LinePlot {
         title,
@@ -252,9 +257,7 @@ fn sentences(record: &Record, placement: &str, size: u64, payload: f64) -> Vec<S
     let (fill, drain) = (fill_name(size), drain_name(size));
     let mut out = Vec::new();
     for (subject, name) in record.names.iter().enumerate() {
-        let written_of = |load: &str| {
-            record.spread(subject, placement, load, |outcome| written(&outcome.samples))
-        };
+        let written_of = |load: &str| record.spread(subject, placement, load, written);
         let rate = record.spread(subject, placement, &fill, |outcome| Some(outcome.rate()));
         let Some(rate) = rate else { continue };
         let mut text = format!(
@@ -270,7 +273,7 @@ fn sentences(record: &Record, placement: &str, size: u64, payload: f64) -> Vec<S
                 significant(bytes.value / payload)
             ));
         }
-        let fetched = record.spread(subject, placement, &drain, |outcome| read(&outcome.samples));
+        let fetched = record.spread(subject, placement, &drain, read);
         if let Some((written, fetched)) = written_of(&drain).zip(fetched) {
             let all = payload * FILLS as f64;
             text.push_str(&format!(
@@ -281,7 +284,7 @@ fn sentences(record: &Record, placement: &str, size: u64, payload: f64) -> Vec<S
         }
         out.push(format!("{text}."));
     }
-    let ratio = record.ratio(placement, &fill, |outcome| written(&outcome.samples));
+    let ratio = record.ratio(placement, &fill, written);
     if ratio.is_some() {
         out.push(format!("Bytes written, {fill}{}.", ratio_words(ratio)));
     }
