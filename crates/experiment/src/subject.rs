@@ -21,7 +21,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// How long a broker may take to start or to stop.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(180);
 const PAUSE: Duration = Duration::from_millis(50);
 /// How long a remote broker may take to answer a connection.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
@@ -319,7 +319,8 @@ fn start_rabbitmq(scratch: &Path, placement: &Placement) -> io::Result<Subject> 
         return Err(io::Error::other(format!("RabbitMQ cannot be started: {reason}")));
     }
     let port = free_ports(3)?;
-    let name = format!("lepus-experiment-{port}@localhost");
+    // The same at every start: its data belongs to its name. Other nodes have other port mappers.
+    let name = "lepus-experiment@localhost".to_owned();
     let node = Node { name, port, scratch: scratch.to_owned() };
     let mapper = node.start_mapper()?;
     let mut command = Command::new(Node::server());

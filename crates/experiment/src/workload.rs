@@ -105,6 +105,10 @@ pub struct Outcome {
     pub intervals: Vec<Interval>,
     /// Microseconds of the tester's CPU per message.
     pub tester_micros: f64,
+    /// The share of a core that the tester used.
+    pub tester_share: f64,
+    /// Whether the tester says that it was near its own limit.
+    pub is_tester_limit: bool,
     /// Bytes of a body.
     pub body_bytes: u64,
     /// Whether the broker's counters are to be taken from its start.
@@ -153,6 +157,8 @@ impl Outcome {
             "body_bytes": self.body_bytes,
             "samples_count_from_start_of_process": self.is_from_start,
             "tester_cpu_us_per_message": self.tester_micros,
+            "tester_cpu_share": self.tester_share,
+            "tester_near_ceiling": self.is_tester_limit,
             "broker_cpu_us_per_message": self.broker_micros,
             "switches_voluntary_per_message": self.switches.map(|pair| pair.0),
             "switches_involuntary_per_message": self.switches.map(|pair| pair.1),
@@ -423,7 +429,7 @@ mod tests {
         }
         said.hear(
             r#"{"kind":"summary","seconds":2.0,"sent":200,"received":180,"consumer_latency_us":null,
-               "confirm_latency_us":null,"tester_cpu_us_per_message":0.5,"errors":["lost"],
+               "confirm_latency_us":null,"tester_cpu_us_per_message":0.5,"tester_cpu_share":0.9,"near_ceiling":true,"errors":["lost"],
                "gap":{"queue":"q","expected":5}}"#,
             None,
         );
@@ -435,6 +441,7 @@ mod tests {
             (outcome.tester_micros, outcome.errors.as_slice()),
             (0.5, &["lost".to_owned()][..])
         );
+        assert!(outcome.is_tester_limit && outcome.tester_share == 0.9);
         assert!(outcome.gap.unwrap().contains("\"expected\":5"));
     }
 

@@ -105,6 +105,7 @@ pub(super) fn cost_table(record: &Record) -> Block {
         "messages per second",
         "broker's CPU per message",
         "tester's CPU per message",
+        "tester's share of a core",
         "switches per 1,000 messages: voluntary",
         "forced",
         "resident, most",
@@ -126,6 +127,7 @@ pub(super) fn cost_table(record: &Record) -> Block {
                 of(&|outcome| Some(outcome.rate()), Unit::Number),
                 of(&|outcome| outcome.broker_micros, Unit::Micros),
                 of(&|outcome| Some(outcome.tester_micros), Unit::Micros),
+                tester(record, subject, &placement, &load),
                 of(&|outcome| outcome.switches.map(|pair| pair.0 * 1e3), Unit::Number),
                 of(&|outcome| outcome.switches.map(|pair| pair.1 * 1e3), Unit::Number),
                 of(&|outcome| outcome.resident_bytes_max().map(|bytes| bytes as f64), Unit::Bytes),
@@ -134,6 +136,14 @@ pub(super) fn cost_table(record: &Record) -> Block {
         }
     }
     Block::Table(head.map(str::to_owned).to_vec(), rows)
+}
+
+/// How much of a core the tester needed, and whether it was what was measured.
+fn tester(record: &Record, subject: usize, placement: &str, load: &str) -> String {
+    let share = record.spread(subject, placement, load, |outcome| Some(outcome.tester_share));
+    let is_limit = record.runs_of(subject, placement, load).any(|run| run.outcome.is_tester_limit);
+    let note = if is_limit { ", near its own limit" } else { "" };
+    format!("{}{note}", cell(share, Unit::Share))
 }
 
 /// Shares of the last sample's pages by NUMA node.
@@ -165,7 +175,13 @@ pub(super) fn rate_sentence(record: &Record, placement: &str, load: &str, what: 
         let cost = cost.map_or(String::new(), |cost| {
             format!(" at {} of its CPU each", Unit::Micros.text(cost.value))
         });
-        parts.push(format!("{name} {} messages per second{cost}", Unit::Number.text(rate.value)));
+        let mut runs = record.runs_of(subject, placement, load);
+        let limit = match runs.any(|run| run.outcome.is_tester_limit) {
+            true => " (the load tester was near its own limit)",
+            false => "",
+        };
+        let rate = Unit::Number.text(rate.value);
+        parts.push(format!("{name} {rate} messages per second{cost}{limit}"));
     }
     let ratio = record.ratio(placement, load, |outcome| Some(outcome.rate()));
     format!("{what}: {}{}.", parts.join("; "), ratio_words(ratio))
