@@ -292,6 +292,8 @@ impl Said {
                 let outcome = &mut self.outcome;
                 outcome.total = interval(&value);
                 outcome.total.at_seconds = outcome.total.seconds;
+                outcome.tester_share = value["tester_cpu_share"].as_f64().unwrap_or(0.0);
+                outcome.is_tester_limit = value["near_ceiling"].as_bool().unwrap_or(false);
                 outcome.tester_micros = value["tester_cpu_us_per_message"].as_f64().unwrap_or(0.0);
                 outcome.gap =
                     Some(&value["gap"]).filter(|gap| !gap.is_null()).map(Value::to_string);
