@@ -186,6 +186,7 @@ impl Log {
                 routing_key: message.routing_key,
                 properties: message.properties,
                 body: message.body,
+                wire: None,
             }),
             Lookup::Pending => {
                 self.readers.insert((at, reader));
@@ -203,6 +204,7 @@ impl Log {
             routing_key: message.routing_key,
             properties: message.properties,
             body: message.body,
+            wire: None,
         })
     }
 
