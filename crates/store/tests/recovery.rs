@@ -4,7 +4,7 @@ use lepus_base::{Now, QueueId, Rng};
 use lepus_store::disk::{File, LogId, Operations};
 use lepus_store::place::offset;
 use lepus_store::simulation::Disk;
-use lepus_store::{Event, Fetch, Lane, Message, Place, Settings, Store, inspect};
+use lepus_store::{Event, Fetch, Lane, Message, Place, Settings, Store, SyncMode, inspect};
 
 const LOG: LogId = LogId(1);
 
@@ -280,6 +280,45 @@ fn a_definition_that_was_cut_off_stays_so_at_every_later_start() {
             store.request_checkpoint();
             store.flush(Now::from_millis(2), &mut out);
             run(&mut store, &mut disk, &mut out, 2);
+            disk.crash();
+        }
+    }
+}
+
+/// Short lives in a row: each writes something that is not synced, makes a checkpoint or not, has
+/// a next segment prepared, and loses its power. What is torn by that is no damage, at any start.
+#[test]
+fn what_was_never_synced_is_no_damage_at_any_later_start() {
+    for seed in 0..200 {
+        let mut rng = Rng::new(seed);
+        let mut disk = Disk::new(seed);
+        let mut seq = 0;
+        for life in 0..6u8 {
+            let mut out = Operations::default();
+            let settings = Settings { sync: SyncMode::Interval, ..settings() };
+            let mut store = Store::open(settings, &mut out);
+            let events = run(&mut store, &mut disk, &mut out, 1);
+            let is_damage = |event: &Event| matches!(event, Event::Damaged(_));
+            assert!(!events.iter().any(is_damage), "seed {seed}, life {life}: {events:?}");
+            let lane = store.lane(Lane::of(QueueId(1)));
+            for action in 0..6 {
+                let body = vec![life; rng.below(3000) as usize];
+                let message =
+                    Message { exchange: b"e", routing_key: b"k", properties: &[], body: &body };
+                let place = Place { lane, seq, deadline_millis: 0 };
+                seq += u64::from(store.append(&message, &[place]).is_ok());
+                if rng.chance(1, 4) {
+                    store.request_checkpoint();
+                }
+                store.want_durable();
+                store.flush(Now::from_millis(2 + action), &mut out);
+                for _ in 0..rng.below(12) {
+                    disk.submit(&mut out.list);
+                    let Some(completion) = disk.step() else { break };
+                    store.complete(Now::from_millis(2 + action), completion, &mut out);
+                    store.flush(Now::from_millis(2 + action), &mut out);
+                }
+            }
             disk.crash();
         }
     }
