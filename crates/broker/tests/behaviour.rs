@@ -43,6 +43,7 @@ mod reply_to;
 mod requeue;
 mod restart;
 mod routing;
+mod rows;
 mod shut_down;
 mod single_active;
 mod stage;

@@ -193,6 +193,7 @@ impl Log {
                 routing_key: message.routing_key,
                 properties: message.properties,
                 body: message.body,
+                wire: None,
             }),
             Lookup::Pending => {
                 self.readers.insert((at, reader));
@@ -210,6 +211,7 @@ impl Log {
             routing_key: message.routing_key,
             properties: message.properties,
             body: message.body,
+            wire: None,
         })
     }
 
