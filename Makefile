@@ -12,9 +12,10 @@ ROUNDS ?= 200
 SCALE ?= 1.0
 SEED ?= 1
 SHARDS ?= 1
+EXPERIMENTS ?= --scale 0.05 --rounds 2
 CARGO_FUZZ_VERSION := 0.13.2
 
-.PHONY: help install run release test check bench bench-backlog bench-endurance costs instructions sim kill-test soak fuzz clean-data clean
+.PHONY: help install run release test check bench bench-backlog bench-endurance experiments costs instructions sim kill-test soak fuzz clean-data clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +53,10 @@ bench-backlog: release ## Experiment E2: backlogs on disk, beside RabbitMQ; ROWS
 bench-endurance: release ## Ten minutes of publishing and consuming above a backlog of 5 GB
 	@cargo build --quiet --release --package lepus-bench
 	@target/release/lepus-bench endurance $(BENCH)
+
+experiments: release ## The five experiments, small, beside RabbitMQ when it is installed; reports in build/experiments
+	@.ci/install chromium
+	@tests/reports/run $(EXPERIMENTS)
 
 costs: release ## Count system calls and allocations per message
 	@cargo build --release --package lepus-server --features count-allocations --target-dir target/counting

@@ -13,8 +13,6 @@ mod large;
 mod measure;
 mod null_broker;
 mod null_relay;
-mod peer;
-mod procfs;
 mod relay_load;
 mod run;
 mod subject;
@@ -24,6 +22,7 @@ mod workload;
 
 use arguments::Arguments;
 use core_drive::DRIVES;
+use lepus_experiment::{peer, procfs};
 use measure::{Load, SECONDS_MIN};
 use run::Plan;
 use std::path::PathBuf;

@@ -20,6 +20,8 @@ pub enum Command {
     ShowConfig(Settings),
     /// Run the load tester with these words.
     Perf(Vec<String>),
+    /// Run an experiment with these words.
+    Experiment(Vec<String>),
     /// Print the hash of a password; read from standard input when it is not given.
     HashPassword(Option<String>),
     /// Look after the store's files.
@@ -54,6 +56,7 @@ pub struct OrderCall {
 const COMMANDS: &[&str] = &[
     "serve",
     "perf",
+    "experiment",
     "config",
     "hash-password",
     "store check",
@@ -79,11 +82,12 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command, Strin
         "-V" | "--version" | "version" => return Ok(Command::Print(help::version())),
         other => other.to_owned(),
     };
-    if command == "perf" {
+    if ["perf", "experiment"].contains(&command.as_str()) {
         let rest = words.drain(1..).map(|word| word.into_string());
         let rest: Result<Vec<String>, _> = rest.collect();
-        let rest = rest.map_err(|word| format!("perf: {} is not valid text", word.display()))?;
-        return Ok(Command::Perf(rest));
+        let rest =
+            rest.map_err(|word| format!("{command}: {} is not valid text", word.display()))?;
+        return Ok(if command == "perf" { Command::Perf(rest) } else { Command::Experiment(rest) });
     }
     let parser = lexopt::Parser::from_args(words.drain(1..));
     match command.as_str() {
@@ -105,6 +109,7 @@ fn help_for(words: &str) -> Result<Command, String> {
         "serve" => help::serve(),
         "config" => help::config(),
         "perf" => return Ok(Command::Perf(vec!["--help".to_owned()])),
+        "experiment" => return Ok(Command::Experiment(Vec::new())),
         "hash-password" => help::hash_password(),
         "store" | "store check" | "store dump" | "store repair" => crate::store::help(),
         words => match crate::order::find(words) {

@@ -31,6 +31,7 @@ Commands:
   lepus serve            starts the broker; `lepus serve --help` lists all settings
   lepus config           checks the configuration and prints what is in force
   lepus perf             measures brokers: lepus itself or any other for AMQP 0-9-1
+  lepus experiment       runs five experiments on it or on any other broker, each with a report
   lepus hash-password    prints a password's hash for a definitions file
   lepus store            checks, prints and repairs the files of a data directory
   lepus version          prints the version
