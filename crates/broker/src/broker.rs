@@ -419,7 +419,7 @@ impl Broker {
             self.flush_confirms(now, out);
         }
         self.flush_definitions(now, out);
-        self.continue_close();
+        self.continue_close(now, out);
         self.hear_logs(now, out);
         self.journal.flush(now, &mut out.disk);
         self.edge.log_bytes = self.journal.memory_bytes();

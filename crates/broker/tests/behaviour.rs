@@ -31,6 +31,7 @@ mod large_bodies;
 mod lease;
 mod length;
 mod mandatory;
+mod marks;
 mod negotiation;
 mod permissions;
 mod priorities;

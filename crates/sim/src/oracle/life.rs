@@ -63,7 +63,6 @@ impl Oracle {
                     copy.gone = Gone::Maybe;
                 }
                 if end == End::Stop {
-                    copy.unmarked |= copy.seen != [false; 2];
                     continue;
                 }
                 if copy.fate == Fate::Sure && !copy.promised {

@@ -41,8 +41,6 @@ impl Run {
     pub(super) fn begin_life(&mut self) {
         let (Some(plan), Some(disk)) = (&self.plan.disk, &mut self.shards.disk) else { return };
         disk.disk.faults = plan.faults;
-        // A write of that log that failed is taken for damage by a later start, which refuses.
-        disk.spoils_definitions = false;
         disk.takes = (Duration::ZERO, plan.slow_max);
         // Segments may be prepared more slowly than they are filled.
         self.oracle.may_refuse = true;
