@@ -26,6 +26,8 @@ pub enum Command {
     HashPassword(Option<String>),
     /// Look after the store's files.
     Store(crate::store::Call),
+    /// Show the machine, a plan for it, or where the running broker is.
+    Topology(Box<crate::topology::Call>),
     /// Send an order to the running broker.
     Order(OrderCall),
 }
@@ -62,6 +64,7 @@ const COMMANDS: &[&str] = &[
     "store check",
     "store dump",
     "store repair",
+    "topology",
     "help",
     "version",
 ];
@@ -99,6 +102,10 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command, Strin
         "hash-password" => parse_hash_password(parser),
         "store" => Ok(crate::store::parse(parser)?
             .map_or_else(|| Command::Print(crate::store::help()), Command::Store)),
+        "topology" => Ok(crate::topology::parse(parser)?.map_or_else(
+            || Command::Print(crate::topology::help()),
+            |call| Command::Topology(Box::new(call)),
+        )),
         _ => parse_order(&command, parser),
     }
 }
@@ -112,6 +119,7 @@ fn help_for(words: &str) -> Result<Command, String> {
         "experiment" => return Ok(Command::Experiment(Vec::new())),
         "hash-password" => help::hash_password(),
         "store" | "store check" | "store dump" | "store repair" => crate::store::help(),
+        "topology" => crate::topology::help(),
         words => match crate::order::find(words) {
             Some(order) => help::order(order),
             None if group(words).next().is_some() => help::group(words),
@@ -165,7 +173,7 @@ fn parse_settings(mut parser: lexopt::Parser, help: &str) -> Result<Parsed, Stri
 }
 
 /// Takes the value of a flag that is a setting.
-fn setting(
+pub(crate) fn setting(
     flag: String,
     parser: &mut lexopt::Parser,
     settings: &mut Settings,
@@ -295,7 +303,7 @@ fn unknown_option(words: &str, order: Option<&'static Order>, flag: &str) -> Str
     }
 }
 
-fn value(parser: &mut lexopt::Parser) -> Result<String, String> {
+pub(crate) fn value(parser: &mut lexopt::Parser) -> Result<String, String> {
     let word = parser.value().map_err(text)?;
     word.into_string().map_err(|word| format!("{} is not valid text", word.display()))
 }
