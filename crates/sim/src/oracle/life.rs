@@ -113,6 +113,7 @@ impl Oracle {
                     let is_certain = record.persistent
                         && !record.loose
                         && !copy.out_of_root
+                        && !self.reads_fail
                         && !self.damaged.contains(&message);
                     let Some(log) = log_of.get(&copy.root).filter(|_| is_certain) else { continue };
                     let is_there = copy.seen_in == self.life;
@@ -128,6 +129,7 @@ impl Oracle {
                     && !copy.split
                     && !copy.out_of_root
                     && !self.careless.contains(&copy.root)
+                    && !self.reads_fail
                     && !self.damaged.contains(&id.message);
                 let Some(log) = log_of.get(&copy.root).filter(|_| is_certain) else { continue };
                 let is_settled = copy.seen_in != self.life;
