@@ -14,7 +14,7 @@ SEED ?= 1
 SHARDS ?= 1
 CARGO_FUZZ_VERSION := 0.13.2
 
-.PHONY: help install run release test check bench bench-backlog bench-endurance costs instructions sim kill-test soak fuzz clean-data clean
+.PHONY: help install run release test check bench bench-agree bench-backlog bench-endurance costs instructions sim kill-test soak fuzz clean-data clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,11 @@ bench-backlog: release ## Experiment E2: backlogs on disk, beside RabbitMQ; ROWS
 bench-endurance: release ## Ten minutes of publishing and consuming above a backlog of 5 GB
 	@cargo build --quiet --release --package lepus-bench
 	@target/release/lepus-bench endurance $(BENCH)
+
+bench-agree: release ## Whether lepus perf and the reference tester measure the same, on lepus or BENCH='--broker rabbitmq'
+	@.ci/install bench
+	@cargo build --quiet --release --package lepus-bench
+	@target/release/lepus-bench agree $(BENCH)
 
 costs: release ## Count system calls and allocations per message
 	@cargo build --release --package lepus-server --features count-allocations --target-dir target/counting
