@@ -15,7 +15,7 @@ SHARDS ?= 1
 EXPERIMENTS ?= --scale 0.05 --rounds 2
 CARGO_FUZZ_VERSION := 0.13.2
 
-.PHONY: help install run release test check bench bench-backlog bench-endurance experiments costs instructions sim kill-test numa-test soak fuzz clean-data clean
+.PHONY: help install run release test check bench bench-agree bench-backlog bench-endurance experiments costs instructions sim kill-test numa-test soak fuzz clean-data clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,11 @@ bench-endurance: release ## Ten minutes of publishing and consuming above a back
 experiments: release ## The five experiments, small, beside RabbitMQ when it is installed; reports in build/experiments
 	@.ci/install chromium
 	@tests/reports/run $(EXPERIMENTS)
+
+bench-agree: release ## Whether lepus perf and the reference tester measure the same, on lepus or BENCH='--broker rabbitmq'
+	@.ci/install bench
+	@cargo build --quiet --release --package lepus-bench
+	@target/release/lepus-bench agree $(BENCH)
 
 costs: release ## Count system calls and allocations per message
 	@cargo build --release --package lepus-server --features count-allocations --target-dir target/counting
