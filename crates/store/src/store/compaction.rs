@@ -23,7 +23,7 @@ use crate::state::LaneSlot;
 
 /// Bytes of a segment looked at in one call.
 const STEP_BYTES: usize = 1 << 20;
-/// Index pages kept in memory to see where messages are.
+/// Index pages kept in memory to see where messages are, those of one batch not counted.
 const PAGES_MAX: usize = 128;
 /// How often the segments are looked through for one that is worth it.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
@@ -163,6 +163,7 @@ impl Store {
         let spans = self.state.tables.spans.range(..position(generation, 0));
         let ending = spans.filter(|(_, span)| span.generation_last == generation);
         let ending = ending.map(|(&start, _)| start).collect();
+        self.unload_pages();
         let (bytes, at) = (completion.bytes, SEGMENT_HEADER_BYTES);
         self.compaction.running = Some(Run { generation, bytes, at, ending });
     }
@@ -186,9 +187,6 @@ impl Store {
             };
         }
         let start = run.at;
-        if start == SEGMENT_HEADER_BYTES {
-            self.unload_pages();
-        }
         while run.at < start + STEP_BYTES {
             let Some(segment) = self.log.segments.get(&generation) else { return false };
             let is_empty = segment.live == 0 && segment.pins == 0;
@@ -222,7 +220,13 @@ impl Store {
                 }
             };
             match copied {
-                Copied::Done => run.at = end,
+                Copied::Done => {
+                    run.at = end;
+                    // Not before: a batch that waits for a page begins again with its first record.
+                    if self.compaction.pages.len() >= PAGES_MAX {
+                        self.unload_pages();
+                    }
+                }
                 Copied::Pending => {
                     self.compaction.running = Some(run);
                     return false;
@@ -329,9 +333,6 @@ impl Store {
                     match located {
                         Some(Located::At(known)) => known,
                         Some(Located::Page(first)) => {
-                            if self.compaction.pages.len() >= PAGES_MAX {
-                                self.unload_pages();
-                            }
                             self.compaction.pages.push((slot, first));
                             self.read_page(slot, first, out);
                             return Err(Copied::Pending);

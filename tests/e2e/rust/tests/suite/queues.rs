@@ -148,7 +148,8 @@ async fn messages_of_higher_priority_come_first() {
 #[tokio::test]
 async fn an_unused_queue_expires() {
     let session = Session::open().await;
-    let queue = session.queue_with(table([("x-expires", number(100))])).await;
+    // Long enough to be bound before that, however slow the machine is.
+    let queue = session.queue_with(table([("x-expires", number(2000))])).await;
     let source = session.exchange(lapin::ExchangeKind::Fanout).await;
     session.bind(&queue, &source, "", FieldTable::default()).await;
     // Asking for the queue itself would renew its lease: the exchange goes with the queue's binding.
