@@ -189,7 +189,9 @@ impl DefinitionsLog {
         self.start_record(CHANGES);
         part.iter().for_each(|change| codec::encode(change, &mut self.record));
         // What cannot be read again must not get into the log.
-        if let Err(error) = codec::decode(&self.record[2..], 1) {
+        if let Err(error) =
+            codec::decode_each(&self.record[2..], 1).try_for_each(|one| one.map(drop))
+        {
             let text = format!("this cannot be made durable: {error}");
             return Recorded::Refused(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
         }
@@ -414,22 +416,21 @@ impl Replay {
             CHANGES => {
                 // The snapshot was given up: it would have ended otherwise.
                 self.snapshot = None;
-                for change in self.decode(at, payload)? {
-                    replay(&mut self.directory, &change)?;
+                for change in codec::decode_each(payload, self.shards) {
+                    replay(&mut self.directory, at, change)?;
                 }
             }
             SNAPSHOT_BEGIN => {
                 self.snapshot = Some((Directory::new(self.hash, self.shards), 0, 0));
             }
             SNAPSHOT_PART => {
-                let changes = self.decode(at, payload)?;
                 let Some((directory, count, bytes)) = &mut self.snapshot else {
                     return Err(RecoveryError::Snapshot);
                 };
-                *count += changes.len() as u64;
                 *bytes += record.len() as u64;
-                for change in changes {
-                    replay(directory, &change)?;
+                for change in codec::decode_each(payload, self.shards) {
+                    replay(directory, at, change)?;
+                    *count += 1;
                 }
             }
             SNAPSHOT_END => match self.snapshot.take() {
@@ -443,13 +444,14 @@ impl Replay {
         }
         Ok(())
     }
-
-    fn decode(&self, at: Position, payload: &[u8]) -> Result<Vec<Change>, RecoveryError> {
-        codec::decode(payload, self.shards).map_err(|error| RecoveryError::Changes(at, error))
-    }
 }
 
-fn replay(directory: &mut Directory, change: &Change) -> Result<(), RecoveryError> {
+fn replay(
+    directory: &mut Directory,
+    at: Position,
+    change: Result<Change, DecodeError>,
+) -> Result<(), RecoveryError> {
+    let change = &change.map_err(|error| RecoveryError::Changes(at, error))?;
     directory.replay(change);
     let is_there = match change {
         Change::PermissionSet { user, vhost, .. } => {

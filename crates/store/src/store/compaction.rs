@@ -14,6 +14,7 @@ use super::read::Found;
 use super::{Event, Purpose, Store};
 use crate::disk::{Action, Completion, File, Operations};
 use crate::lane::Located;
+use crate::log::Segment;
 use crate::place::{generation, position};
 use crate::record::{KIND_MESSAGE, Message, MessageRecord, Names, Reference};
 use crate::recovery::Damage;
@@ -25,7 +26,8 @@ use crate::state::LaneSlot;
 const STEP_BYTES: usize = 1 << 20;
 /// Index pages kept in memory to see where messages are.
 const PAGES_MAX: usize = 128;
-/// How often the segments are looked through for one that is worth it.
+/// How often the segments are looked through for one that is worth it, unless the log has grown by
+/// a segment meanwhile.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// See the module.
@@ -34,6 +36,10 @@ pub(super) struct Compaction {
     reading: Option<u32>,
     running: Option<Run>,
     look_at: Instant,
+    /// Bytes that the log had written at the last look.
+    log_bytes: u64,
+    /// Something may be worth it that nobody has looked at yet.
+    has_news: bool,
     /// Segments with damage in them, which are left alone.
     skipped: BTreeSet<u32>,
     /// Segments to be emptied as far as they can be read, however much lives in them.
@@ -81,20 +87,30 @@ impl Store {
     pub(super) fn compact(&mut self, now: Now, out: &mut Operations) -> bool {
         // What is settled but not yet counted must not be moved as if it lived.
         if !self.state.unaccounted.is_empty()
+            || self.publication.is_closing()
             || self.log.stopped().is_some()
             || self.log.spare_segments() == 0
         {
+            self.compaction.has_news = false;
             return false;
         }
+        self.compaction.has_news = true;
         if let Some(run) = self.compaction.running.take() {
             return self.copy_step(run, out);
         }
-        if self.compaction.reading.is_some() || now.instant < self.compaction.look_at {
+        let grown = self.log.bytes_written - self.compaction.log_bytes;
+        let is_time = now.instant >= self.compaction.look_at
+            || grown >= u64::from(self.settings.segment_bytes);
+        if self.compaction.reading.is_some() || !is_time {
             return false;
         }
         self.compaction.look_at = now.instant + LOOK_INTERVAL;
-        let Some((generation, slot, length)) = self.candidate() else { return false };
-        // The rate: so long as this takes, no other segment is begun.
+        self.compaction.log_bytes = self.log.bytes_written;
+        let Some((generation, slot, length)) = self.candidate() else {
+            self.compaction.has_news = false;
+            return false;
+        };
+        // The rate: so long as this takes, no other segment is begun, unless as much was appended.
         let nanos = u64::from(length) * 1_000_000_000 / self.settings.compaction_rate.max(1);
         self.compaction.look_at = now.instant + Duration::from_nanos(nanos);
         self.compaction.reading = Some(generation);
@@ -104,7 +120,15 @@ impl Store {
         false
     }
 
-    /// The segment with the least that lives, if that is little enough.
+    /// When [`Store::work`] has to be called to look for a segment that is worth it.
+    pub(super) fn compaction_due(&self) -> Instant {
+        let compaction = &self.compaction;
+        let waits = compaction.has_news && compaction.reading.is_none();
+        if waits && compaction.running.is_none() { compaction.look_at } else { Instant::NEVER }
+    }
+
+    /// The segment with the least that lives, if that is little enough, and if there are so many of
+    /// them that it pays: one whose messages are being delivered is soon empty without that.
     fn candidate(&self) -> Option<(u32, u32, u32)> {
         let synced = self.log.synced();
         let room =
@@ -126,11 +150,17 @@ impl Store {
                 && position(**generation, segment.used_bytes) <= synced
                 && !compaction.skipped.contains(generation)
         });
+        let dead_bytes = |(_, segment): (&u32, &Segment)| {
+            u64::from(segment.file_bytes).saturating_sub(segment.live_bytes)
+        };
+        let gain: u64 = worth.clone().map(dead_bytes).sum();
         let least = worth.min_by_key(|(generation, segment)| {
             (!compaction.wanted.contains(generation), weight(**generation, segment.live_bytes))
         });
         let (&generation, segment) = least?;
-        Some((generation, segment.slot?, segment.used_bytes))
+        let is_wanted = compaction.wanted.contains(&generation) || self.log.is_full();
+        let pays = is_wanted || gain > self.settings.compaction_slack_bytes;
+        pays.then_some((generation, segment.slot?, segment.used_bytes))
     }
 
     /// What moving messages that lie in several segments weighs for each of these: all that lives

@@ -107,6 +107,11 @@ impl Publication {
         }
     }
 
+    /// Nothing may change any more.
+    pub(super) fn is_closing(&self) -> bool {
+        self.closing
+    }
+
     pub(super) fn request(&mut self) {
         self.requested = true;
     }
