@@ -25,10 +25,9 @@ const SNAPSHOT_END: u8 = 4;
 /// Queue ids that are marked as used at once: so many declarations of queues that leave nothing
 /// in the log go without a record.
 const IDS_STEP: u64 = 1 << 16;
-/// A snapshot is worth while when the log is longer than this, and than
-/// [`SNAPSHOT_FACTOR`] times the last snapshot.
+/// A snapshot is worth while when the log has grown by more than this, and by more than the last
+/// snapshot: a start reads twice what there is at most.
 const SNAPSHOT_BYTES_MIN: u64 = 1 << 20;
-const SNAPSHOT_FACTOR: u64 = 4;
 /// Every start takes a new segment: a snapshot is also worth while when the log lies in more than
 /// these, and than twice those that a snapshot fills.
 const SEGMENTS_MAX: u64 = 8;
@@ -285,7 +284,7 @@ impl DefinitionsLog {
     /// Begins a snapshot if the log has grown enough for one.
     pub(crate) fn begin_snapshot(&mut self) {
         let grown = self.bytes.saturating_sub(self.snapshot_bytes);
-        let bound = self.snapshot_above.max(SNAPSHOT_FACTOR * self.snapshot_bytes);
+        let bound = self.snapshot_above.max(self.snapshot_bytes);
         let is_worth_it = grown > bound || self.is_scattered;
         if !is_worth_it || self.recording.is_some() || self.is_closing || self.failure.is_some() {
             return;

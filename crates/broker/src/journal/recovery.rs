@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 
-use lepus_base::{Now, QueueId};
+use lepus_base::Now;
 use lepus_store::disk::LogId;
 use lepus_store::{Lane, Outline, Refusal};
 
@@ -92,7 +92,7 @@ impl Broker {
     }
 
     /// A log is recovered: its queues get what they had.
-    pub(super) fn log_opened(&mut self, now: Now, place: u16, is_clean: bool, out: &mut Outbox) {
+    pub(super) fn log_opened(&mut self, place: u16, is_clean: bool) {
         let directory = &self.directory;
         let Some(log) = self.journal.log(place) else { return };
         log.phase = Phase::Running;
