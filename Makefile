@@ -23,7 +23,7 @@ help: ## List the targets
 	@echo "           ROUNDS=$(ROUNDS) SEED=$(SEED) SHARDS=$(SHARDS)"
 
 install: ## Install what building needs, if it is missing
-	@.ci/install rust c
+	@.ci/install rust c hwloc
 
 release: install ## Build the binary: target/release/lepus
 	@cargo build --release --package lepus-server

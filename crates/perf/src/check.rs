@@ -31,6 +31,23 @@ impl Faults {
     }
 }
 
+impl Faults {
+    /// Names the kinds of faults that there are; empty without any.
+    pub(crate) fn in_words(&self) -> String {
+        let kinds = [
+            (self.missing, "lost"),
+            (self.duplicates, "delivered twice"),
+            (self.disordered, "out of order"),
+            (self.damaged, "damaged"),
+        ];
+        let words = kinds.into_iter().filter(|(count, _)| *count > 0).map(|(count, kind)| {
+            let messages = if count == 1 { "message" } else { "messages" };
+            format!("{count} {messages} {kind}")
+        });
+        words.collect::<Vec<_>>().join(", ")
+    }
+}
+
 impl fmt::Display for Faults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -39,6 +56,15 @@ impl fmt::Display for Faults {
             self.missing, self.duplicates, self.disordered, self.damaged
         )
     }
+}
+
+/// A number that came where another was due: the first such place of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Gap {
+    pub producer: u32,
+    pub expected: u64,
+    /// `None`: nothing came any more.
+    pub got: Option<u64>,
 }
 
 /// Sequence numbers of one producer in one queue.
@@ -161,6 +187,7 @@ pub(crate) struct Check {
     faults: Faults,
     /// The first fault in words.
     first: Option<String>,
+    gap: Option<Gap>,
     /// Messages that were as they should be.
     good: u64,
     redelivered: u64,
@@ -176,6 +203,7 @@ impl Check {
             lanes: Vec::new(),
             faults: Faults::default(),
             first: None,
+            gap: None,
             good: 0,
             redelivered: 0,
         }
@@ -240,6 +268,9 @@ impl Check {
         let lost = stream.give_up();
         last.end = last.end.max(number + 1);
         self.faults.missing += lost;
+        if matches!(mark, Mark::Again) || number < expected || (alone && number > expected) {
+            self.gap.get_or_insert(Gap { producer, expected, got: Some(number) });
+        }
         match mark {
             Mark::Again => {
                 self.faults.duplicates += 1;
@@ -287,6 +318,11 @@ impl Check {
                     continue;
                 }
                 self.faults.missing += missing;
+                self.gap.get_or_insert(Gap {
+                    producer: producer as u32,
+                    expected: stream.next,
+                    got: None,
+                });
                 if self.first.is_none() {
                     self.first = Some(format!(
                         "queue '{}', producer {producer}: {missing} messages never came, the first of them number {}",
@@ -313,6 +349,11 @@ impl Check {
     /// The first fault in words.
     pub(crate) fn first(&self) -> Option<&str> {
         self.first.as_deref()
+    }
+
+    /// The first place where another number came than was due, or none any more.
+    pub(crate) fn gap(&self) -> Option<Gap> {
+        self.gap
     }
 
     /// Messages that came as they should.
@@ -385,6 +426,7 @@ mod tests {
         let first = check.first().unwrap();
         assert!(first.contains("42") && first.contains("40"), "{first}");
         assert!(first.contains("'q'") && first.contains("producer 3"), "{first}");
+        assert_eq!(check.gap(), Some(Gap { producer: 3, expected: 40, got: Some(42) }));
     }
 
     #[test]
@@ -426,6 +468,7 @@ mod tests {
         assert!(!check.is_complete());
         check.finish();
         assert_eq!(check.faults().missing, 4);
+        assert_eq!(check.gap(), Some(Gap { producer: 0, expected: 1, got: None }));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::clock::{Clock, cpu_seconds};
 use crate::link::{Link, LinkState, READ_BYTES_MAX, Role};
 use crate::plan::{LinkPlan, Plan, Stage};
 use crate::report::csv_head;
+use crate::report::data::{self, Format};
 use crate::scene::Scene;
 use crate::statistics::{Interval, Statistics};
 use lepus_base::Instant;
@@ -31,6 +32,8 @@ const ALARM_WITHIN: Duration = Duration::from_millis(20);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Good,
+    /// Somebody ended it before it would have ended by itself.
+    Interrupted,
     /// The order check found faults.
     Faulty,
 }
@@ -79,6 +82,8 @@ pub(crate) struct Engine {
     intervals: Vec<Interval>,
     csv: Option<BufWriter<File>>,
     stopped: String,
+    /// What went wrong, for the summary.
+    errors: Vec<String>,
     /// When the last message was seen to have come; the end of the run for its rates.
     received_at: Instant,
     received: u64,
@@ -90,12 +95,23 @@ pub(crate) struct Engine {
 /// A text for the user: the run could not begin, or a connection broke. What was measured until then is printed.
 pub(crate) fn run(plan: Plan) -> Result<Outcome, String> {
     let mut engine = Engine::new(plan)?;
-    match engine.set_up() {
-        Ok(true) => {}
-        Ok(false) => return Err("interrupted while connecting".to_owned()),
-        Err(error) => return Err(error),
+    if engine.plan.run.format == Format::Csv {
+        ending::print(&data::csv_head());
     }
-    let result = engine.carry();
+    let set_up = match engine.set_up() {
+        Ok(true) => Ok(()),
+        Ok(false) => Err("interrupted while connecting".to_owned()),
+        Err(error) => Err(error),
+    };
+    if let Err(error) = &set_up
+        && engine.plan.run.format == Format::Text
+    {
+        return Err(error.clone());
+    }
+    let result = set_up.and_then(|()| engine.carry());
+    if let Err(error) = &result {
+        engine.errors.push(error.clone());
+    }
     let ended = engine.received_at;
     let printed = engine.finish(ended);
     engine.close();
@@ -159,7 +175,8 @@ impl Engine {
             interrupted,
             intervals: Vec::new(),
             csv,
-            stopped: String::new(),
+            stopped: "Not begun".to_owned(),
+            errors: Vec::new(),
             received_at: now,
             received: 0,
             plan,

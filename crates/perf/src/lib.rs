@@ -32,6 +32,7 @@ mod uri;
 
 use engine::Outcome;
 use option::{Options, describe, nearest};
+use plan::Plan;
 use shape::{SHAPES, Shape};
 use std::process::ExitCode;
 
@@ -76,20 +77,28 @@ pub fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
     if rest.iter().any(|word| is_help(word)) {
         return help(Some(shape));
     }
-    let plan = Options::parse(shape.groups, shape.foreign, rest)
+    let plans = Options::parse(shape.groups, shape.foreign, rest)
         .and_then(|options| (shape.plan)(&options));
-    let plan = match plan {
-        Ok(plan) => plan,
-        Err(error) => return misused(&format!("{}: {error}", shape.name)),
-    };
-    match engine::run(plan) {
-        Ok(Outcome::Good) => ExitCode::SUCCESS,
-        Ok(Outcome::Faulty) => ExitCode::from(FAILED),
-        Err(text) => {
-            eprintln!("lepus perf {}: {text}", shape.name);
-            ExitCode::from(FAILED)
+    match plans {
+        Ok(plans) => carry_out(shape, plans),
+        Err(error) => misused(&format!("{}: {error}", shape.name)),
+    }
+}
+
+/// Carries plans out one after the other, up to the first that does not end well.
+fn carry_out(shape: &Shape, plans: Vec<Plan>) -> ExitCode {
+    for plan in plans {
+        match engine::run(plan) {
+            Ok(Outcome::Good) => {}
+            Ok(Outcome::Interrupted) => return ExitCode::SUCCESS,
+            Ok(Outcome::Faulty) => return ExitCode::from(FAILED),
+            Err(text) => {
+                eprintln!("lepus perf {}: {text}", shape.name);
+                return ExitCode::from(FAILED);
+            }
         }
     }
+    ExitCode::SUCCESS
 }
 
 fn is_help(word: &str) -> bool {
@@ -144,7 +153,7 @@ mod tests {
     #[test]
     fn subcommands_are_the_shapes() {
         let names: Vec<&str> = SUBCOMMANDS.iter().map(|(name, _)| *name).collect();
-        assert_eq!(names, ["throughput", "loop", "fanout"]);
+        assert_eq!(names, ["throughput", "loop", "fanout", "feed"]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::check::Check;
 use crate::consumer::ConsumerSpec;
 use crate::producer::ProducerSpec;
 use crate::report::Shown;
+use crate::report::data::Format;
 use crate::roundtrip::RoundtripSpec;
 use crate::script::Step;
 use crate::uri::Uri;
@@ -85,6 +86,8 @@ pub(crate) struct RunOptions {
     pub confirm_timeout: Duration,
     /// Longest wait at the end: for the closing of connections, and of a check for the next message.
     pub shutdown_timeout: Duration,
+    /// What standard output carries.
+    pub format: Format,
     pub csv: Option<PathBuf>,
     pub json: Option<PathBuf>,
 }

@@ -2,8 +2,12 @@
 //!
 //! Lines are worded as the reference tester words them, so that scripts that read one read the other.
 
+pub(crate) mod data;
+mod json;
+
 use crate::check::Check;
 use crate::statistics::{Counters, Interval, Quantiles};
+use json::Json;
 use std::fmt::Write as _;
 
 /// Which figures a run has.
@@ -32,6 +36,18 @@ impl Shown {
                 .map(|value| self.scale(value));
         format!("{min}/{median}/{p75}/{p95}/{p99} {}", self.unit())
     }
+
+    fn tail(&self, figures: &Quantiles) -> String {
+        let [mean, slowest, p999, p9999, max] =
+            [figures.mean, figures.tail_mean, figures.p999, figures.p9999, figures.max]
+                .map(|value| self.scale(value));
+        format!("{mean}/{slowest}/{p999}/{p9999}/{max} {}", self.unit())
+    }
+
+    /// A latency of the run in microseconds.
+    fn micros(&self, value: u64) -> f64 {
+        if self.millis { value as f64 * 1e3 } else { value as f64 / 1e3 }
+    }
 }
 
 /// A rate as the reference prints it: decimals only below 10.
@@ -48,6 +64,7 @@ pub(crate) fn rate(rate: f64) -> String {
 }
 
 const LATENCIES: &str = "min/median/75th/95th/99th";
+const TAIL: &str = "mean/mean of slowest 5 %/99.9th/99.99th/max";
 
 /// The line of one interval.
 pub(crate) fn interval_line(id: &str, shown: Shown, interval: &Interval) -> String {
@@ -135,11 +152,15 @@ pub(crate) struct Summary<'a> {
     pub counters: Counters,
     pub consumer_latency: Quantiles,
     pub confirm_latency: Quantiles,
+    /// Distributions of the two, for drawing.
+    pub curves: [Vec<(f64, u64)>; 2],
     /// CPU time of this process during the run, in seconds.
     pub cpu_seconds: f64,
     pub body_bytes: usize,
     pub check: Option<&'a Check>,
     pub stopped: &'a str,
+    /// What went wrong, in words.
+    pub errors: &'a [String],
     pub intervals: &'a [Interval],
 }
 
@@ -165,13 +186,22 @@ impl Summary<'_> {
         let receiving = rate(self.per_second(self.counters.received));
         let _ = writeln!(text, "id: {id}, sending rate avg: {sending} msg/s");
         let _ = writeln!(text, "id: {id}, receiving rate avg: {receiving} msg/s");
-        if shown.received {
-            let figures = shown.latency(&self.consumer_latency);
-            let _ = writeln!(text, "id: {id}, consumer latency {LATENCIES} {figures}");
+        for (kind, figures, wanted) in [
+            ("consumer", &self.consumer_latency, shown.received),
+            ("confirm", &self.confirm_latency, shown.sent && shown.confirmed),
+        ] {
+            if wanted {
+                let points = shown.latency(figures);
+                let _ = writeln!(text, "id: {id}, {kind} latency {LATENCIES} {points}");
+            }
         }
-        if shown.sent && shown.confirmed {
-            let figures = shown.latency(&self.confirm_latency);
-            let _ = writeln!(text, "id: {id}, confirm latency {LATENCIES} {figures}");
+        for (kind, figures) in
+            [("consumer", &self.consumer_latency), ("confirm", &self.confirm_latency)]
+        {
+            if figures.count > 0 {
+                let tail = shown.tail(figures);
+                let _ = writeln!(text, "id: {id}, {kind} latency {TAIL} {tail}");
+            }
         }
         let _ = writeln!(
             text,
@@ -279,75 +309,13 @@ fn json_latency(json: &mut Json, shown: Shown, name: &str, figures: &Quantiles) 
         ("p95", figures.p95),
         ("p99", figures.p99),
         ("p999", figures.p999),
+        ("p9999", figures.p9999),
         ("max", figures.max),
         ("slowest_5_percent_mean", figures.tail_mean),
     ] {
         json.float(name, value as f64 / divisor);
     }
     json.close('}');
-}
-
-/// Writes JSON: one member or element per call, commas included.
-#[derive(Debug, Default)]
-struct Json {
-    text: String,
-}
-
-impl Json {
-    fn key(&mut self, name: Option<&str>) {
-        if !self.text.is_empty() && !self.text.ends_with(['{', '[']) {
-            self.text.push(',');
-        }
-        if let Some(name) = name {
-            self.quote(name);
-            self.text.push(':');
-        }
-    }
-
-    fn quote(&mut self, text: &str) {
-        self.text.push('"');
-        for c in text.chars() {
-            match c {
-                '"' | '\\' => {
-                    self.text.push('\\');
-                    self.text.push(c);
-                }
-                c if c < ' ' => {
-                    let _ = write!(self.text, "\\u{:04x}", c as u32);
-                }
-                c => self.text.push(c),
-            }
-        }
-        self.text.push('"');
-    }
-
-    fn open(&mut self, name: Option<&str>, bracket: char) {
-        self.key(name);
-        self.text.push(bracket);
-    }
-
-    fn close(&mut self, bracket: char) {
-        self.text.push(bracket);
-    }
-
-    fn raw(&mut self, name: &str, value: &str) {
-        self.key(Some(name));
-        self.text.push_str(value);
-    }
-
-    fn text(&mut self, name: &str, value: &str) {
-        self.key(Some(name));
-        self.quote(value);
-    }
-
-    fn number(&mut self, name: &str, value: u64) {
-        self.raw(name, &value.to_string());
-    }
-
-    fn float(&mut self, name: &str, value: f64) {
-        let value = if value.is_finite() { value } else { 0.0 };
-        self.raw(name, &format!("{value:.6}"));
-    }
 }
 
 #[cfg(test)]
@@ -366,6 +334,7 @@ mod tests {
             p95: base * 4,
             p99: base * 5,
             p999: base * 6,
+            p9999: base * 6,
             max: base * 7,
             tail_mean: base * 7,
             mean: base * 2,
@@ -424,10 +393,12 @@ mod tests {
             },
             consumer_latency: interval().consumer_latency,
             confirm_latency: interval().confirm_latency,
+            curves: [vec![(0.5, 2_000), (1.0, 7_000)], Vec::new()],
             cpu_seconds: 0.004,
             body_bytes: 12,
             check,
             stopped: "Reached time limit",
+            errors: &[],
             intervals,
         }
     }
@@ -444,6 +415,8 @@ mod tests {
                 "id: te\"st, receiving rate avg: 2000 msg/s",
                 "id: te\"st, consumer latency min/median/75th/95th/99th 1/2/3/4/5 µs",
                 "id: te\"st, confirm latency min/median/75th/95th/99th 10/21/32/43/54 µs",
+                "id: te\"st, consumer latency mean/mean of slowest 5 %/99.9th/99.99th/max 2/7/6/6/7 µs",
+                "id: te\"st, confirm latency mean/mean of slowest 5 %/99.9th/99.99th/max 21/76/65/65/76 µs",
                 "id: te\"st, tester CPU: 0.00 s, 0.500 µs per message",
             ]
         );

@@ -2,10 +2,12 @@
 
 pub(crate) mod echo;
 pub(crate) mod fanout;
+pub(crate) mod feed;
 pub(crate) mod throughput;
 
 use crate::option::{Choice, Foreign, Group, OptionError, Options, wrong};
 use crate::plan::{Plan, RunOptions};
+use crate::report::data::Format;
 use crate::uri::Uri;
 use std::time::Duration;
 
@@ -18,11 +20,12 @@ pub(crate) struct Shape {
     pub lesson: &'static str,
     pub groups: &'static [Group],
     pub foreign: &'static [Foreign],
-    pub plan: fn(&Options) -> Result<Plan, OptionError>,
+    /// The runs that the options ask for, one after the other.
+    pub plan: fn(&Options) -> Result<Vec<Plan>, OptionError>,
 }
 
 /// All shapes.
-pub(crate) const SHAPES: &[Shape] = &[throughput::SHAPE, echo::SHAPE, fanout::SHAPE];
+pub(crate) const SHAPES: &[Shape] = &[throughput::SHAPE, echo::SHAPE, fanout::SHAPE, feed::SHAPE];
 
 /// Where the broker is.
 pub(crate) const CONNECTION: Group = Group {
@@ -52,6 +55,12 @@ pub(crate) const OUTPUT: Group = Group {
             "check",
             "number the messages in their bodies and check that each arrives once, in order and intact; \
              the run then waits for what is under way, and ends with exit code 1 if anything is wrong",
+        ),
+        Choice::value(
+            "",
+            "output",
+            "text|jsonl|csv",
+            "what standard output carries: lines for people (default), or the same figures as JSON Lines or CSV for programs",
         ),
         Choice::value("", "json", "FILE", "write the summary and all intervals as JSON"),
         Choice::value("o", "output-file", "FILE", "write the lines as CSV"),
@@ -97,6 +106,13 @@ pub(crate) fn run_options(options: &Options) -> Result<RunOptions, OptionError> 
         },
         confirm_timeout: seconds(options, "confirm-timeout")?.unwrap_or(Duration::from_secs(30)),
         shutdown_timeout: seconds(options, "shutdown-timeout")?.unwrap_or(Duration::from_secs(5)),
+        format: match options.text("output") {
+            None => Format::Text,
+            Some(text) => match Format::parse(text) {
+                Some(format) => format,
+                None => return wrong(format!("--output knows text, jsonl and csv, not '{text}'")),
+            },
+        },
         csv: options.text("output-file").map(Into::into),
         json: options.text("json").map(Into::into),
     })
@@ -130,11 +146,17 @@ pub(crate) const BODY_BYTES_MAX: u64 = 512 * 1024 * 1024;
 
 /// The size of bodies; with the check it has a minimum and another default.
 pub(crate) fn body_bytes(options: &Options, default: usize) -> Result<usize, OptionError> {
-    let checked = options.has("check");
-    let default = if checked { default.max(16) } else { default };
+    if options.has("check") {
+        return body_bytes_checked(options, default.max(16));
+    }
+    Ok(count(options, "size", default as u64, 0..=BODY_BYTES_MAX)? as usize)
+}
+
+/// The size of bodies that are checked.
+pub(crate) fn body_bytes_checked(options: &Options, default: usize) -> Result<usize, OptionError> {
     let size = count(options, "size", default as u64, 0..=BODY_BYTES_MAX)? as usize;
-    if checked && size < crate::body::CHECKED_BODY_BYTES_MIN {
-        return wrong("--check needs bodies of at least 8 bytes for its numbers");
+    if size < crate::body::CHECKED_BODY_BYTES_MIN {
+        return wrong("checked bodies need at least 8 bytes for their numbers");
     }
     Ok(size)
 }

@@ -76,7 +76,27 @@ impl Latency {
     pub(crate) fn total(&self) -> Quantiles {
         Quantiles::of(&self.total)
     }
+
+    /// The distribution of the whole run up to the last turn: pairs of a share of all values (0 to 1) and the value
+    /// that this share does not exceed, closer and closer together towards 1.
+    pub(crate) fn curve(&self) -> Vec<(f64, u64)> {
+        let mut curve: Vec<(f64, u64)> = Vec::new();
+        if self.total.is_empty() {
+            return curve;
+        }
+        for point in self.total.iter_quantiles(CURVE_POINTS_PER_HALVING) {
+            let share = point.quantile_iterated_to();
+            let value = point.value_iterated_to().min(self.total.max());
+            if curve.last().is_none_or(|(last, _)| *last < share) {
+                curve.push((share, value));
+            }
+        }
+        curve
+    }
 }
+
+/// Points of a curve between a share and the one half as far from 1.
+const CURVE_POINTS_PER_HALVING: u32 = 8;
 
 /// Points of a latency distribution, in the run's unit; all 0 without a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,6 +108,7 @@ pub(crate) struct Quantiles {
     pub p95: u64,
     pub p99: u64,
     pub p999: u64,
+    pub p9999: u64,
     pub max: u64,
     /// Mean of the slowest 5 %.
     pub tail_mean: u64,
@@ -107,6 +128,7 @@ impl Quantiles {
             p95: histogram.value_at_quantile(0.95),
             p99: histogram.value_at_quantile(0.99),
             p999: histogram.value_at_quantile(0.999),
+            p9999: histogram.value_at_quantile(0.9999),
             max: histogram.max(),
             tail_mean: tail_mean(histogram),
             mean: histogram.mean() as u64,
@@ -123,7 +145,8 @@ fn tail_mean(histogram: &Histogram<u64>) -> u64 {
         let count = bucket.count_at_value();
         let skipped = count.min(skip);
         skip -= skipped;
-        sum += u128::from(count - skipped) * u128::from(bucket.value_iterated_to());
+        let value = histogram.median_equivalent(bucket.value_iterated_to()).min(histogram.max());
+        sum += u128::from(count - skipped) * u128::from(value);
     }
     (sum / u128::from(wanted)) as u64
 }
@@ -249,6 +272,30 @@ mod tests {
         let next = statistics.turn(Instant(2)).consumer_latency;
         assert_eq!(next.count, 0);
         assert_eq!(statistics.consumer_latency.total().count, 1_000);
+    }
+
+    #[test]
+    fn the_far_percentiles_and_the_curve_are_those_of_the_values() {
+        let mut statistics = Statistics::new(Instant(0));
+        for value in 1..=100_000 {
+            statistics.consumer_latency.record(value);
+        }
+        let figures = statistics.turn(Instant(1)).consumer_latency;
+        // Three digits are kept, so that a figure is at most a thousandth off.
+        let near = |figure: u64, value: u64| figure.abs_diff(value) <= value / 1_000;
+        assert!(near(figures.p999, 99_900), "{figures:?}");
+        assert!(near(figures.p9999, 99_990), "{figures:?}");
+        assert!(near(figures.mean, 50_000), "{figures:?}");
+        assert!(near(figures.tail_mean, 97_500), "{figures:?}");
+        let curve = statistics.consumer_latency.curve();
+        assert!(curve.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1));
+        assert_eq!(curve.last().map(|point| point.0), Some(1.0));
+        assert!(near(curve.last().unwrap().1, 100_000));
+        for (share, value) in curve.iter().filter(|point| point.1 > 0) {
+            let expected = (share * 100_000.0) as u64;
+            assert!(value.abs_diff(expected) <= 1 + expected / 500, "{share}: {value}");
+        }
+        assert!(statistics.confirm_latency.curve().is_empty());
     }
 
     #[test]

@@ -21,6 +21,34 @@ fn run(broker: &Broker, line: &str) -> (String, String) {
     (words_of(code), json)
 }
 
+/// Words for [`a_child_of_another_test`], one on each line.
+const CHILD_WORDS: &str = "LEPUS_PERF_TEST_WORDS";
+
+/// Nothing by itself: other tests start this file's program anew with only this test, to read its standard output.
+#[test]
+fn a_child_of_another_test() {
+    if let Ok(words) = std::env::var(CHILD_WORDS) {
+        let code = lepus_perf::run(words.lines().map(str::to_owned));
+        println!("\nexit {}", words_of(code));
+    }
+}
+
+/// Runs the tester in a process of its own; the result is its exit code in words and the lines on its standard output
+/// that begin with one of `starts`.
+fn run_apart(uri: &str, line: &str, starts: &[&str]) -> (String, Vec<String>) {
+    let words: Vec<&str> = line.split_whitespace().chain(["-h", uri]).collect();
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_child_of_another_test", "--nocapture"])
+        .env(CHILD_WORDS, words.join("\n"))
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let code = text.lines().find_map(|line| line.strip_prefix("exit "));
+    let is_wanted = |line: &&str| starts.iter().any(|start| line.starts_with(start));
+    let lines = text.lines().filter(is_wanted).map(str::to_owned).collect();
+    (code.unwrap_or(&text).to_owned(), lines)
+}
+
 fn words_of(code: ExitCode) -> String {
     let code = format!("{code:?}");
     for (known, word) in
@@ -53,6 +81,51 @@ fn every_message_arrives_and_is_acknowledged() {
     let seen = broker.seen();
     assert!(seen.acks.iter().copied().eq((1..=5_000).map(|tag| (tag, false))));
     assert_eq!(seen.connections, 3);
+}
+
+#[test]
+fn json_lines_sum_up_to_their_summary() {
+    let broker = Broker::start(Fault::None);
+    let line = "throughput -u q -C 3000 -D 3000 -r 6000 -i 0.1 -c 100 --output jsonl";
+    let (outcome, lines) = run_apart(&broker.uri, line, &["{"]);
+    assert_eq!(outcome, "good");
+    let (summary, intervals) = lines.split_last().unwrap();
+    assert!(intervals.len() > 2, "{lines:?}");
+    assert!(intervals.iter().all(|line| line.starts_with(r#"{"kind":"interval","at_s":"#)));
+    assert!(summary.starts_with(r#"{"kind":"summary","shape":"throughput","#), "{summary}");
+    for name in ["sent", "received", "confirmed"] {
+        let sum: u64 = intervals.iter().map(|line| number(line, name)).sum();
+        assert_eq!((sum, number(summary, name)), (3_000, 3_000), "{name}");
+    }
+    assert!(summary.contains(r#""errors":[],"gap":null"#), "{summary}");
+}
+
+#[test]
+fn a_program_reads_what_went_wrong() {
+    let broker = Broker::start(Fault::Drop(77));
+    let (outcome, lines) =
+        run_apart(&broker.uri, "throughput -C 200 --check -a -st 2 --output jsonl", &["{"]);
+    assert_eq!(outcome, "failed");
+    let summary = lines.last().unwrap();
+    assert!(summary.contains(r#""gap":{"producer":0,"expected":77,"got":78}"#), "{summary}");
+    assert!(summary.contains(r#""errors":["1 message lost; first: queue"#), "{summary}");
+    let uri = "amqp://127.0.0.1:1";
+    let (outcome, lines) = run_apart(uri, "throughput -z 1 --output jsonl", &["{"]);
+    assert_eq!(outcome, "failed");
+    assert!(lines[0].contains(r#""errors":["cannot connect to 127.0.0.1:1"#), "{lines:?}");
+    assert_eq!(lines.len(), 1);
+}
+
+#[test]
+fn comma_separated_values_have_a_head_and_a_summary() {
+    let broker = Broker::start(Fault::None);
+    let line = "loop --connections 1 --channels 2 -z 0.3 -i 0.1 --output csv";
+    let (outcome, lines) = run_apart(&broker.uri, line, &["kind,", "interval,", "summary,"]);
+    assert_eq!(outcome, "good");
+    let fields = |line: &String| line.split(',').count();
+    assert!(lines.len() > 3 && lines.iter().all(|line| fields(line) == fields(&lines[0])));
+    assert!(lines[0].starts_with("kind,shape,at_s,seconds,sent,"));
+    assert!(lines.last().unwrap().starts_with("summary,loop,"));
 }
 
 #[test]
@@ -141,6 +214,37 @@ fn a_fanout_reaches_every_queue() {
 }
 
 #[test]
+fn a_feed_names_each_fault() {
+    let line = "feed -x 2 -y 2 -C 300 -c 50 -st 2 --output jsonl";
+    let good = Broker::start(Fault::None);
+    let (outcome, lines) = run_apart(&good.uri, line, &["{"]);
+    assert_eq!(outcome, "good");
+    let summary = lines.last().unwrap();
+    assert!(summary.contains(r#""shape":"feed""#) && summary.contains(r#""body_bytes":100"#));
+    assert_eq!((number(summary, "sent"), number(summary, "good")), (600, 1_200));
+    for (fault, named, of_check) in [
+        (Fault::Drop(77), "1 message lost", "missing"),
+        (Fault::Drop(1_199), "1 message lost", "missing"),
+        (Fault::Duplicate(77), "1 message delivered twice", "duplicates"),
+        (Fault::Swap(79), "out of order", "out_of_order"),
+        (Fault::Damage(77), "damaged", "damaged"),
+    ] {
+        // One producer and one consumer, so that the message after the swapped one goes to the same queue.
+        let line = match fault {
+            Fault::Swap(_) => "feed -C 300 -st 2 --output jsonl",
+            _ => line,
+        };
+        let broker = Broker::start(fault);
+        let (outcome, lines) = run_apart(&broker.uri, line, &["{"]);
+        let summary = lines.last().unwrap();
+        assert_eq!(outcome, "failed", "{fault:?}");
+        assert_eq!(number(summary, of_check), 1, "{summary}");
+        let (_, errors) = summary.split_once(r#""errors":[""#).unwrap();
+        assert!(errors.contains(named), "{fault:?}: {errors}");
+    }
+}
+
+#[test]
 fn a_loop_feeds_itself_until_the_time_is_up() {
     let broker = Broker::start(Fault::None);
     let line = "loop --connections 2 --channels 3 --in-flight 2 -z 0.2 --check";
@@ -201,5 +305,6 @@ fn a_refused_connection_and_wrong_arguments_are_told_apart() {
     assert_eq!(words_of(lepus_perf::run(words.into_iter())), "failed");
     assert_eq!(run(&nobody, "throughput --nonsense").0, "misused");
     assert_eq!(run(&nobody, "troughput").0, "misused");
+    assert_eq!(run(&nobody, "throughput --output xml").0, "misused");
     assert_eq!(nobody.seen().connections, 0);
 }

@@ -1,13 +1,29 @@
-//! What the process may use of the machine: CPUs and memory, within affinity and control groups.
+//! The machine and what this program may use of it: read from the running system or from a
+//! description, planned on, bound to, and looked at afterwards.
 //!
-//! Reading the machine is apart from understanding it: every format has a pure parser.
-#![forbid(unsafe_code)]
+//! Reading is apart from understanding: every format has a pure parser, and [`plan`] is a function
+//! of a [`Machine`] and [`Wishes`].
 
+mod bind;
 mod cgroup;
 mod contention;
 mod cpus;
+pub mod description;
+mod hwloc;
+mod ids;
+pub mod kernel;
+mod machine;
 mod memory;
+mod planner;
+mod policy;
+pub mod report;
+pub mod source;
 
+pub use bind::{MemoryPolicy, bind_current_memory, bind_current_thread};
 pub use contention::RunDelay;
 pub use cpus::{Cpus, pin_current_thread, usable_cpus};
+pub use ids::Ids;
+pub use machine::{Cache, Cpu, Device, DeviceKind, Interrupt, Limits, Machine, Node};
 pub use memory::{Memory, MemorySource, usable_memory};
+pub use planner::{Place, Plan, Wishes, plan};
+pub use policy::{ACCEPTED as POLICIES_ACCEPTED, Nodes, Order, Policy};

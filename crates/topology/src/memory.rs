@@ -26,16 +26,28 @@ pub enum MemorySource {
 /// the system tells neither.
 #[must_use]
 pub fn usable_memory() -> Option<Memory> {
+    tighter(control_group_limit(), machine_bytes())
+}
+
+/// The tightest limit of the control groups, if it is one on this machine.
+pub(crate) fn control_group_bytes() -> Option<u64> {
+    let memory = usable_memory()?;
+    (memory.source == MemorySource::ControlGroup).then_some(memory.bytes)
+}
+
+/// The machine's memory.
+pub(crate) fn machine_bytes() -> Option<u64> {
+    fs::read_to_string("/proc/meminfo").ok().and_then(|text| parse_meminfo_total(&text))
+}
+
+fn control_group_limit() -> Option<u64> {
     let unified = cgroup::along_path("", |directory| {
         parse_limit(&fs::read_to_string(directory.join("memory.max")).ok()?)
     });
     let divided = cgroup::along_path("memory", |directory| {
         parse_limit(&fs::read_to_string(directory.join("memory.limit_in_bytes")).ok()?)
     });
-    let group = unified.into_iter().chain(divided).min();
-    let machine =
-        fs::read_to_string("/proc/meminfo").ok().and_then(|text| parse_meminfo_total(&text));
-    tighter(group, machine)
+    unified.into_iter().chain(divided).min()
 }
 
 /// Version 1 writes "no limit" as a number near 2^63, which the machine's size undercuts.
@@ -52,7 +64,16 @@ fn parse_limit(text: &str) -> Option<u64> {
 
 /// `MemTotal` of `/proc/meminfo`, in bytes.
 fn parse_meminfo_total(text: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    bytes_behind(text, "MemTotal:")
+}
+
+/// `MemFree` of a node's `meminfo`, whose lines begin with `Node 0`; in bytes.
+pub(crate) fn node_free_bytes(text: &str) -> Option<u64> {
+    bytes_behind(text, "MemFree:")
+}
+
+fn bytes_behind(text: &str, key: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| Some(line.split_once(key)?.1))?;
     let mut fields = line.split_whitespace();
     let amount: u64 = fields.next()?.parse().ok()?;
     match fields.next() {
@@ -71,6 +92,8 @@ mod tests {
         let text = "MemFree:  10 kB\nMemTotal:        8028456 kB\nX: 1\n";
         assert_eq!(parse_meminfo_total(text), Some(8_028_456 * 1024));
         assert_eq!(parse_meminfo_total("MemTotal: 5\n"), Some(5));
+        let node = "Node 1 MemTotal:  8 kB\nNode 1 MemFree:    4 kB\n";
+        assert_eq!(node_free_bytes(node), Some(4096));
         assert_eq!(parse_meminfo_total("MemTotal: 5 GB\n"), None);
         assert_eq!(parse_meminfo_total("MemTotal:\n"), None);
         assert_eq!(parse_meminfo_total("MemTotal: 99999999999999999 kB"), None);

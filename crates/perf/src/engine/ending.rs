@@ -3,9 +3,12 @@
 use super::{Engine, Outcome, Phase};
 use crate::clock::cpu_seconds;
 use crate::link::{Link, LinkState};
+use crate::report::data::{Format, interval_csv, interval_json, summary_csv, summary_json};
 use crate::report::{Summary, csv_row, interval_line};
+use crate::statistics::{Counters, Interval};
 use lepus_base::Instant;
 use std::io::{self, Write};
+use std::sync::atomic::Ordering;
 
 impl Engine {
     pub(super) fn report(&mut self, now: Instant) {
@@ -17,8 +20,7 @@ impl Engine {
         while self.next_report <= now {
             self.next_report = self.next_report + self.plan.run.interval;
         }
-        let line = interval_line(&self.plan.id, self.plan.shown, &interval);
-        print(&line);
+        self.print_interval(&interval);
         if let Some(csv) = &mut self.csv {
             let row = csv_row(&self.plan.id, self.plan.shown, &interval);
             let _ = writeln!(csv, "{row}");
@@ -27,17 +29,33 @@ impl Engine {
         self.intervals.push(interval);
     }
 
+    fn print_interval(&self, interval: &Interval) {
+        let shown = self.plan.shown;
+        match self.plan.run.format {
+            Format::Text => print(&interval_line(&self.plan.id, shown, interval)),
+            Format::JsonLines => print(&interval_json(shown, interval)),
+            Format::Csv => print(&interval_csv(self.plan.shape, shown, interval)),
+        }
+    }
+
     /// Prints and writes the summary of what was counted until `ended`.
     pub(super) fn finish(&mut self, ended: Instant) -> Result<Outcome, String> {
         let cpu_seconds = cpu_seconds() - self.cpu_begun;
         let seconds = self.scene.statistics.seconds(ended);
-        // The last, incomplete interval counts for the totals only.
         let last = self.scene.statistics.turn(ended);
+        // People are spared the last, incomplete interval; programs get it, so that intervals sum up to the summary.
+        if self.plan.run.format != Format::Text && last.counters != Counters::default() {
+            self.print_interval(&last);
+        }
         if self.intervals.is_empty() {
             self.intervals.push(last);
         }
         if let Some(check) = &mut self.scene.check {
             check.finish();
+            if !check.faults().is_none() {
+                let first = check.first().unwrap_or("unknown");
+                self.errors.push(format!("{}; first: {first}", check.faults().in_words()));
+            }
         }
         let check = self.scene.check.as_ref();
         let summary = Summary {
@@ -48,21 +66,34 @@ impl Engine {
             counters: self.scene.statistics.total(),
             consumer_latency: self.scene.statistics.consumer_latency.total(),
             confirm_latency: self.scene.statistics.confirm_latency.total(),
+            curves: [
+                self.scene.statistics.consumer_latency.curve(),
+                self.scene.statistics.confirm_latency.curve(),
+            ],
             cpu_seconds,
             body_bytes: self.plan.layout.size,
             check,
             stopped: &self.stopped,
+            errors: &self.errors,
             intervals: &self.intervals,
         };
-        print(summary.text().trim_end());
+        match self.plan.run.format {
+            Format::Text => print(summary.text().trim_end()),
+            Format::JsonLines => print(&summary_json(&summary)),
+            Format::Csv => print(&summary_csv(&summary)),
+        }
         if let Some(path) = &self.plan.run.json {
             std::fs::write(path, summary.json())
                 .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
         }
-        Ok(match check {
-            Some(check) if !check.faults().is_none() => Outcome::Faulty,
-            _ => Outcome::Good,
-        })
+        match check {
+            Some(check) if !check.faults().is_none() => {
+                eprintln!("lepus perf {}: {}", self.plan.shape, check.faults().in_words());
+                Ok(Outcome::Faulty)
+            }
+            _ if self.interrupted.load(Ordering::Relaxed) => Ok(Outcome::Interrupted),
+            _ => Ok(Outcome::Good),
+        }
     }
 
     /// Closes all connections; what goes wrong now no longer matters.
@@ -85,7 +116,7 @@ impl Engine {
 }
 
 /// Prints a line; a reader that has gone is no reason to stop measuring.
-fn print(line: &str) {
+pub(super) fn print(line: &str) {
     let mut out = io::stdout().lock();
     let _ = writeln!(out, "{line}");
     let _ = out.flush();

@@ -42,7 +42,7 @@ const LOAD: Group = Group {
     ],
 };
 
-fn plan(options: &Options) -> Result<Plan, OptionError> {
+fn plan(options: &Options) -> Result<Vec<Plan>, OptionError> {
     let connections = count(options, "connections", 9, 1..=100_000)? as u32;
     let channels = count(options, "channels", 500, 1..=65_535)? as u16;
     let in_flight = count(options, "in-flight", 1, 1..=1_000_000)? as u32;
@@ -117,7 +117,7 @@ fn plan(options: &Options) -> Result<Plan, OptionError> {
         });
     }
     let (frame_bytes_max, heartbeat_seconds) = tuning(options)?;
-    Ok(Plan {
+    Ok(vec![Plan {
         id,
         shape: SHAPE.name,
         uris: uris(options)?,
@@ -130,5 +130,5 @@ fn plan(options: &Options) -> Result<Plan, OptionError> {
         expected,
         run: run_options(options)?,
         shown: Shown { sent: true, received: true, ..Shown::default() },
-    })
+    }])
 }

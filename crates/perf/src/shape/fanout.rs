@@ -53,72 +53,102 @@ const LOAD: Group = Group {
     ],
 };
 
-fn plan(options: &Options) -> Result<Plan, OptionError> {
+fn plan(options: &Options) -> Result<Vec<Plan>, OptionError> {
     let queues = count(options, "queues", 10, 1..=1_000_000)?;
-    let connections = count(options, "connections", queues, 1..=100_000)?.min(queues);
-    if queues.div_ceil(connections) > 65_535 {
-        return wrong("a connection has at most 65535 channels; use more --connections");
-    }
-    let persistent = match options.list("flag").as_slice() {
-        [] => false,
-        ["persistent"] => true,
-        _ => return wrong("--flag knows only persistent here"),
-    };
     let layout = Layout::new(body_bytes(options, BODY_BYTES_DEFAULT)?, options.has("check"));
-    let mut check = options.has("check").then(|| Check::new(layout));
-    let exchange = ExchangeSpec {
-        name: options.text("exchange").unwrap_or("lepus-fanout").to_owned(),
-        kind: "fanout".to_owned(),
-        auto_delete: true,
-        predeclared: false,
-    };
-    if exchange.name.is_empty() {
-        return wrong("--exchange needs a name: queues are bound to it");
-    }
-    let id = id(options);
-    let mut setup = vec![Step::open(1)];
-    setup.extend(exchange.declare(1));
-    let mut links = vec![LinkPlan {
-        stage: Stage::Setup,
-        delay: Duration::ZERO,
-        name: format!("{id} setup"),
-        script: setup,
-        roles: Vec::new(),
-    }];
-    let queue = QueueSpec { durable: persistent, auto_delete: true, ..QueueSpec::default() };
-    let consumers = Consumers {
-        queue,
-        queues,
-        connections,
-        acks: options.has("acks"),
-        prefetch: options.number("qos")?.unwrap_or(0),
-    };
-    links.extend(consumers.links(&id, &exchange.name, check.as_mut()));
-    // Each queue gets all messages of the only producer.
-    let checked = if check.is_some() { queues as usize } else { 0 };
-    let expected = (0..checked).map(|queue| (queue, 0)).collect();
-    let confirms = confirms(options)?;
-    links.push(producer(options, &id, &exchange.name, layout, persistent)?);
-    let (frame_bytes_max, heartbeat_seconds) = tuning(options)?;
-    Ok(Plan {
-        id,
+    let fanout = Fanout {
         shape: SHAPE.name,
-        uris: uris(options)?,
-        frame_bytes_max,
-        heartbeat_seconds,
-        links,
+        exchange: "lepus-fanout",
+        producers: 1,
+        queues,
         layout,
-        time_in_header: false,
-        check,
-        expected,
-        run: run_options(options)?,
-        shown: Shown {
-            sent: true,
-            received: true,
-            confirmed: confirms.is_some(),
-            ..Shown::default()
-        },
-    })
+        checked: options.has("check"),
+    };
+    Ok(vec![fanout.plan(options)?])
+}
+
+/// Producers whose messages all reach all queues, each of which has one consumer.
+pub(super) struct Fanout {
+    pub shape: &'static str,
+    /// The exchange's name, unless the options say another.
+    pub exchange: &'static str,
+    pub producers: u32,
+    pub queues: u64,
+    pub layout: Layout,
+    pub checked: bool,
+}
+
+impl Fanout {
+    pub(super) fn plan(&self, options: &Options) -> Result<Plan, OptionError> {
+        let (queues, layout) = (self.queues, self.layout);
+        let connections = count(options, "connections", queues, 1..=100_000)?.min(queues);
+        if queues.div_ceil(connections) > 65_535 {
+            return wrong("a connection has at most 65535 channels; use more --connections");
+        }
+        let persistent = match options.list("flag").as_slice() {
+            [] => false,
+            ["persistent"] => true,
+            _ => return wrong("--flag knows only persistent here"),
+        };
+        let mut check = self.checked.then(|| Check::new(layout));
+        let exchange = ExchangeSpec {
+            name: options.text("exchange").unwrap_or(self.exchange).to_owned(),
+            kind: "fanout".to_owned(),
+            auto_delete: true,
+            predeclared: false,
+        };
+        if exchange.name.is_empty() {
+            return wrong("--exchange needs a name: queues are bound to it");
+        }
+        let id = id(options);
+        let mut setup = vec![Step::open(1)];
+        setup.extend(exchange.declare(1));
+        let mut links = vec![LinkPlan {
+            stage: Stage::Setup,
+            delay: Duration::ZERO,
+            name: format!("{id} setup"),
+            script: setup,
+            roles: Vec::new(),
+        }];
+        let queue = QueueSpec { durable: persistent, auto_delete: true, ..QueueSpec::default() };
+        let consumers = Consumers {
+            queue,
+            queues,
+            connections,
+            acks: options.has("acks"),
+            prefetch: options.number("qos")?.unwrap_or(0),
+        };
+        links.extend(consumers.links(&id, &exchange.name, check.as_mut()));
+        // Each queue gets all messages of all producers.
+        let checked = if check.is_some() { queues as usize } else { 0 };
+        let expected = (0..checked)
+            .flat_map(|queue| (0..self.producers).map(move |producer| (queue, producer)))
+            .collect();
+        let confirms = confirms(options)?;
+        for number in 0..self.producers {
+            links.push(producer(options, &id, number, &exchange.name, layout, persistent)?);
+        }
+        let (frame_bytes_max, heartbeat_seconds) = tuning(options)?;
+        Ok(Plan {
+            id,
+            shape: self.shape,
+            uris: uris(options)?,
+            frame_bytes_max,
+            heartbeat_seconds,
+            links,
+            layout,
+            time_in_header: false,
+            check,
+            expected,
+            run: run_options(options)?,
+            shown: Shown {
+                sent: true,
+                received: true,
+                confirmed: confirms.is_some(),
+                ..Shown::default()
+            },
+        })
+    }
 }
 
 /// The consuming side.
@@ -177,6 +207,7 @@ impl Consumers {
 fn producer(
     options: &Options,
     id: &str,
+    number: u32,
     exchange: &str,
     layout: Layout,
     persistent: bool,
@@ -193,17 +224,18 @@ fn producer(
         mandatory: false,
         immediate: false,
         properties: properties.to_bytes(),
-        body: layout.body(0),
+        body: layout.body(number),
         layout: Some(layout),
     };
     let rate = options.rate("rate")?.filter(|rate| *rate > 0.0);
     Ok(LinkPlan {
         stage: Stage::Produce,
         delay: Duration::ZERO,
-        name: format!("{id} producer"),
+        name: format!("{id} producer {number}"),
         script,
         roles: vec![RoleSpec::Producer(ProducerSpec {
             channel: 1,
+            number,
             messages: vec![message],
             sent_max: options.number("pmessages")?.filter(|max| *max > 0),
             schedule: rate.map(Schedule::constant),

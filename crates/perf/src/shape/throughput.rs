@@ -97,7 +97,7 @@ impl Sizes {
     }
 }
 
-fn plan(options: &Options) -> Result<Plan, OptionError> {
+fn plan(options: &Options) -> Result<Vec<Plan>, OptionError> {
     let id = id(options);
     let sizes = Sizes::read(options)?;
     let flags = Flags::read(options)?;
@@ -134,7 +134,7 @@ fn plan(options: &Options) -> Result<Plan, OptionError> {
     };
     load.links(options, &id, sizes, &topology, &mut rng, &mut links)?;
     let (frame_bytes_max, heartbeat_seconds) = tuning(options)?;
-    Ok(Plan {
+    Ok(vec![Plan {
         id,
         shape: SHAPE.name,
         uris: uris(options)?,
@@ -153,7 +153,7 @@ fn plan(options: &Options) -> Result<Plan, OptionError> {
             confirmed: confirms.is_some(),
             millis: options.has("use-millis"),
         },
-    })
+    }])
 }
 
 /// A number above 0; `None` where it is 0 or absent, which stands for "without".

@@ -6,7 +6,8 @@ use lepus_amqp::frame;
 
 fn read(line: &str) -> Result<Plan, OptionError> {
     let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-    plan(&Options::parse(SHAPE.groups, SHAPE.foreign, &words)?)
+    let mut plans = plan(&Options::parse(SHAPE.groups, SHAPE.foreign, &words)?)?;
+    Ok(plans.remove(0))
 }
 
 fn stage(plan: &Plan, stage: Stage) -> Vec<&LinkPlan> {
