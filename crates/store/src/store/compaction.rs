@@ -123,8 +123,12 @@ impl Store {
     /// When [`Store::work`] has to be called to look for a segment that is worth it.
     pub(super) fn compaction_due(&self) -> Instant {
         let compaction = &self.compaction;
-        let waits = compaction.has_news && compaction.reading.is_none();
-        if waits && compaction.running.is_none() { compaction.look_at } else { Instant::NEVER }
+        let is_busy = compaction.reading.is_some() || compaction.running.is_some();
+        if compaction.has_news && !is_busy && !self.publication.is_closing() {
+            compaction.look_at
+        } else {
+            Instant::NEVER
+        }
     }
 
     /// The segment with the least that lives, if that is little enough, and if there are so many of
