@@ -95,9 +95,11 @@ impl Broker {
     #[must_use]
     pub fn new(settings: Settings) -> Broker {
         let hash = HashState::new(settings.hash_seed);
+        let mut directory = Directory::new(hash, settings.shards);
+        directory.set_capacity(settings.limits.capacity);
         Broker {
             hash,
-            directory: Directory::new(hash, settings.shards),
+            directory,
             edge: Edge::new(settings.shard, settings.limits.clone(), hash),
             census: Census::new(hash),
             homes: Slab::new(),

@@ -9,6 +9,7 @@ mod access;
 mod account;
 mod apply;
 mod bind;
+mod capacity;
 mod change;
 pub mod codec;
 mod declaration;
@@ -28,6 +29,8 @@ pub use crate::permission::{Access, Pattern, Permission, Resource, TopicPermissi
 pub use crate::router::{Route, Routes};
 pub use crate::user::{HashingAlgorithm, LoginFailure, PasswordHash, User, UserLimits};
 pub use crate::vhost::{VhostInfo, VhostLimits, VhostMetadata};
+pub use capacity::Capacity;
+use capacity::Reserved;
 pub use change::{Applied, Change, Checked};
 pub(crate) use declaration::check_not_default;
 pub(crate) use footprint::Footprint;
@@ -99,6 +102,8 @@ pub struct Directory {
     bindings: Bindings,
     users: BTreeMap<Box<str>, User>,
     loopback_users: Vec<Box<str>>,
+    capacity: Capacity,
+    reserved: Reserved,
     /// Changes come from a log: what follows from them is in it too.
     is_replaying: bool,
 }
@@ -126,6 +131,8 @@ impl Directory {
             bindings: Bindings::new(hash),
             users: BTreeMap::new(),
             loopback_users: vec!["guest".into()],
+            capacity: Capacity::default(),
+            reserved: Reserved::default(),
             is_replaying: false,
         }
     }
@@ -148,9 +155,12 @@ impl Directory {
         self.next_queue
     }
 
-    /// Counts a queue that was checked and is to be applied later, so that further queues get
-    /// other ids and homes.
+    /// Counts what was checked and is to be applied later, so that limits hold and further queues
+    /// get other ids and homes.
     pub(crate) fn reserve(&mut self, change: &Change) {
+        if let Some(count) = self.reserved.of(change) {
+            *count += 1;
+        }
         let Change::QueueDeclared(info) = change else { return };
         self.next_queue = self.next_queue.max(info.id.0.saturating_add(1));
         *self.queue_counts.entry(info.vhost).or_default() += 1;
@@ -163,6 +173,9 @@ impl Directory {
 
     /// The opposite, right before the change is applied or given up.
     pub(crate) fn release(&mut self, change: &Change) {
+        if let Some(count) = self.reserved.of(change) {
+            *count = count.saturating_sub(1);
+        }
         let Change::QueueDeclared(info) = change else { return };
         if let Some(count) = self.queue_counts.get_mut(&info.vhost) {
             *count -= 1;

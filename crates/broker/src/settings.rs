@@ -7,6 +7,8 @@ use lepus_amqp::server::ServerOptions;
 use lepus_base::ShardId;
 use lepus_store::disk::LogId;
 
+use crate::directory::Capacity;
+
 /// Everything a [`crate::Broker`] needs to know at its start.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -59,8 +61,8 @@ pub struct Limits {
     /// Memory of messages above which transient ones go to the log, where there is one; never more
     /// than half of `memory_bytes`.
     pub spill_bytes: usize,
-    /// Queues in one vhost.
-    pub queues_per_vhost_max: u32,
+    /// What may be declared.
+    pub capacity: Capacity,
     /// Time a connection may take to close before its socket is dropped.
     pub close_timeout: Duration,
 }
@@ -77,7 +79,7 @@ impl Default for Limits {
             mail_batch_bytes_max: 512 * 1024,
             memory_bytes: 1 << 30,
             spill_bytes: usize::MAX,
-            queues_per_vhost_max: 1_000_000,
+            capacity: Capacity::default(),
             close_timeout: Duration::from_secs(10),
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::check::LaneId;
 use crate::scene::{Delivery, Scene};
-use crate::schedule::Schedule;
+use crate::schedule::{Cycle, Schedule};
 use crate::transaction::Transaction;
 use lepus_amqp::Method;
 use lepus_amqp::method::basic;
@@ -38,8 +38,10 @@ pub(crate) struct ConsumerSpec {
     pub transaction: Option<u64>,
     /// At most so many messages a second.
     pub schedule: Option<Schedule>,
-    /// Time that each message takes.
-    pub service: Duration,
+    /// Time that each message takes; may change with time.
+    pub service: Option<Cycle<Duration>>,
+    /// Messages are asked for one by one (`basic.get`) from these queues in turn, this long after the answer before.
+    pub polling: Option<(Vec<String>, Duration)>,
     /// For the check: one per queue, in the order of the consumer tags "0", "1", …
     pub lanes: Vec<LaneId>,
 }
@@ -55,14 +57,37 @@ pub(crate) struct Consumer {
     received_max: Option<u64>,
     transaction: Option<Transaction>,
     pace: Option<Pace>,
+    polling: Option<Polling>,
     lanes: Vec<LaneId>,
+}
+
+/// Asks for messages instead of being sent them.
+#[derive(Debug)]
+struct Polling {
+    queues: Vec<String>,
+    /// Queue that is asked, or was last.
+    turn: usize,
+    interval: Duration,
+    state: Poll,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Poll {
+    /// Load has not begun.
+    Resting,
+    /// The broker's answer is awaited.
+    Asked,
+    /// The answer has come.
+    Answered,
+    /// The next question is due then.
+    Due(Instant),
 }
 
 /// A limit on how fast messages are taken.
 #[derive(Debug)]
 struct Pace {
     schedule: Option<Schedule>,
-    service: Duration,
+    service: Option<Cycle<Duration>>,
     begun: bool,
     /// When the message before is done.
     free_at: Instant,
@@ -80,7 +105,7 @@ impl Consumer {
     /// A consumer as `spec` says; its rate counts from its first message.
     pub(crate) fn new(spec: ConsumerSpec) -> Consumer {
         let schedule = spec.schedule;
-        let paced = schedule.is_some() || !spec.service.is_zero();
+        let paced = schedule.is_some() || spec.service.is_some();
         Consumer {
             channel: spec.channel,
             settling: spec.settling,
@@ -96,6 +121,12 @@ impl Consumer {
                 begun: false,
                 pending: VecDeque::new(),
             }),
+            polling: spec.polling.map(|(queues, interval)| Polling {
+                turn: queues.len().saturating_sub(1),
+                queues,
+                interval,
+                state: Poll::Resting,
+            }),
             lanes: spec.lanes,
         }
     }
@@ -110,9 +141,23 @@ impl Consumer {
         self.received_max.is_some_and(|max| self.received >= max)
     }
 
-    /// Whether messages may wait here for their time.
+    /// Whether it has to be resumed: messages may wait here for their time, or are asked for.
     pub(crate) fn is_paced(&self) -> bool {
-        self.pace.is_some()
+        self.pace.is_some() || self.polling.is_some()
+    }
+
+    /// Lets it ask for messages, where it does that.
+    pub(crate) fn begin(&mut self, now: Instant) {
+        if let Some(polling) = &mut self.polling {
+            polling.state = Poll::Due(now);
+        }
+    }
+
+    /// Notes the answer to a question: a message, or that there is none.
+    pub(crate) fn answered(&mut self) {
+        if let Some(polling) = &mut self.polling {
+            polling.state = Poll::Answered;
+        }
     }
 
     /// Whether more messages wait for it than should.
@@ -131,9 +176,12 @@ impl Consumer {
         out: &mut Vec<u8>,
     ) {
         if let Some(check) = &mut scene.check {
-            let lane = match self.lanes.as_slice() {
-                [lane] => Some(lane),
-                lanes => delivery.consumer_tag.parse().ok().and_then(|at: usize| lanes.get(at)),
+            let lane = match (self.lanes.as_slice(), &self.polling) {
+                ([lane], _) => Some(lane),
+                (lanes, Some(polling)) => lanes.get(polling.turn),
+                (lanes, None) => {
+                    delivery.consumer_tag.parse().ok().and_then(|at: usize| lanes.get(at))
+                }
             };
             if let Some(lane) = lane {
                 check.receive(*lane, delivery.body, delivery.redelivered);
@@ -143,10 +191,13 @@ impl Consumer {
         match &mut self.pace {
             None => self.take(now, delivery.delivery_tag, time, scene, out),
             Some(pace) => {
-                if !std::mem::replace(&mut pace.begun, true)
-                    && let Some(schedule) = &mut pace.schedule
-                {
-                    schedule.begin(now);
+                if !std::mem::replace(&mut pace.begun, true) {
+                    if let Some(schedule) = &mut pace.schedule {
+                        schedule.begin(now);
+                    }
+                    if let Some(service) = &mut pace.service {
+                        service.begin(now);
+                    }
                 }
                 pace.pending.push_back(Pending {
                     delivery_tag: delivery.delivery_tag,
@@ -157,8 +208,41 @@ impl Consumer {
         }
     }
 
-    /// Takes what waited and is due; returns when the next one is, if any waits.
+    /// Takes what waited and is due, asks for the next message; returns when it wants to be called again, if it knows.
     pub(crate) fn resume(
+        &mut self,
+        now: Instant,
+        scene: &mut Scene,
+        out: &mut Vec<u8>,
+    ) -> Option<Instant> {
+        let next = self.take_pending(now, scene, out);
+        next.or_else(|| self.poll(now, out))
+    }
+
+    /// Asks for a message if it is time; returns when it will be.
+    fn poll(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Instant> {
+        if self.is_done() {
+            return None;
+        }
+        let polling = self.polling.as_mut()?;
+        if polling.state == Poll::Answered {
+            polling.state = Poll::Due(now + polling.interval);
+        }
+        let Poll::Due(moment) = polling.state else {
+            return None;
+        };
+        if moment > now {
+            return Some(moment);
+        }
+        polling.turn = (polling.turn + 1) % polling.queues.len().max(1);
+        let queue = polling.queues.get(polling.turn).map_or("", String::as_str);
+        let no_ack = self.settling == Settling::Auto;
+        Method::from(basic::Get { queue, no_ack }).encode_frame(self.channel, out);
+        polling.state = Poll::Asked;
+        None
+    }
+
+    fn take_pending(
         &mut self,
         now: Instant,
         scene: &mut Scene,
@@ -174,7 +258,8 @@ impl Consumer {
             if start > now {
                 return Some(start);
             }
-            pace.free_at = start + pace.service;
+            let service = pace.service.as_ref().map_or(Duration::ZERO, |service| service.at(start));
+            pace.free_at = start + service;
             pace.pending.pop_front();
             self.take(now, first.delivery_tag, first.time, scene, out);
         }
@@ -371,7 +456,7 @@ mod tests {
     fn a_slow_consumer_takes_one_after_the_other() {
         let spec = ConsumerSpec {
             settling: Settling::Each,
-            service: Duration::from_millis(10),
+            service: Some(Cycle::new(vec![(Duration::from_millis(10), Duration::from_secs(60))])),
             ..ConsumerSpec::default()
         };
         let (mut consumer, mut scene, mut out) = run(spec, 3);
@@ -384,6 +469,47 @@ mod tests {
         deliver(&mut consumer, &mut scene, at(50), 4, &mut out);
         assert_eq!(consumer.resume(at(50), &mut scene, &mut out), None);
         assert_eq!(acks(&out).len(), 4);
+    }
+
+    #[test]
+    fn the_time_that_a_message_takes_may_change() {
+        let millis = Duration::from_millis;
+        let service = Cycle::new(vec![(millis(10), millis(20)), (millis(1), millis(1_000))]);
+        let spec = ConsumerSpec { service: Some(service), ..ConsumerSpec::default() };
+        let (mut consumer, mut scene, mut out) = run(spec, 5);
+        let mut moments = Vec::new();
+        let mut now = at(3);
+        while let Some(next) = consumer.resume(now, &mut scene, &mut out) {
+            moments.push(next);
+            now = next;
+        }
+        assert_eq!(moments, [at(13), at(23), at(24), at(25)]);
+    }
+
+    #[test]
+    fn a_polling_consumer_asks_its_queues_in_turn_once_each_answer_came() {
+        let polling = Some((vec!["a".to_owned(), "b".to_owned()], Duration::from_millis(5)));
+        let spec = ConsumerSpec { channel: 9, polling, ..ConsumerSpec::default() };
+        let mut consumer = Consumer::new(spec);
+        let (mut scene, mut out) = (scene(), Vec::new());
+        assert_eq!(consumer.resume(at(0), &mut scene, &mut out), None);
+        assert!(out.is_empty());
+        consumer.begin(at(1));
+        let mut asked = Vec::new();
+        for (now, next) in [(1, None), (2, None), (3, Some(at(8))), (8, None), (9, Some(at(14)))] {
+            if matches!(now, 3 | 9) {
+                consumer.answered();
+            }
+            out.clear();
+            assert_eq!(consumer.resume(at(now), &mut scene, &mut out), next, "{now}");
+            if let Some((frame, _)) = lepus_amqp::frame::decode(&out, 4_096).unwrap()
+                && let Method::BasicGet(get) = Method::decode(frame.payload).unwrap()
+            {
+                assert!(get.no_ack);
+                asked.push((now, get.queue.to_owned()));
+            }
+        }
+        assert_eq!(asked, [(1, "a".to_owned()), (8, "b".to_owned())]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::clock::{Clock, cpu_seconds};
 use crate::link::{Link, LinkState, READ_BYTES_MAX, Role};
 use crate::plan::{LinkPlan, Plan, Stage};
 use crate::report::csv_head;
-use crate::report::data::{self, Format};
+use crate::report::data::Format;
 use crate::scene::Scene;
 use crate::statistics::{Interval, Statistics};
 use lepus_base::Instant;
@@ -95,9 +95,6 @@ pub(crate) struct Engine {
 /// A text for the user: the run could not begin, or a connection broke. What was measured until then is printed.
 pub(crate) fn run(plan: Plan) -> Result<Outcome, String> {
     let mut engine = Engine::new(plan)?;
-    if engine.plan.run.format == Format::Csv {
-        ending::print(&data::csv_head());
-    }
     let set_up = match engine.set_up() {
         Ok(true) => Ok(()),
         Ok(false) => Err("interrupted while connecting".to_owned()),
@@ -119,18 +116,46 @@ pub(crate) fn run(plan: Plan) -> Result<Outcome, String> {
     printed
 }
 
+/// Carries `plan` out without a word; messages sent and received a second.
+///
+/// # Errors
+/// A text for the user.
+pub(crate) fn measure(plan: Plan) -> Result<(f64, f64), String> {
+    let mut engine = Engine::new(plan)?;
+    if !engine.set_up()? {
+        return Err("interrupted".to_owned());
+    }
+    engine.carry()?;
+    let seconds = engine.scene.statistics.seconds(engine.scene.clock.now()).max(1e-9);
+    let total = engine.scene.statistics.total();
+    engine.close();
+    if engine.interrupted.load(std::sync::atomic::Ordering::Relaxed) {
+        return Err("interrupted".to_owned());
+    }
+    Ok((total.sent as f64 / seconds, total.received as f64 / seconds))
+}
+
+/// A flag that SIGINT and SIGTERM set; a second one ends the process the hard way.
+///
+/// # Errors
+/// A text for the user.
+pub(crate) fn interruptible() -> Result<Arc<AtomicBool>, String> {
+    let fail = |error: io::Error| format!("cannot watch for signals: {error}");
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        let armed = Arc::clone(&interrupted);
+        signal_hook::flag::register_conditional_shutdown(signal, 130, armed).map_err(fail)?;
+        signal_hook::flag::register(signal, Arc::clone(&interrupted)).map_err(fail)?;
+    }
+    Ok(interrupted)
+}
+
 impl Engine {
     fn new(mut plan: Plan) -> Result<Engine, String> {
         let io = |error: io::Error| format!("cannot set up polling: {error}");
         let poll = Poll::new().map_err(io)?;
         let alarm = Alarm::new(poll.registry(), ALARM).map_err(io)?;
-        let interrupted = Arc::new(AtomicBool::new(false));
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-            // A second signal ends the process the hard way.
-            let armed = Arc::clone(&interrupted);
-            signal_hook::flag::register_conditional_shutdown(signal, 130, armed).map_err(io)?;
-            signal_hook::flag::register(signal, Arc::clone(&interrupted)).map_err(io)?;
-        }
+        let interrupted = interruptible()?;
         let csv = match &plan.run.csv {
             None => None,
             Some(path) => {

@@ -3,28 +3,35 @@
 //! A *shape* ([`SUBCOMMANDS`]) turns options into a plan of connections, scripts and roles; the engine carries the plan
 //! out on one thread with one poll, prints a line a second and a summary. Publishes are copies of a template with
 //! number and time patched in, reads and writes are batched, so that one process on one core saturates a broker.
+//! Shapes without messages (`churn`, `idle`) call and wait instead, `churn` on a thread for each worker.
 
 #![forbid(unsafe_code)]
 
 mod alarm;
 mod body;
+mod ceiling;
 mod check;
+mod churn;
 mod clock;
 mod confirm;
 mod consumer;
 mod engine;
+mod idle;
 mod link;
 mod option;
 mod pairs;
 mod pattern;
+mod peer;
 mod plan;
 mod producer;
+mod reading;
 mod report;
 mod roundtrip;
 mod scene;
 mod schedule;
 mod script;
 mod shape;
+mod sink;
 mod statistics;
 mod template;
 mod transaction;
@@ -32,7 +39,7 @@ mod uri;
 
 use engine::Outcome;
 use option::{Options, describe, nearest};
-use plan::Plan;
+use plan::Job;
 use shape::{SHAPES, Shape};
 use std::process::ExitCode;
 
@@ -63,6 +70,10 @@ pub fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
     let words: Vec<String> = arguments.collect();
     let (shape, rest) = match words.split_first() {
         None => return help(None),
+        Some((word, [])) if matches!(word.as_str(), "--version" | "-v") => {
+            println!("lepus perf {}", env!("CARGO_PKG_VERSION"));
+            return ExitCode::SUCCESS;
+        }
         Some((word, [])) if is_help(word) || word == "help" => return help(None),
         Some((word, rest)) if word == "help" => match find_shape(&rest[0]) {
             Ok(shape) => return help(Some(shape)),
@@ -77,18 +88,37 @@ pub fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
     if rest.iter().any(|word| is_help(word)) {
         return help(Some(shape));
     }
-    let plans = Options::parse(shape.groups, shape.foreign, rest)
+    let jobs = Options::parse(shape.groups, shape.foreign, rest)
         .and_then(|options| (shape.plan)(&options));
-    match plans {
-        Ok(plans) => carry_out(shape, plans),
+    match jobs {
+        Ok(jobs) => carry_out(shape, jobs),
         Err(error) => misused(&format!("{}: {error}", shape.name)),
     }
 }
 
-/// Carries plans out one after the other, up to the first that does not end well.
-fn carry_out(shape: &Shape, plans: Vec<Plan>) -> ExitCode {
-    for plan in plans {
-        match engine::run(plan) {
+/// Carries jobs out one after the other, up to the first that does not end well.
+fn carry_out(shape: &Shape, jobs: Vec<Job>) -> ExitCode {
+    if let Some(job) = jobs.first() {
+        job.print_head();
+    }
+    let mut known = None;
+    for job in jobs {
+        let outcome = match job {
+            Job::Run(mut plan) => {
+                plan.ceiling = known;
+                engine::run(*plan)
+            }
+            Job::Ceiling(producing, consuming) => {
+                ceiling::measure(*producing, *consuming).map(|ceiling| {
+                    known = Some(ceiling);
+                    Outcome::Good
+                })
+            }
+            Job::Sink { port, body_bytes } => serve_sink(port, body_bytes),
+            Job::Churn(plan) => churn::run(plan),
+            Job::Idle(plan) => idle::run(plan),
+        };
+        match outcome {
             Ok(Outcome::Good) => {}
             Ok(Outcome::Interrupted) => return ExitCode::SUCCESS,
             Ok(Outcome::Faulty) => return ExitCode::from(FAILED),
@@ -99,6 +129,18 @@ fn carry_out(shape: &Shape, plans: Vec<Plan>) -> ExitCode {
         }
     }
     ExitCode::SUCCESS
+}
+
+/// Is a sink until the process is ended.
+fn serve_sink(port: u16, body_bytes: usize) -> Result<Outcome, String> {
+    let interrupted = engine::interruptible()?;
+    let port = sink::start(port, body_bytes)
+        .map_err(|error| format!("cannot listen on port {port}: {error}"))?;
+    eprintln!("amqp://localhost:{port} takes and feeds as fast as it can; Ctrl-C ends it");
+    while !interrupted.load(std::sync::atomic::Ordering::Relaxed) {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    Ok(Outcome::Good)
 }
 
 fn is_help(word: &str) -> bool {
@@ -136,8 +178,9 @@ fn help(shape: Option<&Shape>) -> ExitCode {
                 text.push_str(&format!("  {:<12}{}\n", shape.name, shape.summary));
             }
             text.push_str(
-                "\nlepus perf SUBCOMMAND --help explains one of them. Options without a subcommand mean throughput.\n",
+                "\nlepus perf SUBCOMMAND --help explains one of them. Options without a subcommand mean throughput:\n",
             );
+            text.push_str(&describe(SHAPES[0].groups));
             text
         }
     };
@@ -153,7 +196,10 @@ mod tests {
     #[test]
     fn subcommands_are_the_shapes() {
         let names: Vec<&str> = SUBCOMMANDS.iter().map(|(name, _)| *name).collect();
-        assert_eq!(names, ["throughput", "loop", "fanout", "feed"]);
+        assert_eq!(
+            names,
+            ["throughput", "loop", "fanout", "feed", "backlog", "churn", "idle", "sink"]
+        );
     }
 
     #[test]

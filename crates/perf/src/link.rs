@@ -160,8 +160,10 @@ impl Link {
             }
         }
         for role in &mut self.roles {
-            if let Role::Roundtrip(roundtrip) = role {
-                roundtrip.begin(now, scene, &mut self.output);
+            match role {
+                Role::Roundtrip(roundtrip) => roundtrip.begin(now, scene, &mut self.output),
+                Role::Consumer(consumer) => consumer.begin(now),
+                Role::Idle | Role::Producer(_) => {}
             }
         }
     }
@@ -219,7 +221,8 @@ impl Link {
             self.read(scratch, scene)?;
         }
         let now = scene.clock.now();
-        for at in 0..self.paced.len() {
+        let ready = self.state == LinkState::Ready;
+        for at in 0..if ready { self.paced.len() } else { 0 } {
             let channel = usize::from(self.paced[at]);
             if let Some(Role::Consumer(consumer)) = self.roles.get_mut(channel)
                 && let Some(moment) = consumer.resume(now, scene, &mut self.output)
@@ -330,6 +333,25 @@ impl Link {
                             roundtrip.deliver(now, &delivery, scene, out);
                         }
                         _ => {}
+                    }
+                }
+                ClientEvent::Content {
+                    channel,
+                    method: Method::BasicGetOk(got),
+                    properties,
+                    body,
+                } => {
+                    let delivery = Delivery {
+                        consumer_tag: "",
+                        delivery_tag: got.delivery_tag,
+                        redelivered: got.redelivered,
+                        properties,
+                        body,
+                    };
+                    if let Some(Role::Consumer(consumer)) = self.roles.get_mut(usize::from(channel))
+                    {
+                        consumer.deliver(now, &delivery, scene, &mut self.output);
+                        consumer.answered();
                     }
                 }
                 ClientEvent::Content { .. } => scene.statistics.now.returned += 1,
@@ -499,6 +521,11 @@ fn take_method(
                 "the broker cancelled consumer '{}' of channel {channel} (was its queue deleted?)",
                 cancel.consumer_tag
             ));
+        }
+        Method::BasicGetEmpty(_) => {
+            if let Some(Role::Consumer(consumer)) = roles.get_mut(usize::from(channel)) {
+                consumer.answered();
+            }
         }
         Method::TxCommitOk(_) => match roles.get_mut(usize::from(channel)) {
             Some(Role::Producer(producer)) => producer.committed(),

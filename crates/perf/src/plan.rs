@@ -2,11 +2,14 @@
 //! carries them out.
 
 use crate::body::Layout;
+use crate::ceiling::Ceiling;
 use crate::check::Check;
+use crate::churn::ChurnPlan;
 use crate::consumer::ConsumerSpec;
+use crate::idle::{self, IdlePlan};
 use crate::producer::ProducerSpec;
 use crate::report::Shown;
-use crate::report::data::Format;
+use crate::report::data::{self, Format};
 use crate::roundtrip::RoundtripSpec;
 use crate::script::Step;
 use crate::uri::Uri;
@@ -55,12 +58,49 @@ impl LinkPlan {
     }
 }
 
+/// One of the parts that a command line asks for.
+#[derive(Debug)]
+pub(crate) enum Job {
+    Run(Box<Plan>),
+    Churn(ChurnPlan),
+    Idle(IdlePlan),
+    /// The tester's own speed with such a load, told with the runs that follow: a plan for producers, one for consumers.
+    Ceiling(Box<Plan>, Box<Plan>),
+    Sink {
+        port: u16,
+        body_bytes: usize,
+    },
+}
+
+impl Job {
+    /// Prints what stands before the figures of this job and those that follow it.
+    pub(crate) fn print_head(&self) {
+        match self {
+            Job::Run(plan) => plan.run.format.print_head(),
+            Job::Churn(plan) => plan.format.print_head(),
+            Job::Idle(plan) if plan.format == Format::Csv => data::print(idle::CSV_HEAD),
+            Job::Ceiling(plan, _) => plan.run.format.print_head(),
+            Job::Idle(_) | Job::Sink { .. } => {}
+        }
+    }
+}
+
+impl From<Plan> for Job {
+    fn from(plan: Plan) -> Job {
+        Job::Run(Box::new(plan))
+    }
+}
+
 /// A whole run.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub id: String,
-    /// `throughput`, `loop` or `fanout`.
+    /// The subcommand.
     pub shape: &'static str,
+    /// Which part of the shape this is, where it has several; or empty.
+    pub phase: String,
+    /// Nothing is told about it.
+    pub quiet: bool,
     /// Where connections go, in turn.
     pub uris: Vec<Uri>,
     /// 0: what the broker offers.
@@ -74,6 +114,8 @@ pub(crate) struct Plan {
     pub expected: Vec<(usize, u32)>,
     pub run: RunOptions,
     pub shown: Shown,
+    /// The tester's own speed with this load, where it was measured.
+    pub ceiling: Option<Ceiling>,
 }
 
 /// Options that every shape has: when to stop and what to tell.
@@ -81,13 +123,27 @@ pub(crate) struct Plan {
 pub(crate) struct RunOptions {
     pub time_max: Option<Duration>,
     pub interval: Duration,
-    /// Stop when no message came for a second.
-    pub stop_when_idle: bool,
+    /// Stop when no message came for so long.
+    pub idle_max: Option<Duration>,
     pub confirm_timeout: Duration,
     /// Longest wait at the end: for the closing of connections, and of a check for the next message.
     pub shutdown_timeout: Duration,
+    pub socket: SocketOptions,
+    /// How long brokers that do not listen yet are waited for.
+    pub startup_timeout: Option<Duration>,
+    /// With that wait, begin once so many brokers listen, or all.
+    pub servers_min: usize,
     /// What standard output carries.
     pub format: Format,
     pub csv: Option<PathBuf>,
     pub json: Option<PathBuf>,
+}
+
+/// How sockets are set up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SocketOptions {
+    pub no_delay: bool,
+    /// `None`: what the system gives.
+    pub send_bytes: Option<usize>,
+    pub receive_bytes: Option<usize>,
 }

@@ -2,15 +2,12 @@
 
 use crate::confirm::ConfirmWindow;
 use crate::scene::{OUTPUT_BYTES_MAX, Scene};
-use crate::schedule::Schedule;
+use crate::schedule::{Cycle, Schedule};
 use crate::template::{KEY_BYTES, Message, Template};
 use crate::transaction::Transaction;
 use lepus_base::{Instant, Rng};
 use std::time::Duration;
 
-/// A message that leaves later than this after its planned time carries the planned one, so that a stall of the broker
-/// counts in full; below, the real one, so that the tester's own timer does not count.
-const LATENESS_MAX: Duration = Duration::from_millis(1);
 /// Producers with a rate wake no more often than this; what fell due meanwhile goes out together.
 const WAKE_INTERVAL: Duration = Duration::from_micros(100);
 
@@ -40,6 +37,10 @@ pub(crate) struct ProducerSpec {
     pub random_keys_max: usize,
     pub sent_max: Option<u64>,
     pub schedule: Option<Schedule>,
+    /// With a schedule: latencies count from when a message was sent, not from when it was to be sent.
+    pub from_sending: bool,
+    /// `messages` take turns by time, not one by one: which of them holds when.
+    pub turns: Option<Cycle<usize>>,
     pub start_delay: Duration,
     pub confirms: Option<u64>,
     pub transaction: Option<u64>,
@@ -56,7 +57,11 @@ pub(crate) struct Producer {
     sent: u64,
     sent_max: Option<u64>,
     schedule: Option<Schedule>,
+    from_sending: bool,
+    turns: Option<Cycle<usize>>,
     begin_at: Instant,
+    /// The moment that it asked to be woken at last: what fell due up to then was to be sent then.
+    woken_for: Instant,
     confirms: Option<ConfirmWindow>,
     transaction: Option<Transaction>,
 }
@@ -69,6 +74,10 @@ impl Producer {
         if let Some(schedule) = &mut schedule {
             schedule.begin(begin_at);
         }
+        let mut turns = spec.turns;
+        if let Some(turns) = &mut turns {
+            turns.begin(begin_at);
+        }
         Producer {
             number: spec.number,
             templates: spec
@@ -80,7 +89,10 @@ impl Producer {
             sent: 0,
             sent_max: spec.sent_max,
             schedule,
+            from_sending: spec.from_sending,
+            turns,
             begin_at,
+            woken_for: begin_at,
             confirms: spec.confirms.map(ConfirmWindow::new),
             transaction: spec.transaction.map(|size| Transaction::new(spec.channel, size)),
         }
@@ -142,7 +154,8 @@ impl Producer {
             if let Some(schedule) = &self.schedule {
                 let due = schedule.due_count(now);
                 if due <= self.sent {
-                    return Turn::At(schedule.due_at(self.sent).max(now + WAKE_INTERVAL));
+                    self.woken_for = schedule.due_at(self.sent).max(now + WAKE_INTERVAL);
+                    return Turn::At(self.woken_for);
                 }
                 count = count.min(due - self.sent);
             }
@@ -160,15 +173,18 @@ impl Producer {
         while published < count && (published == 0 || out.len() < OUTPUT_BYTES_MAX) {
             let stamp = match &self.schedule {
                 None => stamp,
+                Some(_) if self.from_sending => stamp,
                 Some(schedule) => {
-                    let due = schedule.due_at(self.sent);
-                    if now.since(due) > LATENESS_MAX { scene.clock.stamp(due) } else { stamp }
+                    // Late or not, a message counts from the moment it was to be sent.
+                    let planned = schedule.due_at(self.sent).max(self.woken_for).min(now);
+                    scene.clock.stamp(planned)
                 }
             };
             let sequence = self.sent as u32;
-            let template = match self.templates.as_slice() {
-                [template] => template,
-                several => &several[(self.sent % several.len() as u64) as usize],
+            let template = match (self.templates.as_slice(), &self.turns) {
+                ([template], _) => template,
+                (several, Some(turns)) => &several[turns.at(now).min(several.len() - 1)],
+                (several, None) => &several[(self.sent % several.len() as u64) as usize],
             };
             match &mut self.keys {
                 None => template.append(out, sequence, stamp),
@@ -382,7 +398,85 @@ mod tests {
         let (mut scene, mut out) = (scene(), Vec::new());
         assert_eq!(producer.produce(at(5), &mut scene, &mut out), Turn::At(at(6)));
         let times: Vec<u64> = bodies(&out).iter().map(|body| body.1).collect();
-        assert_eq!(times, [0, 1, 2, 3, 5, 5].map(|millis| at(millis).0));
+        assert_eq!(times, [0, 1, 2, 3, 4, 5].map(|millis| at(millis).0));
+    }
+
+    /// Latencies of confirms after a broker that takes nothing for 100 ms, at a thousand messages a second.
+    fn confirms_after_a_stall(from_sending: bool) -> crate::statistics::Quantiles {
+        let spec = ProducerSpec {
+            schedule: Some(Schedule::constant(1_000.0)),
+            confirms: Some(1_000),
+            from_sending,
+            ..spec()
+        };
+        let mut producer = Producer::new(spec, 0, at(0));
+        let (mut scene, mut out) = (scene(), Vec::new());
+        assert_eq!(producer.produce(at(0), &mut scene, &mut out), Turn::At(at(1)));
+        producer.produce(at(100), &mut scene, &mut out);
+        assert_eq!(producer.sent(), 101);
+        producer.confirmed(101, true, true, at(100), &mut scene);
+        scene.statistics.turn(at(200)).confirm_latency
+    }
+
+    #[test]
+    fn a_stall_is_charged_to_every_message_that_it_held_up() {
+        let millis = |nanos: u64| (nanos + 500_000) / 1_000_000;
+        let planned = confirms_after_a_stall(false);
+        assert_eq!(planned.count, 101);
+        // Message n was to be sent at n ms and confirmed at 100 ms: 0 to 100 ms, evenly.
+        assert_eq!(
+            (millis(planned.median), millis(planned.p75), millis(planned.p95)),
+            (50, 75, 95)
+        );
+        assert_eq!((millis(planned.max), millis(planned.mean)), (100, 50));
+        // The slowest six: 95 to 100 ms.
+        assert!(planned.tail_mean.abs_diff(97_500_000) < 100_000, "{}", planned.tail_mean);
+        // Counted from sending, all but the first look as if nothing had happened.
+        let sent = confirms_after_a_stall(true);
+        assert_eq!((millis(sent.p95), millis(sent.max)), (0, 100));
+    }
+
+    #[test]
+    fn what_is_sent_together_by_plan_is_not_late() {
+        // A message each 10 µs, but the tester wakes each 100 µs: ten go out together, none of them late.
+        let schedule = Some(Schedule::constant(100_000.0));
+        let mut producer = Producer::new(ProducerSpec { schedule, ..spec() }, 0, Instant(0));
+        let (mut scene, mut out) = (scene(), Vec::new());
+        let wake = Instant(100_000);
+        assert_eq!(producer.produce(Instant(0), &mut scene, &mut out), Turn::At(wake));
+        out.clear();
+        producer.produce(wake, &mut scene, &mut out);
+        assert_eq!(bodies(&out).len(), 10);
+        assert!(bodies(&out).iter().all(|body| body.1 == wake.0));
+        // Woken 30 µs late: what was due by then is late by that, what fell due since by less.
+        out.clear();
+        producer.produce(Instant(230_000), &mut scene, &mut out);
+        let times: Vec<u64> = bodies(&out).iter().map(|body| body.1).collect();
+        assert_eq!(times.len(), 13);
+        assert!(times[..10].iter().all(|time| *time == 200_000), "{times:?}");
+        assert!(
+            times[10..].iter().zip([210_000u64, 220_000, 230_000]).all(|(a, b)| a.abs_diff(b) < 2)
+        );
+    }
+
+    #[test]
+    fn sizes_take_turns_by_time() {
+        let small = spec().messages.remove(0);
+        let layout = Layout::new(40, false);
+        let large = Message { body: layout.body(0), layout: Some(layout), ..small.clone() };
+        let second = Duration::from_secs(1);
+        let turns = Some(Cycle::new(vec![(0, second), (1, second)]));
+        let schedule = Some(Schedule::constant(1.0));
+        let spec = ProducerSpec { messages: vec![small, large], turns, schedule, ..spec() };
+        let mut producer = Producer::new(spec, 0, at(0));
+        let (mut scene, mut sizes) = (scene(), Vec::new());
+        for millis in [0, 1_000, 2_000, 3_000] {
+            let mut out = Vec::new();
+            producer.produce(at(millis), &mut scene, &mut out);
+            sizes.push(out.len());
+        }
+        assert_eq!(sizes[1] - sizes[0], 40 - 12);
+        assert_eq!([sizes[2], sizes[3]], [sizes[0], sizes[1]]);
     }
 
     #[test]

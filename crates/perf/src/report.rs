@@ -3,8 +3,9 @@
 //! Lines are worded as the reference tester words them, so that scripts that read one read the other.
 
 pub(crate) mod data;
-mod json;
+pub(crate) mod json;
 
+use crate::ceiling::Ceiling;
 use crate::check::Check;
 use crate::statistics::{Counters, Interval, Quantiles};
 use json::Json;
@@ -63,6 +64,8 @@ pub(crate) fn rate(rate: f64) -> String {
     }
 }
 
+/// From this share of a core on, the tester may be what limits a result.
+const BUSY: f64 = 0.8;
 const LATENCIES: &str = "min/median/75th/95th/99th";
 const TAIL: &str = "mean/mean of slowest 5 %/99.9th/99.99th/max";
 
@@ -145,8 +148,10 @@ pub(crate) fn csv_row(id: &str, shown: Shown, interval: &Interval) -> String {
 #[derive(Debug)]
 pub(crate) struct Summary<'a> {
     pub id: &'a str,
-    /// `throughput`, `loop` or `fanout`.
+    /// The subcommand.
     pub shape: &'static str,
+    /// Which part of the shape this is, where it has several; or empty.
+    pub phase: &'a str,
     pub shown: Shown,
     pub seconds: f64,
     pub counters: Counters,
@@ -156,6 +161,8 @@ pub(crate) struct Summary<'a> {
     pub curves: [Vec<(f64, u64)>; 2],
     /// CPU time of this process during the run, in seconds.
     pub cpu_seconds: f64,
+    /// The tester's own speed with this load, where it was measured.
+    pub ceiling: Option<Ceiling>,
     pub body_bytes: usize,
     pub check: Option<&'a Check>,
     pub stopped: &'a str,
@@ -177,11 +184,45 @@ impl Summary<'_> {
         }
     }
 
+    /// Share of one core that the tester used.
+    pub(crate) fn cpu_share(&self) -> f64 {
+        if self.seconds > 0.0 { self.cpu_seconds / self.seconds } else { 0.0 }
+    }
+
+    /// A warning where the tester rather than the broker may have set the rates.
+    pub(crate) fn near_ceiling(&self) -> Option<String> {
+        let rates =
+            [self.counters.sent, self.counters.received].map(|count| self.per_second(count));
+        if let Some(ceiling) = self.ceiling {
+            return ceiling.is_near(rates[0], rates[1]).then(|| {
+                format!(
+                    "near the tester's ceiling: {:.0} % of what it can do; alone it sends {} msg/s and receives {} msg/s",
+                    ceiling.share(rates[0], rates[1]) * 100.0,
+                    rate(ceiling.sent_per_s),
+                    rate(ceiling.received_per_s)
+                )
+            });
+        }
+        // Without a measurement: its one thread cannot do more than fill one core.
+        let share = self.cpu_share();
+        (share >= BUSY).then(|| {
+            format!(
+                "near the tester's ceiling: it used {:.0} % of its core; with a whole one about {} msg/s sent and {} msg/s received",
+                share * 100.0,
+                rate(rates[0] / share.min(1.0)),
+                rate(rates[1] / share.min(1.0))
+            )
+        })
+    }
+
     /// The last lines of a run.
     pub(crate) fn text(&self) -> String {
         let id = self.id;
         let shown = self.shown;
         let mut text = format!("test stopped ({})\n", self.stopped);
+        if !self.phase.is_empty() {
+            let _ = writeln!(text, "id: {id}, phase: {}", self.phase);
+        }
         let sending = rate(self.per_second(self.counters.sent));
         let receiving = rate(self.per_second(self.counters.received));
         let _ = writeln!(text, "id: {id}, sending rate avg: {sending} msg/s");
@@ -209,6 +250,9 @@ impl Summary<'_> {
             self.cpu_seconds,
             self.cpu_micros_per_message()
         );
+        if let Some(near) = self.near_ceiling() {
+            let _ = writeln!(text, "id: {id}, {near}");
+        }
         if let Some(check) = self.check {
             let _ = if check.faults().is_none() {
                 writeln!(
@@ -382,6 +426,7 @@ mod tests {
         Summary {
             id: "te\"st",
             shape: "throughput",
+            phase: "",
             shown: ALL,
             seconds: 4.0,
             counters: Counters {
@@ -395,6 +440,7 @@ mod tests {
             confirm_latency: interval().confirm_latency,
             curves: [vec![(0.5, 2_000), (1.0, 7_000)], Vec::new()],
             cpu_seconds: 0.004,
+            ceiling: None,
             body_bytes: 12,
             check,
             stopped: "Reached time limit",
@@ -419,6 +465,28 @@ mod tests {
                 "id: te\"st, confirm latency mean/mean of slowest 5 %/99.9th/99.99th/max 21/76/65/65/76 µs",
                 "id: te\"st, tester CPU: 0.00 s, 0.500 µs per message",
             ]
+        );
+    }
+
+    #[test]
+    fn a_result_near_the_ceiling_says_so() {
+        // 1000 msg/s sent and 2000 received.
+        let mut summary = summary(None, &[]);
+        assert_eq!(summary.near_ceiling(), None);
+        summary.cpu_seconds = 3.6;
+        assert!(
+            summary
+                .near_ceiling()
+                .unwrap()
+                .contains("90 % of its core; with a whole one about 1111 msg/s")
+        );
+        summary.ceiling = Some(Ceiling { sent_per_s: 4_000.0, received_per_s: 10_000.0 });
+        assert_eq!(summary.near_ceiling(), None);
+        summary.ceiling = Some(Ceiling { sent_per_s: 2_000.0, received_per_s: 5_000.0 });
+        let text = summary.text();
+        assert!(
+            text.contains("90 % of what it can do; alone it sends 2000 msg/s and receives 5000"),
+            "{text}"
         );
     }
 

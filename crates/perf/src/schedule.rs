@@ -98,6 +98,76 @@ impl Schedule {
     }
 }
 
+/// Values that hold for a time each, one after the other, over and over.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Cycle<T> {
+    start: Instant,
+    /// Each value with the nanoseconds that it holds for.
+    parts: Vec<(T, u64)>,
+    round_nanos: u64,
+}
+
+impl<T: Copy + Default> Cycle<T> {
+    /// A cycle over `parts`, whose durations are above 0.
+    pub(crate) fn new(parts: Vec<(T, Duration)>) -> Cycle<T> {
+        let parts: Vec<(T, u64)> = parts
+            .into_iter()
+            .map(|(value, duration)| (value, duration.as_nanos().min(u128::from(u64::MAX)) as u64))
+            .collect();
+        let round_nanos = parts.iter().fold(0u64, |sum, (_, nanos)| sum.saturating_add(*nanos));
+        Cycle { start: Instant(0), parts, round_nanos }
+    }
+
+    /// Lets the first value hold from `start` on.
+    pub(crate) fn begin(&mut self, start: Instant) {
+        self.start = start;
+    }
+
+    /// Number of the value that holds at `now`, from 0.
+    pub(crate) fn place(&self, now: Instant) -> usize {
+        let mut rest =
+            now.0.saturating_sub(self.start.0).checked_rem(self.round_nanos).unwrap_or(0);
+        for (place, (_, nanos)) in self.parts.iter().enumerate() {
+            if rest < *nanos {
+                return place;
+            }
+            rest -= nanos;
+        }
+        0
+    }
+
+    /// The value that holds at `now`.
+    pub(crate) fn at(&self, now: Instant) -> T {
+        self.parts.get(self.place(now)).map_or_else(T::default, |(value, _)| *value)
+    }
+
+    /// A cycle of the same durations whose values are their places, from 0.
+    pub(crate) fn places(&self) -> Cycle<usize> {
+        let parts = self.parts.iter().enumerate().map(|(place, (_, nanos))| (place, *nanos));
+        Cycle { start: self.start, parts: parts.collect(), round_nanos: self.round_nanos }
+    }
+
+    /// All values in their order.
+    pub(crate) fn values(&self) -> impl Iterator<Item = T> {
+        self.parts.iter().map(|(value, _)| *value)
+    }
+}
+
+/// Reads `VALUE:SECONDS`, a whole number that holds for a time.
+///
+/// # Errors
+/// A text for the user.
+pub(crate) fn parse_part(text: &str) -> Result<(u64, Duration), String> {
+    let wrong = || format!("'{text}' is not VALUE:SECONDS, for example 1000:10");
+    let (value, seconds) = text.split_once(':').ok_or_else(wrong)?;
+    let value: u64 = value.trim().parse().map_err(|_| wrong())?;
+    let seconds: f64 = seconds.trim().parse().map_err(|_| wrong())?;
+    if !(seconds > 0.0 && seconds <= 1e9) {
+        return Err(wrong());
+    }
+    Ok((value, Duration::from_secs_f64(seconds)))
+}
+
 /// Reads `RATE:SECONDS`.
 ///
 /// # Errors
@@ -179,6 +249,22 @@ mod tests {
         let schedule = Schedule::variable(vec![parse_stretch("0:5").unwrap()]);
         assert_eq!(schedule.due_count(at(100_000)), 0);
         assert_eq!(schedule.due_at(0), Instant::NEVER);
+    }
+
+    #[test]
+    fn the_values_of_a_cycle_take_turns() {
+        let parts = ["10:1", "20:2"].map(|text| parse_part(text).unwrap());
+        let mut cycle = Cycle::new(parts.to_vec());
+        cycle.begin(at(500));
+        for (millis, value) in
+            [(0, 10), (500, 10), (1_499, 10), (1_500, 20), (3_499, 20), (3_500, 10)]
+        {
+            assert_eq!(cycle.at(at(millis)), value, "{millis}");
+        }
+        assert!(cycle.values().eq([10, 20]));
+        for text in ["", "5", "5:0", "-1:5", "1.5:5", "5:x"] {
+            assert!(parse_part(text).is_err(), "{text}");
+        }
     }
 
     #[test]

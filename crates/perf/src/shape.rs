@@ -1,12 +1,16 @@
 //! The shapes of load, and the options that all of them have.
 
+pub(crate) mod backlog;
+pub(crate) mod churn;
 pub(crate) mod echo;
 pub(crate) mod fanout;
 pub(crate) mod feed;
+pub(crate) mod idle;
+pub(crate) mod sink;
 pub(crate) mod throughput;
 
 use crate::option::{Choice, Foreign, Group, OptionError, Options, wrong};
-use crate::plan::{Plan, RunOptions};
+use crate::plan::{Job, Plan, RunOptions, SocketOptions};
 use crate::report::data::Format;
 use crate::uri::Uri;
 use std::time::Duration;
@@ -20,12 +24,41 @@ pub(crate) struct Shape {
     pub lesson: &'static str,
     pub groups: &'static [Group],
     pub foreign: &'static [Foreign],
-    /// The runs that the options ask for, one after the other.
-    pub plan: fn(&Options) -> Result<Vec<Plan>, OptionError>,
+    /// The parts that the options ask for, one after the other.
+    pub plan: fn(&Options) -> Result<Vec<Job>, OptionError>,
 }
 
 /// All shapes.
-pub(crate) const SHAPES: &[Shape] = &[throughput::SHAPE, echo::SHAPE, fanout::SHAPE, feed::SHAPE];
+pub(crate) const SHAPES: &[Shape] = &[
+    throughput::SHAPE,
+    echo::SHAPE,
+    fanout::SHAPE,
+    feed::SHAPE,
+    backlog::SHAPE,
+    churn::SHAPE,
+    idle::SHAPE,
+    sink::SHAPE,
+];
+
+/// Measures the tester itself first.
+pub(crate) const CEILING: Choice = Choice::switch(
+    "",
+    "ceiling",
+    "measure the tester itself first, against a sink, and tell its ceiling beside results that come within 20 % of it",
+);
+
+/// The run that `plan` makes of the options, and before it the measurement of the tester where that is asked for.
+pub(crate) fn with_ceiling(
+    options: &Options,
+    plan: fn(&Options) -> Result<Plan, OptionError>,
+) -> Result<Vec<Job>, OptionError> {
+    let mut jobs = Vec::new();
+    if options.has("ceiling") {
+        jobs.push(Job::Ceiling(Box::new(plan(options)?), Box::new(plan(options)?)));
+    }
+    jobs.push(plan(options)?.into());
+    Ok(jobs)
+}
 
 /// Where the broker is.
 pub(crate) const CONNECTION: Group = Group {
@@ -40,6 +73,40 @@ pub(crate) const CONNECTION: Group = Group {
         Choice::value("H", "uris", "URI,URI", "several brokers; connections go to them in turn"),
         Choice::value("M", "framemax", "BYTES", "largest frame; default what the broker offers"),
         Choice::value("b", "heartbeat", "SECONDS", "heartbeat interval; default 60, 0 for none"),
+        Choice::value("tnd", "tcp-no-delay", "true|false", "TCP_NODELAY; default true"),
+        Choice::value("tsbs", "tcp-send-buffer-size", "BYTES", "SO_SNDBUF; default the system's"),
+        Choice::value(
+            "trbs",
+            "tcp-receive-buffer-size",
+            "BYTES",
+            "SO_RCVBUF; default the system's",
+        ),
+        Choice::value(
+            "sst",
+            "servers-startup-timeout",
+            "SECONDS",
+            "wait so long for brokers that do not listen yet; default not at all",
+        ),
+        Choice::value(
+            "sul",
+            "servers-up-limit",
+            "N",
+            "with the wait, begin once so many of the brokers listen; default all",
+        ),
+    ],
+};
+
+/// Where the broker is, for shapes whose connections only call and wait.
+pub(crate) const PLACE: Group = Group {
+    title: "Connection",
+    choices: &[
+        Choice::value(
+            "h",
+            "uri",
+            "URI",
+            "amqp://user:password@host:port/vhost; default amqp://localhost as guest. A vhost '/' is written %2f",
+        ),
+        Choice::value("H", "uris", "URI,URI", "several brokers; connections go to them in turn"),
     ],
 };
 
@@ -99,9 +166,9 @@ pub(crate) fn run_options(options: &Options) -> Result<RunOptions, OptionError> 
     Ok(RunOptions {
         time_max: seconds(options, "time")?.filter(|time| !time.is_zero()),
         interval,
-        stop_when_idle: match options.text("exit-when") {
-            None => false,
-            Some("idle" | "empty") => true,
+        idle_max: match options.text("exit-when") {
+            None => None,
+            Some("idle" | "empty") => Some(Duration::from_secs(1)),
             Some(other) => return wrong(format!("--exit-when needs idle or empty, not '{other}'")),
         },
         confirm_timeout: seconds(options, "confirm-timeout")?.unwrap_or(Duration::from_secs(30)),
@@ -113,6 +180,13 @@ pub(crate) fn run_options(options: &Options) -> Result<RunOptions, OptionError> 
                 None => return wrong(format!("--output knows text, jsonl and csv, not '{text}'")),
             },
         },
+        socket: SocketOptions {
+            no_delay: options.truth("tcp-no-delay", true)?,
+            send_bytes: options.number("tcp-send-buffer-size")?.filter(|bytes| *bytes > 0),
+            receive_bytes: options.number("tcp-receive-buffer-size")?.filter(|bytes| *bytes > 0),
+        },
+        startup_timeout: seconds(options, "servers-startup-timeout")?,
+        servers_min: options.number("servers-up-limit")?.unwrap_or(usize::MAX),
         csv: options.text("output-file").map(Into::into),
         json: options.text("json").map(Into::into),
     })

@@ -245,6 +245,130 @@ fn a_feed_names_each_fault() {
 }
 
 #[test]
+fn a_backlog_is_filled_in_runs_drained_checked_and_deleted() {
+    let broker = Broker::start(Fault::None);
+    let line = "backlog --runs 2 -s 40,90 -C 300,100 -c 50 --output jsonl";
+    let (outcome, lines) = run_apart(&broker.uri, line, &[r#"{"kind":"summary""#]);
+    assert_eq!(outcome, "good");
+    let phases = ["fill 1", "fill 2", "fill 3", "fill 4", "drain"];
+    assert_eq!(lines.len(), phases.len(), "{lines:?}");
+    for (line, phase) in lines.iter().zip(phases) {
+        assert!(line.contains(&format!(r#""shape":"backlog","phase":"{phase}""#)), "{line}");
+    }
+    let sent: Vec<u64> = lines.iter().map(|line| number(line, "sent")).collect();
+    assert_eq!(sent, [300, 300, 100, 100, 0]);
+    assert_eq!((number(&lines[4], "received"), number(&lines[4], "good")), (800, 800));
+    let seen = broker.seen();
+    assert!(seen.queues.iter().all(|name| name == &seen.queues[0]));
+    assert_eq!(broker.queues(), 0);
+}
+
+#[test]
+fn a_backlog_that_lost_a_message_is_told() {
+    let broker = Broker::start(Fault::Drop(150));
+    let line = "backlog -s 40 -C 200 --confirm-timeout 1 -st 0.2 --output jsonl";
+    let (outcome, lines) = run_apart(&broker.uri, line, &[r#"{"kind":"summary""#]);
+    assert_eq!(outcome, "failed");
+    let drain = lines.last().unwrap();
+    assert!(drain.contains(r#""gap":{"producer":0,"expected":150,"got":151}"#), "{drain}");
+    assert_eq!(number(drain, "missing"), 1);
+}
+
+#[test]
+fn things_are_made_and_removed_until_the_time_is_up() {
+    let broker = Broker::start(Fault::None);
+    let line = "churn -x 2 -z 0.3 -i 0.1 --output jsonl";
+    let (outcome, lines) = run_apart(&broker.uri, line, &[r#"{"kind":"summary""#]);
+    assert_eq!(outcome, "good");
+    let kinds = ["connections", "channels", "queues", "bindings"];
+    assert_eq!(lines.len(), kinds.len());
+    for (line, kind) in lines.iter().zip(kinds) {
+        assert!(line.contains(&format!(r#""shape":"churn","phase":"{kind}""#)), "{line}");
+        assert!(number(line, "confirmed") > 0, "{line}");
+        assert!(line.contains(r#""confirm_latency_us":{"count":"#), "{line}");
+    }
+    assert_eq!(broker.queues(), 0);
+    assert!(broker.seen().connections > 6);
+}
+
+#[test]
+fn idle_things_are_counted_and_their_cost_is_told() {
+    let broker = Broker::start(Fault::None);
+    let pid = std::process::id();
+    let line =
+        format!("idle --connections 3 --channels 2 --queues 4 -z 0.1 --pid {pid} --output jsonl");
+    let (outcome, lines) = run_apart(&broker.uri, &line, &["{"]);
+    assert_eq!(outcome, "good");
+    let counts: Vec<u64> = lines[..3].iter().map(|line| number(line, "count")).collect();
+    assert_eq!(counts, [3, 6, 24]);
+    assert!(lines[..3].iter().all(|line| line.contains(r#""broker_cpu_us_each":"#)));
+    assert!(lines[3].contains(r#""shape":"idle""#), "{lines:?}");
+    assert!(number(&lines[3], "broker_resident_bytes") > 0);
+    let seen = broker.seen();
+    assert_eq!((seen.connections, seen.queues.len()), (3, 24));
+    let (outcome, lines) = run_apart(&broker.uri, "idle -x 1 --pid 0 --output jsonl", &["{"]);
+    assert_eq!((outcome.as_str(), lines.len()), ("failed", 0));
+}
+
+#[test]
+fn messages_are_asked_for_one_by_one() {
+    let broker = Broker::start(Fault::None);
+    let line = "throughput -u q,r -y 2 -po -pi 1 -a -C 40 -D 20 --check -z 20 -k q -e amq.default";
+    let (outcome, json) = run(&broker, line);
+    assert_eq!(outcome, "good");
+    assert_eq!(number(&json, "good"), 40);
+    assert_eq!(broker.seen().gets, 40);
+}
+
+#[test]
+fn sizes_bodies_and_latencies_may_vary() {
+    let broker = Broker::start(Fault::None);
+    let line = "throughput -vs 12:0.05 2000:0.05 -vl 0:0.1 100:0.1 -r 2000 -C 400 -D 400";
+    let (outcome, json) = run(&broker, line);
+    assert_eq!(outcome, "good");
+    assert_eq!((number(&json, "received"), number(&json, "count")), (400, 400));
+    let (outcome, json) = run(&broker, "throughput -jb -s 300 -bc 5 -C 50 -D 50");
+    assert_eq!(outcome, "good");
+    // The time of made-up bodies travels in a header.
+    assert_eq!((number(&json, "received"), number(&json, "count")), (50, 50));
+}
+
+#[test]
+fn a_broker_that_comes_late_is_waited_for() {
+    let port = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap().port()
+    };
+    let uri = format!("amqp://127.0.0.1:{port}");
+    let words = format!("throughput -C 10 -D 10 -sst 60 -h {uri}");
+    let tester = std::thread::spawn(move || {
+        lepus_perf::run(words.split_whitespace().map(str::to_owned).collect::<Vec<_>>().into_iter())
+    });
+    let broker = Broker::start_at(port, Fault::None);
+    assert_eq!(words_of(tester.join().unwrap()), "good");
+    assert!(broker.seen().connections >= 3);
+    let nobody = format!("throughput -sst 0.3 -h {}", "amqp://127.0.0.1:1");
+    let code = lepus_perf::run(nobody.split_whitespace().map(str::to_owned));
+    assert_eq!(words_of(code), "failed");
+}
+
+#[test]
+fn the_tester_measures_its_own_ceiling() {
+    let broker = Broker::start(Fault::None);
+    let line = "throughput --ceiling -c 100 -r 1000 -C 200 -D 200 --output jsonl";
+    let (outcome, lines) = run_apart(&broker.uri, line, &["{"]);
+    assert_eq!(outcome, "good");
+    let summary = lines.last().unwrap();
+    let (_, ceiling) = summary.split_once(r#""tester_ceiling":{"#).unwrap();
+    // The sink does nothing, so both sides are far above the broker's 1000 a second.
+    for name in ["sent_per_s", "received_per_s"] {
+        assert!(number(ceiling, name) > 2_000, "{ceiling}");
+    }
+    assert_eq!(number(summary, "sent"), 200);
+    assert!(lines.iter().all(|line| !line.contains("127.0.0.1")), "{lines:?}");
+}
+
+#[test]
 fn a_loop_feeds_itself_until_the_time_is_up() {
     let broker = Broker::start(Fault::None);
     let line = "loop --connections 2 --channels 3 --in-flight 2 -z 0.2 --check";

@@ -185,6 +185,12 @@ settings! {
         "Consumers per channel.";
     "limits.unacked_per_channel_max" unacked_per_channel_max: u64 = Kind::Count { min: 1, max: 100_000_000 }, "2000000";
         "Unacknowledged deliveries per channel; then the channel gets no more until it acknowledges.";
+    "limits.queues_max" queues_max: u64 = Kind::Count { min: 1, max: 100_000_000 }, "1000000";
+        "Queues of the whole broker; declaring one more closes the channel with 406. A virtual host may have a limit of its own below that.";
+    "limits.exchanges_max" exchanges_max: u64 = Kind::Count { min: 7, max: 100_000_000 }, "100000";
+        "Exchanges of the whole broker, the seven that each virtual host begins with included.";
+    "limits.bindings_max" bindings_max: u64 = Kind::Count { min: 1, max: 1_000_000_000 }, "5000000";
+        "Bindings of the whole broker; each takes about 100 bytes of memory per shard.";
     "limits.frame_max" frame_max: u64 = Kind::Bytes { min: 4096, max: 1 << 27, zero_is_unlimited: false }, "128KiB";
         "Largest frame that is offered to clients.";
     "limits.body_bytes_max" body_bytes_max: u64 = Kind::Bytes { min: 1, max: 1 << 30, zero_is_unlimited: false }, "128MiB";

@@ -2,7 +2,7 @@
 //! nobody to keep waiting.
 
 use lepus_broker::definitions::{DefinitionsLog, Draft, LOG, OpenError};
-use lepus_broker::directory::{Change, Directory, Request};
+use lepus_broker::directory::{Capacity, Change, Directory, Request};
 use lepus_broker::refusal::Refusal;
 use lepus_reactor::files::Blocking;
 use lepus_shard::Clock;
@@ -45,6 +45,11 @@ impl Definitions {
     #[must_use]
     pub fn directory(&self) -> &Directory {
         &self.draft.directory
+    }
+
+    /// Sets how much further requests may add.
+    pub fn set_capacity(&mut self, capacity: Capacity) {
+        self.draft.directory.set_capacity(capacity);
     }
 
     /// Whether this is the first start in the data directory.

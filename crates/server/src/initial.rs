@@ -9,7 +9,7 @@ use crate::definitions::Definitions as Stored;
 use crate::random;
 use lepus_broker::definitions::DefinitionsLog;
 use lepus_broker::directory::{
-    Change, Directory, HashingAlgorithm, PasswordHash, Request, VhostMetadata, VhostRef,
+    Capacity, Change, Directory, HashingAlgorithm, PasswordHash, Request, VhostMetadata, VhostRef,
 };
 use lepus_management::definitions::{Definitions, Importer, Step};
 use std::path::Path;
@@ -31,6 +31,16 @@ pub struct Initial {
     pub has_default_user: bool,
 }
 
+/// What may be declared.
+#[must_use]
+pub fn capacity(config: &Config) -> Capacity {
+    Capacity {
+        queues_max: config.queues_max,
+        exchanges_max: config.exchanges_max,
+        bindings_max: config.bindings_max,
+    }
+}
+
 /// Decides the state at the start and makes it durable.
 ///
 /// At the first start the default user is created unless the definitions file has users, the
@@ -47,6 +57,7 @@ pub fn initial(config: &Config, shards: u16, data_dir: &Path) -> Result<Initial,
         None => Definitions::default(),
     };
     let mut stored = Stored::open(data_dir, shards)?;
+    stored.set_capacity(capacity(config));
     let requests = || definitions.requests.iter().map(|step| &step.request);
     let is_first = stored.is_new();
     let has_user =

@@ -39,6 +39,14 @@ impl Directory {
     /// # Errors
     /// The reply code and text for the client.
     pub fn check(&self, request: &Request) -> Result<Checked, Refusal> {
+        let checked = self.check_rules(request)?;
+        if let Checked::Change(change) = &checked {
+            self.check_capacity(change)?;
+        }
+        Ok(checked)
+    }
+
+    fn check_rules(&self, request: &Request) -> Result<Checked, Refusal> {
         match request {
             Request::DeclareExchange {
                 vhost,

@@ -3,11 +3,11 @@
 use super::{Engine, Outcome, Phase};
 use crate::clock::cpu_seconds;
 use crate::link::{Link, LinkState};
-use crate::report::data::{Format, interval_csv, interval_json, summary_csv, summary_json};
-use crate::report::{Summary, csv_row, interval_line};
-use crate::statistics::{Counters, Interval};
+use crate::report::data::Format;
+use crate::report::{Summary, csv_row};
+use crate::statistics::Counters;
 use lepus_base::Instant;
-use std::io::{self, Write};
+use std::io::Write;
 use std::sync::atomic::Ordering;
 
 impl Engine {
@@ -20,7 +20,10 @@ impl Engine {
         while self.next_report <= now {
             self.next_report = self.next_report + self.plan.run.interval;
         }
-        self.print_interval(&interval);
+        if !self.plan.quiet {
+            let (id, shape) = (&self.plan.id, self.plan.shape);
+            self.plan.run.format.print_interval(id, shape, self.plan.shown, &interval);
+        }
         if let Some(csv) = &mut self.csv {
             let row = csv_row(&self.plan.id, self.plan.shown, &interval);
             let _ = writeln!(csv, "{row}");
@@ -29,23 +32,15 @@ impl Engine {
         self.intervals.push(interval);
     }
 
-    fn print_interval(&self, interval: &Interval) {
-        let shown = self.plan.shown;
-        match self.plan.run.format {
-            Format::Text => print(&interval_line(&self.plan.id, shown, interval)),
-            Format::JsonLines => print(&interval_json(shown, interval)),
-            Format::Csv => print(&interval_csv(self.plan.shape, shown, interval)),
-        }
-    }
-
     /// Prints and writes the summary of what was counted until `ended`.
     pub(super) fn finish(&mut self, ended: Instant) -> Result<Outcome, String> {
         let cpu_seconds = cpu_seconds() - self.cpu_begun;
         let seconds = self.scene.statistics.seconds(ended);
         let last = self.scene.statistics.turn(ended);
         // People are spared the last, incomplete interval; programs get it, so that intervals sum up to the summary.
-        if self.plan.run.format != Format::Text && last.counters != Counters::default() {
-            self.print_interval(&last);
+        let format = self.plan.run.format;
+        if format != Format::Text && last.counters != Counters::default() {
+            format.print_interval(&self.plan.id, self.plan.shape, self.plan.shown, &last);
         }
         if self.intervals.is_empty() {
             self.intervals.push(last);
@@ -61,6 +56,7 @@ impl Engine {
         let summary = Summary {
             id: &self.plan.id,
             shape: self.plan.shape,
+            phase: &self.plan.phase,
             shown: self.plan.shown,
             seconds,
             counters: self.scene.statistics.total(),
@@ -71,17 +67,17 @@ impl Engine {
                 self.scene.statistics.confirm_latency.curve(),
             ],
             cpu_seconds,
+            ceiling: self.plan.ceiling,
             body_bytes: self.plan.layout.size,
             check,
             stopped: &self.stopped,
             errors: &self.errors,
             intervals: &self.intervals,
         };
-        match self.plan.run.format {
-            Format::Text => print(summary.text().trim_end()),
-            Format::JsonLines => print(&summary_json(&summary)),
-            Format::Csv => print(&summary_csv(&summary)),
+        if self.plan.quiet {
+            return Ok(Outcome::Good);
         }
+        format.print_summary(&summary);
         if let Some(path) = &self.plan.run.json {
             std::fs::write(path, summary.json())
                 .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
@@ -113,11 +109,4 @@ impl Engine {
             }
         }
     }
-}
-
-/// Prints a line; a reader that has gone is no reason to stop measuring.
-pub(super) fn print(line: &str) {
-    let mut out = io::stdout().lock();
-    let _ = writeln!(out, "{line}");
-    let _ = out.flush();
 }

@@ -6,7 +6,6 @@ use crate::plan::Stage;
 use lepus_base::Instant;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 const IDLE: &str = "Consumers idle";
 
@@ -70,7 +69,7 @@ impl Engine {
         if self.limited && self.unfinished == 0 {
             return Some("Reached message limit");
         }
-        if run.stop_when_idle && now.since(self.received_at) >= Duration::from_secs(1) {
+        if run.idle_max.is_some_and(|idle| now.since(self.received_at) >= idle) {
             return Some(IDLE);
         }
         None

@@ -2,13 +2,14 @@
 
 use super::{Engine, Phase};
 use crate::link::{Link, LinkState};
-use crate::plan::{LinkPlan, Stage};
+use crate::peer::{client_options, connect};
+use crate::plan::{LinkPlan, SocketOptions, Stage};
 use crate::uri::Uri;
-use lepus_amqp::Table;
 use lepus_amqp::client::ClientOptions;
+use lepus_base::Instant;
 use mio::{Interest, Token};
 use std::io;
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::TcpStream;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -17,9 +18,72 @@ const OPENING_MAX: usize = 64;
 /// The run fails when setting up makes no progress for this long.
 const SETUP_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Pause between two attempts to reach a broker that does not listen yet.
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
+/// Setting up that takes longer than this tells how far it is, each time it has passed.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(3);
+
+impl SocketOptions {
+    fn apply(&self, stream: &TcpStream) -> io::Result<()> {
+        use rustix::net::sockopt;
+        stream.set_nodelay(self.no_delay)?;
+        if let Some(bytes) = self.send_bytes {
+            sockopt::set_socket_send_buffer_size(stream, bytes)?;
+        }
+        if let Some(bytes) = self.receive_bytes {
+            sockopt::set_socket_recv_buffer_size(stream, bytes)?;
+        }
+        Ok(())
+    }
+}
+
 impl Engine {
+    /// Waits, where that was asked for, until enough brokers listen, and goes on with these; false when interrupted.
+    fn await_servers(&mut self) -> Result<bool, String> {
+        let Some(timeout) = self.plan.run.startup_timeout else {
+            return Ok(true);
+        };
+        let until = self.scene.clock.now() + timeout;
+        let wanted = self.plan.run.servers_min.clamp(1, self.plan.uris.len());
+        loop {
+            let mut up = self.plan.uris.clone();
+            up.retain(|uri| connect(uri).is_ok());
+            if up.len() >= wanted {
+                self.plan.uris = up;
+                return Ok(true);
+            }
+            if self.interrupted.load(Ordering::Relaxed) {
+                return Ok(false);
+            }
+            if self.scene.clock.now() >= until {
+                return Err(format!(
+                    "{} of {wanted} brokers listen after {} s (--servers-startup-timeout)",
+                    up.len(),
+                    timeout.as_secs_f64()
+                ));
+            }
+            std::thread::sleep(RETRY_INTERVAL);
+        }
+    }
+
+    /// Tells how far a long set-up is.
+    fn tell_progress(&self, told_at: &mut Instant) {
+        let now = self.scene.clock.now();
+        if now.since(*told_at) < PROGRESS_INTERVAL {
+            return;
+        }
+        *told_at = now;
+        let opening = self.waiting.len() + self.later.len();
+        let all = self.links.len() + opening;
+        eprintln!("{} of {all} connections are ready", self.ready);
+    }
+
     /// Makes all connections, stage by stage; false when interrupted.
     pub(super) fn set_up(&mut self) -> Result<bool, String> {
+        if !self.await_servers()? {
+            return Ok(false);
+        }
+        let mut told_at = self.scene.clock.now();
         for stage in [Stage::Setup, Stage::Consume, Stage::Produce] {
             let now = self.scene.clock.now();
             self.phase = Phase::Setting(stage);
@@ -33,6 +97,7 @@ impl Engine {
             while !self.waiting.is_empty() || self.ready < self.links.len() {
                 self.connect()?;
                 self.turn()?;
+                self.tell_progress(&mut told_at);
                 if self.interrupted.load(Ordering::Relaxed) {
                     return Ok(false);
                 }
@@ -60,7 +125,7 @@ impl Engine {
             let fail =
                 |error: io::Error| format!("cannot connect to {}:{}: {error}", uri.host, uri.port);
             let stream = connect(uri).map_err(fail)?;
-            stream.set_nodelay(true).map_err(fail)?;
+            self.plan.run.socket.apply(&stream).map_err(fail)?;
             stream.set_nonblocking(true).map_err(fail)?;
             let mut stream = mio::net::TcpStream::from_std(stream);
             let interest = Interest::READABLE | Interest::WRITABLE;
@@ -73,40 +138,14 @@ impl Engine {
     }
 
     fn client_options(&self, uri: &Uri, name: &str) -> ClientOptions {
-        let defaults = ClientOptions::default();
-        let capabilities = defaults.properties.get("capabilities").cloned();
-        let mut properties = Table::new()
-            .with("product", "lepus perf")
-            .with("version", env!("CARGO_PKG_VERSION"))
-            .with("platform", "Rust")
-            .with("connection_name", name);
-        if let Some(capabilities) = capabilities {
-            properties.insert("capabilities", capabilities);
-        }
         ClientOptions {
-            user: uri.user.clone(),
-            password: uri.password.clone(),
-            vhost: uri.vhost.clone(),
             frame_max: self.plan.frame_bytes_max,
             heartbeat: self.plan.heartbeat_seconds,
-            properties,
-            ..defaults
+            ..client_options(uri, name)
         }
     }
 }
 
 fn is_opening(link: &Link) -> bool {
     matches!(link.state(), LinkState::Opening | LinkState::Scripting)
-}
-
-/// Connects to the first address of the host that answers.
-fn connect(uri: &Uri) -> io::Result<TcpStream> {
-    let mut last = io::Error::other("the host name has no address");
-    for address in (uri.host.as_str(), uri.port).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, Duration::from_secs(10)) {
-            Ok(stream) => return Ok(stream),
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
 }

@@ -1,9 +1,10 @@
 //! Figures for programs: JSON Lines and CSV on standard output (`--output`). `docs/perf.md` tells what each field means.
 
 use super::json::Json;
-use super::{Shown, Summary};
+use super::{Shown, Summary, interval_line};
 use crate::statistics::{Counters, Interval, Quantiles};
 use std::fmt::Write as _;
+use std::io::Write as _;
 
 /// What standard output carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,6 +19,31 @@ pub(crate) enum Format {
 }
 
 impl Format {
+    /// Prints what stands before all figures.
+    pub(crate) fn print_head(self) {
+        if self == Format::Csv {
+            print(&csv_head());
+        }
+    }
+
+    /// Prints the figures of one interval.
+    pub(crate) fn print_interval(self, id: &str, shape: &str, shown: Shown, interval: &Interval) {
+        print(&match self {
+            Format::Text => interval_line(id, shown, interval),
+            Format::JsonLines => interval_json(shown, interval),
+            Format::Csv => interval_csv(shape, shown, interval),
+        });
+    }
+
+    /// Prints the figures of a whole run.
+    pub(crate) fn print_summary(self, summary: &Summary<'_>) {
+        print(&match self {
+            Format::Text => summary.text().trim_end().to_owned(),
+            Format::JsonLines => summary_json(summary),
+            Format::Csv => summary_csv(summary),
+        });
+    }
+
     /// Reads the option's value.
     pub(crate) fn parse(text: &str) -> Option<Format> {
         match text {
@@ -27,6 +53,13 @@ impl Format {
             _ => None,
         }
     }
+}
+
+/// Prints a line; a reader that has gone is no reason to stop measuring.
+pub(crate) fn print(line: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{line}");
+    let _ = out.flush();
 }
 
 fn counters_json(json: &mut Json, counters: &Counters) {
@@ -88,7 +121,7 @@ fn latency_json(
 }
 
 /// The JSON line of one interval.
-pub(crate) fn interval_json(shown: Shown, interval: &Interval) -> String {
+fn interval_json(shown: Shown, interval: &Interval) -> String {
     let mut json = Json::default();
     json.open(None, '{');
     json.text("kind", "interval");
@@ -102,12 +135,15 @@ pub(crate) fn interval_json(shown: Shown, interval: &Interval) -> String {
 }
 
 /// The JSON line of the whole run.
-pub(crate) fn summary_json(summary: &Summary<'_>) -> String {
+fn summary_json(summary: &Summary<'_>) -> String {
     let (shown, counters) = (summary.shown, &summary.counters);
     let mut json = Json::default();
     json.open(None, '{');
     json.text("kind", "summary");
     json.text("shape", summary.shape);
+    if !summary.phase.is_empty() {
+        json.text("phase", summary.phase);
+    }
     json.text("id", summary.id);
     json.text("stopped", summary.stopped);
     json.float("seconds", summary.seconds);
@@ -122,6 +158,17 @@ pub(crate) fn summary_json(summary: &Summary<'_>) -> String {
     let latency = &summary.confirm_latency;
     latency_json(&mut json, shown, "confirm_latency_us", latency, Some(confirm));
     json.float("tester_cpu_us_per_message", summary.cpu_micros_per_message());
+    json.float("tester_cpu_share", summary.cpu_share());
+    match summary.ceiling {
+        None => json.raw("tester_ceiling", "null"),
+        Some(ceiling) => {
+            json.open(Some("tester_ceiling"), '{');
+            json.float("sent_per_s", ceiling.sent_per_s);
+            json.float("received_per_s", ceiling.received_per_s);
+            json.close('}');
+        }
+    }
+    json.raw("near_ceiling", if summary.near_ceiling().is_some() { "true" } else { "false" });
     json.texts("errors", summary.errors);
     match summary.check.and_then(|check| check.gap()) {
         None => json.raw("gap", "null"),
@@ -153,7 +200,7 @@ pub(crate) fn summary_json(summary: &Summary<'_>) -> String {
 }
 
 /// The head of the CSV on standard output.
-pub(crate) fn csv_head() -> String {
+fn csv_head() -> String {
     let mut head = "kind,shape,at_s,seconds".to_owned();
     for (name, _) in counted(&Counters::default()) {
         let _ = write!(head, ",{name}");
@@ -195,7 +242,7 @@ fn csv_figures(
 }
 
 /// The CSV row of one interval.
-pub(crate) fn interval_csv(shape: &str, shown: Shown, interval: &Interval) -> String {
+fn interval_csv(shape: &str, shown: Shown, interval: &Interval) -> String {
     let mut row = format!("interval,{shape},{:.6},{:.6}", interval.at_seconds, interval.seconds);
     let latencies = [&interval.consumer_latency, &interval.confirm_latency];
     csv_figures(&mut row, shown, &interval.counters, interval.seconds, latencies);
@@ -204,7 +251,7 @@ pub(crate) fn interval_csv(shape: &str, shown: Shown, interval: &Interval) -> St
 }
 
 /// The CSV row of the whole run; its errors stand in quotes, one after the other.
-pub(crate) fn summary_csv(summary: &Summary<'_>) -> String {
+fn summary_csv(summary: &Summary<'_>) -> String {
     let mut row =
         format!("summary,{},{:.6},{:.6}", summary.shape, summary.seconds, summary.seconds);
     let latencies = [&summary.consumer_latency, &summary.confirm_latency];
@@ -250,6 +297,7 @@ mod tests {
         Summary {
             id: "run",
             shape: "throughput",
+            phase: "",
             shown: Shown::default(),
             seconds: 2.0,
             counters: interval().counters,
@@ -257,6 +305,7 @@ mod tests {
             confirm_latency: Quantiles::default(),
             curves: [vec![(0.5, 2_000), (1.0, 8_000)], Vec::new()],
             cpu_seconds: 0.001,
+            ceiling: None,
             body_bytes: 12,
             check,
             stopped: "Reached time limit",

@@ -4,7 +4,7 @@ use super::{CONNECTION, OUTPUT, Shape, body_bytes, count, id, run_options, tunin
 use crate::body::Layout;
 use crate::check::Check;
 use crate::option::{Choice, Group, OptionError, Options, wrong};
-use crate::plan::{LinkPlan, Plan, RoleSpec, Stage};
+use crate::plan::{Job, LinkPlan, Plan, RoleSpec, Stage};
 use crate::report::Shown;
 use crate::roundtrip::RoundtripSpec;
 use crate::script::{ExchangeSpec, QueueSpec, Step, bind, consume};
@@ -42,7 +42,7 @@ const LOAD: Group = Group {
     ],
 };
 
-fn plan(options: &Options) -> Result<Vec<Plan>, OptionError> {
+fn plan(options: &Options) -> Result<Vec<Job>, OptionError> {
     let connections = count(options, "connections", 9, 1..=100_000)? as u32;
     let channels = count(options, "channels", 500, 1..=65_535)? as u16;
     let in_flight = count(options, "in-flight", 1, 1..=1_000_000)? as u32;
@@ -117,9 +117,11 @@ fn plan(options: &Options) -> Result<Vec<Plan>, OptionError> {
         });
     }
     let (frame_bytes_max, heartbeat_seconds) = tuning(options)?;
-    Ok(vec![Plan {
+    Ok(vec![Job::from(Plan {
         id,
         shape: SHAPE.name,
+        phase: String::new(),
+        quiet: false,
         uris: uris(options)?,
         frame_bytes_max,
         heartbeat_seconds,
@@ -128,7 +130,8 @@ fn plan(options: &Options) -> Result<Vec<Plan>, OptionError> {
         time_in_header: false,
         check,
         expected,
+        ceiling: None,
         run: run_options(options)?,
         shown: Shown { sent: true, received: true, ..Shown::default() },
-    }])
+    })])
 }

@@ -1,11 +1,13 @@
 //! One producer, many queues that each get every message.
 
-use super::{CONNECTION, OUTPUT, Shape, body_bytes, count, id, run_options, tuning, uris};
+use super::{
+    CONNECTION, OUTPUT, Shape, body_bytes, count, id, run_options, tuning, uris, with_ceiling,
+};
 use crate::body::{BODY_BYTES_DEFAULT, Layout};
 use crate::check::Check;
 use crate::consumer::{ConsumerSpec, Settling};
 use crate::option::{Choice, Group, OptionError, Options, wrong};
-use crate::plan::{LinkPlan, Plan, RoleSpec, Stage};
+use crate::plan::{Job, LinkPlan, Plan, RoleSpec, Stage};
 use crate::producer::ProducerSpec;
 use crate::report::Shown;
 use crate::schedule::Schedule;
@@ -50,10 +52,15 @@ const LOAD: Group = Group {
         Choice::switch("", "acks", "acknowledge each message; without it the broker expects none"),
         Choice::value("q", "qos", "N", "prefetch of each consumer, with --acks; default unlimited"),
         Choice::value("e", "exchange", "NAME", "name of the exchange; default lepus-fanout"),
+        super::CEILING,
     ],
 };
 
-fn plan(options: &Options) -> Result<Vec<Plan>, OptionError> {
+fn plan(options: &Options) -> Result<Vec<Job>, OptionError> {
+    with_ceiling(options, one_plan)
+}
+
+fn one_plan(options: &Options) -> Result<Plan, OptionError> {
     let queues = count(options, "queues", 10, 1..=1_000_000)?;
     let layout = Layout::new(body_bytes(options, BODY_BYTES_DEFAULT)?, options.has("check"));
     let fanout = Fanout {
@@ -64,7 +71,7 @@ fn plan(options: &Options) -> Result<Vec<Plan>, OptionError> {
         layout,
         checked: options.has("check"),
     };
-    Ok(vec![fanout.plan(options)?])
+    fanout.plan(options)
 }
 
 /// Producers whose messages all reach all queues, each of which has one consumer.
@@ -132,6 +139,8 @@ impl Fanout {
         Ok(Plan {
             id,
             shape: self.shape,
+            phase: String::new(),
+            quiet: false,
             uris: uris(options)?,
             frame_bytes_max,
             heartbeat_seconds,
@@ -140,6 +149,7 @@ impl Fanout {
             time_in_header: false,
             check,
             expected,
+            ceiling: None,
             run: run_options(options)?,
             shown: Shown {
                 sent: true,

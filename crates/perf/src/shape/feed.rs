@@ -4,7 +4,7 @@ use super::fanout::Fanout;
 use super::{CONNECTION, OUTPUT, Shape, body_bytes_checked, count};
 use crate::body::Layout;
 use crate::option::{Choice, Group, OptionError, Options};
-use crate::plan::Plan;
+use crate::plan::Job;
 
 pub(super) const SHAPE: Shape = Shape {
     name: "feed",
@@ -64,7 +64,7 @@ const LOAD: Group = Group {
     ],
 };
 
-fn plan(options: &Options) -> Result<Vec<Plan>, OptionError> {
+fn plan(options: &Options) -> Result<Vec<Job>, OptionError> {
     let feed = Fanout {
         shape: SHAPE.name,
         exchange: "lepus-feed",
@@ -73,5 +73,5 @@ fn plan(options: &Options) -> Result<Vec<Plan>, OptionError> {
         layout: Layout::new(body_bytes_checked(options, 100)?, true),
         checked: true,
     };
-    Ok(vec![feed.plan(options)?])
+    Ok(vec![feed.plan(options)?.into()])
 }

@@ -1,22 +1,22 @@
 //! Producers and consumers on shared queues: the reference tester's load, with its options.
 
+mod body;
 mod choice;
 mod topology;
 
 use super::fanout::confirms;
-use super::{Shape, body_bytes, count, id, run_options, seconds, tuning, uris};
+use super::{Shape, body_bytes, count, id, run_options, seconds, tuning, uris, with_ceiling};
 use crate::body::{BODY_BYTES_DEFAULT, Layout};
 use crate::check::Check;
 use crate::consumer::{ConsumerSpec, Settling};
 use crate::option::{OptionError, Options, wrong};
 use crate::pairs;
-use crate::plan::{LinkPlan, Plan, RoleSpec, Stage};
+use crate::plan::{Job, LinkPlan, Plan, RoleSpec, Stage};
 use crate::producer::ProducerSpec;
 use crate::report::Shown;
-use crate::schedule::{Schedule, Stretch, parse_stretch};
+use crate::schedule::{Cycle, Schedule, Stretch, parse_part, parse_stretch};
 use crate::script::{Step, consume, qos, select_confirms, select_transactions};
 use crate::template::Message;
-use lepus_amqp::{Properties, Table};
 use lepus_base::Rng;
 use std::time::Duration;
 use topology::Topology;
@@ -97,15 +97,22 @@ impl Sizes {
     }
 }
 
-fn plan(options: &Options) -> Result<Vec<Plan>, OptionError> {
+fn plan(options: &Options) -> Result<Vec<Job>, OptionError> {
+    with_ceiling(options, one_plan)
+}
+
+fn one_plan(options: &Options) -> Result<Plan, OptionError> {
     let id = id(options);
     let sizes = Sizes::read(options)?;
     let flags = Flags::read(options)?;
-    let bodies = read_bodies(options)?;
+    let mut rng = Rng::new(crate::clock::seed());
+    let bodies = body::read(options, &mut rng)?;
+    let sizes_by_time = body::sizes_by_time(options)?;
     let checked = options.has("check");
-    if checked && (bodies.is_some() || options.has("random-routing-key")) {
+    if checked && (bodies.is_some() || sizes_by_time.is_some() || options.has("random-routing-key"))
+    {
         return wrong(
-            "--check needs to know every body and its queue: not with --body or --random-routing-key",
+            "--check needs to know every body and its queue: not with --body, --json-body, --variable-size or --random-routing-key",
         );
     }
     let layout = match &bodies {
@@ -113,7 +120,6 @@ fn plan(options: &Options) -> Result<Vec<Plan>, OptionError> {
         None => Layout::new(body_bytes(options, BODY_BYTES_DEFAULT)?, checked),
     };
     let mut check = checked.then(|| Check::new(layout));
-    let mut rng = Rng::new(crate::clock::seed());
     let mut topology = Topology::read(options, flags, sizes, &mut rng)?;
     let mut links = vec![LinkPlan {
         stage: Stage::Setup,
@@ -129,14 +135,17 @@ fn plan(options: &Options) -> Result<Vec<Plan>, OptionError> {
         confirms,
         layout,
         bodies,
-        properties: properties(options, flags)?,
+        sizes_by_time,
+        properties: body::properties(options, flags)?,
         transaction: positive(options, "ptxsize")?,
     };
     load.links(options, &id, sizes, &topology, &mut rng, &mut links)?;
     let (frame_bytes_max, heartbeat_seconds) = tuning(options)?;
-    Ok(vec![Plan {
+    Ok(Plan {
         id,
         shape: SHAPE.name,
+        phase: String::new(),
+        quiet: false,
         uris: uris(options)?,
         frame_bytes_max,
         heartbeat_seconds,
@@ -145,6 +154,7 @@ fn plan(options: &Options) -> Result<Vec<Plan>, OptionError> {
         time_in_header: load.bodies.is_some(),
         check,
         expected: topology.expected(sizes.publishing()),
+        ceiling: None,
         run: run_options(options)?,
         shown: Shown {
             sent: sizes.producers > 0,
@@ -153,7 +163,7 @@ fn plan(options: &Options) -> Result<Vec<Plan>, OptionError> {
             confirmed: confirms.is_some(),
             millis: options.has("use-millis"),
         },
-    }])
+    })
 }
 
 /// A number above 0; `None` where it is 0 or absent, which stands for "without".
@@ -195,7 +205,8 @@ fn consumer_links(
     }
     let transaction = positive(options, "ctxsize")?;
     let arguments = pairs::table("consumer-args", &options.list("consumer-args"))?;
-    let service = Duration::from_micros(options.number("consumer-latency")?.unwrap_or(0));
+    let service = service(options)?;
+    let polling = polling_interval(options)?;
     let schedule =
         options.rate("consumer-rate")?.filter(|rate| *rate > 0.0).map(Schedule::constant);
     let received_max = positive(options, "cmessages")?;
@@ -218,9 +229,12 @@ fn consumer_links(
                 script.push(select_transactions(channel));
             }
             let mut lanes = Vec::new();
+            let names: Vec<String> = queues.iter().map(|queue| queue.name.clone()).collect();
             for (tag, queue) in queues.into_iter().enumerate() {
                 let tag = tag.to_string();
-                script.push(consume(channel, &queue.name, &tag, auto, &arguments));
+                if polling.is_none() {
+                    script.push(consume(channel, &queue.name, &tag, auto, &arguments));
+                }
                 if let Some(check) = check.as_deref_mut() {
                     lanes.push(topology.lane(check, &queue));
                 }
@@ -233,7 +247,8 @@ fn consumer_links(
                 received_max,
                 transaction,
                 schedule: schedule.clone(),
-                service,
+                service: service.clone(),
+                polling: polling.map(|interval| (names, interval)),
                 lanes,
             }));
         }
@@ -248,12 +263,38 @@ fn consumer_links(
     Ok(())
 }
 
+/// The time that a message takes a consumer.
+fn service(options: &Options) -> Result<Option<Cycle<Duration>>, OptionError> {
+    let mut parts = Vec::new();
+    for text in options.list("variable-latency") {
+        let (micros, duration) = parse_part(text).map_err(OptionError)?;
+        parts.push((Duration::from_micros(micros), duration));
+    }
+    if let Some(micros) = positive(options, "consumer-latency")? {
+        if !parts.is_empty() {
+            return wrong("only one of --consumer-latency and --variable-latency is possible");
+        }
+        parts.push((Duration::from_micros(micros), Duration::from_secs(3_600)));
+    }
+    Ok((!parts.is_empty()).then(|| Cycle::new(parts)))
+}
+
+/// The time between an answer and the next question of consumers that ask; `None` where they are sent what comes.
+fn polling_interval(options: &Options) -> Result<Option<Duration>, OptionError> {
+    let interval = options.number("polling-interval")?;
+    match (options.has("polling"), interval) {
+        (false, None) => Ok(None),
+        (_, interval) => Ok(Some(Duration::from_millis(interval.unwrap_or(0)))),
+    }
+}
+
 /// What all producers have in common.
 struct ProducerLoad {
     flags: Flags,
     confirms: Option<u64>,
     layout: Layout,
     bodies: Option<Vec<Vec<u8>>>,
+    sizes_by_time: Option<Cycle<usize>>,
     properties: Vec<u8>,
     transaction: Option<u64>,
 }
@@ -272,6 +313,13 @@ impl ProducerLoad {
             return wrong("a channel has either confirms (--confirm) or transactions (--ptxsize)");
         }
         let pace = Pace::read(options)?;
+        let from_sending = match options.text("latency-from") {
+            None | Some("plan") => false,
+            Some("send") => true,
+            Some(other) => {
+                return wrong(format!("--latency-from knows plan and send, not '{other}'"));
+            }
+        };
         let sent_max = positive(options, "pmessages")?;
         let random_keys_max: usize = options.number("routing-key-cache-size")?.unwrap_or(0);
         if random_keys_max > 1_000_000 {
@@ -306,6 +354,8 @@ impl ProducerLoad {
                     random_keys_max,
                     sent_max,
                     schedule: pace.schedule.clone(),
+                    from_sending,
+                    turns: self.turns(),
                     start_delay: random_delay + pace.offset(number, sizes.publishing()),
                     confirms: self.confirms,
                     transaction: self.transaction,
@@ -333,10 +383,19 @@ impl ProducerLoad {
             body,
             layout,
         };
-        match &self.bodies {
-            Some(bodies) => bodies.iter().map(|body| message(body.clone(), None)).collect(),
-            None => vec![message(self.layout.body(number), Some(self.layout))],
+        match (&self.bodies, &self.sizes_by_time) {
+            (Some(bodies), _) => bodies.iter().map(|body| message(body.clone(), None)).collect(),
+            (None, Some(sizes)) => {
+                let layouts = sizes.values().map(|size| Layout::new(size, false));
+                layouts.map(|layout| message(layout.body(number), Some(layout))).collect()
+            }
+            (None, None) => vec![message(self.layout.body(number), Some(self.layout))],
         }
+    }
+
+    /// Which of the messages holds when, for sizes that change with time.
+    fn turns(&self) -> Option<Cycle<usize>> {
+        self.sizes_by_time.as_ref().map(Cycle::places)
     }
 }
 
@@ -384,36 +443,6 @@ impl Pace {
     fn offset(&self, number: u32, producers: u32) -> Duration {
         self.gap.mul_f64(f64::from(number) / f64::from(producers.max(1)))
     }
-}
-
-fn read_bodies(options: &Options) -> Result<Option<Vec<Vec<u8>>>, OptionError> {
-    let mut bodies = Vec::new();
-    for path in options.list("body") {
-        match std::fs::read(path) {
-            Ok(body) if body.len() as u64 <= super::BODY_BYTES_MAX => bodies.push(body),
-            Ok(_) => return wrong(format!("--body: {path} is larger than 512 MiB")),
-            Err(error) => return wrong(format!("--body: cannot read {path}: {error}")),
-        }
-    }
-    if bodies.is_empty() && options.has("body") {
-        return wrong("--body needs a file");
-    }
-    Ok((!bodies.is_empty()).then_some(bodies))
-}
-
-/// The properties of every message, encoded.
-fn properties(options: &Options, flags: Flags) -> Result<Vec<u8>, OptionError> {
-    let mut properties = Properties {
-        delivery_mode: flags.persistent.then_some(2),
-        content_type: options.text("body-content-type").map(str::to_owned),
-        ..Properties::default()
-    };
-    if options.has("body") {
-        properties.headers = Some(Table::new().with("timestamp", 0i64));
-    }
-    let pairs = options.list("message-properties");
-    pairs::set_properties("message-properties", &pairs, &mut properties)?;
-    Ok(properties.to_bytes())
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use lepus_amqp::Method;
 use lepus_amqp::ProtocolError;
 use lepus_amqp::ReplyCode;
+use lepus_amqp::frame::{FrameKind, write_frame};
 use lepus_amqp::method::{basic, channel, confirm, exchange, queue, tx};
 use lepus_amqp::server::{
     Event, ServerConnection, ServerOptions, encode_ack, encode_delivery, encode_return,
@@ -38,6 +39,8 @@ pub struct Seen {
     /// Delivery tags acknowledged, with their multiple flag.
     pub acks: Vec<(u64, bool)>,
     pub commits: u64,
+    /// Messages that were asked for one by one.
+    pub gets: u64,
     pub connections: u64,
 }
 
@@ -88,7 +91,12 @@ pub struct Broker {
 impl Broker {
     /// Listens on a free port of this host.
     pub fn start(fault: Fault) -> Broker {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        Broker::start_at(0, fault)
+    }
+
+    /// Listens on this port of this host; 0 is a free one.
+    pub fn start_at(port: u16, fault: Fault) -> Broker {
+        let listener = TcpListener::bind(("127.0.0.1", port)).expect("a free port");
         let port = listener.local_addr().expect("an address").port();
         let state = State { fault, ..State::default() };
         let broker =
@@ -117,6 +125,11 @@ impl Broker {
     /// What was seen so far.
     pub fn seen(&self) -> Seen {
         self.lock().seen.clone()
+    }
+
+    /// How many queues there are.
+    pub fn queues(&self) -> usize {
+        self.lock().queues.len()
     }
 
     /// Messages that wait in a queue.
@@ -342,6 +355,7 @@ fn take_method(
     };
     match method {
         Method::ChannelCloseOk(_) => {}
+        Method::ChannelClose(_) => Method::from(channel::CloseOk {}).encode_frame(channel, out),
         Method::ChannelOpen(_) => Method::from(channel::OpenOk {}).encode_frame(channel, out),
         Method::ExchangeDeclare(declare) if declare.passive => {
             if state.exchanges.contains_key(declare.exchange) {
@@ -408,10 +422,49 @@ fn take_method(
             state.seen.commits += 1;
             Method::from(tx::CommitOk {}).encode_frame(channel, out);
         }
+        Method::BasicGet(get) => {
+            let ready = state.queues.get_mut(&name(get.queue));
+            match ready.and_then(|queue| queue.ready.pop_front()) {
+                None => Method::from(basic::GetEmpty {}).encode_frame(channel, out),
+                Some(message) => {
+                    state.seen.gets += 1;
+                    encode_got(out, channel, state.seen.gets, &message);
+                }
+            }
+        }
+        Method::QueueDelete(delete) => {
+            let queue = state.queues.remove(delete.queue);
+            let message_count = queue.map_or(0, |queue| queue.ready.len() as u32);
+            Method::from(queue::DeleteOk { message_count }).encode_frame(channel, out);
+        }
+        Method::QueueUnbind(unbind) => {
+            state.bindings.retain(|(exchange, key, queue)| {
+                (exchange.as_str(), key.as_str(), queue.as_str())
+                    != (unbind.exchange, unbind.routing_key, unbind.queue)
+            });
+            Method::from(queue::UnbindOk {}).encode_frame(channel, out);
+        }
         Method::BasicAck(ack) => state.seen.acks.push((ack.delivery_tag, ack.multiple)),
         _ => return false,
     }
     true
+}
+
+/// A message as the answer to `basic.get`, in one body frame.
+fn encode_got(out: &mut Vec<u8>, channel: u16, delivery_tag: u64, message: &Message) {
+    let got = basic::GetOk {
+        delivery_tag,
+        redelivered: false,
+        exchange: &message.exchange,
+        routing_key: &message.routing_key,
+        message_count: 0,
+    };
+    Method::from(got).encode_frame(channel, out);
+    let mut header = vec![0, 60, 0, 0];
+    header.extend_from_slice(&(message.body.len() as u64).to_be_bytes());
+    header.extend_from_slice(&message.properties);
+    write_frame(out, FrameKind::Header, channel, &header);
+    write_frame(out, FrameKind::Body, channel, &message.body);
 }
 
 fn missing(channel: u16, text: &str, out: &mut Vec<u8>) {

@@ -3,7 +3,7 @@
 use super::{Address, logs};
 use crate::config::Config;
 use crate::figures;
-use crate::initial::Initial;
+use crate::initial::{Initial, capacity};
 use lepus_amqp::server::ServerOptions;
 use lepus_base::ShardId;
 use lepus_broker::outbox::Event;
@@ -104,6 +104,7 @@ impl Plan {
                 unacked_per_channel_max: narrow(config.unacked_per_channel_max),
                 tx_bytes_max: usize::try_from(config.transaction_bytes_max).unwrap_or(usize::MAX),
                 unread_bytes_max: usize::try_from(config.unread_bytes_max).unwrap_or(usize::MAX),
+                capacity: capacity(config),
                 memory_bytes: usize::try_from(shard_bytes).unwrap_or(usize::MAX),
                 ..Limits::default()
             },

@@ -357,6 +357,43 @@ fn a_queue_lives_where_it_is_declared_unless_that_shard_holds_many_more() {
 }
 
 #[test]
+fn the_brokers_limits_hold_whatever_declares() {
+    let mut fixture = Fixture::new();
+    let exchanges_max = fixture.directory.exchanges.len() as u64 + 1;
+    fixture.directory.set_capacity(Capacity { queues_max: 2, exchanges_max, bindings_max: 1 });
+    let id = fixture.queue("q1");
+    fixture.queue("q2");
+    let text = "cannot declare queue 'q3': queue limit of the broker (2) is reached";
+    assert_eq!(fixture.ask(&declare_queue("q3")), refusal(406, text));
+    assert_eq!(fixture.ask(&declare_queue("q1")), Ok(None), "what is there is no further one");
+    fixture.exchange("x", "direct");
+    let text = alloc::format!(
+        "cannot declare exchange 'y': exchange limit of the broker ({exchanges_max}) is reached"
+    );
+    assert_eq!(fixture.ask(&declare_exchange("y", "direct")), refusal(406, &text));
+    fixture.does(&bind("x", "q1", "one"));
+    let text = "cannot bind to exchange 'x': binding limit of the broker (1) is reached";
+    assert_eq!(fixture.ask(&bind("x", "q2", "two")), refusal(406, text));
+    fixture.does(&Request::DeleteQueue { id });
+    fixture.does(&bind("x", "q2", "two"));
+    fixture.queue("q3");
+}
+
+#[test]
+fn what_is_decided_and_not_applied_yet_counts_for_the_limits() {
+    let mut fixture = Fixture::new();
+    fixture.directory.set_capacity(Capacity { queues_max: 1, ..Capacity::default() });
+    let Ok(Checked::Change(change)) = fixture.directory.check(&declare_queue("q1")) else {
+        panic!()
+    };
+    fixture.directory.reserve(&change);
+    let text = "cannot declare queue 'q2': queue limit of the broker (1) is reached";
+    assert_eq!(fixture.ask(&declare_queue("q2")), refusal(406, text));
+    fixture.directory.release(&change);
+    fixture.queue("q2");
+}
+
+#[test]
 fn a_virtual_hosts_limit_of_queues_holds() {
     let mut fixture = Fixture::new();
     fixture.does(&Request::SetVhostLimits {

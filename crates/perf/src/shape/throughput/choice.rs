@@ -64,6 +64,12 @@ const TOPOLOGY: Group = Group {
                 "arguments of queues, such as x-max-length=10",
             )
         },
+        Choice::value(
+            "ll",
+            "leader-locator",
+            "NAME",
+            "where quorum queues put their leader: client-local or balanced",
+        ),
         Choice::value("mlb", "max-length-bytes", "BYTES", "most bytes in a queue"),
         Choice::switch(
             "p",
@@ -77,6 +83,7 @@ const PRODUCERS: Group = Group {
     title: "Producers",
     choices: &[
         Choice::value("x", "producers", "N", "connections that publish; default 1"),
+        super::super::CEILING,
         Choice::value("X", "producer-channel-count", "N", "publishing channels on each; default 1"),
         Choice::value(
             "s",
@@ -89,6 +96,23 @@ const PRODUCERS: Group = Group {
             "body",
             "FILE,…",
             "bodies from files, in turn; their time travels in a header",
+        ),
+        Choice {
+            takes: Takes::Words("BYTES:SECONDS …"),
+            ..Choice::value(
+                "vs",
+                "variable-size",
+                "BYTES:SECONDS",
+                "sizes one after the other, over and over; at least 12 bytes",
+            )
+        },
+        Choice::switch("jb", "json-body", "bodies are made-up JSON documents of --size bytes"),
+        Choice::value("bc", "body-count", "N", "so many made-up bodies, in turn; default 100"),
+        Choice::value(
+            "bfc",
+            "body-field-count",
+            "N",
+            "made-up bodies choose from so many fields; default 1000",
         ),
         Choice::value("T", "body-content-type", "TYPE", "content type of messages"),
         Choice {
@@ -124,6 +148,12 @@ const PRODUCERS: Group = Group {
                 "rates one after the other, over and over; 0 is a pause",
             )
         },
+        Choice::value(
+            "",
+            "latency-from",
+            "plan|send",
+            "with a rate, whether latencies count from when a message was to be sent (default) or was sent",
+        ),
         Choice::value(
             "P",
             "publishing-interval",
@@ -181,6 +211,22 @@ const CONSUMERS: Group = Group {
             "MICROSECONDS",
             "time that each message takes a consumer",
         ),
+        Choice {
+            takes: Takes::Words("MICROSECONDS:SECONDS …"),
+            ..Choice::value(
+                "vl",
+                "variable-latency",
+                "MICROSECONDS:SECONDS",
+                "such times one after the other, over and over",
+            )
+        },
+        Choice::switch("po", "polling", "ask for each message (basic.get) instead of consuming"),
+        Choice::value(
+            "pi",
+            "polling-interval",
+            "MILLISECONDS",
+            "time from an answer to the next question; default 0",
+        ),
         Choice::value(
             "D",
             "cmessages",
@@ -218,9 +264,8 @@ const fn refused(short: &'static str, long: &'static str, refusal: &'static str)
 }
 
 const NO_TLS: &str = "this tester speaks plain TCP only";
-const BYTES_ONLY: &str = "bodies are plain bytes (--size) or files (--body)";
-const NO_POLLING: &str = "consumers are pushed to; basic.get is not measured";
-const NO_STREAMS: &str = "streams are not measured";
+const NO_STREAMS: &str =
+    "streams are not AMQP 0-9-1 queues; measure them with a tester of their own";
 
 /// Options of the reference tester that this one skips (they tune its runtime) or refuses.
 pub(super) const FOREIGN: &[Foreign] = &[
@@ -234,31 +279,24 @@ pub(super) const FOREIGN: &[Foreign] = &[
     skipped("ntyep", "netty-epoll", false),
     skipped("ntykq", "netty-kqueue", false),
     skipped("dcr", "disable-connection-recovery", false),
-    skipped("cri", "connection-recovery-interval", true),
-    skipped("tnd", "tcp-no-delay", true),
     skipped("cal", "connection-allocation", true),
+    refused(
+        "cri",
+        "connection-recovery-interval",
+        "a lost connection ends the run and is reported",
+    ),
     refused("udsc", "use-default-ssl-context", NO_TLS),
     refused("se", "sasl-external", NO_TLS),
     refused("sni", "server-name-indication", NO_TLS),
-    refused("jb", "json-body", BYTES_ONLY),
-    refused("bfc", "body-field-count", BYTES_ONLY),
-    refused("bc", "body-count", BYTES_ONLY),
-    refused("vs", "variable-size", "all bodies of a run have one size"),
-    refused("vl", "variable-latency", "--consumer-latency is constant"),
-    refused("po", "polling", NO_POLLING),
-    refused("pi", "polling-interval", NO_POLLING),
     refused("sq", "stream-queue", NO_STREAMS),
     refused("smssb", "stream-max-segment-size-bytes", NO_STREAMS),
     refused("ma", "max-age", NO_STREAMS),
     refused("sco", "stream-consumer-offset", NO_STREAMS),
-    refused("ll", "leader-locator", "give it with --queue-args x-queue-leader-locator=…"),
     refused("l", "legacy-metrics", "latencies are always printed as quantiles"),
-    refused("mf", "metrics-format", "there is one format; --json and --output-file write files"),
-    refused("em", "exposed-metrics", "figures are written with --json"),
-    refused("mh", "metrics-help", "figures are written with --json"),
+    refused("mf", "metrics-format", "say --output text, jsonl or csv instead"),
+    refused("em", "exposed-metrics", "figures for programs come with --output jsonl"),
+    refused("mh", "metrics-help", "figures for programs come with --output jsonl"),
     refused("env", "environment-variables", "options are only taken from the command line"),
-    refused("sst", "servers-startup-timeout", "start it when the broker is up"),
-    refused("sul", "servers-up-limit", "start it when the broker is up"),
     refused("ei", "expected-instances", "instances are not synchronised"),
     refused("isn", "instance-sync-namespace", "instances are not synchronised"),
     refused("ist", "instance-sync-timeout", "instances are not synchronised"),
@@ -269,6 +307,4 @@ pub(super) const FOREIGN: &[Foreign] = &[
     refused("o2p", "oauth2-parameters", "logins are by user and password"),
     refused("", "verbose", "single messages are not printed"),
     refused("", "verbose-full", "single messages are not printed"),
-    refused("tsbs", "tcp-send-buffer-size", "socket buffers are the system's"),
-    refused("trbs", "tcp-receive-buffer-size", "socket buffers are the system's"),
 ];

@@ -7,7 +7,10 @@ use lepus_amqp::frame;
 fn read(line: &str) -> Result<Plan, OptionError> {
     let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
     let mut plans = plan(&Options::parse(SHAPE.groups, SHAPE.foreign, &words)?)?;
-    Ok(plans.remove(0))
+    match plans.remove(0) {
+        Job::Run(plan) => Ok(*plan),
+        other => panic!("{other:?}"),
+    }
 }
 
 fn stage(plan: &Plan, stage: Stage) -> Vec<&LinkPlan> {
@@ -191,7 +194,17 @@ fn contradictions_are_refused_in_words() {
         ("-M 5", "4096"),
         ("-ew full", "full"),
         ("-i 0", "--interval"),
-        ("-po", "basic.get"),
+        ("-sq", "0-9-1"),
+        ("-vs 5:1", "12 bytes"),
+        ("-vs 100:1 -s 50", "--size"),
+        ("-vs 100:1 --check", "--variable-size"),
+        ("-jb -B x", "--json-body"),
+        ("-bc 5", "--json-body"),
+        ("-L 5 -vl 5:1", "--variable-latency"),
+        ("-vl x:1", "VALUE:SECONDS"),
+        ("--output xml", "jsonl"),
+        ("--latency-from x", "plan and send"),
+        ("-cri 5", "ends the run"),
         ("-h amqps://x", "TLS"),
         ("-z -5", "0 or more"),
     ] {

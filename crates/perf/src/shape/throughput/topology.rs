@@ -81,6 +81,9 @@ impl Topology {
         if let Some(limit) = options.number::<i64>("max-length-bytes")?.filter(|limit| *limit > 0) {
             arguments.insert("x-max-length-bytes", limit);
         }
+        if let Some(locator) = options.text("leader-locator") {
+            arguments.insert("x-queue-leader-locator", locator);
+        }
         let quorum = options.has("quorum-queue");
         if quorum {
             arguments.insert("x-queue-type", "quorum");

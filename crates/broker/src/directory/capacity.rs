@@ -1,0 +1,82 @@
+//! How much the directory may hold, whoever declares it.
+
+use super::Directory;
+use super::change::Change;
+use crate::refusal::Refusal;
+use alloc::format;
+use lepus_amqp::code::ReplyCode;
+
+/// What all virtual hosts together may hold. A virtual host's own limit comes on top.
+///
+/// What is over a limit already, because it was lowered between two starts, stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// Queues.
+    pub queues_max: u64,
+    /// Exchanges, those that every virtual host begins with included.
+    pub exchanges_max: u64,
+    /// Bindings, those to the default exchange not counted.
+    pub bindings_max: u64,
+}
+
+impl Default for Capacity {
+    fn default() -> Capacity {
+        Capacity { queues_max: 1_000_000, exchanges_max: 100_000, bindings_max: 5_000_000 }
+    }
+}
+
+/// What was decided and is not applied yet.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Reserved {
+    queues: u64,
+    exchanges: u64,
+    bindings: u64,
+}
+
+impl Reserved {
+    /// The number that a change adds to.
+    pub(super) fn of(&mut self, change: &Change) -> Option<&mut u64> {
+        match change {
+            Change::QueueDeclared(_) => Some(&mut self.queues),
+            Change::ExchangeDeclared(_) => Some(&mut self.exchanges),
+            Change::Bound(_) => Some(&mut self.bindings),
+            _ => None,
+        }
+    }
+}
+
+impl Directory {
+    /// Sets how much may be declared. It matters on the shard that orders the changes.
+    pub fn set_capacity(&mut self, capacity: Capacity) {
+        self.capacity = capacity;
+    }
+
+    /// Whether one more of what `change` adds may be there.
+    ///
+    /// # Errors
+    /// 406 with the limit.
+    pub(super) fn check_capacity(&self, change: &Change) -> Result<(), Refusal> {
+        let (what, plural, there, limit) = match change {
+            Change::QueueDeclared(info) => {
+                let there = self.queues.len() as u64 + self.reserved.queues;
+                (format!("declare queue '{}'", info.name), "queue", there, self.capacity.queues_max)
+            }
+            Change::ExchangeDeclared(info) => {
+                let there = self.exchanges.len() as u64 + self.reserved.exchanges;
+                let what = format!("declare exchange '{}'", info.name);
+                (what, "exchange", there, self.capacity.exchanges_max)
+            }
+            Change::Bound(binding) => {
+                let there = self.bindings.len() as u64 + self.reserved.bindings;
+                let what = format!("bind to exchange '{}'", binding.source);
+                (what, "binding", there, self.capacity.bindings_max)
+            }
+            _ => return Ok(()),
+        };
+        if there < limit {
+            return Ok(());
+        }
+        let text = format!("cannot {what}: {plural} limit of the broker ({limit}) is reached");
+        Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text))
+    }
+}
