@@ -74,7 +74,7 @@ pub struct Settings {
     pub compaction_percent: u32,
     /// So many bytes of dead messages in such segments are let be.
     pub compaction_slack_bytes: u64,
-    /// Bytes per second that compaction may read; more only while as much is appended.
+    /// Bytes per second that compaction may read; more only while half as much is appended.
     pub compaction_rate: u64,
     /// Copied messages whose old places are remembered at most.
     pub relocations_max: usize,

@@ -293,6 +293,31 @@ fn compaction_goes_on_while_nothing_happens_and_comes_to_an_end() {
     assert_eq!(world.store.next_timeout(), Instant::NEVER);
 }
 
+/// Small bodies with long properties: most of a segment lives, though its bodies are few bytes.
+#[test]
+fn messages_that_are_mostly_properties_are_not_moved_for_ever() {
+    let mut world = World::new(Settings { compaction_slack_bytes: 0, ..small_segments() });
+    let properties = [7; 900];
+    for seq in 0..5_000 {
+        let message = Message {
+            exchange: b"",
+            routing_key: b"queue",
+            properties: &properties,
+            body: b"tiny",
+        };
+        let place = Place { lane: world.lane, seq, deadline_millis: 0 };
+        while world.store.append(&message, &[place]).is_err() {
+            world.turn();
+            world.micros += DISK_MICROS;
+        }
+    }
+    world.next = 5_000;
+    world.settle_down();
+    let figures = world.store.figures();
+    assert!(figures.moved <= 1_000, "{figures:?}");
+    assert_eq!(world.store.next_timeout(), Instant::NEVER);
+}
+
 /// After an orderly end there is nothing to be read but what the segments are.
 #[test]
 fn an_orderly_end_leaves_nothing_to_read() {
