@@ -12,9 +12,10 @@ ROUNDS ?= 200
 SCALE ?= 1.0
 SEED ?= 1
 SHARDS ?= 1
+EXPERIMENTS ?= --scale 0.05 --rounds 2
 CARGO_FUZZ_VERSION := 0.13.2
 
-.PHONY: help install run release test check bench bench-backlog bench-endurance costs instructions sim kill-test soak fuzz clean-data clean
+.PHONY: help install run release test check bench bench-agree bench-backlog bench-endurance experiments costs instructions sim kill-test numa-test soak fuzz clean-data clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +54,15 @@ bench-endurance: release ## Ten minutes of publishing and consuming above a back
 	@cargo build --quiet --release --package lepus-bench
 	@target/release/lepus-bench endurance $(BENCH)
 
+experiments: release ## The five experiments, small, beside RabbitMQ when it is installed; reports in build/experiments
+	@.ci/install chromium
+	@tests/reports/run $(EXPERIMENTS)
+
+bench-agree: release ## Whether lepus perf and the reference tester measure the same, on lepus or BENCH='--broker rabbitmq'
+	@.ci/install bench
+	@cargo build --quiet --release --package lepus-bench
+	@target/release/lepus-bench agree $(BENCH)
+
 costs: release ## Count system calls and allocations per message
 	@cargo build --release --package lepus-server --features count-allocations --target-dir target/counting
 	@cargo build --release --package lepus-bench
@@ -69,6 +79,10 @@ sim: install ## Run SEEDS seeds of the simulator
 kill-test: release ## Kill the broker under load ROUNDS times and check what it promised; SEED, SHARDS, FLAGS
 	@cargo build --quiet --release --package lepus-kill
 	@target/release/lepus-kill --rounds $(ROUNDS) --seed $(SEED) --shards $(SHARDS) --flags '$(FLAGS)'
+
+numa-test: release ## Boot a kernel with several memory nodes in an emulator and check where threads and memory are
+	@.ci/install numa
+	@tests/numa/run $(MACHINES)
 
 soak: release ## The reference load tester for a minute per workload, then new simulator seeds for SOAK_SECONDS
 	@SHARDS=1 tests/e2e/perf-test 60

@@ -1,7 +1,6 @@
 //! Experiment E2: backlogs on disk. Each row fills queues, stops the broker, drops the page cache,
 //! starts it again and drains them, and says what that cost in time, CPU, memory and bytes.
 
-mod disk;
 mod endurance;
 mod figures;
 mod floor;
@@ -20,6 +19,7 @@ use crate::measure::Load;
 use crate::run::machine;
 use crate::subject::{Kind, Place};
 use figures::{Line, render};
+use lepus_experiment::disk;
 use row::{ROWS, Row};
 use std::fs;
 use std::io;

@@ -3,11 +3,11 @@
 //! The page has the names of the Prometheus metrics that the real brokers have, so that one reader
 //! serves all of them.
 
+use lepus_experiment::metrics::sum;
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 const RECEIVED: &str = "rabbitmq_global_messages_received_total";
 const DELIVERED: &str = "rabbitmq_global_messages_delivered_total";
@@ -41,43 +41,12 @@ impl Counts {
     /// The counts on a page of metrics, summed over labels.
     pub fn from_metrics(page: &str) -> Counts {
         Counts {
-            received: sum(page, RECEIVED, "") as u64,
-            delivered: sum(page, DELIVERED, "") as u64,
-            acknowledged: sum(page, ACKNOWLEDGED, "") as u64,
-            spin_micros: (sum(page, SHARD_SECONDS, "state=\"spin\"") * 1e6) as u64,
+            received: sum(page, RECEIVED, &[]) as u64,
+            delivered: sum(page, DELIVERED, &[]) as u64,
+            acknowledged: sum(page, ACKNOWLEDGED, &[]) as u64,
+            spin_micros: (sum(page, SHARD_SECONDS, &["state=\"spin\""]) * 1e6) as u64,
         }
     }
-}
-
-/// The sum of the samples of `name` whose labels contain `label`.
-fn sum(page: &str, name: &str, label: &str) -> f64 {
-    let matching = page.lines().filter_map(|line| {
-        let rest = line.strip_prefix(name)?;
-        let is_sample = rest.starts_with('{') || rest.starts_with(' ');
-        if !is_sample || !rest.contains(label) {
-            return None;
-        }
-        rest.rsplit(' ').next()?.parse::<f64>().ok()
-    });
-    matching.sum()
-}
-
-/// Fetches `/metrics` from `address`.
-///
-/// # Errors
-/// When nothing answers there, or not with success.
-pub fn fetch(address: impl ToSocketAddrs) -> io::Result<String> {
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    let (head, body) = answer.split_once("\r\n\r\n").ok_or(io::ErrorKind::InvalidData)?;
-    if head.split(' ').nth(1) != Some("200") {
-        let status = head.lines().next().unwrap_or("");
-        return Err(io::Error::other(format!("/metrics answered {status}")));
-    }
-    Ok(body.to_owned())
 }
 
 /// Counters that one thread raises and the page's thread reads.
@@ -166,7 +135,7 @@ mod tests {
             let (stream, _) = listener.accept().unwrap();
             answer(stream, &shared).unwrap();
         });
-        let page = fetch(address).unwrap();
+        let page = lepus_experiment::metrics::fetch(address).unwrap();
         server.join().unwrap();
         assert_eq!(Counts::from_metrics(&page), counts);
     }

@@ -1,6 +1,7 @@
 //! Measures `lepus` beside other brokers and beside the floor that any broker stands on.
 #![forbid(unsafe_code)]
 
+mod agree;
 mod arguments;
 mod backlog;
 mod core_drive;
@@ -13,8 +14,6 @@ mod large;
 mod measure;
 mod null_broker;
 mod null_relay;
-mod peer;
-mod procfs;
 mod relay_load;
 mod run;
 mod subject;
@@ -24,6 +23,7 @@ mod workload;
 
 use arguments::Arguments;
 use core_drive::DRIVES;
+use lepus_experiment::{peer, procfs};
 use measure::{Load, SECONDS_MIN};
 use run::Plan;
 use std::path::PathBuf;
@@ -39,6 +39,8 @@ lepus-bench backlog [--rows NAME,…] [--scale 1.0] [--patience 900] and those o
                 but --rounds and --workloads; `lepus-bench backlog list` names the rows
 lepus-bench endurance [--endure 600] [--backlog-mb 5000] [--budget 512MiB] [--rate 30000]
                 [--broker lepus] and the same of `run`
+lepus-bench agree [--rounds 3] [--broker lepus] and those of `run` from --seconds on:
+                whether `lepus perf` and the reference tester measure the same
 lepus-bench costs [--counting target/counting/release/lepus] and those of `run` from --seconds on
 lepus-bench instructions [--record yes] [--file bench/instructions.txt]
 lepus-bench idle [--connections 1000] [--channels 10] [--queues 10000] [--idle 30]
@@ -65,6 +67,7 @@ fn main() -> ExitCode {
         "backlog" => measure_backlog(rest),
         "endurance" => endure(rest),
         "append" | "null-persister" | "echo" | "seed" => carry(command, rest),
+        "agree" => compare_testers(rest),
         "costs" => count_costs(rest),
         "instructions" => count_instructions(rest),
         "drive" => drive(rest),
@@ -129,6 +132,23 @@ fn endure(words: &[String]) -> Result<(), String> {
     let plan = backlog::EndurancePlan::read(&mut arguments, places)?;
     arguments.finish()?;
     backlog::endure(&plan).map_err(|error| error.to_string())
+}
+
+fn compare_testers(words: &[String]) -> Result<(), String> {
+    let mut arguments = Arguments::read(words.iter().cloned())?;
+    let (place, load, _) = places(&mut arguments)?;
+    let plan = agree::Plan {
+        rounds: arguments.take("rounds", 3)?,
+        broker: arguments.take("broker", "lepus".to_owned())?,
+        place,
+        load,
+    };
+    arguments.finish()?;
+    match agree::run(&plan) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err("the testers are more than a tenth apart".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// The parts of the backlog's rows that are programs of their own.

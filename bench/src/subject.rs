@@ -1,6 +1,8 @@
 //! What is measured: the brokers and floors, each started on its core and stopped by its id.
 
-use crate::counters::{self, Counts};
+use crate::counters::Counts;
+use lepus_experiment::metrics;
+use lepus_experiment::rabbitmq::Node;
 use std::fs::{self, File};
 use std::io;
 use std::net::TcpStream;
@@ -12,8 +14,6 @@ use std::time::{Duration, Instant};
 /// How long a broker may take to start or to stop.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(50);
-/// Where Debian puts RabbitMQ's scripts. The wrappers on the path insist on a user of their own.
-const RABBITMQ_SCRIPTS: &str = "/usr/lib/rabbitmq/bin";
 const RABBITMQ_NODE: &str = "lepus-bench@localhost";
 
 /// What can be measured.
@@ -45,12 +45,12 @@ impl Kind {
 
     /// Why it cannot be measured here, if so.
     pub fn missing(self, place: &Place) -> Option<String> {
-        let needed = match self {
-            Kind::Lepus => place.lepus.clone(),
-            Kind::RabbitMq => Path::new(RABBITMQ_SCRIPTS).join("rabbitmq-server"),
-            Kind::NullBroker | Kind::NullRelay => return None,
-        };
-        (!needed.exists()).then(|| format!("{} is not there", needed.display()))
+        match self {
+            Kind::Lepus if place.lepus.exists() => None,
+            Kind::Lepus => Some(format!("{} is not there", place.lepus.display())),
+            Kind::RabbitMq => Node::missing(),
+            Kind::NullBroker | Kind::NullRelay => None,
+        }
     }
 
     /// Ports: AMQP first, the relay's output or the node's traffic behind it, then metrics.
@@ -108,7 +108,7 @@ impl Subject {
     pub fn resume(kind: Kind, place: &Place) -> io::Result<Subject> {
         let scratch = place.scratch.join(kind.name());
         let mapper = match kind {
-            Kind::RabbitMq => Some(start_mapper(&scratch)?),
+            Kind::RabbitMq => Some(node(&scratch).start_mapper()?),
             _ => None,
         };
         let log = File::create(scratch.join("output.log"))?;
@@ -119,8 +119,7 @@ impl Subject {
         let mut subject = Subject { kind, child, pid, mapper, scratch };
         subject.wait_until_it_listens()?;
         if kind == Kind::RabbitMq {
-            let text = fs::read_to_string(subject.scratch.join("pid"))?;
-            subject.pid = text.trim().parse().map_err(io::Error::other)?;
+            subject.pid = node(&subject.scratch).pid()?;
         }
         Ok(subject)
     }
@@ -164,14 +163,10 @@ impl Subject {
     /// When it does not tell.
     pub fn counts(&self) -> io::Result<Counts> {
         if self.kind != Kind::RabbitMq {
-            let page = counters::fetch(("127.0.0.1", self.kind.port() + 5))?;
+            let page = metrics::fetch(("127.0.0.1", self.kind.port() + 5))?;
             return Ok(Counts::from_metrics(&page));
         }
-        let mut command = Command::new(format!("{RABBITMQ_SCRIPTS}/rabbitmqctl"));
-        rabbitmq_environment(&mut command, &self.scratch);
-        command.args(["-n", RABBITMQ_NODE, "eval"]);
-        let output = command.arg("rabbit_global_counters:overview().").output()?;
-        let text = String::from_utf8_lossy(&output.stdout);
+        let text = node(&self.scratch).evaluate("rabbit_global_counters:overview().")?;
         Ok(Counts {
             received: overview(&text, "messages_received_total"),
             delivered: overview(&text, "messages_delivered_total"),
@@ -240,8 +235,8 @@ fn command(kind: Kind, place: &Place, scratch: &Path) -> io::Result<Command> {
             command.args(&place.lepus_words);
         }
         Kind::RabbitMq => {
-            command.arg(format!("{RABBITMQ_SCRIPTS}/rabbitmq-server"));
-            rabbitmq_environment(&mut command, scratch);
+            command.arg(Node::server());
+            node(scratch).set_environment(&mut command);
         }
         Kind::NullBroker | Kind::NullRelay => {
             command.arg(std::env::current_exe()?).arg(kind.name());
@@ -251,35 +246,9 @@ fn command(kind: Kind, place: &Place, scratch: &Path) -> io::Result<Command> {
     Ok(command)
 }
 
-/// A node with ports, data, logs, cookie and settings of its own, and no plugins.
-fn rabbitmq_environment(command: &mut Command, scratch: &Path) {
-    let port = Kind::RabbitMq.port();
-    command.env("RABBITMQ_NODENAME", RABBITMQ_NODE);
-    command.env("RABBITMQ_NODE_PORT", port.to_string());
-    command.env("RABBITMQ_DIST_PORT", (port + 1).to_string());
-    command.env("ERL_EPMD_PORT", (port + 2).to_string());
-    for (name, file) in [
-        ("RABBITMQ_MNESIA_BASE", "mnesia"),
-        ("RABBITMQ_LOG_BASE", "log"),
-        ("RABBITMQ_PID_FILE", "pid"),
-        ("RABBITMQ_ENABLED_PLUGINS_FILE", "enabled_plugins"),
-        ("RABBITMQ_CONFIG_FILE", "none"),
-        ("HOME", ""),
-    ] {
-        command.env(name, scratch.join(file));
-    }
-    command.env("RABBITMQ_CONF_ENV_FILE", "/dev/null");
-}
-
-fn start_mapper(scratch: &Path) -> io::Result<Child> {
-    for directory in ["mnesia", "log"] {
-        fs::create_dir_all(scratch.join(directory))?;
-    }
-    fs::write(scratch.join("enabled_plugins"), "[].\n")?;
-    let port = (Kind::RabbitMq.port() + 2).to_string();
-    let mut command = Command::new("epmd");
-    command.args(["-port", &port]);
-    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()
+fn node(scratch: &Path) -> Node {
+    let name = RABBITMQ_NODE.to_owned();
+    Node { name, port: Kind::RabbitMq.port(), scratch: scratch.to_owned() }
 }
 
 /// The sum of a counter over all maps of RabbitMQ's overview.

@@ -33,7 +33,7 @@ pub struct Workload {
 }
 
 /// Experiment E4's single queue: 12-byte mandatory publishes, 100 unconfirmed, prefetch 300.
-const SINGLE: [&str; 12] =
+pub const SINGLE: [&str; 12] =
     ["-x", "1", "-y", "1", "-q", "300", "-c", "100", "-s", "12", "-f", "mandatory"];
 
 /// All loads, in the order of the table.

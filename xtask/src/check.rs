@@ -14,7 +14,7 @@ struct Section {
     commands: &'static [&'static [&'static str]],
 }
 
-const SECTIONS: [Section; 11] = [
+const SECTIONS: [Section; 12] = [
     Section {
         name: "format",
         asserts: "the source is formatted as rustfmt does it",
@@ -72,6 +72,14 @@ const SECTIONS: [Section; 11] = [
         name: "load",
         asserts: "the reference load tester, ten seconds",
         commands: &[&["tests/e2e/perf-test", "10"]],
+    },
+    Section {
+        name: "reports",
+        asserts: "five tiny experiments leave reports that a browser shows with all their lines",
+        commands: &[
+            &[".ci/install", "chromium"],
+            &["tests/reports/run", "alone", "--scale", "0.002", "--rounds", "1", "--seconds", "2"],
+        ],
     },
 ];
 

@@ -66,8 +66,6 @@ pub(crate) fn contiguous(
     body_bytes_max: u64,
 ) -> Found<'_> {
     const METHOD: u8 = FrameKind::Method as u8;
-    const HEADER: u8 = FrameKind::Header as u8;
-    const BODY: u8 = FrameKind::Body as u8;
 
     let Some(&[METHOD, c1, c0, s3, s2, s1, s0, 0, 60, 0, method]) = bytes.first_chunk() else {
         return Found::No;
@@ -83,67 +81,98 @@ pub(crate) fn contiguous(
     if method_frame[method_end] != END {
         return Found::No;
     }
-
     let channel = u16::from_be_bytes([c1, c0]);
-    let wait = || match bytes.len() {
-        0..WAIT_BYTES_MAX => Found::Wait(channel),
-        _ => Found::No,
-    };
-    let Some(header) = rest.first_chunk::<HEADER_BYTES>() else {
-        return match rest.first() {
-            None | Some(&HEADER) => wait(),
-            Some(_) => Found::No,
+    match following(rest, [c1, c0], payload_max, body_bytes_max) {
+        Following::Whole(content) => Found::Whole(Contiguous {
+            channel,
+            arguments: &method_frame[HEAD_BYTES + 4..method_end],
+            properties: content.properties,
+            body: content.body,
+            consumed: method_end + 1 + content.frames.len(),
+        }),
+        Following::Begun if bytes.len() < WAIT_BYTES_MAX => Found::Wait(channel),
+        Following::Begun | Following::Other => Found::No,
+    }
+}
+
+/// The frames of a content behind its method's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Frames<'a> {
+    /// All of them as they came: the header's and at most one of a body.
+    pub frames: &'a [u8],
+    pub properties: &'a [u8],
+    pub body: &'a [u8],
+}
+
+/// What [`following`] found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Following<'a> {
+    /// Header and body with at most one body frame.
+    Whole(Frames<'a>),
+    /// The beginning of that, with a body small enough to wait for.
+    Begun,
+    /// Anything else.
+    Other,
+}
+
+/// Looks for header and body of a content at the start of `bytes`.
+#[inline]
+pub(crate) fn following(
+    bytes: &[u8],
+    channel: [u8; 2],
+    payload_max: u32,
+    body_bytes_max: u64,
+) -> Following<'_> {
+    const HEADER: u8 = FrameKind::Header as u8;
+    const BODY: u8 = FrameKind::Body as u8;
+
+    let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else {
+        return match bytes.first() {
+            None | Some(&HEADER) => Following::Begun,
+            Some(_) => Following::Other,
         };
     };
     let &[HEADER, h1, h0, s3, s2, s1, s0, 0, 60, 0, 0, ref body_size @ ..] = header else {
-        return Found::No;
+        return Following::Other;
     };
     let size = u32::from_be_bytes([s3, s2, s1, s0]);
-    if (h1, h0) != (c1, c0) || size > payload_max || size < 12 {
-        return Found::No;
+    if [h1, h0] != channel || size > payload_max || size < 12 {
+        return Following::Other;
     }
     let header_end = HEAD_BYTES + size as usize;
-    let Some((header_frame, rest)) = rest.split_at_checked(header_end + 1) else {
-        return wait();
+    let Some((header_frame, rest)) = bytes.split_at_checked(header_end + 1) else {
+        return Following::Begun;
     };
     if header_frame[header_end] != END {
-        return Found::No;
+        return Following::Other;
     }
-    let mut whole = Contiguous {
-        channel,
-        arguments: &method_frame[HEAD_BYTES + 4..method_end],
-        properties: &header_frame[HEADER_BYTES..header_end],
-        body: &[],
-        consumed: method_end + header_end + 2,
-    };
-
+    let properties = &header_frame[HEADER_BYTES..header_end];
     let body_size = u64::from_be_bytes(*body_size);
     if body_size == 0 {
-        return Found::Whole(whole);
+        return Following::Whole(Frames { frames: header_frame, properties, body: &[] });
     }
     if body_size > body_bytes_max || body_size > u64::from(payload_max) {
-        return Found::No;
+        return Following::Other;
     }
     let body_bytes = body_size as usize;
     let Some((body_head, rest)) = rest.split_first_chunk::<HEAD_BYTES>() else {
         return match rest.first() {
-            None | Some(&BODY) if body_bytes < WAIT_BYTES_MAX => wait(),
-            _ => Found::No,
+            None | Some(&BODY) if body_bytes < WAIT_BYTES_MAX => Following::Begun,
+            _ => Following::Other,
         };
     };
     let &[BODY, b1, b0, s3, s2, s1, s0] = body_head else {
-        return Found::No;
+        return Following::Other;
     };
-    if (b1, b0) != (c1, c0) || u32::from_be_bytes([s3, s2, s1, s0]) as usize != body_bytes {
-        return Found::No;
+    if [b1, b0] != channel || u32::from_be_bytes([s3, s2, s1, s0]) as usize != body_bytes {
+        return Following::Other;
     }
-    let Some(&end) = rest.get(body_bytes) else {
-        return if body_bytes < WAIT_BYTES_MAX { wait() } else { Found::No };
+    let Some((body, &[end, ..])) = rest.split_at_checked(body_bytes) else {
+        return if body_bytes < WAIT_BYTES_MAX { Following::Begun } else { Following::Other };
     };
     if end != END {
-        return Found::No;
+        return Following::Other;
     }
-    whole.body = &rest[..body_bytes];
-    whole.consumed += HEAD_BYTES + body_bytes + 1;
-    Found::Whole(whole)
+    let frames = &bytes[..header_end + 1 + HEAD_BYTES + body_bytes + 1];
+    Following::Whole(Frames { frames, properties, body })
 }

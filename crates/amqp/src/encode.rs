@@ -198,6 +198,52 @@ pub fn encode_delivery(
     write_content(out, channel, piece_max, properties, body);
 }
 
+/// A message's names and content as they lie on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wire<'a> {
+    /// Exchange and routing key, each a short string.
+    pub names: &'a [u8],
+    /// The header's frame and at most one of a body.
+    pub frames: &'a [u8],
+    /// Of these, bytes of the header's frame.
+    pub header_bytes: usize,
+}
+
+/// As [`encode_delivery`], of a message whose content fits one body frame: what is on the wire
+/// already is copied as it is, but for the channel's number.
+#[inline]
+pub fn encode_delivery_of(
+    out: &mut Vec<u8>,
+    channel: u16,
+    consumer_tag: &str,
+    delivery_tag: u64,
+    redelivered: bool,
+    wire: &Wire<'_>,
+) {
+    let tag = short(short_text(consumer_tag).as_bytes());
+    let arguments_bytes = 1 + tag.len() + 8 + 1 + wire.names.len();
+    out.reserve(HEAD_BYTES + 4 + arguments_bytes + 1 + wire.frames.len());
+    let mut start = [0; HEAD_BYTES + 5];
+    start[..11].copy_from_slice(&method_head(channel, 60, arguments_bytes));
+    start[11] = tag.len() as u8;
+    out.extend_from_slice(&start);
+    out.extend_from_slice(tag);
+    let mut middle = [0; 9];
+    middle[..8].copy_from_slice(&delivery_tag.to_be_bytes());
+    middle[8] = u8::from(redelivered);
+    out.extend_from_slice(&middle);
+    out.extend_from_slice(wire.names);
+    out.push(END);
+    let content = out.len();
+    out.extend_from_slice(wire.frames);
+    let content = &mut out[content..];
+    for place in [0, wire.header_bytes] {
+        if let Some(number) = content.get_mut(place + 1..place + 3) {
+            number.copy_from_slice(&channel.to_be_bytes());
+        }
+    }
+}
+
 /// Appends `basic.get-ok` with its content; `message_count` is what stays in the queue.
 #[allow(clippy::too_many_arguments)]
 pub fn encode_get_ok(
@@ -392,6 +438,21 @@ mod tests {
                     let tag = deliver.delivery_tag;
                     encode_delivery(out, 9, frame_max, "ctag", tag, true, e, k, p, &body);
                 });
+                if frame_max == 0 || size + 8 <= frame_max as usize {
+                    let content = reference(deliver.into(), frame_max, &body);
+                    let method_bytes = 8 + u32::from_be_bytes([0, 0, 0, content[6]]) as usize;
+                    let mut frames = content[method_bytes..].to_vec();
+                    let header_bytes = HEADER_BYTES + p.len() + 1;
+                    for place in [0, header_bytes] {
+                        if place < frames.len() {
+                            frames[place + 1..place + 3].copy_from_slice(&[7, 7]);
+                        }
+                    }
+                    let wire = Wire { names: b"\x02ex\x03key", frames: &frames, header_bytes };
+                    check(deliver.into(), &|out| {
+                        encode_delivery_of(out, 9, "ctag", deliver.delivery_tag, true, &wire);
+                    });
+                }
                 let bytes = size as u64;
                 check(deliver.into(), &|out| {
                     let tag = deliver.delivery_tag;

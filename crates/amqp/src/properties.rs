@@ -89,7 +89,10 @@ impl<'a> PropertiesRef<'a> {
         if reader.is_empty() { Ok(()) } else { Err(Malformed::Trailing) }
     }
 
-    fn flags(self) -> u16 {
+    /// The word of flags; 0 where it is cut off.
+    #[inline]
+    #[must_use]
+    pub fn flags(self) -> u16 {
         match self.0 {
             [high, low, ..] => u16::from_be_bytes([*high, *low]),
             _ => 0,

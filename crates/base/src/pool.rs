@@ -74,6 +74,7 @@ impl Pool {
     ///
     /// # Panics
     /// When a body is larger than 4 GiB, which the protocol's limits exclude.
+    #[inline]
     pub fn insert(&mut self, parts: &[&[u8]]) -> Body {
         let length: usize = parts.iter().map(|part| part.len()).sum();
         if length == 0 {
@@ -167,15 +168,20 @@ impl Pool {
         self.entries.is_empty()
     }
 
+    #[inline]
     fn chunk_with_room(&mut self, length: usize) -> u32 {
-        if let Some(open) = self.open {
-            let chunk = &self.chunks[open as usize];
-            if chunk.bytes.len() + length <= CHUNK_BYTES {
-                return open;
-            }
-            if chunk.live == 0 {
-                self.retire(open);
-            }
+        match self.open {
+            Some(open) if self.chunks[open as usize].bytes.len() + length <= CHUNK_BYTES => open,
+            _ => self.open_chunk(),
+        }
+    }
+
+    #[cold]
+    fn open_chunk(&mut self) -> u32 {
+        if let Some(open) = self.open
+            && self.chunks[open as usize].live == 0
+        {
+            self.retire(open);
         }
         let bytes = self.spare.pop().unwrap_or_else(|| {
             self.capacity += CHUNK_BYTES;

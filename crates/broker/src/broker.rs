@@ -206,8 +206,14 @@ impl Broker {
                 self.edge.pause(slot, PauseReason::Unread, out);
                 break;
             }
-            let sent_before = connection.send.bytes.len();
             let rest = &bytes[consumed..];
+            let used = self.take_row(now, slot, rest, out);
+            if used > 0 {
+                consumed += used;
+                continue;
+            }
+            let Some(connection) = self.edge.connections.get_mut(slot as usize) else { break };
+            let sent_before = connection.send.bytes.len();
             let (used, event) =
                 connection.machine.receive(now.instant, rest, &mut connection.send.bytes);
             let answered = connection.send.bytes.len() > sent_before;
@@ -232,7 +238,12 @@ impl Broker {
             if idle {
                 break;
             }
-            self.on_event(now, slot, event, out);
+            if let Event::Publish { publish: Publish::Borrowed(publish), .. } = event {
+                self.on_event(now, slot, event, out);
+                self.learn_publish(slot, rest, &publish);
+            } else {
+                self.on_event(now, slot, event, out);
+            }
             if out.hand_over.last().is_some_and(|(moved, _)| moved.0 == slot) {
                 break;
             }
@@ -241,6 +252,15 @@ impl Broker {
         self.settle_down(now, out);
         self.weigh(now, slot, bytes.len() - consumed, out);
         consumed
+    }
+
+    /// Takes frames at the start of `bytes` that are like those before. Returns the bytes they took.
+    fn take_row(&mut self, now: Now, slot: u32, bytes: &[u8], out: &mut Outbox) -> usize {
+        match bytes.get(10) {
+            Some(40) => self.publish_row(now, slot, bytes, out),
+            Some(80) => self.ack_row(now, slot, bytes, out),
+            _ => 0,
+        }
     }
 
     /// The socket is gone. Called once for each connection; its slot is free afterwards.
@@ -399,7 +419,7 @@ impl Broker {
             self.flush_confirms(now, out);
         }
         self.flush_definitions(now, out);
-        self.continue_close();
+        self.continue_close(now, out);
         self.hear_logs(now, out);
         self.journal.flush(now, &mut out.disk);
         self.edge.log_bytes = self.journal.memory_bytes();

@@ -59,6 +59,9 @@ pub struct RouteCache {
     pub routing_key: String,
     /// The queues.
     pub targets: Vec<Target>,
+    /// The method frame that names exchange and key, where publishes with the same one may be taken
+    /// in a row; empty if not known.
+    pub frame: Vec<u8>,
 }
 
 /// What to do when the answer to the pending question comes.
@@ -323,6 +326,17 @@ impl Channel {
     /// The consumer with this number.
     pub fn subscription_mut(&mut self, number: u32) -> Option<&mut Subscription> {
         self.subscriptions.as_mut()?.by_number.get_mut(number as usize)
+    }
+
+    /// Whether what comes on the channel is done at once: nothing is asked, nothing waits, no
+    /// transaction is open and no end is near.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        self.ending.is_none()
+            && self.pending.is_none()
+            && self.parked.is_empty()
+            && self.tx.is_none()
+            && self.committing.is_none()
     }
 
     /// Whether nothing ties the channel to this shard (see [`crate::connection`], hand-over).

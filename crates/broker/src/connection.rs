@@ -183,11 +183,18 @@ impl Connection {
     }
 
     /// The channel of this incarnation.
+    #[inline]
     pub fn incarnation(&mut self, key: u64) -> Option<&mut Channel> {
-        if self.channel(key as u16).is_some_and(|channel| channel.key == key) {
-            return self.channel_mut(key as u16);
+        let open = self.channels.get_mut(usize::from(key as u16));
+        match open.and_then(Option::as_deref_mut).filter(|channel| channel.key == key) {
+            Some(channel) => Some(channel),
+            None => Self::retired_incarnation(&mut self.retired_channels, key),
         }
-        self.retired_channels.iter_mut().find(|channel| channel.key == key).map(|c| &mut **c)
+    }
+
+    #[cold]
+    fn retired_incarnation(retired: &mut [Box<Channel>], key: u64) -> Option<&mut Channel> {
+        retired.iter_mut().find(|channel| channel.key == key).map(|channel| &mut **channel)
     }
 
     /// Frees a channel's number while other shards still clean up after it.

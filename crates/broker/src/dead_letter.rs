@@ -236,6 +236,7 @@ impl Broker {
             routing_key: key.as_bytes(),
             properties: &properties,
             body: view.body,
+            wire: None,
         };
         // The bytes leave pool and log before these are written to.
         let mut body = Vec::new();

@@ -9,8 +9,9 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use lepus_amqp::frame::OVERHEAD_BYTES;
 use lepus_amqp::method::{Method, connection};
-use lepus_amqp::server::{State, encode_delivery, encode_delivery_head};
+use lepus_amqp::server::{State, encode_delivery, encode_delivery_head, encode_delivery_of};
 use lepus_base::{
     Body, ConnectionId, HashMap, HashState, Now, Pool, Position, QueueId, ShardId, Slab,
 };
@@ -363,8 +364,16 @@ pub fn deliver(
         }
     }
     counters.redelivered += u64::from(delivery.redelivered);
-    let rewritten = properties::for_client(view.properties, delivery.delivery_count);
     let number = arrival.consumer.channel as u16;
+    if let Some(wire) = &view.wire
+        && view.body.len() + OVERHEAD_BYTES <= frame_max as usize
+        && delivery.delivery_count == 0
+    {
+        let out = &mut connection.send.bytes;
+        encode_delivery_of(out, number, arrival.tag, tag, delivery.redelivered, wire);
+        return false;
+    }
+    let rewritten = properties::for_client(view.properties, delivery.delivery_count);
     if let Some((body, pool)) = stored
         && view.body.len() >= LARGE_BODY_BYTES_MIN
     {

@@ -103,8 +103,19 @@ impl Broker {
         out: &mut Outbox,
         work: impl FnOnce(&mut Queue, &mut QueueSink<'_>) -> R,
     ) -> R {
+        let (queue, mut sink) = self.queue_and_sink(now, slot, out);
+        work(queue, &mut sink)
+    }
+
+    /// A queue and the rest of the shard as it sees it.
+    pub(crate) fn queue_and_sink<'a>(
+        &'a mut self,
+        now: Now,
+        slot: u32,
+        out: &'a mut Outbox,
+    ) -> (&'a mut Queue, QueueSink<'a>) {
         let home = &mut self.homes[slot as usize];
-        let mut sink = QueueSink {
+        let sink = QueueSink {
             edge: &mut self.edge,
             out,
             now,
@@ -114,7 +125,7 @@ impl Broker {
             log: home.log,
             ledger: &self.ledger,
         };
-        work(&mut home.queue, &mut sink)
+        (&mut home.queue, sink)
     }
 
     /// After a queue changed: delivers what can be delivered and arms its timer.

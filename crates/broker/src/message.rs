@@ -7,6 +7,7 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::time::Duration;
+use lepus_amqp::server::Wire;
 use lepus_base::{Body, Pool};
 
 /// Bytes before the exchange's name in a packed message.
@@ -23,6 +24,8 @@ pub struct MessageView<'a> {
     pub properties: &'a [u8],
     /// Payload.
     pub body: &'a [u8],
+    /// All of it as it came, where it lies like that.
+    pub wire: Option<Wire<'a>>,
 }
 
 impl<'a> MessageView<'a> {
@@ -73,7 +76,7 @@ impl<'a> MessageView<'a> {
         let (exchange, rest) = rest.split_at_checked(exchange.into())?;
         let (routing_key, rest) = rest.split_at_checked(routing_key.into())?;
         let (properties, body) = rest.split_at_checked(u32::from_le_bytes(length) as usize)?;
-        Some(MessageView { exchange, routing_key, properties, body })
+        Some(MessageView { exchange, routing_key, properties, body, wire: None })
     }
 }
 
@@ -185,6 +188,7 @@ mod tests {
         routing_key: b"a.b",
         properties: &[0, 0],
         body: b"payload",
+        wire: None,
     };
 
     #[test]

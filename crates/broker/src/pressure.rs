@@ -36,6 +36,21 @@ impl Connection {
 }
 
 impl Edge {
+    /// Whether a connection must not be read any further: the client does not read its answers, or
+    /// mail to some shard has no room.
+    #[inline]
+    pub(crate) fn must_press(&self, slot: u32, out: &Outbox) -> bool {
+        let Some(connection) = self.connections.get(slot as usize) else { return true };
+        connection.send.encoded() > self.limits.unread_bytes_max || self.is_mail_full(out)
+    }
+
+    /// Whether the mail to some shard has no room.
+    #[inline]
+    fn is_mail_full(&self, out: &Outbox) -> bool {
+        let limit = self.limits.mail_batch_bytes_max;
+        out.mail.len() > 1 && out.mail.iter().any(|batch| batch.weight() > limit)
+    }
+
     /// Brings the shard's sum up to date with one connection.
     #[inline]
     pub(crate) fn recount(&mut self, slot: u32) {
@@ -162,8 +177,7 @@ impl Broker {
 
     /// Pauses a client while the mail to some shard has no room.
     pub(crate) fn press_mail(&mut self, slot: u32, out: &mut Outbox) {
-        let limit = self.edge.limits.mail_batch_bytes_max;
-        if out.mail.len() > 1 && out.mail.iter().any(|batch| batch.weight() > limit) {
+        if self.edge.is_mail_full(out) {
             self.edge.pause(slot, PauseReason::Mail, out);
         }
     }

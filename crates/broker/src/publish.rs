@@ -2,6 +2,7 @@
 
 mod check;
 mod logged;
+mod row;
 
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
@@ -228,6 +229,9 @@ impl Broker {
         {
             let route = channel.route.get_or_insert_with(|| Box::new(RouteCache::default()));
             route.version = self.directory.version;
+            if route.exchange != publish.exchange || route.routing_key != publish.routing_key {
+                route.frame.clear();
+            }
             route.exchange.clear();
             route.exchange.push_str(publish.exchange);
             route.routing_key.clear();
@@ -573,6 +577,7 @@ fn view_of<'a>(publish: &PublishRef<'a>, properties: &'a [u8]) -> MessageView<'a
         routing_key: publish.routing_key.as_bytes(),
         properties,
         body: publish.body,
+        wire: None,
     }
 }
 

@@ -523,10 +523,12 @@ impl Queue {
     }
 
     /// When [`Queue::work`] and [`Queue::is_lease_over`] are to be asked again;
-    /// [`Instant::NEVER`] if time changes nothing.
+    /// [`Instant::NEVER`] if time changes nothing. While the queue waits to be woken no message
+    /// leaves, however old.
     #[must_use]
     pub fn next_timeout(&self) -> Instant {
-        self.head_deadline().min(self.lease_end())
+        let head = if self.is_waiting() { Instant::NEVER } else { self.head_deadline() };
+        head.min(self.lease_end())
     }
 
     /// Renews the lease (`x-expires`): declare, also passive.
@@ -583,6 +585,16 @@ impl Queue {
     #[must_use]
     pub fn unacked_bytes(&self) -> u64 {
         self.messages.as_ref().map_or(0, |messages| messages.unacked.bytes())
+    }
+
+    /// Lets the log remember what is delivered and not settled at an orderly end.
+    pub fn mark_unacked(&self, backlog: &mut Backlog<'_>) {
+        let Some(messages) = &self.messages else { return };
+        for (priority, spilled, seq) in messages.unacked.logged() {
+            if let Some(lane) = messages.ready.lane(priority, spilled).filter(|_| !spilled) {
+                backlog.mark_delivered(lane, seq);
+            }
+        }
     }
 
     /// The lowest position in the log of an unsettled message.
@@ -644,7 +656,9 @@ impl Queue {
     }
 
     fn requeue(&mut self, mut entry: Entry, sink: &mut impl Sink) {
-        entry.redelivered = true;
+        if !core::mem::replace(&mut entry.redelivered, true) {
+            self.mark_delivered(&entry, sink);
+        }
         entry.delivery_count = entry.delivery_count.saturating_add(1);
         let limit = self.rules.as_ref().and_then(|rules| rules.delivery_limit);
         if limit.is_some_and(|limit| entry.delivery_count > limit) {
@@ -660,6 +674,17 @@ impl Queue {
             }
         }
         self.drop_excess(sink);
+    }
+
+    /// Lets the log remember that a message was delivered.
+    fn mark_delivered(&mut self, entry: &Entry, sink: &mut impl Sink) {
+        if entry.place.body().is_none()
+            && !entry.place.is_spilled()
+            && let Some(lane) = self.lane_of(entry)
+            && let Some(mut backlog) = sink.backlog()
+        {
+            backlog.mark_delivered(lane, entry.seq);
+        }
     }
 
     /// Gets rid of a message that leaves unconsumed.

@@ -1,5 +1,7 @@
 //! How deliveries end: ack, nack, reject, recover, and requeueing of many in slices.
 
+mod row;
+
 use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::vec::Vec;

@@ -56,6 +56,12 @@ pub struct LoopFigures {
     pub mail_in: u64,
     /// Batches of mail sent to other shards.
     pub mail_out: u64,
+    /// The CPU that the shard is bound to.
+    pub cpu: Option<u64>,
+    /// The node that its memory is bound to.
+    pub memory_node: Option<u64>,
+    /// 1 if it is not where it was planned to be.
+    pub misplaced: u64,
 }
 
 /// What one shard holds at the moment.
@@ -411,7 +417,33 @@ fn shards(snapshot: &Snapshot, page: &mut Exposition) {
             page.sample(name, &[("shard", number)], part(&shard.holdings));
         }
     }
+    places(&numbered, page);
     locality(&numbered, page);
+}
+
+/// Where the shards are: only those that are bound have a CPU, and only those whose memory is bound
+/// have a node.
+fn places(shards: &[(String, &Shard)], page: &mut Exposition) {
+    type Bound = fn(&LoopFigures) -> Option<u64>;
+    let gauges: [(&str, &str, Bound); 3] = [
+        ("lepus_shard_cpu", "The CPU that the shard is bound to.", |turns| turns.cpu),
+        ("lepus_shard_memory_node", "The node that the shard's memory is bound to.", |turns| {
+            turns.memory_node
+        }),
+        ("lepus_shard_misplaced", "1 if the shard is not where it was planned to be.", |turns| {
+            Some(turns.misplaced)
+        }),
+    ];
+    for (name, help, part) in gauges {
+        let bound = shards.iter().filter_map(|(number, shard)| Some((number, part(&shard.turns)?)));
+        let bound: Vec<(&String, u64)> = bound.collect();
+        if !bound.is_empty() {
+            page.family(name, Kind::Gauge, help);
+        }
+        for (number, value) in bound {
+            page.sample(name, &[("shard", number)], value);
+        }
+    }
 }
 
 /// How many messages stayed on the shard they came in on, by step: the ratio says how well

@@ -85,6 +85,9 @@ fn unlimited(link: &mut LinkPlan) {
                 consumer.schedule = None;
                 consumer.service = None;
                 consumer.lanes.clear();
+                if let Some((delay, _)) = &mut consumer.deferred {
+                    *delay = Duration::ZERO;
+                }
             }
             RoleSpec::Roundtrip(_) => {}
         }

@@ -3,10 +3,10 @@
 use crate::clock::{Clock, cpu_seconds};
 use crate::engine::{Outcome, interruptible};
 use crate::peer::Peer;
-use crate::report::data::Format;
-use crate::report::{Shown, Summary};
+use crate::report::data::{Format, print};
+use crate::report::{LATENCIES, Shown, Summary, TAIL, rate};
 use crate::script::{QueueSpec, Step, bind};
-use crate::statistics::Statistics;
+use crate::statistics::{Interval, Statistics};
 use crate::uri::Uri;
 use lepus_amqp::method::{channel, queue};
 use std::sync::Arc;
@@ -50,6 +50,46 @@ pub(crate) struct ChurnPlan {
     pub time: Duration,
     pub interval: Duration,
     pub format: Format,
+}
+
+impl ChurnPlan {
+    fn print_interval(&self, interval: &Interval) {
+        match self.format {
+            Format::Text => print(&self.interval_line(interval)),
+            format => format.print_interval(&self.id, "churn", SHOWN, interval),
+        }
+    }
+
+    fn print_summary(&self, summary: &Summary<'_>) {
+        match self.format {
+            Format::Text => print(&self.summary_lines(summary)),
+            format => format.print_summary(summary),
+        }
+    }
+
+    fn interval_line(&self, interval: &Interval) -> String {
+        format!(
+            "id: {}, time {:.3} s, {}: {} a second, {LATENCIES} latency: {}",
+            self.id,
+            interval.at_seconds,
+            self.thing.name(),
+            rate(interval.rate(interval.counters.confirmed)),
+            SHOWN.latency(&interval.confirm_latency)
+        )
+    }
+
+    fn summary_lines(&self, summary: &Summary<'_>) -> String {
+        let (id, name) = (&self.id, self.thing.name());
+        let per_second = rate(summary.per_second(summary.counters.confirmed));
+        let latency = &summary.confirm_latency;
+        let (points, tail) = (SHOWN.latency(latency), SHOWN.tail(latency));
+        format!(
+            "id: {id}, {name}: {per_second} a second on average ({})\n\
+             id: {id}, {name}: latency {LATENCIES} {points}\n\
+             id: {id}, {name}: latency {TAIL} {tail}",
+            summary.stopped
+        )
+    }
 }
 
 /// What a worker tells.
@@ -97,7 +137,7 @@ pub(crate) fn run(plan: ChurnPlan) -> Result<Outcome, String> {
         if now >= report {
             report += plan.interval;
             let interval = statistics.turn(clock.now());
-            plan.format.print_interval(&plan.id, "churn", SHOWN, &interval);
+            plan.print_interval(&interval);
             intervals.push(interval);
         }
         let patience =
@@ -117,14 +157,14 @@ pub(crate) fn run(plan: ChurnPlan) -> Result<Outcome, String> {
     let cpu_seconds = cpu_seconds() - cpu_begun;
     let last = statistics.turn(ended);
     if plan.format != Format::Text && last.counters.sent > 0 {
-        plan.format.print_interval(&plan.id, "churn", SHOWN, &last);
+        plan.print_interval(&last);
     }
     let stopped = match (errors.is_empty(), interrupted.load(Ordering::Relaxed)) {
         (false, _) => "Connection lost",
         (true, true) => "Interrupted",
         (true, false) => "Reached time limit",
     };
-    plan.format.print_summary(&Summary {
+    plan.print_summary(&Summary {
         id: &plan.id,
         shape: "churn",
         phase: plan.thing.name(),
@@ -221,4 +261,33 @@ fn work(
         peer.close()?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn people_read_operations_not_messages() {
+        let plan = ChurnPlan {
+            id: "me".to_owned(),
+            uris: Vec::new(),
+            thing: Thing::Queue,
+            workers: 1,
+            durable: false,
+            time: Duration::ZERO,
+            interval: Duration::ZERO,
+            format: Format::Text,
+        };
+        let mut statistics = Statistics::new(lepus_base::Instant(0));
+        for _ in 0..300 {
+            statistics.now.confirmed += 1;
+            statistics.confirm_latency.record(5_000);
+        }
+        let interval = statistics.turn(lepus_base::Instant::from_millis(2_000));
+        assert_eq!(
+            plan.interval_line(&interval),
+            "id: me, time 2.000 s, queues: 150 a second, min/median/75th/95th/99th latency: 5/5/5/5/5 µs"
+        );
+    }
 }

@@ -42,6 +42,8 @@ pub(crate) struct ConsumerSpec {
     pub service: Option<Cycle<Duration>>,
     /// Messages are asked for one by one (`basic.get`) from these queues in turn, this long after the answer before.
     pub polling: Option<(Vec<String>, Duration)>,
+    /// Frames that start the consumer so long after the load began; it starts with its connection otherwise.
+    pub deferred: Option<(Duration, Vec<u8>)>,
     /// For the check: one per queue, in the order of the consumer tags "0", "1", …
     pub lanes: Vec<LaneId>,
 }
@@ -58,7 +60,17 @@ pub(crate) struct Consumer {
     transaction: Option<Transaction>,
     pace: Option<Pace>,
     polling: Option<Polling>,
+    deferred: Option<Deferred>,
     lanes: Vec<LaneId>,
+}
+
+/// A start that is yet to come.
+#[derive(Debug)]
+struct Deferred {
+    delay: Duration,
+    frames: Vec<u8>,
+    /// `None`: the load has not begun.
+    due: Option<Instant>,
 }
 
 /// Asks for messages instead of being sent them.
@@ -127,6 +139,7 @@ impl Consumer {
                 interval,
                 state: Poll::Resting,
             }),
+            deferred: spec.deferred.map(|(delay, frames)| Deferred { delay, frames, due: None }),
             lanes: spec.lanes,
         }
     }
@@ -143,13 +156,18 @@ impl Consumer {
 
     /// Whether it has to be resumed: messages may wait here for their time, or are asked for.
     pub(crate) fn is_paced(&self) -> bool {
-        self.pace.is_some() || self.polling.is_some()
+        self.pace.is_some() || self.polling.is_some() || self.deferred.is_some()
     }
 
     /// Lets it ask for messages, where it does that.
     pub(crate) fn begin(&mut self, now: Instant) {
+        let mut start = now;
+        if let Some(deferred) = &mut self.deferred {
+            start = now + deferred.delay;
+            deferred.due = Some(start);
+        }
         if let Some(polling) = &mut self.polling {
-            polling.state = Poll::Due(now);
+            polling.state = Poll::Due(start);
         }
     }
 
@@ -215,6 +233,14 @@ impl Consumer {
         scene: &mut Scene,
         out: &mut Vec<u8>,
     ) -> Option<Instant> {
+        if let Some(due) = self.deferred.as_ref().and_then(|deferred| deferred.due) {
+            if now < due {
+                return Some(due);
+            }
+            if let Some(deferred) = self.deferred.take() {
+                out.extend_from_slice(&deferred.frames);
+            }
+        }
         let next = self.take_pending(now, scene, out);
         next.or_else(|| self.poll(now, out))
     }

@@ -42,6 +42,7 @@ use option::{Options, describe, nearest};
 use plan::Job;
 use shape::{SHAPES, Shape};
 use std::process::ExitCode;
+pub use uri::Uri;
 
 /// Names of the subcommands of `lepus perf` with a line about each.
 pub const SUBCOMMANDS: &[(&str, &str)] = &{

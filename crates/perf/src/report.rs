@@ -31,14 +31,16 @@ impl Shown {
         if self.millis { value } else { value / 1_000 }
     }
 
-    fn latency(&self, figures: &Quantiles) -> String {
+    /// Minimum to 99th percentile, as [`LATENCIES`] names them.
+    pub(crate) fn latency(&self, figures: &Quantiles) -> String {
         let [min, median, p75, p95, p99] =
             [figures.min, figures.median, figures.p75, figures.p95, figures.p99]
                 .map(|value| self.scale(value));
         format!("{min}/{median}/{p75}/{p95}/{p99} {}", self.unit())
     }
 
-    fn tail(&self, figures: &Quantiles) -> String {
+    /// Means and the slowest, as [`TAIL`] names them.
+    pub(crate) fn tail(&self, figures: &Quantiles) -> String {
         let [mean, slowest, p999, p9999, max] =
             [figures.mean, figures.tail_mean, figures.p999, figures.p9999, figures.max]
                 .map(|value| self.scale(value));
@@ -66,8 +68,10 @@ pub(crate) fn rate(rate: f64) -> String {
 
 /// From this share of a core on, the tester may be what limits a result.
 const BUSY: f64 = 0.8;
-const LATENCIES: &str = "min/median/75th/95th/99th";
-const TAIL: &str = "mean/mean of slowest 5 %/99.9th/99.99th/max";
+/// What [`Shown::latency`] tells.
+pub(crate) const LATENCIES: &str = "min/median/75th/95th/99th";
+/// What [`Shown::tail`] tells.
+pub(crate) const TAIL: &str = "mean/mean of slowest 5 %/99.9th/99.99th/max";
 
 /// The line of one interval.
 pub(crate) fn interval_line(id: &str, shown: Shown, interval: &Interval) -> String {
@@ -172,7 +176,8 @@ pub(crate) struct Summary<'a> {
 }
 
 impl Summary<'_> {
-    fn per_second(&self, count: u64) -> f64 {
+    /// So many per second of the run.
+    pub(crate) fn per_second(&self, count: u64) -> f64 {
         if self.seconds > 0.0 { count as f64 / self.seconds } else { 0.0 }
     }
 

@@ -2,11 +2,16 @@
 
 /// The parts of a connection URI.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Uri {
+pub struct Uri {
+    /// The user's name.
     pub user: String,
+    /// The password.
     pub password: String,
+    /// A name or an address, without brackets.
     pub host: String,
+    /// The port.
     pub port: u16,
+    /// The virtual host.
     pub vhost: String,
 }
 
@@ -15,7 +20,7 @@ impl Uri {
     ///
     /// # Errors
     /// A text for the user.
-    pub(crate) fn parse(text: &str) -> Result<Uri, String> {
+    pub fn parse(text: &str) -> Result<Uri, String> {
         let wrong =
             |what: &str| Err(format!("{what} in '{text}' (amqp://user:password@host:port/vhost)"));
         let rest = match text.split_once("://") {

@@ -321,6 +321,16 @@ fn messages_are_asked_for_one_by_one() {
 }
 
 #[test]
+fn messages_pile_up_until_a_late_consumer_starts() {
+    let broker = Broker::start(Fault::None);
+    let (outcome, json) = run(&broker, "throughput -csd 0.3 -C 100 -D 100 --check");
+    assert_eq!(outcome, "good");
+    assert_eq!(number(&json, "good"), 100);
+    // All were sent well before: the first of them waited for the whole delay.
+    assert!(number(&json, "max") >= 300_000, "{json}");
+}
+
+#[test]
 fn sizes_bodies_and_latencies_may_vary() {
     let broker = Broker::start(Fault::None);
     let line = "throughput -vs 12:0.05 2000:0.05 -vl 0:0.1 100:0.1 -r 2000 -C 400 -D 400";

@@ -20,10 +20,14 @@ pub enum Command {
     ShowConfig(Settings),
     /// Run the load tester with these words.
     Perf(Vec<String>),
+    /// Run an experiment with these words.
+    Experiment(Vec<String>),
     /// Print the hash of a password; read from standard input when it is not given.
     HashPassword(Option<String>),
     /// Look after the store's files.
     Store(crate::store::Call),
+    /// Show the machine, a plan for it, or where the running broker is.
+    Topology(Box<crate::topology::Call>),
     /// Send an order to the running broker.
     Order(OrderCall),
 }
@@ -54,11 +58,13 @@ pub struct OrderCall {
 const COMMANDS: &[&str] = &[
     "serve",
     "perf",
+    "experiment",
     "config",
     "hash-password",
     "store check",
     "store dump",
     "store repair",
+    "topology",
     "help",
     "version",
 ];
@@ -79,11 +85,12 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command, Strin
         "-V" | "--version" | "version" => return Ok(Command::Print(help::version())),
         other => other.to_owned(),
     };
-    if command == "perf" {
+    if ["perf", "experiment"].contains(&command.as_str()) {
         let rest = words.drain(1..).map(|word| word.into_string());
         let rest: Result<Vec<String>, _> = rest.collect();
-        let rest = rest.map_err(|word| format!("perf: {} is not valid text", word.display()))?;
-        return Ok(Command::Perf(rest));
+        let rest =
+            rest.map_err(|word| format!("{command}: {} is not valid text", word.display()))?;
+        return Ok(if command == "perf" { Command::Perf(rest) } else { Command::Experiment(rest) });
     }
     let parser = lexopt::Parser::from_args(words.drain(1..));
     match command.as_str() {
@@ -95,6 +102,10 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command, Strin
         "hash-password" => parse_hash_password(parser),
         "store" => Ok(crate::store::parse(parser)?
             .map_or_else(|| Command::Print(crate::store::help()), Command::Store)),
+        "topology" => Ok(crate::topology::parse(parser)?.map_or_else(
+            || Command::Print(crate::topology::help()),
+            |call| Command::Topology(Box::new(call)),
+        )),
         _ => parse_order(&command, parser),
     }
 }
@@ -105,8 +116,10 @@ fn help_for(words: &str) -> Result<Command, String> {
         "serve" => help::serve(),
         "config" => help::config(),
         "perf" => return Ok(Command::Perf(vec!["--help".to_owned()])),
+        "experiment" => return Ok(Command::Experiment(Vec::new())),
         "hash-password" => help::hash_password(),
         "store" | "store check" | "store dump" | "store repair" => crate::store::help(),
+        "topology" => crate::topology::help(),
         words => match crate::order::find(words) {
             Some(order) => help::order(order),
             None if group(words).next().is_some() => help::group(words),
@@ -160,7 +173,7 @@ fn parse_settings(mut parser: lexopt::Parser, help: &str) -> Result<Parsed, Stri
 }
 
 /// Takes the value of a flag that is a setting.
-fn setting(
+pub(crate) fn setting(
     flag: String,
     parser: &mut lexopt::Parser,
     settings: &mut Settings,
@@ -290,7 +303,7 @@ fn unknown_option(words: &str, order: Option<&'static Order>, flag: &str) -> Str
     }
 }
 
-fn value(parser: &mut lexopt::Parser) -> Result<String, String> {
+pub(crate) fn value(parser: &mut lexopt::Parser) -> Result<String, String> {
     let word = parser.value().map_err(text)?;
     word.into_string().map_err(|word| format!("{} is not valid text", word.display()))
 }

@@ -77,6 +77,12 @@ impl Figures {
         self.clock.instant().since(self.started).as_secs()
     }
 
+    /// The shards' own counters, in their order.
+    #[must_use]
+    pub fn turns(&self) -> Vec<MetricsSnapshot> {
+        self.turns.iter().map(|metrics| metrics.snapshot()).collect()
+    }
+
     /// Asks every shard at the same time and gives the answers in the shards' order.
     ///
     /// # Errors
@@ -184,6 +190,9 @@ fn loop_figures(metrics: &MetricsSnapshot) -> LoopFigures {
         writes: metrics.writes,
         mail_in: metrics.mail_in,
         mail_out: metrics.mail_out,
+        cpu: metrics.cpu.checked_sub(1),
+        memory_node: metrics.memory_node.checked_sub(1),
+        misplaced: metrics.misplaced,
     }
 }
 

@@ -22,6 +22,7 @@ pub mod serve;
 pub mod show;
 pub mod signal;
 pub mod store;
+pub mod topology;
 
 use command::{Command, OrderCall, Settings};
 use config::{Config, Sources};
@@ -45,6 +46,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     match command {
         Command::Print(text) => print(&text),
         Command::Perf(words) => lepus_perf::run(words.into_iter()),
+        Command::Experiment(words) => lepus_experiment::run(&words),
         Command::HashPassword(password) => match password::hash(password) {
             Ok(hash) => print(&format!("{hash}\n")),
             Err(text) => failed(&text),
@@ -61,6 +63,10 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
             Err(text) => wrong(&text),
         },
         Command::Store(call) => store::run(&call),
+        Command::Topology(call) => match topology::run(&call) {
+            Ok(text) => print(&text),
+            Err(text) => failed(&text),
+        },
         Command::Order(call) => match carry_out(call) {
             Ok(text) => print(&text),
             Err(text) => failed(&text),
@@ -68,7 +74,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn load(settings: Settings) -> Result<Config, String> {
+pub(crate) fn load(settings: Settings) -> Result<Config, String> {
     let sources = Sources::fetch(settings.config, settings.flags);
     let loaded = sources.and_then(|sources| config::load(&sources));
     loaded.map_err(|errors| errors.to_string())

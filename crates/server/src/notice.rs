@@ -50,10 +50,9 @@ fn write(notice: Notice<Event>, log: &Log) {
             let fields = vec![("shard", shard.to_string())];
             log.write(level, event.kind, event.text, fields);
         }
-        Notice::NotPinned { shard, cpu, reason } => {
-            let fields = vec![("shard", shard.to_string()), ("cpu", cpu.to_string())];
-            let text = format!("the shard runs on any CPU: {reason}");
-            log.write(Level::Warning, "not-pinned", text, fields);
+        Notice::Misplaced { shard, reason } => {
+            let fields = vec![("shard", shard.to_string())];
+            log.write(Level::Warning, "misplaced", reason, fields);
         }
         Notice::DiskFailed { shard, failure } => {
             let fields = vec![("shard", shard.to_string())];

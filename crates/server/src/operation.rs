@@ -4,6 +4,7 @@ mod account;
 mod list;
 
 use crate::figures::Figures;
+use crate::topology::Standpoint;
 use lepus_base::ShardId;
 use lepus_broker::directory::{Directory, Request, VhostRef};
 use lepus_management::http::Source;
@@ -21,13 +22,20 @@ pub struct Operations {
     figures: Arc<Figures>,
     /// Lines of `lepus status` that do not change.
     facts: Vec<(&'static str, Value)>,
+    /// What `lepus topology` shows.
+    place: Arc<Standpoint>,
 }
 
 impl Operations {
-    /// Orders to the broker behind `figures`; `facts` are shown by `lepus status`.
+    /// Orders to the broker behind `figures`; `facts` are shown by `lepus status`, `place` by
+    /// `lepus topology`.
     #[must_use]
-    pub fn new(figures: Arc<Figures>, facts: Vec<(&'static str, Value)>) -> Operations {
-        Operations { figures, facts }
+    pub fn new(
+        figures: Arc<Figures>,
+        facts: Vec<(&'static str, Value)>,
+        place: Standpoint,
+    ) -> Operations {
+        Operations { figures, facts, place: Arc::new(place) }
     }
 
     /// Answers one request of the control socket.
@@ -38,6 +46,7 @@ impl Operations {
         let words = text(request, "order")?;
         match words {
             "status" => self.status(),
+            "topology" => self.place.answer(),
             "list queues" => list::queues(&self.figures, request),
             "list connections" => list::connections(&self.figures, request),
             "list exchanges" => {

@@ -13,11 +13,12 @@ use crate::log::{Format, Level, Log};
 use crate::notice;
 use crate::operation::Operations;
 use crate::signal::{self, Wish};
+use crate::topology::Standpoint;
 use brokers::Brokers;
 use lepus_broker::Broker;
 use lepus_management::http;
 use lepus_shard::{Clock, Running, Runtime, StartError, Transport};
-use plan::Plan;
+pub use plan::{Plan, place, wishes};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
@@ -38,18 +39,23 @@ pub fn serve(config: &Config) -> Result<(), String> {
         _ => Format::Text,
     };
     let level = Level::from_name(&config.log_level);
+    let plan = Plan::new(config)?;
+    // Before the first thread is started, so that all begin there.
+    plan.keep_house();
     let log = Log::start(level, format, std::io::stderr())
         .map_err(|error| format!("cannot start the log: {error}"))?;
-    let result = run(config, &log);
+    let result = run(config, &plan, &log);
     log.flush(LOG_FLUSH_TIMEOUT);
     result
 }
 
-fn run(config: &Config, log: &Log) -> Result<(), String> {
+fn run(config: &Config, plan: &Plan, log: &Log) -> Result<(), String> {
     let data_dir = DataDir::open(&config.data_dir()).map_err(|error| error.to_string())?;
     let (wish, wishes) = channel();
     signal::send_wishes(wish.clone()).map_err(|error| format!("cannot take signals: {error}"))?;
-    let plan = Plan::new(config);
+    for note in &plan.notes {
+        log.info("placement", note.clone());
+    }
     let mut initial = initial(config, plan.shards, data_dir.path())?;
     for skipped in &initial.skipped {
         log.warning("definition-skipped", skipped.clone());
@@ -61,8 +67,8 @@ fn run(config: &Config, log: &Log) -> Result<(), String> {
     // Before clients come in: a port that is in use stops the start, it does not leave half a broker.
     let metrics = bind_metrics(config, log)?;
     let clock = Clock::start();
-    let brokers = Arc::new(Brokers::new(config, &plan, &mut initial, &data_dir, clock)?);
-    let (running, transports) = start_runtime(config, &plan, &brokers, wish, log)?;
+    let brokers = Arc::new(Brokers::new(config, plan, &mut initial, &data_dir, clock)?);
+    let (running, transports) = start_runtime(config, plan, &brokers, wish, log)?;
     let running = Arc::new(running);
     let node = figures::node(config, plan.memory_budget_bytes);
     let figures = Arc::new(Figures::new(
@@ -77,7 +83,7 @@ fn run(config: &Config, log: &Log) -> Result<(), String> {
         http::start(metrics, Arc::clone(&figures) as Arc<dyn http::Source>)
             .map_err(|error| format!("cannot start the metrics thread: {error}"))?;
     }
-    let control = start_control(config, &figures, &addresses, &data_dir)?;
+    let control = start_control(config, plan, &figures, &addresses, &data_dir)?;
     let banner = plan.banner(config, &initial, &addresses, data_dir.path());
     // Without a standard output there is nobody to greet.
     let _ = std::io::stdout().write_all(banner.as_bytes());
@@ -190,6 +196,7 @@ fn addresses(
 
 fn start_control(
     config: &Config,
+    plan: &Plan,
     figures: &Arc<Figures>,
     addresses: &[Address],
     data_dir: &DataDir,
@@ -203,7 +210,8 @@ fn start_control(
         ("data_dir", json!(data_dir.path().display().to_string())),
         ("addresses", json!(shown)),
     ];
-    let operations = Operations::new(Arc::clone(figures), facts);
+    let place = Standpoint::new(config, plan, Arc::clone(figures), data_dir.path());
+    let operations = Operations::new(Arc::clone(figures), facts, place);
     let handler = move |request: &Value| operations.answer(request);
     ControlServer::start(&config.control_socket(), Arc::new(handler))
 }

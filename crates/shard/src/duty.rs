@@ -12,7 +12,7 @@ use lepus_topology::RunDelay;
 use crate::clock::{Clock, Ticker};
 use crate::core::Core;
 use crate::distributor::Census;
-use crate::idle::{Idle, Rivals, SPIN_MAX};
+use crate::idle::{Idle, IdlePreset, Rivals};
 use crate::shard::Shard;
 
 /// How often a stopping shard looks whether the others have finished.
@@ -23,7 +23,7 @@ const CLOSE_MIN: Duration = Duration::from_secs(5);
 /// How a shard's thread behaves.
 pub(crate) struct Duty {
     pub(crate) clock: Clock,
-    pub(crate) may_spin: bool,
+    pub(crate) idle: IdlePreset,
     pub(crate) stop_timeout: Duration,
     pub(crate) census: Census,
     pub(crate) talking: Talking,
@@ -103,9 +103,9 @@ pub(crate) fn run<C: Core, R: Reactor>(mut shard: Shard<C, R>, duty: &Duty) -> E
     let metrics = std::sync::Arc::clone(shard.metrics());
     let mut ticker = Ticker::new(duty.clock);
     let mut rest = Rest {
-        idle: Idle::new(duty.may_spin),
+        idle: Idle::new(duty.idle),
         rivals: Rivals::default(),
-        delay: RunDelay::of_current_thread().filter(|_| duty.may_spin),
+        delay: RunDelay::of_current_thread().filter(|_| duty.idle != IdlePreset::Economy),
     };
     let mut now = ticker.now();
     let mut stage = Stage::Serving;
@@ -186,7 +186,7 @@ fn pause<C: Core, R: Reactor>(
     let mut start = ticker.now();
     metrics.busy_ns.add(nanos(start.instant.since(before.instant)));
     if rest.should_spin(start.instant, shard.awaits_disk()) {
-        let spin_end = limit.min(start.instant + SPIN_MAX);
+        let spin_end = limit.min(start.instant + rest.idle.spin_max());
         loop {
             let found = shard.bell().is_posted() || poll(shard, Some(Duration::ZERO));
             let now = ticker.now();
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_shard_does_not_spin_while_its_own_threads_work_on_files() {
-        let mut idle = Idle::new(true);
+        let mut idle = Idle::new(IdlePreset::Adaptive);
         for _ in 0..100 {
             idle.slept(Duration::from_micros(1));
         }

@@ -8,10 +8,34 @@ use std::time::Duration;
 
 use lepus_base::Instant;
 
-/// The longest spin.
-pub(crate) const SPIN_MAX: Duration = Duration::from_micros(40);
-/// Beyond this a sleep says nothing for spinning.
-const SHORT: Duration = Duration::from_micros(60);
+/// What a shard without work does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IdlePreset {
+    /// Looks around for a moment where work has come soon before, then sleeps.
+    #[default]
+    Adaptive,
+    /// Looks around longer, and for longer pauses: less latency for more CPU, while there is work.
+    Latency,
+    /// Sleeps at once: less CPU for a little latency.
+    Economy,
+}
+
+impl IdlePreset {
+    /// The longest spin.
+    pub(crate) fn spin_max(self) -> Duration {
+        match self {
+            IdlePreset::Adaptive => Duration::from_micros(40),
+            IdlePreset::Latency => Duration::from_micros(400),
+            IdlePreset::Economy => Duration::ZERO,
+        }
+    }
+
+    /// Beyond this a sleep says nothing for spinning: waking from it costs some 20 µs.
+    fn short(self) -> Duration {
+        self.spin_max() + Duration::from_micros(20)
+    }
+}
+
 const SCORE_MAX: u8 = 8;
 /// From this score on it spins.
 const SCORE_SPIN: u8 = 4;
@@ -19,18 +43,23 @@ const SCORE_SPIN: u8 = 4;
 /// The memory of recent pauses.
 #[derive(Debug)]
 pub(crate) struct Idle {
-    allowed: bool,
+    preset: IdlePreset,
     score: u8,
 }
 
 impl Idle {
-    /// `allowed` only where the shard has a CPU of its own and power is no concern.
-    pub(crate) fn new(allowed: bool) -> Idle {
-        Idle { allowed, score: 0 }
+    /// Any preset but economy only where the shard has a CPU of its own.
+    pub(crate) fn new(preset: IdlePreset) -> Idle {
+        Idle { preset, score: 0 }
+    }
+
+    /// The longest spin.
+    pub(crate) fn spin_max(&self) -> Duration {
+        self.preset.spin_max()
     }
 
     pub(crate) fn should_spin(&self) -> bool {
-        self.allowed && self.score >= SCORE_SPIN
+        self.preset != IdlePreset::Economy && self.score >= SCORE_SPIN
     }
 
     /// The shard spun, and found work or did not.
@@ -44,7 +73,7 @@ impl Idle {
 
     /// The shard slept so long until there was work (or a timer).
     pub(crate) fn slept(&mut self, time: Duration) {
-        if time < SHORT {
+        if time < self.preset.short() {
             self.score = (self.score + 1).min(SCORE_MAX);
         } else {
             self.score = self.score.saturating_sub(1);
@@ -109,31 +138,70 @@ mod tests {
 
     #[test]
     fn short_sleeps_lead_to_spinning_and_idleness_ends_it() {
-        let mut idle = Idle::new(true);
-        assert!(!idle.should_spin(), "a fresh shard is idle");
-        for _ in 0..SCORE_SPIN {
-            idle.slept(Duration::from_micros(20));
+        for preset in [IdlePreset::Adaptive, IdlePreset::Latency] {
+            let mut idle = Idle::new(preset);
+            assert!(!idle.should_spin(), "a fresh shard is idle");
+            for _ in 0..SCORE_SPIN {
+                idle.slept(Duration::from_micros(20));
+            }
+            assert!(idle.should_spin());
+            for _ in 0..100 {
+                idle.spun(true);
+            }
+            let mut wasted = 0;
+            while idle.should_spin() {
+                idle.spun(false);
+                idle.slept(Duration::from_secs(1));
+                wasted += 1;
+            }
+            assert!(wasted <= 2, "{wasted} spins for nothing");
         }
-        assert!(idle.should_spin());
-        for _ in 0..100 {
-            idle.spun(true);
+    }
+
+    /// What `pauses` cost in virtual time: spins, those in vain, and sleeps.
+    fn spend(preset: IdlePreset, pauses: impl Iterator<Item = Duration>) -> (u32, u32, u32) {
+        let mut idle = Idle::new(preset);
+        let (mut spins, mut vain, mut sleeps) = (0, 0, 0);
+        for pause in pauses {
+            let mut left = pause;
+            if idle.should_spin() {
+                spins += 1;
+                let found = pause <= idle.spin_max();
+                idle.spun(found);
+                if found {
+                    continue;
+                }
+                vain += 1;
+                left -= idle.spin_max();
+            }
+            sleeps += 1;
+            idle.slept(left);
         }
-        let mut wasted = 0;
-        while idle.should_spin() {
-            idle.spun(false);
-            idle.slept(Duration::from_secs(1));
-            wasted += 1;
-        }
-        assert!(wasted <= 2, "{wasted} spins for nothing");
+        (spins, vain, sleeps)
     }
 
     #[test]
-    fn economy_never_spins() {
-        let mut idle = Idle::new(false);
-        for _ in 0..100 {
-            idle.slept(Duration::ZERO);
-            idle.spun(true);
+    fn an_idle_broker_sleeps_whatever_the_preset() {
+        for preset in [IdlePreset::Adaptive, IdlePreset::Latency, IdlePreset::Economy] {
+            let ticks = std::iter::repeat_n(Duration::from_millis(200), 1000);
+            assert_eq!(spend(preset, ticks), (0, 0, 1000), "{preset:?}");
+            // A burst, then nothing: a few spins at most are in vain.
+            let burst = std::iter::repeat_n(Duration::from_micros(10), 1000);
+            let silence = std::iter::repeat_n(Duration::from_millis(200), 1000);
+            let (_, vain, _) = spend(preset, burst.chain(silence));
+            assert!(vain <= 3, "{preset:?}: {vain}");
         }
-        assert!(!idle.should_spin());
+    }
+
+    #[test]
+    fn latency_spins_through_pauses_that_the_others_sleep_through() {
+        let pauses = || std::iter::repeat_n(Duration::from_micros(200), 1000);
+        assert_eq!(spend(IdlePreset::Adaptive, pauses()), (0, 0, 1000));
+        assert_eq!(spend(IdlePreset::Economy, pauses()), (0, 0, 1000));
+        let (spins, vain, sleeps) = spend(IdlePreset::Latency, pauses());
+        assert_eq!((spins, vain, sleeps), (996, 0, 4));
+        let short = || std::iter::repeat_n(Duration::from_micros(10), 1000);
+        assert_eq!(spend(IdlePreset::Adaptive, short()), (996, 0, 4));
+        assert_eq!(spend(IdlePreset::Economy, short()), (0, 0, 1000), "economy never spins");
     }
 }

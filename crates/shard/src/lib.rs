@@ -16,6 +16,7 @@ mod duty;
 mod idle;
 mod metrics;
 mod notice;
+mod placement;
 mod runtime;
 mod shard;
 pub mod tls;
@@ -25,6 +26,7 @@ pub use clock::Clock;
 pub use command::{Commands, Stopped};
 pub use connection::{Arrival, Parcel};
 pub use core::{Core, Effects, PeerInfo, Slot, TlsPeer};
+pub use idle::IdlePreset;
 pub use metrics::{MetricsSnapshot, ShardMetrics};
 pub use notice::{Notice, Notices};
 pub use runtime::{

@@ -26,7 +26,7 @@ impl Counter {
 macro_rules! metrics {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// The counters of one shard, on cache lines of their own. They only grow, but for
-        /// `connections` and `cpu`.
+        /// `connections` and those of its place (`cpu`, `memory_node`, `misplaced`, `thread`).
         #[derive(Debug, Default)]
         #[repr(align(128))]
         pub struct ShardMetrics {
@@ -98,6 +98,12 @@ metrics! {
     ring_full,
     /// Operations on files that ended.
     disk_operations,
-    /// The CPU that the shard is pinned to, plus 1; 0 when it is not pinned.
+    /// The CPU that the shard is bound to, plus 1; 0 when it is not bound.
     cpu,
+    /// The node that its memory is bound to, plus 1; 0 when it is not bound.
+    memory_node,
+    /// 1 if it is not where it was planned to be.
+    misplaced,
+    /// The system's number of its thread; 0 where the system does not tell.
+    thread,
 }

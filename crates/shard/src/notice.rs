@@ -16,13 +16,11 @@ pub enum Notice<E> {
         /// The event.
         event: E,
     },
-    /// A shard could not be bound to its CPU and runs unpinned.
-    NotPinned {
+    /// A shard is not where it was planned to be.
+    Misplaced {
         /// The shard.
         shard: ShardId,
-        /// The CPU.
-        cpu: usize,
-        /// Why.
+        /// What was planned and what the system said or did.
         reason: String,
     },
     /// An operation on a file failed.

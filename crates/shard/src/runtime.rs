@@ -12,7 +12,7 @@ use lepus_base::{Instant, ShardId};
 use lepus_mesh::{Bell, Signal};
 use lepus_reactor::files::{FilePort, Files};
 use lepus_reactor::{Alarm, Poller, TcpListener, TcpStream, bind};
-use lepus_topology::Cpus;
+use lepus_topology::{Ids, Plan};
 
 use crate::acceptor::{Acceptor, Gate, Listening, ToGreeter};
 use crate::clock::Clock;
@@ -20,8 +20,10 @@ use crate::command::Commands;
 use crate::core::Core;
 use crate::distributor::{Census, Distributor};
 use crate::duty::{self, Duty, End, Talking};
+use crate::idle::IdlePreset;
 use crate::metrics::ShardMetrics;
-use crate::notice::{Notice, Notices};
+use crate::notice::Notices;
+use crate::placement::{self, Borrowed};
 use crate::shard::Shard;
 use crate::tls::{Greeter, Identity, TlsError, TlsFiles};
 use crate::wiring::{Links, Wiring};
@@ -58,14 +60,10 @@ pub struct Storage {
 /// What [`Runtime::start`] needs to know.
 #[derive(Clone, Debug)]
 pub struct Config<E> {
-    /// Number of shards, at least 1.
-    pub shards: u16,
-    /// Whether each shard is bound to a CPU; only if there are enough of them.
-    pub pin: bool,
-    /// The CPUs that may be used.
-    pub cpus: Cpus,
-    /// Never spin before sleeping.
-    pub economy: bool,
+    /// The number of shards, and where they and the threads that serve them are to be.
+    pub plan: Plan,
+    /// What a shard without work does.
+    pub idle: IdlePreset,
     /// Mail batches in flight per ordered pair of shards, at least 2.
     pub ring_capacity: usize,
     /// Connections in the process; those beyond are closed at once.
@@ -194,6 +192,22 @@ fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> io::Result<JoinH
     })
 }
 
+/// A thread on some CPUs; on any where there is none. Where the system refuses it runs anywhere, which
+/// costs a little time and nothing else.
+fn spawn_at(
+    cpus: &Ids,
+    name: &str,
+    body: impl FnOnce() + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    let cpus = cpus.clone();
+    spawn(name.into(), move || {
+        if !cpus.is_empty() {
+            let _ = lepus_topology::bind_current_thread(&cpus);
+        }
+        body();
+    })
+}
+
 /// What the accepting side is made of, before its threads start.
 struct Entrance {
     listeners: Vec<Listening>,
@@ -241,9 +255,11 @@ impl Runtime {
         F: Fn(ShardId, &mut C::Outbox) -> Result<C, String> + Send + Sync + 'static,
     {
         let entrance = Entrance::open(&config)?;
+        // What is made here belongs to all shards.
+        let _shared = Borrowed::shared(&config.plan);
         let mut pollers = Vec::new();
         let mut bells = Vec::new();
-        for _ in 0..config.shards.max(1) {
+        for _ in 0..config.plan.shards.max(1) {
             let poller = Poller::new()?;
             let alarm = poller.alarm();
             bells.push(Arc::new(Bell::new(move || alarm.ring())));
@@ -291,14 +307,13 @@ impl<C: Core> Running<C> {
     {
         let shards = pollers.len();
         let (made, ready) = mpsc::channel();
-        let has_own_cpus = pollers.len() <= config.cpus.count();
         for (index, (poller, links)) in pollers.into_iter().zip(links).enumerate() {
             let id = ShardId(index as u16);
-            let pinned = config.pin && has_own_cpus;
-            let cpu = config.cpus.ids.get(index).copied().filter(|_| pinned);
+            let place = config.plan.places.get(index).cloned();
+            let is_numa = config.plan.is_numa;
             let duty = Duty {
                 clock: config.clock,
-                may_spin: has_own_cpus && !config.economy,
+                idle: if config.plan.may_spin { config.idle } else { IdlePreset::Economy },
                 stop_timeout: config.stop_timeout,
                 census: census.clone(),
                 talking: self.talking.clone(),
@@ -309,20 +324,15 @@ impl<C: Core> Running<C> {
             let made = made.clone();
             // Not on the shard's thread: its threads would be bound to its CPU.
             let disk = match &config.storage {
-                Some(storage) => Some(self.start_disk(storage, id)?),
+                Some(storage) => {
+                    let _near = Borrowed::near(&config.plan, index);
+                    Some(self.start_disk(storage, id)?)
+                }
                 None => None,
             };
+            let _there = Borrowed::at(&config.plan, index);
             self.threads.push(spawn(format!("shard-{id}"), move || {
-                if let Some(cpu) = cpu {
-                    match lepus_topology::pin_current_thread(cpu) {
-                        Ok(()) => links.metrics.cpu.set(cpu as u64 + 1),
-                        Err(error) => {
-                            let reason = error.to_string();
-                            let shard = id;
-                            let _ = notices.send(Notice::NotPinned { shard, cpu, reason });
-                        }
-                    }
-                }
+                placement::settle(id, place.as_ref(), is_numa, &links.metrics, &notices);
                 // Made here, so that its memory lies near the CPU that uses it.
                 let mut out = C::outbox(shards as u16);
                 let core = match make(id, &mut out) {
@@ -364,6 +374,9 @@ impl<C: Core> Running<C> {
         distributor: &Arc<Distributor<TcpStream>>,
     ) -> io::Result<()> {
         let gate = Arc::clone(&self.stopper.gate);
+        let everywhere = Ids::new();
+        let binds = config.plan.binds_memory();
+        let listeners = if binds { &config.plan.listeners } else { &everywhere };
         let needs_tls = entrance.listeners.iter().any(|l| l.is_tls);
         let mut to_greeter = None;
         if let Some(identity) = entrance.identity.filter(|_| needs_tls) {
@@ -381,7 +394,7 @@ impl<C: Core> Running<C> {
                 gate: Arc::clone(&gate),
                 clock: config.clock,
             };
-            self.threads.push(spawn("tls".into(), move || greeter.run())?);
+            self.threads.push(spawn_at(listeners, "tls", move || greeter.run())?);
         }
         let poller = Poller::new()?;
         self.stopper.alarms.push(poller.alarm());
@@ -398,7 +411,7 @@ impl<C: Core> Running<C> {
             quiet_until: Instant::default(),
         };
         acceptor.register()?;
-        self.threads.push(spawn("acceptor".into(), move || acceptor.run())?);
+        self.threads.push(spawn_at(listeners, "acceptor", move || acceptor.run())?);
         Ok(())
     }
 

@@ -8,11 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lepus_base::{Instant, Rng};
-use lepus_broker::definitions::LOG;
 use lepus_mesh::{Bell, Signal};
 use lepus_reactor::files::{self, Failure};
 use lepus_store::disk::{Action, Completion, LogId, Operation};
-use lepus_store::simulation::{Disk, Faults};
+use lepus_store::simulation::Disk;
 
 /// What a disk was asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,8 +97,6 @@ pub(crate) struct SimDisk {
     waiting: Vec<Waiting>,
     /// The shortest and the longest time that an operation takes.
     pub(crate) takes: (Duration, Duration),
-    /// Whether writes and syncs of the definitions log fail, too.
-    pub(crate) spoils_definitions: bool,
     /// Everything waits.
     pub(crate) held: bool,
     /// What these logs ask for waits.
@@ -116,7 +113,6 @@ impl SimDisk {
             ports: Vec::new(),
             waiting: Vec::new(),
             takes: (Duration::ZERO, Duration::ZERO),
-            spoils_definitions: true,
             held: false,
             held_logs: BTreeSet::new(),
             figures: BTreeMap::new(),
@@ -162,13 +158,8 @@ impl SimDisk {
             | Action::Delete(_)
             | Action::SyncDirectory(_) => {}
         }
-        let faults = self.disk.faults;
-        if log == LOG && !self.spoils_definitions {
-            self.disk.faults = Faults { write_error: 0, sync_error: 0, ..faults };
-        }
         self.disk.submit(&mut vec![operation]);
         let completion = self.disk.step().expect("an operation that was submitted ends");
-        self.disk.faults = faults;
         let bytes = completion.result.unwrap_or(0) as u64;
         done.written_bytes = bytes * done.writes;
         done.read_bytes = bytes * done.reads;

@@ -76,8 +76,6 @@ pub(crate) struct Copy {
     pub(crate) out_of_root: bool,
     /// A crash may have left it both in its queue and in the dead-letter queue.
     pub(crate) split: bool,
-    /// It may come a second time without saying so: that it was delivered is not on the disk.
-    pub(crate) unmarked: bool,
     /// The life of the process in which a client received it last.
     pub(crate) seen_in: u32,
 }
@@ -96,7 +94,6 @@ impl Copy {
             gone_for_good: false,
             out_of_root: false,
             split: false,
-            unmarked: false,
             seen_in: 0,
         }
     }
@@ -184,6 +181,8 @@ pub(crate) struct Oracle {
     pub(crate) commits: Vec<Commit>,
     /// Queues from which messages were on their way then that need no acknowledgement.
     pub(crate) careless: BTreeSet<usize>,
+    /// Reads fail: any message may be lost by that, if it is told.
+    pub(crate) reads_fail: bool,
     /// Messages whose bytes were damaged on the disk.
     pub(crate) damaged: BTreeSet<MessageId>,
 }
@@ -402,14 +401,12 @@ impl Oracle {
         if !dead && copy.seen[1] && !copy.split {
             return Err(format!("message {message} came back from the dead to {name}"));
         }
-        let may_be_unmarked = copy.unmarked || dead && copy.split;
-        if !redelivered && copy.seen[place] && !may_be_unmarked {
+        if !redelivered && copy.seen[place] && !(dead && copy.split) {
             return Err(format!(
                 "message {message} comes from {name} a second time without saying so"
             ));
         }
         copy.seen[place] = true;
-        copy.unmarked = false;
         copy.received += 1;
         (copy.holder, copy.gone) = match taking {
             Taking::Holds(channel) if copy.split => (Some(channel), copy.gone),
@@ -444,7 +441,7 @@ impl Oracle {
                 }
                 let must_be_there = copy.fate == Fate::Sure && copy.gone == Gone::No;
                 let must_not = copy.fate == Fate::Never || copy.gone == Gone::Sure;
-                let is_damaged = self.damaged.contains(&message);
+                let is_damaged = self.reads_fail || self.damaged.contains(&message);
                 let is_missing = must_be_there && copy.found == 0 && !self.lossy;
                 missing += u64::from(is_missing && is_damaged);
                 let is_lost = is_missing && !is_damaged;

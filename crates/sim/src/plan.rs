@@ -353,6 +353,7 @@ fn disk_plan(rng: &mut Rng) -> DiskPlan {
         1 => plan.faults.sync_error = 1 + rng.below(4),
         2 => plan.fills = true,
         3 => plan.flips = true,
+        6 => plan.faults.read_error = 1 + rng.below(10),
         4 | 5 => plan.slow_max = Duration::from_millis(1 + rng.below(100)),
         _ => {}
     }

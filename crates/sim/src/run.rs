@@ -11,9 +11,11 @@
 //!
 //! What must hold is said in the oracle: what was confirmed and persistent is there, in order, and
 //! says when it comes again; what was settled a second before stays away; commits are whole in each
-//! log; what is transient is gone; definitions that were answered are there.
+//! log; what is transient is gone; definitions and accounts that were answered are there. What a
+//! failed read costs is told.
 
 mod life;
+mod operator;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -32,6 +34,7 @@ use crate::oracle::{Arrival, CopyId, Oracle, Taking};
 use crate::peer::Peer;
 use crate::plan::{KEYS, Kind, Plan};
 use crate::run::life::Lives;
+use crate::run::operator::Operator;
 use crate::shards::Shards;
 use crate::world::{State, World};
 
@@ -115,6 +118,7 @@ pub fn run(seed: u64, prints: bool) -> Result<Figures, String> {
         oracle: Oracle::default(),
         channels: 0,
         lives: Lives::default(),
+        operator: Operator::default(),
         plan,
         rng,
     };
@@ -195,6 +199,7 @@ struct Run {
     /// Channel incarnations so far.
     channels: u64,
     lives: Lives,
+    operator: Operator,
     plan: Plan,
     rng: Rng,
 }
@@ -469,6 +474,7 @@ impl Run {
             return Err(format!("client {name} cannot leave: {}", self.describe(name)));
         }
         self.last_life()?;
+        self.check_accounts()?;
         let logs = self.logs();
         self.count();
         let world = World(Rc::new(RefCell::new(State::new(self.shards))));
@@ -566,7 +572,7 @@ fn drain(world: &World, plan: &Plan, oracle: &mut Oracle, rng: &mut Rng) -> Verd
             channel.ack_up_to(last.tag);
         }
         // What has expired behind others goes to the dead-letter queue, which is drained next.
-        let may_miss = queue.dead_letters() || !oracle.damaged.is_empty();
+        let may_miss = queue.dead_letters() || !oracle.damaged.is_empty() || oracle.reads_fail;
         if found > figures.ready || (found < figures.ready && !may_miss) {
             return Err(format!(
                 "{} messages counted in {}, {found} found",

@@ -123,3 +123,31 @@ fn an_acknowledgement_a_second_before_a_crash_counts() {
     world.start_again(1);
     assert_eq!(world.queue("q").ready, 0);
 }
+
+#[test]
+fn a_shard_rests_while_expired_messages_wait_for_room_in_the_log() {
+    let world = tight_disk(1);
+    let alice = world.channel(0);
+    declare(&alice, "dead", Table::new());
+    let arguments = Table::new()
+        .with("x-message-ttl", 10_000)
+        .with("x-dead-letter-exchange", "")
+        .with("x-dead-letter-routing-key", "dead");
+    declare(&alice, "brief", arguments);
+    alice.confirm_select();
+    // More than dead letters may wait.
+    for _ in 0..12 {
+        for _ in 0..100 {
+            publish(&alice, "brief", &[7; 10]);
+        }
+        assert_eq!(alice.confirmed().0.len(), 100);
+    }
+    let _filler = fill(&world, 0);
+    let before = world.turns(0);
+    world.advance(20_000);
+    let turns = world.turns(0) - before;
+    assert!(turns < 500, "{turns} cycles of a shard that waits for its disk");
+    world.release_disk();
+    world.advance(5_000);
+    assert_eq!((world.queue("brief").ready, world.queue("dead").ready), (0, 1200));
+}

@@ -7,7 +7,7 @@ use lepus_base::Position;
 
 use crate::checksum::crc;
 use crate::disk::LogId;
-use crate::lane::Summary;
+use crate::lane::{Summary, skip_runs};
 use crate::log::{Chain, Segment};
 use crate::place::position;
 use crate::segment::{FORMAT_VERSION, HeaderError};
@@ -15,6 +15,10 @@ use crate::varint::{Reader, put};
 
 /// First bytes of a checkpoint.
 pub const CHECKPOINT_MAGIC: [u8; 8] = *b"LEPUSCKP";
+/// The version of a checkpoint's format that is written.
+pub const CHECKPOINT_VERSION: u16 = 2;
+/// The oldest one that is read: it does not say what was delivered.
+const CHECKPOINT_VERSION_MIN: u16 = 1;
 /// First bytes of a root record.
 pub const ROOT_MAGIC: [u8; 8] = *b"LEPUSROT";
 /// Bytes of a checkpoint before its body.
@@ -151,6 +155,7 @@ impl Root {
 /// A checkpoint taken apart.
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
+    version: u16,
     pub chain: Chain,
     /// The generation new batches went to.
     pub generation: u32,
@@ -169,7 +174,7 @@ pub(crate) fn encode(
 ) -> Vec<u8> {
     let mut out = Vec::new();
     out.extend_from_slice(&CHECKPOINT_MAGIC);
-    out.extend_from_slice(&u32::from(FORMAT_VERSION).to_le_bytes());
+    out.extend_from_slice(&u32::from(CHECKPOINT_VERSION).to_le_bytes());
     out.extend_from_slice(&log.0.to_le_bytes());
     out.extend_from_slice(&number.to_le_bytes());
     out.extend_from_slice(&chain.end.0.to_le_bytes());
@@ -224,7 +229,7 @@ fn fields(bytes: &[u8]) -> Option<Result<Checkpoint, HeaderError>> {
         return None;
     }
     let version = reader.u32()? as u16;
-    if version != FORMAT_VERSION {
+    if !(CHECKPOINT_VERSION_MIN..=CHECKPOINT_VERSION).contains(&version) {
         return Some(Err(HeaderError::Version(version)));
     }
     let (_log, _number) = (reader.u32()?, reader.u64()?);
@@ -262,11 +267,12 @@ fn fields(bytes: &[u8]) -> Option<Result<Checkpoint, HeaderError>> {
     }
     let count = reader.varint()?;
     let lanes = (bytes.len() - reader.0.len(), count);
-    Some(Ok(Checkpoint { chain, generation, segments, tables, lanes }))
+    Some(Ok(Checkpoint { version, chain, generation, segments, tables, lanes }))
 }
 
 impl Checkpoint {
-    /// Goes through the lanes of the checkpoint in `bytes`: what each amounts to, and its bytes.
+    /// Goes through the lanes of the checkpoint in `bytes`: what each amounts to, and its bytes as
+    /// [`crate::lane::LaneIndex::decode`] reads them.
     /// Notes all pages of the index file that are in use. `None` where the bytes are no lanes.
     pub(crate) fn each_lane(
         &self,
@@ -275,11 +281,24 @@ impl Checkpoint {
         mut each: impl FnMut(&Summary, &[u8]) -> Option<()>,
     ) -> Option<()> {
         let (start, count) = self.lanes;
+        let mut unmarked = Vec::new();
         let mut reader = Reader(bytes.get(start..bytes.len().checked_sub(4)?)?);
         for _ in 0..count {
             let all = reader.0;
-            let summary = Summary::skip(&mut reader, slots)?;
-            each(&summary, &all[..all.len() - reader.0.len()])?;
+            let mut summary = Summary::skip(&mut reader, slots)?;
+            if self.version == 1 {
+                // It does not say what was delivered: anything may have been.
+                summary.delivered_below = summary.next;
+                unmarked.clear();
+                unmarked.extend_from_slice(&all[..all.len() - reader.0.len()]);
+                unmarked.push(0);
+                each(&summary, &unmarked)?;
+                continue;
+            }
+            skip_runs(&mut reader)?;
+            let lane = &all[..all.len() - reader.0.len()];
+            summary.delivered_below = reader.varint()?;
+            each(&summary, lane)?;
         }
         reader.is_empty().then_some(())
     }

@@ -20,6 +20,9 @@ pub(crate) use rewrite::{Folded, Located, Part};
 /// Bytes of a page on disk.
 pub const PAGE_BYTES: usize = PAGE_HEADER_BYTES + PAGE_PAYLOAD_BYTES;
 
+/// Runs of marks above which some are joined.
+const MARK_RUNS_MAX: usize = 1 << 16;
+
 /// The runs of the page `slot` of the index file; `None` if it is damaged.
 pub(crate) fn page_runs(slot: u32, bytes: &[u8]) -> Option<&[u8]> {
     let length = usize::from(u16::from_le_bytes(*bytes.get(4..)?.first_chunk::<2>()?));
@@ -104,6 +107,8 @@ pub(crate) struct Summary {
     pub live: u64,
     pub live_bytes: u64,
     pub has_unaccounted: bool,
+    /// Every entry below may have been delivered, as the checkpoint says that it is from.
+    pub delivered_below: u64,
 }
 
 impl Summary {
@@ -122,22 +127,17 @@ impl Summary {
             live: reader.varint()?,
             live_bytes: reader.varint()?,
             has_unaccounted: false,
+            delivered_below: 0,
         })
     }
 
-    /// Reads over an encoded lane, which [`LaneIndex::decode`] can read then; notes the pages it
-    /// has in the index file.
+    /// Reads over an encoded lane, which [`LaneIndex::decode`] can read then, but for the marks at
+    /// its end; notes the pages it has in the index file.
     pub(crate) fn skip(reader: &mut Reader<'_>, slots: &mut Vec<u32>) -> Option<Summary> {
         let mut summary = Summary::read(reader)?;
         reader.varint32()?;
-        for set in 0..2 {
-            let runs = reader.varint()?;
-            summary.has_unaccounted |= set == 1 && runs > 0;
-            let mut last = 0u64;
-            for _ in 0..runs {
-                last = last.checked_add(reader.varint()?)?.checked_add(reader.varint()?)?;
-            }
-        }
+        skip_runs(reader)?;
+        summary.has_unaccounted = skip_runs(reader)? > 0;
         Builder::skip(reader)?;
         for _ in 0..reader.varint()? {
             reader.varint()?.checked_add(reader.varint()?)?;
@@ -154,6 +154,38 @@ impl Summary {
     }
 }
 
+/// Appends a set to a checkpoint.
+fn put_runs(out: &mut Vec<u8>, set: &RunSet) {
+    put(out, set.runs() as u64);
+    let mut last = 0;
+    for (first, end) in set.iter() {
+        put(out, first - last);
+        put(out, end - first);
+        last = end;
+    }
+}
+
+fn read_runs(reader: &mut Reader<'_>) -> Option<RunSet> {
+    let mut set = RunSet::default();
+    let mut last = 0u64;
+    for _ in 0..reader.varint()? {
+        let first = last.checked_add(reader.varint()?)?;
+        last = first.checked_add(reader.varint()?)?;
+        set.insert(first, last);
+    }
+    Some(set)
+}
+
+/// Reads over a set; how many runs it has.
+pub(crate) fn skip_runs(reader: &mut Reader<'_>) -> Option<u64> {
+    let runs = reader.varint()?;
+    let mut last = 0u64;
+    for _ in 0..runs {
+        last = last.checked_add(reader.varint()?)?.checked_add(reader.varint()?)?;
+    }
+    Some(runs)
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct LaneIndex {
@@ -168,6 +200,8 @@ pub(crate) struct LaneIndex {
     unaccounted: RunSet,
     /// How many of those live as far as `live` knows; see [`LaneIndex::recount`].
     unaccounted_live: u64,
+    /// Of those that live, which were delivered and came back.
+    marks: RunSet,
     live: u64,
     live_bytes: u64,
     fetch_from: u64,
@@ -329,16 +363,41 @@ impl LaneIndex {
         if page.settled < page.count {
             return;
         }
-        self.settled.remove(page.first, page.last + 1);
+        let (first, end) = (page.first, page.last + 1);
         freed.extend(page.slot());
         self.pages.remove(index);
+        self.forget(first, end);
+    }
+
+    /// Nothing in `first..end` lives or is part of a page any more.
+    fn forget(&mut self, first: u64, end: u64) {
+        self.settled.remove(first, end);
+        if !self.marks.is_empty() {
+            self.marks.remove(first, end);
+        }
+    }
+
+    /// The entry was delivered, and came back.
+    pub(crate) fn mark(&mut self, seq: u64) {
+        if !self.is_live(seq) {
+            return;
+        }
+        self.marks.insert(seq, seq + 1);
+        if self.marks.runs() > MARK_RUNS_MAX {
+            self.marks.join_lower_half();
+        }
+    }
+
+    /// Whether the entry was marked.
+    pub(crate) fn is_marked(&self, seq: u64) -> bool {
+        self.marks.contains(seq)
     }
 
     fn drop_settled_tail(&mut self) {
         if self.tail_settled < self.tail.count() || self.tail.count() == 0 {
             return;
         }
-        self.settled.remove(self.tail.first(), self.tail.last() + 1);
+        self.forget(self.tail.first(), self.tail.last() + 1);
         self.tail.clear();
         self.tail_settled = 0;
         // A reader's place in the page is gone with it.
@@ -530,13 +589,14 @@ impl LaneIndex {
             live: self.live(),
             live_bytes: self.live_bytes,
             has_unaccounted: self.has_unaccounted(),
+            delivered_below: 0,
         }
     }
 
     /// The lane itself, its pages, with the tail.
     pub(crate) fn memory_bytes(&self) -> usize {
         let pages: usize = self.pages.iter().map(|page| page.runs().map_or(0, <[u8]>::len)).sum();
-        let runs = self.settled.runs() + self.unaccounted.runs();
+        let runs = self.settled.runs() + self.unaccounted.runs() + self.marks.runs();
         let places = self.pages.capacity() * size_of::<Page>();
         size_of::<LaneIndex>() + pages + places + self.tail.memory_bytes() + runs * 24
     }
@@ -550,15 +610,8 @@ impl LaneIndex {
         put(out, self.live);
         put(out, self.live_bytes);
         put(out, self.tail_settled.into());
-        for runs in [&self.settled, &self.unaccounted] {
-            put(out, runs.runs() as u64);
-            let mut last = 0;
-            for (first, end) in runs.iter() {
-                put(out, first - last);
-                put(out, end - first);
-                last = end;
-            }
-        }
+        put_runs(out, &self.settled);
+        put_runs(out, &self.unaccounted);
         self.tail.encode(out);
         put(out, self.pages.len() as u64);
         for page in &self.pages {
@@ -580,6 +633,7 @@ impl LaneIndex {
                 }
             }
         }
+        put_runs(out, &self.marks);
     }
 
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Option<LaneIndex> {
@@ -591,15 +645,8 @@ impl LaneIndex {
         index.live = reader.varint()?;
         index.live_bytes = reader.varint()?;
         index.tail_settled = reader.varint32()?;
-        for set in 0..2 {
-            let mut last = 0u64;
-            for _ in 0..reader.varint()? {
-                let first = last.checked_add(reader.varint()?)?;
-                last = first.checked_add(reader.varint()?)?;
-                let runs = if set == 0 { &mut index.settled } else { &mut index.unaccounted };
-                runs.insert(first, last);
-            }
-        }
+        index.settled = read_runs(reader)?;
+        index.unaccounted = read_runs(reader)?;
         index.tail = Builder::decode(reader)?;
         for _ in 0..reader.varint()? {
             let first = reader.varint()?;
@@ -618,6 +665,7 @@ impl LaneIndex {
             };
             index.pages.push_back(Page { first, last, count, length, settled, state });
         }
+        index.marks = read_runs(reader)?;
         Some(index)
     }
 

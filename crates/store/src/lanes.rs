@@ -12,7 +12,7 @@ use lepus_base::{QueueId, Slab};
 use crate::lane::{LaneIndex, Summary};
 use crate::record::Lane;
 use crate::state::LaneSlot;
-use crate::varint::Reader;
+use crate::varint::{Reader, put};
 
 /// The index of one lane.
 #[derive(Debug)]
@@ -28,8 +28,8 @@ struct Held {
     form: Form,
     /// Where fetching goes on, of a cold one.
     fetch_from: u64,
-    /// Entries below were recovered.
-    recovered_below: u64,
+    /// Any entry below may have been delivered by an earlier run.
+    delivered_below: u64,
     /// The last snapshot that has it, or is older than it.
     epoch: u32,
     /// Since the clock came by.
@@ -75,14 +75,14 @@ impl Lanes {
         self.by_lane.range(range).map(|(_, &slot)| LaneSlot(slot)).collect()
     }
 
-    fn hold(&mut self, lane: Lane, form: Form, recovered_below: u64) -> LaneSlot {
+    fn hold(&mut self, lane: Lane, form: Form, delivered_below: u64) -> LaneSlot {
         match &form {
             Form::Hot(_) => self.hot += 1,
             Form::Cold(bytes) => self.cold_bytes += bytes.len(),
         }
         self.persistent += usize::from(!lane.is_transient());
         let epoch = self.epoch;
-        let held = Held { lane, form, fetch_from: 0, recovered_below, epoch, is_used: true };
+        let held = Held { lane, form, fetch_from: 0, delivered_below, epoch, is_used: true };
         let slot = self.slab.insert(held) as u32;
         self.by_lane.insert(lane, slot);
         LaneSlot(slot)
@@ -99,7 +99,7 @@ impl Lanes {
         } else {
             Form::Cold(bytes.into())
         };
-        let slot = self.hold(summary.lane, form, summary.next);
+        let slot = self.hold(summary.lane, form, summary.delivered_below);
         (self.by_lane.len() == self.slab.len()).then_some(slot)
     }
 
@@ -158,17 +158,28 @@ impl Lanes {
         }
     }
 
-    /// Entries below were there when the store was opened.
-    pub(crate) fn recovered_below(&self, slot: LaneSlot) -> u64 {
-        self.slab.get(slot.0 as usize).map_or(0, |held| held.recovered_below)
+    /// Whether an entry was or may have been delivered before: it came back in this run, or an
+    /// earlier one left it so.
+    pub(crate) fn is_marked(&self, slot: LaneSlot, seq: u64) -> bool {
+        let Some(held) = self.slab.get(slot.0 as usize) else { return false };
+        if seq < held.delivered_below {
+            return true;
+        }
+        match &held.form {
+            Form::Hot(index) => index.is_marked(seq),
+            Form::Cold(bytes) => {
+                LaneIndex::decode(&mut Reader(bytes)).is_some_and(|index| index.is_marked(seq))
+            }
+        }
     }
 
-    /// All entries so far are recovered ones.
-    pub(crate) fn mark_recovered(&mut self) {
+    /// Nobody knows which of the entries so far were delivered.
+    pub(crate) fn mark_all(&mut self) {
         for (_, held) in &mut self.slab {
-            if let Form::Hot(index) = &held.form {
-                held.recovered_below = index.next();
-            }
+            held.delivered_below = match &held.form {
+                Form::Hot(index) => index.next(),
+                Form::Cold(bytes) => Summary::peek(bytes).map_or(0, |found| found.next),
+            };
         }
     }
 
@@ -277,4 +288,5 @@ fn encode(held: &mut Held, epoch: u32, snapshot: &mut Option<Snapshot>) {
         Form::Hot(index) => index.encode(&mut snapshot.bytes),
         Form::Cold(bytes) => snapshot.bytes.extend_from_slice(bytes),
     }
+    put(&mut snapshot.bytes, held.delivered_below);
 }

@@ -64,7 +64,7 @@ mod state;
 mod store;
 mod varint;
 
-pub use checkpoint::Root;
+pub use checkpoint::{CHECKPOINT_VERSION, Root};
 pub use log::AppendError;
 pub use page::Entry;
 pub use record::{LEVEL_TRANSIENT, Lane, Message, Reference};

@@ -594,12 +594,22 @@ impl Log {
         self.flight = Some(Flight::Sync { id, end: self.written });
     }
 
-    fn prepare(&mut self, now: Now, out: &mut Operations) {
+    /// Whether another segment should be made, and none is on its way.
+    fn lacks_segment(&self) -> bool {
         let wanted = self.settings.spare_segments + self.settings.reserve_segments;
-        if self.creation.is_some() || self.spare_segments() >= wanted.max(self.spare_wanted) {
+        self.creation.is_none() && self.spare_segments() < wanted.max(self.spare_wanted)
+    }
+
+    /// Whether there may be another segment.
+    fn may_grow(&self) -> bool {
+        self.segments.len() + self.spare.len() < self.settings.segments_max
+    }
+
+    fn prepare(&mut self, now: Now, out: &mut Operations) {
+        if !self.lacks_segment() {
             return;
         }
-        if self.segments.len() + self.spare.len() >= self.settings.segments_max {
+        if !self.may_grow() {
             self.full = true;
             return;
         }
@@ -792,14 +802,26 @@ impl Log {
         if self.stopped.is_some() {
             return Instant::NEVER;
         }
-        let retry = if self.full { self.retry_at } else { Instant::NEVER };
+        let retries = self.full && self.lacks_segment() && self.may_grow();
+        let retry = if retries { self.retry_at } else { Instant::NEVER };
         if self.flight.is_some() {
             return retry;
         }
-        let write = if self.closed.is_empty() { self.write_due } else { self.write_retry_at };
         let gathers = self.wanted > self.durable() && !self.open.bytes.is_empty();
-        let write = if gathers { write.min(self.gather.until()) } else { write };
+        let write = match self.closed.front() {
+            None if gathers => self.write_due.min(self.gather.until()),
+            None => self.write_due,
+            // It is written when there is a segment for it.
+            Some(front) if self.lacks_file(front) => Instant::NEVER,
+            Some(_) => self.write_retry_at,
+        };
         write.min(self.sync_due).min(retry)
+    }
+
+    /// Whether a batch has no file to go to yet.
+    fn lacks_file(&self, batch: &Closed) -> bool {
+        let segment = self.segments.get(&batch.generation);
+        self.spare.is_empty() && segment.is_some_and(|segment| segment.slot.is_none())
     }
 
     /// Bytes appended and not yet written.

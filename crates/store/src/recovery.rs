@@ -546,7 +546,11 @@ impl Recovery {
         }
         let is_damage = self.evidence > position(image.generation, at as u32)
             || (self.replay.is_rebuild() && next.is_some());
-        if !is_damage {
+        // A sealed segment ends somewhere before the end of its file, and one that an earlier start
+        // cut goes on behind the cut with what counts no more: the next segment follows right here.
+        let is_end = self.follower().is_some()
+            && (!self.replay.is_rebuild() || (here.is_none() && next.is_none()));
+        if !is_damage || is_end {
             return false;
         }
         let start = if here.is_some() { at } else { at.min(image.bytes.len()) };
@@ -559,11 +563,6 @@ impl Recovery {
             }
             (None, None) => image.bytes.len(),
         };
-        // A sealed segment ends somewhere before the end of its file: that is no damage.
-        let is_sealed_end = here.is_none() && next.is_none() && self.follower().is_some();
-        if is_sealed_end {
-            return false;
-        }
         let slot = self.segments.get(&image.generation).and_then(|segment| segment.slot);
         let (state, segments, replay) = (&mut self.state, &mut self.segments, &mut self.replay);
         let mut saved = 0;
@@ -743,7 +742,9 @@ impl Recovery {
                 _ => {}
             }
         }
-        self.state.lanes.mark_recovered();
+        if !is_clean {
+            self.state.lanes.mark_all();
+        }
         let root_index = self.root.map_or(0, |(index, _)| 1 - index);
         let number = self.root.map_or(0, |(_, root)| root.number);
         let resume = Resume {

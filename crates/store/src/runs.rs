@@ -85,6 +85,16 @@ impl RunSet {
         }
     }
 
+    /// Makes one run of the lower half of them, with what is between.
+    pub(crate) fn join_lower_half(&mut self) {
+        let middle = self.0.len() / 2;
+        let first = self.0.keys().next().copied();
+        let end = self.0.values().nth(middle).copied();
+        if let (Some(first), Some(end)) = (first, end) {
+            self.insert(first, end);
+        }
+    }
+
     /// All runs as (first, end), growing.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
         self.0.iter().map(|(&first, &end)| (first, end))

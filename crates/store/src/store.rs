@@ -169,7 +169,6 @@ pub struct Store {
     failed_reads: read::FailedReads,
     /// About what a record has beside its body.
     record_extra: usize,
-    is_unclean: bool,
     /// The log is recovered, and lanes are being counted; whether the last run ended in order.
     opening: Option<bool>,
     uncounted: Vec<LaneSlot>,
@@ -211,7 +210,6 @@ impl Store {
             has_opaque: false,
             failed_reads: read::FailedReads::new(),
             record_extra: RECORD_EXTRA_BYTES,
-            is_unclean: false,
             opening: None,
             uncounted: Vec::new(),
             told_stopped: false,
@@ -316,7 +314,6 @@ impl Store {
         self.has_opaque = !found.opaque.is_empty();
         self.opaque = found.opaque;
         self.opaque_start = found.start;
-        self.is_unclean = !found.is_clean;
         let mut used = found.used_pages;
         used.sort_unstable();
         self.next_page = used.last().map_or(0, |last| last + 1);
@@ -392,7 +389,8 @@ impl Store {
         let more = self.fold(out) | more;
         self.state.lanes.cool(self.settings.lanes_kept, WORK_COOL_LOOKS);
         self.write_pages(out);
-        self.compact(now, out) || more
+        // What was written behind the last checkpoint of an orderly end would say that it was none.
+        (!self.publication.is_closing() && self.compact(now, out)) || more
     }
 
     fn account(&mut self, out: &mut Operations) -> bool {
@@ -458,8 +456,9 @@ impl Store {
         if !self.is_running() {
             return Instant::NEVER;
         }
-        let log = self.log.next_timeout().min(self.settle_due);
-        log.min(self.publication.due(self.state.died)).min(self.compaction_due())
+        let others = self.log.next_timeout().min(self.settle_due).min(self.compaction_due());
+        let due = self.publication.due(self.state.died);
+        if due < others && self.may_publish() { due } else { others }
     }
 
     /// Where the log ends. What was appended before is durable when [`Store::durable`] is here.
@@ -551,10 +550,19 @@ impl Store {
         self.summary(slot).next
     }
 
-    /// Whether the message was in the store when it was opened and may have been delivered then.
+    /// The message was delivered and came back, or was not acknowledged when the run ends in
+    /// order: [`Store::is_redelivered`] says so from here on, in this run and in later ones.
+    pub fn mark_delivered(&mut self, slot: LaneSlot, seq: u64) {
+        if let Some(lane) = self.state.lane_mut(slot) {
+            lane.mark(seq);
+        }
+    }
+
+    /// Whether the message was delivered before: it was marked, by this run or an earlier one. What
+    /// is found after a run that did not end in order is marked as a whole, because nobody knows.
     #[must_use]
     pub fn is_redelivered(&self, slot: LaneSlot, seq: u64) -> bool {
-        self.is_unclean && seq < self.state.lanes.recovered_below(slot)
+        self.state.lanes.is_marked(slot, seq)
     }
 
     /// Drops the queues for which `keep` says no: those whose definition is gone.

@@ -1,14 +1,18 @@
-//! The format, byte by byte: files written once and kept beside this test. They must be written
-//! the same way again, and be read. A change of format gets a new version and new files; these
-//! stay, to be read.
+//! The format, byte by byte: files written once and kept beside this test. Those of the newest
+//! version must be written the same way again, and those of each must be read. A change of format
+//! gets a new version and new files; these stay, to be read.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use lepus_base::{Now, QueueId};
 use lepus_store::disk::{File, LogId, Operations};
+use lepus_store::inspect;
+use lepus_store::place::{generation, offset};
 use lepus_store::simulation::Disk;
-use lepus_store::{Event, Fetch, Lane, Lookup, Message, Place, Settings, Store};
+use lepus_store::{
+    CHECKPOINT_VERSION, Event, Fetch, Lane, Lookup, Message, Place, Root, Settings, Store,
+};
 
 const LOG: LogId = LogId(3);
 
@@ -30,6 +34,9 @@ fn message(body: &[u8]) -> Message<'_> {
     Message { exchange: b"amq.topic", routing_key: b"a.b", properties: &[0x10, 0, 2], body }
 }
 
+/// The version that is written; a directory is called by the newest of its files.
+const VERSION: u16 = CHECKPOINT_VERSION;
+
 /// Every kind of record, in files of one store.
 fn written() -> Disk {
     let mut disk = Disk::new(0);
@@ -44,6 +51,7 @@ fn written() -> Disk {
     let late = Place { deadline_millis: 1_700_000_000_000, ..place(urgent, 7) };
     store.append(&message(b"two queues"), &[place(plain, 1), late]).expect("room");
     store.append(&message(b"gone"), &[place(dropped, 0)]).expect("room");
+    store.mark_delivered(plain, 1);
     store.want_durable();
     run(&mut store, &mut disk, &mut out);
     store.request_checkpoint();
@@ -56,9 +64,10 @@ fn written() -> Disk {
     disk
 }
 
-fn path(file: File) -> PathBuf {
+fn path(version: u16, file: File) -> PathBuf {
     let name = file.to_string().replace('/', "-");
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/version-1").join(name + ".hex")
+    let directory = format!("tests/golden/version-{version}");
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(directory).join(name + ".hex")
 }
 
 /// Sixteen bytes to a line with their offset; a run of zeros to the end is left out.
@@ -93,7 +102,7 @@ fn files_are_written_as_they_were_when_the_format_was_fixed() {
     let files: Vec<(File, u64)> = disk.files().collect();
     for (file, _) in files {
         let text = dump(disk.data(file).expect("a listed file"));
-        let path = path(file);
+        let path = path(VERSION, file);
         if std::env::var_os("WRITE_GOLDEN").is_some() {
             std::fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
             std::fs::write(&path, &text).expect("a file");
@@ -104,10 +113,10 @@ fn files_are_written_as_they_were_when_the_format_was_fixed() {
     }
 }
 
-#[test]
-fn files_of_the_fixed_format_are_read() {
+/// The files of a version.
+fn golden(version: u16) -> Disk {
     let mut disk = Disk::new(0);
-    let directory = path(File::Root(LOG)).parent().expect("a directory").to_path_buf();
+    let directory = path(version, File::Root(LOG)).parent().expect("a directory").to_path_buf();
     for entry in std::fs::read_dir(directory).expect("golden files") {
         let path = entry.expect("an entry").path();
         let name = path.file_stem().and_then(|name| name.to_str()).expect("a name");
@@ -115,9 +124,63 @@ fn files_of_the_fixed_format_are_read() {
         let file: File = format!("{log}/{}", &name[1..]).parse().expect("a file of the log");
         disk.put(file, load(&std::fs::read_to_string(path).expect("text")));
     }
+    disk
+}
+
+#[test]
+fn files_of_each_fixed_format_are_read() {
+    for version in 1..=VERSION {
+        are_read(&mut golden(version));
+    }
+}
+
+/// As if the files had been left in order right behind the checkpoint.
+fn left_in_order(disk: &mut Disk) {
+    let roots = disk.data(File::Root(LOG)).expect("a root").to_vec();
+    let records = [0, 4096].map(|at| Root::decode(&roots[at..]).ok());
+    let newest = records.into_iter().flatten().max_by_key(|root| root.number);
+    let root = Root { is_clean: true, ..newest.expect("a root") };
+    let mut bytes = vec![0; 8192];
+    bytes[..64].copy_from_slice(&root.encode());
+    disk.put(File::Root(LOG), bytes);
+    let checkpoint = disk.data(File::Checkpoint(LOG, root.number)).expect("a checkpoint");
+    let report = inspect::checkpoint(checkpoint, &root).expect("it is whole");
+    let at = report.position;
+    for (file, _) in disk.files().collect::<Vec<_>>() {
+        let File::Segment(_, slot) = file else { continue };
+        let row = report.segments.iter().find(|row| row.slot == Some(slot));
+        let keeps = match row.map(|row| row.generation) {
+            Some(found) if found == generation(at) => offset(at) as usize,
+            Some(found) if found < generation(at) => usize::MAX,
+            _ => 0,
+        };
+        let mut bytes = disk.data(file).expect("a segment").to_vec();
+        bytes.iter_mut().skip(keeps).for_each(|byte| *byte = 0);
+        disk.put(file, bytes);
+    }
+}
+
+#[test]
+fn files_that_do_not_say_what_was_delivered_leave_everything_marked() {
+    for version in 1..=VERSION {
+        let mut disk = golden(version);
+        left_in_order(&mut disk);
+        let mut out = Operations::default();
+        let mut store = Store::open(settings(), &mut out);
+        run(&mut store, &mut disk, &mut out);
+        let mut events = Vec::new();
+        store.take_events(&mut events);
+        assert!(events.contains(&Event::Ready { is_clean: true }), "{events:?}");
+        let plain = store.lane(Lane::of(QueueId(5)));
+        let marks = [0, 1].map(|seq| store.is_redelivered(plain, seq));
+        assert_eq!(marks, [version == 1, true], "version {version}");
+    }
+}
+
+fn are_read(disk: &mut Disk) {
     let mut out = Operations::default();
     let mut store = Store::open(settings(), &mut out);
-    run(&mut store, &mut disk, &mut out);
+    run(&mut store, disk, &mut out);
     while store.work(Now::from_millis(5), &mut out) {}
     let mut events = Vec::new();
     store.take_events(&mut events);
@@ -130,8 +193,9 @@ fn files_of_the_fixed_format_are_read() {
         assert_eq!(store.fetch(slot, 10, &mut entries, &mut out), Fetch::Done);
         for entry in entries {
             while store.lookup(entry.position, &mut out) == Lookup::Pending {
-                run(&mut store, &mut disk, &mut out);
+                run(&mut store, disk, &mut out);
             }
+            assert!(store.is_redelivered(slot, entry.seq), "nobody stopped it in order");
             let message = store.message(entry.position).expect("just looked up");
             assert_eq!((message.exchange, message.routing_key), (&b"amq.topic"[..], &b"a.b"[..]));
             assert_eq!(message.properties, [0x10, 0, 2]);

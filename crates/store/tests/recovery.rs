@@ -2,8 +2,9 @@
 
 use lepus_base::{Now, QueueId, Rng};
 use lepus_store::disk::{File, LogId, Operations};
+use lepus_store::place::offset;
 use lepus_store::simulation::Disk;
-use lepus_store::{Event, Fetch, Lane, Message, Place, Settings, Store, inspect};
+use lepus_store::{Event, Fetch, Lane, Message, Place, Settings, Store, SyncMode, inspect};
 
 const LOG: LogId = LogId(1);
 
@@ -230,6 +231,97 @@ fn a_damaged_last_definition_is_reported_when_a_checkpoint_names_it() {
     assert_eq!(damage.file, file);
     assert!((damage.offset..damage.offset + damage.bytes).contains(&at), "{damage:?} {at}");
     assert_eq!(store.take_opaque().len(), 2);
+}
+
+/// A write that fails leaves part of itself. The next start cuts it off; those after it must not
+/// take it for damage, though a checkpoint names what was written behind it since.
+#[test]
+fn a_definition_that_was_cut_off_stays_so_at_every_later_start() {
+    for kept in 0..90 {
+        let mut disk = Disk::new(kept);
+        let (mut store, mut out, _) = open(&mut disk);
+        let append = |store: &mut Store, disk: &mut Disk, out: &mut Operations, text: &[u8]| {
+            while store.append_opaque(text).is_err() {
+                store.flush(Now::from_millis(1), out);
+                run(store, disk, out, 1);
+            }
+            store.want_synced();
+            store.flush(Now::from_millis(1), out);
+        };
+        append(&mut store, &mut disk, &mut out, b"first");
+        run(&mut store, &mut disk, &mut out, 1);
+        let before = store.end();
+        append(&mut store, &mut disk, &mut out, b"a change that fails");
+        run(&mut store, &mut disk, &mut out, 1);
+        let is_segment = |file: &File| matches!(file, File::Segment(..));
+        let file = disk.files().map(|(file, _)| file).filter(is_segment).find(|file| {
+            disk.data(*file).is_some_and(|bytes| bytes.windows(5).any(|text| text == b"first"))
+        });
+        let file = file.expect("a segment");
+        let mut bytes = disk.data(file).expect("a segment").to_vec();
+        let start = offset(before) as usize + kept as usize;
+        bytes[start..].fill(0);
+        disk.put(file, bytes);
+        let mut expected = vec![b"first".to_vec()];
+        for start in 0..4u8 {
+            let (mut store, mut out, events) = open(&mut disk);
+            let is_damage = |event: &Event| matches!(event, Event::Damaged(_));
+            assert!(!events.iter().any(is_damage), "{kept} bytes, start {start}: {events:?}");
+            let found = store.take_opaque().into_iter().map(|(_, bytes)| bytes);
+            let found: Vec<Vec<u8>> = found.collect();
+            if start == 0 && found.len() == 2 {
+                // All that matters of it was written.
+                expected.push(b"a change that fails".to_vec());
+            }
+            assert_eq!(found, expected, "{kept} bytes, start {start}");
+            append(&mut store, &mut disk, &mut out, &[start; 30]);
+            expected.push(vec![start; 30]);
+            run(&mut store, &mut disk, &mut out, 1);
+            store.request_checkpoint();
+            store.flush(Now::from_millis(2), &mut out);
+            run(&mut store, &mut disk, &mut out, 2);
+            disk.crash();
+        }
+    }
+}
+
+/// Short lives in a row: each writes something that is not synced, makes a checkpoint or not, has
+/// a next segment prepared, and loses its power. What is torn by that is no damage, at any start.
+#[test]
+fn what_was_never_synced_is_no_damage_at_any_later_start() {
+    for seed in 0..200 {
+        let mut rng = Rng::new(seed);
+        let mut disk = Disk::new(seed);
+        let mut seq = 0;
+        for life in 0..6u8 {
+            let mut out = Operations::default();
+            let settings = Settings { sync: SyncMode::Interval, ..settings() };
+            let mut store = Store::open(settings, &mut out);
+            let events = run(&mut store, &mut disk, &mut out, 1);
+            let is_damage = |event: &Event| matches!(event, Event::Damaged(_));
+            assert!(!events.iter().any(is_damage), "seed {seed}, life {life}: {events:?}");
+            let lane = store.lane(Lane::of(QueueId(1)));
+            for action in 0..6 {
+                let body = vec![life; rng.below(3000) as usize];
+                let message =
+                    Message { exchange: b"e", routing_key: b"k", properties: &[], body: &body };
+                let place = Place { lane, seq, deadline_millis: 0 };
+                seq += u64::from(store.append(&message, &[place]).is_ok());
+                if rng.chance(1, 4) {
+                    store.request_checkpoint();
+                }
+                store.want_durable();
+                store.flush(Now::from_millis(2 + action), &mut out);
+                for _ in 0..rng.below(12) {
+                    disk.submit(&mut out.list);
+                    let Some(completion) = disk.step() else { break };
+                    store.complete(Now::from_millis(2 + action), completion, &mut out);
+                    store.flush(Now::from_millis(2 + action), &mut out);
+                }
+            }
+            disk.crash();
+        }
+    }
 }
 
 /// Goes through all files as `lepus store check` does; gaps found in segments.

@@ -33,6 +33,8 @@ struct Known {
     settled_at: u64,
     settle_end: Option<Position>,
     settle_synced: bool,
+    /// Said to have been delivered, or it may have been before a crash.
+    marked: bool,
 }
 
 #[derive(Default)]
@@ -61,6 +63,8 @@ struct World {
     /// Damage is expected: bits were flipped.
     forgiving: bool,
     recovered: u64,
+    /// The last run ended in order.
+    is_clean: bool,
     full_seen: u64,
     moved: u64,
     checkpoints: u64,
@@ -130,6 +134,7 @@ impl World {
             lost: 0,
             forgiving: false,
             recovered: 0,
+            is_clean: false,
             full_seen: 0,
             moved: 0,
             checkpoints: 0,
@@ -162,6 +167,7 @@ impl World {
                 Event::Refused(refusal) => panic!("seed {}: {refusal:?}", self.seed),
                 Event::Stopped(..) => self.stopped = true,
                 Event::Checkpointed(_) => self.checkpoints += 1,
+                Event::Ready { is_clean } => self.is_clean = is_clean,
                 _ => {}
             }
         }
@@ -274,6 +280,7 @@ impl World {
                 settled_at: 0,
                 settle_end: None,
                 settle_synced: false,
+                marked: false,
             };
             self.lanes.get_mut(lane).unwrap().messages.insert(place.seq, known);
         }
@@ -290,6 +297,8 @@ impl World {
             let found = known.messages.get(&entry.seq);
             let found = found.unwrap_or_else(|| panic!("seed {seed}: {lane:?} {entry:?} unknown"));
             assert!(!found.settled, "seed {seed}: {lane:?} {} came back", entry.seq);
+            let is_marked = self.store.is_redelivered(slot, entry.seq);
+            assert_eq!(is_marked, found.marked, "seed {seed}: {lane:?} {}", entry.seq);
             assert_eq!(found.content.is_multiple_of(3), entry.deadline_millis != 0);
             assert!(known.held.insert(entry.seq, entry).is_none(), "seed {seed}: twice");
         }
@@ -348,6 +357,19 @@ impl World {
             let is_new = self.store.settle(slot, entry.seq, entry.position, entry.bytes);
             assert!(is_new, "seed {}: {lane:?} {} settled before", self.seed, entry.seq);
             assert!(!self.store.settle(slot, entry.seq, entry.position, entry.bytes));
+        }
+    }
+
+    /// Some messages were delivered and come back.
+    fn mark_some(&mut self) {
+        let lane = self.any_lane();
+        let slot = self.slot(lane);
+        let Some(known) = self.lanes.get_mut(&lane) else { return };
+        for seq in known.held.keys() {
+            if self.rng.chance(1, 3) {
+                self.store.mark_delivered(slot, *seq);
+                known.messages.get_mut(seq).expect("it was fetched").marked = true;
+            }
         }
     }
 
@@ -410,7 +432,8 @@ impl World {
             72 if self.rng.chance(1, 4) => self.purge(),
             73 if self.rng.chance(1, 8) => self.drop_queue(),
             74 if self.rng.chance(1, 3) => self.store.request_checkpoint(),
-            75..=79 => self.millis += self.rng.below(150),
+            75..=76 => self.mark_some(),
+            77..=79 => self.millis += self.rng.below(150),
             80..=84 => self.store.want_durable(),
             85..=92 => {
                 self.store.work(self.now(), &mut self.out);
@@ -445,6 +468,7 @@ impl World {
     /// Everything that was found against everything that is known.
     fn compare(&mut self, kind: &str) {
         let seed = self.seed;
+        assert!(self.is_clean || kind != "clean", "seed {seed}: it was stopped in order");
         let lanes: Vec<Lane> = self.lanes.keys().copied().collect();
         for (lane, _) in self.store.lanes() {
             // Queues dropped at an earlier start may be there until that is written.
@@ -463,9 +487,18 @@ impl World {
                         Fetch::Done => {}
                     }
                 }
-                if kind == "crash" || kind == "kill" {
-                    let is_marked = |e: &Entry| self.store.is_redelivered(slot, e.seq);
-                    assert!(entries.iter().all(is_marked), "seed {seed}: {lane:?} after {kind}");
+                let known = self.lanes.get_mut(&lane).unwrap();
+                for entry in &entries {
+                    let is_marked = self.store.is_redelivered(slot, entry.seq);
+                    let Some(found) = known.messages.get_mut(&entry.seq) else { continue };
+                    let is_right = match kind {
+                        "clean" => is_marked == found.marked,
+                        "unsure" => is_marked || !found.marked,
+                        _ => is_marked,
+                    };
+                    let seq = entry.seq;
+                    assert!(is_right, "seed {seed}: {lane:?} {seq}: {is_marked} after {kind}");
+                    found.marked = is_marked;
                 }
                 assert!(self.store.next_seq(slot) <= known_next || self.forgiving);
             }

@@ -1,7 +1,6 @@
 //! The CPUs that this process may run on, and how much of them.
 
 use std::fs;
-use std::io;
 
 use crate::cgroup;
 
@@ -51,30 +50,6 @@ fn affinity() -> Vec<usize> {
 #[cfg(not(target_os = "linux"))]
 fn affinity() -> Vec<usize> {
     any_cpus()
-}
-
-/// Binds the current thread to one CPU by the system's number.
-///
-/// # Errors
-/// When the CPU does not exist or is not in the process's affinity, or when the system cannot pin.
-#[cfg(target_os = "linux")]
-pub fn pin_current_thread(cpu: usize) -> io::Result<()> {
-    use rustix::thread::{CpuSet, sched_setaffinity};
-    if cpu >= CpuSet::MAX_CPU {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    Ok(sched_setaffinity(None, &set)?)
-}
-
-/// Binds the current thread to one CPU by the system's number.
-///
-/// # Errors
-/// Always: this system has no such call.
-#[cfg(not(target_os = "linux"))]
-pub fn pin_current_thread(_cpu: usize) -> io::Result<()> {
-    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// The tightest quota of the groups above this process.
@@ -130,18 +105,5 @@ mod tests {
         assert_eq!(cpus(2, Some(16.0)).count(), 2);
         assert_eq!(cpus(2, Some(0.1)).count(), 1);
         assert_eq!(cpus(4, Some(f64::INFINITY)).count(), 4);
-    }
-
-    #[test]
-    #[cfg(target_os = "linux")]
-    fn a_pinned_thread_may_use_one_cpu() {
-        let cpu = *usable_cpus().ids.last().unwrap();
-        std::thread::spawn(move || {
-            pin_current_thread(cpu).unwrap();
-            assert_eq!(affinity(), [cpu]);
-            assert!(pin_current_thread(usize::MAX).is_err());
-        })
-        .join()
-        .unwrap();
     }
 }

@@ -108,8 +108,17 @@ pub fn mappings() -> Vec<Mapping> {
 /// The memory policy of the calling thread as the kernel writes it; none where it does not tell.
 #[must_use]
 pub fn memory_policy() -> Option<String> {
-    let text = fs::read_to_string("/proc/thread-self/numa_maps").ok()?;
-    let policies = parse_numa_maps(&text).into_iter().filter(|one| one.is_anonymous);
+    first_policy(&fs::read_to_string("/proc/thread-self/numa_maps").ok()?)
+}
+
+/// The memory policy of a thread of this process.
+#[must_use]
+pub fn thread_memory_policy(id: u32) -> Option<String> {
+    first_policy(&fs::read_to_string(format!("/proc/self/task/{id}/numa_maps")).ok()?)
+}
+
+fn first_policy(text: &str) -> Option<String> {
+    let policies = parse_numa_maps(text).into_iter().filter(|one| one.is_anonymous);
     policies.map(|one| one.policy).next()
 }
 

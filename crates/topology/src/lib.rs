@@ -21,7 +21,7 @@ pub mod source;
 
 pub use bind::{MemoryPolicy, bind_current_memory, bind_current_thread};
 pub use contention::RunDelay;
-pub use cpus::{Cpus, pin_current_thread, usable_cpus};
+pub use cpus::{Cpus, usable_cpus};
 pub use ids::Ids;
 pub use machine::{Cache, Cpu, Device, DeviceKind, Interrupt, Limits, Machine, Node};
 pub use memory::{Memory, MemorySource, usable_memory};

@@ -31,6 +31,8 @@ pub struct Plan {
     pub shards: usize,
     /// One place per shard, in the order of the shards; empty when they are not bound to CPUs.
     pub places: Vec<Place>,
+    /// Whether every shard has a CPU's time, so that it may look around before it sleeps.
+    pub may_spin: bool,
     /// Whether memory lies on several nodes, so that its place matters.
     pub is_numa: bool,
     /// CPUs of the threads that serve nobody at once: metrics, control, log lines. All usable CPUs
@@ -59,6 +61,32 @@ pub struct Place {
     pub file_cpus: Ids,
     /// Why it is there, in words.
     pub reason: String,
+}
+
+impl Plan {
+    /// `shards` shards that the system's scheduler may put anywhere.
+    #[must_use]
+    pub fn anywhere(shards: usize, may_spin: bool) -> Plan {
+        Plan {
+            policy: Policy::default(),
+            shards,
+            may_spin,
+            places: Vec::new(),
+            is_numa: false,
+            housekeeping: Ids::new(),
+            listeners: Ids::new(),
+            shared_memory: Ids::new(),
+            notes: Vec::new(),
+            housekeeping_reason: String::new(),
+            listeners_reason: String::new(),
+        }
+    }
+
+    /// Whether threads are bound because memory lies on several nodes.
+    #[must_use]
+    pub fn binds_memory(&self) -> bool {
+        self.is_numa && !self.places.is_empty()
+    }
 }
 
 /// Plans a broker on `machine`.
@@ -104,6 +132,7 @@ pub fn plan(machine: &Machine, wishes: &Wishes) -> Result<Plan, String> {
     Ok(Plan {
         policy: wishes.policy.clone(),
         shards: count,
+        may_spin: count <= granted,
         places,
         is_numa: machine.is_numa(),
         housekeeping,

@@ -39,7 +39,7 @@ pub fn running() -> (Machine, Option<String>) {
             continue;
         }
         let directory = root.join("bus/pci/devices").join(&device.address);
-        if let Some(node) = number(&directory.join("numa_node")) {
+        if let Some(node) = number(&directory.join("numa_node")).filter(|_| count > 1) {
             let known = machine.nodes.iter().any(|known| i64::from(known.id) == node);
             device.node = u32::try_from(node).ok().filter(|_| known);
         }
@@ -127,6 +127,13 @@ fn complete_node(root: &Path, node: &mut Node, nodes: usize) -> Ids {
         node.distances = distances;
     }
     read("cpulist").parse().unwrap_or_default()
+}
+
+/// Bytes of a node of the running machine that are free now.
+#[must_use]
+pub fn free_bytes(node: u32) -> Option<u64> {
+    let path = format!("/sys/devices/system/node/node{node}/meminfo");
+    memory::node_free_bytes(&fs::read_to_string(path).ok()?)
 }
 
 fn number(path: &Path) -> Option<i64> {

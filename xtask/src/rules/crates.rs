@@ -5,7 +5,7 @@ use crate::lexer::Kind;
 use crate::source::Source;
 
 /// All crates, from the bottom up: each may use only those before it.
-const ORDER: [&str; 16] = [
+const ORDER: [&str; 17] = [
     "base",
     "amqp",
     "filter",
@@ -17,6 +17,7 @@ const ORDER: [&str; 16] = [
     "shard",
     "management",
     "perf",
+    "experiment",
     "sim",
     "server",
     "bench",

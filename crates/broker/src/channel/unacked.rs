@@ -27,18 +27,21 @@ pub struct Unacked {
     pub sequence: u64,
 }
 
+/// The home of a delivery that is settled and still in the list.
+const SETTLED: ShardId = ShardId(u16::MAX);
+
 /// Unacknowledged deliveries in tag order. Settling the oldest or any other costs no search
 /// worth naming and no allocation; places of settled ones are swept when they outnumber the rest.
 #[derive(Debug, Default)]
 pub struct UnackedList {
-    entries: VecDeque<Option<Unacked>>,
-    /// Tags beside the entries, so that a settled place can still be searched over.
-    tags: VecDeque<u64>,
+    /// The first is not settled.
+    entries: VecDeque<Unacked>,
     live: usize,
 }
 
 impl UnackedList {
     /// Deliveries that wait.
+    #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.live
@@ -51,56 +54,67 @@ impl UnackedList {
     }
 
     /// Adds a delivery; tags must rise.
+    #[inline]
     pub fn push(&mut self, unacked: Unacked) {
-        debug_assert!(self.tags.back().is_none_or(|&last| last < unacked.tag));
-        self.tags.push_back(unacked.tag);
-        self.entries.push_back(Some(unacked));
+        debug_assert!(self.entries.back().is_none_or(|last| last.tag < unacked.tag));
+        debug_assert!(unacked.home != SETTLED);
+        self.entries.push_back(unacked);
         self.live += 1;
+    }
+
+    /// The delivery with this tag, if it waits.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, tag: u64) -> Option<&Unacked> {
+        self.entries.get(self.place(tag)?).filter(|found| found.home != SETTLED)
     }
 
     /// Takes the delivery with this tag, if it waits.
     pub fn take(&mut self, tag: u64) -> Option<Unacked> {
-        let place = match self.tags.front() {
-            Some(&front) if front == tag => 0,
-            // Tags are mostly dense, so the distance from the front is nearly always the place.
-            Some(&front) => {
-                let guess = usize::try_from(tag.checked_sub(front)?).ok()?;
-                match self.tags.get(guess) {
-                    Some(&found) if found == tag => guess,
-                    _ => self.tags.binary_search(&tag).ok()?,
-                }
-            }
-            None => return None,
-        };
-        let unacked = self.entries[place].take()?;
+        self.take_if(tag, |_| true)
+    }
+
+    /// Takes the delivery with this tag, if it waits and is `wanted`.
+    #[inline]
+    pub fn take_if(&mut self, tag: u64, wanted: impl FnOnce(&Unacked) -> bool) -> Option<Unacked> {
+        let place = self.place(tag)?;
+        let found = self.entries.get_mut(place)?;
+        if found.home == SETTLED || !wanted(found) {
+            return None;
+        }
+        let unacked = *found;
         self.live -= 1;
-        self.trim();
+        if place == 0 {
+            self.entries.pop_front();
+            if self.entries.front().is_some_and(|first| first.home == SETTLED) {
+                self.trim();
+            }
+        } else {
+            found.home = SETTLED;
+            if self.entries.len() > 64 && self.live * 2 < self.entries.len() {
+                self.entries.retain(|unacked| unacked.home != SETTLED);
+            }
+        }
         Some(unacked)
     }
 
     /// Whether the delivery with this tag waits.
     #[must_use]
     pub fn contains(&self, tag: u64) -> bool {
-        let place = self.tags.binary_search(&tag);
-        place.is_ok_and(|place| self.entries[place].is_some())
+        self.get(tag).is_some()
     }
 
     /// Deliveries that a consumer got: all but those of `basic.get`.
     #[must_use]
     pub fn consumed(&self) -> usize {
-        self.entries.iter().flatten().filter(|unacked| unacked.consumer != NO_CONSUMER).count()
+        let waits = |unacked: &&Unacked| unacked.home != SETTLED && unacked.consumer != NO_CONSUMER;
+        self.entries.iter().filter(waits).count()
     }
 
     /// Takes the oldest delivery if its tag is not above `tag`.
     pub fn take_up_to(&mut self, tag: u64) -> Option<Unacked> {
-        self.trim();
-        if *self.tags.front()? > tag {
-            return None;
-        }
-        let unacked = self.entries.front_mut()?.take()?;
-        self.live -= 1;
-        self.trim();
-        Some(unacked)
+        let oldest = self.entries.front()?.tag;
+        if oldest > tag { None } else { self.take(oldest) }
     }
 
     /// Takes the oldest delivery.
@@ -110,27 +124,28 @@ impl UnackedList {
 
     /// Puts deliveries back that were taken (a rolled back transaction).
     pub fn put_back(&mut self, mut taken: Vec<Unacked>) {
-        taken.extend(self.entries.drain(..).flatten());
-        self.tags.clear();
+        taken.extend(self.entries.drain(..).filter(|unacked| unacked.home != SETTLED));
         taken.sort_unstable_by_key(|unacked| unacked.tag);
-        self.live = 0;
-        for unacked in taken {
-            self.push(unacked);
+        self.live = taken.len();
+        self.entries.extend(taken);
+    }
+
+    /// Where the delivery with this tag is, settled or not.
+    #[inline]
+    fn place(&self, tag: u64) -> Option<usize> {
+        let first = self.entries.front()?.tag;
+        // Tags are mostly dense, so the distance from the first is nearly always the place.
+        let guess = usize::try_from(tag.checked_sub(first)?).ok()?;
+        match self.entries.get(guess) {
+            Some(found) if found.tag == tag => Some(guess),
+            _ => self.entries.binary_search_by_key(&tag, |unacked| unacked.tag).ok(),
         }
     }
 
+    #[cold]
     fn trim(&mut self) {
-        while let Some(None) = self.entries.front() {
+        while self.entries.front().is_some_and(|first| first.home == SETTLED) {
             self.entries.pop_front();
-            self.tags.pop_front();
-        }
-        if self.entries.len() > 64 && self.live * 2 < self.entries.len() {
-            let kept = |entries: &VecDeque<Option<Unacked>>| {
-                entries.iter().flatten().copied().collect::<VecDeque<_>>()
-            };
-            let live = kept(&self.entries);
-            self.tags = live.iter().map(|unacked| unacked.tag).collect();
-            self.entries = live.into_iter().map(Some).collect();
         }
     }
 }

@@ -132,6 +132,13 @@ impl Backlog<'_> {
         self.log.settle(lane, entry);
     }
 
+    /// A message of the queue was delivered, and is not settled.
+    pub(crate) fn mark_delivered(&mut self, lane: LaneSlot, seq: u64) {
+        if self.log.takes() {
+            self.log.store.mark_delivered(lane, seq);
+        }
+    }
+
     /// Everything in a lane below `end` is done with, except `kept`.
     pub(crate) fn purge(&mut self, lane: LaneSlot, end: u64, kept: &[u64]) {
         if self.log.takes() {
@@ -186,6 +193,7 @@ impl Log {
                 routing_key: message.routing_key,
                 properties: message.properties,
                 body: message.body,
+                wire: None,
             }),
             Lookup::Pending => {
                 self.readers.insert((at, reader));
@@ -203,6 +211,7 @@ impl Log {
             routing_key: message.routing_key,
             properties: message.properties,
             body: message.body,
+            wire: None,
         })
     }
 

@@ -8,7 +8,7 @@ use lepus_base::Now;
 use lepus_store::disk::LogId;
 use lepus_store::{Lane, Outline, Refusal};
 
-use super::{Journal, Phase};
+use super::{Journal, Log, Phase};
 use crate::broker::Broker;
 use crate::directory::QueueInfo;
 use crate::outbox::Outbox;
@@ -50,14 +50,12 @@ impl Journal {
         if is_opening { Recovery::Pending } else { Recovery::Ready }
     }
 
-    /// Closes the logs one after the other, each once nothing is under way.
-    pub(crate) fn close_quiet(&mut self) {
-        for log in self.logs.iter_mut().filter(|log| log.phase == Phase::Running) {
-            if log.reports.is_empty() || log.stopped.is_some() {
-                log.store.close();
-                log.phase = Phase::Closing;
-            }
-        }
+    /// The next log that runs, and for which nobody waits any more.
+    fn next_quiet(&self) -> Option<u16> {
+        let is_quiet = |log: &Log| {
+            log.phase == Phase::Running && (log.reports.is_empty() || log.stopped.is_some())
+        };
+        self.logs.iter().position(is_quiet).map(|place| place as u16)
     }
 
     /// Whether the end of every log is on the disk.
@@ -128,10 +126,22 @@ impl Broker {
     }
 
     /// Goes on closing, at the end of a cycle.
-    pub(crate) fn continue_close(&mut self) {
+    pub(crate) fn continue_close(&mut self, now: Now, out: &mut Outbox) {
         let is_quiet = self.edge.dead_letters.is_empty() && self.postponed.is_empty();
-        if self.journal.closes && is_quiet && self.ledger.is_empty() {
-            self.journal.close_quiet();
+        if !self.journal.closes || !is_quiet || !self.ledger.is_empty() {
+            return;
+        }
+        while let Some(place) = self.journal.next_quiet() {
+            for (slot, home) in self.homes.iter().filter(|(_, home)| home.log == place) {
+                let reader = (slot as u32, home.id);
+                if let Some(mut log) = self.journal.backlog(now, place, reader, &mut out.disk) {
+                    home.queue.mark_unacked(&mut log);
+                }
+            }
+            if let Some(log) = self.journal.log(place) {
+                log.store.close();
+                log.phase = Phase::Closing;
+            }
         }
     }
 }

@@ -60,6 +60,20 @@ fn the_page_is_valid_and_sums_the_shards() {
 }
 
 #[test]
+fn a_shards_place_is_told_where_it_is_bound() {
+    let mut snapshot = snapshot();
+    snapshot.shards[1].turns.cpu = Some(12);
+    snapshot.shards[1].turns.memory_node = Some(0);
+    snapshot.shards[1].turns.misplaced = 1;
+    let samples = parse(&encode(&snapshot));
+    assert_eq!(samples["lepus_shard_cpu{shard=\"1\"}"], 12.0);
+    assert_eq!(samples["lepus_shard_memory_node{shard=\"1\"}"], 0.0);
+    assert_eq!(samples["lepus_shard_misplaced{shard=\"1\"}"], 1.0);
+    assert_eq!(samples["lepus_shard_misplaced{shard=\"0\"}"], 0.0);
+    assert!(!samples.contains_key("lepus_shard_cpu{shard=\"0\"}"));
+}
+
+#[test]
 fn the_logs_are_told_by_shard_and_name_what_pins_them() {
     let mut snapshot = snapshot();
     let oldest = Oldest { vhost: "/".into(), queue: "a \"b\"".into(), segments: 7 };

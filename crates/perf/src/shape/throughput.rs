@@ -210,7 +210,7 @@ fn consumer_links(
     let schedule =
         options.rate("consumer-rate")?.filter(|rate| *rate > 0.0).map(Schedule::constant);
     let received_max = positive(options, "cmessages")?;
-    let start = seconds(options, "consumer-start-delay")?.unwrap_or_default();
+    let start = seconds(options, "consumer-start-delay")?.filter(|delay| !delay.is_zero());
     let step = Duration::from_secs(u64::from(options.has("slow-start")));
     for connection in 0..sizes.consumers {
         let mut script = Vec::new();
@@ -229,11 +229,15 @@ fn consumer_links(
                 script.push(select_transactions(channel));
             }
             let mut lanes = Vec::new();
+            let mut deferred = Vec::new();
             let names: Vec<String> = queues.iter().map(|queue| queue.name.clone()).collect();
             for (tag, queue) in queues.into_iter().enumerate() {
                 let tag = tag.to_string();
-                if polling.is_none() {
-                    script.push(consume(channel, &queue.name, &tag, auto, &arguments));
+                let step = consume(channel, &queue.name, &tag, auto, &arguments);
+                match (polling, start) {
+                    (Some(_), _) => {}
+                    (None, None) => script.push(step),
+                    (None, Some(_)) => deferred.extend_from_slice(&step.frame),
                 }
                 if let Some(check) = check.as_deref_mut() {
                     lanes.push(topology.lane(check, &queue));
@@ -249,12 +253,13 @@ fn consumer_links(
                 schedule: schedule.clone(),
                 service: service.clone(),
                 polling: polling.map(|interval| (names, interval)),
+                deferred: start.map(|delay| (delay, deferred)),
                 lanes,
             }));
         }
         links.push(LinkPlan {
             stage: Stage::Consume,
-            delay: start + step * connection,
+            delay: step * connection,
             name: format!("{id} consumer {connection}"),
             script,
             roles,

@@ -31,7 +31,9 @@ Commands:
   lepus serve            starts the broker; `lepus serve --help` lists all settings
   lepus config           checks the configuration and prints what is in force
   lepus perf             measures brokers: lepus itself or any other for AMQP 0-9-1
+  lepus experiment       runs five experiments on it or on any other broker, each with a report
   lepus hash-password    prints a password's hash for a definitions file
+  lepus topology         shows the machine, where shards would be, and where they are
   lepus store            checks, prints and repairs the files of a data directory
   lepus version          prints the version
 
@@ -69,6 +71,7 @@ Examples:
   lepus serve --data-dir /var/lib/lepus --shards 4       another directory, four shards
   lepus serve --listen 127.0.0.1:5672                    only for clients on this machine
   lepus serve --tls-certificate s.pem --tls-key s.key    AMQP over TLS on 5671 as well
+  lepus serve --placement nodes=!0                       no shard on memory node 0
   lepus serve --config lepus.toml                        settings from a file
   LEPUS_SHARDS=2 lepus serve                             or from the environment
 

@@ -52,6 +52,8 @@ pub enum Kind {
     Budget,
     /// Addresses to listen on.
     Addresses,
+    /// Where shards are to be, in the words of [`lepus_topology::Policy`].
+    Placement,
     /// One word of these.
     Choice(&'static [&'static str]),
 }
@@ -68,7 +70,7 @@ pub enum Budget {
 /// A value that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// Of [`Kind::Text`], [`Kind::Version`] and [`Kind::Choice`].
+    /// Of [`Kind::Text`], [`Kind::Version`], [`Kind::Placement`] and [`Kind::Choice`].
     Text(String),
     /// Of [`Kind::Path`].
     Path(Option<PathBuf>),
@@ -116,6 +118,10 @@ impl Kind {
             }
             Kind::Budget => budget(text).map(Value::Budget),
             Kind::Addresses => addresses(text).map(Value::Addresses),
+            Kind::Placement => {
+                let policy: lepus_topology::Policy = text.parse().ok()?;
+                Some(Value::Text(policy.to_string()))
+            }
             Kind::Choice(words) => {
                 let lower = text.to_ascii_lowercase();
                 words.contains(&lower.as_str()).then_some(Value::Text(lower))
@@ -149,6 +155,7 @@ impl Kind {
                  a port alone means all interfaces; none means no listener"
                     .to_owned()
             }
+            Kind::Placement => lepus_topology::POLICIES_ACCEPTED.to_owned(),
             Kind::Choice(words) => format!("one of {}", words.join(", ")),
         }
     }

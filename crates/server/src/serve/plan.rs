@@ -8,8 +8,10 @@ use lepus_amqp::server::ServerOptions;
 use lepus_base::ShardId;
 use lepus_broker::outbox::Event;
 use lepus_broker::settings::{Limits, Settings, StoreSettings};
-use lepus_shard::{Clock, Config as RuntimeConfig, Listener, Storage, TlsFiles, Transport};
-use lepus_topology::Cpus;
+use lepus_shard::{
+    Clock, Config as RuntimeConfig, IdlePreset, Listener, Storage, TlsFiles, Transport,
+};
+use lepus_topology::{Machine, Wishes, source};
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -29,16 +31,25 @@ pub struct Plan {
     pub shards: u16,
     /// Bytes for messages and connections, of all shards together.
     pub memory_budget_bytes: u64,
-    cpus: Cpus,
+    /// The machine.
+    pub machine: Machine,
+    /// Where everything is on it.
+    pub placement: lepus_topology::Plan,
+    /// What the operator should know about the two.
+    pub notes: Vec<String>,
     listeners: Vec<Listener>,
 }
 
 impl Plan {
     /// Looks at the machine and the configuration.
-    #[must_use]
-    pub fn new(config: &Config) -> Plan {
-        let cpus = lepus_topology::usable_cpus();
-        let wanted = config.shards.map_or(cpus.count(), |shards| shards as usize);
+    ///
+    /// # Errors
+    /// When the placement leaves no CPU, in words.
+    pub fn new(config: &Config) -> Result<Plan, String> {
+        let (machine, failure) = source::running();
+        let failure = failure.map(|failure| format!("{failure}; its CPUs count as one node"));
+        let placement = place(config, &machine)?;
+        let notes = failure.into_iter().chain(placement.notes.iter().cloned()).collect();
         let mut listeners = Vec::new();
         for address in &config.listen {
             listeners.push(listener(*address, Transport::Plain));
@@ -48,11 +59,23 @@ impl Plan {
                 listeners.push(listener(*address, Transport::Tls));
             }
         }
-        Plan {
-            shards: wanted.clamp(1, SHARDS_MAX) as u16,
+        Ok(Plan {
+            // Not more than the planner was allowed.
+            shards: placement.shards.clamp(1, SHARDS_MAX) as u16,
             memory_budget_bytes: figures::memory_budget_bytes(config),
-            cpus,
+            machine,
+            placement,
+            notes,
             listeners,
+        })
+    }
+
+    /// Takes the calling thread, and those it starts from now on, to the CPUs for housekeeping, where
+    /// the place of threads matters.
+    pub fn keep_house(&self) {
+        if self.placement.binds_memory() {
+            // Where the system refuses, housekeeping runs anywhere.
+            let _ = lepus_topology::bind_current_thread(&self.placement.housekeeping);
         }
     }
 
@@ -66,10 +89,12 @@ impl Plan {
         let tls = config.tls_certificate.clone().zip(config.tls_key.clone());
         let verify = config.tls_verify != "none";
         RuntimeConfig {
-            shards: self.shards,
-            pin: config.pin,
-            cpus: self.cpus.clone(),
-            economy: config.economy,
+            plan: self.placement.clone(),
+            idle: match (config.economy, config.latency) {
+                (true, _) => IdlePreset::Economy,
+                (false, true) => IdlePreset::Latency,
+                (false, false) => IdlePreset::Adaptive,
+            },
             ring_capacity: RING_CAPACITY,
             connections_max: usize::try_from(config.connections_max).unwrap_or(usize::MAX),
             listeners: self.listeners.clone(),
@@ -130,13 +155,16 @@ impl Plan {
     ) -> String {
         let mut out = format!("lepus {} is ready\n", env!("CARGO_PKG_VERSION"));
         let shards = if self.shards == 1 { "shard" } else { "shards" };
-        let placement = if config.pin && usize::from(self.shards) <= self.cpus.count() {
-            let ids: Vec<String> = self.cpus.ids.iter().map(ToString::to_string).collect();
-            let ids = &ids[..usize::from(self.shards).min(ids.len())];
-            format!("on CPU {}", ids.join(", "))
-        } else {
+        let cpus: Vec<String> =
+            self.placement.places.iter().map(|place| place.cpu.id.to_string()).collect();
+        let mut placement = if cpus.is_empty() {
             "not bound to CPUs".to_owned()
+        } else {
+            format!("on CPU {}", cpus.join(", "))
         };
+        if !self.placement.shared_memory.is_empty() {
+            placement.push_str(&format!(", memory on nodes {}", self.placement.shared_memory));
+        }
         out.push_str(&format!("  {} {shards} {placement}\n", self.shards));
         for (name, address) in addresses {
             out.push_str(&match *name {
@@ -172,6 +200,28 @@ impl Plan {
         }
         out
     }
+}
+
+/// Where the configuration puts shards on a machine.
+///
+/// # Errors
+/// When the placement leaves no CPU, in words.
+pub fn place(config: &Config, machine: &Machine) -> Result<lepus_topology::Plan, String> {
+    let plan = wishes(config).and_then(|wishes| lepus_topology::plan(machine, &wishes));
+    plan.map_err(|error| format!("placement {}: {error}", config.placement))
+}
+
+/// What the configuration asks of the planner.
+///
+/// # Errors
+/// When its placement is none, which reading it has ruled out.
+pub fn wishes(config: &Config) -> Result<Wishes, String> {
+    Ok(Wishes {
+        policy: config.placement.parse()?,
+        shards: config.shards.map(|shards| usize::try_from(shards).unwrap_or(SHARDS_MAX)),
+        shards_max: SHARDS_MAX,
+        unbound: !config.pin,
+    })
 }
 
 fn listener(address: SocketAddr, transport: Transport) -> Listener {
@@ -242,7 +292,7 @@ mod tests {
             memory_budget: crate::config::Budget::Bytes(300 << 20),
             ..Config::preset()
         };
-        let plan = Plan::new(&config);
+        let plan = Plan::new(&config).unwrap();
         assert_eq!(plan.shards, 3);
         assert_eq!(plan.listeners.len(), 4);
         let tls = plan.listeners.iter().filter(|one| one.transport == Transport::Tls);
@@ -255,7 +305,7 @@ mod tests {
 
     #[test]
     fn without_a_certificate_there_is_no_tls() {
-        let plan = Plan::new(&Config::preset());
+        let plan = Plan::new(&Config::preset()).unwrap();
         assert_eq!(plan.listeners.len(), 2);
         assert!(plan.shards >= 1);
     }

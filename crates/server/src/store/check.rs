@@ -2,6 +2,7 @@
 
 use super::{Call, Failure, LogFiles, logs, read};
 use lepus_base::Position;
+use lepus_store::CHECKPOINT_VERSION;
 use lepus_store::Root;
 use lepus_store::disk::{File, LogId};
 use lepus_store::inspect::{self, CheckpointReport, HeaderError, SegmentReport};
@@ -24,7 +25,11 @@ impl Findings {
     }
 
     fn version(&mut self, file: File, version: u16) {
-        let text = format!("format version {version}; this lepus reads {FORMAT_VERSION}");
+        let known = match file {
+            File::Checkpoint(..) => CHECKPOINT_VERSION,
+            _ => FORMAT_VERSION,
+        };
+        let text = format!("format version {version}; this lepus reads up to {known}");
         self.damage(file, 0, 0, text);
     }
 }

@@ -11,3 +11,4 @@ mod session;
 mod signals;
 mod store;
 mod tls;
+mod topology;

@@ -10,7 +10,7 @@ use lepus_amqp::server::ServerOptions;
 use lepus_base::ShardId;
 use lepus_broker::directory::Directory;
 use lepus_broker::{Broker, Limits, Outbox, Settings};
-use lepus_shard::{Clock, Config, Listener, Running, Runtime, Transport};
+use lepus_shard::{Clock, Config, IdlePreset, Listener, Running, Runtime, Transport};
 
 use peer::{Peer, Seen};
 
@@ -18,10 +18,11 @@ fn start(shards: u16) -> Running<Broker> {
     let (notices, _log) = channel();
     let clock = Clock::start();
     let config = Config {
-        shards,
-        pin: false,
-        cpus: lepus_topology::usable_cpus(),
-        economy: false,
+        plan: lepus_topology::Plan::anywhere(
+            usize::from(shards),
+            usize::from(shards) <= lepus_topology::usable_cpus().count(),
+        ),
+        idle: IdlePreset::Adaptive,
         ring_capacity: 2,
         connections_max: usize::MAX,
         listeners: vec![Listener {

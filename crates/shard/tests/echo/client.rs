@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use lepus_base::ShardId;
-use lepus_shard::{Clock, Config, Listener, Notice, Runtime, Transport};
+use lepus_shard::{Clock, Config, IdlePreset, Listener, Notice, Runtime, Transport};
 
 use crate::core::{EchoCore, WHERE, frame};
 
@@ -15,10 +15,11 @@ pub type Running = lepus_shard::Running<EchoCore>;
 pub fn config(shards: u16) -> (Config<String>, Receiver<Notice<String>>) {
     let (notices, log) = channel();
     let config = Config {
-        shards,
-        pin: false,
-        cpus: lepus_topology::usable_cpus(),
-        economy: false,
+        plan: lepus_topology::Plan::anywhere(
+            usize::from(shards),
+            usize::from(shards) <= lepus_topology::usable_cpus().count(),
+        ),
+        idle: IdlePreset::Adaptive,
         ring_capacity: 2,
         connections_max: usize::MAX,
         listeners: vec![Listener {
@@ -36,7 +37,7 @@ pub fn config(shards: u16) -> (Config<String>, Receiver<Notice<String>>) {
 }
 
 pub fn start_with(config: Config<String>) -> Running {
-    let shards = config.shards;
+    let shards = config.plan.shards as u16;
     Runtime::start(config, move |shard, _| Ok(EchoCore::new(shard, shards))).unwrap()
 }
 

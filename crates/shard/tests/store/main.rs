@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use crate::core::{COUNT, FAR, StoreCore};
 use lepus_base::ShardId;
-use lepus_shard::{Clock, Config, Listener, Running, Runtime, StartError, Storage, Transport};
+use lepus_shard::{
+    Clock, Config, IdlePreset, Listener, Running, Runtime, StartError, Storage, Transport,
+};
 
 /// An empty directory, removed in the end.
 struct Scratch(PathBuf);
@@ -37,10 +39,11 @@ fn try_start(directory: &Path, shards: u16) -> Result<Running<StoreCore>, StartE
     let (notices, _log) = channel();
     let clock = Clock::start();
     let config = Config {
-        shards,
-        pin: false,
-        cpus: lepus_topology::usable_cpus(),
-        economy: false,
+        plan: lepus_topology::Plan::anywhere(
+            usize::from(shards),
+            usize::from(shards) <= lepus_topology::usable_cpus().count(),
+        ),
+        idle: IdlePreset::Adaptive,
         ring_capacity: 2,
         connections_max: usize::MAX,
         listeners: vec![Listener {

@@ -63,7 +63,6 @@ impl Oracle {
                     copy.gone = Gone::Maybe;
                 }
                 if end == End::Stop {
-                    copy.unmarked |= copy.seen != [false; 2];
                     continue;
                 }
                 if copy.fate == Fate::Sure && !copy.promised {
@@ -114,6 +113,7 @@ impl Oracle {
                     let is_certain = record.persistent
                         && !record.loose
                         && !copy.out_of_root
+                        && !self.reads_fail
                         && !self.damaged.contains(&message);
                     let Some(log) = log_of.get(&copy.root).filter(|_| is_certain) else { continue };
                     let is_there = copy.seen_in == self.life;
@@ -129,6 +129,7 @@ impl Oracle {
                     && !copy.split
                     && !copy.out_of_root
                     && !self.careless.contains(&copy.root)
+                    && !self.reads_fail
                     && !self.damaged.contains(&id.message);
                 let Some(log) = log_of.get(&copy.root).filter(|_| is_certain) else { continue };
                 let is_settled = copy.seen_in != self.life;

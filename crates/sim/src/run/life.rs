@@ -41,11 +41,10 @@ impl Run {
     pub(super) fn begin_life(&mut self) {
         let (Some(plan), Some(disk)) = (&self.plan.disk, &mut self.shards.disk) else { return };
         disk.disk.faults = plan.faults;
-        // A write of that log that failed is taken for damage by a later start, which refuses.
-        disk.spoils_definitions = false;
         disk.takes = (Duration::ZERO, plan.slow_max);
         // Segments may be prepared more slowly than they are filled.
         self.oracle.may_refuse = true;
+        self.oracle.reads_fail |= plan.faults.read_error > 0;
         self.lives.has_stopped = false;
     }
 
@@ -56,6 +55,9 @@ impl Run {
         self.listen_to_log()?;
         if self.lives.has_stopped || steps > 0 && self.rng.chance(1, steps) {
             return self.next_life(None);
+        }
+        if self.rng.chance(1, 25) {
+            return self.operate();
         }
         let now = self.shards.now().instant;
         let Some(disk) = &mut self.shards.disk else { return Ok(()) };
@@ -87,7 +89,7 @@ impl Run {
             }
             if is_damage(event.kind) {
                 self.lives.reports += 1;
-                if self.oracle.damaged.is_empty() {
+                if self.oracle.damaged.is_empty() && !self.oracle.reads_fail {
                     return Err(format!("damage without a cause: {} {}", event.kind, event.text));
                 }
             }
@@ -290,6 +292,7 @@ impl Run {
             return self.next_life(Some(End::Crash));
         }
         self.check_definitions()?;
+        self.begin_accounts()?;
         let shards = std::mem::replace(&mut self.shards, crate::shards::Shards::none());
         let world = World(Rc::new(RefCell::new(State::new(shards))));
         prepare(&world, &self.plan, |durable| !durable);

@@ -176,10 +176,10 @@ impl LaneIndex {
         // What is settled is kept only within pages.
         let mut from = begin;
         for page in &pages {
-            self.settled.remove(from, page.first);
+            self.forget(from, page.first);
             from = page.last + 1;
         }
-        self.settled.remove(from, end);
+        self.forget(from, end);
         let firsts = pages.iter().map(|page| page.first).collect();
         for page in pages.into_iter().rev() {
             self.pages.insert(index, page);
@@ -201,14 +201,14 @@ impl LaneIndex {
                 from = self.pages.back().map_or(from, |page| page.last + 1);
             }
             if self.tail.count() == 0 {
-                self.settled.remove(from, entry.seq);
+                self.forget(from, entry.seq);
             }
             self.tail.push(*entry);
         }
         if self.tail.count() == 0 {
-            self.settled.remove(from, end);
+            self.forget(from, end);
         } else {
-            self.settled.remove(self.tail.last() + 1, end);
+            self.forget(self.tail.last() + 1, end);
         }
         firsts
     }

@@ -103,7 +103,6 @@ impl Store {
     pub(super) fn compact(&mut self, now: Now, out: &mut Operations) -> bool {
         // What is settled but not yet counted must not be moved as if it lived.
         if !self.state.unaccounted.is_empty()
-            || self.publication.is_closing()
             || self.log.stopped().is_some()
             || self.log.spare_segments() == 0
         {

@@ -170,13 +170,18 @@ impl Store {
             || publication.due(self.state.died) <= now.instant
     }
 
+    /// Whether a checkpoint goes on, or may begin: what one that was given up left with the disk may
+    /// still say that the index cannot be relied on.
+    pub(super) fn may_publish(&self) -> bool {
+        let is_left = |purpose: &Purpose| matches!(purpose, Purpose::Publish(..));
+        self.publication.current.is_some()
+            || (self.log.stopped().is_none() && !self.waits.values().any(is_left))
+    }
+
     pub(super) fn publish(&mut self, now: Now, out: &mut Operations) {
         self.state.died += core::mem::take(&mut self.log.sealed_dead);
         if self.publication.current.is_none() {
-            // What a checkpoint that was given up left with the disk may still say that the index
-            // cannot be relied on.
-            let is_left = |purpose: &Purpose| matches!(purpose, Purpose::Publish(..));
-            if !self.is_checkpoint_due(now) || self.waits.values().any(is_left) {
+            if !self.is_checkpoint_due(now) || !self.may_publish() {
                 return;
             }
             self.begin_checkpoint();

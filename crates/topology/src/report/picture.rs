@@ -5,7 +5,7 @@ use crate::ids::Ids;
 use crate::machine::{DeviceKind, Machine, Node};
 use crate::planner::Plan;
 
-const CPU_WIDTH: usize = 46;
+const CPU_WIDTH: usize = 56;
 const CPU_HEIGHT: usize = 34;
 const GAP: usize = 8;
 const CORES_PER_ROW: usize = 6;
@@ -82,7 +82,7 @@ fn lines(report: &Report) -> Vec<String> {
         lines.push(format!("distances to nodes {}:", ids.join(", ")));
         for node in &machine.nodes {
             let row: Vec<String> = node.distances.iter().map(ToString::to_string).collect();
-            lines.push(format!("    from node {}:  {}", node.id, row.join("   ")));
+            lines.push(format!("from node {}: {}", node.id, row.join(", ")));
         }
     }
     let loose = machine.devices.iter().filter(|device| device.node.is_none());
@@ -198,7 +198,7 @@ impl<'a> NodeBox<'a> {
         }
         at += LINE - GAP / 2;
         if !self.caches.is_empty() {
-            label(out, x + GAP, at, "small", &self.caches.join("   "));
+            label(out, x + GAP, at, "small", &self.caches.join(" · "));
             at += LINE;
         }
         for device in &self.devices {

@@ -239,7 +239,7 @@ const CONSUMERS: Group = Group {
             "csd",
             "consumer-start-delay",
             "SECONDS",
-            "time before the first consumer starts",
+            "consumers start so long after the producers, so that messages pile up",
         ),
         Choice::value(
             "ew",

@@ -236,3 +236,43 @@ fn random_keys_have_room_in_the_template() {
     assert_eq!(producer.random_keys_max, 10);
     assert_eq!(producer.messages[0].routing_key.len(), crate::template::KEY_BYTES);
 }
+
+/// Short and long names of all options of the reference tester, version 2.22.1, but help and version.
+const REFERENCE: &str = "
+    a,autoack A,multi-ack-every ad,auto-delete b,heartbeat
+    B,body bc,body-count bfc,body-field-count c,confirm
+    C,pmessages ca,consumer-args cri,connection-recovery-interval csd,consumer-start-delay
+    ct,confirm-timeout ctp,consumers-thread-pools d,id D,cmessages
+    dcr,disable-connection-recovery e,exchange E,exclusive ei,expected-instances
+    em,exposed-metrics env,environment-variables ew,exit-when f,flag
+    h,uri H,uris hst,heartbeat-sender-threads i,interval
+    isn,instance-sync-namespace ist,instance-sync-timeout jb,json-body k,routing-key
+    K,random-routing-key L,consumer-latency ll,leader-locator m,ptxsize
+    M,framemax ma,max-age mf,metrics-format mh,metrics-help
+    mlb,max-length-bytes mp,message-properties ms,use-millis n,ctxsize
+    na,nack niot,nio-threads niotp,nio-thread-pool o,output-file
+    o2gr,oauth2-grant-type o2id,oauth2-client-id o2p,oauth2-parameters o2sec,oauth2-client-secret
+    o2uri,oauth2-token-endpoint p,predeclared P,publishing-interval pi,polling-interval
+    po,polling prsd,producer-random-start-delay pst,producer-scheduler-threads q,qos
+    Q,global-qos qa,queue-args qf,queue-file qp,queue-pattern
+    qpf,queue-pattern-from qpt,queue-pattern-to qq,quorum-queue r,rate
+    R,consumer-rate re,requeue rkcs,routing-key-cache-size S,slow-start
+    s,size sb,skip-binding-queues sco,stream-consumer-offset se,sasl-external
+    smssb,stream-max-segment-size-bytes sni,server-name-indication sq,stream-queue sst,servers-startup-timeout
+    st,shutdown-timeout sul,servers-up-limit t,type T,body-content-type
+    tnd,tcp-no-delay trbs,tcp-receive-buffer-size tsbs,tcp-send-buffer-size u,queue
+    udsc,use-default-ssl-context vl,variable-latency vr,variable-rate vs,variable-size
+    x,producers X,producer-channel-count y,consumers Y,consumer-channel-count
+    z,time verbose verbose-full
+";
+
+#[test]
+fn every_option_of_the_reference_is_known_under_its_names() {
+    let ours = SHAPE.groups.iter().flat_map(|group| group.choices);
+    let mut known: Vec<(&str, &str)> = ours.map(|choice| (choice.short, choice.long)).collect();
+    known.extend(SHAPE.foreign.iter().map(|foreign| (foreign.short, foreign.long)));
+    for option in REFERENCE.split_whitespace() {
+        let names = option.split_once(',').unwrap_or(("", option));
+        assert!(known.contains(&names), "{option}");
+    }
+}

@@ -36,6 +36,7 @@ fn parse_moved(text: &str) -> Moved {
 }
 
 /// The block device under a directory.
+#[derive(Clone, Debug)]
 pub struct Device {
     statistics: PathBuf,
 }
@@ -60,16 +61,24 @@ impl Device {
     /// When it does not tell.
     pub fn written(&self) -> io::Result<u64> {
         Command::new("sync").status()?;
+        self.counted().map(|(_, written)| written)
+    }
+
+    /// Bytes read from it and written to it since the machine started, by whomever.
+    ///
+    /// # Errors
+    /// When it does not tell.
+    pub fn counted(&self) -> io::Result<(u64, u64)> {
         let text = fs::read_to_string(&self.statistics)?;
-        sectors_written(&text)
-            .map(|sectors| sectors * SECTOR_BYTES)
-            .ok_or_else(|| io::ErrorKind::InvalidData.into())
+        let sectors = sectors(&text).ok_or(io::ErrorKind::InvalidData)?;
+        Ok((sectors.0 * SECTOR_BYTES, sectors.1 * SECTOR_BYTES))
     }
 }
 
-/// The seventh number: reads, merged, sectors, ticks, writes, merged, sectors …
-fn sectors_written(text: &str) -> Option<u64> {
-    text.split_whitespace().nth(6)?.parse().ok()
+/// The third and the seventh number: reads, merged, sectors, ticks, writes, merged, sectors …
+fn sectors(text: &str) -> Option<(u64, u64)> {
+    let mut numbers = text.split_whitespace().map(|word| word.parse().ok());
+    Some((numbers.nth(2)??, numbers.nth(3)??))
 }
 
 /// Takes the files below `directory` out of the page cache, and says by which means.
@@ -126,7 +135,7 @@ mod tests {
         let text = "rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 50\nwrite_bytes: 60\n\
                     cancelled_write_bytes: 7\n";
         assert_eq!(parse_moved(text), Moved { written: 60, handed: 2, read: 50 });
-        assert_eq!(sectors_written("  1 2 3 4 5 6 700 8 9"), Some(700));
-        assert_eq!(sectors_written(""), None);
+        assert_eq!(sectors("  1 2 30 4 5 6 700 8 9"), Some((30, 700)));
+        assert_eq!(sectors("1 2 3"), None);
     }
 }

@@ -2,6 +2,7 @@
 
 use lepus_amqp::client::{ClientConnection, ClientEvent, ClientOptions};
 use lepus_amqp::method::{Method, channel, queue};
+use lepus_amqp::table::Value;
 use lepus_base::Instant;
 use std::io::{self, ErrorKind, Read, Write};
 use std::time::Instant as Moment;
@@ -35,6 +36,16 @@ impl<S: Read + Write> Peer<S> {
         peer.flush()?;
         peer.wait(|event| matches!(event, ClientEvent::Opened).then_some(()))?;
         Ok(peer)
+    }
+
+    /// What the broker calls itself: product and version, as far as it tells.
+    pub fn product(&self) -> String {
+        let properties = self.machine.server_properties();
+        let text = |name: &str| match properties.get(name) {
+            Some(Value::LongString(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
+            _ => String::new(),
+        };
+        format!("{} {}", text("product"), text("version")).trim().to_owned()
     }
 
     /// The stream.

@@ -1,0 +1,191 @@
+//! Whether `lepus perf` and the reference tester measure the same: the same load by both on the same broker in turn.
+
+use crate::measure::{Load, median, pinned};
+use crate::subject::{Kind, Place, Subject};
+use crate::workload::{SINGLE, Said, Tester, Workload};
+use std::io::{self, BufRead, BufReader};
+
+/// How far the two may be apart, as a share of the reference's figure.
+const APART_MAX: f64 = 0.10;
+/// Intervals at the start that do not count: the reference's runtime is still compiling itself.
+const WARM_UP: u64 = 4;
+
+/// A load that both make.
+struct Both {
+    name: &'static str,
+    title: &'static str,
+    reference: &'static [&'static str],
+    own: &'static [&'static str],
+}
+
+/// E4's single queue at a rate that neither tester nor broker feels.
+const STEADY: [&str; 14] = with(SINGLE, ["-r", "2000"]);
+/// The same; the reference counts latencies from sending.
+const STEADY_OWN: [&str; 16] = with(STEADY, ["--latency-from", "send"]);
+
+const LOADS: [Both; 2] = [
+    Both {
+        name: "steady",
+        title: "E4 single queue at 2000 msg/s",
+        reference: &STEADY,
+        own: &STEADY_OWN,
+    },
+    Both {
+        name: "e4-single",
+        title: "E4 single queue as fast as it goes",
+        reference: &SINGLE,
+        own: &SINGLE,
+    },
+];
+
+const fn with<const N: usize, const M: usize>(
+    words: [&'static str; N],
+    more: [&'static str; 2],
+) -> [&'static str; M] {
+    let mut all = [""; M];
+    let mut at = 0;
+    while at < N {
+        all[at] = words[at];
+        at += 1;
+    }
+    all[N] = more[0];
+    all[N + 1] = more[1];
+    all
+}
+
+/// What to compare.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Turns of each tester with each load.
+    pub rounds: usize,
+    /// The broker by name.
+    pub broker: String,
+    /// Where brokers are and run.
+    pub place: Place,
+    /// The testers' side.
+    pub load: Load,
+}
+
+/// Received messages a second and median latency in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Figures {
+    rate: f64,
+    latency: f64,
+}
+
+/// Compares and prints; whether both figures of all loads are within a tenth of each other.
+///
+/// # Errors
+/// When the broker or a tester fails.
+pub fn run(plan: &Plan) -> io::Result<bool> {
+    let kind = Kind::ALL.into_iter().find(|kind| kind.name() == plan.broker);
+    let kind = kind.ok_or_else(|| io::Error::other(format!("no broker {}", plan.broker)))?;
+    if let Some(missing) = kind.missing(&plan.place) {
+        return Err(io::Error::other(missing));
+    }
+    let subject = Subject::start(kind, &plan.place)?;
+    println!(
+        "{:10} {:>16} {:>16} {:>7}  {:>14} {:>14} {:>7}",
+        kind.name(),
+        "reference msg/s",
+        "own msg/s",
+        "ratio",
+        "reference µs",
+        "own µs",
+        "ratio"
+    );
+    let mut agree = true;
+    for both in &LOADS {
+        let (mut reference, mut own) = (Vec::new(), Vec::new());
+        for round in 1..=plan.rounds {
+            eprintln!("{}: {}, {round}/{}", both.name, both.title, plan.rounds);
+            reference.push(measure(both, Tester::Reference, &subject, &plan.load)?);
+            own.push(measure(both, Tester::Own, &subject, &plan.load)?);
+        }
+        let (reference, own) = (middle(&reference), middle(&own));
+        let rates = ratio(own.rate, reference.rate);
+        let latencies = ratio(own.latency, reference.latency);
+        agree &= is_near(rates) && is_near(latencies);
+        println!(
+            "{:10} {:16.0} {:16.0} {rates:7.3}  {:14.0} {:14.0} {latencies:7.3}",
+            both.name, reference.rate, own.rate, reference.latency, own.latency
+        );
+    }
+    Ok(agree)
+}
+
+fn measure(both: &Both, tester: Tester, subject: &Subject, load: &Load) -> io::Result<Figures> {
+    let workload = Workload {
+        name: both.name,
+        title: both.title,
+        tester,
+        words: if tester == Tester::Own { both.own } else { both.reference },
+        relay_bytes: None,
+        acknowledges: true,
+        counted: None,
+    };
+    let command = workload.command(subject.port(), load.seconds, &load.lepus, &load.jars);
+    let mut child = pinned(&command, load)?;
+    let output = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+    let (mut said, mut intervals) = (Said::default(), Vec::new());
+    for line in BufReader::new(output).lines() {
+        let line = line?;
+        if let Some(interval) = said.hear(&line)
+            && interval.number > WARM_UP
+            && let Some(latency) = median_latency(&line)
+        {
+            intervals.push(Figures { rate: interval.received, latency });
+        }
+    }
+    let status = child.wait()?;
+    if intervals.len() < 2 {
+        let log = load.errors.display();
+        return Err(io::Error::other(format!(
+            "the tester told too little, with {status}: see {log}"
+        )));
+    }
+    // The last line may tell of a time in which the tester was stopping already.
+    intervals.pop();
+    Ok(middle(&intervals))
+}
+
+/// The median of each figure.
+fn middle(figures: &[Figures]) -> Figures {
+    Figures {
+        rate: median(figures.iter().map(|figures| figures.rate).collect()),
+        latency: median(figures.iter().map(|figures| figures.latency).collect()),
+    }
+}
+
+fn ratio(own: f64, reference: f64) -> f64 {
+    if reference > 0.0 { own / reference } else { f64::INFINITY }
+}
+
+fn is_near(ratio: f64) -> bool {
+    (ratio - 1.0).abs() <= APART_MAX
+}
+
+/// The consumers' median latency of one interval in microseconds.
+fn median_latency(line: &str) -> Option<f64> {
+    const LABEL: &str = "consumer latency: ";
+    let at = line.find(LABEL)? + LABEL.len();
+    line[at..].split('/').nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_of_a_line_is_found() {
+        let line = "id: x, time 2.0 s, received: 9 msg/s, min/median/75th/95th/99th consumer latency: 4/5/6/7/8 µs, confirm latency: 1/2/3/4/5 µs";
+        assert_eq!(median_latency(line), Some(5.0));
+        assert_eq!(median_latency("id: x, time 2.0 s"), None);
+    }
+
+    #[test]
+    fn near_is_within_a_tenth() {
+        assert!(is_near(ratio(91.0, 100.0)) && is_near(ratio(109.0, 100.0)));
+        assert!(!is_near(ratio(89.0, 100.0)) && !is_near(ratio(1.0, 0.0)));
+    }
+}

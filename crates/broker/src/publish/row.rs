@@ -1,0 +1,180 @@
+//! Publishes in a row that go the way of the one before: what their method frame says is known, so
+//! that channel, route and queue are looked up once for all of them.
+//!
+//! Whatever is not as plain as that ends the row and goes the general way, which behaves the same.
+
+use alloc::boxed::Box;
+
+use lepus_amqp::properties::PropertiesRef;
+use lepus_amqp::server::{PublishRef, Repeats};
+use lepus_base::Now;
+
+use super::check::LOOKED_AT;
+use crate::broker::Broker;
+use crate::channel::confirm::Confirms;
+use crate::channel::{RouteCache, Target};
+use crate::message::{Incoming, MessageView};
+use crate::outbox::Outbox;
+use crate::queue::Enqueued;
+
+/// What a row of publishes left.
+#[derive(Default)]
+struct Row {
+    /// Bytes taken.
+    consumed: usize,
+    /// Messages taken.
+    count: u64,
+}
+
+impl Broker {
+    /// Remembers the frame of a publish that went the way its channel remembers. `bytes` begin with
+    /// it.
+    pub(crate) fn learn_publish(&mut self, slot: u32, bytes: &[u8], publish: &PublishRef<'_>) {
+        let Some((number, frame)) = Repeats::publish_frame(bytes) else { return };
+        let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return };
+        let Some(channel) = connection.channel_mut(number) else { return };
+        let Some(route) = &mut channel.route else { return };
+        if route.version == self.directory.version
+            && route.targets.len() == 1
+            && route.exchange == publish.exchange
+            && route.routing_key == publish.routing_key
+            && !publish.immediate
+            && route.frame != frame
+        {
+            route.frame.clear();
+            route.frame.extend_from_slice(frame);
+        }
+    }
+
+    /// Takes the publishes at the start of `bytes` that go the way of the channel's last one to a
+    /// queue of this shard. Returns the bytes they took.
+    pub(crate) fn publish_row(
+        &mut self,
+        now: Now,
+        slot: u32,
+        bytes: &[u8],
+        out: &mut Outbox,
+    ) -> usize {
+        let Some((number, _)) = Repeats::publish_frame(bytes) else { return 0 };
+        if !self.fanouts.is_empty() || self.is_short_of_anything() {
+            return 0;
+        }
+        let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return 0 };
+        if !connection.publishes || connection.blocked || connection.end.is_some() {
+            return 0;
+        }
+        let Some(channel) = connection.channels.get_mut(usize::from(number)) else { return 0 };
+        let Some(channel) = channel.as_deref_mut().filter(|channel| channel.is_plain()) else {
+            return 0;
+        };
+        let known = channel.route.as_deref().filter(|route| {
+            route.version == self.directory.version && bytes.starts_with(&route.frame)
+        });
+        let Some(&[target]) = known.map(|route| &route.targets[..]) else { return 0 };
+        if known.is_none_or(|route| route.frame.is_empty()) || target.home != self.edge.shard {
+            return 0;
+        }
+        let Some(repeats) = connection.machine.repeats(now.instant, number) else { return 0 };
+        let Some(home) = self.home_slot(target.queue, target.slot) else { return 0 };
+        // Out of the way while queues reach for connections.
+        let connection = &mut self.edge.connections[slot as usize];
+        let Some(channel) = connection.channel_mut(number) else { return 0 };
+        let key = channel.key;
+        let Some(route) = channel.route.take() else { return 0 };
+        let mut confirms = channel.confirms.take();
+        let target = Target { slot: home, ..target };
+        let row = self.enqueue_row(now, slot, repeats, bytes, &route, target, &mut confirms, out);
+        let mut begins_confirming = false;
+        if let Some(confirms) = &mut confirms
+            && row.count > 0
+        {
+            begins_confirming = !confirms.listed;
+            confirms.listed = true;
+            self.edge.counters.received_confirm += row.count;
+        }
+        if let Some(channel) = self.edge.connections[slot as usize].channel_mut(number) {
+            channel.route = Some(route);
+            channel.confirms = confirms;
+        }
+        if begins_confirming {
+            self.edge.confirming.push((slot, key));
+        }
+        if row.count > 0 {
+            self.pump(now, home, out);
+            self.press_back(slot, out);
+        }
+        row.consumed
+    }
+
+    /// Whether publishers are held back for something that no publish of a row changes.
+    fn is_short_of_anything(&self) -> bool {
+        self.journal.is_short() || self.journal.is_behind() || !self.edge.short_shards.is_empty()
+    }
+
+    /// Puts publishes into a queue of this shard until one of them, or what it caused, needs more
+    /// than that.
+    #[allow(clippy::too_many_arguments)]
+    fn enqueue_row(
+        &mut self,
+        now: Now,
+        slot: u32,
+        repeats: Repeats,
+        bytes: &[u8],
+        route: &RouteCache,
+        target: Target,
+        confirms: &mut Option<Box<Confirms>>,
+        out: &mut Outbox,
+    ) -> Row {
+        let mut row = Row::default();
+        let mut known: &[u8] = &[];
+        let mut persistent = false;
+        let memory_max = self.edge.limits.memory_bytes;
+        let is_logging = self.journal.is_on();
+        let (queue, mut sink) = self.queue_and_sink(now, target.slot, out);
+        while let Some(next) = repeats.publish(&route.frame, &bytes[row.consumed..]) {
+            if next.properties != known {
+                let properties = PropertiesRef(next.properties);
+                persistent = properties.is_persistent();
+                if properties.flags() & LOOKED_AT != 0
+                    || properties.validate().is_err()
+                    || (persistent && is_logging)
+                {
+                    break;
+                }
+                known = next.properties;
+            }
+            let view = MessageView {
+                exchange: route.exchange.as_bytes(),
+                routing_key: route.routing_key.as_bytes(),
+                properties: next.properties,
+                body: next.body,
+                wire: Some(next.wire),
+            };
+            let mut incoming = Incoming::new(view);
+            incoming.persistent = persistent;
+            incoming.last = true;
+            let enqueued = queue.enqueue(now, &mut incoming, &mut sink);
+            incoming.finish(&mut sink.edge.pool);
+            sink.edge.counters.count_size(next.body.len());
+            row.consumed += next.consumed;
+            row.count += 1;
+            if let Some(confirms) = confirms {
+                let number = confirms.take_number();
+                if enqueued == Enqueued::Rejected {
+                    confirms.open(number, 0, true);
+                }
+            }
+            if queue.wants_dispatch()
+                || sink.edge.memory() > memory_max
+                || sink.edge.must_press(slot, sink.out)
+            {
+                break;
+            }
+        }
+        let counters = &mut self.edge.counters;
+        counters.received += row.count;
+        counters.routed += row.count;
+        counters.enqueued_local += row.count;
+        row
+    }
+}

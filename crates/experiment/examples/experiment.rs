@@ -1,0 +1,6 @@
+//! `lepus experiment` alone, for work on it: `cargo run --example experiment -- jit --lepus target/release/lepus`.
+
+fn main() -> std::process::ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    lepus_experiment::run(&words)
+}

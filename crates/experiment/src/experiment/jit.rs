@@ -1,0 +1,113 @@
+//! E4: the load tester's view of one queue and of many.
+
+use super::Experiment;
+use super::figures::{cost_table, over_time, percentiles, rate_bars, rate_sentence};
+use crate::plot::{Axis, Unit};
+use crate::report::{Block, Content};
+use crate::sample::INTERVAL;
+use crate::session::Session;
+use crate::workload::Load;
+use std::time::Duration;
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    name: "jit",
+    title: "jit: one queue and many, seen from the load tester",
+    asks: "One producer and one consumer on one queue, then 150 producers and 300 consumers on 100 queues: 12-byte \
+           messages, mandatory, at most 100 publishes unconfirmed, prefetch 300. A report of 2020 compared a broker \
+           interpreted (24,354 and 37,489 messages a second) and compiled (36,620 and 47,626). How many messages a second \
+           pass, and how long do consumers and publishers wait, second by second?",
+    measure,
+    describe,
+};
+
+const SECONDS: f64 = 60.0;
+const FLAGS: [&str; 8] = ["-f", "mandatory", "-q", "300", "-c", "100", "-s", "12"];
+const SINGLE: [&str; 7] = ["throughput", "-x", "1", "-y", "1", "-u", "lepus-jit"];
+const MANY: [&str; 11] = [
+    "throughput",
+    "-x",
+    "150",
+    "-y",
+    "300",
+    "--queue-pattern",
+    "perf-test-%d",
+    "--queue-pattern-from",
+    "1",
+    "--queue-pattern-to",
+    "100",
+];
+
+fn measure(session: &mut Session<'_>) {
+    let seconds = session.plan.seconds(SECONDS);
+    let load = |name: &str, words: &[&str]| Load {
+        name: name.to_owned(),
+        words: words.iter().chain(&FLAGS).map(|word| (*word).to_owned()).collect(),
+        body_bytes: 12,
+        seconds: Some(seconds),
+        patience: Duration::from_secs_f64(seconds + 120.0),
+        sample_every: INTERVAL,
+        linger: Duration::ZERO,
+        is_from_start: false,
+    };
+    let loads = [load("one queue", &SINGLE), load("100 queues", &MANY)];
+    let placement = session.plan.apart();
+    session.expect_turns(1, &loads);
+    session.take_turns(&placement, &loads);
+}
+
+fn describe(session: &Session<'_>) -> Content {
+    let record = &session.record;
+    let mut content = Content::default();
+    content.blocks.push(rate_bars(record, "Messages per second"));
+    for (placement, load) in record.cases() {
+        let case = (placement.as_str(), load.as_str());
+        content.seen.push(rate_sentence(record, &placement, &load, &capital(&load)));
+        content.blocks.push(Block::Heading(capital(&load)));
+        let rate = Axis::new("messages per second", Unit::Number);
+        let title = format!("{}: messages per second over time", capital(&load));
+        content.blocks.push(over_time(
+            record,
+            case,
+            title,
+            rate,
+            &[("", |interval| {
+                (interval.seconds > 0.0).then(|| interval.received / interval.seconds)
+            })],
+        ));
+        let wait = || Axis::new("latency", Unit::Micros).log();
+        let title = format!("{}: from publish to delivery, second by second", capital(&load));
+        content.blocks.push(over_time(
+            record,
+            case,
+            title,
+            wait(),
+            &[
+                ("median", |interval| Some(interval.consumer_latency.as_ref()?.p50)),
+                ("95 %", |interval| Some(interval.consumer_latency.as_ref()?.p95)),
+                ("99 %", |interval| Some(interval.consumer_latency.as_ref()?.p99)),
+            ],
+        ));
+        let title = format!("{}: from publish to confirm, second by second", capital(&load));
+        content.blocks.push(over_time(
+            record,
+            case,
+            title,
+            wait(),
+            &[
+                ("median", |interval| Some(interval.confirm_latency.as_ref()?.p50)),
+                ("95 %", |interval| Some(interval.confirm_latency.as_ref()?.p95)),
+                ("99 %", |interval| Some(interval.confirm_latency.as_ref()?.p99)),
+            ],
+        ));
+        let title = format!("{}: latency from publish to delivery by percentile", capital(&load));
+        content.blocks.push(percentiles(record, case, title));
+    }
+    content.blocks.push(Block::Heading("What a message cost".to_owned()));
+    content.blocks.push(cost_table(record));
+    content
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+}

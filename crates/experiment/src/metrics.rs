@@ -1,0 +1,107 @@
+//! The page of metrics that a broker shows over HTTP.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+/// Longest wait for a part of the page.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Fetches `/metrics` from `address`.
+///
+/// # Errors
+/// When nothing answers there, or not with success.
+pub fn fetch(address: impl ToSocketAddrs) -> io::Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or(io::ErrorKind::InvalidData)?;
+    if head.split(' ').nth(1) != Some("200") {
+        let status = head.lines().next().unwrap_or("");
+        return Err(io::Error::other(format!("/metrics answered {status}")));
+    }
+    Ok(body.to_owned())
+}
+
+/// The sum of the samples of `name` on `page` whose labels contain all of `labels`.
+#[must_use]
+pub fn sum(page: &str, name: &str, labels: &[&str]) -> f64 {
+    let matching = page.lines().filter_map(|line| {
+        let rest = line.strip_prefix(name)?;
+        let is_sample = rest.starts_with('{') || rest.starts_with(' ');
+        if !is_sample || !labels.iter().all(|label| rest.contains(label)) {
+            return None;
+        }
+        rest.rsplit(' ').next()?.parse::<f64>().ok()
+    });
+    matching.sum()
+}
+
+/// Messages that came in by one step of their way, and how many of them stayed on their shard.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Locality {
+    /// Enqueued on the shard that they came in on.
+    pub enqueue_stayed: f64,
+    /// Enqueued on another one.
+    pub enqueue_crossed: f64,
+    /// Delivered from the shard of their consumer.
+    pub deliver_stayed: f64,
+    /// Delivered from another one.
+    pub deliver_crossed: f64,
+}
+
+impl Locality {
+    /// What a page of `lepus` says.
+    #[must_use]
+    pub fn of(page: &str) -> Locality {
+        let count = |step: &str, path: &str| {
+            let labels = [format!("step=\"{step}\""), format!("path=\"{path}\"")];
+            sum(page, "lepus_shard_messages_total", &[&labels[0], &labels[1]])
+        };
+        Locality {
+            enqueue_stayed: count("enqueue", "stayed"),
+            enqueue_crossed: count("enqueue", "crossed"),
+            deliver_stayed: count("deliver", "stayed"),
+            deliver_crossed: count("deliver", "crossed"),
+        }
+    }
+
+    /// What was counted since `earlier`.
+    #[must_use]
+    pub fn since(self, earlier: Locality) -> Locality {
+        Locality {
+            enqueue_stayed: self.enqueue_stayed - earlier.enqueue_stayed,
+            enqueue_crossed: self.enqueue_crossed - earlier.enqueue_crossed,
+            deliver_stayed: self.deliver_stayed - earlier.deliver_stayed,
+            deliver_crossed: self.deliver_crossed - earlier.deliver_crossed,
+        }
+    }
+
+    /// The share of steps that stayed on their shard, 0 to 1; none where nothing was counted.
+    #[must_use]
+    pub fn share(self) -> Option<f64> {
+        let stayed = self.enqueue_stayed + self.deliver_stayed;
+        let all = stayed + self.enqueue_crossed + self.deliver_crossed;
+        (all > 0.0).then(|| stayed / all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_summed_by_their_labels() {
+        let page = "# HELP lepus_shard_messages_total x\n\
+            lepus_shard_messages_total{shard=\"0\",step=\"enqueue\",path=\"stayed\"} 30\n\
+            lepus_shard_messages_total{shard=\"1\",step=\"enqueue\",path=\"stayed\"} 40\n\
+            lepus_shard_messages_total{shard=\"1\",step=\"deliver\",path=\"crossed\"} 30\n\
+            lepus_shard_messages_total_more{step=\"enqueue\",path=\"stayed\"} 9\n";
+        assert_eq!(sum(page, "lepus_shard_messages_total", &[]), 100.0);
+        let locality = Locality::of(page);
+        assert_eq!(locality.share(), Some(0.7));
+        assert_eq!(locality.since(locality).share(), None);
+    }
+}

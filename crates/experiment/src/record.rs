@@ -1,0 +1,178 @@
+//! What the runs of an experiment have shown, and figures over them.
+
+use crate::plot::{Bar, Unit};
+use crate::workload::Outcome;
+use serde_json::{Value, json};
+
+/// One run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    /// The broker, from 0.
+    pub subject: usize,
+    /// Who ran where.
+    pub placement: String,
+    /// The load's name.
+    pub load: String,
+    /// The round, from 0; runs of one round are neighbours in time.
+    pub round: usize,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// All runs so far.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Record {
+    /// The brokers' names in figures.
+    pub names: Vec<String>,
+    /// What they call themselves, and where they are.
+    pub products: Vec<String>,
+    /// The runs in their order.
+    pub runs: Vec<Run>,
+    /// What could not be measured, and why.
+    pub faults: Vec<String>,
+    /// Whether it was ended early.
+    pub stopped: bool,
+}
+
+impl Record {
+    /// The runs of one broker, load and placement.
+    pub fn runs_of<'a>(
+        &'a self,
+        subject: usize,
+        placement: &'a str,
+        load: &'a str,
+    ) -> impl Iterator<Item = &'a Run> {
+        self.runs.iter().filter(move |run| {
+            run.subject == subject && run.placement == placement && run.load == load
+        })
+    }
+
+    /// A figure's median and range over the rounds.
+    #[must_use]
+    pub fn spread(
+        &self,
+        subject: usize,
+        placement: &str,
+        load: &str,
+        figure: impl Fn(&Outcome) -> Option<f64>,
+    ) -> Option<Bar> {
+        let runs = self.runs_of(subject, placement, load);
+        spread(runs.filter_map(|run| figure(&run.outcome)).collect())
+    }
+
+    /// The first broker's figure by the second's, round by round: median and range of these ratios.
+    #[must_use]
+    pub fn ratio(
+        &self,
+        placement: &str,
+        load: &str,
+        figure: impl Fn(&Outcome) -> Option<f64>,
+    ) -> Option<Bar> {
+        let ratios = self.runs_of(0, placement, load).filter_map(|run| {
+            let other = self.runs_of(1, placement, load).find(|other| other.round == run.round)?;
+            let ratio = figure(&run.outcome)? / figure(&other.outcome)?;
+            ratio.is_finite().then_some(ratio)
+        });
+        spread(ratios.collect())
+    }
+
+    /// Placements and loads in the order of their first runs.
+    #[must_use]
+    pub fn cases(&self) -> Vec<(String, String)> {
+        let mut cases: Vec<(String, String)> = Vec::new();
+        for run in &self.runs {
+            let case = (run.placement.clone(), run.load.clone());
+            if !cases.contains(&case) {
+                cases.push(case);
+            }
+        }
+        cases
+    }
+
+    /// The record for the machine-readable result.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        let run = |run: &Run| {
+            json!({
+                "broker": self.names.get(run.subject),
+                "placement": run.placement,
+                "load": run.load,
+                "round": run.round + 1,
+                "outcome": run.outcome.json(),
+            })
+        };
+        json!({
+            "brokers": self.names,
+            "products": self.products,
+            "runs": self.runs.iter().map(run).collect::<Vec<_>>(),
+            "faults": self.faults,
+            "stopped_early": self.stopped,
+        })
+    }
+}
+
+/// Median and range; none of nothing.
+#[must_use]
+pub fn spread(mut values: Vec<f64>) -> Option<Bar> {
+    values.retain(|value| value.is_finite());
+    values.sort_by(f64::total_cmp);
+    let (low, high) = (*values.first()?, *values.last()?);
+    let middle = values.len() / 2;
+    let value = match values.len() % 2 {
+        1 => values[middle],
+        _ => f64::midpoint(values[middle - 1], values[middle]),
+    };
+    Some(Bar { value, low, high })
+}
+
+/// Median and range as a cell of a table.
+#[must_use]
+pub fn cell(figure: Option<Bar>, unit: Unit) -> String {
+    match figure {
+        None => "–".to_owned(),
+        Some(bar) if bar.low == bar.high => unit.text(bar.value),
+        Some(bar) => {
+            format!("{} ({} to {})", unit.text(bar.value), unit.text(bar.low), unit.text(bar.high))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::Interval;
+
+    fn record() -> Record {
+        let run = |subject, round, received| {
+            let total = Interval { seconds: 2.0, received, ..Interval::default() };
+            let outcome = Outcome { total, ..Outcome::default() };
+            Run { subject, placement: "p".to_owned(), load: "l".to_owned(), round, outcome }
+        };
+        let names = vec!["a".to_owned(), "b".to_owned()];
+        let runs = vec![
+            run(0, 0, 200.0),
+            run(1, 0, 100.0),
+            run(0, 1, 400.0),
+            run(1, 1, 100.0),
+            run(0, 2, 999.0),
+        ];
+        Record { names, runs, ..Record::default() }
+    }
+
+    #[test]
+    fn ratios_are_of_neighbours_in_time() {
+        let ratio = record().ratio("p", "l", |outcome| Some(outcome.rate())).unwrap();
+        // The third round has no partner.
+        assert_eq!((ratio.value, ratio.low, ratio.high), (3.0, 2.0, 4.0));
+        assert_eq!(record().ratio("p", "other", |outcome| Some(outcome.rate())), None);
+    }
+
+    #[test]
+    fn figures_are_medians_with_their_range() {
+        let rate = record().spread(0, "p", "l", |outcome| Some(outcome.rate()));
+        assert_eq!(cell(rate, Unit::Number), "200 (100.0 to 500)".replace("100.0", "100"));
+        assert_eq!(cell(None, Unit::Number), "–");
+        assert_eq!(spread(vec![1.0, f64::NAN, 2.0]).unwrap().value, 1.5);
+        assert_eq!(record().cases(), [("p".to_owned(), "l".to_owned())]);
+    }
+}
