@@ -143,6 +143,9 @@ impl Broker {
     /// Lets dead letters go on that waited, and the queues behind them.
     pub(crate) fn letters_go_on(&mut self, now: Now, out: &mut Outbox) {
         self.edge.letters_wait = false;
+        if self.journal.closes {
+            return;
+        }
         for reader in core::mem::take(&mut self.edge.behind_letters) {
             self.wake(now, reader, out);
         }

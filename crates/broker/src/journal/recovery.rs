@@ -12,6 +12,7 @@ use super::{Journal, Log, Phase};
 use crate::broker::Broker;
 use crate::directory::QueueInfo;
 use crate::outbox::Outbox;
+use crate::queue::Reason;
 
 /// How far the recovery of a shard's logs is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,6 +140,11 @@ impl Broker {
                 }
             }
             if let Some(log) = self.journal.log(place) {
+                for (letter, lane) in self.ledger.kept(place) {
+                    if letter.reason == Reason::Rejected && !letter.entry.place.is_spilled() {
+                        log.store.mark_delivered(lane, letter.entry.seq);
+                    }
+                }
                 log.store.close();
                 log.phase = Phase::Closing;
             }
