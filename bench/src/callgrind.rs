@@ -93,7 +93,8 @@ mod tests {
 
     #[test]
     fn what_programs_say_is_understood() {
-        let said = read_said("819 messages, 912 ns each, 4 mails in 2 batches of 96 bytes\n").unwrap();
+        let said =
+            read_said("819 messages, 912 ns each, 4 mails in 2 batches of 96 bytes\n").unwrap();
         assert_eq!((said.messages, said.count.mails, said.count.mail_bytes), (819.0, 4.0, 96.0));
         assert_eq!(read_said("no such load"), None);
         let profile = "version: 1\nevents: Ir Dr Dw I1mr D1mr D1mw ILmr DLmr DLmw\nfn=x\n\

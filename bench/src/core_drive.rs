@@ -198,7 +198,8 @@ impl Bench {
         self.connections += 1;
         let peer = PeerInfo { loopback: true, ..PeerInfo::default() };
         let core = &mut self.cores[shard];
-        let slot = core.broker.accept(self.now, ConnectionId(self.connections), peer, &mut core.out);
+        let slot =
+            core.broker.accept(self.now, ConnectionId(self.connections), peer, &mut core.out);
         self.say(shard, slot, &words::opening());
         self.say(shard, slot, words);
         slot

@@ -103,7 +103,13 @@ pub fn share_of_cache(machine: &Machine) -> u64 {
 fn table(cases: &[Case], nodes: usize) -> String {
     let mut out = format!(
         "  {:36} {:>12} {:>9} {:>7} {:>10}  {:>22}  {:>13}\n",
-        "a message", "instructions", "accesses", "mails", "lines sent", "waits for memory, ns", "by the first"
+        "a message",
+        "instructions",
+        "accesses",
+        "mails",
+        "lines sent",
+        "waits for memory, ns",
+        "by the first"
     );
     for case in cases {
         let [low, high] = REMOTE_NS.map(|remote| case.nanos(nodes, remote));
@@ -122,7 +128,9 @@ fn table(cases: &[Case], nodes: usize) -> String {
     let last = &cases[cases.len() - 1];
     for fewer in 2..nodes {
         let [low, high] = REMOTE_NS.map(|remote| last.nanos(fewer, remote));
-        out.push_str(&format!("  the last one on {fewer} of the nodes: {low:.0} to {high:.0} ns\n"));
+        out.push_str(&format!(
+            "  the last one on {fewer} of the nodes: {low:.0} to {high:.0} ns\n"
+        ));
     }
     out
 }
@@ -133,7 +141,8 @@ mod tests {
 
     #[test]
     fn known_counts_give_known_costs() {
-        let count = Count { misses: 2.0, mails: 2.0, batches: 0.5, mail_bytes: 192.0, ..Count::default() };
+        let count =
+            Count { misses: 2.0, mails: 2.0, batches: 0.5, mail_bytes: 192.0, ..Count::default() };
         let placed = Case { name: "", count, is_placed: true };
         // 3 lines of mail and 1 of the ring, twice each.
         assert_eq!(placed.contended(), 8.0);

@@ -83,12 +83,14 @@ pub(super) fn loop_queue(connection: usize, channel: u16) -> String {
 /// Declares a queue for each channel of a connection of the loop, and binds it.
 pub(super) fn loop_queues(drive: Drive, connection: usize) -> Vec<u8> {
     let mut out = opens(1);
-    let declare = exchange::Declare { exchange: EXCHANGE, kind: "direct", ..exchange::Declare::default() };
+    let declare =
+        exchange::Declare { exchange: EXCHANGE, kind: "direct", ..exchange::Declare::default() };
     Method::from(declare).encode_frame(1, &mut out);
     for channel in 1..=drive.channels {
         let queue = &loop_queue(connection, channel);
         let declare = queue::Declare { queue, ..queue::Declare::default() };
-        let bind = queue::Bind { queue, exchange: EXCHANGE, routing_key: queue, ..queue::Bind::default() };
+        let bind =
+            queue::Bind { queue, exchange: EXCHANGE, routing_key: queue, ..queue::Bind::default() };
         for method in [declare.into(), bind.into()] {
             Method::encode_frame(&method, 1, &mut out);
         }

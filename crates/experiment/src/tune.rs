@@ -91,7 +91,12 @@ fn carry_out(plan: &Plan, variants: &[Variant]) -> Result<(), String> {
     }
     let advice = report::advice(&course);
     let content = report::content(&course, advice);
-    let size = format!("{} rounds of {} s, `lepus perf {}`", plan.rounds, plan.seconds, plan.load.join(" "));
+    let size = format!(
+        "{} rounds of {} s, `lepus perf {}`",
+        plan.rounds,
+        plan.seconds,
+        plan.load.join(" ")
+    );
     let about = about(&plan.command, start.elapsed().as_secs_f64(), ("load", size), &course.record);
     let result = report::result(&course, advice, &about);
     let page = Report {
@@ -105,12 +110,7 @@ fn carry_out(plan: &Plan, variants: &[Variant]) -> Result<(), String> {
     page.write(&plan.output).map_err(|error| format!("{}: {error}", plan.output.display()))?;
     fs::remove_dir_all(scratch).map_err(|error| format!("{}: {error}", scratch.display()))?;
     let place = plan.output.join("report.html");
-    say(&format!(
-        "{}{}\n{}\n",
-        report::table(&course),
-        content.seen.join("\n"),
-        place.display()
-    ));
+    say(&format!("{}{}\n{}\n", report::table(&course), content.seen.join("\n"), place.display()));
     let Some(file) = &plan.write else { return Ok(()) };
     if course.record.stopped {
         return Err(format!("ended early: {} is as it was", file.display()));

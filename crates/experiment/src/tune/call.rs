@@ -86,12 +86,24 @@ const OPTIONS: [(&str, &str, &str); 16] = [
     ("node-sets", "WHICH", "none: leave out each node, and all but the network card's"),
     ("variant", "PLACEMENT", "another placement, or PLACEMENT:SHARDS; may be given several times"),
     ("testers", "N", "load testers, each with a CPU of its own; default a quarter of the CPUs"),
-    ("keep", "", "measure clear losers to the end too; otherwise they are given up after 4 rounds or more"),
+    (
+        "keep",
+        "",
+        "measure clear losers to the end too; otherwise they are given up after 4 rounds or more",
+    ),
     ("plan", "", "only print what would be tried, and how long it would take"),
     ("from", "MACHINE", "with --plan: for another machine, as `lepus topology --from` reads it"),
-    ("write", "FILE", "set shards and placement in this configuration file as recommended; everything else in it stays"),
+    (
+        "write",
+        "FILE",
+        "set shards and placement in this configuration file as recommended; everything else in it stays",
+    ),
     ("output", "DIR", "directory of the report; default build/tune/TIME"),
-    ("data-dir", "DIR", "directory for the brokers' data; default in the report's, and emptied afterwards"),
+    (
+        "data-dir",
+        "DIR",
+        "directory for the brokers' data; default in the report's, and emptied afterwards",
+    ),
     ("broker-flags", "WORDS", "further settings for the brokers, such as --economy"),
     ("lepus", "FILE", "another build of lepus to tune; default this one"),
 ];
@@ -149,7 +161,9 @@ pub fn read(words: &[String], lepus: PathBuf, now: &str) -> Result<Call, String>
         }
     }
     plan.machine = match &from {
-        Some(_) if !plan.only_plans => return Err("--from plans for another machine: add --plan".to_owned()),
+        Some(_) if !plan.only_plans => {
+            return Err("--from plans for another machine: add --plan".to_owned());
+        }
         Some(from) => source::from_file(from)?,
         None => source::running().0,
     };
@@ -167,7 +181,10 @@ fn take(plan: &mut Plan, name: &str, value: String) -> Result<(), String> {
         "load" => {
             plan.load = words(&value);
             if plan.load.first().is_none_or(|word| word.starts_with('-')) {
-                return Err("--load begins with a shape of `lepus perf`, such as loop or throughput".to_owned());
+                return Err(
+                    "--load begins with a shape of `lepus perf`, such as loop or throughput"
+                        .to_owned(),
+                );
             }
         }
         "goal" => {
@@ -259,21 +276,13 @@ Options:
     );
     for (name, value, text) in OPTIONS {
         let option = format!("--{name} {value}");
-        let mut line = format!("  {option:<22} ");
-        for word in text.split_whitespace() {
-            if line.chars().count() + word.chars().count() > 100 {
-                out.push_str(line.trim_end());
-                line = format!("\n{:25}", "");
-            }
-            line.push_str(word);
-            line.push(' ');
-        }
-        out.push_str(line.trim_end_matches(' '));
-        out.push('\n');
+        wrap(&mut out, &format!("  {option:<22} "), text);
     }
-    out.push_str(&format!(
+    out.push('\n');
+    let placements = format!("is a value of the setting `placement`: {POLICIES_ACCEPTED}");
+    wrap(&mut out, &format!("  {:<22} ", "PLACEMENT"), &placements);
+    out.push_str(
         "
-PLACEMENT is a value of the setting `placement`: {POLICIES_ACCEPTED}
 
 Examples:
   lepus tune --plan                                 what would be tried here, and for how long
@@ -282,9 +291,25 @@ Examples:
   lepus tune --cores 1,2 --rounds 20 --keep         is it slower on two cores than on one?
   lepus tune --goal latency --load 'throughput -r 20000 -a' --variant spread:4
 Ctrl-C ends it early: what was measured is reported, and the configuration file stays as it was.
-"
-    ));
+",
+    );
     out
+}
+
+/// A line that begins with `head`; what does not fit follows below its end.
+fn wrap(out: &mut String, head: &str, text: &str) {
+    let indent = head.chars().count();
+    let mut line = head.to_owned();
+    for word in text.split_whitespace() {
+        if line.chars().count() + word.chars().count() > 105 {
+            out.push_str(line.trim_end());
+            line = format!("\n{:indent$}", "");
+        }
+        line.push_str(word);
+        line.push(' ');
+    }
+    out.push_str(line.trim_end_matches(' '));
+    out.push('\n');
 }
 
 #[cfg(test)]
@@ -309,17 +334,42 @@ mod tests {
         assert_eq!((preset.rounds, preset.load.as_slice()), (10, &["loop".to_owned()][..]));
         assert!(preset.site.scratch.starts_with(&preset.output) && !preset.machine.cpus.is_empty());
         let full = plan(&[
-            "--load", "throughput -x 2", "--cores", "1,2", "--rounds=20", "--keep", "--variant", "nodes=!0:4",
-            "--variant", "spread", "--node-sets", "none", "--goal", "latency", "--write", "f.toml",
-            "--testers", "3", "--broker-flags", "--economy", "--data-dir", "/d",
+            "--load",
+            "throughput -x 2",
+            "--cores",
+            "1,2",
+            "--rounds=20",
+            "--keep",
+            "--variant",
+            "nodes=!0:4",
+            "--variant",
+            "spread",
+            "--node-sets",
+            "none",
+            "--goal",
+            "latency",
+            "--write",
+            "f.toml",
+            "--testers",
+            "3",
+            "--broker-flags",
+            "--economy",
+            "--data-dir",
+            "/d",
         ]);
         assert_eq!(full.load, ["throughput", "-x", "2"]);
         assert_eq!(full.sweep.cores, Cores::These(vec![1, 2]));
         assert_eq!(full.sweep.further[0], ("nodes=!0".parse().unwrap(), Some(4)));
         assert_eq!(full.sweep.further[1], ("spread".parse().unwrap(), None));
         assert!(full.sweep.without_nodes && full.keeps_losers && full.goal == Goal::Latency);
-        assert_eq!((full.sweep.testers, full.site.flags.as_slice()), (Some(3), &["--economy".to_owned()][..]));
-        assert!(full.site.scratch.starts_with("/d") && full.command.contains("--load 'throughput -x 2'"));
+        assert_eq!(
+            (full.sweep.testers, full.site.flags.as_slice()),
+            (Some(3), &["--economy".to_owned()][..])
+        );
+        assert!(
+            full.site.scratch.starts_with("/d")
+                && full.command.contains("--load 'throughput -x 2'")
+        );
         let other = plan(&["--plan", "--from", "artemis"]);
         assert_eq!((other.machine.cpus.len(), other.only_plans), (24, true));
     }
@@ -353,6 +403,6 @@ mod tests {
         for (name, ..) in OPTIONS {
             assert!(text.contains(&format!("--{name}")), "{text}");
         }
-        assert!(text.lines().all(|line| line.chars().count() <= 165), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 106), "{text}");
     }
 }

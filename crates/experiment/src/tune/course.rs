@@ -200,8 +200,10 @@ fn together(outcomes: Vec<Outcome>) -> Option<Outcome> {
         first.sent += second.sent * pace;
         first.received += second.received * pace;
         first.confirmed += second.confirmed * pace;
-        first.consumer_latency = mixed(first.consumer_latency.take(), second.consumer_latency.as_ref());
-        first.confirm_latency = mixed(first.confirm_latency.take(), second.confirm_latency.as_ref());
+        first.consumer_latency =
+            mixed(first.consumer_latency.take(), second.consumer_latency.as_ref());
+        first.confirm_latency =
+            mixed(first.confirm_latency.take(), second.confirm_latency.as_ref());
         let all = sum.rate();
         let part = if all > 0.0 { own / all } else { 1.0 };
         sum.broker_micros = sum.broker_micros.map(|micros| micros * part);
@@ -242,8 +244,12 @@ mod tests {
     use crate::workload::Interval;
 
     fn outcome(received: f64, seconds: f64, slowest: f64) -> Outcome {
-        let latency =
-            Latency { count: received, mean_slowest_5: slowest, max: slowest, ..Latency::default() };
+        let latency = Latency {
+            count: received,
+            mean_slowest_5: slowest,
+            max: slowest,
+            ..Latency::default()
+        };
         let total =
             Interval { received, seconds, consumer_latency: Some(latency), ..Interval::default() };
         Outcome { total, broker_micros: Some(4.0), ..Outcome::default() }

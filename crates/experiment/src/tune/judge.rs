@@ -24,7 +24,8 @@ pub fn compare(of: &Scores, by: &Scores, confidence: Confidence) -> Option<Estim
 /// mean of their ratios. Before there are two common rounds, the first one.
 #[must_use]
 pub fn leader(scores: &[Scores], is_in: &[bool]) -> Option<usize> {
-    let mut contenders = (0..scores.len()).filter(|at| is_in[*at] && scores[*at].iter().any(Option::is_some));
+    let mut contenders =
+        (0..scores.len()).filter(|at| is_in[*at] && scores[*at].iter().any(Option::is_some));
     let first = contenders.next()?;
     let better = |best: usize, other: usize| {
         let ratio = compare(&scores[other], &scores[best], Confidence::P95);
@@ -96,8 +97,10 @@ pub fn advise(scores: &[Scores], is_in: &[bool], shards: &[usize]) -> Option<Adv
     let gain = compare(&scores[best], &scores[0], Confidence::P95);
     let Some(gain) = gain.filter(|_| best != 0) else {
         // Alone, or before the rest of them.
-        let others = (1..scores.len()).filter_map(|at| compare(&scores[at], &scores[0], Confidence::P95));
-        let nearest = others.max_by(|a, b| a.value.partial_cmp(&b.value).unwrap_or(Ordering::Equal));
+        let others =
+            (1..scores.len()).filter_map(|at| compare(&scores[at], &scores[0], Confidence::P95));
+        let nearest =
+            others.max_by(|a, b| a.value.partial_cmp(&b.value).unwrap_or(Ordering::Equal));
         return match nearest {
             Some(nearest) if best == 0 => advice(0, Reason::NothingBetter(nearest)),
             _ => advice(best, Reason::Alone),
@@ -166,7 +169,9 @@ mod tests {
         let all = [noisy(1.0, 0.05, 10), noisy(1.01, 0.02, 10), noisy(0.5, 0.01, 10)];
         let advice = advise(&all, &[true; 3], &[4, 2, 1]).unwrap();
         assert_eq!((advice.choice, advice.best), (0, 1));
-        assert!(matches!(advice.reason, Reason::NothingBetter(gain) if gain.low < 1.0 && gain.high > 1.0));
+        assert!(
+            matches!(advice.reason, Reason::NothingBetter(gain) if gain.low < 1.0 && gain.high > 1.0)
+        );
         let advice = advise(&all, &[true, false, false], &[4, 2, 1]).unwrap();
         assert!(advice.choice == 0 && matches!(advice.reason, Reason::NothingBetter(_)));
     }

@@ -66,7 +66,12 @@ fn estimate(value: Option<Estimate>, unit: Unit) -> String {
     value.map_or_else(
         || "–".to_owned(),
         |of| {
-            format!("{} ({} to {})", unit.text(of.value), unit.text(of.low.max(0.0)), unit.text(of.high))
+            format!(
+                "{} ({} to {})",
+                unit.text(of.value),
+                unit.text(of.low.max(0.0)),
+                unit.text(of.high)
+            )
         },
     )
 }
@@ -143,7 +148,7 @@ pub fn plan_text(plan: &super::call::Plan, variants: &[Variant]) -> String {
     }
     let minutes = (expected_seconds(plan, variants) / 60.0).ceil();
     format!(
-        "{}{} settings, {} rounds of {} s each with `lepus perf {}`: at most about {minutes} minutes\n",
+        "{}{} settings, {} rounds of {} s each with `lepus perf {}`: at most about {minutes} min\n",
         columns(&rows),
         variants.len(),
         plan.rounds,
@@ -155,7 +160,9 @@ pub fn plan_text(plan: &super::call::Plan, variants: &[Variant]) -> String {
 /// The recommendation in words.
 #[must_use]
 pub fn advice_text(course: &Course<'_>, advice: Option<Advice>) -> String {
-    let Some(advice) = advice else { return "Nothing was measured, nothing is recommended.".to_owned() };
+    let Some(advice) = advice else {
+        return "Nothing was measured, nothing is recommended.".to_owned();
+    };
     let choice = &course.variants[advice.choice];
     let best = &course.variants[advice.best].name;
     let shards = match choice.is_default {
@@ -191,8 +198,18 @@ pub fn content(course: &Course<'_>, advice: Option<Advice>) -> Content {
     let rate = |line: &Line| line.rate;
     let slow = |line: &Line| line.slowest;
     for (title, label, unit, of) in [
-        ("Throughput by number of cores", "messages per second", Unit::Number, &rate as &dyn Fn(&Line) -> _),
-        ("Latency of the slowest 5 % by number of cores", "mean of the slowest 5 %", Unit::Micros, &slow),
+        (
+            "Throughput by number of cores",
+            "messages per second",
+            Unit::Number,
+            &rate as &dyn Fn(&Line) -> _,
+        ),
+        (
+            "Latency of the slowest 5 % by number of cores",
+            "mean of the slowest 5 %",
+            Unit::Micros,
+            &slow,
+        ),
     ] {
         let y = Axis::new(label, unit);
         content.blocks.push(curve(course, &lines, title, y, of));

@@ -13,7 +13,12 @@ const PLACEMENT: &str = "placement";
 ///
 /// # Errors
 /// When it is not TOML, with `path`, line and column, or when a key is there as something that no setting can be.
-pub fn with_settings(path: &str, text: &str, shards: Option<usize>, placement: &str) -> Result<String, String> {
+pub fn with_settings(
+    path: &str,
+    text: &str,
+    shards: Option<usize>,
+    placement: &str,
+) -> Result<String, String> {
     let mut document = parse(path, text)?;
     let shards = shards.and_then(|shards| i64::try_from(shards).ok());
     set(&mut document, SHARDS, shards.map_or_else(|| Value::from("auto"), Value::from));
@@ -143,7 +148,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_understood_is_refused_with_its_place() {
-        let error = with_settings("x.toml", "shards = 2\nlisten = = 3\n", None, "auto").unwrap_err();
+        let error =
+            with_settings("x.toml", "shards = 2\nlisten = = 3\n", None, "auto").unwrap_err();
         assert!(error.starts_with("x.toml:2:10: not valid TOML"), "{error}");
         let error = with_settings("x.toml", "[shards]\na = 1\n", None, "auto").unwrap_err();
         assert!(error.contains("shards is a table"), "{error}");

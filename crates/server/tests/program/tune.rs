@@ -7,11 +7,13 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-const FILE: &str = "# the shop's broker\nshards = 7   # tried by hand\n\n[log]\nlevel = \"error\"\n";
+const FILE: &str =
+    "# the shop's broker\nshards = 7   # tried by hand\n\n[log]\nlevel = \"error\"\n";
 
 /// A sweep that takes seconds.
 fn tune(scratch: &Scratch, words: &[&str]) -> Command {
-    let mut command = lepus(&["tune", "--load", "loop --connections 2 --channels 3", "--seconds", "1"]);
+    let mut command =
+        lepus(&["tune", "--load", "loop --connections 2 --channels 3", "--seconds", "1"]);
     command.args(["--testers", "1", "--node-sets", "none"]).args(words);
     command.arg("--output").arg(scratch.path().join("report"));
     command.arg("--write").arg(scratch.path().join("lepus.toml"));
@@ -33,10 +35,8 @@ fn a_sweep_leaves_a_report_and_a_recommendation_in_the_file() {
     let scratch = Scratch::new("tune");
     fs::write(scratch.path().join("lepus.toml"), FILE).unwrap();
     let output = tune(&scratch, &["--cores", "1,2", "--rounds", "2"]).output().unwrap();
-    let (said, progress) = (
-        String::from_utf8(output.stdout).unwrap(),
-        String::from_utf8(output.stderr).unwrap(),
-    );
+    let (said, progress) =
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert!(output.status.success(), "{said}\n{progress}");
     assert!(said.contains("Recommended: shards = ") && said.contains("1 shard"), "{said}");
     assert!(progress.contains("round 2 of 2") && progress.contains(" left)"), "{progress}");
@@ -62,7 +62,9 @@ fn a_sweep_leaves_a_report_and_a_recommendation_in_the_file() {
         number => number.to_string(),
     };
     assert!(file.contains(&format!("shards = {recommended}   # tried by hand")), "{file}");
-    assert!(file.starts_with("# the shop's broker\n") && file.ends_with("[log]\nlevel = \"error\"\n"));
+    assert!(
+        file.starts_with("# the shop's broker\n") && file.ends_with("[log]\nlevel = \"error\"\n")
+    );
     let checked = lepus(&["config", "--config"]).arg(scratch.path().join("lepus.toml")).output();
     assert!(checked.unwrap().status.success());
 }
