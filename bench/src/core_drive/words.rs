@@ -77,14 +77,14 @@ pub(super) fn publishes(drive: Drive, queue: &str) -> Vec<u8> {
 
 /// The queue of a channel of the loop.
 pub(super) fn loop_queue(connection: usize, channel: u16) -> String {
-    format!("amq.gen-{connection:04}-{channel:04}")
+    format!("lep.gen-{connection:04}-{channel:04}")
 }
 
 /// Declares a queue for each channel of a connection of the loop, and binds it.
 pub(super) fn loop_queues(drive: Drive, connection: usize) -> Vec<u8> {
     let mut out = opens(1);
     let declare =
-        exchange::Declare { exchange: EXCHANGE, kind: "direct", ..exchange::Declare::default() };
+        exchange::Declare { exchange: EXCHANGE, r#type: "direct", ..exchange::Declare::default() };
     Method::from(declare).encode_frame(1, &mut out);
     for channel in 1..=drive.channels {
         let queue = &loop_queue(connection, channel);
