@@ -160,11 +160,10 @@ impl Bench {
         for shard in 0..usize::from(drive.shards) {
             if drive.channels == 0 {
                 bench.add_pair(drive, shard);
-            } else {
-                for _ in 0..drive.connections {
-                    bench.add_loop(drive, shard);
-                }
             }
+        }
+        for _ in 0..drive.connections {
+            bench.add_loops(drive);
         }
         bench
     }
@@ -179,19 +178,30 @@ impl Bench {
         core.consumer = drive.settled.then_some(consumer);
     }
 
-    /// A connection whose channels each publish to a queue of their own, and consume from it.
-    fn add_loop(&mut self, drive: Drive, shard: usize) {
-        let number = self.connections as usize;
-        let home = if drive.crossed { (shard + 1) % self.cores.len() } else { shard };
-        let client = match drive.crossed {
-            true => {
-                self.connect(home, &words::loop_queues(drive, number));
-                self.connect(shard, &words::ties())
+    /// On each shard a connection whose channels each publish to a queue of their own, and consume from it. Queues are
+    /// declared on the shards in turn: one that had many more than others would get no further ones.
+    fn add_loops(&mut self, drive: Drive) {
+        let count = self.cores.len();
+        let home = |shard: usize| if drive.crossed { (shard + 1) % count } else { shard };
+        let numbers: Vec<usize> =
+            (0..count).map(|shard| self.connections as usize + shard).collect();
+        let declarers: Vec<ConnectionSlot> =
+            (0..count).map(|shard| self.connect(home(shard), &words::loop_exchange())).collect();
+        for channel in 1..=drive.channels {
+            for shard in 0..count {
+                let words = words::loop_queue(numbers[shard], channel);
+                self.say(home(shard), declarers[shard], &words);
             }
-            false => self.connect(shard, &words::loop_queues(drive, number)),
-        };
-        self.say(shard, client, &words::loop_consumers(drive, number));
-        self.cores[shard].publishers.push((client, words::loop_publishes(drive, number)));
+        }
+        for shard in 0..count {
+            let client = match drive.crossed {
+                true => self.connect(shard, &words::ties()),
+                false => declarers[shard],
+            };
+            self.say(shard, client, &words::loop_consumers(drive, numbers[shard]));
+            let publishes = words::loop_publishes(drive, numbers[shard]);
+            self.cores[shard].publishers.push((client, publishes));
+        }
     }
 
     fn connect(&mut self, shard: usize, words: &[u8]) -> ConnectionSlot {
@@ -322,7 +332,7 @@ mod tests {
             let driven = run(drive, 1000).unwrap();
             if drive.crossed {
                 // A message goes to its queue by mail, and from there to its consumer.
-                assert!(driven.mails >= 2 * driven.messages, "{driven:?}");
+                assert!(driven.mails >= 2 * driven.messages, "{} {driven:?}", drive.name);
                 assert!(driven.batches > 0 && driven.mail_bytes > driven.mails);
             } else {
                 assert_eq!((driven.mails, driven.batches), (0, 0), "{}", drive.name);

@@ -75,25 +75,28 @@ pub(super) fn publishes(drive: Drive, queue: &str) -> Vec<u8> {
     one.repeat(drive.batch)
 }
 
-/// The queue of a channel of the loop.
-pub(super) fn loop_queue(connection: usize, channel: u16) -> String {
+fn loop_name(connection: usize, channel: u16) -> String {
     format!("lep.gen-{connection:04}-{channel:04}")
 }
 
-/// Declares a queue for each channel of a connection of the loop, and binds it.
-pub(super) fn loop_queues(drive: Drive, connection: usize) -> Vec<u8> {
+/// Declares the exchange of the loop.
+pub(super) fn loop_exchange() -> Vec<u8> {
     let mut out = opens(1);
     let declare =
         exchange::Declare { exchange: EXCHANGE, r#type: "direct", ..exchange::Declare::default() };
     Method::from(declare).encode_frame(1, &mut out);
-    for channel in 1..=drive.channels {
-        let queue = &loop_queue(connection, channel);
-        let declare = queue::Declare { queue, ..queue::Declare::default() };
-        let bind =
-            queue::Bind { queue, exchange: EXCHANGE, routing_key: queue, ..queue::Bind::default() };
-        for method in [declare.into(), bind.into()] {
-            Method::encode_frame(&method, 1, &mut out);
-        }
+    out
+}
+
+/// Declares the queue of a channel of the loop, and binds it.
+pub(super) fn loop_queue(connection: usize, channel: u16) -> Vec<u8> {
+    let mut out = Vec::new();
+    let queue = &loop_name(connection, channel);
+    let declare = queue::Declare { queue, ..queue::Declare::default() };
+    let bind =
+        queue::Bind { queue, exchange: EXCHANGE, routing_key: queue, ..queue::Bind::default() };
+    for method in [declare.into(), bind.into()] {
+        Method::encode_frame(&method, 1, &mut out);
     }
     out
 }
@@ -106,7 +109,7 @@ pub(super) fn loop_consumers(drive: Drive, connection: usize) -> Vec<u8> {
         if channel > 1 {
             out.extend(opens(channel));
         }
-        let queue = &loop_queue(connection, channel);
+        let queue = &loop_name(connection, channel);
         let consume =
             basic::Consume { queue, consumer_tag: "0", no_ack: true, ..basic::Consume::default() };
         Method::from(consume).encode_frame(channel, &mut out);
@@ -118,7 +121,7 @@ pub(super) fn loop_consumers(drive: Drive, connection: usize) -> Vec<u8> {
 pub(super) fn loop_publishes(drive: Drive, connection: usize) -> Vec<u8> {
     let mut out = Vec::new();
     for channel in 1..=drive.channels {
-        publish(&mut out, channel, EXCHANGE, &loop_queue(connection, channel), drive);
+        publish(&mut out, channel, EXCHANGE, &loop_name(connection, channel), drive);
     }
     out
 }
