@@ -2,6 +2,7 @@
 //! costs of memory accesses that were published for such machines. The method and its limits: docs/numa-model.md.
 
 use crate::callgrind::{self, Count};
+use crate::core_drive;
 use lepus_topology::{Machine, source};
 use std::io;
 use std::path::Path;
@@ -61,8 +62,12 @@ pub fn run(scratch: &Path) -> io::Result<()> {
     for name in MACHINES {
         let machine = source::from_file(name).map_err(io::Error::other)?;
         let cache = share_of_cache(&machine);
-        let words = ["--cache-sim=yes".to_owned(), format!("--LL={cache},16,64")];
-        let count = |drive| callgrind::count(drive, MESSAGES, scratch, &words);
+        // Two shards on one simulated core have the caches of two.
+        let count = |drive: &str| {
+            let shards = core_drive::find(drive).map_or(1, |drive| u64::from(drive.shards));
+            let words = ["--cache-sim=yes".to_owned(), format!("--LL={},16,64", cache * shards)];
+            callgrind::count(drive, MESSAGES, scratch, &words)
+        };
         let (local, all, crossed) = (count("e1-local")?, count("e1-all")?, count("e1-crossed")?);
         println!(
             "{name}: {} nodes, {} CPUs, {} KiB of cache for each shard\n{}",
