@@ -5,18 +5,20 @@ use crate::lexer::Kind;
 use crate::source::Source;
 
 /// All crates, from the bottom up: each may use only those before it.
-const ORDER: [&str; 17] = [
+const ORDER: [&str; 19] = [
     "base",
     "amqp",
     "filter",
     "store",
     "broker",
+    "profile",
     "reactor",
     "mesh",
     "topology",
     "shard",
     "management",
     "perf",
+    "flame",
     "experiment",
     "sim",
     "server",

@@ -34,6 +34,7 @@ Commands:
   lepus experiment       runs five experiments on it or on any other broker, each with a report
   lepus hash-password    prints a password's hash for a definitions file
   lepus topology         shows the machine, where shards would be, and where they are
+  lepus profile          shows where the running broker spends its CPU time
   lepus store            checks, prints and repairs the files of a data directory
   lepus version          prints the version
 
