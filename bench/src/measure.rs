@@ -12,12 +12,17 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// The tester's line with messages, one comes each second, at which measuring starts.
-const FIRST_LINE: usize = 2;
+/// How long the tester has told of messages when measuring starts.
+const WARMING: Duration = Duration::from_secs(2);
+/// How long before the tester's last line measuring ends: its last lines may tell of a time in which
+/// it was stopping already.
+const COOLING: Duration = Duration::from_secs(1);
+/// The shortest time between two looks at the broker: a busy tester's lines come several at once.
+const LOOKING: Duration = Duration::from_millis(900);
 /// How long a broker may go on after the tester has ended, before its counts are read.
 const SETTLING: Duration = Duration::from_secs(1);
-/// Seconds that a run needs at least: one is measured between the first line and the last but one.
-pub const SECONDS_MIN: u64 = FIRST_LINE as u64 + 2;
+/// Seconds that a run needs at least, so that at least one is measured.
+pub const SECONDS_MIN: u64 = 4;
 
 /// The tester's side of a run.
 #[derive(Clone, Debug)]
@@ -120,23 +125,77 @@ pub fn median(mut values: Vec<f64>) -> f64 {
     }
 }
 
-/// What `/proc` says at one moment of a run.
+/// What is known at one moment of a run.
 #[derive(Clone, Copy, Debug)]
 struct Snapshot {
     broker: Reading,
     tester: Reading,
     busy_seconds: f64,
+    /// Messages received until then, by the tester's lines.
+    seen: f64,
+    /// Messages delivered until then, by the broker's own count, where reading it disturbs nothing:
+    /// a busy tester's lines come late and several at once.
+    delivered: Option<u64>,
     at: Instant,
 }
 
 impl Snapshot {
-    fn take(subject: &Subject, core: usize, tester: u32) -> io::Result<Snapshot> {
+    fn take(subject: &Subject, core: usize, tester: u32, seen: f64) -> io::Result<Snapshot> {
+        let delivered = match subject.counts_cheaply() {
+            true => Some(subject.counts()?.delivered),
+            false => None,
+        };
         Ok(Snapshot {
             at: Instant::now(),
             broker: procfs::read(subject.pid())?,
             tester: procfs::read(tester)?,
             busy_seconds: procfs::busy_seconds(core)?,
+            seen,
+            delivered,
         })
+    }
+
+    /// Messages received since `earlier`.
+    fn messages_since(&self, earlier: &Snapshot) -> f64 {
+        match (self.delivered, earlier.delivered) {
+            (Some(now), Some(before)) => now.saturating_sub(before) as f64,
+            _ => self.seen - earlier.seen,
+        }
+    }
+}
+
+/// The moments of a run, of which two are chosen.
+#[derive(Debug)]
+struct Moments<T> {
+    /// When the tester first told of messages, and when it last did.
+    told: Option<(Instant, Instant)>,
+    taken: Vec<(Instant, T)>,
+}
+
+impl<T> Moments<T> {
+    fn new() -> Moments<T> {
+        Moments { told: None, taken: Vec::new() }
+    }
+
+    /// Takes note of a line with messages that came `now`, and looks at the broker where it is time.
+    fn told(&mut self, now: Instant, look: impl FnOnce() -> io::Result<T>) -> io::Result<()> {
+        let (begin, _) = *self.told.insert((self.told.map_or(now, |(begin, _)| begin), now));
+        let long_ago = |then: Instant, least| now.duration_since(then) >= least;
+        if long_ago(begin, WARMING)
+            && self.taken.last().is_none_or(|(then, _)| long_ago(*then, LOOKING))
+        {
+            self.taken.push((now, look()?));
+        }
+        Ok(())
+    }
+
+    /// The first one and the last one that counts, where they are apart.
+    fn window(&self) -> Option<(&T, &T)> {
+        let (_, end) = self.told?;
+        let early_enough = |then: Instant| end.duration_since(then) >= COOLING;
+        let first = self.taken.first()?;
+        let last = self.taken.iter().rfind(|(then, _)| early_enough(*then))?;
+        (last.0 > first.0).then_some((&first.1, &last.1))
     }
 }
 
@@ -160,28 +219,22 @@ pub fn run(
     let mut child = pinned(&tester, load)?;
     let output = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
     let mut said = Said::default();
-    // A snapshot with each line, and what had been received until then.
-    let mut moments: Vec<(Snapshot, f64)> = Vec::new();
-    let (mut seen, mut lines) = (0.0, 0);
+    let mut moments = Moments::new();
+    let mut seen = 0.0;
     for line in BufReader::new(output).lines() {
         let line = line?;
-        if let Some(interval) = said.hear(&line) {
-            seen += interval.received * interval.seconds;
-            lines += usize::from(interval.received > 0.0);
-            if lines >= FIRST_LINE {
-                moments.push((Snapshot::take(subject, core, child.id())?, seen));
-            }
+        let Some(interval) = said.hear(&line) else { continue };
+        seen += interval.received * interval.seconds;
+        if interval.received > 0.0 {
+            let look = || Snapshot::take(subject, core, child.id(), seen);
+            moments.told(Instant::now(), look)?;
         }
     }
     let status = child.wait()?;
-    // The last line may tell of a time in which the tester was stopping already.
-    let last_but_one = moments.len().saturating_sub(2).max(1);
-    let (Some((first, seen_first)), Some((last, seen_last))) =
-        (moments.first(), moments.get(last_but_one))
-    else {
+    let Some((first, last)) = moments.window() else {
         let log = load.errors.display();
         return Err(io::Error::other(format!(
-            "the tester ended before it had told of three seconds with messages, with {status}: see {log}"
+            "the tester told of messages for too short a time, and ended with {status}: see {log}"
         )));
     };
     sleep(SETTLING);
@@ -193,7 +246,7 @@ pub fn run(
             None => Some(disagreement(workload, seen, counts)),
             Some(_) => None,
         },
-        ..costs(first, last, seen_last - seen_first)
+        ..costs(first, last, last.messages_since(first))
     })
 }
 
@@ -284,6 +337,34 @@ mod tests {
         assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(vec![4.0, 1.0]), 2.5);
         assert_eq!(median(vec![]), 0.0);
+    }
+
+    #[test]
+    fn lines_that_come_at_once_do_not_make_a_window() {
+        let start = Instant::now();
+        let mut moments = Moments::new();
+        assert_eq!(moments.window(), None);
+        for milliseconds in [0, 1, 1_999, 2_500, 2_501, 2_502, 3_600, 7_000, 8_100, 9_050, 9_060] {
+            let now = start + Duration::from_millis(milliseconds);
+            moments.told(now, || Ok(milliseconds)).unwrap();
+        }
+        let taken: Vec<u64> = moments.taken.iter().map(|(_, moment)| *moment).collect();
+        assert_eq!(taken, [2_500, 3_600, 7_000, 8_100, 9_050]);
+        assert_eq!(moments.window(), Some((&2_500, &7_000)));
+    }
+
+    #[test]
+    fn messages_are_the_brokers_count_where_it_tells() {
+        let moment = |seen, delivered| Snapshot {
+            broker: Reading::default(),
+            tester: Reading::default(),
+            busy_seconds: 0.0,
+            seen,
+            delivered,
+            at: Instant::now(),
+        };
+        assert_eq!(moment(10.0, Some(90)).messages_since(&moment(5.0, Some(40))), 50.0);
+        assert_eq!(moment(10.0, None).messages_since(&moment(5.0, None)), 5.0);
     }
 
     #[test]

@@ -157,6 +157,12 @@ impl Subject {
         fs::read_to_string(log)
     }
 
+    /// Whether reading the counts costs next to nothing; RabbitMQ is asked by a program that takes
+    /// seconds of CPU.
+    pub fn counts_cheaply(&self) -> bool {
+        self.kind != Kind::RabbitMq
+    }
+
     /// What the broker has counted.
     ///
     /// # Errors

@@ -320,7 +320,7 @@ func TestWhatWasAnsweredIsSeenElsewhere(t *testing.T) {
 func TestAnUnusedLeasedQueueGoes(t *testing.T) {
 	s := open(t)
 	name := unique("queue")
-	_, err := s.QueueDeclare(name, false, false, false, false, amqp.Table{"x-expires": int32(200)})
+	_, err := s.QueueDeclare(name, false, false, false, false, amqp.Table{"x-expires": int32(2000)})
 	check(t, err)
 	until(t, "the lease is over", func() bool {
 		// Unlike a declare or a get, a bind does not renew the lease.

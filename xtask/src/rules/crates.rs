@@ -5,8 +5,9 @@ use crate::lexer::Kind;
 use crate::source::Source;
 
 /// All crates, from the bottom up: each may use only those before it.
-const ORDER: [&str; 19] = [
+const ORDER: [&str; 20] = [
     "base",
+    "balance",
     "amqp",
     "filter",
     "store",
@@ -28,7 +29,7 @@ const ORDER: [&str; 19] = [
 ];
 
 /// Crates that are functions of their inputs: no clock, no threads, no I/O, no `unsafe`.
-pub const PURE: [&str; 5] = ["base", "amqp", "filter", "store", "broker"];
+pub const PURE: [&str; 6] = ["base", "balance", "amqp", "filter", "store", "broker"];
 
 /// Packages that a pure crate may use: they keep no state and reach for no operating system.
 const PURE_PACKAGES: [&str; 10] = [

@@ -31,9 +31,9 @@ scenario('without any time a message needs a waiting consumer', async (s) => {
 });
 
 scenario('a queue that nobody uses expires', async (s) => {
-  const { queue } = await s.channel.assertQueue(unique('queue'), { durable: false, expires: 300 });
+  const { queue } = await s.channel.assertQueue(unique('queue'), { durable: false, expires: 1000 });
   const inbox = await s.consume(queue, { noAck: true });
-  await new Promise((resolve) => setTimeout(resolve, 600));
+  await new Promise((resolve) => setTimeout(resolve, 1500));
   await s.fill(queue, 'still here');
   assert.deepEqual(await inbox.bodies(1), ['still here']);
   await s.channel.cancel(inbox.consumerTag);

@@ -316,7 +316,7 @@ def exists(connection, name):
 
 def test_an_unused_leased_queue_goes(connection):
     name = broker.unique()
-    connection.channel().queue_declare(name, arguments={"x-expires": 200})
+    connection.channel().queue_declare(name, arguments={"x-expires": 2000})
     broker.until(lambda: not exists(connection, name), pause=connection.sleep)
 
 
@@ -339,7 +339,7 @@ def test_a_lease_is_renewed_by_use(connection, renewal):
 
 def test_a_consumer_holds_the_lease(connection):
     name, channel = broker.unique(), connection.channel()
-    channel.queue_declare(name, arguments={"x-expires": 300})
+    channel.queue_declare(name, arguments={"x-expires": 1000})
     inbox = Inbox(channel, name)
     connection.sleep(1.5)
     assert exists(connection, name)

@@ -390,7 +390,7 @@ class TopologyTest extends ClientTest {
     @Test
     void anUnusedLeasedQueueGoes() throws Exception {
         var name = Broker.unique("queue");
-        channel.queueDeclare(name, false, false, false, Map.of("x-expires", 200));
+        channel.queueDeclare(name, false, false, false, Map.of("x-expires", 2000));
         Broker.until("lease is over", () -> {
             var asking = connection.createChannel();
             try {

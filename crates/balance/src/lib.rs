@@ -1,0 +1,16 @@
+//! Which connections should move to another shard: a function from load figures to a bounded list
+//! of moves with reasons.
+//!
+//! Pure: `no_std`, no clock, no I/O. [`Balancer::decide`] is called once per interval (a second);
+//! what it remembers between two calls is what keeps it calm. Why it decides so is written in
+//! `docs/decisions/balancer.md`.
+#![no_std]
+#![forbid(unsafe_code)]
+extern crate alloc;
+
+mod balancer;
+mod estimate;
+mod load;
+
+pub use balancer::{Balancer, Rules};
+pub use load::{Load, Move, Reason, ShardLoad, Talker};

@@ -1,0 +1,171 @@
+//! Small loads and what is decided about them.
+
+use lepus_balance::{Balancer, Load, Move, Reason, Rules, ShardLoad, Talker};
+use lepus_base::{ConnectionId, Instant, ShardId};
+
+/// Shards by how busy they are, in percent.
+fn shards(busy: &[u32]) -> Vec<ShardLoad> {
+    busy.iter().map(|busy| ShardLoad { busy: busy * 10 }).collect()
+}
+
+/// A movable connection on `shard` with messages per second by home.
+fn talker(id: u64, shard: u16, to: &[(u16, u64)]) -> Talker {
+    let to = to.iter().map(|&(home, messages)| (ShardId(home), messages)).collect();
+    Talker { connection: ConnectionId(id), shard: ShardId(shard), movable: true, to }
+}
+
+/// What is decided about the same load in each of so many seconds.
+fn decide(balancer: &mut Balancer, load: &Load, seconds: std::ops::Range<u64>) -> Vec<Vec<Move>> {
+    seconds.map(|second| balancer.decide(Instant::from_millis(second * 1000), load)).collect()
+}
+
+/// The moves of the first ten seconds as (connection, to).
+fn moves(load: &Load) -> Vec<(u64, u16)> {
+    let decided = decide(&mut Balancer::new(Rules::default()), load, 0..10);
+    decided.concat().iter().map(|one| (one.connection.0, one.to.0)).collect()
+}
+
+#[test]
+fn who_publishes_elsewhere_goes_there() {
+    let load = Load { shards: shards(&[20, 20]), talkers: vec![talker(1, 0, &[(1, 100)])] };
+    let mut balancer = Balancer::new(Rules::default());
+    let decided = decide(&mut balancer, &load, 0..2);
+    assert_eq!(decided[0], [], "once is no habit");
+    let reason = Reason::Gather { share: 100, busy: 20 };
+    let (from, to) = (ShardId(0), ShardId(1));
+    assert_eq!(decided[1], [Move { connection: ConnectionId(1), from, to, reason }]);
+    assert_eq!(reason.to_string(), "gather: 100 % of its messages go there, where 20 % are used");
+}
+
+#[test]
+fn who_publishes_everywhere_stays() {
+    for to in [&[(0, 100)][..], &[(0, 50), (1, 50)], &[(0, 30), (1, 70)], &[(1, 40), (2, 60)]] {
+        let load = Load { shards: shards(&[20, 20, 20]), talkers: vec![talker(1, 0, to)] };
+        assert_eq!(moves(&load), [], "{to:?}");
+    }
+    let mostly = Load {
+        shards: shards(&[20, 20, 20]),
+        talkers: vec![talker(1, 0, &[(0, 10), (1, 5), (2, 85)])],
+    };
+    assert_eq!(moves(&mostly), [(1, 2)]);
+}
+
+#[test]
+fn who_hardly_publishes_stays() {
+    let load = Load { shards: shards(&[1, 1]), talkers: vec![talker(1, 0, &[(1, 9)])] };
+    assert_eq!(moves(&load), []);
+}
+
+#[test]
+fn who_is_tied_stays() {
+    let tied = Talker { movable: false, ..talker(1, 0, &[(1, 100)]) };
+    let load = Load { shards: shards(&[20, 20]), talkers: vec![tied] };
+    assert_eq!(moves(&load), []);
+}
+
+#[test]
+fn nobody_is_gathered_where_there_is_no_room() {
+    for busy in [55, 60, 84, 90, 100] {
+        let load = Load { shards: shards(&[20, busy]), talkers: vec![talker(1, 0, &[(1, 100)])] };
+        assert_eq!(moves(&load), [], "{busy}");
+    }
+}
+
+#[test]
+fn several_who_come_count_together() {
+    // Each costs 10 of 50 %, so that the shard with the queue has room for two.
+    let talkers = (1..=5).map(|id| talker(id, 0, &[(1, 100)])).collect();
+    let load = Load { shards: shards(&[50, 40]), talkers };
+    let decided = decide(&mut Balancer::new(Rules::default()), &load, 0..2);
+    assert_eq!(decided[1].len(), 2);
+}
+
+#[test]
+fn publishers_of_a_hot_queue_are_spread() {
+    let talkers: Vec<Talker> = (1..=16).map(|id| talker(id, 1, &[(1, 100)])).collect();
+    let load = Load { shards: shards(&[10, 100, 30, 70]), talkers };
+    let decided = decide(&mut Balancer::new(Rules::default()), &load, 0..3);
+    assert_eq!((decided[0].len(), decided[1].len()), (0, 0), "a moment is no habit");
+    assert_eq!(decided[2].len(), 8, "half of them stay");
+    let gone_to = |shard| decided[2].iter().filter(|one| one.to == ShardId(shard)).count();
+    // A message costs half on either side: 16 cost half of a shard, each of them 3 %. With seven of
+    // them the idlest shard is busier than the next.
+    assert_eq!((gone_to(0), gone_to(2), gone_to(3)), (7, 1, 0));
+    assert!(matches!(decided[2][0].reason, Reason::Spread { busy: 100, idle: 10 }));
+    assert_eq!(decided[2][0].reason.to_string(), "spread: 100 % of its shard are used, 10 % there");
+}
+
+#[test]
+fn nobody_is_spread_where_nobody_idles() {
+    for other in [51, 70, 100] {
+        let talkers = (1..=16).map(|id| talker(id, 0, &[(0, 100)])).collect();
+        let load = Load { shards: shards(&[100, other]), talkers };
+        assert_eq!(moves(&load), [], "{other}");
+    }
+}
+
+#[test]
+fn a_few_publishers_stay_together() {
+    let talkers = (1..=3).map(|id| talker(id, 0, &[(0, 1000)])).collect();
+    let load = Load { shards: shards(&[100, 0]), talkers };
+    assert_eq!(moves(&load), []);
+}
+
+#[test]
+fn a_short_peak_spreads_nobody() {
+    let talkers: Vec<Talker> = (1..=16).map(|id| talker(id, 0, &[(0, 100)])).collect();
+    let mut balancer = Balancer::new(Rules::default());
+    for second in 0..100 {
+        let busy = if second % 3 == 0 { 60 } else { 100 };
+        let load = Load { shards: shards(&[busy, 0]), talkers: talkers.clone() };
+        assert_eq!(balancer.decide(Instant::from_millis(second * 1000), &load), []);
+    }
+}
+
+#[test]
+fn a_connection_rests_after_a_move() {
+    let load = Load { shards: shards(&[20, 20]), talkers: vec![talker(1, 0, &[(1, 100)])] };
+    let decided = decide(&mut Balancer::new(Rules::default()), &load, 0..40);
+    let times: Vec<usize> = (0..40).filter(|&second| !decided[second].is_empty()).collect();
+    // It did not go when it was told to, for whatever reason: it is told again.
+    assert_eq!(times, [1, 11, 21, 31]);
+}
+
+#[test]
+fn going_back_and_forth_takes_longer_each_time() {
+    let mut balancer = Balancer::new(Rules::default());
+    let mut place = [0_u16; 8];
+    let mut times = Vec::new();
+    for second in 0..400 {
+        // Hot while all of the publishers are where the queue is, all but idle otherwise.
+        let busy = if place.iter().all(|&shard| shard == 0) { 100 } else { 10 };
+        let talkers =
+            place.iter().enumerate().map(|(id, &shard)| talker(id as u64, shard, &[(0, 100)]));
+        let load = Load { shards: shards(&[busy, 0]), talkers: talkers.collect() };
+        for one in balancer.decide(Instant::from_millis(second * 1000), &load) {
+            place[one.connection.0 as usize] = one.to.0;
+            if one.connection.0 == 0 {
+                times.push(second);
+            }
+        }
+    }
+    let pauses: Vec<u64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(pauses.len() > 4, "{times:?}");
+    assert!(pauses.is_sorted(), "{times:?}");
+    assert!(*pauses.last().unwrap() >= 40, "{times:?}");
+}
+
+#[test]
+fn one_shard_alone_has_nothing_to_decide() {
+    let talkers = (1..=16).map(|id| talker(id, 0, &[(0, 1000)])).collect();
+    assert_eq!(moves(&Load { shards: shards(&[100]), talkers }), []);
+    assert_eq!(moves(&Load::default()), []);
+}
+
+#[test]
+fn a_shard_that_is_not_there_gets_nobody() {
+    let load = Load { shards: shards(&[0]), talkers: vec![talker(1, 0, &[(9, 100)])] };
+    assert_eq!(moves(&load), []);
+    let lost = Load { shards: shards(&[0, 0]), talkers: vec![talker(1, 7, &[(1, 100)])] };
+    assert_eq!(moves(&lost), [(1, 1)]);
+}
