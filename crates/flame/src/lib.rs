@@ -6,6 +6,7 @@
 //! them ([`Profile`], [`report`]). Stacks themselves, which hold data of clients, never leave the process.
 #![forbid(unsafe_code)]
 
+mod kernel;
 mod maps;
 mod names;
 mod picture;
@@ -18,6 +19,7 @@ mod top;
 mod tree;
 mod unwind;
 
+pub use kernel::kernel_tree;
 pub use maps::{FileId, Module};
 pub use names::short;
 pub use picture::{Direction, Picture};

@@ -10,10 +10,13 @@ use crate::picture::{Direction, Picture, escape};
 use crate::profile::{Profile, Scope};
 use crate::recording::Recording;
 use crate::top::{Function, bars, functions};
+use crate::tree::Tree;
 
 /// Levels of a picture by accumulated time, and of one by own time.
 const LEVELS_MAX: usize = 70;
 const OWN_LEVELS_MAX: usize = 24;
+/// Where frames inside the kernel are.
+const KERNEL_FILE: &str = "flame-kernel.svg";
 /// Functions in the terminal, and in `profile.json`.
 const TERMINAL_ROWS: usize = 10;
 const JSON_ROWS: usize = 500;
@@ -27,8 +30,8 @@ pub struct Report<'a> {
     pub profile: &'a Profile,
     /// The call that made it.
     pub command: &'a str,
-    /// What was seen of the kernel, or why nothing: a sentence.
-    pub kernel: &'a str,
+    /// What perf saw inside the kernel, or a sentence that says why nothing.
+    pub kernel: Result<&'a Tree, &'a str>,
 }
 
 impl Report<'_> {
@@ -39,12 +42,17 @@ impl Report<'_> {
         let ticks = self.profile.ticks(Scope::Sum);
         let in_kernel = recording.stacks.iter().filter(|stack| stack.is_in_kernel);
         let in_kernel: u64 = in_kernel.map(|stack| stack.ticks).sum();
+        let seen = match self.kernel {
+            Ok(tree) => {
+                format!("{KERNEL_FILE} has what perf saw inside: {} samples.", tree.total())
+            }
+            Err(reason) => reason.to_owned(),
+        };
         let mut unseen = vec![
             format!(
                 "Inside the kernel: {} of the samples fell into system calls, shown as one frame \
-                 [kernel: NAME] on the function that called. {}",
-                share(in_kernel, ticks),
-                self.kernel
+                 [kernel: NAME] on the function that called. {seen}",
+                share(in_kernel, ticks)
             ),
             "Time asleep: only CPU time is sampled. A thread that waits for a disk, a lock or \
              bytes does not show."
@@ -260,6 +268,13 @@ impl Report<'_> {
             files.push((format!("own-{word}.svg"), self.picture(scope, Direction::Down)));
             files.push((format!("top-{word}.svg"), self.bars(scope)));
         }
+        if let Ok(tree) = self.kernel {
+            let note = format!("perf, {} samples; threads below, functions above", tree.total());
+            let title = "CPU time inside the kernel, by accumulated time";
+            let (note, direction) = (note.as_str(), Direction::Up);
+            let picture = Picture { title, note, direction, levels_max: LEVELS_MAX };
+            files.push((KERNEL_FILE.to_owned(), picture.svg(tree)));
+        }
         let page = page(&files, &self.text());
         files.push(("report.html".to_owned(), page));
         files.push(("profile.json".to_owned(), format!("{:#}\n", self.json())));
@@ -287,6 +302,7 @@ impl Report<'_> {
              \x20                 time, with what it called above it; the lowest row names the phase of the\n\
              \x20                 duty cycle (poll, handle, flush, submit, write, spin, sleep)\n\
              flame-shard-N.svg the same for one shard\n\
+             flame-kernel.svg  inside the kernel, by thread, where perf is installed and allowed\n\
              own-*.svg         the other way round: what ran, and below it who called it\n\
              top-*.svg         the most expensive functions by own and by accumulated time\n\
              profile.json      the figures\n\

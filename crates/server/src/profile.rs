@@ -4,11 +4,13 @@
 //! named, and pictures drawn, by the process that asked.
 
 mod broker;
+mod kernel;
 
 pub use broker::take;
 
 use crate::command::{Settings, setting, value};
 use crate::control;
+use kernel::Perf;
 use lepus_flame::report::Report;
 use lepus_flame::{Profile, Recording, Symbols};
 use lepus_profile::RATE_MAX;
@@ -55,8 +57,8 @@ usage: lepus profile [--seconds N] [--rate N] [--out DIR]
 
 The broker is found by --data-dir, --control-socket or --config. It samples its own threads by timers
 on their CPU clocks: that needs no root, no hardware counters and no other program, and costs a few
-microseconds per sample. Threads that sleep are not seen; what was not seen is listed. One profile at
-a time.
+microseconds per sample. Where perf is installed and allowed to, it adds frames inside the kernel.
+Threads that sleep are not seen; what was not seen is listed. One profile at a time.
 
 Examples:
   lepus profile                                  ten seconds of the broker with data in ./data
@@ -122,11 +124,23 @@ fn check_seconds(seconds: u64) -> Result<(), String> {
 /// The text for standard error.
 pub fn run(call: &Call) -> Result<String, String> {
     let config = crate::load(call.settings.clone())?;
+    let socket = config.control_socket();
+    let status = control::ask(&socket, &json!({"order": "status"}));
+    let process = status.map_err(|error| error.to_string())?["process_id"].as_u64();
+    let directory = call.out.clone().unwrap_or_else(|| {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        PathBuf::from(format!("lepus-profile-{now}"))
+    });
+    std::fs::create_dir_all(&directory)
+        .map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
+    let perf = process.ok_or_else(|| "The process is not known.".to_owned());
+    let perf = perf.and_then(|process| Perf::start(&directory, process, call.seconds, call.rate));
     let request = json!({"order": "profile", "seconds": call.seconds, "rate": call.rate});
     let patience = Duration::from_secs(call.seconds + control::PATIENCE_SECONDS);
     eprintln!("profiling for {} s", call.seconds);
-    let answer = control::ask_within(&config.control_socket(), &request, patience);
+    let answer = control::ask_within(&socket, &request, patience);
     let recording = Recording::from_json(&answer.map_err(|error| error.to_string())?)?;
+    let kernel = perf.and_then(Perf::finish);
     let mut symbols = Symbols::new(recording.process, &recording.modules);
     let mut profile = Profile::new(&recording, |address| symbols.names(address));
     profile.nameless = symbols.nameless();
@@ -134,12 +148,8 @@ pub fn run(call: &Call) -> Result<String, String> {
         recording: &recording,
         profile: &profile,
         command: &call.command,
-        kernel: "Frames inside the kernel are not sampled.",
+        kernel: kernel.as_ref().map_err(String::as_str),
     };
-    let directory = call.out.clone().unwrap_or_else(|| {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        PathBuf::from(format!("lepus-profile-{now}"))
-    });
     report.write(&directory)?;
     let shown = directory.join("report.html");
     Ok(format!("{}\nreport in {}\n", report.text(), shown.display()))

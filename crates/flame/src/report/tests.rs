@@ -9,7 +9,7 @@ fn with_report(look: impl FnOnce(&Report<'_>)) {
         recording: &recording,
         profile: &profile,
         command: "lepus profile --seconds 2",
-        kernel: "No perf here.",
+        kernel: Err("No perf here."),
     };
     look(&report);
 }
@@ -32,6 +32,22 @@ fn the_terminal_gets_phases_and_functions() {
         assert!(line("files").contains("50.0 %"));
         assert!(text.contains(" 50.0 %       50.0 %  [kernel: write]\n"), "{text}");
         assert!(text.contains("  0.0 %       50.0 %  lepus_broker::publish::publish\n"), "{text}");
+    });
+}
+
+#[test]
+fn what_perf_saw_is_a_picture_of_its_own() {
+    with_report(|report| {
+        let tree = crate::kernel_tree("shard-0\n ffffffff81000000 do_syscall_64\n\n");
+        let report = Report { kernel: Ok(&tree), ..*report };
+        assert!(
+            report.unseen()[0].contains("flame-kernel.svg has what perf saw inside: 1 samples")
+        );
+        let directory = std::env::temp_dir().join(format!("lepus-flame-k-{}", std::process::id()));
+        report.write(&directory).unwrap();
+        let svg = std::fs::read_to_string(directory.join("flame-kernel.svg")).unwrap();
+        assert!(svg.contains("do_syscall_64: 100.00 %"), "{svg}");
+        std::fs::remove_dir_all(&directory).unwrap();
     });
 }
 
