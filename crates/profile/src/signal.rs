@@ -225,7 +225,7 @@ fn registers(context: &libc::ucontext_t) -> Registers {
 fn take(shared: &Shared, index: usize, overrun: c_int, registers: Registers) {
     let Some(member) = shared.members.get(index) else { return };
     // Outside its stack (on another one, made for signals) nothing is read.
-    let is_inside = member.stack.contains(&registers.sp) && registers.sp % 8 == 0;
+    let is_inside = member.stack.contains(&registers.sp) && registers.sp.is_multiple_of(8);
     let end = if is_inside { member.stack.end } else { registers.sp };
     let deep = ((end - registers.sp) / 8) as usize;
     let words = deep.min(shared.samples.stack_words());
