@@ -21,6 +21,10 @@ const KERNEL_FILE: &str = "flame-kernel.svg";
 const TERMINAL_ROWS: usize = 10;
 const JSON_ROWS: usize = 500;
 
+/// A row of the table of phases: a name, nanoseconds of CPU time, and ticks by phase where there are
+/// phases.
+type Row = (String, u64, Option<Vec<(Phase, u64)>>);
+
 /// Everything a report is made of.
 #[derive(Clone, Copy, Debug)]
 pub struct Report<'a> {
@@ -149,7 +153,7 @@ impl Report<'_> {
     }
 
     /// Rows of the table of phases: a name, nanoseconds of CPU time, and ticks by phase of shards.
-    fn rows(&self) -> Vec<(String, u64, Option<Vec<(Phase, u64)>>)> {
+    fn rows(&self) -> Vec<Row> {
         let nanos = |wanted: &dyn Fn(Group) -> bool| {
             let threads = self.recording.threads.iter().filter(|thread| wanted(thread.group));
             threads.filter_map(|thread| thread.cpu_nanos).sum::<u64>()
