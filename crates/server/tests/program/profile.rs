@@ -4,6 +4,7 @@ use crate::running::{Program, Scratch, lepus};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::{Child, Stdio};
 
 /// A load that lasts until it is dropped.
@@ -44,6 +45,35 @@ fn answer(mut stream: BufReader<UnixStream>) -> Value {
     serde_json::from_str(&line).unwrap()
 }
 
+/// What a profile of a loaded broker must show and this one does not.
+fn missing_in(file: &Path) -> String {
+    let json: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    let shard = &json["scopes"][1];
+    if shard["scope"] != "shard-0" {
+        return "the shard".to_owned();
+    }
+    let samples = shard["samples"].as_u64().unwrap();
+    let phases = shard["phases"].as_object().unwrap();
+    let sum: u64 = phases.values().filter_map(Value::as_u64).sum();
+    assert_eq!(sum, samples, "each sample has a phase: {json:#}");
+    let functions = shard["functions"].as_array().unwrap();
+    let accumulated = |part: &str| {
+        let with = functions.iter().filter(|one| one["name"].as_str().unwrap().contains(part));
+        with.map(|one| one["accumulated"].as_u64().unwrap()).max().unwrap_or(0)
+    };
+    // What is called in every turn, down to the pure core and into the kernel.
+    let wanted = [
+        ("20 samples", samples, 20),
+        ("the phase handle", phases["handle"].as_u64().unwrap(), 1),
+        ("the phase write", phases["write"].as_u64().unwrap(), 1),
+        ("the turn of the shard", accumulated("lepus_shard::shard::turn"), samples / 2),
+        ("the core", accumulated("lepus_broker::"), 1),
+        ("the kernel", accumulated("[kernel: "), 1),
+    ];
+    let missing = wanted.iter().filter(|(_, seen, least)| seen < least).map(|(name, ..)| *name);
+    missing.collect::<Vec<_>>().join(", ")
+}
+
 #[test]
 fn a_profile_shows_the_shard_at_work_and_the_broker_goes_on() {
     let scratch = Scratch::new("profile");
@@ -51,28 +81,19 @@ fn a_profile_shows_the_shard_at_work_and_the_broker_goes_on() {
     let out = scratch.path().join("report");
     let words = ["profile", "--seconds", "2", "--out", out.to_str().unwrap()];
     let load = Load::start(&program);
-    let text = program.order(&words).unwrap();
+    // Where the machine has little time for the broker, two seconds may hold too few samples for all.
+    let mut missing = String::new();
+    for _ in 0..20 {
+        let text = program.order(&words).unwrap();
+        assert!(text.contains("shard 0") && text.contains("by own time"), "{text}");
+        assert!(text.contains("report in "), "{text}");
+        missing = missing_in(&out.join("profile.json"));
+        if missing.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(missing, "", "in none of twenty profiles");
     drop(load);
-    assert!(text.contains("shard 0") && text.contains("by own time"), "{text}");
-    assert!(text.contains("report in "), "{text}");
-    let json = std::fs::read_to_string(out.join("profile.json")).unwrap();
-    let json: Value = serde_json::from_str(&json).unwrap();
-    let shard = &json["scopes"][1];
-    assert_eq!(shard["scope"], "shard-0", "{text}");
-    let samples = shard["samples"].as_u64().unwrap();
-    assert!(samples >= 20, "{text}");
-    let phase = |name: &str| shard["phases"][name].as_u64().unwrap();
-    assert!(phase("handle") > 0 && phase("write") > 0, "{text}");
-    let phases: u64 = shard["phases"].as_object().unwrap().values().filter_map(Value::as_u64).sum();
-    assert_eq!(phases, samples, "each sample has a phase: {text}");
-    let functions = shard["functions"].as_array().unwrap();
-    let accumulated = |part: &str| {
-        let with = functions.iter().filter(|one| one["name"].as_str().unwrap().contains(part));
-        with.map(|one| one["accumulated"].as_u64().unwrap()).max().unwrap_or(0)
-    };
-    // What is called in every turn, down to the pure core and into the kernel.
-    assert!(accumulated("lepus_shard::shard::turn") > samples / 2, "{functions:#?}");
-    assert!(accumulated("lepus_broker::") > 0 && accumulated("[kernel: ") > 0, "{functions:#?}");
     for name in ["flame-sum.svg", "own-sum.svg", "flame-shard-0.svg", "top-shard-0.svg"] {
         let svg = std::fs::read_to_string(out.join(name)).unwrap();
         assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"), "{name}");
