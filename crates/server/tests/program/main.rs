@@ -12,3 +12,4 @@ mod signals;
 mod store;
 mod tls;
 mod topology;
+mod tune;
