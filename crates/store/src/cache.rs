@@ -100,8 +100,8 @@ pub(crate) struct Cache {
 /// What a finished read leads to.
 #[derive(Debug, Default)]
 pub(crate) struct Finished {
-    /// Positions that were looked up and waited for it.
-    pub asked: Vec<Position>,
+    /// Positions that were looked up and waited for it, each with the record it needed of it.
+    pub asked: Vec<(Position, Position)>,
     /// The records they needed, if the read failed.
     pub failed: Vec<Position>,
 }
@@ -257,7 +257,7 @@ impl Cache {
         {
             self.waits.remove(&wait);
             let (_, asked, record, needed) = wait;
-            finished.asked.push(asked);
+            finished.asked.push((asked, record));
             // The file may be shorter than it should be.
             let is_short = length < read.length && end(record, needed) > end(start, length);
             if bytes.is_none() || is_short {

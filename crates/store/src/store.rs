@@ -249,7 +249,7 @@ impl Store {
         let bytes = completion.result.is_ok().then_some(completion.bytes);
         let Completion { id, result, files, .. } = completion;
         if let Some(finished) = self.cache.finish(id, bytes, budget) {
-            return self.read_done(finished);
+            return self.read_done(finished, out);
         }
         let completion = Completion { id, result, bytes: Vec::new(), files };
         self.log.complete(now, &completion, out);

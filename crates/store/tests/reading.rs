@@ -81,12 +81,16 @@ impl World {
 
     /// The write buffers are gone after that.
     fn restart(&mut self) {
+        self.restart_with(settings());
+    }
+
+    fn restart_with(&mut self, settings: Settings) {
         self.store.close();
         while !self.store.is_closed() {
             self.millis += 1000;
             self.rest();
         }
-        self.store = Store::open(settings(), &mut self.out);
+        self.store = Store::open(settings, &mut self.out);
         self.rest();
         assert!(self.store.is_running());
     }
@@ -241,4 +245,39 @@ fn whoever_waits_is_told_by_the_position_asked_for() {
     world.store.take_events(&mut events);
     events.retain(|event| matches!(event, Event::MessageReady(_)));
     assert_eq!(events, asked.map(Event::MessageReady));
+}
+
+/// Each needs its record and another one that lends it its names, and what is read for one takes
+/// the place of what was read for the others.
+#[test]
+fn readers_with_hardly_any_memory_between_them_get_their_messages_in_the_end() {
+    let (queues, seq) = (6, 15);
+    let mut world = World::filled(queues, 20);
+    world.restart_with(Settings { cache_bytes: 4 << 10, ..settings() });
+    let mut waiting = Vec::new();
+    for queue in 0..queues {
+        let lane = world.store.lane(Lane::of(QueueId(queue)));
+        let mut entries = Vec::new();
+        while world.store.fetch(lane, 20, &mut entries, &mut world.out) == Fetch::Pending {
+            world.rest();
+        }
+        waiting.push((queue, entries[seq]));
+    }
+    let mut rounds = 0;
+    while !waiting.is_empty() {
+        waiting.retain(|(queue, entry)| {
+            match world.store.lookup_sized(entry.position, entry.bytes, &mut world.out) {
+                Lookup::Found(message) => {
+                    assert_eq!(message.routing_key, format!("queue-{queue}").as_bytes());
+                    assert!(message.body == body(*queue, seq as u64));
+                    false
+                }
+                Lookup::Pending => true,
+                Lookup::Lost => panic!("lost {entry:?}"),
+            }
+        });
+        world.rest();
+        rounds += 1;
+        assert!(rounds < 10 * queues, "{} read the same again and again", waiting.len());
+    }
 }

@@ -430,8 +430,42 @@ impl Store {
     }
 
     /// A read ended.
-    pub(super) fn read_done(&mut self, finished: Finished) {
+    pub(super) fn read_done(&mut self, finished: Finished, out: &mut Operations) {
         self.failed_reads.extend(finished.failed);
-        self.events.extend(finished.asked.into_iter().map(Event::MessageReady));
+        for (asked, record) in finished.asked {
+            if !self.take_names(asked, record, out) {
+                self.events.push(Event::MessageReady(asked));
+            }
+        }
+    }
+
+    /// Remembers the names that the record just read lends to the one that was looked up: until
+    /// that one is looked up again, other reads may have taken the place of both. Whether more of
+    /// the lender is read first, which `asked` waits for.
+    fn take_names(&mut self, asked: Position, lender: Position, out: &mut Operations) -> bool {
+        if lender == self.state.tables.place(asked)
+            || self.cache.names(lender).is_some()
+            || self.failed_reads.contains(&lender)
+        {
+            return false;
+        }
+        let Some(bytes) = self.cache.read(lender) else { return false };
+        let Some((record::KIND_MESSAGE, length)) = record::peek(bytes) else { return false };
+        let seed = seed(self.settings.log, generation(lender), offset(lender));
+        let Some(bytes) = bytes.get(..length) else {
+            let reads = length <= self.readable(lender) && self.read_span(lender, length, out);
+            if reads {
+                self.cache.wait(lender, asked, lender, length);
+            }
+            return reads;
+        };
+        // What is wrong with it is told when it is looked up.
+        let payload = record::decode(bytes, seed).map(|(_, payload, _)| payload);
+        let names = payload.and_then(MessageRecord::decode).map(|record| record.names);
+        if let Some(Names::Here(exchange, routing_key)) = names {
+            let (exchange, routing_key) = (exchange.to_vec(), routing_key.to_vec());
+            self.cache.put_names(lender, &exchange, &routing_key);
+        }
+        false
     }
 }
