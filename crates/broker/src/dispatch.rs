@@ -16,6 +16,7 @@ use crate::broker::Broker;
 use crate::channel::confirm::Confirms;
 use crate::channel::{At, Ending, HeldPublish, Pending, Tx};
 use crate::connection::{ConnectionEnd, PauseReason};
+use crate::departure::STAY;
 use crate::edge::{connection_name, log};
 use crate::lifecycle::answer_parked_close;
 use crate::mail::ChannelRef;
@@ -503,9 +504,7 @@ impl Broker {
             _ => return None,
         };
         let connection = self.edge.connections.get(slot as usize)?;
-        let settled = connection
-            .moved_at
-            .is_some_and(|moved| now.instant.since(moved) < core::time::Duration::from_secs(1));
+        let settled = connection.moved_at.is_some_and(|moved| now.instant.since(moved) < STAY);
         (home != self.edge.shard && !settled && connection.is_movable()).then_some(home)
     }
 

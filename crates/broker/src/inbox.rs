@@ -182,6 +182,10 @@ impl Broker {
                     self.resume_consumer(now, queue, u32::MAX, consumer, out);
                 }
             }
+            Mail::MoveBarrier { connection, number } => {
+                self.move_barrier(from, connection, number, out);
+            }
+            Mail::MovePassed { number, .. } => self.move_passed(number),
             Mail::Short(shortage) => {
                 self.edge.short_shards.retain(|&(shard, _)| shard != from);
                 self.edge.short_shards.extend(shortage.map(|shortage| (from, shortage)));

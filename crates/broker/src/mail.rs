@@ -280,6 +280,21 @@ pub enum Mail {
         /// Whether credit must be asked for.
         on: bool,
     },
+    /// A connection of the sender wants to go to another shard: answered once all that it sent here
+    /// is applied.
+    MoveBarrier {
+        /// The connection.
+        connection: ConnectionId,
+        /// Its departure.
+        number: u64,
+    },
+    /// All that the connection sent is applied.
+    MovePassed {
+        /// The connection.
+        connection: ConnectionId,
+        /// Its departure.
+        number: u64,
+    },
     /// The shard is short of something, or there is room again.
     Short(Option<Shortage>),
     /// A connection has opened its vhost, or ends.

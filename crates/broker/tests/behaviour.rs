@@ -32,6 +32,7 @@ mod lease;
 mod length;
 mod mandatory;
 mod marks;
+mod moves;
 mod negotiation;
 mod permissions;
 mod priorities;
