@@ -145,6 +145,13 @@ pub enum Mail {
         /// Where to report that the queue has it.
         confirm: Option<(ChannelRef, u64)>,
     },
+    /// What follows up to the next item of another kind than [`Mail::Enqueue`] is the part of a
+    /// transaction that goes to this shard: it is to be there as a whole after a crash, or not at
+    /// all.
+    Commit {
+        /// Bytes that it takes in a log, at most.
+        bytes: usize,
+    },
     /// The queue has (or refused) the messages with these publish sequence numbers.
     Enqueued {
         /// The publisher's channel.
