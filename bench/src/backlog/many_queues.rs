@@ -17,6 +17,8 @@ use std::time::Instant;
 
 const EACH: u64 = 100;
 const BODY_BYTES: usize = 16;
+/// Channels that declare.
+const CHANNELS: u16 = 100;
 /// Answers awaited together.
 const BATCH: usize = 500;
 const WINDOW: u64 = 10_000;
@@ -38,14 +40,17 @@ fn name(number: usize) -> String {
 pub fn seed(port: u16, queues: usize, each: u64) -> io::Result<()> {
     let stream = TcpStream::connect(("127.0.0.1", port))?;
     let mut peer = Peer::open(stream, ClientOptions::default())?;
-    peer.open_channel(1)?;
+    // On one channel each declaration waits for the one before to be on the disk.
+    for channel in 1..=CHANNELS {
+        peer.open_channel(channel)?;
+    }
     let start = Instant::now();
     for first in (0..queues).step_by(BATCH) {
         let end = queues.min(first + BATCH);
         for number in first..end {
             let name = name(number);
             let declare = queue::Declare { queue: &name, durable: true, ..Default::default() };
-            peer.send(1, declare);
+            peer.send(1 + (number % usize::from(CHANNELS)) as u16, declare);
         }
         for _ in first..end {
             peer.expect("queue.declare-ok")?;

@@ -46,19 +46,30 @@ pub struct DeadLetter {
 /// Dead letters whose queues elsewhere have yet to report: only then are they settled.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    /// With the number of reports still missing.
-    waiting: BTreeMap<u64, (DeadLetter, u32)>,
+    waiting: BTreeMap<u64, Waiting>,
+    /// Those that a log did not take: they stay where they are for the next run.
+    kept: Vec<DeadLetter>,
     last: u64,
 }
 
+/// A dead letter under way.
+#[derive(Debug)]
+struct Waiting {
+    letter: DeadLetter,
+    /// Reports that are still missing.
+    missing: u32,
+    /// A log did not take it.
+    is_kept: bool,
+}
+
 impl Ledger {
-    /// Whether none waits.
+    /// Whether none waits for a report.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// How many wait.
+    /// How many wait for a report.
     #[must_use]
     pub fn len(&self) -> usize {
         self.waiting.len()
@@ -66,9 +77,15 @@ impl Ledger {
 
     /// Numbers of those that are to be settled in a lane.
     pub(crate) fn of_lane(&self, log: u16, lane: LaneSlot) -> impl Iterator<Item = u64> {
-        let letters = self.waiting.values().map(|(letter, _)| letter);
+        let letters = self.waiting.values().map(|waiting| &waiting.letter).chain(&self.kept);
         let found = letters.filter(move |letter| (letter.log, letter.lane) == (log, Some(lane)));
         found.map(|letter| letter.entry.seq)
+    }
+
+    /// Those that stay where they are, in queues of one log, with their lanes.
+    pub(crate) fn kept(&self, log: u16) -> impl Iterator<Item = (&DeadLetter, LaneSlot)> {
+        let kept = self.kept.iter().filter(move |letter| letter.log == log);
+        kept.filter_map(|letter| Some((letter, letter.lane?)))
     }
 
     fn next_number(&mut self) -> u64 {
@@ -76,15 +93,31 @@ impl Ledger {
         self.last
     }
 
-    /// One report has come; the letter, if it was the last.
-    fn report(&mut self, number: u64) -> Option<DeadLetter> {
-        let (_, missing) = self.waiting.get_mut(&number)?;
-        *missing -= 1;
-        if *missing > 0 {
+    /// One report has come; the letter, if it was the last and all have it.
+    fn report(&mut self, number: u64, is_kept: bool) -> Option<DeadLetter> {
+        let waiting = self.waiting.get_mut(&number)?;
+        waiting.missing -= 1;
+        waiting.is_kept |= is_kept;
+        if waiting.missing > 0 {
             return None;
         }
-        self.waiting.remove(&number).map(|(letter, _)| letter)
+        let Waiting { letter, is_kept, .. } = self.waiting.remove(&number)?;
+        if is_kept {
+            self.kept.push(letter);
+            return None;
+        }
+        Some(letter)
     }
+}
+
+/// What became of a dead letter.
+enum Sent {
+    /// Every queue that gets it has it.
+    Done,
+    /// So many reports are missing of what has this number.
+    Waits { number: u64, missing: u32, is_kept: bool },
+    /// A log did not take it.
+    Kept,
 }
 
 impl Broker {
@@ -117,10 +150,12 @@ impl Broker {
             }
             match found {
                 Found::Ready => match self.route_dead_letter(now, &letter, out) {
-                    Some((number, missing)) => {
-                        self.ledger.waiting.insert(number, (letter, missing));
+                    Some(Sent::Waits { number, missing, is_kept }) => {
+                        let waiting = Waiting { letter, missing, is_kept };
+                        self.ledger.waiting.insert(number, waiting);
                     }
-                    None => self.settle_letter(letter),
+                    Some(Sent::Kept) => self.ledger.kept.push(letter),
+                    Some(Sent::Done) | None => self.settle_letter(letter),
                 },
                 Found::Pending => {
                     self.edge.dead_letters.push_front(letter);
@@ -153,22 +188,22 @@ impl Broker {
         }
     }
 
-    /// Queues elsewhere have dead letters.
-    pub(crate) fn letters_reported(&mut self, first: u64, last: u64) {
+    /// Queues elsewhere have dead letters, or if `is_kept`, could not take them.
+    pub(crate) fn letters_reported(&mut self, first: u64, last: u64, is_kept: bool) {
         for number in first..=last {
-            if let Some(letter) = self.ledger.report(number) {
+            if let Some(letter) = self.ledger.report(number, is_kept) {
                 self.settle_letter(letter);
             }
         }
     }
 
-    /// Routes one dead letter. Its number in the ledger and the reports that it waits for, if any.
+    /// Routes one dead letter; `None` if it goes nowhere.
     fn route_dead_letter(
         &mut self,
         now: Now,
         letter: &DeadLetter,
         out: &mut Outbox,
-    ) -> Option<(u64, u32)> {
+    ) -> Option<Sent> {
         let counters = &mut self.edge.counters;
         match letter.reason {
             Reason::Rejected => counters.dead_lettered_rejected += 1,
@@ -255,12 +290,13 @@ impl Broker {
         let routed = self.enqueue_all(now, &mut incoming, &targets, terms, out);
         incoming.finish(&mut self.edge.pool);
         let missing = routed.remote + routed.logs;
-        if routed.unlogged && letter.lane.is_some() {
-            // The log has stopped: the source keeps it for the next run.
-            let number = number.unwrap_or_else(|| self.ledger.next_number());
-            return Some((number, missing + 1));
-        }
-        number.filter(|_| missing > 0).map(|number| (number, missing))
+        // The log has stopped, or closes: the source keeps it for the next run.
+        let is_kept = routed.unlogged && letter.lane.is_some();
+        Some(match number {
+            Some(number) if missing > 0 => Sent::Waits { number, missing, is_kept },
+            _ if is_kept => Sent::Kept,
+            _ => Sent::Done,
+        })
     }
 }
 

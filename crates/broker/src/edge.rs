@@ -688,7 +688,8 @@ impl Sink for QueueSink<'_> {
     }
 
     fn may_dead_letter(&mut self) -> bool {
-        self.edge.dead_letters.len() < DEAD_LETTERS_MAX
+        // The shard that gets it may close before.
+        !self.journal.closes() && self.edge.dead_letters.len() < DEAD_LETTERS_MAX
     }
 
     fn waits_for_letters(&mut self) -> bool {

@@ -96,13 +96,13 @@ impl Broker {
         self.edge.counters.enqueued_local = before;
         incoming.finish(&mut self.edge.pool);
         if let Some((to, number)) = terms.confirm {
-            if routed.unlogged && to.connection == LETTERS_CONNECTION {
-                // The log has stopped: the letter's source keeps it for the next run.
-                return;
-            }
+            // A letter that no log takes is kept by its source for the next run; one that a queue
+            // refuses is gone.
+            let is_letter = to.connection == LETTERS_CONNECTION;
+            let refused = if is_letter { routed.unlogged } else { routed.refused };
             // What is logged is reported when it is durable.
             for _ in routed.logs as usize..targets.len() {
-                report(&mut out.mail[to.shard.index()], to, number, number, routed.refused);
+                report(&mut out.mail[to.shard.index()], to, number, number, refused);
             }
         }
     }

@@ -279,6 +279,12 @@ impl Journal {
         }
     }
 
+    /// Whether the logs close as soon as nothing is left that would change them.
+    #[inline]
+    pub(crate) fn closes(&self) -> bool {
+        self.closes
+    }
+
     /// Whether [`Journal::work`] would get on with something now.
     pub(crate) fn has_work(&self) -> bool {
         self.logs.iter().any(|log| log.has_work && log.phase == Phase::Running)

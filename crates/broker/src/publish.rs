@@ -548,7 +548,7 @@ impl Broker {
         refused: bool,
     ) {
         if to.connection == LETTERS_CONNECTION {
-            return self.letters_reported(first, last);
+            return self.letters_reported(first, last, refused);
         }
         let Some((slot, connection)) = self.edge.connection(to.connection, u32::MAX) else {
             return;

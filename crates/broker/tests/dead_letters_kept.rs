@@ -1,9 +1,9 @@
 //! Dead letters of durable queues: never lost between two queues, whatever happens.
 
 use lepus_amqp::table::Table;
-use lepus_sim::World;
+use lepus_sim::{Options, StoreOptions, World};
 
-use crate::restart::{drain, durable, durable_with, publish_confirmed};
+use crate::restart::{drain, durable, durable_with, persistent, publish_confirmed};
 use crate::stage::on_disk;
 
 fn dead_to(key: &str) -> Table {
@@ -117,4 +117,67 @@ fn a_purge_does_not_lose_what_is_on_its_way() {
     let mut found = numbers(&world, "q");
     found.extend(numbers(&world, "graves"));
     assert!(found.contains(&0) && found.contains(&1), "{found:?}");
+}
+
+#[test]
+fn a_stop_ends_though_messages_expire_after_the_other_shard_has_closed() {
+    let world = World::on_disk(2);
+    durable(&world.channel(1), "graves");
+    let channel = world.channel(0);
+    durable_with(&channel, "q", dead_to("graves").with("x-message-ttl", 40));
+    assert_ne!(world.queue("graves").home, world.queue("q").home);
+    channel.confirm_select();
+    // Whoever waits for confirms keeps the log of the source open.
+    world.slow_disk(60);
+    channel.client().together(|| {
+        for body in 0..10_u32 {
+            channel.publish_with("", "q", &persistent(), body.to_string());
+        }
+    });
+    world.stop();
+    world.slow_disk(0);
+    world.start_again(2);
+    world.advance(1_000);
+    assert_eq!(numbers(&world, "graves"), (0..10).collect::<Vec<_>>());
+    assert_eq!(numbers(&world, "q"), [0; 0]);
+}
+
+#[test]
+fn a_letter_that_comes_too_late_for_a_stop_stays_where_it_was_and_is_marked() {
+    // Hardly anything stays in memory.
+    let mut store = StoreOptions::default();
+    store.template.cache_bytes = 16 << 10;
+    store.template.read_ahead_bytes = 4 << 10;
+    let world = World::with(Options { shards: 2, store: Some(store), ..Options::default() });
+    durable(&world.channel(1), "graves");
+    let channel = world.channel(0);
+    durable_with(&channel, "q", dead_to("graves"));
+    channel.confirm_select();
+    let count = 400_u32;
+    for body in 0..count {
+        channel.publish_with("", "q", &persistent(), format!("{body:01000}"));
+    }
+    assert_eq!(channel.confirmed().0.len() as u32, count);
+    channel.qos(5);
+    channel.consume("q", "c");
+    let taken = channel.deliveries();
+    channel.cancel("c");
+    // Everything behind them goes through memory.
+    let other = world.channel(0);
+    other.consume("q", "other");
+    let rest = other.deliveries();
+    assert_eq!(rest.len() as u32, count - 5);
+    other.ack_up_to(rest[rest.len() - 1].tag);
+    world.advance(1_500);
+    world.slow_disk(60);
+    for message in &taken {
+        channel.reject(message.tag, false);
+    }
+    assert!(world.disk_waiting() > 0, "they are read again");
+    world.stop();
+    world.slow_disk(0);
+    world.start_again(2);
+    assert_eq!(numbers(&world, "graves"), [0; 0]);
+    let found = drain(&world, "q");
+    assert_eq!(found, (0..5).map(|body| (body, true)).collect::<Vec<_>>());
 }

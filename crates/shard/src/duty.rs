@@ -26,10 +26,13 @@ pub(crate) struct Duty {
     pub(crate) idle: IdlePreset,
     pub(crate) stop_timeout: Duration,
     pub(crate) census: Census,
+    /// Shards that may still send mail while the server stops, but answers.
     pub(crate) talking: Talking,
+    /// Shards that are not closed, and may yet need an answer from another one.
+    pub(crate) closing: Talking,
 }
 
-/// Counts the shards that may still send mail while the server stops.
+/// Counts the shards that the others wait for while the server stops.
 #[derive(Clone, Debug)]
 pub(crate) struct Talking(Arc<AtomicIsize>);
 
@@ -38,7 +41,7 @@ impl Talking {
         Talking(Arc::new(AtomicIsize::new(shards as isize)))
     }
 
-    /// One shard has nothing more to say.
+    /// One shard less is waited for.
     pub(crate) fn fall_silent(&self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
@@ -74,6 +77,8 @@ enum Stage {
     Listening(Instant),
     /// The core closes.
     Closing(Instant),
+    /// It is closed; what comes late from others is answered until they are, too.
+    Answering(Instant),
 }
 
 /// What a shard knows about its pauses.
@@ -161,11 +166,18 @@ pub(crate) fn run<C: Core, R: Reactor>(mut shard: Shard<C, R>, duty: &Duty) -> E
             Stage::Closing(deadline) => {
                 end.is_closed = shard.core().is_closed();
                 if end.is_closed {
-                    return end;
-                }
-                if deadline <= now.instant {
+                    duty.closing.fall_silent();
+                    stage = Stage::Answering(deadline);
+                    more = true;
+                } else if deadline <= now.instant {
+                    duty.closing.fall_silent();
                     // Its disk does not answer: waiting for the threads there would not end.
                     std::mem::forget(shard);
+                    return end;
+                }
+            }
+            Stage::Answering(deadline) => {
+                if duty.closing.is_over() || deadline <= now.instant {
                     return end;
                 }
             }

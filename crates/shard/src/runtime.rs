@@ -140,6 +140,7 @@ pub struct Running<C: Core> {
     stopper: Stopper,
     threads: Vec<JoinHandle<()>>,
     talking: Talking,
+    closing: Talking,
     ends: Arc<Mutex<Vec<End>>>,
 }
 
@@ -277,6 +278,7 @@ impl Runtime {
             stopper: Stopper { gate: Arc::default(), alarms: Vec::new(), bells },
             threads: Vec::new(),
             talking: Talking::new(pollers.len()),
+            closing: Talking::new(pollers.len()),
             ends: Arc::default(),
         };
         let started = running
@@ -285,6 +287,7 @@ impl Runtime {
         if let Err(error) = started {
             // Those that were not started say nothing.
             running.talking.give_up();
+            running.closing.give_up();
             running.stop();
             running.join();
             return Err(error);
@@ -317,6 +320,7 @@ impl<C: Core> Running<C> {
                 stop_timeout: config.stop_timeout,
                 census: census.clone(),
                 talking: self.talking.clone(),
+                closing: self.closing.clone(),
             };
             let notices = config.notices.clone();
             let make = Arc::clone(make);

@@ -64,6 +64,8 @@ impl Default for StoreOptions {
             segment_bytes: 64 << 10,
             batch_bytes_max: 16 << 10,
             write_bytes_min: 16 << 10,
+            gather_bytes: 4 << 10,
+            compaction_slack_bytes: 0,
             free_segments_max: 4,
             index_pages_max: 16,
             cache_bytes: 128 << 10,

@@ -92,14 +92,15 @@ impl Lanes {
         self.hold(index.lane, Form::Hot(Box::new(index)), 0)
     }
 
-    /// Takes a lane as a checkpoint has it.
+    /// Takes a lane as a checkpoint has it; `None` if there is one of that name.
     pub(crate) fn insert_encoded(&mut self, summary: &Summary, bytes: &[u8]) -> Option<LaneSlot> {
         let form = if summary.has_unaccounted {
             Form::Hot(Box::new(LaneIndex::decode(&mut Reader(bytes))?))
         } else {
             Form::Cold(bytes.into())
         };
-        Some(self.hold(summary.lane, form, summary.delivered_below))
+        let slot = self.hold(summary.lane, form, summary.delivered_below);
+        (self.by_lane.len() == self.slab.len()).then_some(slot)
     }
 
     pub(crate) fn remove(&mut self, slot: LaneSlot) {

@@ -11,6 +11,7 @@ use lepus_base::{Instant, Now, Position};
 
 use crate::checksum::{crc, seed};
 use crate::disk::{Action, Completion, DiskError, File, LogId, OperationId, Operations};
+use crate::gather::Gather;
 use crate::place::position;
 use crate::record::{KIND_QUEUE_DROPPED, KIND_SETTLES, RECORD_HEADER_BYTES, word};
 use crate::segment::{
@@ -172,6 +173,9 @@ pub(crate) struct Log {
     /// Everything below is covered by a completed write, by a completed sync.
     written: Position,
     synced: Position,
+    /// Bytes of all closed batches.
+    appended: u64,
+    gather: Gather,
     /// Something waits for the log up to here; and must have it synced, whatever the mode.
     wanted: Position,
     must: Position,
@@ -219,6 +223,8 @@ impl Log {
             batch_number: resume.chain.number,
             written: resume.chain.end,
             synced: resume.chain.end,
+            appended: 0,
+            gather: Gather::new(settings.gather_interval, settings.gather_bytes),
             wanted: Position(0),
             must: Position(0),
             write_due: Instant::NEVER,
@@ -459,6 +465,7 @@ impl Log {
             open.bytes[..SEGMENT_HEADER_BYTES].copy_from_slice(&header.encode());
         }
         let length = open.bytes.len();
+        self.appended += length as u64;
         let header = BatchHeader {
             length: (length - open.header_at - BATCH_HEADER_BYTES) as u32,
             number: self.batch_number,
@@ -499,10 +506,16 @@ impl Log {
         }
     }
 
+    /// Whether somebody waits who is not to wait until more has gathered.
+    fn is_awaited(&self, now: Now) -> bool {
+        let holds = self.closed.is_empty() && self.gather.holds(now.instant, self.open.bytes.len());
+        self.wanted > self.durable() && !holds
+    }
+
     /// Whether [`Log::flush`] would write now.
     pub(crate) fn is_due(&self, now: Now) -> bool {
         self.flight.is_none()
-            && (self.wanted > self.durable()
+            && (self.is_awaited(now)
                 || self.must > self.synced
                 || !self.closed.is_empty()
                 || self.open.bytes.len() >= self.settings.write_bytes_min
@@ -518,19 +531,20 @@ impl Log {
         if !self.open.bytes.is_empty() && self.write_due == Instant::NEVER {
             self.write_due = now.instant + self.settings.write_interval;
         }
+        self.gather.look(now.instant, self.appended + self.open.bytes.len() as u64);
         if self.flight.is_some() {
             return;
         }
-        let waits = self.wanted > self.durable();
         let must = self.must > self.synced;
         let sync = must
-            || (waits && self.settings.sync == SyncMode::Always)
+            || (self.is_awaited(now) && self.settings.sync == SyncMode::Always)
             || self.sync_due <= now.instant;
         let write = self.is_due(now);
         if write && self.closed.is_empty() {
             self.close();
         }
         if write && !self.closed.is_empty() {
+            self.gather.begins(now.instant);
             self.submit(0, sync, now, out);
         } else if sync && self.written > self.synced {
             self.submit_sync(out);
@@ -723,6 +737,7 @@ impl Log {
             let Settings { sync_interval, write_interval, .. } = self.settings;
             self.sync_due = now.instant + sync_interval.saturating_sub(write_interval);
         }
+        self.gather.ends(now.instant, self.appended + self.open.bytes.len() as u64);
         if let Some(batch) = self.closed.pop_front() {
             self.recent_bytes += batch.bytes.capacity();
             self.recent.push_back(batch);
@@ -792,7 +807,9 @@ impl Log {
         if self.flight.is_some() {
             return retry;
         }
+        let gathers = self.wanted > self.durable() && !self.open.bytes.is_empty();
         let write = match self.closed.front() {
+            None if gathers => self.write_due.min(self.gather.until()),
             None => self.write_due,
             // It is written when there is a segment for it.
             Some(front) if self.lacks_file(front) => Instant::NEVER,

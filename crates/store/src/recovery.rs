@@ -12,12 +12,15 @@ use alloc::vec::Vec;
 use lepus_base::Position;
 
 use crate::checkpoint::{self, ROOT_RECORD_BYTES, ROOT_STRIDE_BYTES, Root};
+use crate::checksum::seed;
 use crate::disk::{Action, Completion, DiskError, File, OperationId, Operations};
 use crate::log::{Chain, Resume, Segment};
 use crate::place::{generation, offset, position};
 use crate::replay::Replay;
 use crate::scan::{FoundBatch, Image};
-use crate::segment::{BATCH_HEADER_BYTES, HeaderError, SEGMENT_HEADER_BYTES, SegmentHeader};
+use crate::segment::{
+    BATCH_HEADER_BYTES, BatchHeader, HeaderError, SEGMENT_HEADER_BYTES, SegmentHeader,
+};
 use crate::settings::Settings;
 use crate::state::{Segments, State};
 
@@ -65,6 +68,7 @@ enum Wait {
     Root,
     Checkpoint,
     Probe { slot: u32, length: u64 },
+    Peek,
     Tail(u32),
     Evidence,
     Sync(File),
@@ -192,6 +196,10 @@ impl Recovery {
                     File::Checkpoint(log, self.root.map_or(0, |(_, root)| root.number))
                 }
                 Wait::Probe { slot, .. } => self.segment_file(slot),
+                Wait::Peek => File::Segment(
+                    log,
+                    self.tails.get(&self.at.0).map_or(u32::MAX, |tail| tail.slot),
+                ),
                 Wait::Tail(generation) => {
                     let slot = self.tails.get(&generation).map_or(u32::MAX, |tail| tail.slot);
                     self.segment_file(slot)
@@ -206,6 +214,7 @@ impl Recovery {
             Wait::Root => self.root_read(&completion.bytes, out),
             Wait::Checkpoint => self.checkpoint_read(&completion.bytes, out),
             Wait::Probe { slot, length } => self.probed(slot, length, &completion.bytes, out),
+            Wait::Peek => self.peeked(&completion.bytes, out),
             Wait::Tail(generation) => {
                 self.log_bytes += completion.bytes.len() as u64;
                 self.read.push(generation);
@@ -292,7 +301,6 @@ impl Recovery {
                     return Some(());
                 }
                 // Of two with one name neither can be trusted.
-                lanes.find(summary.lane).is_none().then_some(())?;
                 let slot = lanes.insert_encoded(summary, bytes)?;
                 if summary.has_unaccounted {
                     unaccounted.push(slot);
@@ -428,10 +436,37 @@ impl Recovery {
         if self.replay.is_rebuild() {
             self.at = (first.unwrap_or(1), SEGMENT_HEADER_BYTES);
         }
-        if self.tails.contains_key(&self.at.0) {
-            self.read_tail(self.at.0, out);
-        } else {
-            self.follow(out);
+        match self.tails.get(&self.at.0).copied() {
+            None => self.follow(out),
+            Some(tail) if self.seems_whole() => {
+                let (file, offset) = (self.segment_file(tail.slot), self.at.1 as u64);
+                let length = BATCH_HEADER_BYTES;
+                self.ask(Action::Read { file, offset, length }, Wait::Peek, out);
+            }
+            Some(_) => self.read_tail(self.at.0, out),
+        }
+    }
+
+    /// After an orderly stop a log of messages has nothing behind its checkpoint: then its last
+    /// segment need not be read.
+    fn seems_whole(&self) -> bool {
+        let here = position(self.at.0, self.at.1 as u32);
+        let last = self.tails.keys().next_back().copied();
+        self.root.is_some_and(|(_, root)| root.is_clean)
+            && !self.replay.is_rebuild()
+            && self.evidence == here
+            && last == Some(self.at.0)
+    }
+
+    /// What stands behind the checkpoint, if anything does, was read.
+    fn peeked(&mut self, bytes: &[u8], out: &mut Operations) {
+        let (generation, at) = self.at;
+        let found = BatchHeader::decode(bytes, seed(self.settings.log, generation, at as u32));
+        match found {
+            Some((header, _)) if header.number == self.chain.number => {
+                self.read_tail(generation, out);
+            }
+            _ => self.follow(out),
         }
     }
 

@@ -8,6 +8,8 @@ use crate::disk::LogId;
 use crate::record::{self, MessageRecord, Names, RECORD_HEADER_BYTES};
 use crate::segment::{BATCH_HEADER_BYTES, BATCH_MAGIC, BatchHeader};
 
+/// Bytes looked at together in the search for a batch; most of what is searched is zeros.
+const STRIDE_BYTES: usize = 64;
 /// Bytes checksummed at most when records are searched byte by byte.
 const SALVAGE_BYTES_MAX: usize = 64 << 20;
 
@@ -103,8 +105,7 @@ impl<'a> Image<'a> {
     pub(crate) fn next_header(&self, from: usize) -> Option<FoundBatch> {
         let mut at = from;
         loop {
-            let rest = self.bytes.get(at..)?;
-            at += rest.windows(BATCH_MAGIC.len()).position(|bytes| bytes == BATCH_MAGIC)?;
+            at = find_magic(self.bytes, at)?;
             if let Some(found) = self.header(at) {
                 return Some(found);
             }
@@ -137,5 +138,48 @@ impl<'a> Image<'a> {
             }
             at += 1;
         }
+    }
+}
+
+/// Where a batch may begin, at or behind `from`.
+fn find_magic(bytes: &[u8], from: usize) -> Option<usize> {
+    let mut at = from;
+    while let Some(stride) = bytes.get(at..at + STRIDE_BYTES) {
+        // Without an early end, so that the compiler compares many at once.
+        let is_there = stride.iter().fold(false, |found, byte| found | (*byte == BATCH_MAGIC[0]));
+        if is_there {
+            let end = bytes.len().min(at + STRIDE_BYTES + BATCH_MAGIC.len() - 1);
+            let mut windows = bytes[at..end].windows(BATCH_MAGIC.len());
+            if let Some(found) = windows.position(|window| window == BATCH_MAGIC) {
+                return Some(at + found);
+            }
+        }
+        at += STRIDE_BYTES;
+    }
+    let mut windows = bytes.get(at..)?.windows(BATCH_MAGIC.len());
+    windows.position(|window| window == BATCH_MAGIC).map(|found| at + found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    #[test]
+    fn a_magic_is_found_wherever_it_stands() {
+        for at in 0..200 {
+            for length in [at + 4, at + 5, 300] {
+                let mut bytes = vec![0; length];
+                bytes[at..at + 4].copy_from_slice(&BATCH_MAGIC);
+                for from in 0..=at {
+                    assert_eq!(find_magic(&bytes, from), Some(at), "{from} {length}");
+                }
+                assert_eq!(find_magic(&bytes, at + 1), None);
+                bytes[at + 3] = 0;
+                assert_eq!(find_magic(&bytes, 0), None);
+            }
+        }
+        assert_eq!(find_magic(&[], 0), None);
+        assert_eq!(find_magic(&[0; 3], 9), None);
     }
 }

@@ -30,6 +30,11 @@ pub struct Settings {
     pub batch_bytes_max: usize,
     /// What no one waits for is written when this much has gathered.
     pub write_bytes_min: usize,
+    /// While messages come fast, a write waits until as much has gathered, even if somebody waits
+    /// for it.
+    pub gather_bytes: usize,
+    /// It waits no longer than this after the end of the last one.
+    pub gather_interval: Duration,
     /// What no one waits for is written after this time.
     pub write_interval: Duration,
     /// What is written is synced after this time.
@@ -67,7 +72,9 @@ pub struct Settings {
     pub lanes_kept: usize,
     /// A segment is emptied by copying when fewer than this many percent of it live.
     pub compaction_percent: u32,
-    /// Bytes per second that compaction may read.
+    /// So many bytes of dead messages in such segments are let be.
+    pub compaction_slack_bytes: u64,
+    /// Bytes per second that compaction may read; more only while half as much is appended.
     pub compaction_rate: u64,
     /// Copied messages whose old places are remembered at most.
     pub relocations_max: usize,
@@ -85,6 +92,8 @@ impl Settings {
             segment_bytes: 16 << 20,
             batch_bytes_max: 1 << 20,
             write_bytes_min: 256 << 10,
+            gather_bytes: 96 << 10,
+            gather_interval: Duration::from_millis(2),
             write_interval: Duration::from_millis(200),
             sync_interval: Duration::from_millis(1000),
             retry_interval: Duration::from_millis(1000),
@@ -102,6 +111,7 @@ impl Settings {
             checkpoint_slice_bytes: 16 << 10,
             lanes_kept: 1024,
             compaction_percent: 20,
+            compaction_slack_bytes: 64 << 20,
             compaction_rate: 32 << 20,
             relocations_max: 1 << 22,
             relocations_kept: 4096,

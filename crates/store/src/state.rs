@@ -17,7 +17,7 @@ use crate::record::{Lane, Reference};
 pub struct LaneSlot(pub u32);
 
 /// Bytes counted for a message beside its body.
-const OVERHEAD_BYTES: u64 = 48;
+pub(crate) const OVERHEAD_BYTES: u64 = 48;
 
 /// Segments by generation.
 pub(crate) type Segments = BTreeMap<u32, Segment>;

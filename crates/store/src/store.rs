@@ -73,6 +73,19 @@ pub enum Space {
     Full,
 }
 
+/// What is in a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outline {
+    /// Which lane.
+    pub slot: LaneSlot,
+    /// Messages that live; see [`Store::count`].
+    pub count: u64,
+    /// Bytes of their bodies.
+    pub bytes: u64,
+    /// The lowest sequence number that was never used.
+    pub next_seq: u64,
+}
+
 /// Figures for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
@@ -437,15 +450,15 @@ impl Store {
         }
     }
 
-    /// When [`Store::flush`] has something to do without further input.
+    /// When [`Store::flush`] or [`Store::work`] has something to do without further input.
     #[must_use]
     pub fn next_timeout(&self) -> Instant {
         if !self.is_running() {
             return Instant::NEVER;
         }
-        let log = self.log.next_timeout().min(self.settle_due);
+        let others = self.log.next_timeout().min(self.settle_due).min(self.compaction_due());
         let due = self.publication.due(self.state.died);
-        if due < log && self.may_publish() { due } else { log }
+        if due < others && self.may_publish() { due } else { others }
     }
 
     /// Where the log ends. What was appended before is durable when [`Store::durable`] is here.
@@ -522,6 +535,13 @@ impl Store {
     pub fn count(&self, slot: LaneSlot) -> (u64, u64) {
         let summary = self.summary(slot);
         (summary.live, summary.live_bytes)
+    }
+
+    /// All of that at once.
+    #[must_use]
+    pub fn outline(&self, slot: LaneSlot) -> Outline {
+        let Summary { live, live_bytes, next, .. } = self.summary(slot);
+        Outline { slot, count: live, bytes: live_bytes, next_seq: next }
     }
 
     /// The lowest sequence number that was never used in the lane.

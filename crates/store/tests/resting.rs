@@ -1,10 +1,11 @@
 //! A store that waits for the disk asks for no cycle of its shard: it says when time alone changes
 //! something, and that lies ahead.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use lepus_base::{Now, QueueId};
-use lepus_store::disk::{Action, LogId, Operation, Operations};
+use lepus_store::disk::{Action, File, LogId, Operation, Operations};
 use lepus_store::simulation::Disk;
 use lepus_store::{Lane, Message, Place, Settings, Store};
 
@@ -137,4 +138,63 @@ fn a_shard_rests_while_a_new_file_is_tried_again() {
     world.disk.bytes_max = u64::MAX;
     world.run(|_| false);
     assert!(!world.store.is_out_of_disk());
+}
+
+/// Messages that were moved once are found through the index when they are moved again: more of its
+/// pages in one batch than are kept otherwise, and each is read once.
+#[test]
+fn a_batch_that_needs_many_index_pages_is_moved_with_each_of_them_read_once() {
+    let settings = Settings {
+        segment_bytes: 8 << 20,
+        index_pages_max: 0,
+        lanes_kept: 0,
+        compaction_slack_bytes: 0,
+        ..Settings::new(LOG)
+    };
+    let mut world = World::new(settings);
+    let lane = world.store.lane(Lane::of(QueueId(1)));
+    // Numbers and deadlines far apart make long entries, of which a page holds few.
+    let (count, step) = (40_000, 1 << 40);
+    for number in 0..count {
+        let message = Message { exchange: b"", routing_key: b"k", properties: &[0, 0], body: b"x" };
+        let deadline_millis = (number % 2) << 60;
+        let place = Place { lane, seq: number * step, deadline_millis };
+        world.store.append(&message, &[place]).expect("there is room");
+        if number % 1000 == 0 {
+            world.store.want_durable();
+            world.run(|_| false);
+        }
+    }
+    let kept: Vec<u64> = (0..count).step_by(100).map(|number| number * step).collect();
+    world.store.purge(lane, count * step, &kept);
+    let pages_read = Cell::new(0);
+    let counted = |action: &Action| {
+        let is_page = matches!(action, Action::Read { file: File::Index(_), .. });
+        pages_read.set(pages_read.get() + u32::from(is_page));
+        assert!(pages_read.get() < 2_000, "pages are read again and again");
+        false
+    };
+    for life in 0..3 {
+        for _ in 0..100 {
+            world.pass(Duration::from_secs(1));
+            world.run(counted);
+        }
+        let moved = world.store.figures().moved;
+        match life {
+            0 => assert_eq!(moved, 0, "they are in the segment that is written"),
+            1 => assert_eq!(moved, kept.len() as u64),
+            _ => {
+                assert_eq!(moved, kept.len() as u64);
+                assert!((150..kept.len() as u32).contains(&pages_read.get()), "{pages_read:?}");
+            }
+        }
+        let lane = world.store.lane(Lane::of(QueueId(1)));
+        assert_eq!(world.store.count(lane).0, kept.len() as u64);
+        world.store.close();
+        world.run(|_| false);
+        assert!(world.store.is_closed());
+        pages_read.set(0);
+        world.store = Store::open(settings, &mut world.out);
+        world.run(counted);
+    }
 }

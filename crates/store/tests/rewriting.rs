@@ -26,6 +26,7 @@ fn settings() -> Settings {
         cache_bytes: 256 << 10,
         checkpoint_log_bytes: 200_000,
         compaction_rate: u64::MAX,
+        compaction_slack_bytes: 0,
         relocations_kept: 50,
         lanes_kept: 0,
         ..Settings::new(LOG)

@@ -87,6 +87,7 @@ fn settings(rng: &mut Rng) -> Settings {
         relocations_kept: rng.below(20) as usize,
         lanes_kept: rng.below(8) as usize,
         compaction_rate: 1 << 30,
+        compaction_slack_bytes: 0,
         free_segments_max: 3,
         ..Settings::new(LOG)
     }

@@ -25,10 +25,9 @@ const SNAPSHOT_END: u8 = 4;
 /// Queue ids that are marked as used at once: so many declarations of queues that leave nothing
 /// in the log go without a record.
 const IDS_STEP: u64 = 1 << 16;
-/// A snapshot is worth while when the log is longer than this, and than
-/// [`SNAPSHOT_FACTOR`] times the last snapshot.
+/// A snapshot is worth while when the log has grown by more than this, and by more than the last
+/// snapshot: a start reads twice what there is at most.
 const SNAPSHOT_BYTES_MIN: u64 = 1 << 20;
-const SNAPSHOT_FACTOR: u64 = 4;
 /// Every start takes a new segment: a snapshot is also worth while when the log lies in more than
 /// these, and than twice those that a snapshot fills.
 const SEGMENTS_MAX: u64 = 8;
@@ -189,7 +188,9 @@ impl DefinitionsLog {
         self.start_record(CHANGES);
         part.iter().for_each(|change| codec::encode(change, &mut self.record));
         // What cannot be read again must not get into the log.
-        if let Err(error) = codec::decode(&self.record[2..], 1) {
+        if let Err(error) =
+            codec::decode_each(&self.record[2..], 1).try_for_each(|one| one.map(drop))
+        {
             let text = format!("this cannot be made durable: {error}");
             return Recorded::Refused(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
         }
@@ -283,7 +284,7 @@ impl DefinitionsLog {
     /// Begins a snapshot if the log has grown enough for one.
     pub(crate) fn begin_snapshot(&mut self) {
         let grown = self.bytes.saturating_sub(self.snapshot_bytes);
-        let bound = self.snapshot_above.max(SNAPSHOT_FACTOR * self.snapshot_bytes);
+        let bound = self.snapshot_above.max(self.snapshot_bytes);
         let is_worth_it = grown > bound || self.is_scattered;
         if !is_worth_it || self.recording.is_some() || self.is_closing || self.failure.is_some() {
             return;
@@ -414,22 +415,21 @@ impl Replay {
             CHANGES => {
                 // The snapshot was given up: it would have ended otherwise.
                 self.snapshot = None;
-                for change in self.decode(at, payload)? {
-                    replay(&mut self.directory, &change)?;
+                for change in codec::decode_each(payload, self.shards) {
+                    replay(&mut self.directory, at, change)?;
                 }
             }
             SNAPSHOT_BEGIN => {
                 self.snapshot = Some((Directory::new(self.hash, self.shards), 0, 0));
             }
             SNAPSHOT_PART => {
-                let changes = self.decode(at, payload)?;
                 let Some((directory, count, bytes)) = &mut self.snapshot else {
                     return Err(RecoveryError::Snapshot);
                 };
-                *count += changes.len() as u64;
                 *bytes += record.len() as u64;
-                for change in changes {
-                    replay(directory, &change)?;
+                for change in codec::decode_each(payload, self.shards) {
+                    replay(directory, at, change)?;
+                    *count += 1;
                 }
             }
             SNAPSHOT_END => match self.snapshot.take() {
@@ -443,13 +443,14 @@ impl Replay {
         }
         Ok(())
     }
-
-    fn decode(&self, at: Position, payload: &[u8]) -> Result<Vec<Change>, RecoveryError> {
-        codec::decode(payload, self.shards).map_err(|error| RecoveryError::Changes(at, error))
-    }
 }
 
-fn replay(directory: &mut Directory, change: &Change) -> Result<(), RecoveryError> {
+fn replay(
+    directory: &mut Directory,
+    at: Position,
+    change: Result<Change, DecodeError>,
+) -> Result<(), RecoveryError> {
+    let change = &change.map_err(|error| RecoveryError::Changes(at, error))?;
     directory.replay(change);
     let is_there = match change {
         Change::PermissionSet { user, vhost, .. } => {

@@ -193,17 +193,17 @@ fn encode_account(change: &Change, out: &mut Vec<u8>) {
 }
 
 /// Reads changes until `bytes` are used up. Queues get the home that belongs to their log where
-/// there are `shards` shards.
-///
-/// # Errors
-/// [`DecodeError`] for the first change that is none.
-pub fn decode(bytes: &[u8], shards: u16) -> Result<Vec<Change>, DecodeError> {
+/// there are `shards` shards. Behind [`DecodeError`], for the first change that is none, nothing
+/// follows that makes sense.
+pub fn decode_each(
+    bytes: &[u8],
+    shards: u16,
+) -> impl Iterator<Item = Result<Change, DecodeError>> + use<'_> {
     let mut reader = Reader(bytes);
-    let mut changes = Vec::new();
-    while !reader.is_empty() {
-        changes.push(decode_one(&mut reader, shards)?);
-    }
-    Ok(changes)
+    core::iter::from_fn(move || {
+        let is_over = reader.is_empty();
+        (!is_over).then(|| decode_one(&mut reader, shards))
+    })
 }
 
 fn decode_one(reader: &mut Reader<'_>, shards: u16) -> Result<Change, DecodeError> {

@@ -89,7 +89,7 @@ impl Broker {
 
     fn on_log_event(&mut self, now: Now, place: u16, event: Event, out: &mut Outbox) {
         match event {
-            Event::Ready { is_clean } => self.log_opened(now, place, is_clean, out),
+            Event::Ready { is_clean } => self.log_opened(place, is_clean),
             Event::Refused(refusal) => {
                 if let Some(log) = self.journal.log(place) {
                     log.phase = Phase::Refused(refusal);
@@ -143,6 +143,9 @@ impl Broker {
     /// Lets dead letters go on that waited, and the queues behind them.
     pub(crate) fn letters_go_on(&mut self, now: Now, out: &mut Outbox) {
         self.edge.letters_wait = false;
+        if self.journal.closes {
+            return;
+        }
         for reader in core::mem::take(&mut self.edge.behind_letters) {
             self.wake(now, reader, out);
         }

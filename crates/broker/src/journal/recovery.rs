@@ -4,14 +4,15 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 
-use lepus_base::{Now, QueueId};
+use lepus_base::Now;
 use lepus_store::disk::LogId;
-use lepus_store::{Lane, LaneSlot, Refusal};
+use lepus_store::{Lane, Outline, Refusal};
 
 use super::{Journal, Log, Phase};
 use crate::broker::Broker;
 use crate::directory::QueueInfo;
 use crate::outbox::Outbox;
+use crate::queue::Reason;
 
 /// How far the recovery of a shard's logs is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,7 +91,7 @@ impl Broker {
     }
 
     /// A log is recovered: its queues get what they had.
-    pub(super) fn log_opened(&mut self, now: Now, place: u16, is_clean: bool, out: &mut Outbox) {
+    pub(super) fn log_opened(&mut self, place: u16, is_clean: bool) {
         let directory = &self.directory;
         let Some(log) = self.journal.log(place) else { return };
         log.phase = Phase::Running;
@@ -99,26 +100,21 @@ impl Broker {
         log.store.retain_queues(|queue| {
             directory.queue_by_id(queue).is_some_and(|info| info.durable && log_of(info) == id)
         });
-        let lanes: Vec<(Lane, LaneSlot, u64, u64)> = log
-            .store()
-            .lanes()
-            .map(|(lane, slot)| (lane, slot, log.store.count(slot)))
-            .filter(|(lane, _, (count, _))| *count > 0 && !lane.is_transient())
-            .map(|(lane, slot, (count, bytes))| (lane, slot, count, bytes))
-            .collect();
-        let mut last = QueueId(u64::MAX);
-        for (lane, slot, count, bytes) in lanes {
-            let Some(home) = self.home_slot(lane.queue, u32::MAX) else { continue };
-            let is_first = core::mem::replace(&mut last, lane.queue) != lane.queue;
+        let outlines = log.store().lanes().map(|(lane, slot)| (lane, log.store.outline(slot)));
+        let lanes: Vec<(Lane, Outline)> = outlines.collect();
+        for of_queue in lanes.chunk_by(|(one, _), (other, _)| one.queue == other.queue) {
+            let is_live =
+                |(lane, found): &&(Lane, Outline)| found.count > 0 && !lane.is_transient();
+            let mut live = of_queue.iter().filter(is_live).peekable();
+            let Some((first, _)) = live.peek() else { continue };
+            let Some(home) = self.home_slot(first.queue, u32::MAX) else { continue };
             let state = &mut self.homes[home as usize];
-            if is_first {
-                let reader = (home, lane.queue);
-                let backlog = self.journal.backlog(now, place, reader, &mut out.disk);
-                let next = backlog.map_or(0, |backlog| backlog.next_seq());
-                state.queue.begin_at(next);
+            let next = of_queue.iter().map(|(_, found)| found.next_seq).max();
+            state.queue.begin_at(next.unwrap_or(0));
+            for (lane, found) in live {
+                state.queue.recover(lane.level as u8, found.slot, found.count, found.bytes);
             }
-            state.queue.recover(lane.level as u8, slot, count, bytes);
-            if is_first && state.queue.has_rules() {
+            if state.queue.has_rules() {
                 // What is expired or too much goes without being asked for.
                 self.list_work(home);
             }
@@ -144,6 +140,11 @@ impl Broker {
                 }
             }
             if let Some(log) = self.journal.log(place) {
+                for (letter, lane) in self.ledger.kept(place) {
+                    if letter.reason == Reason::Rejected && !letter.entry.place.is_spilled() {
+                        log.store.mark_delivered(lane, letter.entry.seq);
+                    }
+                }
                 log.store.close();
                 log.phase = Phase::Closing;
             }

@@ -199,6 +199,10 @@ impl QueueSettings {
         queue: &str,
         vhost: &str,
     ) -> Result<QueueSettings, Refusal> {
+        if arguments.0.is_empty() {
+            let counts_deliveries = kind == QueueKind::Quorum;
+            return Ok(QueueSettings { counts_deliveries, ..QueueSettings::PLAIN });
+        }
         let arguments = Arguments { table: arguments, queue, vhost };
         let expires = arguments.millis("x-expires")?;
         if expires == Some(Duration::ZERO) {

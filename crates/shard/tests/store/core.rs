@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use lepus_base::{ConnectionId, Instant, Now, Position, QueueId, ShardId, Slab};
 use lepus_reactor::files::Blocking;
@@ -16,6 +17,14 @@ use lepus_store::{
 pub const COUNT: u8 = b'?';
 /// A byte that is sent to the next shard and kept there, without an answer.
 pub const FAR: u8 = b'>';
+/// A byte after which the shard closes only when the next one has answered it, which it asks when
+/// all others are closed.
+pub const LATE: u8 = b'~';
+/// The answer.
+const ANSWER: u8 = b'!';
+
+/// Shards of a run that are closed.
+pub type Closed = Arc<AtomicUsize>;
 
 #[derive(Default)]
 pub struct Outbox {
@@ -53,6 +62,12 @@ pub struct StoreCore {
     pub was_clean: bool,
     /// The store is to be closed once everything is in it.
     closing: bool,
+    shards: usize,
+    closed: Closed,
+    is_counted: AtomicBool,
+    /// An answer is needed before the end, and was asked for.
+    is_late: bool,
+    has_asked: bool,
 }
 
 impl StoreCore {
@@ -62,6 +77,7 @@ impl StoreCore {
         shard: ShardId,
         shards: u16,
         now: Now,
+        closed: Closed,
         out: &mut Outbox,
     ) -> Result<StoreCore, String> {
         let mut settings = Settings::new(LogId(1 + u32::from(shard.0)));
@@ -99,6 +115,11 @@ impl StoreCore {
             events,
             was_clean,
             closing: false,
+            shards: shards.into(),
+            closed,
+            is_counted: AtomicBool::new(false),
+            is_late: false,
+            has_asked: false,
         })
     }
 
@@ -201,6 +222,10 @@ impl Core for StoreCore {
                     self.reply(slot, count as u8, out);
                 }
                 FAR => out.mail[self.next.index()].push(byte),
+                LATE => {
+                    self.is_late = true;
+                    self.reply(slot, byte, out);
+                }
                 byte => {
                     if !self.keep(byte) {
                         self.paused.push(slot);
@@ -236,8 +261,14 @@ impl Core for StoreCore {
         unreachable!("nothing is handed over")
     }
 
-    fn mail(&mut self, _: Now, _: ShardId, mail: &mut Vec<u8>, _: &mut Outbox) {
-        self.backlog.extend(mail.drain(..));
+    fn mail(&mut self, _: Now, from: ShardId, mail: &mut Vec<u8>, out: &mut Outbox) {
+        for byte in mail.drain(..) {
+            match byte {
+                LATE => out.mail[from.index()].push(ANSWER),
+                ANSWER => self.is_late = false,
+                byte => self.backlog.push_back(byte),
+            }
+        }
         self.catch_up();
     }
 
@@ -267,7 +298,12 @@ impl Core for StoreCore {
     }
 
     fn flush(&mut self, now: Now, out: &mut Outbox) {
-        if self.backlog.is_empty() && std::mem::take(&mut self.closing) {
+        let are_others_closed = self.closed.load(Ordering::Acquire) + 1 == self.shards;
+        if self.closing && self.is_late && are_others_closed && !self.has_asked {
+            self.has_asked = true;
+            out.mail[self.next.index()].push(LATE);
+        }
+        if self.backlog.is_empty() && !self.is_late && std::mem::take(&mut self.closing) {
             self.store.close();
         }
         self.store.flush(now, &mut out.disk);
@@ -282,6 +318,10 @@ impl Core for StoreCore {
     }
 
     fn is_closed(&self) -> bool {
-        !self.closing && self.store.is_closed()
+        let is_closed = !self.closing && self.store.is_closed();
+        if is_closed && !self.is_counted.swap(true, Ordering::AcqRel) {
+            self.closed.fetch_add(1, Ordering::AcqRel);
+        }
+        is_closed
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use crate::core::{COUNT, FAR, StoreCore};
+use crate::core::{COUNT, Closed, FAR, LATE, StoreCore};
 use lepus_base::ShardId;
 use lepus_shard::{
     Clock, Config, IdlePreset, Listener, Running, Runtime, StartError, Storage, Transport,
@@ -58,8 +58,9 @@ fn try_start(directory: &Path, shards: u16) -> Result<Running<StoreCore>, StartE
         clock,
     };
     let directory = directory.to_owned();
+    let closed = Closed::default();
     Runtime::start(config, move |shard, out| {
-        StoreCore::open(&directory, shard, shards, clock.now(), out)
+        StoreCore::open(&directory, shard, shards, clock.now(), closed.clone(), out)
     })
 }
 
@@ -133,6 +134,18 @@ fn mail_under_way_at_the_end_is_kept() {
     assert_eq!(count, 6000);
     running.stop();
     running.join();
+}
+
+#[test]
+fn a_shard_that_has_closed_answers_until_the_others_have_too() {
+    let scratch = Scratch::new();
+    let running = start(&scratch.0, 2);
+    let mut client = connect(&running);
+    client.write_all(&[LATE]).unwrap();
+    assert_eq!(read(&mut client, 1), [LATE]);
+    drop(client);
+    running.stop();
+    assert_eq!(running.join().unclosed, 0);
 }
 
 #[test]

@@ -14,18 +14,20 @@ use super::read::Found;
 use super::{Event, Purpose, Store};
 use crate::disk::{Action, Completion, File, Operations};
 use crate::lane::Located;
+use crate::log::Segment;
 use crate::place::{generation, position};
 use crate::record::{KIND_MESSAGE, Message, MessageRecord, Names, Reference};
 use crate::recovery::Damage;
 use crate::scan::{FoundRecord, Image};
 use crate::segment::{BATCH_HEADER_BYTES, SEGMENT_HEADER_BYTES};
-use crate::state::LaneSlot;
+use crate::state::{LaneSlot, OVERHEAD_BYTES};
 
 /// Bytes of a segment looked at in one call.
 const STEP_BYTES: usize = 1 << 20;
 /// Index pages kept in memory to see where messages are, those of one batch not counted.
 const PAGES_MAX: usize = 128;
-/// How often the segments are looked through for one that is worth it.
+/// How often the segments are looked through for one that is worth it, unless the log has grown by
+/// half a segment meanwhile, copies not counted.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// See the module.
@@ -34,6 +36,15 @@ pub(super) struct Compaction {
     reading: Option<u32>,
     running: Option<Run>,
     look_at: Instant,
+    /// Bytes that the log had written at the last look, and those of copies made since then.
+    log_bytes: u64,
+    /// Messages copied since the last look, and their bytes beside their bodies.
+    copied: u64,
+    copied_extra: u64,
+    /// What a message has beside its body, as copying has shown.
+    extra: u64,
+    /// Something may be worth it that nobody has looked at yet.
+    has_news: bool,
     /// Segments with damage in them, which are left alone.
     skipped: BTreeSet<u32>,
     /// Segments to be emptied as far as they can be read, however much lives in them.
@@ -65,6 +76,17 @@ enum Copied {
     Failed,
 }
 
+impl Compaction {
+    /// Takes over what was seen of messages since the last look.
+    fn learn(&mut self) {
+        let (copied, extra) = (core::mem::take(&mut self.copied), &mut self.copied_extra);
+        let seen = core::mem::take(extra).checked_div(copied);
+        if let Some(seen) = seen {
+            self.extra = seen.max(self.extra - self.extra / 8);
+        }
+    }
+}
+
 impl Store {
     /// Asks for a segment's file to be emptied, with what can be read of damaged batches. What
     /// cannot be read should be settled before.
@@ -84,17 +106,27 @@ impl Store {
             || self.log.stopped().is_some()
             || self.log.spare_segments() == 0
         {
+            self.compaction.has_news = false;
             return false;
         }
+        self.compaction.has_news = true;
         if let Some(run) = self.compaction.running.take() {
             return self.copy_step(run, out);
         }
-        if self.compaction.reading.is_some() || now.instant < self.compaction.look_at {
+        let grown = self.log.bytes_written.saturating_sub(self.compaction.log_bytes);
+        let is_time = now.instant >= self.compaction.look_at
+            || grown >= u64::from(self.settings.segment_bytes / 2);
+        if self.compaction.reading.is_some() || !is_time {
             return false;
         }
         self.compaction.look_at = now.instant + LOOK_INTERVAL;
-        let Some((generation, slot, length)) = self.candidate() else { return false };
-        // The rate: so long as this takes, no other segment is begun.
+        self.compaction.log_bytes = self.log.bytes_written;
+        self.compaction.learn();
+        let Some((generation, slot, length)) = self.candidate() else {
+            self.compaction.has_news = false;
+            return false;
+        };
+        // The rate: so long as this takes, no other segment is begun, unless half as much was appended.
         let nanos = u64::from(length) * 1_000_000_000 / self.settings.compaction_rate.max(1);
         self.compaction.look_at = now.instant + Duration::from_nanos(nanos);
         self.compaction.reading = Some(generation);
@@ -104,19 +136,36 @@ impl Store {
         false
     }
 
-    /// The segment with the least that lives, if that is little enough.
+    /// When [`Store::work`] has to be called to look for a segment that is worth it.
+    pub(super) fn compaction_due(&self) -> Instant {
+        let compaction = &self.compaction;
+        let is_busy = compaction.reading.is_some() || compaction.running.is_some();
+        if compaction.has_news && !is_busy && !self.publication.is_closing() {
+            compaction.look_at
+        } else {
+            Instant::NEVER
+        }
+    }
+
+    /// The segment with the least that lives, if that is little enough, and if there are so many of
+    /// them that it pays: one whose messages are being delivered is soon empty without that.
     fn candidate(&self) -> Option<(u32, u32, u32)> {
         let synced = self.log.synced();
         let room =
             self.settings.relocations_max.saturating_sub(self.state.tables.relocations.len());
         let ending = self.ending_weights();
-        let weight = |generation: u32, live_bytes: u64| {
-            live_bytes.saturating_add(ending.get(&generation).copied().unwrap_or(0))
-        };
         let compaction = &self.compaction;
+        // Long properties count too; moving messages that only seem to be few would never end.
+        let extra = compaction.extra.saturating_sub(OVERHEAD_BYTES);
+        let living = |segment: &Segment| {
+            segment.live_bytes.saturating_add(segment.live.saturating_mul(extra))
+        };
+        let weight = |generation: u32, segment: &Segment| {
+            living(segment).saturating_add(ending.get(&generation).copied().unwrap_or(0))
+        };
         let worth = self.log.segments.iter().filter(|(generation, segment)| {
             let percent = u64::from(self.settings.compaction_percent);
-            let is_sparse = weight(**generation, segment.live_bytes).saturating_mul(100)
+            let is_sparse = weight(**generation, segment).saturating_mul(100)
                 < u64::from(segment.file_bytes) * percent;
             (segment.live > 0 || segment.pins > 0)
                 && segment.live <= room as u64
@@ -126,11 +175,17 @@ impl Store {
                 && position(**generation, segment.used_bytes) <= synced
                 && !compaction.skipped.contains(generation)
         });
+        let dead_bytes = |(_, segment): (&u32, &Segment)| {
+            u64::from(segment.file_bytes).saturating_sub(living(segment))
+        };
+        let gain: u64 = worth.clone().map(dead_bytes).sum();
         let least = worth.min_by_key(|(generation, segment)| {
-            (!compaction.wanted.contains(generation), weight(**generation, segment.live_bytes))
+            (!compaction.wanted.contains(generation), weight(**generation, segment))
         });
         let (&generation, segment) = least?;
-        Some((generation, segment.slot?, segment.used_bytes))
+        let is_wanted = compaction.wanted.contains(&generation) || self.log.is_full();
+        let pays = is_wanted || gain > self.settings.compaction_slack_bytes;
+        pays.then_some((generation, segment.slot?, segment.used_bytes))
     }
 
     /// What moving messages that lie in several segments weighs for each of these: all that lives
@@ -365,6 +420,13 @@ impl Store {
         else {
             return Copied::Failed;
         };
+        let end = self.log.end();
+        if generation(end) == generation(start) {
+            let extra = (end.0 - start.0).saturating_sub(message.body.len() as u64);
+            self.compaction.copied += 1;
+            self.compaction.copied_extra += extra;
+            self.compaction.log_bytes += end.0 - start.0;
+        }
         let mut known: BTreeMap<Position, u32> = BTreeMap::new();
         for (_, position) in &live.references {
             *known.entry(*position).or_default() += 1;

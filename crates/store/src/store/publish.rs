@@ -107,12 +107,13 @@ impl Publication {
         }
     }
 
-    pub(super) fn request(&mut self) {
-        self.requested = true;
-    }
-
+    /// Nothing may change any more.
     pub(super) fn is_closing(&self) -> bool {
         self.closing
+    }
+
+    pub(super) fn request(&mut self) {
+        self.requested = true;
     }
 
     /// When a checkpoint is due without anything happening.

@@ -9,6 +9,10 @@ use lepus_base::Rng;
 
 const VHOST: VhostId = VhostId(7);
 
+fn decode(bytes: &[u8], shards: u16) -> Result<Vec<Change>, DecodeError> {
+    decode_each(bytes, shards).collect()
+}
+
 fn exchange_of(name: &str, kind: &str, arguments: Table) -> Change {
     let wanted = Wanted {
         name,
