@@ -81,6 +81,7 @@ impl Bench {
         let settings = Settings {
             shard: ShardId(0),
             shards: 1,
+            nodes: Vec::new(),
             hash_seed: 1,
             secret: [7; 32],
             server: lepus_amqp::server::ServerOptions::default(),
