@@ -151,30 +151,3 @@ fn a_shard_rests_while_expired_messages_wait_for_room_in_the_log() {
     world.advance(5_000);
     assert_eq!((world.queue("brief").ready, world.queue("dead").ready), (0, 1200));
 }
-
-#[test]
-fn a_commit_for_queues_of_another_shard_is_whole_after_a_crash() {
-    let mut found = [false; 2];
-    for millis in 0..60 {
-        let world = tight_disk(2);
-        let near = world.channel(0);
-        declare(&near, "q", Table::new());
-        let far = world.channel(1);
-        // Something that keeps it there.
-        far.declare_exclusive("");
-        far.tx_select();
-        // More than a batch, less than a segment.
-        for _ in 0..6 {
-            publish(&far, "q", &[7; 750]);
-        }
-        world.slow_disk(5);
-        far.send(lepus_amqp::method::tx::Commit {});
-        world.advance(millis);
-        world.crash();
-        world.start_again(2);
-        let count = world.queue("q").ready;
-        assert!(count == 0 || count == 6, "{count} of 6, a crash after {millis} ms");
-        found[usize::from(count > 0)] = true;
-    }
-    assert_eq!(found, [true; 2], "too early or too late");
-}
