@@ -1,86 +1,283 @@
-//! The pure core driven without sockets: what one message costs the broker itself.
+//! The pure core driven without sockets: what one message costs the broker itself, on one shard or on several.
 //!
-//! The input is encoded beforehand; what the broker sends is looked at no further than its length.
+//! The input is encoded beforehand; what the broker sends is looked at no further than its length. Several shards take
+//! turns on one thread; mail, changes of the directory and connections go between them as the driver would carry them.
 
-use lepus_amqp::frame::{self, FrameKind};
-use lepus_amqp::method::{basic, channel, confirm, connection, queue};
-use lepus_amqp::{Method, TableRef, sasl};
+mod words;
+
 use lepus_base::{ConnectionId, Now, ShardId};
 use lepus_broker::broker::Broker;
 use lepus_broker::connection::PeerInfo;
 use lepus_broker::directory::Directory;
+use lepus_broker::mail::Mail;
 use lepus_broker::outbox::{ConnectionSlot, Outbox};
 use lepus_broker::settings::{Limits, Settings};
+use words::Acks;
 
 /// Bytes that one read brings.
 const READ_BYTES: usize = 64 * 1024;
-/// Offset of the delivery tag in the frame of basic.ack.
-const ACK_TAG_OFFSET: usize = frame::HEAD_BYTES + 4;
 
 /// A load that can be driven without sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drive {
     /// The name on the command line and in the file of ceilings.
     pub name: &'static str,
+    /// Shards, each with clients of its own.
+    pub shards: u16,
+    /// Whether instructions have a ceiling; otherwise the load is there for the model of memory nodes.
+    pub has_ceiling: bool,
     /// Bytes of a body.
     body_bytes: usize,
     /// Publishes that come together.
     batch: usize,
     /// Whether publishes are confirmed and deliveries acknowledged, each by itself.
     settled: bool,
+    /// Channels of a connection that each publish to a queue of their own; 0 for a publisher and a consumer.
+    channels: u16,
+    /// Connections of that kind on each shard.
+    connections: u16,
+    /// Whether queues are on another shard than the clients that use them.
+    crossed: bool,
 }
+
+const PAIR: Drive = Drive {
+    name: "",
+    shards: 1,
+    has_ceiling: true,
+    body_bytes: 16,
+    batch: READ_BYTES / 80,
+    settled: false,
+    channels: 0,
+    connections: 0,
+    crossed: false,
+};
+const E4: Drive = Drive { body_bytes: 12, batch: 100, settled: true, ..PAIR };
+/// Of E1's 4,500 channels as many as fall to each of 24 shards; `e1-all` has all of them on one.
+const E1: Drive =
+    Drive { has_ceiling: false, body_bytes: 11, batch: 94, channels: 94, connections: 2, ..PAIR };
 
 /// All loads.
-pub const DRIVES: [Drive; 2] = [
-    Drive { name: "stream-16", body_bytes: 16, batch: READ_BYTES / 80, settled: false },
-    Drive { name: "e4-single", body_bytes: 12, batch: 100, settled: true },
+pub const DRIVES: [Drive; 7] = [
+    Drive { name: "stream-16", ..PAIR },
+    Drive { name: "e4-single", ..E4 },
+    Drive { name: "stream-16-two", shards: 2, ..PAIR },
+    Drive { name: "e4-single-two", shards: 2, ..E4 },
+    Drive { name: "e1-local", ..E1 },
+    Drive { name: "e1-all", batch: 500, channels: 500, connections: 9, ..E1 },
+    Drive { name: "e1-crossed", shards: 2, crossed: true, ..E1 },
 ];
 
-/// A broker with a publisher and a consumer of one queue.
-struct Bench {
-    broker: Broker,
-    out: Outbox,
-    now: Now,
-    publisher: ConnectionSlot,
-    consumer: ConnectionSlot,
+impl Drive {
+    /// Whether this is the same load on one shard.
+    #[must_use]
+    pub fn is_one_shard_of(self, other: Drive) -> bool {
+        self.shards == 1 && self == Drive { name: self.name, shards: 1, ..other }
+    }
 }
 
-/// Sends `messages` (rounded up to whole batches) through a broker and says how many they were.
+/// The load with this name.
+#[must_use]
+pub fn find(name: &str) -> Option<Drive> {
+    DRIVES.into_iter().find(|drive| drive.name == name)
+}
+
+/// What was driven, and what went between shards meanwhile, the start not counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Driven {
+    /// Messages.
+    pub messages: u64,
+    /// Items of mail.
+    pub mails: u64,
+    /// Batches of mail: each wakes its receiver if that sleeps.
+    pub batches: u64,
+    /// Bytes of mail: the items, and the messages in them.
+    pub mail_bytes: u64,
+}
+
+/// One shard and its clients.
+struct Core {
+    broker: Broker,
+    out: Outbox,
+    /// Who publishes, and what.
+    publishers: Vec<(ConnectionSlot, Vec<u8>)>,
+    /// Who acknowledges.
+    consumer: Option<ConnectionSlot>,
+}
+
+/// The shards.
+struct Bench {
+    cores: Vec<Core>,
+    now: Now,
+    connections: u64,
+    carried: Driven,
+}
+
+/// Sends `messages` (rounded up to whole batches) through the brokers and says what they were and what went between them.
 ///
 /// # Errors
-/// When the broker does not deliver each of them.
-pub fn run(drive: Drive, messages: u64) -> Result<u64, String> {
+/// When the brokers do not deliver each of them.
+pub fn run(drive: Drive, messages: u64) -> Result<Driven, String> {
     let mut bench = Bench::start(drive);
-    let publishes = publishes(drive);
-    let mut acks = acks(drive.batch);
-    let ack_bytes = acks.len() / drive.batch;
-    let mut sent = 0;
+    let mut acks = Acks::new(drive.batch);
+    bench.carried = Driven::default();
+    let (mut sent, mut each) = (0, 0);
     while sent < messages {
-        bench.receive(bench.publisher, &publishes);
-        bench.end_cycle();
-        if drive.settled {
-            for (index, ack) in acks.chunks_exact_mut(ack_bytes).enumerate() {
-                let tag = sent + index as u64 + 1;
-                ack[ACK_TAG_OFFSET..ACK_TAG_OFFSET + 8].copy_from_slice(&tag.to_be_bytes());
+        for shard in 0..bench.cores.len() {
+            for publisher in 0..bench.cores[shard].publishers.len() {
+                let core = &mut bench.cores[shard];
+                let (slot, publishes) = &core.publishers[publisher];
+                receive(&mut core.broker, &mut core.out, bench.now, *slot, publishes);
+                sent += drive.batch as u64;
+                bench.end_cycles();
             }
-            bench.receive(bench.consumer, &acks);
-            bench.end_cycle();
+            if let Some(consumer) = bench.cores[shard].consumer {
+                let core = &mut bench.cores[shard];
+                receive(&mut core.broker, &mut core.out, bench.now, consumer, acks.after(each));
+                bench.end_cycles();
+            }
         }
-        sent += drive.batch as u64;
+        each += drive.batch as u64;
     }
-    let counters = &bench.broker.edge.counters;
-    let delivered = counters.delivered_auto_ack + counters.delivered_manual_ack;
+    let counters = bench.cores.iter().map(|core| &core.broker.edge.counters);
+    let delivered: u64 =
+        counters.map(|counters| counters.delivered_auto_ack + counters.delivered_manual_ack).sum();
     if delivered != sent {
         return Err(format!("{sent} messages were sent and {delivered} delivered"));
     }
-    Ok(sent)
+    Ok(Driven { messages: sent, ..bench.carried })
+}
+
+fn receive(broker: &mut Broker, out: &mut Outbox, now: Now, slot: ConnectionSlot, bytes: &[u8]) {
+    let consumed = broker.received(now, slot, bytes, out);
+    assert_eq!(consumed, bytes.len(), "the broker takes all it is offered");
 }
 
 impl Bench {
     fn start(drive: Drive) -> Bench {
+        let cores = (0..drive.shards).map(|shard| Core::new(shard, drive.shards)).collect();
+        let mut bench =
+            Bench { cores, now: Now::from_millis(1), connections: 0, carried: Driven::default() };
+        for shard in 0..usize::from(drive.shards) {
+            if drive.channels == 0 {
+                bench.add_pair(drive, shard);
+            }
+        }
+        for _ in 0..drive.connections {
+            bench.add_loops(drive);
+        }
+        bench
+    }
+
+    /// A publisher and a consumer of one queue.
+    fn add_pair(&mut self, drive: Drive, shard: usize) {
+        let queue = format!("bench-{shard}");
+        let consumer = self.connect(shard, &words::consumes(drive, &queue));
+        let publisher = self.connect(shard, &words::publishes_on(drive));
+        let core = &mut self.cores[shard];
+        core.publishers.push((publisher, words::publishes(drive, &queue)));
+        core.consumer = drive.settled.then_some(consumer);
+    }
+
+    /// On each shard a connection whose channels each publish to a queue of their own, and consume from it. Queues are
+    /// declared on the shards in turn: one that had many more than others would get no further ones.
+    fn add_loops(&mut self, drive: Drive) {
+        let count = self.cores.len();
+        let home = |shard: usize| if drive.crossed { (shard + 1) % count } else { shard };
+        let numbers: Vec<usize> =
+            (0..count).map(|shard| self.connections as usize + shard).collect();
+        let declarers: Vec<ConnectionSlot> =
+            (0..count).map(|shard| self.connect(home(shard), &words::loop_exchange())).collect();
+        for channel in 1..=drive.channels {
+            for shard in 0..count {
+                let words = words::loop_queue(numbers[shard], channel);
+                self.say(home(shard), declarers[shard], &words);
+            }
+        }
+        for shard in 0..count {
+            let client = match drive.crossed {
+                true => self.connect(shard, &words::ties()),
+                false => declarers[shard],
+            };
+            self.say(shard, client, &words::loop_consumers(drive, numbers[shard]));
+            let publishes = words::loop_publishes(drive, numbers[shard]);
+            self.cores[shard].publishers.push((client, publishes));
+        }
+    }
+
+    fn connect(&mut self, shard: usize, words: &[u8]) -> ConnectionSlot {
+        self.connections += 1;
+        let peer = PeerInfo { loopback: true, ..PeerInfo::default() };
+        let core = &mut self.cores[shard];
+        let slot =
+            core.broker.accept(self.now, ConnectionId(self.connections), peer, &mut core.out);
+        self.say(shard, slot, &words::opening());
+        self.say(shard, slot, words);
+        slot
+    }
+
+    fn say(&mut self, shard: usize, slot: ConnectionSlot, words: &[u8]) {
+        let mut rest = words;
+        // Where an answer comes from another shard, the channel waits for it.
+        while !rest.is_empty() {
+            let core = &mut self.cores[shard];
+            let consumed = core.broker.received(self.now, slot, rest, &mut core.out);
+            rest = &rest[consumed..];
+            assert!(self.end_cycles() || consumed > 0, "the broker gets on");
+        }
+    }
+
+    /// What the driver does at the end of a cycle, with sockets that take everything, until no shard has anything more
+    /// to do. Whether anything was carried from shard to shard.
+    fn end_cycles(&mut self) -> bool {
+        let mut carried = false;
+        loop {
+            for core in &mut self.cores {
+                core.end_cycle(self.now);
+            }
+            if self.cores.len() == 1 || !self.carry() {
+                return carried;
+            }
+            carried = true;
+        }
+    }
+
+    /// Takes changes and mail to their shards. Whether there were any.
+    fn carry(&mut self) -> bool {
+        let mut carried = false;
+        for from in 0..self.cores.len() {
+            for change in std::mem::take(&mut self.cores[from].out.changes) {
+                carried = true;
+                for to in (0..self.cores.len()).filter(|to| *to != from) {
+                    let core = &mut self.cores[to];
+                    core.broker.change(self.now, &change, &mut core.out);
+                }
+            }
+            for to in 0..self.cores.len() {
+                if self.cores[from].out.mail[to].is_empty() {
+                    continue;
+                }
+                carried = true;
+                let mut batch = std::mem::take(&mut self.cores[from].out.mail[to]);
+                self.carried.batches += 1;
+                self.carried.mails += batch.items.len() as u64;
+                self.carried.mail_bytes +=
+                    (batch.items.len() * size_of::<Mail>() + batch.bytes.len()) as u64;
+                let core = &mut self.cores[to];
+                let from = ShardId(from as u16);
+                core.broker.mail(self.now, from, &mut batch, &mut core.out);
+                // As over the ring, its memory goes back to where it came from.
+                self.cores[from.index()].out.mail[to] = batch;
+            }
+        }
+        carried
+    }
+}
+
+impl Core {
+    fn new(shard: u16, shards: u16) -> Core {
         let settings = Settings {
-            shard: ShardId(0),
-            shards: 1,
+            shard: ShardId(shard),
+            shards,
             nodes: Vec::new(),
             hash_seed: 1,
             secret: [7; 32],
@@ -89,117 +286,33 @@ impl Bench {
             store: None,
         };
         let mut broker = Broker::new(settings);
-        let mut out = Outbox::new(1);
-        let now = Now::from_millis(1);
+        let mut out = Outbox::new(shards);
         let preset = Directory::preset("guest", b"guest", [1, 2, 3, 4], "/");
-        broker.preset(now, &preset, &mut out);
-        let mut slots = [1, 2].map(|id| {
-            let peer = PeerInfo { loopback: true, ..PeerInfo::default() };
-            broker.accept(now, ConnectionId(id), peer, &mut out)
-        });
-        slots.sort();
-        let [publisher, consumer] = slots;
-        let mut bench = Bench { broker, out, now, publisher, consumer };
-        bench.say(consumer, consumer_words(drive));
-        bench.say(publisher, publisher_words(drive));
-        bench
+        // What applying the presets says to others is said to nobody: there is no one yet.
+        broker.preset(Now::from_millis(1), &preset, &mut Outbox::new(shards));
+        out.events.clear();
+        Core { broker, out, publishers: Vec::new(), consumer: None }
     }
 
-    fn say(&mut self, slot: ConnectionSlot, words: Vec<u8>) {
-        // The handshake's frames come one by one, as an answer is due after each.
-        self.receive(slot, &words);
-        self.end_cycle();
-    }
-
-    fn receive(&mut self, slot: ConnectionSlot, bytes: &[u8]) {
-        let consumed = self.broker.received(self.now, slot, bytes, &mut self.out);
-        assert_eq!(consumed, bytes.len(), "the broker takes all it is offered");
-    }
-
-    /// What the driver does at the end of a cycle, with sockets that take everything, until there is
-    /// nothing more to do.
-    fn end_cycle(&mut self) {
+    fn end_cycle(&mut self, now: Now) {
+        let (broker, out) = (&mut self.broker, &mut self.out);
         loop {
-            self.broker.work(self.now, &mut self.out);
-            self.broker.flush(self.now, &mut self.out);
-            while let Some(slot) = self.out.dirty.pop() {
-                let bytes = self.broker.writable_bytes(slot).len();
-                self.broker.sent(self.now, slot, bytes, &mut self.out);
+            broker.work(now, out);
+            broker.flush(now, out);
+            while let Some(slot) = out.dirty.pop() {
+                let bytes = broker.writable_bytes(slot).len();
+                broker.sent(now, slot, bytes, out);
             }
-            assert!(self.out.close.is_empty(), "no connection fails");
-            if !self.broker.has_work(&self.out) {
+            assert!(out.close.is_empty() && out.hand_over.is_empty(), "connections stay");
+            // A channel that waits for another shard pauses its reading.
+            out.pause.clear();
+            out.resume.clear();
+            out.events.clear();
+            if !broker.has_work(out) {
                 return;
             }
         }
     }
-}
-
-/// What a client says until its channel 1 is open.
-fn opening() -> Vec<u8> {
-    let mut out = b"AMQP\0\0\x09\x01".to_vec();
-    let response = sasl::response("PLAIN", "guest", "guest");
-    let start_ok = connection::StartOk {
-        client_properties: TableRef::default(),
-        mechanism: "PLAIN",
-        response: &response,
-        locale: "en_US",
-    };
-    let tune_ok = connection::TuneOk { channel_max: 100, frame_max: 131_072, heartbeat: 0 };
-    let open = connection::Open { virtual_host: "/" };
-    for method in [start_ok.into(), tune_ok.into(), open.into()] {
-        Method::encode_frame(&method, 0, &mut out);
-    }
-    Method::from(channel::Open {}).encode_frame(1, &mut out);
-    out
-}
-
-fn consumer_words(drive: Drive) -> Vec<u8> {
-    let mut out = opening();
-    let declare = queue::Declare { queue: "bench", auto_delete: true, ..queue::Declare::default() };
-    let qos = basic::Qos { prefetch_count: 300, ..basic::Qos::default() };
-    let consume = basic::Consume {
-        queue: "bench",
-        consumer_tag: "amq.ctag-0123456789",
-        no_ack: !drive.settled,
-        ..basic::Consume::default()
-    };
-    for method in [declare.into(), qos.into(), consume.into()] {
-        Method::encode_frame(&method, 1, &mut out);
-    }
-    out
-}
-
-fn publisher_words(drive: Drive) -> Vec<u8> {
-    let mut out = opening();
-    if drive.settled {
-        Method::from(confirm::Select { no_wait: false }).encode_frame(1, &mut out);
-    }
-    out
-}
-
-fn publishes(drive: Drive) -> Vec<u8> {
-    let mut one = Vec::new();
-    let publish = basic::Publish {
-        exchange: "",
-        routing_key: "bench",
-        mandatory: drive.settled,
-        immediate: false,
-    };
-    Method::from(publish).encode_frame(1, &mut one);
-    let mut header = vec![0, 60, 0, 0];
-    header.extend((drive.body_bytes as u64).to_be_bytes());
-    header.extend([0x10, 0, 1]);
-    frame::write_frame(&mut one, FrameKind::Header, 1, &header);
-    let body = vec![b'x'; drive.body_bytes];
-    frame::write_frame(&mut one, FrameKind::Body, 1, &body);
-    one.repeat(drive.batch)
-}
-
-fn acks(count: usize) -> Vec<u8> {
-    let mut one = Vec::new();
-    let ack = basic::Ack { delivery_tag: 0, multiple: false };
-    Method::from(ack).encode_frame(1, &mut one);
-    one.repeat(count)
 }
 
 #[cfg(test)]
@@ -209,8 +322,22 @@ mod tests {
     #[test]
     fn every_load_delivers_what_it_sends() {
         for drive in DRIVES {
-            let sent = run(drive, 1000).unwrap();
-            assert!(sent >= 1000, "{}", drive.name);
+            let driven = run(drive, 1000).unwrap();
+            assert!(driven.messages >= 1000, "{}", drive.name);
+        }
+    }
+
+    #[test]
+    fn local_traffic_sends_no_mail_and_wakes_nobody() {
+        for drive in DRIVES {
+            let driven = run(drive, 1000).unwrap();
+            if drive.crossed {
+                // A message goes to its queue by mail, and from there to its consumer.
+                assert!(driven.mails >= 2 * driven.messages, "{} {driven:?}", drive.name);
+                assert!(driven.batches > 0 && driven.mail_bytes > driven.mails);
+            } else {
+                assert_eq!((driven.mails, driven.batches), (0, 0), "{}", drive.name);
+            }
         }
     }
 }

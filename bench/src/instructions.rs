@@ -1,16 +1,19 @@
 //! Instructions per message in the pure core, counted by callgrind, and the ceiling they may not
-//! pass: a figure that does not depend on what else the machine is doing.
+//! pass: a figure that does not depend on what else the machine is doing. What two shards cost with traffic that
+//! stays on each is held against what one costs: more cores are never slower.
 
-use crate::core_drive::DRIVES;
+use crate::callgrind::{self, Count};
+use crate::core_drive::{DRIVES, Drive};
 use std::io;
 use std::path::Path;
-use std::process::Command;
 
 /// Messages of the shorter run; the longer one has twice as many, and their difference leaves out
 /// what the start costs.
 const MESSAGES: u64 = 50_000;
 /// What a new ceiling allows above the count it is made from.
 const MARGIN: f64 = 1.05;
+/// What several shards may cost for one that one costs, where messages stay on their shard.
+const SHARDS_MARGIN: f64 = 1.05;
 
 /// Counts, prints, and compares with the ceilings in `file`; with `record` it writes them instead.
 /// Whether no ceiling was passed.
@@ -22,11 +25,10 @@ pub fn run(file: &Path, scratch: &Path, record: bool) -> io::Result<bool> {
     let text = std::fs::read_to_string(file)?;
     let mut kept = true;
     let mut ceilings = String::new();
-    for drive in DRIVES {
-        let once = count(drive.name, MESSAGES, scratch)?;
-        let twice = count(drive.name, 2 * MESSAGES, scratch)?;
-        let messages = (twice.messages - once.messages) as f64;
-        let each = (twice.instructions - once.instructions) as f64 / messages;
+    let mut counts: Vec<(Drive, Count)> = Vec::new();
+    for drive in DRIVES.into_iter().filter(|drive| drive.has_ceiling) {
+        let count = callgrind::count(drive.name, MESSAGES, scratch, &[])?;
+        let each = count.instructions;
         let new = (each * MARGIN).ceil();
         ceilings.push_str(&format!("{} {new}\n", drive.name));
         let verdict = match ceiling(&text, drive.name) {
@@ -40,7 +42,14 @@ pub fn run(file: &Path, scratch: &Path, record: bool) -> io::Result<bool> {
             }
             None => "no ceiling".to_owned(),
         };
-        println!("{:10} {each:.0} instructions per message, {verdict}", drive.name);
+        println!("{:14} {each:.0} instructions per message, {verdict}", drive.name);
+        let one = counts.iter().find(|(one, _)| drive.shards > 1 && one.is_one_shard_of(drive));
+        if let Some((one, alone)) = one {
+            let (text, is_good) = compare(one.name, alone, &count);
+            println!("{:14} {text}", "");
+            kept &= is_good;
+        }
+        counts.push((drive, count));
     }
     if record {
         let comments = text.lines().filter(|line| line.starts_with('#'));
@@ -52,32 +61,21 @@ pub fn run(file: &Path, scratch: &Path, record: bool) -> io::Result<bool> {
     Ok(kept)
 }
 
-struct Count {
-    messages: u64,
-    instructions: u64,
-}
-
-fn count(drive: &str, messages: u64, scratch: &Path) -> io::Result<Count> {
-    let output = scratch.join(format!("callgrind.{drive}"));
-    let mut command = Command::new("valgrind");
-    command
-        .arg("--tool=callgrind")
-        .arg(format!("--callgrind-out-file={}", output.display()))
-        .arg(std::env::current_exe()?)
-        .args(["drive", drive, &messages.to_string()]);
-    let ran = command.output()?;
-    let printed = String::from_utf8_lossy(&ran.stdout);
-    let messages = printed.split_whitespace().next();
-    let profile = std::fs::read_to_string(&output)?;
-    let totals = profile.lines().find_map(|line| line.strip_prefix("totals: "));
-    let number = |text: Option<&str>| text.and_then(|text| text.trim().parse().ok());
-    match (number(messages), number(totals)) {
-        (Some(messages), Some(instructions)) => Ok(Count { messages, instructions }),
-        _ => Err(io::Error::other(format!(
-            "valgrind did not count: {}",
-            String::from_utf8_lossy(&ran.stderr)
-        ))),
-    }
+/// Whether several shards cost a message no more than one does: in instructions, mail and wake-ups.
+fn compare(name: &str, one: &Count, several: &Count) -> (String, bool) {
+    let ratio = several.instructions / one.instructions;
+    let is_good = ratio <= SHARDS_MARGIN
+        && several.mails <= one.mails * SHARDS_MARGIN
+        && several.batches <= one.batches * SHARDS_MARGIN;
+    let verdict = match is_good {
+        true => String::new(),
+        false => format!(", ABOVE {SHARDS_MARGIN}: local traffic must not pay for further shards"),
+    };
+    let text = format!(
+        "{ratio:.3} times {name} on one shard, {} mails and at most {} wake-ups per message{verdict}",
+        several.mails, several.batches
+    );
+    (text, is_good)
 }
 
 /// The number behind `name` in the file of ceilings.
@@ -96,5 +94,30 @@ mod tests {
         assert_eq!(ceiling(text, "b"), Some(7.0));
         assert_eq!(ceiling(text, "c"), None);
         assert_eq!(ceiling(text, "#"), None);
+    }
+
+    #[test]
+    fn further_shards_may_not_cost_local_traffic_anything() {
+        let one = Count { instructions: 1000.0, ..Count::default() };
+        let good = Count { instructions: 1049.0, ..one };
+        assert!(compare("a", &one, &good).1);
+        let (text, is_good) = compare("a", &one, &Count { instructions: 1051.0, ..one });
+        assert!(!is_good && text.contains("ABOVE"), "{text}");
+        assert!(!compare("a", &one, &Count { mails: 0.01, ..good }).1);
+        assert!(!compare("a", &one, &Count { batches: 0.01, ..good }).1);
+    }
+
+    #[test]
+    fn loads_on_two_shards_know_theirs_on_one() {
+        let pairs: Vec<(&str, &str)> = DRIVES
+            .iter()
+            .filter(|drive| drive.has_ceiling && drive.shards > 1)
+            .filter_map(|drive| {
+                let one = DRIVES.iter().find(|one| one.is_one_shard_of(*drive))?;
+                Some((drive.name, one.name))
+            })
+            .collect();
+        let expected = [("stream-16-two", "stream-16"), ("e4-single-two", "e4-single")];
+        assert_eq!(pairs, expected);
     }
 }

@@ -4,6 +4,7 @@
 mod agree;
 mod arguments;
 mod backlog;
+mod callgrind;
 mod core_drive;
 mod costs;
 mod counters;
@@ -14,6 +15,7 @@ mod large;
 mod measure;
 mod null_broker;
 mod null_relay;
+mod numa_model;
 mod relay_load;
 mod run;
 mod subject;
@@ -48,6 +50,7 @@ lepus-bench idle [--connections 1000] [--channels 10] [--queues 10000] [--idle 3
 lepus-bench large [--consumers 8] [--mib 128] and the same of `run`
 lepus-bench tls-churn [--connects 2000] [--clients 4] [--staying 500] and the same of `run`
 lepus-bench drive LOAD MESSAGES                  sends messages through the core, without sockets
+lepus-bench numa-model                           what locality is worth on the machines of experiment E1
 lepus-bench list                                 the loads and brokers by name
 lepus-bench null-broker PORT METRICS_PORT        the broker that does next to nothing
 lepus-bench null-relay PORT METRICS_PORT         copies frames from PORT to PORT + 1
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         "costs" => count_costs(rest),
         "instructions" => count_instructions(rest),
         "drive" => drive(rest),
+        "numa-model" => model_nodes(rest),
         "idle" => measure_idle(rest),
         "large" => measure_large(rest),
         "tls-churn" => measure_tls_churn(rest),
@@ -216,6 +220,13 @@ fn count_instructions(words: &[String]) -> Result<(), String> {
     }
 }
 
+fn model_nodes(words: &[String]) -> Result<(), String> {
+    let mut arguments = Arguments::read(words.iter().cloned())?;
+    let scratch: PathBuf = arguments.take("scratch", "build/bench/scratch".into())?;
+    arguments.finish()?;
+    numa_model::run(&scratch).map_err(|error| error.to_string())
+}
+
 fn measure_idle(words: &[String]) -> Result<(), String> {
     let mut arguments = Arguments::read(words.iter().cloned())?;
     let (place, _, _) = places(&mut arguments)?;
@@ -244,15 +255,17 @@ fn drive(words: &[String]) -> Result<(), String> {
     let [name, messages] = words else {
         return Err(USAGE.to_owned());
     };
-    let found = DRIVES.iter().find(|drive| drive.name == name);
-    let (Some(drive), Ok(messages)) = (found, messages.parse()) else {
+    let (Some(drive), Ok(messages)) = (core_drive::find(name), messages.parse()) else {
         let names = DRIVES.map(|drive| drive.name).join(", ");
         return Err(format!("there are the loads {names}, and a number of messages"));
     };
     let start = Instant::now();
-    let sent = core_drive::run(*drive, messages)?;
-    let nanos = start.elapsed().as_nanos() as f64 / sent as f64;
-    println!("{sent} messages, {nanos:.0} ns each");
+    let driven = core_drive::run(drive, messages)?;
+    let nanos = start.elapsed().as_nanos() as f64 / driven.messages as f64;
+    println!(
+        "{} messages, {nanos:.0} ns each, {} mails in {} batches of {} bytes",
+        driven.messages, driven.mails, driven.batches, driven.mail_bytes
+    );
     Ok(())
 }
 

@@ -475,6 +475,7 @@ impl Broker {
     pub fn adopt(&mut self, now: Now, traveller: Traveller, out: &mut Outbox) -> ConnectionSlot {
         let Traveller { mut connection, errand } = traveller;
         connection.moved_at = Some(now.instant);
+        connection.send.settle_in();
         let id = connection.id;
         let has_bytes = !connection.send.is_empty();
         let slot = self.edge.connections.insert(connection) as u32;

@@ -57,6 +57,12 @@ struct Stream {
 }
 
 impl SendBuffer {
+    /// Takes memory of the calling thread: the old shard's would grow where that shard's heap is, with pages that
+    /// are near this one.
+    pub fn settle_in(&mut self) {
+        self.bytes = self.bytes.clone();
+    }
+
     /// What is to be sent next; empty only when nothing is left.
     #[must_use]
     pub fn unsent(&self) -> &[u8] {

@@ -30,6 +30,7 @@ mod heartbeat;
 mod large_bodies;
 mod lease;
 mod length;
+mod local_traffic;
 mod mandatory;
 mod marks;
 mod moves;

@@ -1,7 +1,7 @@
 //! The experiments: what each asks, how it is run, and what it says.
 
 mod feed;
-mod figures;
+pub(crate) mod figures;
 mod jit;
 mod penguins;
 mod ticker;
@@ -55,11 +55,7 @@ pub const EXPERIMENTS: [Experiment; 5] = [
 /// 0: there is a report; 1: nothing could be measured or written, or a check found a fault; 2: the words cannot be meant.
 #[must_use]
 pub fn run(words: &[String]) -> ExitCode {
-    let now: String = report::utc(SystemTime::now())
-        .trim_end_matches(" UTC")
-        .chars()
-        .map(|c| if c.is_ascii_digit() { c } else { '-' })
-        .collect();
+    let now = report::file_time(SystemTime::now());
     let lepus = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("lepus"));
     match call::read(words, lepus, &now) {
         Ok(Call::Print(text)) => {
@@ -121,7 +117,7 @@ fn carry_out(plan: &Plan) -> Result<bool, String> {
 }
 
 /// Prints to standard output; a reader that went away is no failure.
-fn say(text: &str) {
+pub(crate) fn say(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }

@@ -1,4 +1,4 @@
-//! The experiments behind `lepus experiment`: workloads of five field reports, run again on `lepus` and on any
+//! The experiments behind `lepus experiment` and `lepus tune`: workloads of five field reports, run again on `lepus` and on any
 //! other broker for AMQP 0-9-1, each with a report to look at.
 //!
 //! What happens, in the order of the modules: [`call`] reads the command line into a plan. A *subject* is a broker
@@ -6,7 +6,7 @@
 //! run of `lepus perf` as a program of its own whose JSON Lines are read; a *sampler* reads what Linux knows about
 //! the broker's process meanwhile. An *experiment* puts them together: rounds in which the brokers take turns, so
 //! that ratios are of neighbours in time. A *report* is a directory with a page, its figures and how they came about;
-//! [`plot`] draws. Nothing here knows a broker from inside: all of it goes by AMQP, `/proc` and the metrics page.
+//! [`plot`] draws. [`tune`] tries settings of `lepus` on the same ground. Nothing here knows a broker from inside: all of it goes by AMQP, `/proc` and the metrics page.
 #![forbid(unsafe_code)]
 
 mod affinity;
@@ -25,6 +25,7 @@ mod sample;
 mod session;
 mod stop;
 mod subject;
+pub mod tune;
 mod workload;
 
 pub use experiment::run;

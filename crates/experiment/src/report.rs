@@ -3,13 +3,13 @@
 mod machine;
 mod page;
 
-pub use machine::{facts, utc};
+pub use machine::{facts, file_time, utc};
 pub use page::{Block, Content, render};
 
 use crate::plot::PlotError;
 use crate::record::Record;
 use crate::session::Session;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -23,31 +23,31 @@ pub fn plot(svg: Result<String, PlotError>) -> Block {
     }
 }
 
-/// Writes the report: `report.html`, `plot-N.svg`, `result.json` and `README.txt`.
+/// A report: what it is of and what it says.
+#[derive(Debug)]
+pub struct Report<'a> {
+    /// What it is of, in a line.
+    pub title: &'a str,
+    /// What was asked.
+    pub asks: &'a str,
+    /// What was seen.
+    pub content: &'a Content,
+    /// How it came about, by name and value.
+    pub about: &'a [(String, String)],
+    /// What was measured.
+    pub record: &'a Record,
+    /// The machine-readable result.
+    pub result: &'a Value,
+}
+
+/// Writes an experiment's report.
 ///
 /// # Errors
 /// When the directory cannot be written.
 pub fn write(session: &Session<'_>, content: &Content, seconds: f64) -> io::Result<()> {
     let (plan, record) = (session.plan, &session.record);
-    let directory = &plan.output;
-    fs::create_dir_all(directory)?;
-    let mut about = vec![
-        ("command".to_owned(), plan.command.clone()),
-        ("date".to_owned(), utc(std::time::SystemTime::now())),
-        ("took".to_owned(), format!("{seconds:.0} s")),
-        ("scale".to_owned(), format!("{} of the report's, {} rounds", plan.scale, plan.rounds)),
-        ("tester".to_owned(), format!("lepus perf {}", env!("CARGO_PKG_VERSION"))),
-    ];
-    for (name, product) in record.names.iter().zip(&record.products) {
-        about.push((name.clone(), product.clone()));
-    }
-    about.extend(facts());
-    let html = render(plan.experiment.title, plan.experiment.asks, content, &about, record);
-    fs::write(directory.join("report.html"), html)?;
-    remove_plots(directory)?;
-    for (at, svg) in content.plots().enumerate() {
-        fs::write(directory.join(format!("plot-{}.svg", at + 1)), svg)?;
-    }
+    let scale = format!("{} of the report's, {} rounds", plan.scale, plan.rounds);
+    let about = about(&plan.command, seconds, ("scale", scale), record);
     let result = json!({
         "experiment": plan.experiment.name,
         "about": about.iter().cloned().collect::<std::collections::BTreeMap<_, _>>(),
@@ -56,8 +56,71 @@ pub fn write(session: &Session<'_>, content: &Content, seconds: f64) -> io::Resu
         "seen": content.seen,
         "record": record.json(),
     });
-    fs::write(directory.join("result.json"), serde_json::to_vec_pretty(&result)?)?;
-    fs::write(directory.join("README.txt"), readme(session, content, &about))
+    let (title, asks) = (plan.experiment.title, plan.experiment.asks);
+    Report { title, asks, content, about: &about, record, result: &result }.write(&plan.output)
+}
+
+/// How a report came about: the command, the time, the size (its name and value), the brokers, the machine.
+#[must_use]
+pub fn about(
+    command: &str,
+    seconds: f64,
+    size: (&str, String),
+    record: &Record,
+) -> Vec<(String, String)> {
+    let mut about = vec![
+        ("command".to_owned(), command.to_owned()),
+        ("date".to_owned(), utc(std::time::SystemTime::now())),
+        ("took".to_owned(), format!("{seconds:.0} s")),
+        (size.0.to_owned(), size.1),
+        ("tester".to_owned(), format!("lepus perf {}", env!("CARGO_PKG_VERSION"))),
+    ];
+    for (name, product) in record.names.iter().zip(&record.products) {
+        about.push((name.clone(), product.clone()));
+    }
+    about.extend(facts());
+    about
+}
+
+impl Report<'_> {
+    /// Writes `report.html`, `plot-N.svg`, `result.json` and `README.txt`.
+    ///
+    /// # Errors
+    /// When the directory cannot be written.
+    pub fn write(&self, directory: &Path) -> io::Result<()> {
+        fs::create_dir_all(directory)?;
+        let html = render(self.title, self.asks, self.content, self.about, self.record);
+        fs::write(directory.join("report.html"), html)?;
+        remove_plots(directory)?;
+        for (at, svg) in self.content.plots().enumerate() {
+            fs::write(directory.join(format!("plot-{}.svg", at + 1)), svg)?;
+        }
+        fs::write(directory.join("result.json"), serde_json::to_vec_pretty(self.result)?)?;
+        fs::write(directory.join("README.txt"), self.readme())
+    }
+
+    fn readme(&self) -> String {
+        let mut out = format!("{}\n\n{}\n\n", self.title, self.asks);
+        for (name, value) in self.about {
+            out.push_str(&format!("{name:<10} {value}\n"));
+        }
+        out.push_str("\nSeen:\n");
+        for line in &self.content.seen {
+            out.push_str(&format!("- {line}\n"));
+        }
+        for fault in &self.record.faults {
+            out.push_str(&format!("- not measured: {fault}\n"));
+        }
+        if self.record.stopped {
+            out.push_str("- ended early: what was measured until then stands here\n");
+        }
+        out.push_str(
+            "\nreport.html   the report, to look at\n\
+             plot-N.svg    its plots\n\
+             result.json   all figures: every run, every line of the load tester, every sample of the broker\n",
+        );
+        out
+    }
 }
 
 /// Plots of an earlier report in the same directory would pass for this one's.
@@ -70,30 +133,6 @@ fn remove_plots(directory: &Path) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-fn readme(session: &Session<'_>, content: &Content, about: &[(String, String)]) -> String {
-    let experiment = session.plan.experiment;
-    let mut out = format!("{}\n\n{}\n\n", experiment.title, experiment.asks);
-    for (name, value) in about {
-        out.push_str(&format!("{name:<10} {value}\n"));
-    }
-    out.push_str("\nSeen:\n");
-    for line in &content.seen {
-        out.push_str(&format!("- {line}\n"));
-    }
-    for fault in &session.record.faults {
-        out.push_str(&format!("- not measured: {fault}\n"));
-    }
-    if session.record.stopped {
-        out.push_str("- ended early: what was measured until then stands here\n");
-    }
-    out.push_str(
-        "\nreport.html   the report, to look at\n\
-         plot-N.svg    its plots\n\
-         result.json   all figures: every run, every line of the load tester, every sample of the broker\n",
-    );
-    out
 }
 
 /// Whether a record holds nothing worth a report.

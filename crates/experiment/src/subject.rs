@@ -158,8 +158,9 @@ impl Subject {
         Ok(subject)
     }
 
-    #[cfg(test)]
-    pub(crate) fn stand_in(uri: &str) -> Subject {
+    /// A broker that runs, as one whose process cannot be seen.
+    #[must_use]
+    pub fn elsewhere(uri: &str) -> Subject {
         Subject {
             uri: uri.to_owned(),
             product: String::new(),

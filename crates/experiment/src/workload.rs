@@ -465,7 +465,7 @@ mod tests {
 
     #[test]
     fn a_load_that_says_nothing_is_an_error_that_quotes_it() {
-        let subject = Subject::stand_in("amqp://127.0.0.1:1");
+        let subject = Subject::elsewhere("amqp://127.0.0.1:1");
         let load = Load {
             name: "x".to_owned(),
             words: Vec::new(),

@@ -22,6 +22,8 @@ pub enum Command {
     Perf(Vec<String>),
     /// Run an experiment with these words.
     Experiment(Vec<String>),
+    /// Find the best setting by experiment, with these words.
+    Tune(Vec<String>),
     /// Print the hash of a password; read from standard input when it is not given.
     HashPassword(Option<String>),
     /// Look after the store's files.
@@ -59,6 +61,7 @@ const COMMANDS: &[&str] = &[
     "serve",
     "perf",
     "experiment",
+    "tune",
     "config",
     "hash-password",
     "store check",
@@ -85,12 +88,18 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command, Strin
         "-V" | "--version" | "version" => return Ok(Command::Print(help::version())),
         other => other.to_owned(),
     };
-    if ["perf", "experiment"].contains(&command.as_str()) {
+    let program: Option<fn(Vec<String>) -> Command> = match command.as_str() {
+        "perf" => Some(Command::Perf),
+        "experiment" => Some(Command::Experiment),
+        "tune" => Some(Command::Tune),
+        _ => None,
+    };
+    if let Some(program) = program {
         let rest = words.drain(1..).map(|word| word.into_string());
         let rest: Result<Vec<String>, _> = rest.collect();
-        let rest =
-            rest.map_err(|word| format!("{command}: {} is not valid text", word.display()))?;
-        return Ok(if command == "perf" { Command::Perf(rest) } else { Command::Experiment(rest) });
+        return rest
+            .map(program)
+            .map_err(|word| format!("{command}: {} is not valid text", word.display()));
     }
     let parser = lexopt::Parser::from_args(words.drain(1..));
     match command.as_str() {
@@ -117,6 +126,7 @@ fn help_for(words: &str) -> Result<Command, String> {
         "config" => help::config(),
         "perf" => return Ok(Command::Perf(vec!["--help".to_owned()])),
         "experiment" => return Ok(Command::Experiment(Vec::new())),
+        "tune" => return Ok(Command::Tune(vec!["--help".to_owned()])),
         "hash-password" => help::hash_password(),
         "store" | "store check" | "store dump" | "store repair" => crate::store::help(),
         "topology" => crate::topology::help(),

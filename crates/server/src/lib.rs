@@ -47,6 +47,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Print(text) => print(&text),
         Command::Perf(words) => lepus_perf::run(words.into_iter()),
         Command::Experiment(words) => lepus_experiment::run(&words),
+        Command::Tune(words) => lepus_experiment::tune::run(&words),
         Command::HashPassword(password) => match password::hash(password) {
             Ok(hash) => print(&format!("{hash}\n")),
             Err(text) => failed(&text),

@@ -352,6 +352,14 @@ impl World {
         self.0.borrow().shards.metrics(usize::from(shard)).cycles
     }
 
+    /// Batches of mail that the shards' drivers sent, and sleeping peers that they woke, so far.
+    #[must_use]
+    pub fn mail_and_wakes(&self) -> (u64, u64) {
+        let shards = &self.0.borrow().shards;
+        let of = (0..shards.len()).map(|shard| shards.metrics(shard));
+        of.fold((0, 0), |sum, of| (sum.0 + of.mail_out, sum.1 + of.wakes_sent))
+    }
+
     /// Runs `shard` for one duty cycle and nobody else, whether it has something to do or not.
     pub fn turn(&self, shard: u16) {
         self.0.borrow_mut().shards.turn(usize::from(shard));

@@ -97,7 +97,7 @@ pub(super) fn percentiles(
 }
 
 /// What every case cost, a row for each broker.
-pub(super) fn cost_table(record: &Record) -> Block {
+pub(crate) fn cost_table(record: &Record) -> Block {
     let head = [
         "load",
         "CPUs",

@@ -50,6 +50,14 @@ pub fn utc(time: SystemTime) -> String {
     format!("{year}-{month:02}-{day:02} {hours:02}:{minutes:02}:{:02} UTC", seconds % 60)
 }
 
+/// The time as it stands in names of files: `2026-11-22-06-41-15`.
+#[must_use]
+pub fn file_time(time: SystemTime) -> String {
+    let text = utc(time);
+    let digits = |c: char| if c.is_ascii_digit() { c } else { '-' };
+    text.trim_end_matches(" UTC").chars().map(digits).collect()
+}
+
 /// Year, month and day of a number of days since 1970.
 fn civil(mut days: u64) -> (u64, u64, u64) {
     let is_leap = |year: u64| {
@@ -84,6 +92,7 @@ mod tests {
         assert_eq!(text(951_782_399), "2000-02-28 23:59:59 UTC");
         assert_eq!(text(951_782_400), "2000-02-29 00:00:00 UTC");
         assert_eq!(text(1_795_329_675), "2026-11-22 06:41:15 UTC");
+        assert_eq!(file_time(UNIX_EPOCH), "1970-01-01-00-00-00");
     }
 
     #[test]

@@ -32,6 +32,7 @@ Commands:
   lepus config           checks the configuration and prints what is in force
   lepus perf             measures brokers: lepus itself or any other for AMQP 0-9-1
   lepus experiment       runs five experiments on it or on any other broker, each with a report
+  lepus tune             finds by experiment with how many shards, and where, it is best here
   lepus hash-password    prints a password's hash for a definitions file
   lepus topology         shows the machine, where shards would be, and where they are
   lepus store            checks, prints and repairs the files of a data directory

@@ -13,3 +13,4 @@ mod signals;
 mod store;
 mod tls;
 mod topology;
+mod tune;

@@ -40,7 +40,8 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         let registered = self.reactor.register(&mut socket, Token(token));
         let mut connection = Connection::new(envelope.id, slot, socket, envelope.tls);
         connection.again = !envelope.leftover.is_empty();
-        connection.leftover = envelope.leftover;
+        // Copied: what grows or is kept as a spare has to lie in this shard's memory.
+        connection.leftover = envelope.leftover.clone();
         entry.insert(connection);
         self.install(slot, token);
         self.links.metrics.adopted.add(1);

@@ -1,0 +1,162 @@
+//! What clients say, encoded beforehand.
+
+use super::Drive;
+use lepus_amqp::frame::{self, FrameKind};
+use lepus_amqp::method::{basic, channel, confirm, connection, exchange, queue};
+use lepus_amqp::{Method, TableRef, sasl};
+
+/// Offset of the delivery tag in the frame of basic.ack.
+const ACK_TAG_OFFSET: usize = frame::HEAD_BYTES + 4;
+/// The exchange of the loop.
+const EXCHANGE: &str = "loop";
+
+/// What a client says until its connection is open.
+pub(super) fn opening() -> Vec<u8> {
+    let mut out = b"AMQP\0\0\x09\x01".to_vec();
+    let response = sasl::response("PLAIN", "guest", "guest");
+    let start_ok = connection::StartOk {
+        client_properties: TableRef::default(),
+        mechanism: "PLAIN",
+        response: &response,
+        locale: "en_US",
+    };
+    let tune_ok = connection::TuneOk { channel_max: 2047, frame_max: 131_072, heartbeat: 0 };
+    let open = connection::Open { virtual_host: "/" };
+    for method in [start_ok.into(), tune_ok.into(), open.into()] {
+        Method::encode_frame(&method, 0, &mut out);
+    }
+    out
+}
+
+fn opens(channel: u16) -> Vec<u8> {
+    let mut out = Vec::new();
+    Method::from(channel::Open {}).encode_frame(channel, &mut out);
+    out
+}
+
+/// A client that stays on its shard: it has a queue that is its own alone.
+pub(super) fn ties() -> Vec<u8> {
+    let mut out = opens(1);
+    let declare = queue::Declare { queue: "", exclusive: true, ..queue::Declare::default() };
+    Method::from(declare).encode_frame(1, &mut out);
+    out
+}
+
+/// A consumer of one queue, which it declares.
+pub(super) fn consumes(drive: Drive, queue: &str) -> Vec<u8> {
+    let mut out = opens(1);
+    let declare = queue::Declare { queue, auto_delete: true, ..queue::Declare::default() };
+    let qos = basic::Qos { prefetch_count: 300, ..basic::Qos::default() };
+    let consume = basic::Consume {
+        queue,
+        consumer_tag: "amq.ctag-0123456789",
+        no_ack: !drive.settled,
+        ..basic::Consume::default()
+    };
+    for method in [declare.into(), qos.into(), consume.into()] {
+        Method::encode_frame(&method, 1, &mut out);
+    }
+    out
+}
+
+/// A publisher's channel.
+pub(super) fn publishes_on(drive: Drive) -> Vec<u8> {
+    let mut out = opens(1);
+    if drive.settled {
+        Method::from(confirm::Select { no_wait: false }).encode_frame(1, &mut out);
+    }
+    out
+}
+
+/// Publishes to a queue that come together.
+pub(super) fn publishes(drive: Drive, queue: &str) -> Vec<u8> {
+    let mut one = Vec::new();
+    publish(&mut one, 1, "", queue, drive);
+    one.repeat(drive.batch)
+}
+
+fn loop_name(connection: usize, channel: u16) -> String {
+    format!("lep.gen-{connection:04}-{channel:04}")
+}
+
+/// Declares the exchange of the loop.
+pub(super) fn loop_exchange() -> Vec<u8> {
+    let mut out = opens(1);
+    let declare =
+        exchange::Declare { exchange: EXCHANGE, r#type: "direct", ..exchange::Declare::default() };
+    Method::from(declare).encode_frame(1, &mut out);
+    out
+}
+
+/// Declares the queue of a channel of the loop, and binds it.
+pub(super) fn loop_queue(connection: usize, channel: u16) -> Vec<u8> {
+    let mut out = Vec::new();
+    let queue = &loop_name(connection, channel);
+    let declare = queue::Declare { queue, ..queue::Declare::default() };
+    let bind =
+        queue::Bind { queue, exchange: EXCHANGE, routing_key: queue, ..queue::Bind::default() };
+    for method in [declare.into(), bind.into()] {
+        Method::encode_frame(&method, 1, &mut out);
+    }
+    out
+}
+
+/// A consumer on each channel of a connection of the loop.
+pub(super) fn loop_consumers(drive: Drive, connection: usize) -> Vec<u8> {
+    let mut out = Vec::new();
+    for channel in 1..=drive.channels {
+        // Channel 1 is open already.
+        if channel > 1 {
+            out.extend(opens(channel));
+        }
+        let queue = &loop_name(connection, channel);
+        let consume =
+            basic::Consume { queue, consumer_tag: "0", no_ack: true, ..basic::Consume::default() };
+        Method::from(consume).encode_frame(channel, &mut out);
+    }
+    out
+}
+
+/// A publish on each channel of a connection of the loop.
+pub(super) fn loop_publishes(drive: Drive, connection: usize) -> Vec<u8> {
+    let mut out = Vec::new();
+    for channel in 1..=drive.channels {
+        publish(&mut out, channel, EXCHANGE, &loop_name(connection, channel), drive);
+    }
+    out
+}
+
+fn publish(out: &mut Vec<u8>, channel: u16, exchange: &str, routing_key: &str, drive: Drive) {
+    let publish =
+        basic::Publish { exchange, routing_key, mandatory: drive.settled, immediate: false };
+    Method::from(publish).encode_frame(channel, out);
+    let mut header = vec![0, 60, 0, 0];
+    header.extend((drive.body_bytes as u64).to_be_bytes());
+    header.extend([0x10, 0, 1]);
+    frame::write_frame(out, FrameKind::Header, channel, &header);
+    frame::write_frame(out, FrameKind::Body, channel, &vec![b'x'; drive.body_bytes]);
+}
+
+/// Acknowledgements of single deliveries.
+pub(super) struct Acks {
+    bytes: Vec<u8>,
+    each: usize,
+}
+
+impl Acks {
+    pub(super) fn new(count: usize) -> Acks {
+        let mut one = Vec::new();
+        let ack = basic::Ack { delivery_tag: 0, multiple: false };
+        Method::from(ack).encode_frame(1, &mut one);
+        Acks { each: one.len(), bytes: one.repeat(count) }
+    }
+
+    /// Those of the deliveries behind `tag`.
+    pub(super) fn after(&mut self, tag: u64) -> &[u8] {
+        for (index, ack) in self.bytes.chunks_exact_mut(self.each).enumerate() {
+            let tag = tag + index as u64 + 1;
+            ack[ACK_TAG_OFFSET..ACK_TAG_OFFSET + 8].copy_from_slice(&tag.to_be_bytes());
+        }
+        &self.bytes
+    }
+}

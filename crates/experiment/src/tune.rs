@@ -1,0 +1,124 @@
+//! `lepus tune`: the best setting by experiment, where theory is not enough.
+//!
+//! [`variant`] says what is tried on a machine, [`course`] runs it in rounds, [`statistics`] says how sure a difference
+//! is, [`judge`] what is given up and what recommended, [`settings_file`] writes that down. All but the course and the
+//! files are pure.
+
+mod call;
+mod course;
+pub mod judge;
+mod report;
+pub mod settings_file;
+pub mod statistics;
+pub mod variant;
+
+use crate::experiment::say;
+use crate::report::{Report, about, file_time, is_empty};
+use crate::stop::Stop;
+use call::{Call, Plan};
+use course::Course;
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Instant, SystemTime};
+use variant::Variant;
+
+/// The exit code for words that cannot be meant.
+const WRONG_CALL: u8 = 2;
+
+const TITLE: &str = "tune: with how many shards, and where, is lepus best here?";
+const ASKS: &str = "Each setting had its turn in every round, on a broker started for it. A report of 2010 found a server \
+                    fastest on one core, one of 2011 a broker faster on three of four memory nodes than on all. Which \
+                    setting is best on this machine for this load, and how sure is that?";
+
+/// Runs `lepus tune WORDS`. Standard output gets the table, the recommendation and the report's place, standard error the
+/// progress.
+///
+/// 0: there is a report, and the file is written where that was asked for; 1: nothing could be measured, the report or the
+/// file could not be written, or it was ended before the file could be; 2: the words cannot be meant.
+#[must_use]
+pub fn run(words: &[String]) -> ExitCode {
+    let now = file_time(SystemTime::now());
+    let lepus = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("lepus"));
+    let wrong = |text: &str| {
+        eprintln!("lepus tune: {text}");
+        ExitCode::from(WRONG_CALL)
+    };
+    let plan = match call::read(words, lepus, &now) {
+        Ok(Call::Print(text)) => {
+            say(&text);
+            return ExitCode::SUCCESS;
+        }
+        Ok(Call::Run(plan)) => plan,
+        Err(text) => return wrong(&text),
+    };
+    let variants = match variant::variants(&plan.machine, &plan.sweep) {
+        Ok(variants) => variants,
+        Err(text) => return wrong(&text),
+    };
+    if plan.only_plans {
+        say(&report::plan_text(&plan, &variants));
+        return ExitCode::SUCCESS;
+    }
+    match carry_out(&plan, &variants) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(text) => {
+            eprintln!("lepus tune: {text}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn carry_out(plan: &Plan, variants: &[Variant]) -> Result<(), String> {
+    // What cannot be written in the end is told before the minutes of measuring.
+    if let Some(file) = &plan.write {
+        settings_file::check(file)?;
+    }
+    let stop = Stop::on_signals().map_err(|error| error.to_string())?;
+    let start = Instant::now();
+    let scratch = &plan.site.scratch;
+    fs::create_dir_all(scratch).map_err(|error| format!("{}: {error}", scratch.display()))?;
+    eprint!("{}", report::plan_text(plan, variants));
+    let course = Course::run(plan, variants, &stop);
+    if is_empty(&course.record) {
+        if course.record.stopped {
+            // Nothing is in it that somebody could want.
+            let _ = fs::remove_dir_all(scratch);
+        }
+        let fault = course.record.faults.first();
+        let fault = fault.map_or("it was ended before the first run was over", String::as_str);
+        return Err(format!("nothing was measured: {fault}"));
+    }
+    let advice = report::advice(&course);
+    let content = report::content(&course, advice);
+    let size = format!(
+        "{} rounds of {} s, `lepus perf {}`",
+        plan.rounds,
+        plan.seconds,
+        plan.load.join(" ")
+    );
+    let about = about(&plan.command, start.elapsed().as_secs_f64(), ("load", size), &course.record);
+    let result = report::result(&course, advice, &about);
+    let page = Report {
+        title: TITLE,
+        asks: ASKS,
+        content: &content,
+        about: &about,
+        record: &course.record,
+        result: &result,
+    };
+    page.write(&plan.output).map_err(|error| format!("{}: {error}", plan.output.display()))?;
+    fs::remove_dir_all(scratch).map_err(|error| format!("{}: {error}", scratch.display()))?;
+    let place = plan.output.join("report.html");
+    say(&format!("{}{}\n{}\n", report::table(&course), content.seen.join("\n"), place.display()));
+    let Some(file) = &plan.write else { return Ok(()) };
+    if course.record.stopped {
+        return Err(format!("ended early: {} is as it was", file.display()));
+    }
+    let Some(advice) = advice else { return Ok(()) };
+    let choice = &variants[advice.choice];
+    let shards = (!choice.is_default).then_some(choice.shards);
+    settings_file::write(file, shards, &choice.placement.to_string())?;
+    say(&format!("written to {}\n", file.display()));
+    Ok(())
+}

@@ -1,0 +1,280 @@
+//! The course of the runs: rounds in which every setting has its turn.
+
+use super::call::{Goal, Plan};
+use super::judge::{self, Scores};
+use super::variant::Variant;
+use crate::progress::Progress;
+use crate::record::{Record, Run};
+use crate::sample::INTERVAL;
+use crate::stop::Stop;
+use crate::subject::{Choice, Placement, Site, Subject};
+use crate::workload::{self, Latency, Load, Outcome};
+use std::io;
+use std::time::Duration;
+
+/// How long a run may take beyond its load.
+const PATIENCE: f64 = 120.0;
+/// What start and stop of a broker and the load's setting up take, for telling the time left.
+const STARTS_SECONDS: f64 = 2.0;
+
+/// Tuning under way, and what it has shown.
+pub struct Course<'a> {
+    /// What was asked for.
+    pub plan: &'a Plan,
+    /// The settings.
+    pub variants: &'a [Variant],
+    /// The runs: the placement's name is the setting's.
+    pub record: Record,
+    /// A list for each setting.
+    pub scores: Vec<Scores>,
+    /// Those that have not been given up.
+    pub is_in: Vec<bool>,
+    /// What was given up, with the number of rounds after which.
+    pub given_up: Vec<(usize, usize)>,
+}
+
+/// How long everything will take, in seconds, if nothing is given up.
+#[must_use]
+pub fn expected_seconds(plan: &Plan, variants: &[Variant]) -> f64 {
+    (variants.len() * plan.rounds) as f64 * (plan.seconds + STARTS_SECONDS)
+}
+
+impl<'a> Course<'a> {
+    /// Runs all rounds, or until it is wished to stop, or only one setting is left.
+    #[must_use]
+    pub fn run(plan: &'a Plan, variants: &'a [Variant], stop: &Stop) -> Course<'a> {
+        let record = Record {
+            names: vec!["lepus".to_owned()],
+            products: vec![String::new()],
+            ..Record::default()
+        };
+        let count = variants.len();
+        let mut course = Course {
+            plan,
+            variants,
+            record,
+            scores: vec![Scores::new(); count],
+            is_in: vec![true; count],
+            given_up: Vec::new(),
+        };
+        let mut progress = Progress::start();
+        progress.expect(expected_seconds(plan, variants));
+        for round in 0..plan.rounds {
+            for at in judge::turns(round, &course.is_in) {
+                if !stop.is_wanted() {
+                    course.turn(at, round, &mut progress, stop);
+                }
+            }
+            if stop.is_wanted() {
+                course.record.stopped = true;
+                break;
+            }
+            course.give_up(round + 1, &mut progress);
+            let left = course.is_in.iter().filter(|is_in| **is_in).count();
+            if left == 0 || (left == 1 && count > 1) {
+                break;
+            }
+        }
+        course
+    }
+
+    fn turn(&mut self, at: usize, round: usize, progress: &mut Progress, stop: &Stop) {
+        let (plan, variant) = (self.plan, &self.variants[at]);
+        let seconds = plan.seconds + STARTS_SECONDS;
+        let what = format!("round {} of {}: {}", round + 1, plan.rounds, variant.name);
+        progress.tell(&what);
+        let outcome = measure(plan, variant, stop);
+        progress.done(seconds);
+        // A run that was cut short is none.
+        if stop.is_wanted() {
+            return;
+        }
+        let score = match outcome {
+            Ok((outcome, product)) => {
+                self.record.products[0] = product;
+                for error in &outcome.errors {
+                    self.record.faults.push(format!("{what}: {error}"));
+                }
+                let score = score(plan.goal, &outcome);
+                let (load, placement) = (plan.load.join(" "), variant.name.clone());
+                self.record.runs.push(Run { subject: 0, placement, load, round, outcome });
+                score
+            }
+            Err(error) => {
+                eprintln!("left out: {what}: {error}");
+                self.record.faults.push(format!("{what}: {error}"));
+                None
+            }
+        };
+        let scores = &mut self.scores[at];
+        scores.resize(round, None);
+        scores.push(score);
+        // What cannot even start is not tried again and again.
+        if scores.len() >= 2 && scores.iter().all(Option::is_none) {
+            self.is_in[at] = false;
+            progress.expect(-seconds * (plan.rounds - round - 1) as f64);
+        }
+    }
+
+    fn give_up(&mut self, rounds: usize, progress: &mut Progress) {
+        if self.plan.keeps_losers || rounds == self.plan.rounds {
+            return;
+        }
+        for at in judge::losers(&self.scores, &self.is_in) {
+            self.is_in[at] = false;
+            self.given_up.push((at, rounds));
+            let left = (self.plan.rounds - rounds) as f64;
+            progress.expect(-left * (self.plan.seconds + STARTS_SECONDS));
+            eprintln!("{} is clearly worse and given up", self.variants[at].name);
+        }
+    }
+}
+
+/// The score of a run: higher is better. None where it tells nothing.
+fn score(goal: Goal, outcome: &Outcome) -> Option<f64> {
+    let score = match goal {
+        Goal::Throughput => outcome.rate(),
+        Goal::Latency => 1.0 / slowest(outcome)?,
+    };
+    let is_good = outcome.gap.is_none() && outcome.errors.is_empty();
+    (is_good && score.is_finite() && score > 0.0).then_some(score)
+}
+
+/// The mean latency of the slowest 5 %, in microseconds.
+#[must_use]
+pub fn slowest(outcome: &Outcome) -> Option<f64> {
+    let total = &outcome.total;
+    let latency = total.consumer_latency.as_ref().or(total.confirm_latency.as_ref());
+    latency.map(|latency| latency.mean_slowest_5).filter(|micros| *micros > 0.0)
+}
+
+/// One run on a broker of its own, and what the broker is.
+fn measure(plan: &Plan, variant: &Variant, stop: &Stop) -> io::Result<(Outcome, String)> {
+    let mut site = Site { flags: variant.flags(), ..plan.site.clone() };
+    site.flags.extend(plan.site.flags.iter().cloned());
+    // It places itself.
+    let anywhere = Placement { name: variant.name.clone(), broker: Vec::new(), load: Vec::new() };
+    let subject = Subject::start(&Choice::Own, "broker", &site, &anywhere, true, stop)?;
+    let load = Load {
+        name: plan.load.join(" "),
+        words: plan.load.clone(),
+        body_bytes: 0,
+        seconds: Some(plan.seconds),
+        patience: Duration::from_secs_f64(plan.seconds + PATIENCE),
+        sample_every: INTERVAL,
+        linger: Duration::ZERO,
+        is_from_start: false,
+    };
+    // Only the first tester looks at the broker.
+    let unseen = Subject::elsewhere(&subject.uri);
+    let outcomes: Vec<io::Result<Outcome>> = std::thread::scope(|scope| {
+        let runs: Vec<_> = variant
+            .load
+            .iter()
+            .enumerate()
+            .map(|(at, cpu)| {
+                let place = Placement { load: vec![*cpu], ..anywhere.clone() };
+                let subject = if at == 0 { &subject } else { &unseen };
+                let (site, load) = (&site, &load);
+                scope.spawn(move || workload::run(&site.lepus, load, subject, &place, stop))
+            })
+            .collect();
+        let ended = || io::Error::other("a load's thread ended");
+        runs.into_iter().map(|run| run.join().unwrap_or_else(|_| Err(ended()))).collect()
+    });
+    let outcomes: io::Result<Vec<Outcome>> = outcomes.into_iter().collect();
+    let outcome = together(outcomes?).ok_or_else(|| io::Error::other("there was no load"))?;
+    Ok((outcome, subject.product.clone()))
+}
+
+/// The testers' outcomes as one: rates and counts are summed, latencies are means weighted by their counts (of the
+/// slowest 5 % too, which so is the mean over the testers of each one's slowest), costs are those of all messages.
+fn together(outcomes: Vec<Outcome>) -> Option<Outcome> {
+    let mut rest = outcomes.into_iter();
+    let mut sum = rest.next()?;
+    for other in rest {
+        // What the first tester's watch has counted for its own messages is shared by all.
+        let own = sum.rate();
+        let (first, second) = (&mut sum.total, &other.total);
+        let pace = if second.seconds > 0.0 { first.seconds / second.seconds } else { 0.0 };
+        first.sent += second.sent * pace;
+        first.received += second.received * pace;
+        first.confirmed += second.confirmed * pace;
+        first.consumer_latency =
+            mixed(first.consumer_latency.take(), second.consumer_latency.as_ref());
+        first.confirm_latency =
+            mixed(first.confirm_latency.take(), second.confirm_latency.as_ref());
+        let all = sum.rate();
+        let part = if all > 0.0 { own / all } else { 1.0 };
+        sum.broker_micros = sum.broker_micros.map(|micros| micros * part);
+        sum.switches = sum.switches.map(|pair| (pair.0 * part, pair.1 * part));
+        sum.tester_micros = sum.tester_micros * part + other.tester_micros * (1.0 - part);
+        sum.tester_share = sum.tester_share.max(other.tester_share);
+        sum.is_tester_limit |= other.is_tester_limit;
+        sum.gap = sum.gap.or(other.gap);
+        sum.errors.extend(other.errors);
+    }
+    Some(sum)
+}
+
+fn mixed(first: Option<Latency>, second: Option<&Latency>) -> Option<Latency> {
+    let (Some(first), Some(second)) = (&first, second) else { return first.or(second.cloned()) };
+    let count = first.count + second.count;
+    let mean = |of: fn(&Latency) -> f64| match count > 0.0 {
+        true => (of(first) * first.count + of(second) * second.count) / count,
+        false => 0.0,
+    };
+    Some(Latency {
+        count,
+        min: first.min.min(second.min),
+        mean: mean(|latency| latency.mean),
+        mean_slowest_5: mean(|latency| latency.mean_slowest_5),
+        p50: mean(|latency| latency.p50),
+        p75: mean(|latency| latency.p75),
+        p95: mean(|latency| latency.p95),
+        p99: mean(|latency| latency.p99),
+        max: first.max.max(second.max),
+        curve: Vec::new(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::Interval;
+
+    fn outcome(received: f64, seconds: f64, slowest: f64) -> Outcome {
+        let latency = Latency {
+            count: received,
+            mean_slowest_5: slowest,
+            max: slowest,
+            ..Latency::default()
+        };
+        let total =
+            Interval { received, seconds, consumer_latency: Some(latency), ..Interval::default() };
+        Outcome { total, broker_micros: Some(4.0), ..Outcome::default() }
+    }
+
+    #[test]
+    fn several_testers_count_as_one() {
+        let all = together(vec![outcome(300.0, 3.0, 10.0), outcome(300.0, 1.0, 50.0)]).unwrap();
+        assert_eq!(all.rate(), 400.0);
+        // The broker's 4 µs for each of the first one's messages went into those of both.
+        assert_eq!(all.broker_micros, Some(1.0));
+        assert_eq!(slowest(&all), Some(30.0));
+        assert!(together(Vec::new()).is_none());
+    }
+
+    #[test]
+    fn a_run_that_lost_messages_or_failed_has_no_score() {
+        let good = outcome(300.0, 3.0, 10.0);
+        assert_eq!(score(Goal::Throughput, &good), Some(100.0));
+        assert_eq!(score(Goal::Latency, &good), Some(0.1));
+        let failed = Outcome { errors: vec!["exit status: 1".to_owned()], ..good.clone() };
+        assert_eq!(score(Goal::Throughput, &failed), None);
+        let bad = Outcome { gap: Some("7 is missing".to_owned()), ..good };
+        assert_eq!(score(Goal::Throughput, &bad), None);
+        assert_eq!(score(Goal::Throughput, &outcome(0.0, 3.0, 10.0)), None);
+        assert_eq!(score(Goal::Latency, &outcome(9.0, 3.0, 0.0)), None);
+    }
+}

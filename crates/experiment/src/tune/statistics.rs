@@ -1,0 +1,144 @@
+//! How sure a figure is: intervals of Student's t distribution.
+//!
+//! Runs of one round are neighbours in time, so settings are compared by the ratios of their rounds: what the machine
+//! did meanwhile is in both halves of a pair and falls out. Ratios multiply, so mean and interval are taken of their
+//! logarithms. Source: Student, "The Probable Error of a Mean", Biometrika 6 (1908); the quantiles are those of the
+//! usual tables, between two rows by interpolation in 1/n.
+
+/// How sure an interval is to hold the true value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Confidence {
+    /// 19 times in 20.
+    P95,
+    /// 99 times in 100.
+    P99,
+}
+
+/// A mean and the limits that hold the true one with some confidence.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// The mean.
+    pub value: f64,
+    /// The lower limit.
+    pub low: f64,
+    /// The upper limit.
+    pub high: f64,
+    /// From how many values.
+    pub count: usize,
+}
+
+/// Two-sided quantiles for 1 to 30 degrees of freedom.
+const T95: [f64; 30] = [
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+    2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
+    2.052, 2.048, 2.045, 2.042,
+];
+const T99: [f64; 30] = [
+    63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355, 3.250, 3.169, 3.106, 3.055, 3.012,
+    2.977, 2.947, 2.921, 2.898, 2.878, 2.861, 2.845, 2.831, 2.819, 2.807, 2.797, 2.787, 2.779,
+    2.771, 2.763, 2.756, 2.750,
+];
+/// And beyond, by 1/n.
+const LARGE: [(f64, f64, f64); 5] = [
+    (1.0 / 30.0, 2.042, 2.750),
+    (1.0 / 40.0, 2.021, 2.704),
+    (1.0 / 60.0, 2.000, 2.660),
+    (1.0 / 120.0, 1.980, 2.617),
+    (0.0, 1.960, 2.576),
+];
+
+/// The two-sided quantile of the t distribution with `degrees` of freedom; infinite with none.
+#[must_use]
+pub fn quantile(degrees: usize, confidence: Confidence) -> f64 {
+    let table = match confidence {
+        Confidence::P95 => &T95,
+        Confidence::P99 => &T99,
+    };
+    if degrees == 0 {
+        return f64::INFINITY;
+    }
+    if let Some(value) = table.get(degrees - 1) {
+        return *value;
+    }
+    let of = |row: &(f64, f64, f64)| if confidence == Confidence::P95 { row.1 } else { row.2 };
+    let inverse = 1.0 / degrees as f64;
+    let rows = LARGE.windows(2).find(|rows| inverse >= rows[1].0).unwrap_or(&LARGE[3..]);
+    let part = (inverse - rows[1].0) / (rows[0].0 - rows[1].0);
+    of(&rows[1]) + part * (of(&rows[0]) - of(&rows[1]))
+}
+
+/// The mean of some values with its interval; none of fewer than two.
+#[must_use]
+pub fn mean(values: &[f64], confidence: Confidence) -> Option<Estimate> {
+    let count = values.len();
+    if count < 2 || values.iter().any(|value| !value.is_finite()) {
+        return None;
+    }
+    let value = values.iter().sum::<f64>() / count as f64;
+    let square = |one: &f64| (one - value) * (one - value);
+    let variance = values.iter().map(square).sum::<f64>() / (count - 1) as f64;
+    let reach = quantile(count - 1, confidence) * (variance / count as f64).sqrt();
+    Some(Estimate { value, low: value - reach, high: value + reach, count })
+}
+
+/// The mean ratio of pairs (geometric) with its interval; none of fewer than two pairs. Pairs with a figure that is not
+/// above 0 tell nothing and are passed over.
+#[must_use]
+pub fn ratio(pairs: &[(f64, f64)], confidence: Confidence) -> Option<Estimate> {
+    let logs: Vec<f64> =
+        pairs.iter().map(|(of, by)| (of / by).ln()).filter(|log| log.is_finite()).collect();
+    let of_logs = mean(&logs, confidence)?;
+    Some(Estimate {
+        value: of_logs.value.exp(),
+        low: of_logs.low.exp(),
+        high: of_logs.high.exp(),
+        count: of_logs.count,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn near(value: f64, expected: f64) -> bool {
+        (value - expected).abs() < 5e-4 * expected.abs().max(1.0)
+    }
+
+    #[test]
+    fn quantiles_are_those_of_the_tables() {
+        assert_eq!(quantile(1, Confidence::P95), 12.706);
+        assert_eq!(quantile(19, Confidence::P95), 2.093);
+        assert_eq!(quantile(9, Confidence::P99), 3.250);
+        // By numerical integration: 2.0086, 2.6778, 1.9840, 1.9647.
+        assert!(near(quantile(50, Confidence::P95), 2.0086));
+        assert!(near(quantile(50, Confidence::P99), 2.6778));
+        assert!(near(quantile(100, Confidence::P95), 1.9840));
+        assert!(near(quantile(500, Confidence::P95), 1.9647));
+        assert_eq!(quantile(0, Confidence::P95), f64::INFINITY);
+        let falling: Vec<f64> = (1..1000).map(|n| quantile(n, Confidence::P99)).collect();
+        assert!(falling.windows(2).all(|pair| pair[0] >= pair[1]));
+    }
+
+    #[test]
+    fn a_mean_has_the_interval_of_its_textbook() {
+        // 10 values, mean 5.5, deviation 3.02765: 5.5 ± 2.262 · 0.95743.
+        let values: Vec<f64> = (1..=10).map(f64::from).collect();
+        let mean = mean(&values, Confidence::P95).unwrap();
+        assert!(near(mean.value, 5.5) && near(mean.low, 3.3343) && near(mean.high, 7.6657));
+        assert_eq!(super::mean(&[1.0], Confidence::P95), None);
+        assert_eq!(super::mean(&[1.0, f64::NAN], Confidence::P95), None);
+    }
+
+    #[test]
+    fn what_both_halves_of_a_pair_have_in_common_falls_out() {
+        // The machine is three times as fast in the last round; the ratio is 2 in each.
+        let pairs = [(200.0, 100.0), (220.0, 110.0), (600.0, 300.0)];
+        let steady = ratio(&pairs, Confidence::P95).unwrap();
+        assert!(near(steady.value, 2.0) && near(steady.low, 2.0) && near(steady.high, 2.0));
+        // Logs 0 and ln 4: mean ln 2, deviation of the mean ln 2, times 12.706.
+        let wide = ratio(&[(1.0, 1.0), (4.0, 1.0)], Confidence::P95).unwrap();
+        let reach = 2f64.ln() * 12.706;
+        assert!(near(wide.value, 2.0) && near(wide.low.ln(), 2f64.ln() - reach));
+        assert_eq!(ratio(&[(1.0, 1.0), (0.0, 1.0)], Confidence::P95), None);
+    }
+}
