@@ -6,6 +6,7 @@ use crate::figures::Figures;
 use crate::log::Log;
 use lepus_balance::{Balancer, Load, Rules, ShardLoad, Talker};
 use lepus_base::{Instant, ShardId};
+use lepus_management::http::Source;
 use lepus_shard::{Clock, MetricsSnapshot};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
@@ -60,6 +61,7 @@ fn balance(figures: &Figures, clock: Clock, log: &Log) {
             Ok(Some(load)) => load,
             Ok(None) => continue,
             Err(Silence::Stopped) => return,
+            Err(Silence::Late(_)) if figures.ready().is_err() => return,
             Err(Silence::Late(shard)) => {
                 log.warning("balancer-late", format!("shard {shard} does not answer"));
                 continue;
