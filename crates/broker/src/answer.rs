@@ -5,10 +5,10 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use lepus_amqp::method::{Method, basic, queue, tx};
-use lepus_base::{Now, QueueId, ShardId};
+use lepus_base::{ConnectionId, Now, QueueId, ShardId};
 
 use crate::broker::Broker;
-use crate::channel::{AfterRequeue, At, Pending};
+use crate::channel::{AfterRequeue, At, Late, Pending};
 use crate::directory::Request;
 use crate::edge::{Arrival, deliver, mark_dirty};
 use crate::inbox::packed;
@@ -403,8 +403,8 @@ impl Broker {
             }
             return;
         };
-        let channel = connection.incarnation(to.channel);
-        let tag = channel.and_then(|channel| {
+        let mut channel = connection.incarnation(to.channel);
+        let tag = channel.as_mut().and_then(|channel| {
             if *slot != NO_SLOT
                 && let Some(global) = &mut channel.global
             {
@@ -414,16 +414,13 @@ impl Broker {
             channel.ending.is_none().then(|| subscription.tag.clone())
         });
         let Some(tag) = tag else {
-            // Nothing will be sent for it: the room returns at once.
-            let room = Mail::Window { connection: to.connection, bytes: size };
-            out.mail[from.index()].items.push(room);
-            if *slot != NO_SLOT {
-                out.mail[from.index()].items.push(Mail::Settle {
-                    queue: *queue,
-                    slot: *slot,
-                    sequence: *sequence,
-                    outcome: Outcome::Requeue,
-                });
+            let (queue, slot, sequence) = (*queue, *slot, *sequence);
+            let late = Late { home: from, queue, slot, sequence, bytes: size };
+            let ending = channel.filter(|channel| channel.subscription(to.consumer).is_some());
+            match ending.and_then(|channel| channel.subscriptions.as_mut()) {
+                // Its home does not know yet that the consumer ends, and would send it again.
+                Some(subscriptions) => subscriptions.late.push(late),
+                None => return_late(to.connection, late, out),
             }
             return;
         };
@@ -570,4 +567,14 @@ impl Broker {
 
 fn clamp(count: u64) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+/// Gives a delivery that nobody is sent back to the queue, and the window what it took of it.
+pub(crate) fn return_late(connection: ConnectionId, late: Late, out: &mut Outbox) {
+    let Late { home, queue, slot, sequence, bytes } = late;
+    let items = &mut out.mail[home.index()].items;
+    items.push(Mail::Window { connection, bytes });
+    if slot != NO_SLOT {
+        items.push(Mail::Settle { queue, slot, sequence, outcome: Outcome::Requeue });
+    }
 }

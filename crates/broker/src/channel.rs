@@ -270,13 +270,31 @@ pub struct Subscriptions {
     pub by_number: Slab<Subscription>,
     /// Numbers by tag.
     pub by_tag: HashMap<Box<str>, u32>,
+    /// Deliveries that came when the channel already waited to end.
+    pub late: Vec<Late>,
+}
+
+/// A delivery from another shard that is not sent to the client.
+#[derive(Clone, Copy, Debug)]
+pub struct Late {
+    /// Where it came from.
+    pub home: ShardId,
+    /// The queue.
+    pub queue: QueueId,
+    /// Its place among the queue's unacked, if it is to be acknowledged.
+    pub slot: u32,
+    /// The sequence number that guards the slot.
+    pub sequence: u64,
+    /// Bytes of the connection's window.
+    pub bytes: u64,
 }
 
 impl Subscriptions {
     /// None yet.
     #[must_use]
     pub fn new(hash: HashState) -> Subscriptions {
-        Subscriptions { by_number: Slab::new(), by_tag: HashMap::with_hasher(hash) }
+        let by_tag = HashMap::with_hasher(hash);
+        Subscriptions { by_number: Slab::new(), by_tag, late: Vec::new() }
     }
 
     /// Removes a consumer.

@@ -11,6 +11,7 @@ use lepus_amqp::sasl;
 use lepus_amqp::server::{AuthenticationFailure, State, TimeoutOutcome};
 use lepus_base::{ConnectionId, Instant, Now};
 
+use crate::answer::return_late;
 use crate::broker::Broker;
 use crate::channel::{AfterRequeue, At, Ending, Pending};
 use crate::connection::{Connection, ConnectionEnd, PauseReason};
@@ -184,6 +185,9 @@ impl Broker {
         let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else { return };
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         channel.reply_consumer = None;
+        let subscriptions = channel.subscriptions.as_mut();
+        let mut late =
+            subscriptions.map(|found| core::mem::take(&mut found.late)).unwrap_or_default();
         if let Some(subscriptions) = &channel.subscriptions
             && !subscriptions.by_number.is_empty()
         {
@@ -193,6 +197,10 @@ impl Broker {
             self.set_pending(at, Pending::End { waiting: numbers.len() as u32 + 1 });
             for &number in &numbers {
                 self.ask_cancel(now, at, number, out);
+            }
+            // Behind that, so that they do not come again.
+            for late in late.drain(..) {
+                return_late(at.channel.connection, late, out);
             }
             let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else { return };
             let Some(channel) = connection.incarnation(at.channel.channel) else { return };
@@ -205,6 +213,9 @@ impl Broker {
                 }
                 _ => {}
             }
+        }
+        for late in late {
+            return_late(at.channel.connection, late, out);
         }
         let list = self.take_unacked(at);
         if list.is_empty() {

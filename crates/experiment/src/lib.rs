@@ -17,6 +17,7 @@ pub mod metrics;
 pub mod peer;
 pub mod plot;
 pub mod procfs;
+mod profile;
 mod progress;
 pub mod rabbitmq;
 mod record;

@@ -1,6 +1,7 @@
 //! What the runs of an experiment have shown, and figures over them.
 
 use crate::plot::{Bar, Unit};
+use crate::profile::Profiled;
 use crate::workload::Outcome;
 use serde_json::{Value, json};
 
@@ -28,6 +29,8 @@ pub struct Record {
     pub products: Vec<String>,
     /// The runs in their order.
     pub runs: Vec<Run>,
+    /// Where brokers of ours spent their CPU time.
+    pub profiles: Vec<Profiled>,
     /// What could not be measured, and why.
     pub faults: Vec<String>,
     /// Whether it was ended early.
@@ -105,6 +108,7 @@ impl Record {
             "brokers": self.names,
             "products": self.products,
             "runs": self.runs.iter().map(run).collect::<Vec<_>>(),
+            "profiles": self.profiles.iter().map(Profiled::json).collect::<Vec<_>>(),
             "faults": self.faults,
             "stopped_early": self.stopped,
         })

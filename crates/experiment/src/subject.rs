@@ -203,6 +203,12 @@ impl Subject {
         peer.expect("queue.delete-ok")
     }
 
+    /// The directory of its data, where it was started here.
+    #[must_use]
+    pub fn data(&self) -> Option<&Path> {
+        self.data.as_deref()
+    }
+
     /// What can be sampled of it.
     #[must_use]
     pub fn target(&self) -> Option<Target> {

@@ -70,6 +70,7 @@ pub fn start(listeners: Vec<TcpListener>, source: Arc<dyn Source>) -> std::io::R
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let thread = std::thread::Builder::new().name("management".to_owned());
     thread.spawn(move || {
+        let _enrolled = lepus_profile::enroll(lepus_profile::Group::Service);
         machine::lower_priority();
         runtime.block_on(serve(listeners, router(source)));
     })?;

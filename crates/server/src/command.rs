@@ -30,6 +30,8 @@ pub enum Command {
     Store(crate::store::Call),
     /// Show the machine, a plan for it, or where the running broker is.
     Topology(Box<crate::topology::Call>),
+    /// Take a profile of the running broker.
+    Profile(Box<crate::profile::Call>),
     /// Send an order to the running broker.
     Order(OrderCall),
 }
@@ -68,6 +70,7 @@ const COMMANDS: &[&str] = &[
     "store dump",
     "store repair",
     "topology",
+    "profile",
     "help",
     "version",
 ];
@@ -115,6 +118,10 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command, Strin
             || Command::Print(crate::topology::help()),
             |call| Command::Topology(Box::new(call)),
         )),
+        "profile" => Ok(crate::profile::parse(parser)?.map_or_else(
+            || Command::Print(crate::profile::help()),
+            |call| Command::Profile(Box::new(call)),
+        )),
         _ => parse_order(&command, parser),
     }
 }
@@ -130,6 +137,7 @@ fn help_for(words: &str) -> Result<Command, String> {
         "hash-password" => help::hash_password(),
         "store" | "store check" | "store dump" | "store repair" => crate::store::help(),
         "topology" => crate::topology::help(),
+        "profile" => crate::profile::help(),
         words => match crate::order::find(words) {
             Some(order) => help::order(order),
             None if group(words).next().is_some() => help::group(words),

@@ -8,7 +8,7 @@
 mod client;
 mod server;
 
-pub use client::{ControlError, ask, ask_table};
+pub use client::{ControlError, ask, ask_table, ask_within};
 pub use server::{ControlServer, Handler};
 
 /// Bytes of one request line.

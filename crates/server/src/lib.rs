@@ -15,6 +15,7 @@ pub mod notice;
 pub mod operation;
 pub mod order;
 pub mod password;
+pub mod profile;
 pub mod random;
 #[cfg(test)]
 mod scratch;
@@ -65,6 +66,10 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
         },
         Command::Store(call) => store::run(&call),
         Command::Topology(call) => match topology::run(&call) {
+            Ok(text) => print(&text),
+            Err(text) => failed(&text),
+        },
+        Command::Profile(call) => match profile::run(&call) {
             Ok(text) => print(&text),
             Err(text) => failed(&text),
         },

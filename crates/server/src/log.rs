@@ -98,7 +98,10 @@ impl Log {
         let dropped = Arc::new(AtomicU64::new(0));
         let writer =
             Writer { format, target, dropped: Arc::clone(&dropped), limits: HashMap::new() };
-        std::thread::Builder::new().name("log".to_owned()).spawn(move || writer.run(&receiver))?;
+        std::thread::Builder::new().name("log".to_owned()).spawn(move || {
+            let _enrolled = lepus_profile::enroll(lepus_profile::Group::Service);
+            writer.run(&receiver);
+        })?;
         Ok(Log { level, sender, dropped })
     }
 

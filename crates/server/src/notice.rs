@@ -17,7 +17,10 @@ const FATAL: [&str; 2] = ["log-stopped", "definitions-stopped"];
 pub fn start(log: Log, wishes: Sender<Wish>) -> std::io::Result<Sender<Notice<Event>>> {
     let (sender, receiver) = channel();
     let thread = std::thread::Builder::new().name("notices".to_owned());
-    thread.spawn(move || write_all(&receiver, &log, &wishes))?;
+    thread.spawn(move || {
+        let _enrolled = lepus_profile::enroll(lepus_profile::Group::Service);
+        write_all(&receiver, &log, &wishes);
+    })?;
     Ok(sender)
 }
 

@@ -47,6 +47,7 @@ impl Operations {
         match words {
             "status" => self.status(),
             "topology" => self.place.answer(),
+            "profile" => crate::profile::take(request),
             "list queues" => list::queues(&self.figures, request),
             "list connections" => list::connections(&self.figures, request),
             "list exchanges" => {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use lepus_base::{Instant, Now};
 use lepus_mesh::Signal;
+use lepus_profile::Phase;
 use lepus_reactor::Reactor;
 use lepus_topology::RunDelay;
 
@@ -122,6 +123,7 @@ pub(crate) fn run<C: Core, R: Reactor>(mut shard: Shard<C, R>, duty: &Duty) -> E
             limit = limit.min(now.instant + STOP_CHECK);
         }
         if more || limit <= now.instant {
+            shard.mark().set(Phase::Poll);
             poll(&mut shard, Some(Duration::ZERO));
             let before = now.instant;
             now = ticker.now();
@@ -198,6 +200,7 @@ fn pause<C: Core, R: Reactor>(
     let mut start = ticker.now();
     metrics.busy_ns.add(nanos(start.instant.since(before.instant)));
     if rest.should_spin(start.instant, shard.awaits_disk()) {
+        shard.mark().set(Phase::Spin);
         let spin_end = limit.min(start.instant + rest.idle.spin_max());
         loop {
             let found = shard.bell().is_posted() || poll(shard, Some(Duration::ZERO));
@@ -214,6 +217,7 @@ fn pause<C: Core, R: Reactor>(
             std::hint::spin_loop();
         }
     }
+    shard.mark().set(Phase::Sleep);
     if !shard.bell().fall_asleep() {
         poll(shard, Some(Duration::ZERO));
         return ticker.now();

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use lepus_base::{Instant, ShardId};
 use lepus_mesh::{Bell, Signal};
+use lepus_profile::{Group, Mark, enroll, enroll_with};
 use lepus_reactor::files::{FilePort, Files};
 use lepus_reactor::{Alarm, Poller, TcpListener, TcpStream, bind};
 use lepus_topology::{Ids, Plan};
@@ -202,6 +203,7 @@ fn spawn_at(
 ) -> io::Result<JoinHandle<()>> {
     let cpus = cpus.clone();
     spawn(name.into(), move || {
+        let _enrolled = enroll(Group::Service);
         if !cpus.is_empty() {
             let _ = lepus_topology::bind_current_thread(&cpus);
         }
@@ -337,6 +339,8 @@ impl<C: Core> Running<C> {
             let _there = Borrowed::at(&config.plan, index);
             self.threads.push(spawn(format!("shard-{id}"), move || {
                 placement::settle(id, place.as_ref(), is_numa, &links.metrics, &notices);
+                let mark = Mark::default();
+                let _enrolled = enroll_with(Group::Shard(id.0), mark.clone());
                 // Made here, so that its memory lies near the CPU that uses it.
                 let mut out = C::outbox(shards as u16);
                 let core = match make(id, &mut out) {
@@ -350,7 +354,7 @@ impl<C: Core> Running<C> {
                 let _ = made.send(Ok(()));
                 // What it holds to make cores of is not needed any more.
                 drop((made, make));
-                let mut shard = Shard::new(core, poller, links).with_outbox(out);
+                let mut shard = Shard::new(core, poller, links).with_outbox(out).with_mark(mark);
                 if let Some(disk) = disk {
                     shard = shard.with_disk(Box::new(disk));
                 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use lepus_base::{ConnectionId, Instant, Now, ShardId, Slab};
 use lepus_mesh::{Bell, Signal};
+use lepus_profile::{Mark, Phase as Stage};
 use lepus_reactor::files::{Disk, Failure};
 use lepus_reactor::{Reactor, Readiness, Token};
 use lepus_store::disk::{Completion, LogId};
@@ -56,6 +57,8 @@ pub struct Shard<C: Core, R: Reactor> {
     out: C::Outbox,
     reactor: R,
     disk: Option<Box<dyn Disk>>,
+    /// Where it notes what it is at.
+    mark: Mark,
     /// Operations that have ended.
     completions: Vec<(LogId, Completion)>,
     failures: Vec<Failure>,
@@ -98,6 +101,7 @@ impl<C: Core, R: Reactor> Shard<C, R> {
             out: C::outbox(shards as u16),
             reactor,
             disk: None,
+            mark: Mark::default(),
             completions: Vec::new(),
             failures: Vec::new(),
             links,
@@ -131,6 +135,17 @@ impl<C: Core, R: Reactor> Shard<C, R> {
     #[must_use]
     pub fn with_disk(self, disk: Box<dyn Disk>) -> Shard<C, R> {
         Shard { disk: Some(disk), ..self }
+    }
+
+    /// The shard with a place where others see what it is at.
+    #[must_use]
+    pub fn with_mark(self, mark: Mark) -> Shard<C, R> {
+        Shard { mark, ..self }
+    }
+
+    /// Where it notes what it is at.
+    pub(crate) fn mark(&self) -> &Mark {
+        &self.mark
     }
 
     /// The shard's bell.
@@ -200,6 +215,7 @@ impl<C: Core, R: Reactor> Shard<C, R> {
     /// shard's inboxes, within the turn's budget.
     pub fn turn(&mut self, now: Now) -> Turn {
         self.busy = false;
+        self.mark.set(Stage::Handle);
         self.run_commands(now);
         self.take_arrivals(now);
         self.take_mail(now);
@@ -211,19 +227,26 @@ impl<C: Core, R: Reactor> Shard<C, R> {
             self.core.timeout(now, &mut self.out);
         }
         let unfinished = self.core.work(now, &mut self.out);
+        self.mark.set(Stage::Flush);
         self.core.flush(now, &mut self.out);
+        self.mark.set(Stage::Submit);
         // First of all, so that the disk works while the sockets are written.
         self.submit();
+        self.mark.set(Stage::Flush);
         self.apply_reading();
         // Room is looked for below in any case.
         self.bell().take(Signal::Room);
         self.send_parcels();
+        self.mark.set(Stage::Write);
         self.write_sockets(now);
         self.cut_overdue(now);
         self.hand_over();
         // Writing gave windows back, closing gave messages back: both may have caused more.
+        self.mark.set(Stage::Flush);
         self.core.flush(now, &mut self.out);
+        self.mark.set(Stage::Submit);
         self.submit();
+        self.mark.set(Stage::Flush);
         self.apply_reading();
         self.send_parcels();
         self.report();

@@ -1,5 +1,6 @@
 //! What the simulator found, each as the shortest story that shows it.
 
+use lepus_amqp::code::ReplyCode;
 use lepus_amqp::method::{basic, channel, queue};
 use lepus_amqp::table::Table;
 use lepus_sim::{Options, World};
@@ -166,5 +167,33 @@ fn a_transaction_keeps_its_order_behind_a_message_for_very_many_queues() {
     alice.tx_commit();
     alice.consume("q599", "c");
     assert_eq!(alice.bodies(), ["first", "second", "third"]);
+    assert_eq!(world.leaks(), [""; 0]);
+}
+
+#[test]
+fn what_is_delivered_to_a_channel_that_waits_to_end_does_not_come_again_and_again() {
+    let world = World::on_disk(2);
+    let home = world.channel(0);
+    home.declare("q");
+    let alice = world.channel(1);
+    alice.declare("ties alice to her shard");
+    alice.consume("ties alice to her shard", "tie");
+    alice.consume("q", "c");
+    let other = alice.client().channel();
+    // The answer, and with it the end, waits for the disk.
+    world.hold_disk();
+    alice.client().together(|| {
+        alice.send(queue::Declare { queue: "new", durable: true, ..Default::default() });
+    });
+    other.send(channel::Open {});
+    for body in ["one", "two"] {
+        home.publish("", "q", body);
+    }
+    assert_eq!(world.queue("q").ready, 0, "they wait with the channel");
+    world.release_disk();
+    alice.client().expect_closed(ReplyCode::CHANNEL_ERROR);
+    assert_eq!(world.queue("q").ready, 2);
+    let back: Vec<String> = ["q", "q"].map(|queue| home.get(queue).expect("it").text()).into();
+    assert_eq!(back, ["one", "two"]);
     assert_eq!(world.leaks(), [""; 0]);
 }

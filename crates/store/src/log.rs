@@ -531,7 +531,7 @@ impl Log {
         if !self.open.bytes.is_empty() && self.write_due == Instant::NEVER {
             self.write_due = now.instant + self.settings.write_interval;
         }
-        self.gather.look(now.instant, self.appended + self.open.bytes.len() as u64);
+        self.gather.look(now.instant, self.appended_bytes());
         if self.flight.is_some() {
             return;
         }
@@ -737,7 +737,7 @@ impl Log {
             let Settings { sync_interval, write_interval, .. } = self.settings;
             self.sync_due = now.instant + sync_interval.saturating_sub(write_interval);
         }
-        self.gather.ends(now.instant, self.appended + self.open.bytes.len() as u64);
+        self.gather.ends(now.instant, self.appended_bytes());
         if let Some(batch) = self.closed.pop_front() {
             self.recent_bytes += batch.bytes.capacity();
             self.recent.push_back(batch);
@@ -822,6 +822,11 @@ impl Log {
     fn lacks_file(&self, batch: &Closed) -> bool {
         let segment = self.segments.get(&batch.generation);
         self.spare.is_empty() && segment.is_some_and(|segment| segment.slot.is_none())
+    }
+
+    /// Bytes of all batches so far, the open one included.
+    pub(crate) fn appended_bytes(&self) -> u64 {
+        self.appended + self.open.bytes.len() as u64
     }
 
     /// Bytes appended and not yet written.

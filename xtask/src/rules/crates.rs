@@ -5,19 +5,21 @@ use crate::lexer::Kind;
 use crate::source::Source;
 
 /// All crates, from the bottom up: each may use only those before it.
-const ORDER: [&str; 18] = [
+const ORDER: [&str; 20] = [
     "base",
     "balance",
     "amqp",
     "filter",
     "store",
     "broker",
+    "profile",
     "reactor",
     "mesh",
     "topology",
     "shard",
     "management",
     "perf",
+    "flame",
     "experiment",
     "sim",
     "server",

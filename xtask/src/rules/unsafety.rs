@@ -6,8 +6,10 @@ use crate::lexer::Kind;
 use crate::source::Source;
 
 /// The crates that may contain `unsafe`, each with its reason.
-const ALLOWED: [(&str, &str); 1] =
-    [("topology", "the calls that pin a thread and bind its memory have no safe form")];
+const ALLOWED: [(&str, &str); 2] = [
+    ("topology", "the calls that pin a thread and bind its memory have no safe form"),
+    ("profile", "a signal handler that reads its thread's stack, and timers, have no safe form"),
+];
 /// Lines above an `unsafe` in which its reason must start.
 const REASON_LINES: usize = 6;
 

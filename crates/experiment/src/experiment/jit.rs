@@ -3,9 +3,11 @@
 use super::Experiment;
 use super::figures::{cost_table, over_time, percentiles, rate_bars, rate_sentence};
 use crate::plot::{Axis, Unit};
+use crate::profile::{self, Profiled};
 use crate::report::{Block, Content};
 use crate::sample::INTERVAL;
 use crate::session::Session;
+use crate::subject::Choice;
 use crate::workload::Load;
 use std::time::Duration;
 
@@ -52,7 +54,10 @@ fn measure(session: &mut Session<'_>) {
     let loads = [load("one queue", &SINGLE), load("100 queues", &MANY)];
     let placement = session.plan.apart();
     session.expect_turns(1, &loads);
+    let ours = session.plan.choices.iter().filter(|choice| **choice == Choice::Own).count();
+    session.progress.expect(ours as f64 * loads.iter().map(profile::seconds_expected).sum::<f64>());
     session.take_turns(&placement, &loads);
+    session.record.profiles = profile::take(session, &placement, &loads);
 }
 
 fn describe(session: &Session<'_>) -> Content {
@@ -104,7 +109,33 @@ fn describe(session: &Session<'_>) -> Content {
     }
     content.blocks.push(Block::Heading("What a message cost".to_owned()));
     content.blocks.push(cost_table(record));
+    for profile in &record.profiles {
+        show_profile(&mut content, profile);
+    }
     content
+}
+
+/// The phases in a sentence, the flame graph, and the functions that cost most.
+fn show_profile(content: &mut Content, profile: &Profiled) {
+    let Profiled { name, load, .. } = profile;
+    let phases = profile.phases.iter().filter(|(_, percent)| *percent >= 0.5);
+    let phases: Vec<String> =
+        phases.map(|(phase, percent)| format!("{phase} {percent:.0} %")).collect();
+    content.seen.push(format!(
+        "{}: the shards of {name} spent their CPU time on {}.",
+        capital(load),
+        phases.join(", ")
+    ));
+    content.blocks.push(Block::Heading(format!("Where {name} spent its CPU time: {load}")));
+    content.blocks.push(Block::Plot(profile.svg.clone()));
+    let row = |(name, own, accumulated): &(String, f64, f64)| {
+        vec![name.clone(), format!("{own:.1}"), format!("{accumulated:.1}")]
+    };
+    let head = ["function", "own time, %", "with what it called, %"].map(str::to_owned).to_vec();
+    let rows = profile.functions.iter().map(row).collect();
+    content.blocks.push(Block::Table(head, rows));
+    let text = format!("A run of its own. Not seen: {}", profile.not_seen.join(" "));
+    content.blocks.push(Block::Text(text));
 }
 
 fn capital(text: &str) -> String {

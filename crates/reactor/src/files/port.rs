@@ -132,6 +132,7 @@ impl Drop for Abort {
 
 fn serve(lane: &Lane, files: &Files, done: &Done) {
     let _abort = Abort;
+    let _enrolled = lepus_profile::enroll(lepus_profile::Group::Files);
     let mut operations = Vec::new();
     while lane.take(&mut operations) {
         for operation in operations.drain(..) {

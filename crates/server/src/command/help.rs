@@ -35,6 +35,7 @@ Commands:
   lepus tune             finds by experiment with how many shards, and where, it is best here
   lepus hash-password    prints a password's hash for a definitions file
   lepus topology         shows the machine, where shards would be, and where they are
+  lepus profile          shows where the running broker spends its CPU time
   lepus store            checks, prints and repairs the files of a data directory
   lepus version          prints the version
 

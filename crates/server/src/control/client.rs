@@ -22,6 +22,16 @@ pub enum ControlError {
 impl fmt::Display for ControlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            ControlError::NotRunning(path, error)
+                if error.kind() == std::io::ErrorKind::PermissionDenied =>
+            {
+                write!(
+                    f,
+                    "{} may only be opened by the user that the broker runs as: run this as that \
+                     user, or as root",
+                    path.display()
+                )
+            }
             ControlError::NotRunning(path, error) => write!(
                 f,
                 "no running lepus answers at {} ({error}); \
@@ -43,14 +53,26 @@ impl std::error::Error for ControlError {}
 /// # Errors
 /// When nobody answers, the broker refuses, or the answer is not one.
 pub fn ask(path: &Path, request: &Value) -> Result<Value, ControlError> {
-    let stream = UnixStream::connect(path)
-        .map_err(|error| ControlError::NotRunning(path.to_owned(), error))?;
-    exchange(&stream, request)
+    ask_within(path, request, Duration::from_secs(PATIENCE_SECONDS))
 }
 
-fn exchange(mut stream: &UnixStream, request: &Value) -> Result<Value, ControlError> {
+/// Like [`ask`], for an order that takes longer: the answer may come within `patience`.
+///
+/// # Errors
+/// As with [`ask`].
+pub fn ask_within(path: &Path, request: &Value, patience: Duration) -> Result<Value, ControlError> {
+    let stream = UnixStream::connect(path)
+        .map_err(|error| ControlError::NotRunning(path.to_owned(), error))?;
+    exchange(&stream, request, patience)
+}
+
+fn exchange(
+    mut stream: &UnixStream,
+    request: &Value,
+    patience: Duration,
+) -> Result<Value, ControlError> {
     let broken = |error: std::io::Error| ControlError::Broken(error.to_string());
-    let patience = Some(Duration::from_secs(PATIENCE_SECONDS));
+    let patience = Some(patience);
     stream.set_read_timeout(patience).map_err(broken)?;
     stream.set_write_timeout(patience).map_err(broken)?;
     let line = format!("{request}\n");

@@ -415,18 +415,17 @@ impl Store {
         let references = live.references.iter().map(|(reference, _)| *reference);
         let origin = Some(live.origin);
         let (log, names) = (&mut self.log, &mut self.names);
+        let before = log.appended_bytes();
         let Ok((start, generation_last)) =
             write_message(log, names, message, references, (false, origin, false))
         else {
             return Copied::Failed;
         };
-        let end = self.log.end();
-        if generation(end) == generation(start) {
-            let extra = (end.0 - start.0).saturating_sub(message.body.len() as u64);
-            self.compaction.copied += 1;
-            self.compaction.copied_extra += extra;
-            self.compaction.log_bytes += end.0 - start.0;
-        }
+        // Where it begins a segment, or goes on in the next one, their headers are part of it.
+        let grown = self.log.appended_bytes() - before;
+        self.compaction.copied += 1;
+        self.compaction.copied_extra += grown.saturating_sub(message.body.len() as u64);
+        self.compaction.log_bytes += grown;
         let mut known: BTreeMap<Position, u32> = BTreeMap::new();
         for (_, position) in &live.references {
             *known.entry(*position).or_default() += 1;
