@@ -4,11 +4,8 @@ mod cli;
 mod client;
 mod gauge;
 mod hostile;
-<<<<<<< HEAD
 mod locality;
-=======
 mod profile;
->>>>>>> main
 mod restart;
 mod running;
 mod serve;
