@@ -15,7 +15,7 @@ SHARDS ?= 1
 EXPERIMENTS ?= --scale 0.05 --rounds 2
 CARGO_FUZZ_VERSION := 0.13.2
 
-.PHONY: help install run release test check bench bench-agree bench-backlog bench-endurance experiments costs instructions sim kill-test numa-test soak fuzz clean-data clean
+.PHONY: help install run release test check bench bench-agree bench-backlog bench-endurance experiments costs instructions sim kill-test locality numa-test soak fuzz clean-data clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,6 +79,9 @@ sim: install ## Run SEEDS seeds of the simulator
 kill-test: release ## Kill the broker under load ROUNDS times and check what it promised; SEED, SHARDS, FLAGS
 	@cargo build --quiet --release --package lepus-kill
 	@target/release/lepus-kill --rounds $(ROUNDS) --seed $(SEED) --shards $(SHARDS) --flags '$(FLAGS)'
+
+locality: release ## Count how many messages stay on their shard: experiments E1 and E4, and a hot queue that is spread
+	@tests/locality/run
 
 numa-test: release ## Boot a kernel with several memory nodes in an emulator and check where threads and memory are
 	@.ci/install numa

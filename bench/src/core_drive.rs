@@ -278,6 +278,7 @@ impl Core {
         let settings = Settings {
             shard: ShardId(shard),
             shards,
+            nodes: Vec::new(),
             hash_seed: 1,
             secret: [7; 32],
             server: lepus_amqp::server::ServerOptions::default(),

@@ -22,6 +22,7 @@ use crate::connection::{Connection, ConnectionEnd, PauseReason, PeerInfo};
 use crate::dead_letter::Ledger;
 use crate::definitions::{Definitions, LOG as DEFINITIONS_LOG};
 use crate::delayed::Delayed;
+use crate::departure::Departures;
 use crate::directory::{Change, Directory, Routes};
 use crate::edge::{Edge, Shortage};
 use crate::fanout::Fanout;
@@ -36,6 +37,7 @@ use crate::settings::Settings;
 use crate::settle::Requeue;
 use crate::timers::Timer;
 use crate::token::Names;
+use crate::traffic::Traffic;
 
 /// The broker's state on one shard.
 #[derive(Debug)]
@@ -79,6 +81,10 @@ pub struct Broker {
     /// Commands that have to wait for the disk, in their order, and how many there were so far.
     pub(crate) stalled_commands: BTreeMap<(QueueId, u64), (ChannelRef, Command)>,
     pub(crate) stalls: u64,
+    /// Connections on their way to other shards.
+    pub(crate) departures: Departures,
+    /// The slot at which [`Broker::talks`] looked last.
+    pub(crate) looked_at: usize,
     pub(crate) stopping: bool,
     /// What publishers are blocked for.
     pub(crate) shortage: Option<Shortage>,
@@ -88,7 +94,11 @@ pub struct Broker {
 
 /// A connection between two shards.
 #[derive(Debug)]
-pub struct Traveller(Box<Connection>);
+pub struct Traveller {
+    connection: Box<Connection>,
+    /// From where the balancer sent it, and why, if it did.
+    errand: Option<(ShardId, Box<str>)>,
+}
 
 impl Broker {
     /// A broker without vhosts, users and connections.
@@ -97,10 +107,13 @@ impl Broker {
         let hash = HashState::new(settings.hash_seed);
         let mut directory = Directory::new(hash, settings.shards);
         directory.set_capacity(settings.limits.capacity);
+        let mut edge = Edge::new(settings.shard, settings.limits.clone(), hash);
+        let own = settings.nodes.get(settings.shard.index());
+        edge.near = settings.nodes.iter().map(|node| Some(node) == own).collect();
         Broker {
             hash,
             directory,
-            edge: Edge::new(settings.shard, settings.limits.clone(), hash),
+            edge,
             census: Census::new(hash),
             homes: Slab::new(),
             home_slots: HashMap::with_hasher(hash),
@@ -123,6 +136,8 @@ impl Broker {
             retries: VecDeque::new(),
             stalled_commands: BTreeMap::new(),
             stalls: 0,
+            departures: Departures::default(),
+            looked_at: 0,
             stopping: false,
             shortage: None,
             memory_full: false,
@@ -350,7 +365,7 @@ impl Broker {
     #[must_use]
     pub fn next_timeout(&self) -> Instant {
         let logs = self.definitions.next_timeout().min(self.journal.next_timeout());
-        self.edge.timers.next().min(logs)
+        self.edge.timers.next().min(logs).min(self.departures.next_timeout())
     }
 
     /// Serves the timers that are due.
@@ -418,6 +433,7 @@ impl Broker {
         if !self.edge.confirming.is_empty() {
             self.flush_confirms(now, out);
         }
+        self.depart(now, out);
         self.flush_definitions(now, out);
         self.continue_close(now, out);
         self.hear_logs(now, out);
@@ -425,8 +441,10 @@ impl Broker {
         self.edge.log_bytes = self.journal.memory_bytes();
     }
 
-    /// Takes a connection off this shard. Call it for what the outbox asked to hand over.
+    /// Takes a connection off this shard. Call it for what the outbox asked to hand over. `None`
+    /// where it is gone or cannot go any more; then it is served as before.
     pub fn release(&mut self, slot: ConnectionSlot) -> Option<Traveller> {
+        let why = self.end_departure(slot.0).ok()?;
         let mut connection = self.edge.connections.try_remove(slot.index())?;
         self.edge.by_id.remove(&connection.id);
         self.edge.forget_bytes(&mut connection);
@@ -435,18 +453,27 @@ impl Broker {
         connection.spacious = false;
         connection.armed = Instant::NEVER;
         connection.touched.clear();
+        connection.traffic = Traffic::default();
+        connection.stalled.clear();
+        if connection.paused != 0 {
+            connection.paused = 0;
+            connection.machine.reading_paused(self.edge.now.instant, false);
+        }
         for channel in connection.channels.iter_mut().flatten() {
             channel.route = None;
+            if let Some(global) = &mut channel.global {
+                global.waiting.clear();
+            }
             if let Some(confirms) = &mut channel.confirms {
                 confirms.listed = false;
             }
         }
-        Some(Traveller(connection))
+        Some(Traveller { connection, errand: why.map(|why| (self.edge.shard, why)) })
     }
 
     /// Takes a connection over from another shard.
     pub fn adopt(&mut self, now: Now, traveller: Traveller, out: &mut Outbox) -> ConnectionSlot {
-        let Traveller(mut connection) = traveller;
+        let Traveller { mut connection, errand } = traveller;
         connection.moved_at = Some(now.instant);
         connection.send.settle_in();
         let id = connection.id;
@@ -458,6 +485,7 @@ impl Broker {
         if has_bytes {
             self.edge.mark_dirty(slot, out);
         }
+        self.receive_traveller(now, slot, errand, out);
         ConnectionSlot(slot)
     }
 

@@ -357,16 +357,24 @@ impl Channel {
             && self.committing.is_none()
     }
 
-    /// Whether nothing ties the channel to this shard (see [`crate::connection`], hand-over).
+    /// Whether something ties the channel to this shard until the client ends it (see
+    /// [`crate::connection`], hand-over).
     #[must_use]
-    pub fn is_movable(&self) -> bool {
+    pub fn is_tied(&self) -> bool {
+        !self.unacked.is_empty()
+            || self.tx.is_some()
+            || self.reply_consumer.is_some()
+            || self.subscriptions.as_ref().is_some_and(|all| !all.by_number.is_empty())
+    }
+
+    /// Whether nothing of the channel is under way.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
         self.ending.is_none()
             && self.pending.is_none()
             && self.parked.is_empty()
-            && self.unacked.is_empty()
-            && self.tx.is_none()
-            && self.reply_consumer.is_none()
-            && self.subscriptions.as_ref().is_none_or(|all| all.by_number.is_empty())
+            && self.committing.is_none()
+            && self.global.as_ref().is_none_or(|global| global.granted == 0)
             && self.confirms.as_ref().is_none_or(|confirms| confirms.outstanding() == 0)
     }
 }

@@ -2,19 +2,21 @@
 //!
 //! A connection is *movable* while nothing ties it to its shard: no consumers, nothing
 //! unacknowledged or unconfirmed, no open transaction, no exclusive queues, nothing sent to
-//! another shard. Then it may be handed to the home of the queue that it names.
+//! another shard. Then it may be handed to the home of the queue that it names. What is unconfirmed
+//! or was sent elsewhere does not last: see [`crate::departure`].
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use lepus_amqp::server::ServerConnection;
+use lepus_amqp::server::{ServerConnection, State};
 use lepus_base::{ConnectionId, Instant, QueueId, ShardId, VhostId};
 
 use crate::channel::{Channel, Subscription};
 use crate::queue::ConsumerKey;
 use crate::send_buffer::SendBuffer;
+use crate::traffic::Traffic;
 
 /// Who is at the other end.
 #[derive(Clone, Debug, Default)]
@@ -52,6 +54,8 @@ pub enum PauseReason {
     Unread = 8,
     /// Too much waits to be written to the log.
     Log = 16,
+    /// It is about to go to another shard.
+    Move = 32,
 }
 
 /// How a connection ends.
@@ -101,6 +105,8 @@ pub struct Connection {
     pub debts: Vec<(ShardId, u64)>,
     /// Shards that got mail of this connection.
     pub touched: Vec<ShardId>,
+    /// What it has published lately.
+    pub traffic: Traffic,
     /// Reasons for not reading, a set of [`PauseReason`].
     pub paused: u8,
     /// Whether it published while memory was short: its next publish waits until there is room.
@@ -155,6 +161,7 @@ impl Connection {
             stalled: Vec::new(),
             debts: Vec::new(),
             touched: Vec::new(),
+            traffic: Traffic::default(),
             paused: 0,
             blocked: false,
             end: None,
@@ -251,18 +258,42 @@ impl Connection {
         self.channels.iter().flatten().map(|channel| &**channel)
     }
 
-    /// Whether nothing ties the connection to its shard.
+    /// Whether nothing ties the connection to its shard, now.
     #[must_use]
     pub fn is_movable(&self) -> bool {
+        self.may_leave() && self.is_quiet() && self.paused == 0 && self.touched.is_empty()
+    }
+
+    /// Whether nothing ties the connection to its shard but what will be over soon, if it is not
+    /// read.
+    #[must_use]
+    pub fn may_leave(&self) -> bool {
         self.end.is_none()
-            && self.paused == 0
             && !self.blocked
-            && !self.send.is_streaming()
-            && self.touched.is_empty()
-            && self.debts.is_empty()
+            && self.machine.state() == State::Running
             && self.exclusive_queues.is_empty()
+            && self.open_channels().all(|channel| !channel.is_tied())
+    }
+
+    /// Whether nothing of the connection is under way on its shard.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.paused & !(PauseReason::Move as u8) == 0
+            && !self.send.is_streaming()
+            && self.debts.is_empty()
             && self.retired_channels.is_empty()
-            && self.open_channels().all(Channel::is_movable)
+            && self.open_channels().all(Channel::is_quiet)
+    }
+
+    /// Counts a message for a queue of shard `home`; `own` is the connection's.
+    #[inline]
+    pub fn count(&mut self, home: ShardId, own: ShardId) {
+        if home == own {
+            self.traffic.here += 1;
+        } else {
+            self.touch(home);
+            self.traffic.count(home);
+        }
     }
 
     /// Remembers that `shard` got mail of this connection.

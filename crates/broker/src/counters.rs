@@ -58,12 +58,20 @@ pub struct Counters {
     pub enqueued_local: u64,
     /// Messages sent to a queue on another shard.
     pub enqueued_remote: u64,
+    /// Those of them to a shard of the same memory node.
+    pub enqueued_near: u64,
     /// Deliveries to a consumer on the queue's own shard.
     pub delivered_local: u64,
     /// Deliveries to a consumer on another shard.
     pub delivered_remote: u64,
+    /// Those of them to a shard of the same memory node.
+    pub delivered_near: u64,
     /// Connections handed to another shard.
     pub handed_over: u64,
+    /// Connections that the balancer moved to another shard.
+    pub moved: u64,
+    /// Such moves that were given up.
+    pub moves_given_up: u64,
     /// Body bytes received from publishers.
     pub body_bytes_received: u64,
     /// Messages by body size: up to 100 B, 1 kB, 10 kB, 100 kB, 1 MB, 10 MB, 50 MB, 100 MB, more.

@@ -16,9 +16,10 @@ use crate::broker::Broker;
 use crate::channel::confirm::Confirms;
 use crate::channel::{At, Ending, HeldPublish, Pending, Tx};
 use crate::connection::{ConnectionEnd, PauseReason};
+use crate::departure::STAY;
 use crate::edge::{connection_name, log};
 use crate::lifecycle::answer_parked_close;
-use crate::mail::ChannelRef;
+use crate::mail::{ChannelRef, Mail};
 use crate::outbox::{ConnectionSlot, Outbox, Severity};
 use crate::publish::logged_bytes;
 use crate::queue::Outcome;
@@ -316,12 +317,24 @@ impl Broker {
         if let Some(channel) = connection.incarnation(at.channel.channel) {
             channel.committing = Some(alloc::boxed::Box::new(Confirms::default()));
         }
-        if self.journal.is_on() && !tx.publishes.is_empty() {
+        let bytes = match self.journal.is_on() {
+            true => tx.publishes.iter().map(HeldPublish::logged_bytes_max).sum(),
+            false => 0,
+        };
+        if bytes > 0 {
             // What is logged of it is there as a whole after a crash, or not at all.
-            self.journal.hold(tx.publishes.iter().map(HeldPublish::logged_bytes_max).sum());
+            self.journal.hold(bytes);
         }
+        let before: alloc::vec::Vec<usize> = out.mail.iter().map(|mail| mail.items.len()).collect();
         for held in &tx.publishes {
             self.publish_held(now, at, held, out);
+        }
+        if bytes > 0 {
+            for (mail, &before) in out.mail.iter_mut().zip(&before) {
+                if mail.items.len() > before {
+                    mail.items.insert(before, Mail::Commit { bytes });
+                }
+            }
         }
         for (unacked, outcome) in &tx.settles {
             self.settle_one(now, at, unacked, *outcome, out);
@@ -503,9 +516,7 @@ impl Broker {
             _ => return None,
         };
         let connection = self.edge.connections.get(slot as usize)?;
-        let settled = connection
-            .moved_at
-            .is_some_and(|moved| now.instant.since(moved) < core::time::Duration::from_secs(1));
+        let settled = connection.moved_at.is_some_and(|moved| now.instant.since(moved) < STAY);
         (home != self.edge.shard && !settled && connection.is_movable()).then_some(home)
     }
 

@@ -89,6 +89,8 @@ impl Shortage {
 pub struct Edge {
     /// This shard.
     pub shard: ShardId,
+    /// Whether each shard is on the memory node of this one.
+    pub near: Vec<bool>,
     /// This cycle's time, as the driver last told it.
     pub now: Now,
     /// Limits on what peers can make grow.
@@ -149,6 +151,7 @@ impl Edge {
     pub fn new(shard: ShardId, limits: Limits, hash: HashState) -> Edge {
         Edge {
             shard,
+            near: Vec::new(),
             now: Now::default(),
             limits,
             connections: Slab::new(),
@@ -453,6 +456,7 @@ pub struct QueueSink<'a> {
 /// The ways out of a shard, beside the pool from which a message may come.
 struct Ways<'a> {
     shard: ShardId,
+    near: &'a [bool],
     connections: &'a mut Slab<Box<Connection>>,
     counters: &'a mut Counters,
     remote_consumers: &'a mut HashMap<ConsumerKey, RemoteConsumer>,
@@ -462,10 +466,12 @@ struct Ways<'a> {
 
 impl<'a> Ways<'a> {
     fn new(edge: &'a mut Edge, out: &'a mut Outbox) -> (Ways<'a>, &'a Pool) {
-        let Edge { shard, connections, counters, remote_consumers, remote_windows, pool, .. } =
-            edge;
+        let Edge {
+            shard, near, connections, counters, remote_consumers, remote_windows, pool, ..
+        } = edge;
         let shard = *shard;
-        let ways = Ways { shard, connections, counters, remote_consumers, remote_windows, out };
+        let ways =
+            Ways { shard, near, connections, counters, remote_consumers, remote_windows, out };
         (ways, pool)
     }
 
@@ -515,6 +521,7 @@ impl<'a> Ways<'a> {
         }
         let key = consumer.key;
         self.counters.delivered_remote += 1;
+        self.counters.delivered_near += u64::from(is_near(self.near, consumer.shard));
         if let Some(remote) = self.remote_consumers.get_mut(&key)
             && remote.governed
             && !consumer.no_ack
@@ -538,6 +545,12 @@ impl<'a> Ways<'a> {
         });
         false
     }
+}
+
+/// Whether a shard is on the memory node of this one.
+#[must_use]
+pub fn is_near(near: &[bool], shard: ShardId) -> bool {
+    near.get(shard.index()).copied().unwrap_or(true)
 }
 
 impl QueueSink<'_> {

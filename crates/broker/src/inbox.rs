@@ -21,6 +21,8 @@ pub(crate) struct Postponed {
     bytes: u32,
     targets: Vec<Target>,
     terms: Terms,
+    /// Bytes of the transaction that begins with it, or 0.
+    commit_bytes: usize,
 }
 
 impl Broker {
@@ -32,12 +34,17 @@ impl Broker {
         let mut mails = items.drain(..).peekable();
         let own = self.edge.shard;
         let mut targets = core::mem::take(&mut self.mailed_targets);
+        let mut commit_bytes = 0;
         while let Some(mail) = mails.next() {
             let Mail::Enqueue { queue, message, persistent, priority, expiration, confirm } = mail
             else {
-                self.on_mail(now, from, mail, &bytes, out);
+                match mail {
+                    Mail::Commit { bytes } => commit_bytes = self.commit_bytes(bytes),
+                    mail => self.on_mail(now, from, mail, &bytes, out),
+                }
                 continue;
             };
+            let commit_bytes = core::mem::take(&mut commit_bytes);
             let target = |queue| Target { queue, home: own, slot: u32::MAX };
             targets.clear();
             targets.push(target(queue));
@@ -51,7 +58,7 @@ impl Broker {
             let expiration = expiration.map(core::time::Duration::from_millis);
             let terms = Terms { persistent, priority, expiration, confirm };
             let view = packed(&bytes, message);
-            if self.must_postpone(&view, &terms) {
+            if self.must_postpone(&view, &terms, commit_bytes) {
                 let body = view.pack(&mut self.edge.pool);
                 let bytes = view.body.len() as u32;
                 self.postponed.push_back(Postponed {
@@ -59,9 +66,11 @@ impl Broker {
                     bytes,
                     targets: targets.clone(),
                     terms,
+                    commit_bytes,
                 });
                 continue;
             }
+            self.hold_commit(commit_bytes);
             self.enqueue_mailed(now, Incoming::new(view), &targets, terms, out);
         }
         drop(mails);
@@ -99,22 +108,44 @@ impl Broker {
     }
 
     /// Whether a message has to wait until the log has room, or behind one that does.
-    fn must_postpone(&mut self, view: &MessageView<'_>, terms: &Terms) -> bool {
+    fn must_postpone(
+        &mut self,
+        view: &MessageView<'_>,
+        terms: &Terms,
+        commit_bytes: usize,
+    ) -> bool {
+        let bytes = logged_bytes(view.properties, view.body.len()).max(commit_bytes);
         !self.postponed.is_empty()
-            || (terms.persistent
+            || ((terms.persistent || commit_bytes > 0)
                 && self.journal.is_on()
-                && !self.journal.has_room(logged_bytes(view.properties, view.body.len())))
+                && !self.journal.has_room(bytes))
+    }
+
+    /// Bytes for which a transaction of another shard waits: 0 for one that no segment holds, which
+    /// is not atomic over a crash.
+    fn commit_bytes(&self, bytes: usize) -> usize {
+        let segment = self.settings.store.as_ref().map_or(0, |store| store.template.segment_bytes);
+        if bytes < segment as usize { bytes } else { 0 }
+    }
+
+    /// Makes what is logged of a transaction of another shard land in one batch.
+    fn hold_commit(&mut self, commit_bytes: usize) {
+        if commit_bytes > 0 && self.journal.is_on() {
+            self.journal.hold(commit_bytes);
+        }
     }
 
     /// Mail that waited for room in the log goes into its queues, as far as there is some.
     pub(crate) fn enqueue_postponed(&mut self, now: Now, out: &mut Outbox) {
         while let Some(first) = self.postponed.front() {
             let view = MessageView::unpack(self.edge.pool.get(first.body));
-            let bytes = logged_bytes(view.properties, view.body.len());
-            if first.terms.persistent && !self.journal.has_room(bytes) {
+            let bytes = logged_bytes(view.properties, view.body.len()).max(first.commit_bytes);
+            let is_logged = first.terms.persistent || first.commit_bytes > 0;
+            if is_logged && !self.journal.has_room(bytes) {
                 return;
             }
             let Some(first) = self.postponed.pop_front() else { return };
+            self.hold_commit(first.commit_bytes);
             let incoming = Incoming::from_body(first.body, first.bytes);
             self.enqueue_mailed(now, incoming, &first.targets, first.terms, out);
         }
@@ -145,7 +176,7 @@ impl Broker {
     fn on_mail(&mut self, now: Now, from: ShardId, mail: Mail, bytes: &[u8], out: &mut Outbox) {
         match mail {
             // Taken out before.
-            Mail::Enqueue { .. } => {}
+            Mail::Enqueue { .. } | Mail::Commit { .. } => {}
             Mail::Enqueued { to, first, last, refused } => {
                 self.publish_reported(to, first, last, refused);
             }
@@ -182,6 +213,10 @@ impl Broker {
                     self.resume_consumer(now, queue, u32::MAX, consumer, out);
                 }
             }
+            Mail::MoveBarrier { connection, number } => {
+                self.move_barrier(from, connection, number, out);
+            }
+            Mail::MovePassed { number, .. } => self.move_passed(number),
             Mail::Short(shortage) => {
                 self.edge.short_shards.retain(|&(shard, _)| shard != from);
                 self.edge.short_shards.extend(shortage.map(|shortage| (from, shortage)));

@@ -473,9 +473,14 @@ impl Broker {
         }
     }
 
-    /// Closes one connection for a reason of the operator's, wherever this shard knows it.
+    /// Closes one connection for a reason of the operator's, here or should it come here: to be
+    /// called on every shard, since it may be between two of them.
     pub fn close_connection(&mut self, now: Now, id: ConnectionId, why: &str, out: &mut Outbox) {
-        self.close_connections(now, |connection| connection.id == id, why, out);
+        if self.edge.by_id.contains_key(&id) {
+            self.close_connections(now, |connection| connection.id == id, why, out);
+        } else {
+            self.departures.expel(id, why);
+        }
     }
 
     /// The broker stops: all clients are told, new ones are refused.

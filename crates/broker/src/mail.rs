@@ -145,6 +145,13 @@ pub enum Mail {
         /// Where to report that the queue has it.
         confirm: Option<(ChannelRef, u64)>,
     },
+    /// What follows up to the next item of another kind than [`Mail::Enqueue`] is the part of a
+    /// transaction that goes to this shard: it is to be there as a whole after a crash, or not at
+    /// all.
+    Commit {
+        /// Bytes that it takes in a log, at most.
+        bytes: usize,
+    },
     /// The queue has (or refused) the messages with these publish sequence numbers.
     Enqueued {
         /// The publisher's channel.
@@ -279,6 +286,21 @@ pub enum Mail {
         queue: QueueId,
         /// Whether credit must be asked for.
         on: bool,
+    },
+    /// A connection of the sender wants to go to another shard: answered once all that it sent here
+    /// is applied.
+    MoveBarrier {
+        /// The connection.
+        connection: ConnectionId,
+        /// Its departure.
+        number: u64,
+    },
+    /// All that the connection sent is applied.
+    MovePassed {
+        /// The connection.
+        connection: ConnectionId,
+        /// Its departure.
+        number: u64,
     },
     /// The shard is short of something, or there is room again.
     Short(Option<Shortage>),

@@ -24,7 +24,7 @@ use crate::broker::Broker;
 use crate::channel::{At, HeldPublish, RouteCache, Target};
 use crate::connection::PauseReason;
 use crate::dead_letter::LETTERS_CONNECTION;
-use crate::edge::{Shortage, mark_dirty};
+use crate::edge::{Shortage, is_near, mark_dirty};
 use crate::fanout::{Fanout, TARGETS_AT_ONCE_MAX};
 use crate::mail::{ChannelRef, Mail};
 use crate::message::{Incoming, MessageView};
@@ -280,12 +280,10 @@ impl Broker {
         }
         self.edge.counters.routed += 1;
         let own = self.edge.shard;
-        if targets.iter().any(|target| target.home != own) {
-            // What is on its way to another shard must not be overtaken by way of a third one.
-            let connection = &mut self.edge.connections[at.slot as usize];
-            for target in targets.iter().filter(|target| target.home != own) {
-                connection.touch(target.home);
-            }
+        // What is on its way to another shard must not be overtaken by way of a third one.
+        let connection = &mut self.edge.connections[at.slot as usize];
+        for target in targets {
+            connection.count(target.home, own);
         }
         let number = self.next_number(at);
         let confirm = number.map(|number| (at.channel, number));
@@ -345,6 +343,7 @@ impl Broker {
             }
             remote += 1;
             self.edge.counters.enqueued_remote += 1;
+            self.edge.counters.enqueued_near += u64::from(is_near(&self.edge.near, target.home));
             let batch = &mut out.mail[target.home.index()];
             let message = match self.packed.iter().find(|(shard, _)| *shard == target.home) {
                 Some((_, range)) => range.clone(),
@@ -443,6 +442,7 @@ impl Broker {
                 let message = view.append_packed(&mut batch.bytes);
                 let (from, mandatory) = (at.channel, publish.mandatory);
                 batch.items.push(Mail::DeliverReply { to, message, from, number, mandatory });
+                self.edge.connections[at.slot as usize].touch(to.shard);
                 self.tie(at);
                 self.open_number(at, number, 1, false);
                 return;

@@ -16,6 +16,8 @@ pub struct Settings {
     pub shard: ShardId,
     /// Number of shards in the process.
     pub shards: u16,
+    /// The memory node of each shard, by shard; empty where all are on the same.
+    pub nodes: Vec<u32>,
     /// Keys the hash maps; random in production, fixed in the simulator.
     pub hash_seed: u64,
     /// Seeds the generator of names and tokens; 32 random bytes in production, the same on

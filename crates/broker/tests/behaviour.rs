@@ -33,6 +33,7 @@ mod length;
 mod local_traffic;
 mod mandatory;
 mod marks;
+mod moves;
 mod negotiation;
 mod permissions;
 mod priorities;

@@ -62,9 +62,9 @@ impl Locality {
         };
         Locality {
             enqueue_stayed: count("enqueue", "stayed"),
-            enqueue_crossed: count("enqueue", "crossed"),
+            enqueue_crossed: count("enqueue", "node") + count("enqueue", "crossed"),
             deliver_stayed: count("deliver", "stayed"),
-            deliver_crossed: count("deliver", "crossed"),
+            deliver_crossed: count("deliver", "node") + count("deliver", "crossed"),
         }
     }
 

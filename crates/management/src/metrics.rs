@@ -453,24 +453,49 @@ fn locality(shards: &[(String, &Shard)], page: &mut Exposition) {
     page.family(
         name,
         Kind::Counter,
-        "Messages by step (enqueue, deliver) and whether they stayed on the shard or crossed to another.",
+        "Messages by step (enqueue, deliver) and path: stayed on the shard, to another on its memory node, crossed to another node.",
     );
     for (number, shard) in shards {
         let counters = &shard.counters;
         for (step, path, count) in [
             ("enqueue", "stayed", counters.enqueued_local),
-            ("enqueue", "crossed", counters.enqueued_remote),
+            ("enqueue", "node", counters.enqueued_near),
+            ("enqueue", "crossed", counters.enqueued_remote - counters.enqueued_near),
             ("deliver", "stayed", counters.delivered_local),
-            ("deliver", "crossed", counters.delivered_remote),
+            ("deliver", "node", counters.delivered_near),
+            ("deliver", "crossed", counters.delivered_remote - counters.delivered_near),
         ] {
             let labels = [("shard", number.as_str()), ("step", step), ("path", path)];
             page.sample(name, &labels, count);
         }
     }
-    let name = "lepus_shard_connections_handed_over_total";
-    page.family(name, Kind::Counter, "Connections handed to the shard of their queue.");
-    for (number, shard) in shards {
-        page.sample(name, &[("shard", number)], shard.counters.handed_over);
+    let sum =
+        |part: fn(&Counters) -> u64| shards.iter().map(|(_, s)| part(&s.counters)).sum::<u64>();
+    let stayed = sum(|c| c.enqueued_local + c.delivered_local);
+    let all = stayed + sum(|c| c.enqueued_remote + c.delivered_remote);
+    page.single(
+        "lepus_messages_stayed_ratio",
+        Kind::Gauge,
+        "Share of the steps of messages since the start that stayed on their shard; 1 without messages.",
+        if all == 0 { 1.0 } else { stayed as f64 / all as f64 },
+    );
+    let totals: &[Row<Counters>] = &[
+        (
+            "connections_handed_over",
+            "Connections that went to another shard, to their first queue or moved by the balancer.",
+            |c| c.handed_over,
+        ),
+        ("connections_moved", "Connections that the balancer moved to another shard.", |c| c.moved),
+        ("moves_given_up", "Moves of the balancer that took too long and were given up.", |c| {
+            c.moves_given_up
+        }),
+    ];
+    for (name, help, total) in totals {
+        let name = format!("lepus_shard_{name}_total");
+        page.family(&name, Kind::Counter, help);
+        for (number, shard) in shards {
+            page.sample(&name, &[("shard", number)], total(&shard.counters));
+        }
     }
 }
 

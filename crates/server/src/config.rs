@@ -136,6 +136,7 @@ const HEARTBEAT_SECONDS_MAX: u64 = 65_535;
 pub const SECTIONS: &[(&str, &str)] = &[
     ("", "General"),
     ("tls", "TLS"),
+    ("balancer", "Balancer"),
     ("metrics", "Metrics and health"),
     ("limits", "Limits"),
     ("memory", "Memory"),
@@ -177,6 +178,9 @@ settings! {
         "File with the authorities that may sign client certificates, PEM.";
     "tls.verify" tls_verify: String = Kind::Choice(&["none", "optional", "required"]), "none";
         "Client certificates: not asked for, checked when there is one, or required. The latter two need tls.ca.";
+
+    "balancer.enabled" balancer_enabled: bool = Kind::Switch, "true";
+        "Move publishing connections between shards: to the shard of their queues while it has room, away from a shard that is saturated while others idle. Each move is a line in the log.";
 
     "metrics.listen" metrics_listen: Vec<SocketAddr> = Kind::Addresses, "15692";
         "Addresses for /metrics (Prometheus), /health and /ready over HTTP.";

@@ -1,5 +1,6 @@
 //! `lepus serve`: brings everything up in order, waits for the end, takes everything down.
 
+mod balancer;
 mod brokers;
 mod logs;
 mod plan;
@@ -83,6 +84,7 @@ fn run(config: &Config, plan: &Plan, log: &Log) -> Result<(), String> {
         http::start(metrics, Arc::clone(&figures) as Arc<dyn http::Source>)
             .map_err(|error| format!("cannot start the metrics thread: {error}"))?;
     }
+    balancer::start(config, &figures, clock, log)?;
     let control = start_control(config, plan, &figures, &addresses, &data_dir)?;
     let banner = plan.banner(config, &initial, &addresses, data_dir.path());
     // Without a standard output there is nobody to greet.

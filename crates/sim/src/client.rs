@@ -204,6 +204,20 @@ impl Client {
         self.peer(|peer| peer.machine.as_ref().map(|machine| machine.state()))
     }
 
+    /// The balancer sends the connection to another shard.
+    pub fn send_to(&self, shard: u16) {
+        let id = self.peer(|peer| peer.id);
+        self.world.0.borrow().shards.move_connection(id, shard);
+        self.settle();
+    }
+
+    /// An operator closes the connection.
+    pub fn expel(&self) {
+        let id = self.peer(|peer| peer.id);
+        self.world.0.borrow().shards.close_connection(id);
+        self.settle();
+    }
+
     /// The shard on which the connection lives, if any does.
     #[must_use]
     pub fn shard(&self) -> Option<u16> {

@@ -1,7 +1,7 @@
 //! Looking into a simulated process: queues, counters, and what is out of place.
 
 use lepus_base::ConnectionId;
-use lepus_broker::connection::Connection;
+use lepus_broker::connection::{Connection, PauseReason};
 use lepus_broker::counters::Counters;
 
 use crate::shards::Shards;
@@ -47,7 +47,8 @@ pub(crate) fn counters(shards: &Shards) -> Counters {
             dead_lettered_expired dead_lettered_maxlen dead_lettered_delivery_limit
             connections_opened connections_closed channels_opened channels_closed
             queues_declared queues_created queues_deleted logins_refused enqueued_local
-            enqueued_remote delivered_local delivered_remote handed_over body_bytes_received);
+            enqueued_remote delivered_local delivered_remote handed_over moved moves_given_up
+            body_bytes_received);
     }
     sum
 }
@@ -63,6 +64,9 @@ pub(crate) fn leaks(shards: &Shards, living: &[ConnectionId]) -> Vec<String> {
         for (_, connection) in &edge.connections {
             if !living.contains(&connection.id) {
                 found.push(format!("shard {shard}: not gone: {}", describe(connection)));
+            }
+            if connection.paused & PauseReason::Move as u8 != 0 {
+                found.push(format!("shard {shard}: does not go: {}", describe(connection)));
             }
             for channel in connection.open_channels().chain(connection.retired()) {
                 unacked_on_channels += channel.unacked.len() as u64;

@@ -117,13 +117,14 @@ fn main() -> ExitCode {
     }
     println!(
         "{} seeds held ({} with disks), {failed} failed: {} messages published, {} delivered, \
-         {} duty cycles, {} hand-overs, {} restarts, in {:.1} s",
+         {} duty cycles, {} hand-overs, {} of them moves, {} restarts, in {:.1} s",
         done - failed,
         sum.disks,
         sum.published,
         sum.delivered,
         sum.turns,
         sum.handed_over,
+        sum.moved,
         sum.restarts,
         start.elapsed().as_secs_f64()
     );

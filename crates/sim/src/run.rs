@@ -8,6 +8,8 @@
 //!   reads, writes and syncs fail; space runs out for a while and comes back.
 //! - The process ends at any moment, in order, by a signal or with the power, and another one with
 //!   any number of shards starts on the same disk. While none runs, bits of old segments flip.
+//! - In a share of the seeds there are eight shards, and the balancer sends connections from one to
+//!   another at any moment.
 //!
 //! What must hold is said in the oracle: what was confirmed and persistent is there, in order, and
 //! says when it comes again; what was settled a second before stays away; commits are whole in each
@@ -65,6 +67,19 @@ fn trace(line: String) {
     });
 }
 
+/// One seed in so many has moves.
+const SEEDS_PER_MOVES: u64 = 4;
+/// Shards of a run with moves.
+const SHARDS_OF_MOVES: u16 = 8;
+/// After so many things that happen, on average, a connection is sent to another shard.
+const STEPS_PER_MOVE: u64 = 15;
+
+/// Decides about moves, apart from everything else that a seed decides.
+fn moves_of(seed: u64) -> Option<Rng> {
+    let mut rng = Rng::new(seed ^ 0x006d_6f76_6573);
+    rng.chance(1, SEEDS_PER_MOVES).then_some(rng)
+}
+
 /// The seed that runs on this thread and what happened in it last.
 #[must_use]
 pub fn last_words() -> (u64, Vec<String>) {
@@ -80,8 +95,10 @@ pub struct Figures {
     pub delivered: u64,
     /// Duty cycles of all shards.
     pub turns: u64,
-    /// Connections that moved to another shard.
+    /// Connections that went to another shard.
     pub handed_over: u64,
+    /// Those of them that the balancer sent.
+    pub moved: u64,
     /// Runs with a disk.
     pub disks: u64,
     /// Processes that ended, in whatever way, and were followed by another.
@@ -95,6 +112,7 @@ impl Figures {
         self.delivered += other.delivered;
         self.turns += other.turns;
         self.handed_over += other.handed_over;
+        self.moved += other.moved;
         self.disks += other.disks;
         self.restarts += other.restarts;
     }
@@ -105,9 +123,24 @@ impl Figures {
 /// # Errors
 /// The first thing that was not as it must be.
 pub fn run(seed: u64, prints: bool) -> Result<Figures, String> {
+    run_moving(seed, prints, moves_of(seed))
+}
+
+/// The same with moves, whatever the seed says about them.
+///
+/// # Errors
+/// The first thing that was not as it must be.
+pub fn run_on_the_move(seed: u64) -> Result<Figures, String> {
+    run_moving(seed, false, Some(Rng::new(!seed)))
+}
+
+fn run_moving(seed: u64, prints: bool, moves: Option<Rng>) -> Result<Figures, String> {
     TRACE.set(Trace { seed, prints, lines: VecDeque::new() });
     let mut rng = Rng::new(seed);
-    let plan = Plan::new(&mut rng);
+    let mut plan = Plan::new(&mut rng);
+    if moves.is_some() {
+        plan.options.shards = SHARDS_OF_MOVES;
+    }
     trace(format!("{plan:?}"));
     let world = World::with(plan.options.clone());
     prepare(&world, &plan, |_| true);
@@ -121,6 +154,7 @@ pub fn run(seed: u64, prints: bool) -> Result<Figures, String> {
         operator: Operator::default(),
         plan,
         rng,
+        moves,
     };
     run.begin_life();
     for name in 0..run.plan.actors {
@@ -202,6 +236,8 @@ struct Run {
     operator: Operator,
     plan: Plan,
     rng: Rng,
+    /// Decides about moves, in runs that have some.
+    moves: Option<Rng>,
 }
 
 impl Run {
@@ -233,6 +269,7 @@ impl Run {
 
     /// One thing happens.
     fn step(&mut self) -> Verdict {
+        self.move_someone();
         let client = self.rng.below(self.actors.len() as u64) as usize;
         let disk_share = if self.plan.disk.is_some() { 30 } else { 0 };
         match self.rng.below(100 + disk_share) {
@@ -246,6 +283,32 @@ impl Run {
             _ => {}
         }
         Ok(())
+    }
+
+    /// The balancer sends a connection to another shard, if it is its time.
+    fn move_someone(&mut self) {
+        let Some(rng) = &mut self.moves else { return };
+        if !rng.chance(1, STEPS_PER_MOVE) {
+            return;
+        }
+        let client = rng.below(self.peers.len() as u64) as usize;
+        let shard = rng.below(self.shards.len() as u64) as u16;
+        if self.shards.move_connection(self.peers[client].id, shard) {
+            trace(format!("the balancer sends client {client} to shard {shard}"));
+        }
+    }
+
+    /// Lets moves come to their end, one way or the other.
+    fn end_moves(&mut self) -> Verdict {
+        if self.moves.take().is_none() {
+            return Ok(());
+        }
+        for _ in 0..5 {
+            self.settle()?;
+            let now = self.shards.now().instant;
+            self.shards.set_time(now + std::time::Duration::from_millis(500));
+        }
+        self.settle()
     }
 
     fn turn_one(&mut self) {
@@ -442,6 +505,7 @@ impl Run {
         for peer in &mut self.peers {
             peer.reading = true;
         }
+        self.end_moves()?;
         self.settle()?;
         self.relieve()?;
         for actor in &self.actors {

@@ -215,6 +215,7 @@ impl Shards {
             let mut broker = Broker::new(Settings {
                 shard: ShardId(index as u16),
                 shards: count as u16,
+                nodes: Vec::new(),
                 hash_seed: self.options.hash_seed,
                 secret: [3; 32],
                 server: self.options.server.clone(),
@@ -291,6 +292,17 @@ impl Shards {
             };
             assert!(self.commands.send(ShardId(shard as u16), order).is_ok(), "shards take orders");
         }
+    }
+
+    /// The balancer sends a connection to another shard. False if no shard has it.
+    pub(crate) fn move_connection(&self, id: ConnectionId, to: u16) -> bool {
+        let holder = self.brokers().find(|broker| broker.edge.by_id.contains_key(&id));
+        let Some(from) = holder.map(Broker::shard) else { return false };
+        let order = move |broker: &mut Broker, now, out: &mut Outbox| {
+            broker.move_connection(now, id, ShardId(to), "the simulator wants it", out);
+        };
+        assert!(self.commands.send(from, order).is_ok(), "shards take orders");
+        true
     }
 
     /// Number of shards.

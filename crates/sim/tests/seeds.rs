@@ -26,6 +26,20 @@ fn two_hundred_seeds_hold() {
 }
 
 #[test]
+fn seeds_hold_on_eight_shards_while_connections_move() {
+    let mut sum = lepus_sim::Figures::default();
+    for seed in 0..20 {
+        match lepus_sim::run_on_the_move(seed) {
+            Ok(figures) => sum.add(figures),
+            Err(text) => {
+                panic!("{}\n\nseed {seed} fails: {text}", lepus_sim::last_words().1.join("\n"))
+            }
+        }
+    }
+    assert!(sum.moved > 200, "{} moves say little", sum.moved);
+}
+
+#[test]
 fn a_seed_decides_everything() {
     for seed in [3, 1003] {
         let figures = lepus_sim::run(seed, false);

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use lepus_base::{Now, QueueId};
-use lepus_store::disk::{LogId, Operations};
+use lepus_store::disk::{DiskError, LogId, Operations};
 use lepus_store::simulation::Plain;
 use lepus_store::{
     Entry, Event, Fetch, Figures, Lane, LaneSlot, Lookup, Message, Place, Settings, Store,
@@ -280,4 +280,34 @@ fn readers_with_hardly_any_memory_between_them_get_their_messages_in_the_end() {
         rounds += 1;
         assert!(rounds < 10 * queues, "{} read the same again and again", waiting.len());
     }
+}
+
+/// What the disk does not give is lost, and that is told, once.
+#[test]
+fn a_read_that_fails_is_told_with_its_place() {
+    let mut world = World::filled(1, 20);
+    let lane = world.store.lane(Lane::of(QueueId(0)));
+    let mut entries = Vec::new();
+    assert_eq!(world.store.fetch(lane, 20, &mut entries, &mut world.out), Fetch::Done);
+    let at = entries[3].position;
+    assert_eq!(world.store.lookup(at, &mut world.out), Lookup::Pending);
+    world.disk.submit(&mut world.out.list);
+    let mut completion = world.disk.step().expect("a read is under way");
+    completion.result = Err(DiskError::Failed);
+    completion.bytes.clear();
+    world.store.complete(Now::from_millis(world.millis), completion, &mut world.out);
+    let told = |world: &mut World| {
+        let mut events = Vec::new();
+        world.store.take_events(&mut events);
+        events.iter().filter(|event| matches!(event, Event::Damaged(_))).count()
+    };
+    assert_eq!(world.store.lookup(at, &mut world.out), Lookup::Lost);
+    assert_eq!(told(&mut world), 1);
+    // Asked again, it is read again: the message, then the one that lends it its names.
+    assert_eq!(world.store.lookup(at, &mut world.out), Lookup::Pending);
+    world.rest();
+    assert_eq!(world.store.lookup(at, &mut world.out), Lookup::Pending);
+    world.rest();
+    assert!(matches!(world.store.lookup(at, &mut world.out), Lookup::Found(_)));
+    assert_eq!(told(&mut world), 0);
 }

@@ -58,6 +58,8 @@ struct World {
     slots: BTreeMap<Lane, LaneSlot>,
     queue_next: u64,
     stopped: bool,
+    /// The disk has refused an operation.
+    has_failed: bool,
     damages: usize,
     lost: usize,
     /// Damage is expected: bits were flipped.
@@ -130,6 +132,7 @@ impl World {
             slots: BTreeMap::new(),
             queue_next: 3,
             stopped: false,
+            has_failed: false,
             damages: 0,
             lost: 0,
             forgiving: false,
@@ -150,6 +153,7 @@ impl World {
     fn step_disk(&mut self) -> bool {
         self.disk.submit(&mut self.out.list);
         let Some(completion) = self.disk.step() else { return false };
+        self.has_failed |= completion.result.is_err();
         self.store.complete(self.now(), completion, &mut self.out);
         self.events();
         true
@@ -161,7 +165,8 @@ impl World {
         for event in events {
             match event {
                 Event::Damaged(damage) => {
-                    assert!(self.forgiving, "seed {}: {damage:?} without a cause", self.seed);
+                    let has_cause = self.forgiving || self.has_failed;
+                    assert!(has_cause, "seed {}: {damage:?} without a cause", self.seed);
                     self.damages += 1;
                 }
                 Event::Refused(refusal) => panic!("seed {}: {refusal:?}", self.seed),

@@ -244,7 +244,7 @@ impl Directory {
         let kind = QueueKind::of(&arguments, QueueKind::Classic, name, &vhost.name)?;
         kind.check_properties(wanted.durable, exclusive, auto_delete, name, &vhost.name)?;
         let settings = QueueSettings::parse(&arguments, kind, name, &vhost.name)?;
-        let home = self.home_for(wanted.declared_on, exclusive);
+        let home = self.home_for(wanted.declared_on, exclusive || wanted.server_named);
         Ok(QueueInfo {
             id: QueueId(self.next_queue),
             vhost: vhost.id,
@@ -263,8 +263,9 @@ impl Directory {
     }
 
     /// Where a new queue lives: where it is declared, unless that shard holds many more than
-    /// another.
-    fn home_for(&self, declared_on: ShardId, exclusive: bool) -> ShardId {
+    /// another. One that only its declarer knows, because it is exclusive or the broker made up its
+    /// name, stays with it.
+    fn home_for(&self, declared_on: ShardId, is_personal: bool) -> ShardId {
         let wished = match self.held.get(declared_on.index()) {
             Some(_) => declared_on,
             None => ShardId(0),
@@ -272,7 +273,7 @@ impl Directory {
         let fewest = self.held.iter().enumerate().min_by_key(|(_, held)| **held);
         match fewest {
             Some((shard, fewest))
-                if !exclusive && self.held[wished.index()] > fewest + HOME_IMBALANCE_MAX =>
+                if !is_personal && self.held[wished.index()] > fewest + HOME_IMBALANCE_MAX =>
             {
                 ShardId(shard as u16)
             }

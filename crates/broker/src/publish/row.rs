@@ -92,7 +92,9 @@ impl Broker {
             confirms.listed = true;
             self.edge.counters.received_confirm += row.count;
         }
-        if let Some(channel) = self.edge.connections[slot as usize].channel_mut(number) {
+        let connection = &mut self.edge.connections[slot as usize];
+        connection.traffic.here += row.count;
+        if let Some(channel) = connection.channel_mut(number) {
             channel.route = Some(route);
             channel.confirms = confirms;
         }

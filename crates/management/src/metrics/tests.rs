@@ -9,7 +9,9 @@ fn snapshot() -> Snapshot {
     };
     for (number, shard) in snapshot.shards.iter_mut().enumerate() {
         shard.counters.received = 10 + number as u64;
-        shard.counters.enqueued_remote = 3;
+        shard.counters.enqueued_local = 4;
+        shard.counters.enqueued_remote = 4;
+        shard.counters.enqueued_near = 1;
         for bytes in [50, 5_000, 200_000_000] {
             shard.counters.count_size(bytes);
         }
@@ -57,6 +59,9 @@ fn the_page_is_valid_and_sums_the_shards() {
     assert_eq!(value("lepus_shard_seconds_total{shard=\"1\",state=\"busy\"}"), 1.5);
     let crossed = "lepus_shard_messages_total{shard=\"0\",step=\"enqueue\",path=\"crossed\"}";
     assert_eq!(value(crossed), 3.0);
+    let node = "lepus_shard_messages_total{shard=\"0\",step=\"enqueue\",path=\"node\"}";
+    assert_eq!(value(node), 1.0);
+    assert_eq!(value("lepus_messages_stayed_ratio"), 0.5);
 }
 
 #[test]

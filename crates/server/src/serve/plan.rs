@@ -121,6 +121,7 @@ impl Plan {
         Settings {
             shard: ShardId(0),
             shards: self.shards,
+            nodes: self.nodes(),
             hash_seed,
             secret,
             server: server_options(config),
@@ -142,6 +143,13 @@ impl Plan {
                 logs: Vec::new(),
             }),
         }
+    }
+
+    /// The memory node of each shard; empty where they have none or it does not matter.
+    fn nodes(&self) -> Vec<u32> {
+        let places = self.placement.places.iter().filter(|_| self.placement.is_numa);
+        let nodes: Vec<u32> = places.filter_map(|place| place.memory_node).collect();
+        if nodes.len() == usize::from(self.shards) { nodes } else { Vec::new() }
     }
 
     /// What is printed once the broker serves.

@@ -12,12 +12,18 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Program {
-    /// One number of the metrics page.
-    pub fn gauge(&self, name: &str) -> u64 {
+    /// The metrics page.
+    pub fn page(&self) -> String {
         let mut stream = TcpStream::connect(self.metrics).unwrap();
         stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
         let mut page = String::new();
         stream.read_to_string(&mut page).unwrap();
+        page
+    }
+
+    /// One number of the metrics page.
+    pub fn gauge(&self, name: &str) -> u64 {
+        let page = self.page();
         let line = page.lines().find(|line| line.split(' ').next() == Some(name));
         let value =
             line.and_then(|line| line.split(' ').nth(1)).unwrap_or_else(|| panic!("{page}"));

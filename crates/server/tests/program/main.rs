@@ -4,6 +4,7 @@ mod cli;
 mod client;
 mod gauge;
 mod hostile;
+mod locality;
 mod profile;
 mod restart;
 mod running;

@@ -183,6 +183,11 @@ fn a_disk_that_is_nearly_full_blocks_publishers_and_serves_consumers() {
     let mut session = connect(program.amqp);
     session.publish_persistent(1, "q", b"one too many");
     session.flush();
+    // A publisher is told at its first message after the alarm, which the first of all may precede.
+    let alarm = "rabbitmq_alarms_free_disk_space_watermark";
+    program.wait_until("an alarm", |program| program.gauge(alarm) == 1);
+    session.publish_persistent(1, "q", b"and another");
+    session.flush();
     match session.see() {
         Seen::Blocked(reason) => assert!(reason.contains("disk"), "{reason}"),
         other => panic!("{other:?}"),

@@ -346,7 +346,9 @@ impl Run {
     pub(super) fn count(&mut self) {
         let turns = (0..self.shards.len()).map(|shard| self.shards.metrics(shard).cycles);
         self.lives.figures.turns += turns.sum::<u64>();
-        self.lives.figures.handed_over += crate::figures::counters(&self.shards).handed_over;
+        let counters = crate::figures::counters(&self.shards);
+        self.lives.figures.handed_over += counters.handed_over;
+        self.lives.figures.moved += counters.moved;
     }
 
     /// Turns a bit of a message's body over, in a segment that is not the last of its log.

@@ -365,7 +365,7 @@ impl Store {
             return Found::Ready;
         }
         if self.failed_reads.remove(&at) {
-            return Found::Lost;
+            return self.lost(at, need.length);
         }
         let readable = self.readable(at);
         if readable < RECORD_HEADER_BYTES {

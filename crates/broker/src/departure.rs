@@ -1,0 +1,258 @@
+//! Connections that the balancer sends to another shard: paused, drained, and handed over when all
+//! that they said is applied where it went.
+//!
+//! A departure goes through these stages: the connection is not read any more; confirms, parked
+//! frames and questions drain; a barrier goes to every shard that got mail of it and comes back
+//! once that mail is applied; then it is handed over. One that takes too long, or whose connection
+//! turns out to be tied to the shard, is given up and the connection is read again.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::format;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use lepus_amqp::ProtocolError;
+use lepus_amqp::code::ReplyCode;
+use lepus_base::{ConnectionId, Instant, Now, ShardId};
+
+use crate::broker::Broker;
+use crate::connection::PauseReason;
+use crate::edge::{connection_name, log};
+use crate::mail::Mail;
+use crate::outbox::{ConnectionSlot, Outbox, Severity};
+
+/// How long a departure may take before it is given up.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// A connection stays at least so long where it came to, whatever queue it names.
+pub(crate) const STAY: Duration = Duration::from_secs(1);
+/// Connections that were to be closed and are not here: they may be on their way.
+const EXPELLED_MAX: usize = 64;
+/// Connections on their way out of one shard at the same time.
+const DEPARTURES_MAX: usize = 64;
+
+/// How far a departure is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Something of it is still under way here.
+    Draining,
+    /// So many shards have yet to apply what it said.
+    Passing(u32),
+    /// It may go.
+    Ready,
+}
+
+/// A connection on its way out.
+#[derive(Debug)]
+struct Departure {
+    slot: u32,
+    id: ConnectionId,
+    to: ShardId,
+    why: Box<str>,
+    /// Tells its barriers from those of departures that were given up.
+    number: u64,
+    /// Until then it may take.
+    until: Instant,
+    stage: Stage,
+}
+
+/// All connections on their way out of a shard, and barriers of others that wait here.
+#[derive(Debug, Default)]
+pub(crate) struct Departures {
+    list: Vec<Departure>,
+    count: u64,
+    /// Barriers behind mail that waits for room in the log: from where, connection and number.
+    waiting: Vec<(ShardId, ConnectionId, u64)>,
+    /// Connections that an operator closed and that are not here, and why.
+    expelled: VecDeque<(ConnectionId, Box<str>)>,
+}
+
+impl Departures {
+    /// The earliest moment at which one is to be given up.
+    pub(crate) fn next_timeout(&self) -> Instant {
+        self.list.iter().map(|departure| departure.until).min().unwrap_or(Instant::NEVER)
+    }
+
+    /// Remembers a connection that is to be closed should it come here.
+    pub(crate) fn expel(&mut self, id: ConnectionId, why: &str) {
+        if self.expelled.len() == EXPELLED_MAX {
+            self.expelled.pop_front();
+        }
+        self.expelled.push_back((id, why.into()));
+    }
+
+    fn expelled(&self, id: ConnectionId) -> Option<&str> {
+        let found = self.expelled.iter().find(|(expelled, _)| *expelled == id);
+        found.map(|(_, why)| &**why)
+    }
+}
+
+impl Broker {
+    /// Has a connection go to another shard as soon as it can, for the reason `why`, which the log
+    /// tells. False if it is not here or cannot go: it is tied to its shard by what it does besides
+    /// publishing, is on its way already, or too many others are.
+    pub fn move_connection(
+        &mut self,
+        now: Now,
+        id: ConnectionId,
+        to: ShardId,
+        why: &str,
+        out: &mut Outbox,
+    ) -> bool {
+        self.edge.now = now;
+        let is_elsewhere = to != self.edge.shard && to.0 < self.settings.shards;
+        let list = &self.departures.list;
+        if !is_elsewhere
+            || self.stopping
+            || list.len() >= DEPARTURES_MAX
+            || list.iter().any(|departure| departure.id == id)
+        {
+            return false;
+        }
+        let Some((slot, connection)) = self.edge.connection(id, u32::MAX) else { return false };
+        if !connection.may_leave() {
+            return false;
+        }
+        self.edge.pause(slot, PauseReason::Move, out);
+        self.departures.count += 1;
+        self.departures.list.push(Departure {
+            slot,
+            id,
+            to,
+            why: why.into(),
+            number: self.departures.count,
+            until: now.instant + PATIENCE,
+            stage: Stage::Draining,
+        });
+        true
+    }
+
+    /// Brings departures forward, at the end of a cycle.
+    pub(crate) fn depart(&mut self, now: Now, out: &mut Outbox) {
+        if !self.departures.waiting.is_empty() && self.postponed.is_empty() {
+            for (from, connection, number) in core::mem::take(&mut self.departures.waiting) {
+                out.mail[from.index()].items.push(Mail::MovePassed { connection, number });
+            }
+        }
+        if self.departures.list.is_empty() {
+            return;
+        }
+        for mut departure in core::mem::take(&mut self.departures.list) {
+            if self.bring_forward(now, &mut departure, out) {
+                self.departures.list.push(departure);
+            } else if self.edge.connection_at(departure.slot, departure.id).is_some() {
+                self.edge.resume(departure.slot, PauseReason::Move, out);
+            }
+        }
+    }
+
+    /// False when the departure is over.
+    fn bring_forward(&mut self, now: Now, departure: &mut Departure, out: &mut Outbox) -> bool {
+        let own = self.edge.shard;
+        let Some(connection) = self.edge.connection_at(departure.slot, departure.id) else {
+            return false;
+        };
+        if connection.end.is_some() || connection.gone {
+            return false;
+        }
+        if now.instant >= departure.until || !connection.may_leave() {
+            let name = connection_name(connection);
+            let (to, why) = (departure.to, &departure.why);
+            let text = format!("{name}: stays on shard {own}, was to go to {to} ({why})");
+            log(out, Severity::Info, "connection-stays", text);
+            self.edge.counters.moves_given_up += 1;
+            return false;
+        }
+        if !connection.is_quiet() {
+            return true;
+        }
+        if departure.stage == Stage::Draining {
+            let (connection, number) = (departure.id, departure.number);
+            let touched = self.edge.connections[departure.slot as usize].touched.iter();
+            let mut waiting = 0;
+            for shard in touched.filter(|&&shard| shard != own) {
+                out.mail[shard.index()].items.push(Mail::MoveBarrier { connection, number });
+                waiting += 1;
+            }
+            departure.stage = Stage::Passing(waiting);
+        }
+        if departure.stage == Stage::Passing(0) {
+            departure.stage = Stage::Ready;
+        }
+        if departure.stage == Stage::Ready {
+            out.hand_over.push((ConnectionSlot(departure.slot), departure.to));
+        }
+        true
+    }
+
+    /// A connection of another shard wants to go: is all applied that it sent here?
+    pub(crate) fn move_barrier(
+        &mut self,
+        from: ShardId,
+        connection: ConnectionId,
+        number: u64,
+        out: &mut Outbox,
+    ) {
+        // It has no consumers and all deliveries are on their way to the client.
+        self.edge.remote_windows.remove(&connection);
+        if self.postponed.is_empty() {
+            out.mail[from.index()].items.push(Mail::MovePassed { connection, number });
+        } else {
+            self.departures.waiting.push((from, connection, number));
+        }
+    }
+
+    /// Another shard has applied all that a connection sent there.
+    pub(crate) fn move_passed(&mut self, number: u64) {
+        let found = self.departures.list.iter_mut().find(|departure| departure.number == number);
+        if let Some(Departure { stage: Stage::Passing(waiting), .. }) = found {
+            *waiting = waiting.saturating_sub(1);
+        }
+    }
+
+    /// Ends the departure of a connection that is handed over now. `Err` if it must not go yet;
+    /// otherwise why it goes, if by a departure.
+    pub(crate) fn end_departure(&mut self, slot: u32) -> Result<Option<Box<str>>, ()> {
+        let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return Err(()) };
+        let id = connection.id;
+        let found = self.departures.list.iter().position(|departure| departure.id == id);
+        let Some(place) = found else { return Ok(None) };
+        let is_ready = self.departures.list[place].stage == Stage::Ready;
+        if !is_ready || !connection.may_leave() || !connection.is_quiet() {
+            return Err(());
+        }
+        let Departure { why, .. } = self.departures.list.swap_remove(place);
+        self.edge.counters.moved += 1;
+        Ok(Some(why))
+    }
+
+    /// What became of the broker while a connection travelled may mean its end.
+    pub(crate) fn receive_traveller(
+        &mut self,
+        now: Now,
+        slot: u32,
+        errand: Option<(ShardId, Box<str>)>,
+        out: &mut Outbox,
+    ) {
+        let own = self.edge.shard;
+        let Some(connection) = self.edge.connections.get(slot as usize) else { return };
+        if let Some((from, why)) = errand {
+            let name = connection_name(connection);
+            let text = format!("{name}: from shard {from} to {own}; {why}");
+            log(out, Severity::Info, "connection-moved", text);
+        }
+        let why = if self.stopping {
+            "broker forced connection closure with reason 'shutdown'"
+        } else if self.directory.vhost_info(connection.vhost).is_none() {
+            "vhost is deleted"
+        } else if self.directory.user(&connection.user).is_none() {
+            "user is deleted"
+        } else if let Some(why) = self.departures.expelled(connection.id) {
+            why
+        } else {
+            return;
+        };
+        let error = ProtocolError::new(ReplyCode::CONNECTION_FORCED, why);
+        self.fail_connection(now, slot, error, out);
+    }
+}

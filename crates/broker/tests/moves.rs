@@ -1,0 +1,343 @@
+//! Connections that the balancer sends to another shard.
+
+use lepus_amqp::client::encode_publish;
+use lepus_amqp::code::ReplyCode;
+use lepus_amqp::method::{basic, exchange};
+use lepus_amqp::properties::Properties;
+use lepus_broker::directory::Request;
+use lepus_sim::{Channel, Client, World};
+
+fn texts(channel: &Channel, queue: &str) -> Vec<String> {
+    core::iter::from_fn(|| channel.get_no_ack(queue)).map(|message| message.text()).collect()
+}
+
+fn numbers(range: core::ops::Range<u64>) -> Vec<String> {
+    range.map(|number| number.to_string()).collect()
+}
+
+/// The kinds of the log's lines since the last look.
+fn kinds(world: &World) -> Vec<&'static str> {
+    let is_about_moves =
+        |kind: &&str| kind.starts_with("connection-moved") || kind.ends_with("stays");
+    world.events().iter().map(|event| event.kind).filter(is_about_moves).collect()
+}
+
+#[test]
+fn a_publisher_goes_where_it_is_sent_and_publishes_from_there() {
+    let world = World::new(2);
+    let publisher = world.channel(0);
+    publisher.declare("q");
+    publisher.publish("", "q", "0");
+    publisher.client().send_to(1);
+    assert_eq!(publisher.client().shard(), Some(1));
+    publisher.publish("", "q", "1");
+    let counters = world.counters();
+    assert_eq!((counters.moved, counters.enqueued_local, counters.enqueued_remote), (1, 1, 1));
+    let lines = world.events();
+    let line = lines.iter().find(|event| event.kind == "connection-moved").unwrap();
+    assert!(line.text.ends_with("from shard 0 to 1; the simulator wants it"), "{}", line.text);
+    world.advance(1_000);
+    publisher.client().send_to(0);
+    assert_eq!(publisher.client().shard(), Some(0));
+    publisher.publish("", "q", "2");
+    assert_eq!(texts(&publisher, "q"), numbers(0..3));
+    publisher.client().close();
+    assert_eq!(world.leaks(), [""; 0]);
+}
+
+/// Publishes while the connection goes from shard to shard, with what was said on its way.
+fn publish_on_the_move(world: &World, persistent: bool) {
+    let near = world.channel(0);
+    near.declare("q");
+    near.declare("other");
+    near.bind("q", "amq.fanout", "");
+    near.bind("other", "amq.fanout", "");
+    let publisher = world.channel(0);
+    publisher.confirm_select();
+    let delivery_mode = persistent.then_some(2);
+    let properties = Properties { delivery_mode, ..Properties::default() };
+    let mut number = 0;
+    for round in 0..40_u16 {
+        world.quietly(|| {
+            for _ in 0..10 {
+                let (exchange, key) = if number % 3 == 0 { ("amq.fanout", "") } else { ("", "q") };
+                publisher.publish_with(exchange, key, &properties, number.to_string());
+                number += 1;
+            }
+            if round % 2 == 0 {
+                for _ in 0..round % 5 {
+                    world.round();
+                }
+            }
+            publisher.client().send_to(round % world.shards());
+        });
+        for _ in 0..round % 7 {
+            world.round();
+        }
+        publisher.publish_with("", "q", &properties, number.to_string());
+        number += 1;
+        world.advance(1_100);
+        assert_eq!(publisher.client().shard(), Some(round % world.shards()));
+    }
+    assert_eq!(publisher.confirmed().0, (1..=number).collect::<Vec<u64>>());
+    assert_eq!(texts(&near, "q"), numbers(0..number));
+    assert!(world.counters().moved > 20, "{}", world.counters().moved);
+    assert_eq!(world.leaks(), [""; 0]);
+}
+
+#[test]
+fn order_and_confirms_hold_whatever_moves() {
+    publish_on_the_move(&World::new(3), false);
+    publish_on_the_move(&World::new(8), true);
+    publish_on_the_move(&World::on_disk(3), true);
+    publish_on_the_move(&World::on_disk(4), false);
+}
+
+#[test]
+fn a_connection_waits_for_its_confirms_before_it_goes() {
+    let world = World::on_disk(2);
+    let publisher = world.channel(0);
+    publisher.declare_method(lepus_amqp::method::queue::Declare {
+        queue: "q",
+        durable: true,
+        ..Default::default()
+    });
+    publisher.confirm_select();
+    let properties = Properties { delivery_mode: Some(2), ..Properties::default() };
+    world.quietly(|| {
+        publisher.publish_with("", "q", &properties, "x");
+        world.round();
+        world.turn(0);
+        publisher.client().send_to(1);
+        // The disk is asked and has not answered.
+        world.turn(0);
+        assert_eq!(publisher.client().shard(), Some(0));
+    });
+    world.settle();
+    assert_eq!(publisher.client().shard(), Some(1));
+    assert_eq!(publisher.confirmed().0, [1]);
+}
+
+#[test]
+fn what_ties_a_connection_keeps_it() {
+    type Tie = fn(&Channel);
+    let ties: [(&str, Tie); 5] = [
+        ("consumer", |channel| channel.consume("q", "c")),
+        ("unacked", |channel| {
+            channel.publish("", "q", "x");
+            assert!(channel.get("q").is_some());
+        }),
+        ("transaction", |channel| channel.tx_select()),
+        ("exclusive queue", |channel| {
+            channel.declare_exclusive("");
+        }),
+        ("reply consumer", |channel| channel.consume_no_ack("amq.rabbitmq.reply-to", "r")),
+    ];
+    for (what, tie) in ties {
+        let world = World::new(2);
+        world.channel(0).declare("q");
+        let channel = world.channel(0);
+        tie(&channel);
+        channel.client().send_to(1);
+        assert_eq!(channel.client().shard(), Some(0), "{what}");
+        assert_eq!(world.counters().moved, 0, "{what}");
+        let other = channel.client().channel();
+        other.publish("", "q", "it is read");
+        assert_eq!(world.counters().moves_given_up, 0, "{what}");
+        assert_eq!(world.leaks(), [""; 0], "{what}");
+    }
+}
+
+#[test]
+fn nowhere_is_no_place_to_go_to() {
+    let world = World::new(3);
+    let publisher = world.channel(0);
+    publisher.declare("q");
+    for nowhere in [0, 3, u16::MAX] {
+        publisher.client().send_to(nowhere);
+        assert_eq!(publisher.client().shard(), Some(0));
+    }
+    publisher.publish("", "q", "it is read");
+    assert_eq!(world.counters().moves_given_up, 0);
+    assert_eq!(world.leaks(), [""; 0]);
+}
+
+#[test]
+fn a_connection_stays_a_second_where_it_was_sent_whatever_it_names() {
+    let world = World::new(2);
+    let publisher = world.channel(0);
+    publisher.declare("q");
+    publisher.client().send_to(1);
+    publisher.declare("q");
+    assert_eq!(publisher.client().shard(), Some(1));
+}
+
+#[test]
+fn half_a_message_goes_along() {
+    let world = World::new(2);
+    let publisher = world.channel(0);
+    publisher.declare("q");
+    let body: Vec<u8> = (0..300_000_u32).map(|number| number as u8).collect();
+    let mut bytes = Vec::new();
+    let number = publisher.number();
+    encode_publish(&mut bytes, number, 4096, "", "q", false, &[0, 0], &body);
+    let mut next = 0;
+    for (cut, shard) in [(30, 1), (8_000, 0), (100_001, 1), (200_000, 0)] {
+        publisher.client().send_bytes(&bytes[next..cut]);
+        next = cut;
+        publisher.client().send_to(shard);
+        assert_eq!(publisher.client().shard(), Some(shard));
+        world.advance(1_000);
+    }
+    publisher.client().send_bytes(&bytes[next..]);
+    publisher.publish("", "q", "after");
+    assert!(publisher.get_no_ack("q").unwrap().body == body);
+    assert_eq!(publisher.get_no_ack("q").unwrap().text(), "after");
+    assert_eq!(world.leaks(), [""; 0]);
+}
+
+/// A connection that cannot go because its client does not answer, on its way to shard 1.
+fn stuck(world: &World) -> Client {
+    let client = world.connect(0);
+    let (one, two) = (client.channel_number(1), client.channel_number(2));
+    two.declare("q");
+    client.stop_reading();
+    one.publish("missing", "", "x");
+    client.send_to(1);
+    assert_eq!(client.shard(), Some(0));
+    two.publish("", "q", "not read yet");
+    assert_eq!(world.queue("q").ready, 0);
+    client
+}
+
+#[test]
+fn a_move_that_takes_too_long_is_given_up() {
+    let world = World::new(2);
+    let client = stuck(&world);
+    world.advance(2_000);
+    assert_eq!(client.shard(), Some(0));
+    assert_eq!(world.queue("q").ready, 1, "it is read again");
+    assert_eq!(world.counters().moves_given_up, 1);
+    assert_eq!(kinds(&world), ["connection-stays"]);
+    client.read_again();
+    client.send_to(1);
+    assert_eq!(client.shard(), Some(1));
+    client.close();
+    assert_eq!(world.leaks(), [""; 0]);
+}
+
+#[test]
+fn a_connection_may_end_on_its_way() {
+    let world = World::new(2);
+    let client = stuck(&world);
+    client.reset();
+    assert_eq!(client.shard(), None);
+    world.advance(5_000);
+    assert_eq!(world.leaks(), [""; 0]);
+    assert_eq!(world.counters().moves_given_up, 0);
+
+    let world = World::new(2);
+    let client = stuck(&world);
+    world.shut_down();
+    client.read_again();
+    world.advance(5_000);
+    client.expect_closed(ReplyCode::CONNECTION_FORCED);
+}
+
+/// A connection between shard 1 and shard 0.
+fn between(world: &World) -> Client {
+    world.add_vhost("v");
+    world.permit("guest", "v", ".*", ".*", ".*");
+    let client = world.connect_with(1, World::login("guest", "guest", "v")).open();
+    client.channel().declare("q");
+    world.quietly(|| client.send_to(0));
+    world.turn(1);
+    assert_eq!(client.shard(), None);
+    client
+}
+
+#[test]
+fn what_ends_a_connection_finds_it_between_two_shards() {
+    let world = World::new(2);
+    let client = between(&world);
+    world.request(Request::DeleteVhost { name: "v".into() }).unwrap();
+    assert_eq!(
+        client.expect_closed(ReplyCode::CONNECTION_FORCED),
+        "CONNECTION_FORCED - vhost is deleted"
+    );
+
+    let world = World::new(2);
+    let client = between(&world);
+    world.request(Request::DeleteUser { name: "guest".into() }).unwrap();
+    assert_eq!(
+        client.expect_closed(ReplyCode::CONNECTION_FORCED),
+        "CONNECTION_FORCED - user is deleted"
+    );
+
+    let world = World::new(2);
+    let client = between(&world);
+    world.shut_down();
+    client.expect_closed(ReplyCode::CONNECTION_FORCED);
+
+    let world = World::new(2);
+    let client = between(&world);
+    client.expel();
+    let text = client.expect_closed(ReplyCode::CONNECTION_FORCED);
+    assert_eq!(text, "CONNECTION_FORCED - an operator wants it");
+}
+
+#[test]
+fn a_mandatory_direct_reply_returns_to_a_publisher_that_is_on_its_way() {
+    let world = World::new(3);
+    let asker = world.channel(2);
+    asker.consume_no_ack("amq.rabbitmq.reply-to", "r");
+    let server = world.channel(1);
+    server.declare("questions");
+    let properties =
+        Properties { reply_to: Some("amq.rabbitmq.reply-to".into()), ..Properties::default() };
+    asker.publish_with("", "questions", &properties, "?");
+    let question = server.get_no_ack("questions").unwrap();
+    let to = question.properties.reply_to.clone().unwrap();
+    asker.cancel("r");
+    world.quietly(|| {
+        server.publish_mandatory("", &to, "!");
+        world.round();
+        server.client().send_to(0);
+    });
+    world.settle();
+    assert_eq!(server.client().shard(), Some(0));
+    assert_eq!(server.returns().len(), 1);
+}
+
+#[test]
+fn what_was_agreed_on_goes_along() {
+    let world = World::new(2);
+    let client = world.connect(0);
+    let (one, two) = (client.channel_number(1), client.channel_number(9));
+    one.declare("q");
+    one.qos(1);
+    two.confirm_select();
+    two.publish("", "q", "a");
+    two.publish("", "q", "b");
+    client.send_to(1);
+    assert_eq!(client.shard(), Some(1));
+    two.publish("", "q", "c");
+    assert_eq!(two.confirmed().0, [1, 2, 3]);
+    one.exchange_method(exchange::Declare {
+        exchange: "x",
+        r#type: "fanout",
+        ..Default::default()
+    });
+    // Its first consumer takes it back to the queue.
+    world.advance(1_000);
+    one.send(basic::Consume { queue: "q", consumer_tag: "c", ..Default::default() });
+    one.expect("basic.consume-ok");
+    for body in ["a", "b", "c"] {
+        let message = one.delivery();
+        one.expect_none();
+        assert_eq!(message.text(), body);
+        one.ack(message.tag);
+    }
+    client.close();
+    assert_eq!(world.leaks(), [""; 0]);
+}

@@ -1,0 +1,135 @@
+//! The balancer's thread: once a second it asks the shards what they did, and orders the moves that
+//! follow from it.
+
+use crate::config::Config;
+use crate::figures::Figures;
+use crate::log::Log;
+use lepus_balance::{Balancer, Load, Rules, ShardLoad, Talker};
+use lepus_base::{Instant, ShardId};
+use lepus_management::http::Source;
+use lepus_shard::{Clock, MetricsSnapshot};
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+/// How often it looks.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// How long a shard may take to tell; then nothing is decided this time.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+/// Connections of one shard that are looked at in one interval; those beyond have their turn later.
+const SLOTS_MAX: usize = 4096;
+/// Below this share of its time, in thousandths, a shard is not asked: what it does is not worth
+/// waking it.
+const BUSY_MIN: u32 = 5;
+
+/// Starts the thread, where there is something to balance. It ends with the shards.
+///
+/// # Errors
+/// When the system has no thread.
+pub(super) fn start(
+    config: &Config,
+    figures: &Arc<Figures>,
+    clock: Clock,
+    log: &Log,
+) -> Result<(), String> {
+    if !config.balancer_enabled || figures.commands.shards() < 2 {
+        return Ok(());
+    }
+    let figures = Arc::clone(figures);
+    let log = log.clone();
+    let started = std::thread::Builder::new()
+        .name("balancer".into())
+        .spawn(move || balance(&figures, clock, &log));
+    started.map(drop).map_err(|error| format!("cannot start the balancer's thread: {error}"))
+}
+
+/// Why a shard told nothing.
+enum Silence {
+    /// The broker has stopped.
+    Stopped,
+    /// It takes long.
+    Late(ShardId),
+}
+
+/// Watches and orders until the shards have stopped.
+fn balance(figures: &Figures, clock: Clock, log: &Log) {
+    let mut watch = Watch { figures, clock, before: figures.turns(), looked_at: clock.instant() };
+    let mut balancer = Balancer::new(Rules::default());
+    loop {
+        std::thread::sleep(INTERVAL);
+        let load = match watch.look() {
+            Ok(Some(load)) => load,
+            Ok(None) => continue,
+            Err(Silence::Stopped) => return,
+            Err(Silence::Late(_)) if figures.ready().is_err() => return,
+            Err(Silence::Late(shard)) => {
+                log.warning("balancer-late", format!("shard {shard} does not answer"));
+                continue;
+            }
+        };
+        for one in balancer.decide(clock.instant(), &load) {
+            let why = one.reason.to_string();
+            let sent = figures.commands.send(one.from, move |broker, now, out| {
+                broker.move_connection(now, one.connection, one.to, &why, out);
+            });
+            if sent.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// What the shards did since the last look.
+struct Watch<'a> {
+    figures: &'a Figures,
+    clock: Clock,
+    before: Vec<MetricsSnapshot>,
+    looked_at: Instant,
+}
+
+impl Watch<'_> {
+    /// The load since the last look; none while all shards rest.
+    fn look(&mut self) -> Result<Option<Load>, Silence> {
+        let turns = self.figures.turns();
+        let now = self.clock.instant();
+        let nanos = now.since(self.looked_at).as_nanos().max(1);
+        let busy = |(now, before): (&MetricsSnapshot, &MetricsSnapshot)| {
+            let busy = u128::from(now.busy_ns.saturating_sub(before.busy_ns)) * 1000 / nanos;
+            ShardLoad { busy: u32::try_from(busy).unwrap_or(1000).min(1000) }
+        };
+        let shards: Vec<ShardLoad> = turns.iter().zip(&self.before).map(busy).collect();
+        self.before = turns;
+        self.looked_at = now;
+        if shards.iter().all(|shard| shard.busy < BUSY_MIN) {
+            return Ok(None);
+        }
+        let talkers = self.talkers(&shards)?;
+        Ok(Some(Load { shards, talkers }))
+    }
+
+    /// Asks the shards that did something, all at the same time.
+    fn talkers(&self, shards: &[ShardLoad]) -> Result<Vec<Talker>, Silence> {
+        let mut answers = Vec::new();
+        let places = shards.iter().enumerate().filter(|(_, load)| load.busy >= BUSY_MIN);
+        for shard in places.map(|(place, _)| ShardId(place as u16)) {
+            let (sender, receiver) = sync_channel(1);
+            let sent = self.figures.commands.send(shard, move |broker, now, _| {
+                // Whoever asked may have given up.
+                let _ = sender.try_send(broker.talks(now, SLOTS_MAX));
+            });
+            sent.map_err(|_| Silence::Stopped)?;
+            answers.push((shard, receiver));
+        }
+        let mut talkers = Vec::new();
+        for (shard, answer) in answers {
+            let talks = answer.recv_timeout(ANSWER_TIMEOUT).map_err(|_| Silence::Late(shard))?;
+            talkers.extend(talks.into_iter().map(|talk| Talker {
+                connection: talk.connection,
+                shard,
+                movable: talk.movable,
+                to: talk.to,
+            }));
+        }
+        Ok(talkers)
+    }
+}
