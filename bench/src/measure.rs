@@ -12,17 +12,18 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long the tester has told of messages when measuring starts.
-const WARMING: Duration = Duration::from_secs(2);
+/// How long the tester has told of messages when measuring starts; its lines come about a second
+/// apart, not to the millisecond.
+const WARMING: Duration = Duration::from_millis(1900);
 /// How long before the tester's last line measuring ends: its last lines may tell of a time in which
 /// it was stopping already.
-const COOLING: Duration = Duration::from_secs(1);
+const COOLING: Duration = Duration::from_millis(900);
 /// The shortest time between two looks at the broker: a busy tester's lines come several at once.
 const LOOKING: Duration = Duration::from_millis(900);
 /// How long a broker may go on after the tester has ended, before its counts are read.
 const SETTLING: Duration = Duration::from_secs(1);
-/// Seconds that a run needs at least, so that at least one is measured.
-pub const SECONDS_MIN: u64 = 4;
+/// Seconds that a run needs at least: the tester's start, warming, one that is measured, cooling.
+pub const SECONDS_MIN: u64 = 6;
 
 /// The tester's side of a run.
 #[derive(Clone, Debug)]
@@ -344,13 +345,13 @@ mod tests {
         let start = Instant::now();
         let mut moments = Moments::new();
         assert_eq!(moments.window(), None);
-        for milliseconds in [0, 1, 1_999, 2_500, 2_501, 2_502, 3_600, 7_000, 8_100, 9_050, 9_060] {
+        for milliseconds in [0, 1, 1_899, 2_500, 2_501, 2_502, 3_600, 7_000, 8_100, 9_050, 9_060] {
             let now = start + Duration::from_millis(milliseconds);
             moments.told(now, || Ok(milliseconds)).unwrap();
         }
         let taken: Vec<u64> = moments.taken.iter().map(|(_, moment)| *moment).collect();
         assert_eq!(taken, [2_500, 3_600, 7_000, 8_100, 9_050]);
-        assert_eq!(moments.window(), Some((&2_500, &7_000)));
+        assert_eq!(moments.window(), Some((&2_500, &8_100)));
     }
 
     #[test]
