@@ -9,6 +9,8 @@ use std::fmt::Write;
 const HEIGHT: f64 = 320.0;
 const BELOW: f64 = 48.0;
 const RIGHT: f64 = 26.0;
+/// How far a text under the plot stays from the right edge of the picture.
+const EDGE: f64 = 6.0;
 /// Lines with more points get a marker on some of them only.
 const MARKERS_MAX: usize = 14;
 
@@ -194,6 +196,8 @@ fn frame(svg: &mut Svg, top: f64, x: &Axis, y: &Axis, xs: &Scale, ys: &Scale) ->
         let (at, _) = frame.place(xs.place(value), 0.0);
         svg.rule((at, frame.bottom), (at, frame.bottom + 5.0), "#333", 1.2);
         let half = text_width(&text) / 2.0;
+        // The last number may be wider than the room right of its tick: it stays inside the picture.
+        let at = at.min(WIDTH - EDGE - half);
         // A text that would touch the one before is left out; its tick stays.
         if at - half >= free_from {
             svg.text(at, frame.bottom + 19.0, Anchor::Middle, "#333", &text);
@@ -268,6 +272,17 @@ mod tests {
         let width = ends[1][0] - ends[0][0];
         assert!(width > 500.0, "the line spans the plot: {ends:?}");
         assert!((ends[0][1] - ends[1][1] - HEIGHT).abs() < 0.2, "from the bottom to the top");
+    }
+
+    #[test]
+    fn a_wide_number_under_the_last_tick_stays_inside_the_picture() {
+        let mut plot = plot(&[&[(100.0, 0.0), (1e6, 1e6)]]);
+        plot.x = Axis::new("offered", Unit::Number).log();
+        let svg = plot.render().unwrap();
+        let text = svg.lines().find(|line| line.ends_with(">1,000,000</text>")).expect("the tick");
+        let x: f64 = text.split('"').nth(1).unwrap().parse().unwrap();
+        assert!(x + text_width("1,000,000") / 2.0 <= WIDTH, "{text}");
+        assert!(x < WIDTH - RIGHT, "moved to the left of its tick: {text}");
     }
 
     #[test]
