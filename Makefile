@@ -15,6 +15,10 @@ SHARDS ?= 1
 EXPERIMENTS ?= --scale 0.05 --rounds 2
 CARGO_FUZZ_VERSION := 0.13.2
 
+# One program at a time, with the features that the workspace as a whole needs of its dependencies: what one program's build
+# left is then good for the next one.
+BUILD := cargo build --release --workspace --bin
+
 .PHONY: help install run release test check bench bench-agree bench-backlog bench-endurance experiments costs instructions sim kill-test locality numa-test soak fuzz clean-data clean
 
 help: ## List the targets
@@ -27,7 +31,7 @@ install: ## Install what building needs, if it is missing
 	@.ci/install rust c hwloc
 
 release: install ## Build the binary: target/release/lepus
-	@cargo build --release --package lepus-server
+	@$(BUILD) lepus
 
 run: release ## Build and start the broker on PORT with the data directory DATA
 	@mkdir -p $(DATA)
@@ -35,23 +39,23 @@ run: release ## Build and start the broker on PORT with the data directory DATA
 	@exec target/release/lepus serve --port $(PORT) --data $(DATA)
 
 test: install ## Everything that must pass before a change lands, in sections
-	@cargo xtask check
+	@CARGO_INCREMENTAL=0 cargo xtask check
 
 check: install ## Only the fast sections: format, lint, tidy, unit
 	@cargo xtask check format lint tidy unit
 
 bench: release ## Measure against RabbitMQ and the null broker; tables here, figures in build/bench
 	@.ci/install bench
-	@cargo build --release --package lepus-bench
+	@$(BUILD) lepus-bench
 	@target/release/lepus-bench run $(BENCH)
 
 bench-backlog: release ## Experiment E2: backlogs on disk, beside RabbitMQ; ROWS=NAME,… SCALE=1.0
 	@.ci/install bench
-	@cargo build --quiet --release --package lepus-bench
+	@$(BUILD) lepus-bench --quiet
 	@target/release/lepus-bench backlog --rows '$(ROWS)' --scale $(SCALE) $(BENCH)
 
 bench-endurance: release ## Ten minutes of publishing and consuming above a backlog of 5 GB
-	@cargo build --quiet --release --package lepus-bench
+	@$(BUILD) lepus-bench --quiet
 	@target/release/lepus-bench endurance $(BENCH)
 
 experiments: release ## The five experiments, small, beside RabbitMQ when it is installed; reports in build/experiments
@@ -60,24 +64,25 @@ experiments: release ## The five experiments, small, beside RabbitMQ when it is 
 
 bench-agree: release ## Whether lepus perf and the reference tester measure the same, on lepus or BENCH='--broker rabbitmq'
 	@.ci/install bench
-	@cargo build --quiet --release --package lepus-bench
+	@$(BUILD) lepus-bench --quiet
 	@target/release/lepus-bench agree $(BENCH)
 
 costs: release ## Count system calls and allocations per message
 	@cargo build --release --package lepus-server --features count-allocations --target-dir target/counting
-	@cargo build --release --package lepus-bench
+	@$(BUILD) lepus-bench
 	@target/release/lepus-bench costs $(BENCH)
 
 instructions: install ## Count instructions per message in the core and compare with the recorded ceilings
 	@.ci/install valgrind
-	@cargo build --quiet --release --package lepus-bench
+	@$(BUILD) lepus-bench --quiet
 	@target/release/lepus-bench instructions
 
 sim: install ## Run SEEDS seeds of the simulator
-	@cargo run --quiet --release --package lepus-sim -- --seeds $(SEEDS)
+	@$(BUILD) lepus-sim --quiet
+	@target/release/lepus-sim --seeds $(SEEDS)
 
 kill-test: release ## Kill the broker under load ROUNDS times and check what it promised; SEED, SHARDS, FLAGS
-	@cargo build --quiet --release --package lepus-kill
+	@$(BUILD) lepus-kill --quiet
 	@target/release/lepus-kill --rounds $(ROUNDS) --seed $(SEED) --shards $(SHARDS) --flags '$(FLAGS)'
 
 locality: release ## Count how many messages stay on their shard: experiments E1 and E4, and a hot queue that is spread
@@ -90,7 +95,8 @@ numa-test: release ## Boot a kernel with several memory nodes in an emulator and
 soak: release ## The reference load tester for a minute per workload, then new simulator seeds for SOAK_SECONDS
 	@SHARDS=1 tests/e2e/perf-test 60
 	@SHARDS=2 tests/e2e/perf-test 60
-	@cargo run --quiet --release --package lepus-sim -- --seconds $(SOAK_SECONDS)
+	@$(BUILD) lepus-sim --quiet
+	@target/release/lepus-sim --seconds $(SOAK_SECONDS)
 
 fuzz: install ## Fuzz each target for FUZZ_SECONDS
 	@.ci/install fuzz $(CARGO_FUZZ_VERSION)

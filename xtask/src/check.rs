@@ -38,7 +38,7 @@ const SECTIONS: [Section; 12] = [
     Section {
         name: "build",
         asserts: "the release build",
-        commands: &[&["cargo", "build", "--release", "--workspace"]],
+        commands: &[&["cargo", "build", "--release", "--workspace", "--exclude", "xtask"]],
     },
     Section {
         name: "instructions",

@@ -58,7 +58,6 @@ mod runs;
 mod scan;
 pub mod segment;
 mod settings;
-#[cfg(feature = "simulation")]
 pub mod simulation;
 mod state;
 mod store;
