@@ -133,8 +133,10 @@ mod tests {
         let mut symbols = Symbols::new(std::process::id(), &modules);
         let own = a_function_with_a_name_of_its_own as fn() -> u64 as usize as u64;
         let names = symbols.names(own + 1);
+        // Where it comes from the debug information, the module is the file: without `tests`.
+        let first = names.first().map(|name| name.replace("::tests::", "::"));
         let wanted = "lepus_flame::symbols::a_function_with_a_name_of_its_own";
-        assert_eq!(names.first().map(String::as_str), Some(wanted), "{names:?}");
+        assert_eq!(first.as_deref(), Some(wanted), "{names:?}");
         let library = modules.iter().find(|module| module.path.contains("/libc.so")).unwrap();
         let named = (0..64).map(|at| library.range.start + 0x20000 + at * 4096);
         let named = named.flat_map(|address| symbols.names(address));

@@ -12,11 +12,23 @@ static TURNS: Mutex<()> = Mutex::new(());
 fn work_hard(until: &AtomicBool) -> u64 {
     let mut sum = 1_u64;
     while !until.load(Ordering::Relaxed) {
-        for _ in 0..1000 {
-            sum = black_box(sum.wrapping_mul(31).wrapping_add(7));
+        let mut left = 1000;
+        while left > 0 {
+            // Plain arithmetic: without optimisation too it lies in this function.
+            sum = (sum ^ left) >> 1 | 1;
+            left -= 1;
         }
     }
     sum
+}
+
+/// Tells the working thread to stop, also where the test has failed: it is waited for.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Runs `look` while a thread of this group and phase works.
@@ -30,11 +42,11 @@ fn beside_work(group: Group, phase: Phase, look: impl FnOnce()) {
             ready.store(true, Ordering::Release);
             black_box(work_hard(&over));
         });
+        let _over = Over(&over);
         while !ready.load(Ordering::Acquire) {
             std::thread::yield_now();
         }
         look();
-        over.store(true, Ordering::Relaxed);
     });
 }
 
