@@ -326,7 +326,7 @@ impl Broker {
             return self.declared(now, at, name, None, no_wait, reply, out);
         };
         let home = info.home;
-        if info.exclusive == Some(at.channel.connection) {
+        if info.exclusive() == Some(at.channel.connection) {
             let connection = &mut self.edge.connections[at.slot as usize];
             if connection.end.is_some() {
                 // The connection ended before its queue was there: it goes at once.

@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use lepus_amqp::server::{Event, Publish, ServerConnection};
-use lepus_base::{ConnectionId, HashMap, HashState, Instant, Now, QueueId, Rng, ShardId, Slab};
+use lepus_base::{ConnectionId, HashState, Instant, Now, QueueId, Rng, ShardId, Slab};
 use lepus_store::disk::{Completion, LogId};
 
 use crate::census::Census;
@@ -31,6 +31,7 @@ use crate::inbox::Postponed;
 use crate::journal::Journal;
 use crate::mail::{ChannelRef, Command, Mail};
 use crate::outbox::{ConnectionSlot, Outbox};
+use crate::places::Places;
 use crate::publish::Put;
 use crate::queue::Queue;
 use crate::settings::Settings;
@@ -51,7 +52,7 @@ pub struct Broker {
     /// Connections of all shards by vhost and user.
     pub census: Census,
     pub(crate) homes: Slab<Home>,
-    pub(crate) home_slots: HashMap<QueueId, u32>,
+    pub(crate) home_slots: Places,
     /// Orders the directory's changes, on shard 0.
     pub(crate) definitions: Definitions,
     /// The logs that the shard drives.
@@ -116,7 +117,7 @@ impl Broker {
             edge,
             census: Census::new(hash),
             homes: Slab::new(),
-            home_slots: HashMap::with_hasher(hash),
+            home_slots: Places::new(hash),
             definitions: Definitions::new(hash),
             journal: Journal::default(),
             ledger: Ledger::default(),
@@ -165,7 +166,7 @@ impl Broker {
     /// The queue with this id, if its home is here.
     #[must_use]
     pub fn queue(&self, id: QueueId) -> Option<&Queue> {
-        let slot = *self.home_slots.get(&id)?;
+        let slot = self.home_slot(id, u32::MAX)?;
         self.homes.get(slot as usize).map(|home| &home.queue)
     }
 

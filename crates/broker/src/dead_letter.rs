@@ -180,7 +180,7 @@ impl Broker {
             return self.edge.pool.release(body);
         }
         // With its queue the lane went, and its number may mean another one.
-        if self.home_slots.contains_key(&letter.queue)
+        if self.home_slot(letter.queue, u32::MAX).is_some()
             && let Some(lane) = letter.lane
             && let Some(log) = self.journal.log(letter.log)
         {
@@ -223,7 +223,7 @@ impl Broker {
         let old_key = core::str::from_utf8(view.routing_key).ok()?;
         let own_key = info.settings().dead_letter_routing_key.as_deref();
         let death = Death {
-            queue: &info.name,
+            queue: info.name(),
             reason: letter.reason,
             exchange: old_exchange,
             routing_key: old_key,
@@ -252,11 +252,11 @@ impl Broker {
         if letter.reason != Reason::Rejected {
             targets.retain(|target| {
                 let Some(info) = self.directory.queue_by_id(target.queue) else { return false };
-                let closes = closes_cycle(&properties, &info.name);
+                let closes = closes_cycle(&properties, info.name());
                 if closes {
                     let text = alloc::format!(
                         "message dropped: dead-lettering it from queue '{}' into '{}' again would go round for ever",
-                        death.queue, info.name
+                        death.queue, info.name()
                     );
                     log(out, Severity::Warning, "dead-letter-cycle", text);
                 }

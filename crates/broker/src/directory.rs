@@ -35,11 +35,12 @@ pub use change::{Applied, Change, Checked};
 pub(crate) use declaration::check_not_default;
 pub(crate) use footprint::Footprint;
 pub use listing::{BindingInfo, DestinationRef};
-pub use queue_info::QueueInfo;
+pub use queue_info::{Declared, QueueInfo};
 pub use request::{Destination, Request, VhostRef, clean_name};
 pub use snapshot::{Extent, Snapshot};
 
 use crate::binding::Bindings;
+use crate::places::Places;
 use crate::refusal::Refusal;
 use crate::router::Router;
 use alloc::boxed::Box;
@@ -90,7 +91,7 @@ pub struct Directory {
     exchanges_by_name: HashTable<u32>,
     queues: Slab<QueueSlot>,
     queues_by_name: HashTable<u32>,
-    queues_by_id: HashMap<QueueId, u32>,
+    queues_by_id: Places,
     /// The routes to all queues, by place.
     routes: Vec<Route>,
     next_queue: u64,
@@ -122,7 +123,7 @@ impl Directory {
             exchanges_by_name: HashTable::new(),
             queues: Slab::new(),
             queues_by_name: HashTable::new(),
-            queues_by_id: HashMap::with_hasher(hash),
+            queues_by_id: Places::new(hash),
             routes: Vec::new(),
             next_queue: 1,
             queue_counts: BTreeMap::new(),
@@ -164,7 +165,7 @@ impl Directory {
         let Change::QueueDeclared(info) = change else { return };
         self.next_queue = self.next_queue.max(info.id.0.saturating_add(1));
         *self.queue_counts.entry(info.vhost).or_default() += 1;
-        if info.exclusive.is_none()
+        if info.exclusive().is_none()
             && let Some(held) = self.held.get_mut(info.home.index())
         {
             *held += 1;
@@ -180,7 +181,7 @@ impl Directory {
         if let Some(count) = self.queue_counts.get_mut(&info.vhost) {
             *count -= 1;
         }
-        if info.exclusive.is_none()
+        if info.exclusive().is_none()
             && let Some(held) = self.held.get_mut(info.home.index())
         {
             *held -= 1;
@@ -242,8 +243,12 @@ impl Directory {
     /// The queue with that id, unless it was deleted.
     #[must_use]
     pub fn queue_by_id(&self, id: QueueId) -> Option<&QueueInfo> {
-        let place = *self.queues_by_id.get(&id)?;
+        let place = self.queue_place_by_id(id)?;
         Some(&self.queues[place as usize].info)
+    }
+
+    fn queue_place_by_id(&self, id: QueueId) -> Option<u32> {
+        self.queues_by_id.find(id, |place| self.routes[place as usize].queue)
     }
 
     /// The queue that a connection names in passive declare, consume, get, purge or delete.
@@ -259,7 +264,7 @@ impl Directory {
         let Some(info) = self.queue(vhost, name) else {
             return Err(self.no_queue(vhost, name));
         };
-        if info.exclusive.is_some_and(|owner| owner != connection) {
+        if info.exclusive().is_some_and(|owner| owner != connection) {
             return Err(self.locked(info));
         }
         Ok(info)
@@ -315,7 +320,7 @@ impl Directory {
     fn queue_place(&self, vhost: VhostId, name: &str) -> Option<u32> {
         let is_same = |&place: &u32| {
             let info = &self.queues[place as usize].info;
-            *info.name == *name && info.vhost == vhost
+            info.name() == name && info.vhost == vhost
         };
         let hash = name_hash(self.hash, vhost, name);
         self.queues_by_name.find(hash, is_same).copied()
@@ -339,7 +344,7 @@ impl Directory {
             "cannot obtain exclusive access to locked queue '{}' in vhost '{vhost}'. It could be \
              originally declared on another connection or the exclusive property value does not \
              match that of the original declaration.",
-            queue.name
+            queue.name()
         );
         Refusal::new(ReplyCode::RESOURCE_LOCKED, text)
     }

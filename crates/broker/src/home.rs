@@ -91,7 +91,7 @@ impl Broker {
     pub(crate) fn home_slot(&self, queue: QueueId, hint: u32) -> Option<u32> {
         match self.homes.get(hint as usize) {
             Some(home) if home.id == queue => Some(hint),
-            _ => self.home_slots.get(&queue).copied(),
+            _ => self.home_slots.find(queue, |slot| self.homes[slot as usize].id),
         }
     }
 
@@ -291,7 +291,7 @@ impl Broker {
             Some(info) => {
                 format!(
                     "queue '{}' in vhost '{}'",
-                    info.name,
+                    info.name(),
                     self.directory.vhost_name(info.vhost)
                 )
             }
@@ -434,7 +434,10 @@ impl Broker {
 
     /// The directory deleted a queue whose home is here.
     pub(crate) fn home_deleted(&mut self, now: Now, info: &QueueInfo, out: &mut Outbox) {
-        let Some(slot) = self.home_slots.remove(&info.id) else { return };
+        let homes = &self.homes;
+        let Some(slot) = self.home_slots.remove(info.id, |slot| homes[slot as usize].id) else {
+            return;
+        };
         let mut home = self.homes.remove(slot as usize);
         self.edge.counters.queues_deleted += 1;
         self.journal.forget_windows(home.queue.windowed());

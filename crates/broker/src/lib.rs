@@ -36,6 +36,7 @@ pub mod mail;
 pub mod message;
 pub mod outbox;
 pub mod permission;
+mod places;
 mod pressure;
 mod properties;
 mod publish;

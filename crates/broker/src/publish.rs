@@ -248,7 +248,7 @@ impl Broker {
             queue: route.queue,
             home: route.home,
             slot: if route.home == own {
-                self.home_slots.get(&route.queue).copied().unwrap_or(u32::MAX)
+                self.home_slot(route.queue, u32::MAX).unwrap_or(u32::MAX)
             } else {
                 u32::MAX
             },

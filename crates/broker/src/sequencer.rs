@@ -193,7 +193,8 @@ impl Broker {
             }
             let home = Home::new(now, info);
             let slot = self.homes.insert(home) as u32;
-            self.home_slots.insert(id, slot);
+            let homes = &self.homes;
+            self.home_slots.insert(id, slot, |slot| homes[slot as usize].id);
             self.edge.counters.queues_created += 1;
             self.pump(now, slot, out);
         }

@@ -41,8 +41,8 @@ fn picture(directory: &Directory) -> String {
         writeln!(text, "{info:?}").unwrap();
     }
     for info in directory.queues(None).filter(|info| info.durable) {
-        let parts = (info.id, info.vhost, &info.name, info.log, info.auto_delete);
-        writeln!(text, "{parts:?} {:?} {:?} {}", info.arguments, info.kind, info.user).unwrap();
+        let parts = (info.id, info.vhost, info.name(), info.log, info.auto_delete);
+        writeln!(text, "{parts:?} {:?} {:?} {}", info.arguments(), info.kind, info.user()).unwrap();
     }
     for user in directory.users() {
         writeln!(text, "{user:?}").unwrap();

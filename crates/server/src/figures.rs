@@ -144,7 +144,7 @@ fn shard(broker: &Broker, now: Now) -> Shard {
             let info = broker.directory.queue_by_id(delivery.queue)?;
             Some(Oldest {
                 vhost: broker.directory.vhost_name(info.vhost).to_owned(),
-                queue: info.name.to_string(),
+                queue: info.name().to_string(),
                 segments: delivery.segments,
             })
         }),

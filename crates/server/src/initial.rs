@@ -267,7 +267,7 @@ mod tests {
         assert!(parts.iter().all(|part| text.contains(part)), "{text}");
         let directory = directory(&again);
         let vhost = directory.vhost("/").unwrap();
-        let names: Vec<&str> = directory.queues(Some(vhost)).map(|info| &*info.name).collect();
+        let names: Vec<&str> = directory.queues(Some(vhost)).map(|info| info.name()).collect();
         assert_eq!(names, ["a", "b", "c"]);
         assert_eq!(directory.queue(vhost, "a").unwrap().settings().max_length, None);
     }

@@ -216,7 +216,7 @@ impl Directory {
             }
             Request::DeleteQueue { id } => match self.queue_by_id(*id) {
                 Some(info) => {
-                    let resource = Resource::Queue(&info.name);
+                    let resource = Resource::Queue(info.name());
                     self.authorize(user, info.vhost, Access::Configure, resource)
                 }
                 None => Ok(()),

@@ -34,7 +34,7 @@ impl Directory {
                 applied.queues_created.push(info.id);
             }
             Change::QueueDeleted { id } => {
-                if let Some(place) = self.queues_by_id.get(id).copied() {
+                if let Some(place) = self.queue_place_by_id(*id) {
                     self.delete_queue(place, &mut applied);
                 }
             }
@@ -166,15 +166,15 @@ impl Directory {
 
     fn add_queue(&mut self, info: Arc<QueueInfo>) {
         if !self.vhosts.contains_key(&info.vhost)
-            || self.queue_place(info.vhost, &info.name).is_some()
+            || self.queue_place(info.vhost, info.name()).is_some()
         {
             return;
         }
         self.next_queue = self.next_queue.max(info.id.0.saturating_add(1));
-        let hash = name_hash(self.hash, info.vhost, &info.name);
+        let hash = name_hash(self.hash, info.vhost, info.name());
         let route = Route { queue: info.id, home: info.home };
         *self.queue_counts.entry(info.vhost).or_default() += 1;
-        match info.exclusive {
+        match info.exclusive() {
             Some(owner) => {
                 self.exclusive.entry(owner).or_default().insert(info.id);
             }
@@ -189,11 +189,12 @@ impl Directory {
             self.routes.resize(place + 1, Route::default());
         }
         self.routes[place] = route;
-        self.queues_by_id.insert(route.queue, place as u32);
+        let routes = &self.routes;
+        self.queues_by_id.insert(route.queue, place as u32, |place| routes[place as usize].queue);
         let (queues, state) = (&self.queues, self.hash);
         self.queues_by_name.insert_unique(hash, place as u32, |&place| {
             let info = &queues[place as usize].info;
-            name_hash(state, info.vhost, &info.name)
+            name_hash(state, info.vhost, info.name())
         });
     }
 

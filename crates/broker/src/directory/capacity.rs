@@ -59,7 +59,12 @@ impl Directory {
         let (what, plural, there, limit) = match change {
             Change::QueueDeclared(info) => {
                 let there = self.queues.len() as u64 + self.reserved.queues;
-                (format!("declare queue '{}'", info.name), "queue", there, self.capacity.queues_max)
+                (
+                    format!("declare queue '{}'", info.name()),
+                    "queue",
+                    there,
+                    self.capacity.queues_max,
+                )
             }
             Change::ExchangeDeclared(info) => {
                 let there = self.exchanges.len() as u64 + self.reserved.exchanges;

@@ -10,7 +10,7 @@ mod tests;
 
 use super::change::{BindingChange, Change};
 use super::request::Destination;
-use super::{ExchangeInfo, QueueInfo};
+use super::{Declared, ExchangeInfo, QueueInfo};
 use crate::exchange::Wanted;
 use crate::queue::{QueueKind, QueueSettings};
 use crate::user::{PasswordHash, UserLimits};
@@ -101,11 +101,11 @@ pub fn encode(change: &Change, out: &mut Vec<u8>) {
             out.push(QUEUE_DECLARED);
             out.extend_from_slice(&info.id.0.to_le_bytes());
             put_vhost(out, info.vhost);
-            put_name(out, &info.name);
+            put_name(out, info.name());
             out.extend_from_slice(&info.log.to_le_bytes());
             out.push(flag(info.auto_delete, AUTO_DELETE) | flag(info.server_named, SERVER_NAMED));
-            info.arguments.encode(out);
-            put_name(out, &info.user);
+            info.arguments().encode(out);
+            put_name(out, info.user());
         }
         Change::QueueDeleted { id } => {
             out.push(QUEUE_DELETED);
@@ -308,15 +308,15 @@ fn queue(reader: &mut Reader<'_>, shards: u16) -> Result<QueueInfo, DecodeError>
     let (vhost, name, log) = (reader.vhost()?, reader.name()?, reader.u16()?);
     let flags = reader.flags(AUTO_DELETE | SERVER_NAMED, "flag")?;
     let arguments = reader.table()?;
-    let user = reader.name()?.into();
+    let user = reader.name()?;
     let kind = QueueKind::of(&arguments, QueueKind::Classic, name, "")
         .map_err(|refusal| refused(&refusal.text))?;
     let settings = QueueSettings::parse(&arguments, kind, name, "")
         .map_err(|refusal| refused(&refusal.text))?;
-    Ok(QueueInfo {
+    Ok(QueueInfo::new(Declared {
         id,
         vhost,
-        name: name.into(),
+        name,
         home: ShardId(log % shards.max(1)),
         log,
         durable: true,
@@ -325,9 +325,9 @@ fn queue(reader: &mut Reader<'_>, shards: u16) -> Result<QueueInfo, DecodeError>
         server_named: flags & SERVER_NAMED != 0,
         kind,
         arguments,
-        settings: (settings != QueueSettings::PLAIN).then(|| Box::new(settings)),
+        settings,
         user,
-    })
+    }))
 }
 
 fn binding(reader: &mut Reader<'_>) -> Result<BindingChange, DecodeError> {

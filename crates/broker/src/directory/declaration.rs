@@ -14,7 +14,7 @@ use lepus_amqp::code::ReplyCode;
 use lepus_amqp::table::Table;
 use lepus_base::{ConnectionId, QueueId, ShardId};
 
-use super::QueueInfo;
+use super::{Declared, QueueInfo};
 
 /// Names travel as short strings.
 const NAME_BYTES_MAX: usize = 255;
@@ -196,7 +196,7 @@ impl Directory {
         durable: bool,
         wanted: &WantedQueue<'_>,
     ) -> Result<(), Refusal> {
-        if current.exclusive != wanted.exclusive {
+        if current.exclusive() != wanted.exclusive {
             return Err(self.locked(current));
         }
         let flags = [
@@ -214,7 +214,7 @@ impl Directory {
         }
         // Without a type the queue that is there will do.
         let difference = QueueSettings::inequivalent(
-            &current.arguments,
+            current.arguments(),
             wanted.arguments,
             current.kind,
             wanted.name,
@@ -245,10 +245,10 @@ impl Directory {
         kind.check_properties(wanted.durable, exclusive, auto_delete, name, &vhost.name)?;
         let settings = QueueSettings::parse(&arguments, kind, name, &vhost.name)?;
         let home = self.home_for(wanted.declared_on, exclusive || wanted.server_named);
-        Ok(QueueInfo {
+        Ok(QueueInfo::new(Declared {
             id: QueueId(self.next_queue),
             vhost: vhost.id,
-            name: name.into(),
+            name,
             home,
             log: home.0,
             durable,
@@ -257,9 +257,9 @@ impl Directory {
             server_named: wanted.server_named,
             kind,
             arguments,
-            settings: (settings != QueueSettings::PLAIN).then(|| Box::new(settings)),
-            user: wanted.user.into(),
-        })
+            settings,
+            user: wanted.user,
+        }))
     }
 
     /// Where a new queue lives: where it is declared, unless that shard holds many more than

@@ -84,7 +84,7 @@ impl Directory {
                 (self.bindings_to_exchange(place), Some(place))
             }
             Change::QueueDeleted { id } => {
-                let Some(&place) = self.queues_by_id.get(id) else { return (Vec::new(), None) };
+                let Some(place) = self.queue_place_by_id(*id) else { return (Vec::new(), None) };
                 let head = self.queues[place as usize].as_target;
                 (self.bindings.chain(Chain::Target, head).collect(), None)
             }

@@ -94,8 +94,8 @@ impl Look<'_> {
             Request::DeleteQueue { id } => {
                 // One that is not there may be about to appear.
                 let info = self.directory.queue_by_id(*id)?;
-                self.object(Kind::Queue, info.vhost, &info.name, true);
-                self.sources(info.vhost, &Destination::Queue((*info.name).into()))?;
+                self.object(Kind::Queue, info.vhost, info.name(), true);
+                self.sources(info.vhost, &Destination::Queue(info.name().into()))?;
             }
             Request::Bind { vhost, source, destination, routing_key, .. }
             | Request::Unbind { vhost, source, destination, routing_key, .. } => {

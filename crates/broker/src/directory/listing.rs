@@ -83,7 +83,7 @@ impl Directory {
         let wanted = |info: &&QueueInfo| vhost.is_none_or(|vhost| vhost == info.vhost);
         let all = self.queues.iter().map(|(_, slot)| &*slot.info);
         let mut list: Vec<&QueueInfo> = all.filter(wanted).collect();
-        list.sort_unstable_by_key(|info| (info.vhost, &info.name));
+        list.sort_unstable_by(|a, b| (a.vhost, a.name()).cmp(&(b.vhost, b.name())));
         list.into_iter()
     }
 
@@ -162,7 +162,7 @@ impl Directory {
     fn binding_info(&self, place: u32) -> BindingInfo<'_> {
         let binding = self.bindings.get(place);
         let destination = match binding.target.split() {
-            Ok(queue) => DestinationRef::Queue(&self.queues[queue as usize].info.name),
+            Ok(queue) => DestinationRef::Queue(self.queues[queue as usize].info.name()),
             Err(exchange) => DestinationRef::Exchange(&self.exchanges[exchange as usize].info.name),
         };
         BindingInfo {
@@ -188,8 +188,8 @@ impl Directory {
 fn default_binding(queue: &QueueInfo) -> BindingInfo<'_> {
     BindingInfo {
         source: "",
-        destination: DestinationRef::Queue(&queue.name),
-        routing_key: &queue.name,
+        destination: DestinationRef::Queue(queue.name()),
+        routing_key: queue.name(),
         arguments: None,
     }
 }

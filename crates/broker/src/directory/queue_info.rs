@@ -2,18 +2,20 @@
 
 use crate::queue::{QueueKind, QueueSettings};
 use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::num::NonZeroU64;
 use lepus_amqp::table::Table;
 use lepus_base::{ConnectionId, QueueId, ShardId, VhostId};
 
-/// Attributes of a queue, which all shards share: they do not change.
+/// Attributes of a queue, which all shards share: they do not change. There may be millions of them,
+/// so they are kept small.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueueInfo {
     /// Its identity, never used again.
     pub id: QueueId,
     /// The virtual host it belongs to.
     pub vhost: VhostId,
-    /// Its name.
-    pub name: Box<str>,
     /// The shard that keeps it.
     pub home: ShardId,
     /// The number of the log that it belongs to, for its whole life: its first home.
@@ -22,24 +24,130 @@ pub struct QueueInfo {
     pub durable: bool,
     /// Whether it goes with its last consumer.
     pub auto_delete: bool,
-    /// The connection that it belongs to and goes with.
-    pub exclusive: Option<ConnectionId>,
     /// Whether the broker gave it its name.
     pub server_named: bool,
     /// What kind of queue it is.
     pub kind: QueueKind,
-    /// The arguments as declared, and the type where the virtual host's default gave one.
+    /// Bytes of the name at the start of `names`.
+    name_bytes: u32,
+    /// Its name, then the user who declared it.
+    names: Box<str>,
+    /// `None` for a queue of no connection.
+    owner: Option<Owner>,
+    /// `None` where no arguments were given, as with most queues.
+    asked: Option<Box<Asked>>,
+}
+
+const _: () = assert!(size_of::<QueueInfo>() <= 56, "there are many of them");
+
+/// The number of a connection and one: 0 is free for none.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Owner(NonZeroU64);
+
+/// The arguments of a queue and what they mean.
+#[derive(Clone, Debug, PartialEq)]
+struct Asked {
+    arguments: Table,
+    settings: QueueSettings,
+}
+
+/// No arguments.
+static NOTHING: Table = Table(Vec::new());
+
+/// What makes up a queue's attributes.
+#[derive(Debug)]
+pub struct Declared<'a> {
+    /// [`QueueInfo::id`]
+    pub id: QueueId,
+    /// [`QueueInfo::vhost`]
+    pub vhost: VhostId,
+    /// [`QueueInfo::name`]
+    pub name: &'a str,
+    /// [`QueueInfo::user`]
+    pub user: &'a str,
+    /// [`QueueInfo::home`]
+    pub home: ShardId,
+    /// [`QueueInfo::log`]
+    pub log: u16,
+    /// [`QueueInfo::durable`]
+    pub durable: bool,
+    /// [`QueueInfo::auto_delete`]
+    pub auto_delete: bool,
+    /// [`QueueInfo::server_named`]
+    pub server_named: bool,
+    /// [`QueueInfo::kind`]
+    pub kind: QueueKind,
+    /// [`QueueInfo::exclusive`]
+    pub exclusive: Option<ConnectionId>,
+    /// [`QueueInfo::arguments`]
     pub arguments: Table,
-    /// What the arguments mean; `None` where they ask for nothing, as with most queues.
-    pub settings: Option<Box<QueueSettings>>,
-    /// Who declared it.
-    pub user: Box<str>,
+    /// [`QueueInfo::settings`]
+    pub settings: QueueSettings,
 }
 
 impl QueueInfo {
+    /// A queue as it was declared.
+    #[must_use]
+    pub fn new(declared: Declared<'_>) -> QueueInfo {
+        let Declared { name, user, arguments, settings, .. } = declared;
+        let mut names = String::with_capacity(name.len() + user.len());
+        names.push_str(name);
+        names.push_str(user);
+        let is_plain = arguments.0.is_empty() && settings == QueueSettings::PLAIN;
+        QueueInfo {
+            id: declared.id,
+            vhost: declared.vhost,
+            home: declared.home,
+            log: declared.log,
+            durable: declared.durable,
+            auto_delete: declared.auto_delete,
+            server_named: declared.server_named,
+            kind: declared.kind,
+            name_bytes: name.len() as u32,
+            names: names.into_boxed_str(),
+            owner: declared.exclusive.and_then(Owner::new),
+            asked: (!is_plain).then(|| Box::new(Asked { arguments, settings })),
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.names[..self.name_bytes as usize]
+    }
+
+    /// Who declared it.
+    #[must_use]
+    pub fn user(&self) -> &str {
+        &self.names[self.name_bytes as usize..]
+    }
+
+    /// The connection that it belongs to and goes with.
+    #[must_use]
+    pub fn exclusive(&self) -> Option<ConnectionId> {
+        self.owner.map(Owner::connection)
+    }
+
+    /// The arguments as declared, and the type where the virtual host's default gave one.
+    #[must_use]
+    pub fn arguments(&self) -> &Table {
+        self.asked.as_ref().map_or(&NOTHING, |asked| &asked.arguments)
+    }
+
     /// What the arguments mean.
     #[must_use]
     pub fn settings(&self) -> &QueueSettings {
-        self.settings.as_deref().unwrap_or(&QueueSettings::PLAIN)
+        self.asked.as_ref().map_or(&QueueSettings::PLAIN, |asked| &asked.settings)
+    }
+}
+
+impl Owner {
+    /// `None` for a number that no connection has.
+    fn new(connection: ConnectionId) -> Option<Owner> {
+        NonZeroU64::new(connection.0.wrapping_add(1)).map(Owner)
+    }
+
+    fn connection(self) -> ConnectionId {
+        ConnectionId(self.0.get() - 1)
     }
 }

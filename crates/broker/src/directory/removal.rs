@@ -95,7 +95,7 @@ impl Directory {
     fn remove_queue(&mut self, place: u32, applied: &mut Applied, left: &mut Vec<u32>) {
         let slot = &self.queues[place as usize];
         let own = chains(&self.bindings, &[(Chain::Target, slot.as_target)]);
-        let hash = name_hash(self.hash, slot.info.vhost, &slot.info.name);
+        let hash = name_hash(self.hash, slot.info.vhost, slot.info.name());
         for binding in own {
             self.remove_binding(binding, left);
         }
@@ -103,11 +103,12 @@ impl Directory {
         if let Ok(entry) = self.queues_by_name.find_entry(hash, |&other| other == place) {
             entry.remove();
         }
-        self.queues_by_id.remove(&info.id);
+        let routes = &self.routes;
+        self.queues_by_id.remove(info.id, |place| routes[place as usize].queue);
         if let Some(count) = self.queue_counts.get_mut(&info.vhost) {
             *count -= 1;
         }
-        match info.exclusive {
+        match info.exclusive() {
             Some(owner) => {
                 if let Some(owned) = self.exclusive.get_mut(&owner) {
                     owned.remove(&info.id);

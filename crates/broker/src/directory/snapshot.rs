@@ -170,7 +170,7 @@ fn bound(directory: &Directory, place: u32) -> BindingChange {
     let destination = match binding.target.split() {
         Ok(queue) => {
             let info: &QueueInfo = &directory.queues[queue as usize].info;
-            Destination::Queue(info.name.clone().into())
+            Destination::Queue(info.name().into())
         }
         Err(exchange) => {
             Destination::Exchange(directory.exchanges[exchange as usize].info.name.clone().into())

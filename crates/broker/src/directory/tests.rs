@@ -96,7 +96,7 @@ impl Fixture {
             .unwrap();
         let routes = self.routes.as_slice();
         assert!(routes.is_sorted_by(|one, two| one.queue < two.queue));
-        let name = |route: &Route| self.directory.queue_by_id(route.queue).unwrap().name.clone();
+        let name = |route: &Route| self.directory.queue_by_id(route.queue).unwrap().name();
         let mut names: Vec<String> = routes.iter().map(|route| name(route).into()).collect();
         names.sort();
         names

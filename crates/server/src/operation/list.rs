@@ -53,24 +53,24 @@ fn queues_of(
     let shard = broker.shard();
     let rows = directory
         .queues(Some(vhost))
-        .filter(|info| info.home == shard && (first || *info.name > *from))
+        .filter(|info| info.home == shard && (first || info.name() > from))
         .take(ROWS_MAX + 1)
         .map(|info| {
             let (ready, unacked, consumers) = broker.queue(info.id).map_or((0, 0, 0), |queue| {
                 (queue.ready(), queue.unacked(), queue.consumer_count())
             });
             let row = json!([
-                info.name,
+                info.name(),
                 info.kind.name(),
                 info.durable,
                 info.auto_delete,
-                info.exclusive.is_some(),
+                info.exclusive().is_some(),
                 ready,
                 unacked,
                 consumers,
                 shard.0,
             ]);
-            (info.name.to_string(), row)
+            (info.name().to_string(), row)
         });
     Ok(rows.collect())
 }

@@ -28,10 +28,10 @@ fn exchange_of(name: &str, kind: &str, arguments: Table) -> Change {
 fn queue_of(id: u64, name: &str, log: u16, arguments: Table) -> Change {
     let kind = QueueKind::of(&arguments, QueueKind::Classic, name, "").unwrap();
     let settings = QueueSettings::parse(&arguments, kind, name, "").unwrap();
-    Change::QueueDeclared(Arc::new(QueueInfo {
+    Change::QueueDeclared(Arc::new(QueueInfo::new(Declared {
         id: QueueId(id),
         vhost: VHOST,
-        name: name.into(),
+        name,
         home: ShardId(log),
         log,
         durable: true,
@@ -40,9 +40,9 @@ fn queue_of(id: u64, name: &str, log: u16, arguments: Table) -> Change {
         server_named: true,
         kind,
         arguments,
-        settings: (settings != QueueSettings::PLAIN).then(|| Box::new(settings)),
-        user: "ann".into(),
-    }))
+        settings,
+        user: "ann",
+    })))
 }
 
 fn bound(destination: Destination, routing_key: &str, arguments: Table) -> Box<BindingChange> {

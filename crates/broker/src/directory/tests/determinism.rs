@@ -132,7 +132,7 @@ impl Model {
             }
             Request::DeleteQueue { id } => {
                 if let Some(info) = directory.queue_by_id(*id) {
-                    self.delete(&info.name);
+                    self.delete(info.name());
                 }
             }
             Request::Bind { source, destination, routing_key, .. } => {
@@ -176,7 +176,7 @@ fn the_directory_agrees_with_a_plain_model() {
             let own = exchanges.filter(|info| info.name.starts_with('x'));
             let own: Vec<&str> = own.map(|info| &*info.name).collect();
             assert!(own.iter().eq(model.exchanges.keys()), "seed {seed}, step {step}");
-            let queues = directory.queues(Some(vhost)).map(|info| &*info.name);
+            let queues = directory.queues(Some(vhost)).map(|info| info.name());
             assert!(queues.eq(model.queues.iter().map(String::as_str)));
         }
     }
