@@ -63,6 +63,10 @@ lepus-bench relay-load PORT BODY_BYTES SECONDS   loads the relay
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
+    if words.iter().any(|word| ["--help", "-h", "help"].contains(&word.as_str())) {
+        print!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
     let command = words.first().map_or("", String::as_str);
     let rest = words.get(1..).unwrap_or(&[]);
     let outcome = match command {

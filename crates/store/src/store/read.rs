@@ -1,6 +1,6 @@
 //! What comes out: entries of lanes, and messages by their position.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use lepus_base::Position;
 
@@ -52,8 +52,11 @@ pub(super) enum Found {
 /// Where the first record of a segment lies.
 const FIRST_RECORD: u32 = (SEGMENT_HEADER_BYTES + BATCH_HEADER_BYTES) as u32;
 
-/// Records that could not be read, to be told once each.
-pub(super) type FailedReads = BTreeSet<Position>;
+/// Records that could not be read, and how often; told once each when it was [`READS_MAX`] times.
+pub(super) type FailedReads = BTreeMap<Position, u8>;
+
+/// So often a record is read before it counts as lost: a disk that fails once may succeed again.
+const READS_MAX: u8 = 3;
 
 /// What is read of a record nothing is known of.
 const UNKNOWN_BYTES: usize = 4096;
@@ -364,7 +367,8 @@ impl Store {
         if self.log.read(at).is_some_and(|bytes| record::peek(bytes).is_some()) {
             return Found::Ready;
         }
-        if self.failed_reads.remove(&at) {
+        if self.failed_reads.get(&at).is_some_and(|times| *times >= READS_MAX) {
+            self.failed_reads.remove(&at);
             return self.lost(at, need.length);
         }
         let readable = self.readable(at);
@@ -390,6 +394,9 @@ impl Store {
                 let whole = self.cache.read(at).and_then(|bytes| bytes.get(..length));
                 if whole.and_then(|bytes| record::decode(bytes, seed)).is_none() {
                     return self.lost(at, length);
+                }
+                if !self.failed_reads.is_empty() {
+                    self.failed_reads.remove(&at);
                 }
                 self.looked_up(at, length, out);
                 Found::Ready
@@ -431,7 +438,10 @@ impl Store {
 
     /// A read ended.
     pub(super) fn read_done(&mut self, finished: Finished, out: &mut Operations) {
-        self.failed_reads.extend(finished.failed);
+        for at in finished.failed {
+            let times = self.failed_reads.entry(at).or_default();
+            *times = times.saturating_add(1);
+        }
         for (asked, record) in finished.asked {
             if !self.take_names(asked, record, out) {
                 self.events.push(Event::MessageReady(asked));
@@ -445,7 +455,7 @@ impl Store {
     fn take_names(&mut self, asked: Position, lender: Position, out: &mut Operations) -> bool {
         if lender == self.state.tables.place(asked)
             || self.cache.names(lender).is_some()
-            || self.failed_reads.contains(&lender)
+            || self.failed_reads.contains_key(&lender)
         {
             return false;
         }
