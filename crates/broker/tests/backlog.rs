@@ -268,3 +268,50 @@ fn an_old_unacknowledged_message_is_named() {
     assert!(oldest.segments > 1);
     assert!(oldest.age >= Some(std::time::Duration::from_secs(5)));
 }
+
+/// A world of which the log has room for little at a time.
+fn cramped() -> World {
+    let mut store = StoreOptions::default();
+    store.template.segment_bytes = 16 << 10;
+    store.template.spare_segments = 2;
+    store.template.reserve_segments = 2;
+    let limits = Limits { spill_bytes: 0, ..Limits::default() };
+    World::with(Options { limits, store: Some(store), ..Options::default() })
+}
+
+/// Half a segment each: what is transient goes to the log too, and takes no room from what is not.
+#[test]
+fn large_messages_to_transient_and_durable_queues_are_all_confirmed() {
+    let world = cramped();
+    let channel = world.channel(0);
+    durable(&channel, "kept");
+    for queue in ["passing", "also passing", "passing too"] {
+        channel.declare(queue);
+    }
+    for queue in ["kept", "passing", "also passing", "passing too"] {
+        channel.bind(queue, "amq.fanout", "");
+    }
+    channel.confirm_select();
+    let body = vec![b'1'; 9_000];
+    for _ in 0..50 {
+        channel.publish_with("amq.fanout", "", &persistent(), &body);
+    }
+    world.advance(5_000);
+    assert_eq!(channel.confirmed(), ((1..=50).collect::<Vec<_>>(), Vec::new()));
+}
+
+/// Messages that fit no two into a segment need a segment each.
+#[test]
+fn a_commit_of_many_segments_is_answered() {
+    let world = cramped();
+    let channel = world.channel(0);
+    durable(&channel, "kept");
+    channel.tx_select();
+    for count in [2_usize, 5, 9, 20] {
+        for _ in 0..count {
+            channel.publish_with("", "kept", &persistent(), vec![b'1'; 9_000]);
+        }
+        channel.tx_commit();
+    }
+    assert_eq!(world.queue("kept").ready, 36);
+}

@@ -353,7 +353,10 @@ impl Log {
         if bytes <= self.rest() && self.offset > 0 {
             return true;
         }
-        let segments = if bytes <= whole_max { 1 } else { 2 + bytes / self.payload_bytes_max() };
+        // Of several messages each may leave room at the end of a segment that the next one does not
+        // fit into: two segments in a row hold more than one is long.
+        let several = 2 + 2 * bytes / self.payload_bytes_max();
+        let segments = if bytes <= whole_max { 1 } else { several };
         self.admit(segments).is_ok()
     }
 

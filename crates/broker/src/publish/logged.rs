@@ -41,7 +41,6 @@ impl Broker {
         for target in targets.iter().filter(|target| target.home == own) {
             let Some(slot) = self.home_slot(target.queue, target.slot) else { continue };
             if !self.homes[slot as usize].queue.is_durable() {
-                refused |= self.enqueue(now, target, incoming, out);
                 continue;
             }
             self.edge.counters.enqueued_local += 1;
@@ -65,6 +64,13 @@ impl Broker {
             let (taken, is_whole) = self.log_puts(incoming, &mut puts, confirm);
             logs = taken;
             unlogged = !is_whole;
+        }
+        // Only now: what they have no memory for goes into the log too, and may take its last room.
+        for target in targets.iter().filter(|target| target.home == own) {
+            let Some(slot) = self.home_slot(target.queue, target.slot) else { continue };
+            if !self.homes[slot as usize].queue.is_durable() {
+                refused |= self.enqueue(now, target, incoming, out);
+            }
         }
         for put in &puts {
             let (slot, ticket, position) = (put.slot, put.ticket, put.position);
