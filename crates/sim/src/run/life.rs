@@ -370,9 +370,18 @@ impl Run {
             let offset = offset + self.rng.below(body.len() as u64) as usize;
             trace(format!("a bit of message {message} flips: {file:?} at {offset}"));
             disk.disk.flip(file, offset, self.rng.below(8) as u8);
-            // What others borrow from a damaged record is gone with it: exchange and key.
+            // What others borrow from a damaged record is gone with it: exchange and key, and those of
+            // the queue of dead letters that both came to.
             let names = (&record.exchange, &record.key);
-            let borrows = |other: &crate::oracle::Message| (&other.exchange, &other.key) == names;
+            let queues = &self.plan.queues;
+            let letters = |of: &crate::oracle::Message| -> BTreeSet<usize> {
+                let roots = of.copies.iter().map(|copy| copy.root);
+                roots.filter(|&root| queues[root].dead_letters()).collect()
+            };
+            let own = letters(record);
+            let borrows = |other: &crate::oracle::Message| {
+                (&other.exchange, &other.key) == names || !own.is_disjoint(&letters(other))
+            };
             let others = self.oracle.messages.iter().enumerate();
             let damaged = others.filter(|(_, other)| borrows(other)).map(|(place, _)| place);
             self.oracle.damaged.extend(damaged);
