@@ -123,6 +123,9 @@ pub(crate) enum Standing {
     Connecting,
     Open,
     Closing,
+    /// The broker closed its connection for a change that cannot be made durable, and is about to
+    /// end. What was on its way to the client counts as that until then.
+    Refused,
     Gone,
 }
 
@@ -137,6 +140,8 @@ pub(crate) struct Actor {
     mortal: bool,
     /// An operator closes its connection.
     expelled: bool,
+    /// The log of definitions has failed: who asks for a durable change is closed.
+    refusable: bool,
     channels: BTreeMap<u16, Channel>,
     tags: u64,
 }
@@ -149,6 +154,7 @@ impl Actor {
             polite,
             mortal,
             expelled: false,
+            refusable: false,
             channels: BTreeMap::new(),
             tags: 0,
         }
@@ -162,7 +168,7 @@ impl Actor {
         oracle: &mut Oracle,
         trace: &mut impl FnMut(String),
     ) -> Verdict {
-        if self.standing == Standing::Gone {
+        if matches!(self.standing, Standing::Gone | Standing::Refused) {
             // It does not listen any more.
             peer.heard.iter_mut().for_each(VecDeque::clear);
             return Ok(());
@@ -189,6 +195,11 @@ impl Actor {
                     if self.expelled && code == ReplyCode::CONNECTION_FORCED {
                         self.gone(oracle);
                         continue;
+                    }
+                    let asks = self.channels.values().any(|channel| !channel.questions.is_empty());
+                    if self.refusable && asks && code == ReplyCode::INTERNAL_ERROR {
+                        self.standing = Standing::Refused;
+                        return Ok(());
                     }
                     if self.standing != Standing::Closing || code != ReplyCode::REPLY_SUCCESS {
                         return Err(format!("client {} is closed: {} {text}", self.name, code.0));
@@ -218,6 +229,18 @@ impl Actor {
     /// The broker may drop the connection without the client's knowing for a while.
     pub(crate) fn expel(&mut self, oracle: &mut Oracle) {
         self.expelled = true;
+        self.doubt(oracle);
+    }
+
+    /// The same for the time in which the log of definitions has failed and the broker goes on.
+    pub(crate) fn fear_refusal(&mut self, oracle: &mut Oracle) {
+        if self.standing != Standing::Gone {
+            self.refusable = true;
+            self.doubt(oracle);
+        }
+    }
+
+    fn doubt(&mut self, oracle: &mut Oracle) {
         oracle.uncertain.extend(self.channels.values().map(|channel| channel.id));
         for channel in self.channels.values_mut() {
             channel.mortal = true;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use lepus_base::{Instant, Rng};
 use lepus_mesh::{Bell, Signal};
 use lepus_reactor::files::{self, Failure};
-use lepus_store::disk::{Action, Completion, LogId, Operation};
+use lepus_store::disk::{Action, Completion, DiskError, LogId, Operation};
 use lepus_store::simulation::Disk;
 
 /// What a disk was asked for.
@@ -102,6 +102,8 @@ pub(crate) struct SimDisk {
     /// What these logs ask for waits.
     pub(crate) held_logs: BTreeSet<LogId>,
     figures: BTreeMap<LogId, DiskFigures>,
+    /// Logs of which a write or sync has failed in the life of this process.
+    pub(crate) failed: BTreeSet<LogId>,
 }
 
 impl SimDisk {
@@ -116,6 +118,7 @@ impl SimDisk {
             held: false,
             held_logs: BTreeSet::new(),
             figures: BTreeMap::new(),
+            failed: BTreeSet::new(),
         }
     }
 
@@ -160,6 +163,9 @@ impl SimDisk {
         }
         self.disk.submit(&mut vec![operation]);
         let completion = self.disk.step().expect("an operation that was submitted ends");
+        if done.writes + done.syncs > 0 && completion.result == Err(DiskError::Failed) {
+            self.failed.insert(log);
+        }
         let bytes = completion.result.unwrap_or(0) as u64;
         done.written_bytes = bytes * done.writes;
         done.read_bytes = bytes * done.reads;
@@ -250,5 +256,6 @@ impl SimDisk {
         self.ports.clear();
         self.held = false;
         self.held_logs.clear();
+        self.failed.clear();
     }
 }

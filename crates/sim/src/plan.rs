@@ -183,13 +183,6 @@ pub(crate) struct DiskPlan {
     pub(crate) flips: bool,
 }
 
-impl DiskPlan {
-    /// Whether operations fail that a running process cannot do without.
-    pub(crate) fn has_errors(&self) -> bool {
-        self.faults.write_error + self.faults.sync_error > 0
-    }
-}
-
 /// Everything that a seed decides beforehand.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {

@@ -334,6 +334,9 @@ impl Run {
     }
 
     fn listen(&mut self, client: usize) -> Verdict {
+        if self.shards.definitions_failed() {
+            self.actors.iter_mut().for_each(|actor| actor.fear_refusal(&mut self.oracle));
+        }
         let (peer, actor) = (&mut self.peers[client], &mut self.actors[client]);
         actor.listen(peer, &self.plan, &mut self.oracle, &mut trace)
     }

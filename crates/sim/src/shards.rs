@@ -252,6 +252,13 @@ impl Shards {
         self.start_millis = self.now.wall_millis + 1;
     }
 
+    /// Whether a write or sync of the log of definitions has failed in the life of this process:
+    /// durable changes are refused, if the broker knows it yet.
+    pub(crate) fn definitions_failed(&self) -> bool {
+        let log = &lepus_broker::definitions::LOG;
+        self.disk.as_ref().is_some_and(|disk| disk.failed.contains(log))
+    }
+
     /// Connections of all shards, those that are about to end included.
     pub(crate) fn connections(&self) -> usize {
         self.seats.iter().map(|seat| seat.shard.connections()).sum()

@@ -151,3 +151,26 @@ fn a_shard_rests_while_expired_messages_wait_for_room_in_the_log() {
     world.advance(5_000);
     assert_eq!((world.queue("brief").ready, world.queue("dead").ready), (0, 1200));
 }
+
+#[test]
+fn the_next_process_does_not_build_on_what_a_failed_sync_left_out() {
+    for seed in 0..40 {
+        let store = StoreOptions { seed, ..StoreOptions::default() };
+        let world = World::with(Options { shards: 1, store: Some(store), ..Options::default() });
+        let alice = world.channel(0);
+        declare(&alice, "answered", Table::new());
+        // The process is killed while a sync is under way, and nobody hears that it fails.
+        world.hold_disk();
+        alice.send(queue::Declare { queue: "asked for", durable: true, ..Default::default() });
+        world.disk(|disk| disk.faults.sync_error = 1000);
+        world.kill();
+        world.disk(|disk| disk.faults.sync_error = 0);
+        world.start_again(1);
+        let was_there = world.find_queue("/", "asked for").is_some();
+        world.crash();
+        world.start_again(1);
+        assert!(world.find_queue("/", "answered").is_some(), "on disk {seed}");
+        let is_there = world.find_queue("/", "asked for").is_some();
+        assert_eq!(is_there, was_there, "on disk {seed}");
+    }
+}

@@ -39,6 +39,15 @@ fn seeds_hold_on_eight_shards_while_connections_move() {
     assert!(sum.moved > 200, "{} moves say little", sum.moved);
 }
 
+/// A write of the log of definitions fails while a client waits for its queue or exchange, or for
+/// an operator just before all faults end.
+#[test]
+fn who_asks_for_what_cannot_be_made_durable_may_be_refused() {
+    for seed in [13007, 18714, 20486] {
+        hold(seed..seed + 1);
+    }
+}
+
 #[test]
 fn a_seed_decides_everything() {
     for seed in [3, 1003] {

@@ -6,7 +6,7 @@
 //!   is never torn. Operations under way at a crash have happened, wholly, in part or not at all.
 //! - A sync makes everything durable that was written to the file before. A failed sync makes
 //!   any part of it durable, and what is not is gone from then on: it will not be written by a
-//!   later sync either.
+//!   later sync either. The program still sees it; when the program ends, the system drops it.
 //! - A created or removed name is certain after a sync of the directory; before, a crash may undo
 //!   it. A file that grows by writing has its length and bytes after a sync.
 //! - Operations take any time and end in any order.
@@ -91,6 +91,18 @@ impl Content {
             self.synced[start..start + bytes.len()].copy_from_slice(bytes);
         }
         self.data.clone_from(&self.synced);
+    }
+
+    /// What a failed sync left out is seen by nobody any more.
+    fn forget_lost(&mut self) {
+        let seen = core::mem::replace(&mut self.data, self.synced.clone());
+        let end = self.dirty.last().map_or(0, |last| (last + 1) * SECTOR_BYTES);
+        self.data.resize(self.synced.len().max(end.min(seen.len())), 0);
+        for &sector in &self.dirty {
+            let bytes = Content::sector(&seen, sector);
+            let start = sector * SECTOR_BYTES;
+            self.data[start..start + bytes.len()].copy_from_slice(bytes);
+        }
     }
 }
 
@@ -202,13 +214,15 @@ impl Disk {
         }
     }
 
-    /// The program ends; the system goes on and keeps what was written.
+    /// The program ends; the system goes on and keeps what was written, but for what a failed sync
+    /// left out.
     pub fn kill(&mut self) {
         for operation in core::mem::take(&mut self.pending) {
             if self.rng.chance(1, 2) && !matches!(operation.action, Action::Read { .. }) {
                 let _ = self.carry_out(operation);
             }
         }
+        self.files.values_mut().for_each(Content::forget_lost);
     }
 
     fn fails(&mut self, chance: u64) -> bool {

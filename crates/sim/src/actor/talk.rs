@@ -68,7 +68,7 @@ impl Actor {
             _ => Mode::Confirm,
         };
         let mut opened = Channel::new(*stage.channels, mode);
-        if self.mortal || self.expelled {
+        if self.mortal || self.expelled || self.refusable {
             opened.mortal = true;
             stage.oracle.uncertain.insert(opened.id);
         }
@@ -226,7 +226,7 @@ impl Actor {
 
     /// Whether the connection may break off at any moment.
     pub(crate) fn may_break(&self) -> bool {
-        !self.polite && self.standing != Standing::Gone
+        !self.polite && !matches!(self.standing, Standing::Gone | Standing::Refused)
     }
 }
 

@@ -80,10 +80,10 @@ impl Run {
                 continue;
             }
             trace(format!("log: {} {}", event.kind, event.text));
-            let may_stop = self.plan.disk.as_ref().is_some_and(|disk| disk.has_errors());
             if event.kind.ends_with("stopped") {
                 self.lives.has_stopped = true;
-                if !may_stop {
+                let failed = self.shards.disk.iter().flat_map(|disk| &disk.failed);
+                if !failed.into_iter().any(|log| event.text.contains(&format!("{log}/"))) {
                     return Err(format!("a log stops without a cause: {}", event.text));
                 }
             }
@@ -204,7 +204,13 @@ impl Run {
         }
         if end == End::Stop {
             self.stop()?;
+            if self.lives.has_stopped {
+                // The end was in order, and a log was not there for it any more.
+                end = End::Crash;
+            }
         }
+        // Who is refused for the disk hears it in this life.
+        self.hear_operator()?;
         for (peer, actor) in self.peers.iter_mut().zip(&mut self.actors) {
             peer.wire.cut();
             peer.ended = true;

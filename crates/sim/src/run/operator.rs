@@ -154,7 +154,7 @@ impl Run {
         Ok(())
     }
 
-    fn hear_operator(&mut self) -> Verdict {
+    pub(super) fn hear_operator(&mut self) -> Verdict {
         let Some((wish, answer)) = &self.operator.open else { return Ok(()) };
         match answer.try_recv() {
             Ok(Ok(())) => {
@@ -162,8 +162,8 @@ impl Run {
                 self.operator.open = None;
             }
             Ok(Err(refusal)) => {
-                let disk = self.plan.disk.as_ref();
-                if !disk.is_some_and(|disk| disk.has_errors() || disk.fills) {
+                let fills = self.plan.disk.as_ref().is_some_and(|disk| disk.fills);
+                if !fills && !self.shards.definitions_failed() {
                     return Err(format!("an operator is refused {wish:?}: {}", refusal.text));
                 }
             }
