@@ -555,7 +555,7 @@ impl Run {
         if missing > 0 && self.lives.reports + reports(&world) == 0 {
             return Err(format!("{missing} damaged messages are gone without a word"));
         }
-        self.oracle.check_commits(&logs)?;
+        self.oracle.check_commits(&self.plan.queues, &logs)?;
         Ok(Figures {
             published: self.oracle.messages.len() as u64,
             delivered: self.oracle.deliveries,
