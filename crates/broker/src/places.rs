@@ -1,5 +1,7 @@
 //! Where queues stand, by their ids.
 
+use core::hash::BuildHasher;
+
 use hashbrown::HashTable;
 use lepus_base::{HashState, QueueId};
 
@@ -17,7 +19,6 @@ impl Places {
     }
 
     fn hash(&self, id: QueueId) -> u64 {
-        use core::hash::BuildHasher;
         self.hash.hash_one(id)
     }
 
@@ -29,7 +30,6 @@ impl Places {
 
     /// Notes the place of a queue that has none.
     pub(crate) fn insert(&mut self, id: QueueId, place: u32, id_at: impl Fn(u32) -> QueueId) {
-        use core::hash::BuildHasher;
         let state = self.hash;
         let hash = self.hash(id);
         self.places.insert_unique(hash, place, |&place| state.hash_one(id_at(place)));

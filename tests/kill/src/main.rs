@@ -27,25 +27,45 @@ use std::time::Duration;
 use std::{fs, io};
 
 const USAGE: &str = "\
-lepus-kill [--rounds 200] [--seed N] [--shards 1,…] [--lepus target/release/lepus] [--flags '…']
-           [--broker 'WORDS…'] [--directory build/kill] [--port 7800] [--copies] [--keep-going]
-           [--no-expiring] [--prove]
+lepus-kill: kills a broker under load again and again and checks what it promised
 
---shards   numbers of shards, in turn from start to start
---broker   another broker: a command in which {port} and {data} stand for port and data directory
---copies   keeps the data as the last kill left it, in DIRECTORY/data.before
---no-expiring  for brokers that lose messages on their way to a dead-letter queue
---prove    shows that faults are found: forges one of each kind, in runs of three rounds
+usage: lepus-kill [OPTIONS]
+
+Each round starts publishers (confirms, fan-out, transactions, transient and expiring messages) and
+consumers, then kills the broker with SIGKILL; every tenth round stops it in order instead, every
+tenth empties all queues. After each start it looks for confirmed messages that are gone, messages
+that are back although their ack was answered more than a second before, duplicates without the
+mark redelivered, messages out of order, torn commits. It ends with 1 when it found any.
+
+options
+  --rounds N       rounds (200)
+  --seed N         what happens in them, though not when exactly (1)
+  --shards N,...   numbers of shards, in turn from start to start (1)
+  --lepus PATH     the broker (target/release/lepus)
+  --flags 'WORDS'  more words for its command line
+  --broker 'WORDS' another broker: a command in which {port} and {data} stand for port and directory
+  --directory DIR  where data and the broker's output go; what is there goes (build/kill)
+  --port N         where the broker listens (7800)
+  --copies         keep the data as the last kill left it, in DIR/data.before
+  --keep-going     do not end at the first fault
+  --no-expiring    for brokers that lose messages on their way to a dead-letter queue
+  --prove          show that faults are found: forge one of each kind, in runs of three rounds
+
+example: lepus-kill --rounds 20 --shards 2,1,3
 ";
 const PROOF_LOAD: Duration = Duration::from_millis(1_600);
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
+    if words.iter().any(|word| word == "--help" || word == "-h") {
+        print!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
     match read(&words) {
         Ok((plan, true)) => prove(&plan),
         Ok((plan, false)) => test(&plan),
         Err(text) => {
-            eprintln!("{text}\n{USAGE}");
+            eprintln!("{text}; `lepus-kill --help` shows what there is");
             ExitCode::from(2)
         }
     }

@@ -36,11 +36,12 @@ impl Broker {
         let own = self.edge.shard;
         let mut puts = core::mem::take(&mut self.puts);
         puts.clear();
-        let mut refused = false;
+        let (mut refused, mut is_mixed) = (false, false);
         incoming.last = false;
         for target in targets.iter().filter(|target| target.home == own) {
             let Some(slot) = self.home_slot(target.queue, target.slot) else { continue };
             if !self.homes[slot as usize].queue.is_durable() {
+                is_mixed = true;
                 continue;
             }
             self.edge.counters.enqueued_local += 1;
@@ -66,7 +67,8 @@ impl Broker {
             unlogged = !is_whole;
         }
         // Only now: what they have no memory for goes into the log too, and may take its last room.
-        for target in targets.iter().filter(|target| target.home == own) {
+        let transient = if is_mixed { targets } else { &[] };
+        for target in transient.iter().filter(|target| target.home == own) {
             let Some(slot) = self.home_slot(target.queue, target.slot) else { continue };
             if !self.homes[slot as usize].queue.is_durable() {
                 refused |= self.enqueue(now, target, incoming, out);

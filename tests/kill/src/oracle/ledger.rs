@@ -10,6 +10,10 @@ pub const ACKED: u8 = 4;
 pub const GONE: u8 = 8;
 /// A consumer has seen it after a restart.
 pub const RECOVERED: u8 = 16;
+/// A consumer has seen it without the mark.
+pub const PLAIN: u8 = 32;
+/// A consumer has seen it in this round.
+pub const RECENT: u8 = 64;
 
 /// One copy of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +89,9 @@ impl Ledger {
     /// What is published from now on belongs to a new round.
     pub fn begin_round(&mut self) {
         self.round = self.end();
+        for state in &mut self.states {
+            *state &= !RECENT;
+        }
     }
 
     /// Whether a message was published in this round.

@@ -103,6 +103,31 @@ fn duplicates_are_counted_and_need_the_mark() {
 }
 
 #[test]
+fn in_an_orderly_stop_the_first_who_had_a_message_may_read_it_last() {
+    // What is read of one message in turn: whether it is marked. One delivery is the first.
+    for (marks, faulty) in [
+        (&[true, false][..], false),
+        (&[true, true, false], false),
+        (&[false, false], true),
+        (&[true, false, false], true),
+    ] {
+        let mut oracle = confirmed(SPREAD, 1);
+        oracle.begin_stop();
+        for mark in marks {
+            take(&mut oracle, delivery(SPREAD, 0, *mark));
+        }
+        assert_eq!(kinds(&oracle), if faulty { vec![Fault::Unmarked] } else { vec![] });
+    }
+    // In a later round nobody reads what was sent before it.
+    let mut oracle = confirmed(SPREAD, 1);
+    take(&mut oracle, delivery(SPREAD, 0, true));
+    oracle.end_round(Instant::now(), false);
+    oracle.begin_stop();
+    take(&mut oracle, delivery(SPREAD, 0, false));
+    assert_eq!(kinds(&oracle), [Fault::Unmarked]);
+}
+
+#[test]
 fn a_consumer_gets_a_publisher_in_order() {
     let mut oracle = confirmed(COMMITS, 3);
     let mut order = Order::default();
