@@ -25,8 +25,46 @@ impl Row {
     }
 }
 
-/// The table as text, loads as headings.
+/// The figures of all brokers, loads as headings, then one line for each load: lepus, its peer, and the
+/// limit, which is a broker without a queue.
 pub fn render(rows: &[Row]) -> String {
+    let mut out = details(rows);
+    let _ = writeln!(
+        out,
+        "\n{:14} {:>22} {:>22} {:>22} {:>9} {:>9}",
+        "", "lepus", "rabbitmq", "limit", "of rabbit", "× limit"
+    );
+    for row in rows {
+        let show = |kind: Kind| {
+            let figures = row.of(kind);
+            let text =
+                |figures: &Figures| format!("{:.0}/s {:.3} µs", figures.rate, figures.cpu_micros);
+            figures.map_or_else(|| "-".to_owned(), text)
+        };
+        let share = |other: Kind, digits: usize| {
+            let micros = |kind| row.of(kind).map_or(0.0, |figures| figures.cpu_micros);
+            let (own, other) = (micros(Kind::Lepus), micros(other));
+            match own > 0.0 && other > 0.0 {
+                true => format!("{:.digits$}", own / other),
+                false => "-".to_owned(),
+            }
+        };
+        let _ = writeln!(
+            out,
+            "{:14} {:>22} {:>22} {:>22} {:>9} {:>9}",
+            row.workload.name,
+            show(Kind::Lepus),
+            show(Kind::RabbitMq),
+            show(Kind::NullBroker),
+            share(Kind::RabbitMq, 3),
+            share(Kind::NullBroker, 2),
+        );
+    }
+    out.push_str("Rates are of the whole run, the tester's included; µs and ratios are the broker's CPU per message.\n");
+    out
+}
+
+fn details(rows: &[Row]) -> String {
     let mut out = String::new();
     let _ = writeln!(
         out,
@@ -125,5 +163,11 @@ mod tests {
         assert_eq!(line("lepus")[8..], ["95%*", "10.00", "2.00", "agree"]);
         assert_eq!(line("rabbitmq")[8..], ["50%", "1.00", "20.00", "APART", "2.0", "%"]);
         assert_eq!(line("null-broker")[9..], ["20.00", "1.00", "agree"]);
+        let last = text.lines().rfind(|line| line.starts_with(WORKLOADS[0].name)).unwrap();
+        let words: Vec<_> = last.split_whitespace().collect();
+        assert_eq!(
+            words[1..],
+            "0/s 2.000 µs 0/s 20.000 µs 0/s 1.000 µs 0.100 2.00".split(' ').collect::<Vec<_>>()
+        );
     }
 }

@@ -11,6 +11,9 @@ use slab::Slab;
 pub const CHUNK_BYTES: usize = 256 * 1024;
 /// Bodies above this size get a chunk of their own.
 pub const SHARED_BODY_BYTES_MAX: usize = CHUNK_BYTES / 4;
+/// Places that the tables of a pool begin with. A smaller table would be made of memory of up to 1,032
+/// bytes, which allocators reuse whichever thread's it was, and would grow where that thread's memory is.
+const PLACES_MIN: usize = 64;
 /// Empty chunks kept for reuse before memory goes back to the allocator.
 const SPARE_CHUNKS_MAX: usize = 16;
 
@@ -178,6 +181,10 @@ impl Pool {
 
     #[cold]
     fn open_chunk(&mut self) -> u32 {
+        if self.entries.capacity() < PLACES_MIN {
+            self.entries.reserve(PLACES_MIN);
+            self.chunks.reserve(PLACES_MIN);
+        }
         if let Some(open) = self.open
             && self.chunks[open as usize].live == 0
         {

@@ -3,21 +3,23 @@
 //! Each write begins in a page that the last one wrote already, and each is synced: under a steady
 //! stream of messages many small writes cost more than the messages. So while the stream is fast
 //! enough to bring a good part of [`Gather::bytes`] within [`Gather::interval`], a write waits for
-//! as much, or for that long. A stream that dries up meanwhile was one that waits for its
-//! confirms: waiting for it is in vain, and is not tried again for a while.
+//! as much, or for that long, or until nothing comes any more. A stream that dries up meanwhile may
+//! have been one that waits for its confirms: waiting for it was in vain, and is not tried again for a
+//! while, which is longer each time.
 
 use core::time::Duration;
 use lepus_base::Instant;
 
 /// Writes in a row between which the stream must have been fast.
-const STEADY_WRITES: u32 = 8;
+const STEADY_WRITES: u32 = 4;
 /// The part of [`Gather::bytes`] that a fast stream brings within the interval.
 const FAST_PART: u64 = 4;
 /// The part of the interval without anything new after which a stream has dried up.
 const DRY_PART: u32 = 4;
-/// Writes that do not wait after it was in vain; twice as many each time.
-const RESTS_MIN: u32 = 32;
-const RESTS_MAX: u32 = 4096;
+/// Writes that do not wait after it was in vain; twice as many each time. A wait in vain costs a
+/// quarter of the interval, about two writes.
+const RESTS_MIN: u32 = 4;
+const RESTS_MAX: u32 = 256;
 
 /// See the module.
 #[derive(Debug)]
@@ -68,9 +70,14 @@ impl Gather {
             && now < self.until()
     }
 
-    /// How long a write waits at most.
+    /// How long a write waits unless something more comes.
     pub(crate) fn until(&self) -> Instant {
-        self.ended_at + self.interval
+        (self.ended_at + self.interval).min(self.dry_at())
+    }
+
+    /// When the stream has dried up if nothing more comes.
+    fn dry_at(&self) -> Instant {
+        self.seen_at.max(self.ended_at) + self.interval / DRY_PART
     }
 
     /// A write begins.
@@ -78,7 +85,7 @@ impl Gather {
         if self.resting > 0 {
             self.resting -= 1;
         } else if self.steady >= STEADY_WRITES && now >= self.until() {
-            if now.since(self.seen_at) > self.interval / DRY_PART {
+            if now >= self.dry_at() {
                 self.resting = self.rests;
                 self.rests = (self.rests * 2).min(RESTS_MAX);
             } else {
@@ -111,6 +118,11 @@ mod tests {
     /// Bytes of the writes of a stream of records with a kilobyte each, `gap` microseconds apart,
     /// of which at most `window` wait for their write. A write takes 200 µs.
     fn writes(gap: u64, window: u64, millis: u64) -> (Vec<u64>, u64) {
+        writes_with_pauses(gap, window, millis, 0)
+    }
+
+    /// The same, and the stream rests for the last `pause` of every ten milliseconds.
+    fn writes_with_pauses(gap: u64, window: u64, millis: u64, pause: u64) -> (Vec<u64>, u64) {
         let mut gather = Gather::new(Duration::from_millis(2), 96 << 10);
         let (mut appended, mut begun, mut ended) = (0, 0, 0);
         let mut flight: Option<u64> = None;
@@ -122,7 +134,8 @@ mod tests {
                 ended = begun;
                 gather.ends(now, appended);
             }
-            if micros % gap == 0 && appended - ended < window << 10 {
+            let pauses = micros % 10_000 >= 10_000 - pause * 1_000;
+            if micros % gap == 0 && appended - ended < window << 10 && !pauses {
                 appended += 1 << 10;
             }
             gather.look(now, appended);
@@ -144,6 +157,15 @@ mod tests {
             let pages = sizes.len() as u64 * 4096;
             assert!(pages * 100 <= all * 7, "{gap}: {} writes of {all} bytes", sizes.len());
             assert!(all >= (200_000 / gap - 500) << 10, "{gap}: {all}");
+        }
+    }
+
+    #[test]
+    fn a_stream_that_pauses_now_and_then_is_still_gathered() {
+        for pause in [1, 3, 5] {
+            let (sizes, all) = writes_with_pauses(25, 500, 1_000, pause);
+            let pages = sizes.len() as u64 * 4096;
+            assert!(pages * 100 <= all * 15, "{pause}: {} writes of {all} bytes", sizes.len());
         }
     }
 

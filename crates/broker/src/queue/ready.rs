@@ -50,6 +50,9 @@ impl Ord for Returned {
 const ANNOUNCED_MIN: u32 = 64;
 const ANNOUNCE_INTERVAL: u32 = 16;
 const ANNOUNCED_AT_ONCE: usize = 128;
+/// Entries of a list that is still made of small memory: the last power of two below 1,032 bytes, up
+/// to which glibc keeps freed memory with the thread that freed it.
+const MIXED_ENTRIES_MAX: usize = 16;
 
 /// What is known of a lane in the log.
 #[derive(Debug)]
@@ -276,6 +279,18 @@ impl Level {
     }
 }
 
+/// Appends an entry. A list that outgrows what allocators reuse whichever thread's memory it was is
+/// made anew, so that a long one lies where this thread's memory is.
+#[inline]
+fn push_back(list: &mut VecDeque<Entry>, entry: Entry) {
+    if list.len() == MIXED_ENTRIES_MAX && list.capacity() == MIXED_ENTRIES_MAX {
+        let mut own = VecDeque::with_capacity(2 * MIXED_ENTRIES_MAX);
+        own.append(list);
+        *list = own;
+    }
+    list.push_back(entry);
+}
+
 fn pop_front(list: &mut VecDeque<Entry>) -> Option<Entry> {
     let entry = list.pop_front();
     let (len, capacity) = (list.len(), list.capacity());
@@ -385,7 +400,7 @@ impl Ready {
     pub(super) fn push(&mut self, entry: Entry) {
         self.len += 1;
         self.bytes += u64::from(entry.bytes);
-        self.used_level(entry.priority).fresh.push_back(entry);
+        push_back(&mut self.used_level(entry.priority).fresh, entry);
     }
 
     /// Appends a new entry that was just logged in the lane.
@@ -398,7 +413,7 @@ impl Ready {
             && backlog.has_window_room()
         {
             backlog.window(lane);
-            window.entries.push_back(entry);
+            push_back(&mut window.entries, entry);
         } else {
             window.unfetched += 1;
         }
