@@ -11,14 +11,14 @@ use core::time::Duration;
 use lepus_base::Instant;
 
 /// Writes in a row between which the stream must have been fast.
-const STEADY_WRITES: u32 = 4;
+const STEADY_WRITES: u32 = 2;
 /// The part of [`Gather::bytes`] that a fast stream brings within the interval.
 const FAST_PART: u64 = 4;
 /// The part of the interval without anything new after which a stream has dried up.
-const DRY_PART: u32 = 4;
-/// Writes that do not wait after it was in vain; twice as many each time. A wait in vain costs a
-/// quarter of the interval, about two writes.
-const RESTS_MIN: u32 = 4;
+const DRY_PART: u32 = 2;
+/// Writes that do not wait after it was in vain; twice as many each time. A wait in vain costs half
+/// the interval, about four writes.
+const RESTS_MIN: u32 = 2;
 const RESTS_MAX: u32 = 256;
 
 /// See the module.
@@ -84,13 +84,13 @@ impl Gather {
     pub(crate) fn begins(&mut self, now: Instant) {
         if self.resting > 0 {
             self.resting -= 1;
-        } else if self.steady >= STEADY_WRITES && now >= self.until() {
-            if now >= self.dry_at() {
-                self.resting = self.rests;
-                self.rests = (self.rests * 2).min(RESTS_MAX);
-            } else {
-                self.rests = RESTS_MIN;
-            }
+        } else if self.steady < STEADY_WRITES {
+            // It did not wait.
+        } else if now >= self.dry_at() {
+            self.resting = self.rests;
+            self.rests = (self.rests * 2).min(RESTS_MAX);
+        } else {
+            self.rests = RESTS_MIN;
         }
     }
 
@@ -101,7 +101,10 @@ impl Gather {
         let bytes = appended - self.appended;
         let brought = bytes.saturating_mul(interval) / nanos.max(1);
         let is_fast = nanos > 0 && brought >= self.bytes as u64 / FAST_PART;
-        self.steady = if is_fast { (self.steady + 1).min(STEADY_WRITES) } else { 0 };
+        self.steady = match is_fast {
+            true => (self.steady + 1).min(STEADY_WRITES),
+            false => self.steady.saturating_sub(1),
+        };
         self.ended_at = now;
         self.appended = appended;
     }
