@@ -114,6 +114,7 @@ fn what_is_written_is_read_at_its_place() {
     let action = Action::Write { file: INDEX, offset: 10, bytes, start: 2, sync: false };
     assert_eq!(caller.run(action).result, Ok(5));
     assert_eq!(caller.run(Action::Sync(INDEX)).result, Ok(0));
+    assert_eq!(caller.run(Action::Reload(INDEX)).result, Ok(0));
     let found = caller.run(read(INDEX, 9, 4));
     assert_eq!((found.result, found.bytes.as_slice()), (Ok(4), &b"\0hel"[..]));
     let short = caller.run(read(INDEX, 12, 100));
@@ -135,6 +136,7 @@ fn a_removed_file_is_gone_also_where_it_was_open() {
     );
     assert_eq!(caller.run(read(SEGMENT, 0, 3)).result, Err(DiskError::NotFound));
     assert_eq!(caller.run(Action::Sync(SEGMENT)).result, Err(DiskError::NotFound));
+    assert_eq!(caller.run(Action::Reload(SEGMENT)).result, Err(DiskError::NotFound));
     assert!(caller.files.failures().is_empty(), "ordinary for a store");
     caller.run(write(SEGMENT, 0, b"new", true));
     assert_eq!(fs::read(scratch.path(SEGMENT)).unwrap(), b"new");

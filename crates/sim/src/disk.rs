@@ -155,7 +155,7 @@ impl SimDisk {
                 done.syncs = u64::from(*sync);
             }
             Action::Read { .. } => done.reads = 1,
-            Action::Sync(_) => done.syncs = 1,
+            Action::Sync(_) | Action::Reload(_) => done.syncs = 1,
             Action::List(_)
             | Action::Create { .. }
             | Action::Delete(_)

@@ -125,6 +125,10 @@ pub enum Action {
     },
     /// Sync the file's data, whoever wrote it.
     Sync(File),
+    /// Sync the file's data and let later reads bring what the disk has. After a failed sync a system may
+    /// go on showing bytes that it will never write, also to another process, whose own sync then
+    /// succeeds.
+    Reload(File),
     /// Read up to `length` bytes at `offset`; fewer where the file ends.
     Read {
         /// Which file.
@@ -146,7 +150,7 @@ impl Action {
     pub fn log(&self) -> LogId {
         match self {
             Action::List(log) | Action::SyncDirectory(log) => *log,
-            Action::Sync(file) | Action::Delete(file) => file.log(),
+            Action::Sync(file) | Action::Reload(file) | Action::Delete(file) => file.log(),
             Action::Create { file, .. }
             | Action::Write { file, .. }
             | Action::Read { file, .. } => file.log(),

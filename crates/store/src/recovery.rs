@@ -62,16 +62,26 @@ struct Tail {
     is_headless: bool,
 }
 
+/// A file of which only what the disk has may be believed.
+#[derive(Clone, Copy, Debug)]
+enum Fresh {
+    Root,
+    Tail,
+    Evidence,
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Wait {
     List,
-    Root,
+    /// What memory holds of the file is being forgotten; then so many bytes of it are read.
+    Reload(File, u64, Fresh),
+    Read(File, Fresh),
     Checkpoint,
-    Probe { slot: u32, length: u64 },
+    Probe {
+        slot: u32,
+        length: u64,
+    },
     Peek,
-    Tail(u32),
-    Evidence,
-    Sync(File),
     CreateRoot,
     Directory,
     Unclean,
@@ -121,8 +131,6 @@ pub(crate) struct Recovery {
     evidence: Position,
     is_gathered: bool,
     gathering: VecDeque<u32>,
-    /// Segments read, to be synced before anything relies on them.
-    read: Vec<u32>,
     generation_max: u32,
     damages: Vec<Damage>,
     log_bytes: u64,
@@ -150,7 +158,6 @@ impl Recovery {
             evidence: Position(0),
             is_gathered: false,
             gathering: VecDeque::new(),
-            read: Vec::new(),
             generation_max: 0,
             damages: Vec::new(),
             log_bytes: 0,
@@ -172,6 +179,10 @@ impl Recovery {
 
     fn segment_file(&self, slot: u32) -> File {
         File::Segment(self.settings.log, slot)
+    }
+
+    fn ask_fresh(&mut self, file: File, length: u64, what: Fresh, out: &mut Operations) {
+        self.ask(Action::Reload(file), Wait::Reload(file, length, what), out);
     }
 
     fn ask_read(&mut self, file: File, length: u64, wait: Wait, out: &mut Operations) {
@@ -200,29 +211,27 @@ impl Recovery {
                     log,
                     self.tails.get(&self.at.0).map_or(u32::MAX, |tail| tail.slot),
                 ),
-                Wait::Tail(generation) => {
-                    let slot = self.tails.get(&generation).map_or(u32::MAX, |tail| tail.slot);
-                    self.segment_file(slot)
-                }
-                Wait::Sync(file) => file,
+                Wait::Reload(file, ..) | Wait::Read(file, _) => file,
                 _ => File::Root(log),
             };
             return self.refuse(Refusal::Disk(file, error));
         }
         match wait {
             Wait::List => self.listed(completion.files, out),
-            Wait::Root => self.root_read(&completion.bytes, out),
+            Wait::Reload(file, length, what) => {
+                self.ask_read(file, length, Wait::Read(file, what), out);
+            }
+            Wait::Read(_, Fresh::Root) => self.root_read(&completion.bytes, out),
             Wait::Checkpoint => self.checkpoint_read(&completion.bytes, out),
             Wait::Probe { slot, length } => self.probed(slot, length, &completion.bytes, out),
             Wait::Peek => self.peeked(&completion.bytes, out),
-            Wait::Tail(generation) => {
+            Wait::Read(_, Fresh::Tail) => {
                 self.log_bytes += completion.bytes.len() as u64;
-                self.read.push(generation);
                 self.image = Some(completion.bytes);
                 self.follow(out);
             }
-            Wait::Evidence => self.gather(&completion.bytes, out),
-            Wait::Sync(_) | Wait::Directory => self.finish(out),
+            Wait::Read(_, Fresh::Evidence) => self.gather(&completion.bytes, out),
+            Wait::Directory => self.finish(out),
             Wait::Unclean if completion.result != Ok(ROOT_RECORD_BYTES) => {
                 self.refuse(Refusal::Disk(File::Root(log), DiskError::Failed));
             }
@@ -239,7 +248,7 @@ impl Recovery {
         let file = File::Root(self.settings.log);
         if self.files.iter().any(|(found, _)| *found == file) {
             let length = (ROOT_STRIDE_BYTES * 2) as u64;
-            self.ask_read(file, length, Wait::Root, out);
+            self.ask_fresh(file, length, Fresh::Root, out);
         } else {
             self.probe(out);
         }
@@ -483,7 +492,8 @@ impl Recovery {
             ..Segment::default()
         };
         self.segments.entry(generation).or_insert(segment).slot = Some(tail.slot);
-        self.ask_read(self.segment_file(tail.slot), tail.length, Wait::Tail(generation), out);
+        let file = self.segment_file(tail.slot);
+        self.ask_fresh(file, tail.length, Fresh::Tail, out);
     }
 
     fn apply(&mut self, image: &Image<'_>, batch: &FoundBatch) {
@@ -631,7 +641,7 @@ impl Recovery {
         }
         if let Some(tail) = self.gathering.front().and_then(|next| self.tails.get(next)) {
             let (file, length) = (self.segment_file(tail.slot), tail.length);
-            return self.ask_read(file, length, Wait::Evidence, out);
+            return self.ask_fresh(file, length, Fresh::Evidence, out);
         }
         self.decide(out);
     }
@@ -675,13 +685,6 @@ impl Recovery {
         }
         self.image = None;
         self.replay.finish(&mut self.state, &mut self.segments);
-        for generation in core::mem::take(&mut self.read) {
-            let slot = self.segments.get(&generation).and_then(|segment| segment.slot);
-            if let Some(slot) = slot {
-                let file = self.segment_file(slot);
-                self.ask(Action::Sync(file), Wait::Sync(file), out);
-            }
-        }
         if !self.files.iter().any(|(file, _)| matches!(file, File::Root(_))) {
             let file = File::Root(self.settings.log);
             let length = (2 * ROOT_STRIDE_BYTES) as u64;

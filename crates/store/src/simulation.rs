@@ -6,7 +6,8 @@
 //!   is never torn. Operations under way at a crash have happened, wholly, in part or not at all.
 //! - A sync makes everything durable that was written to the file before. A failed sync makes
 //!   any part of it durable, and what is not is gone from then on: it will not be written by a
-//!   later sync either. The program still sees it; when the program ends, the system drops it.
+//!   later sync either. Who reads the file still sees it, this program and the next, until the
+//!   system is told to forget it ([`Action::Reload`]) or the power fails.
 //! - A created or removed name is certain after a sync of the directory; before, a crash may undo
 //!   it. A file that grows by writing has its length and bytes after a sync.
 //! - Operations take any time and end in any order.
@@ -91,18 +92,6 @@ impl Content {
             self.synced[start..start + bytes.len()].copy_from_slice(bytes);
         }
         self.data.clone_from(&self.synced);
-    }
-
-    /// What a failed sync left out is seen by nobody any more.
-    fn forget_lost(&mut self) {
-        let seen = core::mem::replace(&mut self.data, self.synced.clone());
-        let end = self.dirty.last().map_or(0, |last| (last + 1) * SECTOR_BYTES);
-        self.data.resize(self.synced.len().max(end.min(seen.len())), 0);
-        for &sector in &self.dirty {
-            let bytes = Content::sector(&seen, sector);
-            let start = sector * SECTOR_BYTES;
-            self.data[start..start + bytes.len()].copy_from_slice(bytes);
-        }
     }
 }
 
@@ -214,15 +203,13 @@ impl Disk {
         }
     }
 
-    /// The program ends; the system goes on and keeps what was written, but for what a failed sync
-    /// left out.
+    /// The program ends; the system goes on and keeps what was written.
     pub fn kill(&mut self) {
         for operation in core::mem::take(&mut self.pending) {
             if self.rng.chance(1, 2) && !matches!(operation.action, Action::Read { .. }) {
                 let _ = self.carry_out(operation);
             }
         }
-        self.files.values_mut().for_each(Content::forget_lost);
     }
 
     fn fails(&mut self, chance: u64) -> bool {
@@ -252,6 +239,15 @@ impl Disk {
             }
             Action::Sync(file) => match self.sync(file) {
                 Ok(()) => Completion::done(id, 0),
+                Err(error) => Completion::failed(id, error),
+            },
+            Action::Reload(file) => match self.sync(file) {
+                Ok(()) => {
+                    if let Some(content) = self.files.get_mut(&file) {
+                        content.data.clone_from(&content.synced);
+                    }
+                    Completion::done(id, 0)
+                }
                 Err(error) => Completion::failed(id, error),
             },
             Action::Read { file, offset, length } => {

@@ -63,6 +63,7 @@ impl Files {
                 self.write(*file, *offset, bytes.get(*start..).unwrap_or(&[]), *sync)
             }
             Action::Sync(file) => self.sync(*file),
+            Action::Reload(file) => self.reload(*file),
             Action::Read { file, offset, length } => self.read(*file, *offset, *length),
             Action::Delete(file) => self.delete(*file),
             Action::SyncDirectory(log) => sync_directory(&self.log_directory(*log)),
@@ -99,7 +100,7 @@ impl Files {
                 let and_sync = if *sync { " and sync it" } else { "" };
                 format!("write {count} bytes at {offset} of {}{and_sync}", path(file))
             }
-            Action::Sync(file) => format!("sync {}", path(file)),
+            Action::Sync(file) | Action::Reload(file) => format!("sync {}", path(file)),
             Action::Read { file, offset, length } => {
                 format!("read {length} bytes at {offset} of {}", path(file))
             }
@@ -177,6 +178,13 @@ impl Files {
         Ok(Yield::default())
     }
 
+    fn reload(&self, name: File) -> io::Result<Yield> {
+        let file = self.get(name, false)?;
+        sync_data(&file)?;
+        forget_pages(&file);
+        Ok(Yield::default())
+    }
+
     fn read(&self, name: File, offset: u64, length: usize) -> io::Result<Yield> {
         let file = self.get(name, false)?;
         let mut bytes = Vec::with_capacity(length);
@@ -217,8 +225,9 @@ fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     }
 }
 
-/// Drops what the system still holds in memory of a segment that is about to be used again. Where it
-/// was read in long pieces, each small write would otherwise mark a whole piece as changed.
+/// Drops what the system still holds in memory of a file, but for what is to be written. Of a segment
+/// that is about to be used again: where it was read in long pieces, each small write would otherwise
+/// mark a whole piece as changed.
 fn forget_pages(file: &fs::File) {
     #[cfg(target_os = "linux")]
     {
@@ -248,7 +257,9 @@ fn sync_directory(path: &Path) -> io::Result<Yield> {
 fn kind_of(error: &io::Error, action: &Action) -> DiskError {
     match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => DiskError::Full,
-        ErrorKind::NotFound if matches!(action, Action::Read { .. } | Action::Sync(_)) => {
+        ErrorKind::NotFound
+            if matches!(action, Action::Read { .. } | Action::Sync(_) | Action::Reload(_)) =>
+        {
             DiskError::NotFound
         }
         _ => DiskError::Failed,

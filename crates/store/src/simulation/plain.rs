@@ -95,7 +95,9 @@ impl Plain {
                 self.files.remove(&file);
                 Completion::done(id, 0)
             }
-            Action::Sync(_) | Action::SyncDirectory(_) => Completion::done(id, 0),
+            Action::Sync(_) | Action::Reload(_) | Action::SyncDirectory(_) => {
+                Completion::done(id, 0)
+            }
         }
     }
 }
