@@ -14,7 +14,7 @@ struct Section {
     commands: &'static [&'static [&'static str]],
 }
 
-const SECTIONS: [Section; 12] = [
+const SECTIONS: [Section; 13] = [
     Section {
         name: "format",
         asserts: "the source is formatted as rustfmt does it",
@@ -72,6 +72,11 @@ const SECTIONS: [Section; 12] = [
         name: "load",
         asserts: "the reference load tester, ten seconds",
         commands: &[&["tests/e2e/perf-test", "10"]],
+    },
+    Section {
+        name: "locality",
+        asserts: "messages stay on their shard, a hot queue's connections are spread, order holds",
+        commands: &[&["tests/locality/run", "--seconds", "3", "--shards", "2"]],
     },
     Section {
         name: "reports",
