@@ -42,6 +42,8 @@ use crate::world::{State, World};
 
 /// Lines of the trace that are kept unless all are asked for.
 const TRACE_LINES_MAX: usize = 80;
+/// Longer than a write waits for more to gather.
+const GATHERING: std::time::Duration = std::time::Duration::from_millis(10);
 
 thread_local! {
     /// What happened last on this thread, for a panic to tell.
@@ -442,6 +444,16 @@ impl Run {
         Err("the shards do not come to rest".into())
     }
 
+    /// The same, with time for writes that wait some milliseconds for more to gather.
+    fn settle_in_time(&mut self) -> Verdict {
+        for _ in 0..3 {
+            self.settle()?;
+            let now = self.shards.now().instant;
+            self.shards.set_time(now + GATHERING);
+        }
+        self.settle()
+    }
+
     /// Publishers that wait for memory go on when queues are emptied.
     fn relieve(&mut self) -> Verdict {
         let is_waiting =
@@ -509,7 +521,7 @@ impl Run {
             peer.reading = true;
         }
         self.end_moves()?;
-        self.settle()?;
+        self.settle_in_time()?;
         self.relieve()?;
         for actor in &self.actors {
             if let Some(text) = actor.unanswered() {
@@ -521,7 +533,7 @@ impl Run {
                 self.actors[client].prepare_to_leave(&mut self.peers[client]);
             }
         }
-        self.settle()?;
+        self.settle_in_time()?;
         for client in 0..self.actors.len() {
             let (actor, peer) = (&mut self.actors[client], &mut self.peers[client]);
             if actor.standing != Standing::Open {
@@ -535,7 +547,7 @@ impl Run {
                 actor.leave(peer, &mut self.oracle);
             }
         }
-        self.settle()?;
+        self.settle_in_time()?;
         if let Some(actor) = self.actors.iter().find(|actor| actor.standing != Standing::Gone) {
             let name = actor.name;
             return Err(format!("client {name} cannot leave: {}", self.describe(name)));

@@ -12,7 +12,7 @@ use crate::checkpoint::{self, Root};
 use crate::disk::LogId;
 use crate::place::position;
 use crate::record::{
-    KIND_FRAGMENT, KIND_MESSAGE, KIND_OPAQUE, KIND_QUEUE_DROPPED, KIND_SETTLES, Lane,
+    KIND_FILLER, KIND_FRAGMENT, KIND_MESSAGE, KIND_OPAQUE, KIND_QUEUE_DROPPED, KIND_SETTLES, Lane,
     MessageRecord, Names, Reference, each_settle,
 };
 use crate::scan::{FoundBatch, FoundRecord, Image};
@@ -86,6 +86,8 @@ pub enum Content<'a> {
     QueueDropped(QueueId),
     /// Something that means nothing to the store: a change of definitions.
     Opaque(&'a [u8]),
+    /// So many bytes up to the end of a page.
+    Filler(usize),
     /// A checksum that is right, and nothing that this version knows.
     Unknown(u8),
 }
@@ -217,6 +219,7 @@ fn content<'a>(image: &Image<'a>, record: &FoundRecord<'a>) -> Content<'a> {
             Reader(record.payload).varint().map(|queue| Content::QueueDropped(QueueId(queue)))
         }
         KIND_OPAQUE => Some(Content::Opaque(record.payload)),
+        KIND_FILLER => Some(Content::Filler(record.payload.len())),
         _ => None,
     };
     known.unwrap_or(Content::Unknown(record.kind))

@@ -13,7 +13,7 @@ use crate::checksum::{crc, seed};
 use crate::disk::{Action, Completion, DiskError, File, LogId, OperationId, Operations};
 use crate::gather::Gather;
 use crate::place::position;
-use crate::record::{KIND_QUEUE_DROPPED, KIND_SETTLES, RECORD_HEADER_BYTES, word};
+use crate::record::{KIND_FILLER, KIND_QUEUE_DROPPED, KIND_SETTLES, RECORD_HEADER_BYTES, word};
 use crate::segment::{
     BATCH_HEADER_BYTES, BatchHeader, SEGMENT_HEADER_BYTES, SegmentHeader, reserve_batch,
 };
@@ -63,6 +63,28 @@ struct Batch {
     bytes: Vec<u8>,
     records_crc: u32,
     records: u32,
+}
+
+impl Batch {
+    /// Where it ends so far.
+    fn end(&self) -> u32 {
+        self.offset + self.bytes.len() as u32
+    }
+
+    /// Appends a record whose payload `fill` writes.
+    fn push(&mut self, log: LogId, kind: u8, fill: impl FnOnce(&mut Vec<u8>)) -> Position {
+        let at = self.bytes.len();
+        let offset = self.end();
+        self.bytes.extend_from_slice(&[0; RECORD_HEADER_BYTES]);
+        fill(&mut self.bytes);
+        let payload = self.bytes.len() - at - RECORD_HEADER_BYTES;
+        self.bytes[at + 4..at + 8].copy_from_slice(&word(kind, payload));
+        let sum = crc(seed(log, self.generation, offset), &self.bytes[at + 4..]);
+        self.bytes[at..at + 4].copy_from_slice(&sum.to_le_bytes());
+        self.records_crc = crc(self.records_crc, &sum.to_le_bytes());
+        self.records += 1;
+        position(self.generation, offset)
+    }
 }
 
 /// A closed batch: waiting for its write, being written, or kept to serve reads.
@@ -307,6 +329,16 @@ impl Log {
         (self.settings.segment_bytes as usize).saturating_sub(used + RECORD_HEADER_BYTES)
     }
 
+    /// The same if the open batch is closed, and filled, before anything more comes.
+    fn rest_behind_batch(&self) -> usize {
+        if self.open.bytes.is_empty() {
+            return self.rest();
+        }
+        let used = self.page_end(self.open.end()) as usize;
+        let headers = BATCH_HEADER_BYTES + RECORD_HEADER_BYTES;
+        (self.settings.segment_bytes as usize).saturating_sub(used + headers)
+    }
+
     /// Payload bytes that a record at the very beginning of a segment can have.
     pub(crate) fn payload_bytes_max(&self) -> usize {
         self.settings.segment_bytes as usize
@@ -347,10 +379,8 @@ impl Log {
     /// Whether a message of `bytes` in all would be taken now; one up to `whole_max` is not cut. If
     /// not, segments are prepared.
     pub(crate) fn has_room(&mut self, bytes: usize, whole_max: usize) -> bool {
-        if self.stopped.is_some() || (bytes <= self.rest() && !self.open.bytes.is_empty()) {
-            return true;
-        }
-        if bytes <= self.rest() && self.offset > 0 {
+        let is_begun = self.offset > 0 || !self.open.bytes.is_empty();
+        if self.stopped.is_some() || (bytes <= self.rest_behind_batch() && is_begun) {
             return true;
         }
         // Of several messages each may leave room at the end of a segment that the next one does not
@@ -431,18 +461,12 @@ impl Log {
             self.begin();
         }
         self.holds_message |= !matches!(kind, KIND_SETTLES | KIND_QUEUE_DROPPED);
-        let open = &mut self.open;
-        let at = open.bytes.len();
-        let offset = open.offset + at as u32;
-        open.bytes.extend_from_slice(&[0; RECORD_HEADER_BYTES]);
-        fill(&mut open.bytes);
-        let payload = open.bytes.len() - at - RECORD_HEADER_BYTES;
-        open.bytes[at + 4..at + 8].copy_from_slice(&word(kind, payload));
-        let sum = crc(seed(self.id, open.generation, offset), &open.bytes[at + 4..]);
-        open.bytes[at..at + 4].copy_from_slice(&sum.to_le_bytes());
-        open.records_crc = crc(open.records_crc, &sum.to_le_bytes());
-        open.records += 1;
-        position(open.generation, offset)
+        self.open.push(self.id, kind, fill)
+    }
+
+    /// The end of the page that `offset` is in, or of the segment.
+    fn page_end(&self, offset: u32) -> u32 {
+        offset.next_multiple_of(PAGE_BYTES as u32).min(self.settings.segment_bytes)
     }
 
     /// Finishes the open batch: headers, and zeros up to the end of a page not yet written to.
@@ -455,6 +479,11 @@ impl Log {
             self.message_end = self.end();
         }
         let mut open = core::mem::take(&mut self.open);
+        let gap = (self.page_end(open.end()) - open.end()) as usize;
+        if open.bytes.len() >= self.settings.fill_bytes_min && gap >= RECORD_HEADER_BYTES {
+            let whole = open.bytes.len() + gap;
+            open.push(self.id, KIND_FILLER, |out| out.resize(whole, 0));
+        }
         if open.header_at > 0 {
             let header = SegmentHeader {
                 log: self.id,
@@ -484,8 +513,7 @@ impl Log {
         self.previous_crc = sum;
         self.batch_number += 1;
         self.offset = open.offset + length as u32;
-        let page_end = self.offset.next_multiple_of(PAGE_BYTES as u32);
-        let page_end = page_end.min(self.settings.segment_bytes);
+        let page_end = self.page_end(self.offset);
         if page_end > self.padded_to {
             open.bytes.resize((page_end - open.offset) as usize, 0);
             self.padded_to = page_end;

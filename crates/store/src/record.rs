@@ -21,6 +21,8 @@ pub(crate) const KIND_SETTLES: u8 = 3;
 pub(crate) const KIND_QUEUE_DROPPED: u8 = 4;
 /// Bytes that mean something to the owner of the log.
 pub(crate) const KIND_OPAQUE: u8 = 5;
+/// Zeros up to the end of a page, so that the next batch begins in one of its own.
+pub(crate) const KIND_FILLER: u8 = 6;
 
 const FLAG_TRANSIENT: u8 = 0x01;
 const FLAG_LEVELS: u8 = 0x02;
@@ -319,7 +321,7 @@ pub(crate) fn decode(bytes: &[u8], seed: u32) -> Option<(u8, &[u8], u32)> {
 pub(crate) fn peek(bytes: &[u8]) -> Option<(u8, usize)> {
     let word = Reader(bytes.get(4..8)?).u32()?;
     let kind = (word & 0xF) as u8;
-    (KIND_MESSAGE..=KIND_OPAQUE)
+    (KIND_MESSAGE..=KIND_FILLER)
         .contains(&kind)
         .then_some((kind, RECORD_HEADER_BYTES + (word >> 4) as usize))
 }

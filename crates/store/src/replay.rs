@@ -7,7 +7,7 @@ use lepus_base::{HashMap, Position, QueueId};
 use crate::page::Entry;
 use crate::place::position;
 use crate::record::{
-    KIND_FRAGMENT, KIND_MESSAGE, KIND_OPAQUE, KIND_QUEUE_DROPPED, KIND_SETTLES, Lane,
+    KIND_FILLER, KIND_FRAGMENT, KIND_MESSAGE, KIND_OPAQUE, KIND_QUEUE_DROPPED, KIND_SETTLES, Lane,
     MessageRecord, Reference, each_settle,
 };
 use crate::runs::RunSet;
@@ -65,6 +65,9 @@ impl Replay {
         segments: &mut Segments,
     ) {
         self.records += 1;
+        if record.kind == KIND_FILLER {
+            return;
+        }
         let at = position(generation, record.offset);
         if record.kind != KIND_FRAGMENT {
             self.abandon(state);

@@ -28,6 +28,9 @@ pub struct Settings {
     pub segment_bytes: u32,
     /// A batch is closed when it has grown to this.
     pub batch_bytes_max: usize,
+    /// A batch of at least this size is filled up to the end of its last page (4 KiB): the next write
+    /// would change that page once more, which the system counts and writes as a whole.
+    pub fill_bytes_min: usize,
     /// What no one waits for is written when this much has gathered.
     pub write_bytes_min: usize,
     /// While messages come fast, a write waits until as much has gathered, even if somebody waits
@@ -91,6 +94,7 @@ impl Settings {
             sync: SyncMode::Always,
             segment_bytes: 16 << 20,
             batch_bytes_max: 1 << 20,
+            fill_bytes_min: 16 << 10,
             write_bytes_min: 256 << 10,
             gather_bytes: 96 << 10,
             gather_interval: Duration::from_millis(2),

@@ -1,7 +1,7 @@
 //! Recovery of bytes that no store wrote: it ends, without a panic, and says what it found.
 
 use lepus_base::{Now, QueueId, Rng};
-use lepus_store::disk::{File, LogId, Operations};
+use lepus_store::disk::{Action, File, LogId, Operations};
 use lepus_store::place::offset;
 use lepus_store::simulation::Disk;
 use lepus_store::{Event, Fetch, Lane, Message, Place, Settings, Store, SyncMode, inspect};
@@ -191,6 +191,52 @@ fn definitions_are_found_in_order_and_a_snapshot_replaces_them() {
         (store, out) = (next, next_out);
         let found: Vec<Vec<u8>> = store.take_opaque().into_iter().map(|(_, b)| b).collect();
         assert_eq!(found, expected);
+    }
+}
+
+/// A large batch ends with its last page, so that no page is written twice; a small one does not, since
+/// most of its page would be lost.
+#[test]
+fn a_large_batch_leaves_its_last_page_alone() {
+    for (count, is_filled) in [(10, true), (2, false)] {
+        let settings = Settings { segment_bytes: 256 << 10, ..Settings::new(LOG) };
+        let mut disk = Disk::new(3);
+        let mut out = Operations::default();
+        let mut store = Store::open(settings, &mut out);
+        run(&mut store, &mut disk, &mut out, 1);
+        let mut pages = Vec::new();
+        let mut appended = 0u8;
+        for round in 0..4 {
+            for _ in 0..count {
+                appended += 1;
+                while store.append_opaque(&[appended; 3_000]).is_err() {
+                    store.flush(Now::from_millis(round), &mut out);
+                    run(&mut store, &mut disk, &mut out, round);
+                }
+            }
+            store.want_synced();
+            store.flush(Now::from_millis(round), &mut out);
+            for operation in &out.list {
+                if let Action::Write { file: File::Segment(..), offset, bytes, start, .. } =
+                    &operation.action
+                {
+                    let end = offset + (bytes.len() - start) as u64;
+                    pages.push(offset / 4096..end.div_ceil(4096));
+                }
+            }
+            run(&mut store, &mut disk, &mut out, round);
+            assert_eq!(store.synced(), store.end());
+        }
+        assert_eq!(pages.len(), 4);
+        let overlaps = pages.windows(2).filter(|two| two[1].start < two[0].end).count();
+        assert_eq!(overlaps, if is_filled { 0 } else { 3 }, "{pages:?}");
+        disk.crash();
+        let mut out = Operations::default();
+        let mut store = Store::open(settings, &mut out);
+        let events = run(&mut store, &mut disk, &mut out, 9);
+        assert_eq!(events[0], Event::Ready { is_clean: false }, "nothing is damaged");
+        let found: Vec<u8> = store.take_opaque().iter().map(|(_, bytes)| bytes[0]).collect();
+        assert_eq!(found, (1..=appended).collect::<Vec<_>>());
     }
 }
 

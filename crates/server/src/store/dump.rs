@@ -104,6 +104,7 @@ fn content_line(content: &Content<'_>, line: &mut String) -> std::fmt::Result {
         Content::Opaque(bytes) => {
             write!(line, "definition of {} bytes {}", bytes.len(), preview(bytes))
         }
+        Content::Filler(bytes) => write!(line, "filler of {bytes} bytes"),
         Content::Unknown(kind) => write!(line, "unknown record of kind {kind}"),
     }
 }
