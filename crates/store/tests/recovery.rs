@@ -240,6 +240,45 @@ fn a_large_batch_leaves_its_last_page_alone() {
     }
 }
 
+/// Room that was promised is there, also where the open batch is full and is closed, and filled, before
+/// the message.
+#[test]
+fn a_message_for_which_there_was_room_is_taken() {
+    let mut taken = 0;
+    for seed in 0..300 {
+        let mut rng = Rng::new(seed);
+        let settings = Settings {
+            batch_bytes_max: 1024,
+            fill_bytes_min: 512,
+            segments_max: 6,
+            write_bytes_min: 1 << 20,
+            ..settings()
+        };
+        let mut disk = Disk::new(seed);
+        let mut out = Operations::default();
+        let mut store = Store::open(settings, &mut out);
+        run(&mut store, &mut disk, &mut out, 1);
+        let lane = store.lane(Lane::of(QueueId(1)));
+        let (mut seq, mut refused) = (0, 0);
+        while refused < 4 {
+            let body = vec![0; 100 + rng.below(2_000) as usize];
+            let message =
+                Message { exchange: b"", routing_key: b"q", properties: &[], body: &body };
+            let place = Place { lane, seq, deadline_millis: 0 };
+            if store.has_room(body.len() + 64) {
+                let result = store.append(&message, &[place]);
+                assert!(result.is_ok(), "seed {seed}, message {seq} of {}: {result:?}", body.len());
+                (seq, taken) = (seq + 1, taken + 1);
+            } else {
+                refused += 1;
+                store.flush(Now::from_millis(seq), &mut out);
+                run(&mut store, &mut disk, &mut out, seq);
+            }
+        }
+    }
+    assert!(taken > 1_000, "{taken}");
+}
+
 /// After a failed sync the system shows bytes that it never writes, to the next process, too, whose own
 /// sync succeeds: what the next process finds must be there after a loss of power.
 #[test]
