@@ -2,9 +2,12 @@
 
 use crate::oracle::{Delivery, Fault, Item, Oracle, Order};
 use crate::topology::PUBLISHERS;
+use std::collections::HashSet;
 
 /// Deliveries between two looks for a message that is gone.
 const LOOK_EVERY: u64 = 64;
+/// Messages that are withheld.
+const WITHHELD_MAX: usize = 16;
 
 /// What can be forged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,12 +44,14 @@ pub struct Forger {
     /// What it will still do.
     forgery: Option<Forgery>,
     seen: u64,
+    /// Queue, publisher and number of what nobody may see, however often it comes.
+    withheld: HashSet<(usize, usize, u64)>,
 }
 
 impl Forger {
     /// A forger that does this once, or nothing.
     pub fn new(forgery: Option<Forgery>) -> Forger {
-        Forger { forgery, seen: 0 }
+        Forger { forgery, seen: 0, withheld: HashSet::new() }
     }
 
     /// Tells the oracle of a delivery, truly or not.
@@ -66,7 +71,18 @@ impl Forger {
         }
         let mut done = true;
         let item = match forgery {
-            Forgery::Withhold if oracle.is_confirmed(publisher, number) => None,
+            // Some of them, since a kill may come before one is confirmed.
+            Forgery::Withhold => {
+                done = false;
+                let message = (delivery.queue, publisher, number);
+                if self.withheld.len() < WITHHELD_MAX {
+                    self.withheld.insert(message);
+                }
+                match self.withheld.contains(&message) {
+                    true => None,
+                    false => oracle.deliver(delivery, order),
+                }
+            }
             Forgery::Return if self.seen.is_multiple_of(LOOK_EVERY) => {
                 let gone = oracle.any_gone(delivery.queue);
                 done = gone.is_some();
@@ -95,7 +111,7 @@ impl Forger {
                 oracle.deliver(Delivery { message: None, ..delivery }, order);
                 oracle.deliver(delivery, order)
             }
-            Forgery::Withhold | Forgery::Return => {
+            Forgery::Return => {
                 done = false;
                 oracle.deliver(delivery, order)
             }

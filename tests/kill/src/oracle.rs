@@ -290,11 +290,6 @@ impl Oracle {
         }
     }
 
-    /// Whether the publisher knows that the broker has this message, for a harness that proves itself.
-    pub fn is_confirmed(&self, publisher: usize, number: u64) -> bool {
-        self.ledgers[publisher].get(Item { publisher, number, copy: 0 }) & CONFIRMED != 0
-    }
-
     /// Some message that is gone for good, for a harness that proves itself.
     pub fn any_gone(&self, queue: usize) -> Option<(usize, u64)> {
         let mut found = None;
