@@ -144,10 +144,14 @@ pub fn run(plan: &Plan) -> io::Result<bool> {
 }
 
 impl Figures {
-    /// Whether the reference itself limits its rate, and its latency: what it has on the null broker.
+    /// Whether the reference itself limits its rate, and its latency: what it has on the null broker. A
+    /// null broker that is slower than a real one says that the machine changed meanwhile, nothing else.
     fn limited_by(&self, floor: &Figures, is_offered: bool) -> (bool, bool) {
-        let is_rate = !is_offered && floor.rate < self.rate * (1.0 + 2.0 * APART_MAX);
-        (is_rate, is_rate || floor.latency > self.latency / 2.0)
+        let is_between = |value: f64, low: f64, high: f64| (low..=high).contains(&value);
+        let rate = floor.rate / self.rate;
+        let latency = floor.latency / self.latency;
+        let is_rate = !is_offered && is_between(rate, 1.0 - APART_MAX, 1.0 + 2.0 * APART_MAX);
+        (is_rate, is_rate || is_between(latency, 0.5, 1.0 + APART_MAX))
     }
 }
 
@@ -226,6 +230,7 @@ mod tests {
         let floor = |rate, latency| Figures { rate, latency };
         assert_eq!(seen.limited_by(&floor(60_000.0, 1_400.0), false), (false, false));
         assert_eq!(seen.limited_by(&floor(60_000.0, 1_500.0), false), (false, true));
+        assert_eq!(seen.limited_by(&floor(10_000.0, 9_000.0), false), (false, false));
         assert_eq!(seen.limited_by(&floor(35_000.0, 100.0), false), (true, true));
         assert_eq!(seen.limited_by(&floor(30_000.0, 100.0), true), (false, false));
     }
