@@ -206,7 +206,7 @@ impl Journal {
         due.then(|| log.reports.pop_front()).flatten()
     }
 
-    /// Makes what is appended next land in one batch of each log, if it fits.
+    /// Makes what is appended next land in one batch of each log, as far as it fits a segment.
     pub(crate) fn hold(&mut self, bytes: usize) {
         for log in &mut self.logs {
             // A commit that is larger than a segment is not atomic over a crash.

@@ -256,6 +256,13 @@ impl Queue {
         let consumer =
             if self.is_empty() { self.choose_consumer(incoming.bytes(), sink) } else { None };
         if let Some(slot) = consumer {
+            if position.is_some()
+                && let Some(lane) = self.lane(ticket.priority, false, sink)
+                && let Some(mut backlog) = sink.backlog()
+            {
+                // Should it come back, it is not to be fetched, too.
+                backlog.pass(lane);
+            }
             return self.hand_over(now, slot, incoming, Some((ticket, position)), sink);
         }
         match position {

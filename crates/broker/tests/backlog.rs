@@ -98,6 +98,30 @@ fn what_comes_back_into_a_backlog_finds_its_place() {
     assert_eq!(take_all(&channel, "q"), (0..MANY).collect::<Vec<_>>());
 }
 
+/// What was delivered at once when it came, and never waited, comes back to a window. What is published
+/// then is fetched from the log, and that only.
+#[test]
+fn what_was_delivered_at_once_and_comes_back_is_there_once() {
+    let world = World::on_disk(1);
+    let other = world.channel(0);
+    durable(&other, "q");
+    other.consume("q", "c");
+    let channel = world.channel(0);
+    let publish = |bodies: core::ops::Range<u32>| {
+        channel.client().together(|| {
+            for body in bodies {
+                channel.publish_with("", "q", &persistent(), body.to_string());
+            }
+        });
+    };
+    publish(0..1_500);
+    assert_eq!(other.deliveries().len(), 1_500);
+    other.close();
+    assert_eq!(world.queue("q").ready, 1_500);
+    publish(1_500..1_600);
+    assert_eq!(take_all(&channel, "q"), (0..1_600).collect::<Vec<_>>());
+}
+
 #[test]
 fn each_priority_of_a_backlog_comes_in_its_order() {
     for world in [World::on_disk(1), spilling()] {

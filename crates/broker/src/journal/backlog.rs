@@ -62,6 +62,11 @@ impl Backlog<'_> {
     /// An entry that was just appended goes straight into its window.
     pub(crate) fn window(&mut self, lane: LaneSlot) {
         *self.windows += 1;
+        self.pass(lane);
+    }
+
+    /// The entry that was just appended is known, as is everything before it: it is not fetched.
+    pub(crate) fn pass(&mut self, lane: LaneSlot) {
         self.log.store.skip_fetch(lane);
     }
 
