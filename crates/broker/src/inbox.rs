@@ -121,11 +121,11 @@ impl Broker {
                 && !self.journal.has_room(bytes))
     }
 
-    /// Bytes for which a transaction of another shard waits: 0 for one that no segment holds, which
-    /// is not atomic over a crash.
+    /// Bytes for which a transaction of another shard waits: at most those of a segment, since what
+    /// none holds is not atomic over a crash.
     fn commit_bytes(&self, bytes: usize) -> usize {
-        let segment = self.settings.store.as_ref().map_or(0, |store| store.template.segment_bytes);
-        if bytes < segment as usize { bytes } else { 0 }
+        let store = self.settings.store.as_ref();
+        bytes.min(store.map_or(0, |store| store.template.payload_bytes_max()))
     }
 
     /// Makes what is logged of a transaction of another shard land in one batch.

@@ -341,8 +341,7 @@ impl Log {
 
     /// Payload bytes that a record at the very beginning of a segment can have.
     pub(crate) fn payload_bytes_max(&self) -> usize {
-        self.settings.segment_bytes as usize
-            - (SEGMENT_HEADER_BYTES + BATCH_HEADER_BYTES + RECORD_HEADER_BYTES)
+        self.settings.payload_bytes_max()
     }
 
     /// Payload bytes the next record can have without leaving its segment.
@@ -405,8 +404,9 @@ impl Log {
         if self.holds_message { self.end() } else { self.message_end }
     }
 
-    /// Makes the next `bytes` of records land in one batch.
+    /// Makes the next `bytes` of records land in one batch, or as much as a segment holds.
     pub(crate) fn hold(&mut self, bytes: usize) -> Result<(), AppendError> {
+        let bytes = bytes.min(self.payload_bytes_max());
         self.make_room(bytes, true)?;
         if self.open.bytes.len() + bytes > self.settings.batch_bytes_max {
             self.close();

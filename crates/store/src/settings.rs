@@ -3,6 +3,8 @@
 use core::time::Duration;
 
 use crate::disk::LogId;
+use crate::record::RECORD_HEADER_BYTES;
+use crate::segment::{BATCH_HEADER_BYTES, SEGMENT_HEADER_BYTES};
 
 /// When appended records are synced, and what a confirm promises with that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -121,5 +123,13 @@ impl Settings {
             relocations_max: 1 << 22,
             relocations_kept: 4096,
         }
+    }
+
+    /// Bytes of a record's payload, or of what [`crate::Store::hold`] keeps together, that fit into a
+    /// segment.
+    #[must_use]
+    pub fn payload_bytes_max(&self) -> usize {
+        let headers = SEGMENT_HEADER_BYTES + BATCH_HEADER_BYTES + RECORD_HEADER_BYTES;
+        (self.segment_bytes as usize).saturating_sub(headers)
     }
 }

@@ -280,6 +280,56 @@ fn a_message_for_which_there_was_room_is_taken() {
     assert!(taken > 1_000, "{taken}");
 }
 
+/// What is held together is whole after a loss of power, or not there at all, also where more was
+/// announced than a segment has.
+#[test]
+fn what_was_held_together_is_found_whole_or_not_at_all() {
+    let (mut nothing, mut everything) = (0, 0);
+    for seed in 0..200 {
+        let settings = Settings { batch_bytes_max: 1024, ..settings() };
+        let mut disk = Disk::new(seed);
+        let mut out = Operations::default();
+        let mut store = Store::open(settings, &mut out);
+        run(&mut store, &mut disk, &mut out, 1);
+        for before in 0..seed % 8 {
+            while store.append_opaque(&[0; 700]).is_err() {
+                store.flush(Now::from_millis(before), &mut out);
+                run(&mut store, &mut disk, &mut out, before);
+            }
+        }
+        store.want_synced();
+        store.flush(Now::from_millis(10), &mut out);
+        run(&mut store, &mut disk, &mut out, 10);
+        for _ in 0..3 {
+            if store.hold(usize::MAX).is_ok() {
+                break;
+            }
+            store.flush(Now::from_millis(11), &mut out);
+            run(&mut store, &mut disk, &mut out, 11);
+        }
+        for part in 1..=9 {
+            store.append_opaque(&[part; 800]).expect("room was made");
+        }
+        store.want_synced();
+        store.flush(Now::from_millis(20), &mut out);
+        disk.submit(&mut out.list);
+        for _ in 0..seed % 5 {
+            let Some(completion) = disk.step() else { break };
+            store.complete(Now::from_millis(30), completion, &mut out);
+            disk.submit(&mut out.list);
+        }
+        disk.crash();
+        let mut out = Operations::default();
+        let mut store = Store::open(settings, &mut out);
+        run(&mut store, &mut disk, &mut out, 40);
+        let found = store.take_opaque();
+        let parts = found.iter().filter(|(_, bytes)| bytes[0] > 0).count();
+        assert!(parts == 0 || parts == 9, "seed {seed}: {parts} of 9");
+        *(if parts == 0 { &mut nothing } else { &mut everything }) += 1;
+    }
+    assert!(nothing > 20 && everything > 20, "{nothing} and {everything}");
+}
+
 /// After a failed sync the system shows bytes that it never writes, to the next process, too, whose own
 /// sync succeeds: what the next process finds must be there after a loss of power.
 #[test]

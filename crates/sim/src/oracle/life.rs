@@ -102,6 +102,21 @@ impl Oracle {
         }
     }
 
+    /// Bytes that all messages of a commit take in one log at most.
+    pub(crate) fn logged_bytes_max(&self, commit: &Commit) -> usize {
+        let bytes = |message: &super::Message| {
+            let logged = lepus_store::Message {
+                exchange: message.exchange.as_bytes(),
+                routing_key: message.key.as_bytes(),
+                properties: &message.properties,
+                body: &[],
+            };
+            let copies = message.copies.len();
+            lepus_store::Store::record_bytes_max(&logged, copies) + message.body_bytes
+        };
+        commit.publishes.iter().map(|&message| bytes(&self.messages[message])).sum()
+    }
+
     /// Each commit that was under way at the crash is there or not, log by log.
     pub(crate) fn check_commits(
         &self,

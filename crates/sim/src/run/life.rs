@@ -202,6 +202,10 @@ impl Run {
             careless.extend(actor.careless_queues().map(|queue| self.plan.queues[queue].root));
             commits.extend(actor.open_commits());
         }
+        // One that no segment holds may be there in part.
+        let segment = self.plan.options.store.as_ref().map(|store| &store.template);
+        let bytes_max = segment.map_or(0, lepus_store::Settings::payload_bytes_max);
+        commits.retain(|commit| self.oracle.logged_bytes_max(commit) <= bytes_max);
         if end == End::Stop {
             self.stop()?;
             if self.lives.has_stopped {

@@ -106,10 +106,11 @@ impl Store {
         self.log.is_full()
     }
 
-    /// Makes the following records land in one batch, which recovery finds whole or not at all.
+    /// Makes the following records of `bytes` in all land in one batch, which recovery finds whole or
+    /// not at all. Of more than [`crate::Settings::payload_bytes_max`] as much as a segment holds does.
     ///
     /// # Errors
-    /// [`AppendError::TooLarge`] when `bytes` are more than a segment holds.
+    /// [`AppendError::Full`] when there is no room, [`AppendError::Stopped`] after a failure.
     pub fn hold(&mut self, bytes: usize) -> Result<(), AppendError> {
         self.log.hold(bytes)
     }
