@@ -833,7 +833,9 @@ impl Log {
         if self.stopped.is_some() {
             return Instant::NEVER;
         }
-        let retries = self.full && self.lacks_segment() && self.may_grow();
+        // Also where a segment that came free ended the shortage before the time to try again: those who
+        // wait may want more of them.
+        let retries = self.lacks_segment() && self.may_grow();
         let retry = if retries { self.retry_at } else { Instant::NEVER };
         if self.flight.is_some() {
             return retry;

@@ -140,6 +140,45 @@ fn a_shard_rests_while_a_new_file_is_tried_again() {
     assert!(!world.store.is_out_of_disk());
 }
 
+/// Segments that come free end a shortage before a new file is tried again. Who needs more room than they
+/// have is given it when the disk has some, without anybody's asking again.
+#[test]
+fn a_new_file_is_tried_again_also_when_a_freed_segment_ended_the_shortage() {
+    let mut world = World::new(Settings { segment_bytes: 8192, ..Settings::new(LOG) });
+    world.disk.bytes_max = world.disk.bytes() + 6 * 8192 + 8000;
+    let lane = world.store.lane(Lane::of(QueueId(1)));
+    let mut appended = Vec::new();
+    for seq in 0..100 {
+        let message =
+            Message { exchange: b"e", routing_key: b"k", properties: &[], body: &[7; 1000] };
+        let place = Place { lane, seq, deadline_millis: 0 };
+        appended.extend(world.store.append(&message, &[place]).map(|at| (seq, at)));
+        world.store.want_durable();
+        world.run(|_| false);
+    }
+    world.pass(Duration::from_secs(60));
+    world.run(|_| false);
+    assert!(world.store.is_out_of_disk());
+    for &(seq, at) in &appended {
+        assert!(world.store.settle(lane, seq, at, 1000));
+    }
+    world.store.request_checkpoint();
+    for _ in 0..3 {
+        world.pass(Duration::from_millis(250));
+        world.run(|_| false);
+    }
+    assert!(!world.store.is_out_of_disk());
+    assert!(world.store.has_room(1000));
+    assert!(!world.store.has_room(40_000));
+    world.disk.bytes_max = u64::MAX;
+    while !world.store.has_room(40_000) {
+        let due = world.store.next_timeout();
+        assert!(due < world.now.instant + Duration::from_secs(2), "{due:?}");
+        world.now.instant = due.max(world.now.instant);
+        world.run(|_| false);
+    }
+}
+
 /// Messages that were moved once are found through the index when they are moved again: more of its
 /// pages in one batch than are kept otherwise, and each is read once.
 #[test]
