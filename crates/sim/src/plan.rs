@@ -321,6 +321,7 @@ fn store_options(rng: &mut Rng) -> StoreOptions {
     let template = lepus_store::Settings {
         segment_bytes: pick(rng, &[8192, 16_384, 65_536]) as u32,
         batch_bytes_max: pick(rng, &[4096, 16_384]) as usize,
+        fill_bytes_min: 3000,
         write_bytes_min: pick(rng, &[2048, 16_384]) as usize,
         spare_segments: pick(rng, &[2, 6]) as usize,
         free_segments_max: pick(rng, &[1, 4]) as usize,

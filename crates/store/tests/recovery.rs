@@ -199,8 +199,7 @@ fn definitions_are_found_in_order_and_a_snapshot_replaces_them() {
 #[test]
 fn a_large_batch_leaves_its_last_page_alone() {
     for (count, is_filled) in [(10, true), (2, false)] {
-        let settings =
-            Settings { segment_bytes: 256 << 10, fill_bytes_min: 16 << 10, ..Settings::new(LOG) };
+        let settings = Settings { segment_bytes: 256 << 10, ..Settings::new(LOG) };
         let mut disk = Disk::new(3);
         let mut out = Operations::default();
         let mut store = Store::open(settings, &mut out);

@@ -77,6 +77,7 @@ fn settings(rng: &mut Rng) -> Settings {
     Settings {
         segment_bytes,
         batch_bytes_max: 4096 << rng.below(3),
+        fill_bytes_min: 3000,
         write_bytes_min: 2048 << rng.below(3),
         checkpoint_log_bytes: 20_000 + rng.below(200_000),
         checkpoint_factor: 1 + rng.below(4),
