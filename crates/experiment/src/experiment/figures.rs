@@ -59,7 +59,8 @@ pub(super) fn lines(
 /// A figure of an interval and its name.
 pub(super) type Kind<'a> = (&'a str, fn(&Interval) -> Option<f64>);
 
-/// One figure of each second of the first round of a case, for each broker and kind.
+/// One figure of each second of the first round of a case, for each broker and kind; of a run that was
+/// over before its first second was told, the mean.
 pub(super) fn over_time(
     record: &Record,
     (placement, load): (&str, &str),
@@ -71,7 +72,10 @@ pub(super) fn over_time(
     let log = y.log;
     let series = lines(record, &names, |subject, kind| {
         let run = record.runs_of(subject, placement, load).next();
-        let intervals = run.map_or(&[][..], |run| run.outcome.intervals.as_slice());
+        let intervals = run.map_or(&[][..], |run| match run.outcome.intervals.as_slice() {
+            [] => core::slice::from_ref(&run.outcome.total),
+            intervals => intervals,
+        });
         let point = |interval: &Interval| Some((interval.at_seconds, kinds[kind].1(interval)?));
         intervals.iter().filter_map(point).filter(|point| !log || point.1 > 0.0).collect()
     });
@@ -198,4 +202,32 @@ pub(super) fn ratio_words(ratio: Option<crate::plot::Bar>) -> String {
             text(ratio.high)
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Run;
+
+    /// The tester tells a line a second: a run may be over, or held up, before the first.
+    #[test]
+    fn a_run_without_a_line_of_the_tester_has_a_point_in_the_plot_over_time() {
+        let total =
+            Interval { at_seconds: 0.9, seconds: 0.9, received: 90.0, ..Interval::default() };
+        let run = Run {
+            subject: 0,
+            placement: "1 core".to_owned(),
+            load: "loop".to_owned(),
+            round: 0,
+            outcome: Outcome { total, ..Outcome::default() },
+        };
+        let record =
+            Record { names: vec!["lepus".to_owned()], runs: vec![run], ..Record::default() };
+        let axis = Axis::new("messages per second", Unit::Number);
+        let kinds: [Kind<'_>; 1] = [("", |interval| Some(interval.received / interval.seconds))];
+        let block = over_time(&record, ("1 core", "loop"), "rate".to_owned(), axis, &kinds);
+        let Block::Plot(svg) = block else { panic!("{block:?}") };
+        assert!(svg.contains("lepus: 100 at 0.900 s"), "{svg}");
+        assert!(!svg.contains("no figures"), "{svg}");
+    }
 }
