@@ -207,9 +207,8 @@ impl LaneIndex {
         }
         if self.tail.count() == 0 {
             self.forget(from, end);
-        } else {
-            self.forget(self.tail.last() + 1, end);
         }
+        // Otherwise the page goes on: what was settled behind its last entry lies within it then.
         firsts
     }
 }
@@ -224,4 +223,33 @@ fn closed(builder: &mut Builder) -> Page {
     let length = runs.len() as u16;
     builder.clear();
     Page { first, last, count, length, settled: 0, state: PageState::Memory(bytes) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Lane;
+    use lepus_base::QueueId;
+
+    /// The open page grows over the numbers behind its last entry: they must still count as settled, or
+    /// what the log has of them would be moved as if it lived, and their segments miscounted.
+    #[test]
+    fn what_was_settled_behind_a_rewritten_tail_stays_settled_when_the_tail_grows() {
+        let mut lane = LaneIndex::new(Lane::of(QueueId(1)));
+        let mut freed = Vec::new();
+        let entry = |seq| Entry { seq, position: Position(seq), bytes: 1, deadline_millis: 0 };
+        for seq in 0..10 {
+            lane.append(entry(seq));
+        }
+        for seq in 5..10 {
+            assert!(lane.settle(seq, 1, &mut freed));
+        }
+        let folded = lane.fold(Part::Tail, &mut freed, |_| true, |at| Position(at.0 + 100));
+        assert_eq!(folded, Folded::Pages(Vec::new()));
+        lane.append(entry(10));
+        let live: Vec<u64> = (0..=10).filter(|seq| lane.is_live(*seq)).collect();
+        assert_eq!(live, [0, 1, 2, 3, 4, 10]);
+        assert_eq!(lane.live(), 6);
+        assert!(!lane.settle(7, 1, &mut freed));
+    }
 }
