@@ -115,6 +115,8 @@ pub(crate) struct Recovery {
     files: Vec<(File, u64)>,
     root: Option<(usize, Root)>,
     was_clean: bool,
+    /// One of the two root records cannot be read.
+    is_root_damaged: bool,
     state: State,
     /// Pages of the index file that lanes have.
     used_pages: Vec<u32>,
@@ -145,6 +147,7 @@ impl Recovery {
             files: Vec::new(),
             root: None,
             was_clean: false,
+            is_root_damaged: false,
             state: State::default(),
             used_pages: Vec::new(),
             segments: Segments::new(),
@@ -281,6 +284,7 @@ impl Recovery {
                 }
             }
         }
+        self.is_root_damaged = damaged > 0;
         let Some((_, root)) = self.root else {
             // One that is torn may be the first ever, which did not become valid: then the log
             // is there from its beginning.
@@ -700,7 +704,8 @@ impl Recovery {
         let Some((index, root)) = self.root.as_mut().filter(|(_, root)| root.is_clean) else {
             return;
         };
-        self.was_clean = true;
+        // A damaged record beside it may be the one that said the opposite later.
+        self.was_clean = !self.is_root_damaged;
         root.is_clean = false;
         *index = 1 - *index;
         let action = Action::Write {

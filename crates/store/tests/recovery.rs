@@ -279,6 +279,36 @@ fn a_message_for_which_there_was_room_is_taken() {
     assert!(taken > 1_000, "{taken}");
 }
 
+/// Whichever of the two root records is damaged: the one that is left may tell of an orderly end after
+/// which messages were delivered.
+#[test]
+fn beside_a_damaged_root_record_no_end_counts_as_orderly() {
+    for index in 0..2 {
+        let mut disk = filled(3);
+        let (mut store, mut out, _) = open(&mut disk);
+        store.close();
+        while !store.is_closed() {
+            store.flush(Now::from_millis(500), &mut out);
+            store.work(Now::from_millis(500), &mut out);
+            run(&mut store, &mut disk, &mut out, 500);
+        }
+        let (_, _, events) = open(&mut disk);
+        assert_eq!(events[0], Event::Ready { is_clean: true });
+        disk.crash();
+        disk.flip(File::Root(LOG), index * 4096 + 20, 1);
+        let (mut store, mut out, events) = open(&mut disk);
+        assert!(events.contains(&Event::Ready { is_clean: false }), "{index}: {events:?}");
+        let lane = store.lane(Lane::of(QueueId(1)));
+        let mut entries = Vec::new();
+        while !store.is_fetched(lane) {
+            let _ = store.fetch(lane, 100, &mut entries, &mut out);
+            run(&mut store, &mut disk, &mut out, 600);
+        }
+        assert_eq!(entries.len(), 60);
+        assert!(entries.iter().all(|entry| store.is_redelivered(lane, entry.seq)));
+    }
+}
+
 /// What is held together is whole after a loss of power, or not there at all, also where more was
 /// announced than a segment has.
 #[test]
