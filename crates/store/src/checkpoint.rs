@@ -33,6 +33,8 @@ pub const ROOT_STRIDE_BYTES: usize = 4096;
 pub(crate) struct Relocation {
     pub to: Position,
     pub references: u32,
+    /// Of a spilled message, which no checkpoint knows.
+    pub is_transient: bool,
 }
 
 /// A message in several segments.
@@ -53,7 +55,7 @@ pub(crate) struct Tables {
 impl Tables {
     /// `references` more entries whose message was first at `origin` find it at `to`.
     pub(crate) fn add_relocation(&mut self, origin: Position, to: Position, references: u32) {
-        let empty = Relocation { to, references: 0 };
+        let empty = Relocation { to, references: 0, is_transient: false };
         let relocation = self.relocations.entry(origin).or_insert(empty);
         relocation.to = to;
         relocation.references += references;
@@ -192,8 +194,9 @@ pub(crate) fn encode(
         put(&mut out, segment.used_bytes.into());
         put(&mut out, segment.pins.into());
     }
-    put(&mut out, tables.relocations.len() as u64);
-    for (origin, relocation) in &tables.relocations {
+    let relocations = tables.relocations.iter().filter(|(_, row)| !row.is_transient);
+    put(&mut out, relocations.clone().count() as u64);
+    for (origin, relocation) in relocations {
         put(&mut out, origin.0);
         put(&mut out, relocation.to.0);
         put(&mut out, relocation.references.into());
@@ -250,6 +253,7 @@ fn fields(bytes: &[u8]) -> Option<Result<Checkpoint, HeaderError>> {
             used_bytes: reader.varint32()?,
             pins: reader.varint32()?,
             live_transient: 0,
+            live_transient_bytes: 0,
             is_sealed: true,
         };
         segments.insert(generation, segment);
@@ -258,7 +262,7 @@ fn fields(bytes: &[u8]) -> Option<Result<Checkpoint, HeaderError>> {
     for _ in 0..reader.varint()? {
         let origin = Position(reader.varint()?);
         let (to, references) = (Position(reader.varint()?), reader.varint32()?);
-        tables.relocations.insert(origin, Relocation { to, references });
+        tables.relocations.insert(origin, Relocation { to, references, is_transient: false });
     }
     for _ in 0..reader.varint()? {
         let start = Position(reader.varint()?);

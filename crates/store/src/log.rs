@@ -33,8 +33,11 @@ pub(crate) struct Segment {
     pub live: u64,
     /// The same for transient ones.
     pub live_transient: u64,
-    /// Bytes of the messages those references name; shared ones count as often as they are named.
+    /// Bytes of the messages that persistent references name; shared ones count as often as they are
+    /// named.
     pub live_bytes: u64,
+    /// The same for transient ones.
+    pub live_transient_bytes: u64,
     /// Length of its file.
     pub file_bytes: u32,
     /// Bytes used so far.
@@ -48,7 +51,39 @@ pub(crate) struct Segment {
 impl Segment {
     /// Whether the next checkpoint can free it.
     pub(crate) fn is_dead(&self) -> bool {
-        self.is_sealed && self.live + self.live_transient == 0 && self.pins == 0
+        self.is_sealed && self.is_empty()
+    }
+
+    /// Whether nothing in it lives.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.references() == 0 && self.pins == 0
+    }
+
+    /// All references to messages in it that live.
+    pub(crate) fn references(&self) -> u64 {
+        self.live + self.live_transient
+    }
+
+    /// The numbers of living references, and of the bytes that they name.
+    fn counts(&mut self, is_transient: bool) -> (&mut u64, &mut u64) {
+        match is_transient {
+            true => (&mut self.live_transient, &mut self.live_transient_bytes),
+            false => (&mut self.live, &mut self.live_bytes),
+        }
+    }
+
+    /// So many further references, and bytes that they name, live.
+    pub(crate) fn gain(&mut self, references: u64, bytes: u64, is_transient: bool) {
+        let (live, live_bytes) = self.counts(is_transient);
+        *live += references;
+        *live_bytes += bytes;
+    }
+
+    /// So many references, and bytes that they named, do not live here any more.
+    pub(crate) fn lose(&mut self, references: u64, bytes: u64, is_transient: bool) {
+        let (live, live_bytes) = self.counts(is_transient);
+        *live = live.saturating_sub(references);
+        *live_bytes = live_bytes.saturating_sub(bytes);
     }
 }
 

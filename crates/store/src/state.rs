@@ -78,12 +78,8 @@ impl State {
     ) {
         let first = generation(start);
         let segment = segments.entry(first).or_default();
-        segment.live_bytes += (u64::from(bytes) + OVERHEAD_BYTES) * u64::from(references);
-        if is_transient {
-            segment.live_transient += u64::from(references);
-        } else {
-            segment.live += u64::from(references);
-        }
+        let counted = (u64::from(bytes) + OVERHEAD_BYTES) * u64::from(references);
+        segment.gain(references.into(), counted, is_transient);
         if generation_last > first {
             self.tables.spans.insert(start, Span { generation_last, references, is_transient });
             for generation in first..=generation_last {
@@ -116,12 +112,7 @@ impl State {
             }
         }
         let Some(segment) = segments.get_mut(&generation(place)) else { return };
-        segment.live_bytes = segment.live_bytes.saturating_sub(u64::from(bytes) + OVERHEAD_BYTES);
-        if is_transient {
-            segment.live_transient = segment.live_transient.saturating_sub(1);
-        } else {
-            segment.live = segment.live.saturating_sub(1);
-        }
+        segment.lose(1, u64::from(bytes) + OVERHEAD_BYTES, is_transient);
         self.died += usize::from(segment.is_dead());
         if self.tables.spans.is_empty() {
             return;
@@ -145,20 +136,21 @@ impl State {
         (to, generation_last): (Position, u32),
         known: &BTreeMap<Position, u32>,
         bytes: u32,
+        is_transient: bool,
     ) {
         let references: u32 = known.values().sum();
         let moved = (u64::from(bytes) + OVERHEAD_BYTES) * u64::from(references);
         if let Some(segment) = segments.get_mut(&generation(from)) {
-            segment.live = segment.live.saturating_sub(references.into());
-            segment.live_bytes = segment.live_bytes.saturating_sub(moved);
+            segment.lose(references.into(), moved, is_transient);
             self.died += usize::from(segment.is_dead());
         }
         if let Some(span) = self.tables.spans.remove(&from) {
             self.unpin(segments, from, span);
         }
-        self.count(segments, to, generation_last, references, bytes, false);
+        self.count(segments, to, generation_last, references, bytes, is_transient);
         for (&position, &references) in known {
-            self.tables.relocations.insert(position, Relocation { to, references });
+            let relocation = Relocation { to, references, is_transient };
+            self.tables.relocations.insert(position, relocation);
         }
     }
 

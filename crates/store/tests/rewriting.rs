@@ -4,7 +4,9 @@
 use lepus_base::{Now, Position, QueueId};
 use lepus_store::disk::{File, LogId, Operations};
 use lepus_store::simulation::Disk;
-use lepus_store::{Entry, Event, Fetch, Lane, LaneSlot, Lookup, Message, Place, Settings, Store};
+use lepus_store::{
+    Entry, Event, Fetch, LEVEL_TRANSIENT, Lane, LaneSlot, Lookup, Message, Place, Settings, Store,
+};
 
 const LOG: LogId = LogId(1);
 const SLOW: QueueId = QueueId(1);
@@ -80,10 +82,14 @@ impl World {
     }
 
     fn append(&mut self, queue: QueueId, seq: u64, bytes: usize) -> Position {
+        let lane = self.lane(queue);
+        self.append_to(lane, queue, seq, bytes)
+    }
+
+    fn append_to(&mut self, lane: LaneSlot, queue: QueueId, seq: u64, bytes: usize) -> Position {
         let body = body(queue, seq, bytes);
         let message =
             Message { exchange: b"x", routing_key: b"k", properties: &[0, 0], body: &body };
-        let lane = self.lane(queue);
         loop {
             let place = Place { lane, seq, deadline_millis: 0 };
             if let Ok(position) = self.store.append(&message, &[place]) {
@@ -95,6 +101,10 @@ impl World {
 
     fn fetch_all(&mut self, queue: QueueId) -> Vec<Entry> {
         let lane = self.lane(queue);
+        self.fetch_lane(lane)
+    }
+
+    fn fetch_lane(&mut self, lane: LaneSlot) -> Vec<Entry> {
         let mut entries = Vec::new();
         for _ in 0..1000 {
             if self.store.is_fetched(lane) {
@@ -193,6 +203,78 @@ fn a_backlog_among_dead_messages_is_moved_without_a_table_that_grows() {
     assert_eq!(world.store.count(lane), (0, 0));
     assert_eq!(figures.relocated, 0, "{figures:?}");
     assert!(figures.segments <= 3, "{figures:?}");
+    assert!(!world.events.iter().any(|event| matches!(event, Event::Damaged(_))));
+}
+
+/// Spilled messages are moved as others are. No restart finds them, and what is left of them in segments
+/// that others hold is not taken for the messages that have their numbers then.
+#[test]
+fn spilled_messages_are_moved_out_of_dead_segments() {
+    let mut world = World::new(settings());
+    let count = 1500;
+    let spilled = Lane { queue: SLOW, level: LEVEL_TRANSIENT };
+    for round in 0..2 {
+        let (lane, fast) = (world.store.lane(spilled), world.lane(FAST));
+        for seq in 0..count {
+            world.append_to(lane, SLOW, seq, 100 + round * 7);
+            // Of others a few stay, so that the segments outlive the restart.
+            for part in 0..5 {
+                let seq = (round as u64 * count + seq) * 5 + part;
+                let position = world.append(FAST, seq, 400);
+                world.store.skip_fetch(fast);
+                let is_done =
+                    seq.is_multiple_of(100) || world.store.settle(fast, seq, position, 400);
+                assert!(is_done);
+            }
+            if seq % 50 == 0 {
+                world.store.want_durable();
+                world.idle(3);
+            }
+        }
+        world.checkpoint();
+        world.idle(20);
+        world.checkpoint();
+        let figures = world.store.figures();
+        assert!(figures.moved >= count / 2, "round {round}: {figures:?}");
+        assert!(figures.segments <= 20, "round {round}: {figures:?}");
+        let found = world.fetch_lane(lane);
+        assert_eq!(found.len() as u64, count, "round {round}");
+        for entry in &found {
+            assert_eq!(entry.bytes as usize, 100 + round * 7);
+            world.check(SLOW, *entry);
+        }
+        if round == 0 {
+            world.restart();
+            assert!(world.store.lanes().all(|(lane, _)| !lane.is_transient()));
+            continue;
+        }
+        // Those that were fetched keep working while they are moved again.
+        let (kept, done): (Vec<&Entry>, Vec<&Entry>) =
+            found.iter().partition(|entry| entry.seq % 10 == 0);
+        for entry in done {
+            assert!(world.store.settle(lane, entry.seq, entry.position, entry.bytes));
+        }
+        world.checkpoint();
+        world.idle(30);
+        assert!(world.store.figures().moved > figures.moved);
+        for entry in kept {
+            world.check(SLOW, *entry);
+            assert!(world.store.settle(lane, entry.seq, entry.position, entry.bytes));
+        }
+        assert_eq!(world.store.count(lane), (0, 0));
+    }
+    let lane = world.lane(FAST);
+    world.store.rewind(lane, 0);
+    let found = world.fetch_lane(lane);
+    assert_eq!(found.len(), 150);
+    for entry in found {
+        world.check(FAST, entry);
+        assert!(world.store.settle(lane, entry.seq, entry.position, entry.bytes));
+    }
+    world.checkpoint();
+    world.checkpoint();
+    let figures = world.store.figures();
+    assert!(figures.segments <= 3 && figures.relocated == 0, "{figures:?}");
     assert!(!world.events.iter().any(|event| matches!(event, Event::Damaged(_))));
 }
 

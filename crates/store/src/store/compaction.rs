@@ -158,7 +158,8 @@ impl Store {
         // Long properties count too; moving messages that only seem to be few would never end.
         let extra = compaction.extra.saturating_sub(OVERHEAD_BYTES);
         let living = |segment: &Segment| {
-            segment.live_bytes.saturating_add(segment.live.saturating_mul(extra))
+            let bytes = segment.live_bytes.saturating_add(segment.live_transient_bytes);
+            bytes.saturating_add(segment.references().saturating_mul(extra))
         };
         let weight = |generation: u32, segment: &Segment| {
             living(segment).saturating_add(ending.get(&generation).copied().unwrap_or(0))
@@ -167,9 +168,8 @@ impl Store {
             let percent = u64::from(self.settings.compaction_percent);
             let is_sparse = weight(**generation, segment).saturating_mul(100)
                 < u64::from(segment.file_bytes) * percent;
-            (segment.live > 0 || segment.pins > 0)
-                && segment.live <= room as u64
-                && segment.live_transient == 0
+            !segment.is_empty()
+                && segment.references() <= room as u64
                 && (is_sparse || compaction.wanted.contains(generation))
                 && **generation < self.log.generation()
                 && position(**generation, segment.used_bytes) <= synced
@@ -244,7 +244,7 @@ impl Store {
         let start = run.at;
         while run.at < start + STEP_BYTES {
             let Some(segment) = self.log.segments.get(&generation) else { return false };
-            let is_empty = segment.live == 0 && segment.pins == 0;
+            let is_empty = segment.is_empty();
             if is_empty || run.at >= segment.used_bytes as usize {
                 self.compaction.wanted.remove(&generation);
                 if !is_empty {
@@ -315,10 +315,9 @@ impl Store {
     fn copy(&mut self, image: &Image<'_>, found: &FoundRecord<'_>, out: &mut Operations) -> Copied {
         let here = position(image.generation, found.offset);
         let Some(record) = MessageRecord::decode(found.payload) else { return Copied::Failed };
-        if record.is_transient() {
-            return Copied::Done;
-        }
-        let live = match self.living(here, record.origin, record.references(), out) {
+        let is_transient = record.is_transient();
+        let live = match self.living(here, (record.origin, is_transient), record.references(), out)
+        {
             Ok(live) => live,
             Err(copied) => return copied,
         };
@@ -331,7 +330,8 @@ impl Store {
         };
         let Some((exchange, routing_key)) = names else { return Copied::Failed };
         let (properties, body) = (record.properties, record.body);
-        self.write_copy(&Message { exchange, routing_key, properties, body }, here, &live)
+        let message = Message { exchange, routing_key, properties, body };
+        self.write_copy(&message, here, &live, is_transient)
     }
 
     /// Writes a message again that lies in several segments and begins at `here`.
@@ -346,9 +346,9 @@ impl Store {
             Found::Lost => return Copied::Failed,
         }
         let Some(record) = self.record(here) else { return Copied::Failed };
-        let origin = record.origin;
+        let (origin, is_transient) = (record.origin, record.is_transient());
         let references: Vec<Reference> = record.references().collect();
-        let live = match self.living(here, origin, references.into_iter(), out) {
+        let live = match self.living(here, (origin, is_transient), references.into_iter(), out) {
             Ok(live) => live,
             Err(copied) => return copied,
         };
@@ -362,7 +362,7 @@ impl Store {
             properties: &properties,
             body: &body,
         };
-        self.write_copy(&message, here, &live)
+        self.write_copy(&message, here, &live, is_transient)
     }
 
     /// The references of the record at `here` that live and find their message here, with the
@@ -370,7 +370,7 @@ impl Store {
     fn living(
         &mut self,
         here: Position,
-        origin: Option<Position>,
+        (origin, is_transient): (Option<Position>, bool),
         references: impl Iterator<Item = Reference>,
         out: &mut Operations,
     ) -> Result<Living, Copied> {
@@ -381,8 +381,9 @@ impl Store {
             }
             let known = match origin {
                 // Nobody can know it by another.
-                None => here,
-                Some(_) => {
+                None if !is_transient => here,
+                // A number of a spilled message of an earlier run may have been given again.
+                _ => {
                     let Some(slot) = self.state.find(reference.lane) else { continue };
                     let located = self.state.lane_mut(slot).map(|lane| lane.locate(reference.seq));
                     match located {
@@ -411,13 +412,19 @@ impl Store {
         }
     }
 
-    fn write_copy(&mut self, message: &Message<'_>, here: Position, live: &Living) -> Copied {
+    fn write_copy(
+        &mut self,
+        message: &Message<'_>,
+        here: Position,
+        live: &Living,
+        is_transient: bool,
+    ) -> Copied {
         let references = live.references.iter().map(|(reference, _)| *reference);
         let origin = Some(live.origin);
         let (log, names) = (&mut self.log, &mut self.names);
         let before = log.appended_bytes();
         let Ok((start, generation_last)) =
-            write_message(log, names, message, references, (false, origin, false))
+            write_message(log, names, message, references, (is_transient, origin, false))
         else {
             return Copied::Failed;
         };
@@ -432,7 +439,7 @@ impl Store {
         }
         let to = (start, generation_last);
         let bytes = message.body.len() as u32;
-        self.state.relocate(&mut self.log.segments, here, to, &known, bytes);
+        self.state.relocate(&mut self.log.segments, here, to, &known, bytes, is_transient);
         self.compaction.moved += 1;
         Copied::Done
     }

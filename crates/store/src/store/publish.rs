@@ -410,9 +410,8 @@ impl Store {
         }
         self.free_pages.extend(current.released);
         for generation in current.dead {
-            let is_free = self.log.segments.get(&generation).is_some_and(|segment| {
-                segment.live + segment.live_transient == 0 && segment.pins == 0
-            });
+            let is_free =
+                self.log.segments.get(&generation).is_some_and(|segment| segment.is_empty());
             if is_free {
                 self.log.free(generation, out);
                 self.state.tables.forget(generation);

@@ -84,9 +84,6 @@ impl Store {
     }
 
     fn unseen_part(&mut self, slot: LaneSlot, seq: u64) -> Option<(Part, u64)> {
-        if self.state.lanes.lane(slot)?.is_transient() {
-            return None;
-        }
         let lane = self.state.lane_mut(slot).filter(|lane| !lane.is_dropped)?;
         let part = lane.unseen_part(seq)?;
         Some((part, lane.part_end(part)))
