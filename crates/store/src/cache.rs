@@ -8,7 +8,9 @@
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
-use lepus_base::Position;
+use core::cell::Cell;
+use core::ops::Bound;
+use lepus_base::{Position, Slab};
 
 use crate::disk::OperationId;
 
@@ -78,8 +80,12 @@ type StoredNames = (u8, Box<[u8]>);
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
-    /// No block lies within another.
-    blocks: BTreeMap<Position, Block>,
+    /// Places in `slots` by start. No block lies within another.
+    blocks: BTreeMap<Position, usize>,
+    slots: Slab<Block>,
+    /// Where the block that was found last begins, and ends or the next one begins, and its place:
+    /// neighbours are looked up one after the other, and each several times.
+    found: Cell<(Position, Position, usize)>,
     bytes: usize,
     unread: usize,
     /// Starts of blocks in the order in which they are to go; some are gone.
@@ -111,10 +117,29 @@ fn end(start: Position, length: usize) -> Position {
 }
 
 impl Cache {
+    /// Start and place of the last block that has something at `at`.
+    #[inline]
+    fn block_at(&self, at: Position) -> Option<(Position, usize)> {
+        let (start, until, slot) = self.found.get();
+        if start <= at && at < until { Some((start, slot)) } else { self.search(at) }
+    }
+
+    fn search(&self, at: Position) -> Option<(Position, usize)> {
+        let (&start, &slot) = self.blocks.range(..=at).next_back()?;
+        let until = end(start, self.slots[slot].bytes.len());
+        if at >= until {
+            return None;
+        }
+        let next = self.blocks.range((Bound::Excluded(at), Bound::Unbounded)).next();
+        let until = next.map_or(until, |(&next, _)| until.min(next));
+        self.found.set((start, until, slot));
+        Some((start, slot))
+    }
+
     /// What was read at `at`, as far as its block reaches.
     pub(crate) fn read(&self, at: Position) -> Option<&[u8]> {
-        let (start, block) = self.blocks.range(..=at).next_back()?;
-        block.bytes.get((at.0 - start.0) as usize..).filter(|bytes| !bytes.is_empty())
+        let (start, slot) = self.block_at(at)?;
+        self.slots.get(slot)?.bytes.get((at.0 - start.0) as usize..)
     }
 
     /// What is there of `length` bytes at `at`.
@@ -122,10 +147,8 @@ impl Cache {
         let (mut next, until) = (at, end(at, length));
         let mut waits_for = None;
         while next < until {
-            let block = self.blocks.range(..=next).next_back();
-            let block = block.map(|(&start, block)| end(start, block.bytes.len()));
-            if let Some(reached) = block.filter(|reached| *reached > next) {
-                next = reached;
+            if let Some(part) = self.read(next) {
+                next = end(next, part.len());
                 continue;
             }
             let read = self.pending.range(..=next).next_back();
@@ -157,7 +180,8 @@ impl Cache {
 
     /// Marks a record as looked up. Where to go on reading, if this reader wants more.
     pub(crate) fn touch(&mut self, at: Position, length: usize) -> Option<Position> {
-        let (&start, block) = self.blocks.range_mut(..=at).next_back()?;
+        let (start, slot) = self.block_at(at)?;
+        let block = self.slots.get_mut(slot)?;
         let seen = length.min(block.unread);
         block.unread -= seen;
         self.unread -= seen;
@@ -172,6 +196,7 @@ impl Cache {
     /// Bytes read in one piece that end at `at`, or shortly before.
     fn run_before(&self, at: Position, gap: usize) -> u64 {
         let block = self.blocks.range(..at).next_back();
+        let block = block.map(|(start, &slot)| (start, &self.slots[slot]));
         let block = block.map(|(start, block)| (start, block.bytes.len(), block.run));
         let read = self.pending.range(..at).next_back();
         let read = read.map(|(start, read)| (start, read.length, read.run));
@@ -197,7 +222,8 @@ impl Cache {
         let ahead = if ahead < length { 0 } else { ahead };
         let from = end(at, length);
         let until = end(from, ahead);
-        let block = self.blocks.range(from..until).find(|(_, b)| b.bytes.len() >= WALL_BYTES_MIN);
+        let is_wall = |slot: usize| self.slots[slot].bytes.len() >= WALL_BYTES_MIN;
+        let block = self.blocks.range(from..until).find(|(_, slot)| is_wall(**slot));
         let read = self.pending.range(from..until).find(|(_, read)| read.length >= WALL_BYTES_MIN);
         let wall = [block.map(|(start, _)| start), read.map(|(start, _)| start)];
         let wall = wall.into_iter().flatten().min().map_or(until, |start| *start);
@@ -275,24 +301,28 @@ impl Cache {
     fn insert(&mut self, start: Position, bytes: Vec<u8>, run: u64, is_continued: bool) {
         let until = end(start, bytes.len());
         let before = self.blocks.range(..=start).next_back();
-        if before.is_some_and(|(&first, block)| end(first, block.bytes.len()) >= until) {
+        let reaches = |(at, slot): (&Position, &usize)| end(*at, self.slots[*slot].bytes.len());
+        if before.is_some_and(|block| reaches(block) >= until) {
             return;
         }
-        while let Some((&inner, _)) =
-            self.blocks.range(start..until).find(|(at, b)| end(**at, b.bytes.len()) <= until)
-        {
+        let inner = self.blocks.range(start..until).filter(|block| reaches(*block) <= until);
+        for inner in inner.map(|(&at, _)| at).collect::<Vec<_>>() {
             self.remove(inner);
         }
+        self.found.take();
         let unread = bytes.len();
         self.bytes += unread;
         self.unread += unread;
         let block = Block { bytes, run, unread, is_spared: false, is_continued };
-        self.blocks.insert(start, block);
+        let slot = self.slots.insert(block);
+        self.blocks.insert(start, slot);
         self.order.push_back(start);
     }
 
     fn remove(&mut self, start: Position) {
-        if let Some(block) = self.blocks.remove(&start) {
+        self.found.take();
+        if let Some(slot) = self.blocks.remove(&start) {
+            let block = self.slots.remove(slot);
             self.bytes -= block.bytes.len();
             self.unread -= block.unread;
         }
@@ -303,7 +333,8 @@ impl Cache {
     fn evict(&mut self, budget: usize) {
         while self.bytes > budget && self.blocks.len() >= BLOCKS_MIN {
             let Some(start) = self.order.pop_front() else { break };
-            let Some(block) = self.blocks.get_mut(&start) else { continue };
+            let Some(&slot) = self.blocks.get(&start) else { continue };
+            let block = &mut self.slots[slot];
             if !block.is_spared && block.unread > block.bytes.len() / 8 {
                 block.is_spared = true;
                 self.order.push_back(start);
@@ -358,6 +389,6 @@ impl Cache {
     pub(crate) fn memory_bytes(&self) -> usize {
         let large: usize = self.large.values().map(|large| large.body.capacity()).sum();
         let names = self.names[0].len() + self.names[1].len();
-        self.bytes + large + names * 96 + self.blocks.len() * 96
+        self.bytes + large + names * 96 + self.slots.capacity() * 64 + self.blocks.len() * 32
     }
 }
