@@ -318,7 +318,7 @@ fn options(rng: &mut Rng, shards: u16) -> Options {
 }
 
 fn store_options(rng: &mut Rng) -> StoreOptions {
-    let template = lepus_store::Settings {
+    let mut template = lepus_store::Settings {
         segment_bytes: pick(rng, &[8192, 16_384, 65_536]) as u32,
         batch_bytes_max: pick(rng, &[4096, 16_384]) as usize,
         fill_bytes_min: 3000,
@@ -333,7 +333,10 @@ fn store_options(rng: &mut Rng) -> StoreOptions {
         compaction_percent: 20 + rng.below(50) as u32,
         ..StoreOptions::default().template
     };
-    StoreOptions { template, seed: rng.next_u64() }
+    let seed = rng.next_u64();
+    // Index pages are written anew for moved messages at once, soon, or never.
+    template.relocations_kept = [0, 20, 4096][(seed % 3) as usize];
+    StoreOptions { template, seed }
 }
 
 fn disk_plan(rng: &mut Rng) -> DiskPlan {

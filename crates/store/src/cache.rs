@@ -18,6 +18,9 @@ use crate::disk::OperationId;
 const NAMES_MAX: usize = 2048;
 /// Blocks kept whatever the budget: a message and the record that lends it its names.
 const BLOCKS_MIN: usize = 2;
+/// Places that the table of blocks begins with: one that grows from less than 1,032 bytes may lie, and stay,
+/// in memory of another thread, on another node.
+const SLOTS_MIN: usize = 64;
 /// Fragmented messages kept whole at most.
 const LARGE_MAX: usize = 8;
 /// A gap between two reads that still counts as following each other, at least.
@@ -314,6 +317,9 @@ impl Cache {
         self.bytes += unread;
         self.unread += unread;
         let block = Block { bytes, run, unread, is_spared: false, is_continued };
+        if self.slots.capacity() == 0 {
+            self.slots.reserve(SLOTS_MIN);
+        }
         let slot = self.slots.insert(block);
         self.blocks.insert(start, slot);
         self.order.push_back(start);
