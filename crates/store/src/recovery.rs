@@ -407,7 +407,8 @@ impl Recovery {
                     length,
                     number: header.batch_number,
                     previous_crc: header.previous_crc,
-                    synced: header.synced,
+                    // It was not written to before all of the segment before it was synced.
+                    synced: header.synced.max(header.previous_end),
                     is_headless: false,
                 },
             )),

@@ -2,7 +2,7 @@
 
 use lepus_base::{Now, QueueId, Rng};
 use lepus_store::disk::{Action, File, LogId, Operations};
-use lepus_store::place::offset;
+use lepus_store::place::{self, offset};
 use lepus_store::simulation::Disk;
 use lepus_store::{Event, Fetch, Lane, Message, Place, Settings, Store, SyncMode, inspect};
 
@@ -307,6 +307,54 @@ fn beside_a_damaged_root_record_no_end_counts_as_orderly() {
         assert_eq!(entries.len(), 60);
         assert!(entries.iter().all(|entry| store.is_redelivered(lane, entry.seq)));
     }
+}
+
+/// A segment is written to only when the one before it is synced to its end, though the batch that begins
+/// it may have been put together earlier, and cannot say so: damage at that end is no torn tail.
+#[test]
+fn damage_at_the_end_of_a_segment_is_told_by_the_next_one_there_is() {
+    let settings = Settings { batch_bytes_max: 1024, ..settings() };
+    let mut disk = Disk::new(1);
+    let mut out = Operations::default();
+    let mut store = Store::open(settings, &mut out);
+    run(&mut store, &mut disk, &mut out, 1);
+    for _ in 0..8 {
+        store.flush(Now::from_millis(1), &mut out);
+        run(&mut store, &mut disk, &mut out, 1);
+    }
+    let mut places = Vec::new();
+    for part in 1..=4 {
+        let at = store.append_opaque(&[part; 3_000]).expect("room");
+        places.push((place::generation(at), offset(at)));
+        if part == 2 {
+            // Its sync is under way while the next segment's batch is closed.
+            store.want_synced();
+            store.flush(Now::from_millis(2), &mut out);
+        }
+    }
+    assert_eq!(places[1].0 + 1, places[2].0, "{places:?}");
+    run(&mut store, &mut disk, &mut out, 2);
+    let has = |disk: &Disk, file: File, part: u8| {
+        disk.data(file).is_some_and(|data| data.windows(99).any(|bytes| bytes == [part; 99]))
+    };
+    let file_of = |disk: &Disk, part: u8| {
+        disk.files().map(|(file, _)| file).find(|file| has(disk, *file, part))
+    };
+    // The fourth is still in memory when the process ends.
+    store.want_synced();
+    for millis in 3..9 {
+        if file_of(&disk, 3).is_none() {
+            store.flush(Now::from_millis(millis), &mut out);
+            run(&mut store, &mut disk, &mut out, millis);
+        }
+    }
+    assert!(file_of(&disk, 3).is_some() && file_of(&disk, 4).is_none());
+    let file = file_of(&disk, 2).expect("it was written");
+    disk.flip(file, places[1].1 as usize + 1_000, 3);
+    let (mut store, _, events) = open(&mut disk);
+    assert!(events.iter().any(|event| matches!(event, Event::Damaged(_))), "{events:?}");
+    let found: Vec<u8> = store.take_opaque().iter().map(|(_, bytes)| bytes[0]).collect();
+    assert_eq!(found, [1, 3]);
 }
 
 /// What is held together is whole after a loss of power, or not there at all, also where more was
