@@ -26,7 +26,7 @@ use std::rc::Rc;
 use lepus_amqp::client::ClientOptions;
 use lepus_amqp::method::{exchange, queue};
 use lepus_amqp::table::Table;
-use lepus_base::Rng;
+use lepus_base::{ConnectionId, Rng};
 
 use crate::actor::{Actor, Stage, Standing, Verdict};
 use crate::channel::Channel;
@@ -456,15 +456,18 @@ impl Run {
 
     /// Publishers that wait for memory go on when queues are emptied.
     fn relieve(&mut self) -> Verdict {
-        let is_waiting =
-            |run: &Run| run.peers.iter().any(|peer| peer.blocked.is_some() && !peer.ended);
         for attempt in 0..20 {
-            if !is_waiting(self) {
+            // Who is about to close does not listen to what it is told.
+            let held: Vec<ConnectionId> = (self.shards.brokers())
+                .flat_map(|broker| broker.edge.blocked_by_memory.iter().map(|found| found.1))
+                .collect();
+            let waits = |peer: &Peer| peer.blocked.is_some() || held.contains(&peer.id);
+            if !self.peers.iter().any(|peer| waits(peer) && !peer.ended) {
                 return Ok(());
             }
             // Who waits with its publishes cannot acknowledge, either: what it said is in order.
             for (peer, actor) in self.peers.iter_mut().zip(&mut self.actors) {
-                if attempt == 3 && peer.blocked.is_some() && actor.standing != Standing::Gone {
+                if attempt == 3 && waits(peer) && actor.standing != Standing::Gone {
                     trace(format!("client {} gives up waiting for memory", actor.name));
                     self.oracle.lossy |= actor.is_careful();
                     peer.wire.cut();
