@@ -213,7 +213,9 @@ impl Actor {
         }
         if peer.ended && self.standing != Standing::Gone {
             trace(format!("client {} finds its connection ended", self.name));
-            if self.standing != Standing::Closing && !self.mortal && !self.expelled {
+            // Who does not read for ten seconds in its handshake is not waited for.
+            let is_excused = matches!(self.standing, Standing::Closing | Standing::Connecting);
+            if !is_excused && !self.mortal && !self.expelled {
                 return Err(format!("client {}: the broker drops its connection", self.name));
             }
             self.gone(oracle);
