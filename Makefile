@@ -85,7 +85,7 @@ kill-test: release ## Kill the broker under load ROUNDS times and check what it 
 	@$(BUILD) lepus-kill --quiet
 	@target/release/lepus-kill --rounds $(ROUNDS) --seed $(SEED) --shards $(SHARDS) --flags '$(FLAGS)'
 
-locality: release ## Count how many messages stay on their shard: experiments E1 and E4, and a hot queue that is spread
+locality: release ## Count how many messages stay on their shard: experiments E1 and E4, a hot queue and a crowded shard that are spread
 	@tests/locality/run
 
 numa-test: release ## Boot a kernel with several memory nodes in an emulator and check where threads and memory are

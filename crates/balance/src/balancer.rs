@@ -4,15 +4,15 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use lepus_base::{ConnectionId, Instant, ShardId};
+use lepus_base::{ConnectionId, Instant, QueueId, ShardId};
 
 use crate::estimate::Estimate;
-use crate::load::{Load, Move, Reason, Talker};
+use crate::load::{BusyQueue, Decision, Load, Move, QueueMove, Reason, Talker};
 
 /// Connections remembered; beyond that those are forgotten that moved longest ago.
 const MEMORY_MAX: usize = 10_000;
 
-/// When connections move. Shares of a shard's time are in thousandths.
+/// When connections and queues move. Shares of a shard's time are in thousandths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// From here on a shard is saturated, if it stays so for `patience` intervals.
@@ -34,9 +34,11 @@ pub struct Rules {
     pub messages_min: u64,
     /// Movable connections that publish to a saturated shard, below which none is spread.
     pub talkers_min: usize,
-    /// Moves in one interval.
+    /// Moves of connections in one interval.
     pub moves_max: usize,
-    /// How long a connection stays after a move.
+    /// Moves of queues in one interval.
+    pub queues_max: usize,
+    /// How long a connection stays after a move, and a queue that was told to go.
     pub pause: Duration,
     /// The longest such pause of one that was spread and gathered again and again.
     pub pause_max: Duration,
@@ -55,6 +57,7 @@ impl Default for Rules {
             messages_min: 10,
             talkers_min: 4,
             moves_max: 8,
+            queues_max: 4,
             pause: Duration::from_secs(10),
             pause_max: Duration::from_secs(600),
         }
@@ -80,24 +83,28 @@ pub struct Balancer {
     /// Intervals in a row in which each shard was saturated.
     saturated: Vec<u32>,
     known: BTreeMap<ConnectionId, Known>,
+    /// Until when queues that were told to go are left alone.
+    told: BTreeMap<QueueId, Instant>,
 }
 
 impl Balancer {
     /// One that remembers nothing.
     #[must_use]
     pub fn new(rules: Rules) -> Balancer {
-        Balancer { rules, saturated: Vec::new(), known: BTreeMap::new() }
+        Balancer { rules, saturated: Vec::new(), known: BTreeMap::new(), told: BTreeMap::new() }
     }
 
-    /// The moves that follow from the last interval's load, at most `moves_max`, none of them to a
-    /// saturated shard, none of a connection that is tied to its shard or has moved lately.
-    pub fn decide(&mut self, now: Instant, load: &Load) -> Vec<Move> {
+    /// The moves that follow from the last interval's load, at most `moves_max` of connections and
+    /// `queues_max` of queues, none of them to a saturated shard, none of what is tied to its shard
+    /// or has moved lately.
+    pub fn decide(&mut self, now: Instant, load: &Load) -> Decision {
         self.remember(now, load);
         let mut estimate = Estimate::new(load);
-        let mut moves = Vec::new();
-        self.gather(now, load, &mut estimate, &mut moves);
-        self.spread(now, load, &mut estimate, &mut moves);
-        moves
+        let mut connections = Vec::new();
+        self.gather(now, load, &mut estimate, &mut connections);
+        let queues = self.relieve(now, load, &mut estimate);
+        self.spread(now, load, &mut estimate, &mut connections);
+        Decision { connections, queues }
     }
 
     fn remember(&mut self, now: Instant, load: &Load) {
@@ -172,6 +179,55 @@ impl Balancer {
             estimate.shift(talker.shard, home, cost);
             self.note(now, talker, home, reason, moves);
         }
+    }
+
+    /// Sends queues off a saturated shard that has several busy ones: who uses them follows, so that
+    /// messages stay on one shard, which spreading connections would end.
+    fn relieve(&mut self, now: Instant, load: &Load, estimate: &mut Estimate) -> Vec<QueueMove> {
+        self.told.retain(|_, until| *until > now);
+        let mut moves = Vec::new();
+        for place in 0..load.shards.len() {
+            let hot = ShardId(place as u16);
+            if self.saturated[place] < self.rules.patience {
+                continue;
+            }
+            let is_busy = |queue: &&BusyQueue| {
+                queue.shard == hot && queue.messages >= self.rules.messages_min.max(1)
+            };
+            let mut busy: Vec<&BusyQueue> = load.queues.iter().filter(is_busy).collect();
+            if busy.len() < 2 {
+                // Where it went, it would be as hot.
+                continue;
+            }
+            busy.sort_by_key(|queue| (core::cmp::Reverse(queue.messages), queue.queue));
+            let all: u128 = busy.iter().map(|queue| u128::from(queue.messages)).sum();
+            let used = load.shards[place].busy.min(1000);
+            let before = moves.len();
+            for queue in busy {
+                if moves.len() >= self.rules.queues_max || estimate.busy(hot) < self.rules.spread_to
+                {
+                    break;
+                }
+                let Some(idle) = estimate.idlest() else { break };
+                let cost = (u128::from(used) * u128::from(queue.messages) / all) as u32;
+                let was_idle = load.shards[idle.index()].busy <= self.rules.idle;
+                let there = estimate.busy(idle);
+                let fits = idle != hot && was_idle && there + cost <= self.rules.spread_to;
+                if !fits || !queue.movable || self.told.contains_key(&queue.queue) {
+                    continue;
+                }
+                estimate.shift(hot, idle, cost);
+                self.told.insert(queue.queue, now + self.rules.pause);
+                let (busy, share, idle_share) = (used / 10, cost * 100 / used.max(1), there / 10);
+                let reason = Reason::Relieve { busy, share, idle: idle_share };
+                moves.push(QueueMove { queue: queue.queue, from: hot, to: idle, reason });
+            }
+            if moves.len() > before {
+                // What they changed is to be seen before anything else goes.
+                self.saturated[place] = 0;
+            }
+        }
+        moves
     }
 
     fn spread(

@@ -1,4 +1,4 @@
-//! Which connections should move to another shard: a function from load figures to a bounded list
+//! Which connections and queues should move to another shard: a function from load figures to a bounded list
 //! of moves with reasons.
 //!
 //! Pure: `no_std`, no clock, no I/O. [`Balancer::decide`] is called once per interval (a second);
@@ -13,4 +13,4 @@ mod estimate;
 mod load;
 
 pub use balancer::{Balancer, Rules};
-pub use load::{Load, Move, Reason, ShardLoad, Talker};
+pub use load::{BusyQueue, Decision, Load, Move, QueueMove, Reason, ShardLoad, Talker};

@@ -3,15 +3,17 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use lepus_base::{ConnectionId, ShardId};
+use lepus_base::{ConnectionId, QueueId, ShardId};
 
 /// What all shards did in the last interval.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Load {
     /// By shard.
     pub shards: Vec<ShardLoad>,
-    /// Connections that published.
+    /// Connections that published, or got something from another shard.
     pub talkers: Vec<Talker>,
+    /// Queues that got messages, of shards that are all but saturated.
+    pub queues: Vec<BusyQueue>,
 }
 
 /// What one shard did.
@@ -50,6 +52,41 @@ impl Talker {
     }
 }
 
+/// A queue that got messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BusyQueue {
+    /// The queue.
+    pub queue: QueueId,
+    /// Its home.
+    pub shard: ShardId,
+    /// Whether it may go: it is nearly empty, belongs to no connection and did not come just now.
+    pub movable: bool,
+    /// Messages per second.
+    pub messages: u64,
+}
+
+/// What is to move.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Decision {
+    /// Connections.
+    pub connections: Vec<Move>,
+    /// Queues; who uses them follows later.
+    pub queues: Vec<QueueMove>,
+}
+
+/// One queue is to go to another shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueMove {
+    /// The queue.
+    pub queue: QueueId,
+    /// Its home.
+    pub from: ShardId,
+    /// Its next one.
+    pub to: ShardId,
+    /// Why.
+    pub reason: Reason,
+}
+
 /// One connection is to go to another shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Move {
@@ -73,6 +110,15 @@ pub enum Reason {
         /// How busy that shard is.
         busy: u32,
     },
+    /// Its shard has no room for all its queues, and another one idles.
+    Relieve {
+        /// How busy its shard is.
+        busy: u32,
+        /// How much of that is for the queue.
+        share: u32,
+        /// How busy the other one is.
+        idle: u32,
+    },
     /// Its shard has no room, and another one idles.
     Spread {
         /// How busy its shard is.
@@ -87,6 +133,12 @@ impl fmt::Display for Reason {
         match self {
             Reason::Gather { share, busy } => {
                 write!(f, "gather: {share} % of its messages go there, where {busy} % are used")
+            }
+            Reason::Relieve { busy, share, idle } => {
+                write!(
+                    f,
+                    "relieve: {busy} % of its shard are used, {share} % for it, {idle} % there"
+                )
             }
             Reason::Spread { busy, idle } => {
                 write!(f, "spread: {busy} % of its shard are used, {idle} % there")

@@ -1,7 +1,9 @@
 //! Small loads and what is decided about them.
 
-use lepus_balance::{Balancer, Load, Move, Reason, Rules, ShardLoad, Talker};
-use lepus_base::{ConnectionId, Instant, ShardId};
+use lepus_balance::{
+    Balancer, BusyQueue, Decision, Load, Move, QueueMove, Reason, Rules, ShardLoad, Talker,
+};
+use lepus_base::{ConnectionId, Instant, QueueId, ShardId};
 
 /// Shards by how busy they are, in percent.
 fn shards(busy: &[u32]) -> Vec<ShardLoad> {
@@ -16,7 +18,8 @@ fn talker(id: u64, shard: u16, to: &[(u16, u64)]) -> Talker {
 
 /// What is decided about the same load in each of so many seconds.
 fn decide(balancer: &mut Balancer, load: &Load, seconds: std::ops::Range<u64>) -> Vec<Vec<Move>> {
-    seconds.map(|second| balancer.decide(Instant::from_millis(second * 1000), load)).collect()
+    let mut at = |second| balancer.decide(Instant::from_millis(second * 1000), load);
+    seconds.map(|second| at(second).connections).collect()
 }
 
 /// The moves of the first ten seconds as (connection, to).
@@ -27,7 +30,11 @@ fn moves(load: &Load) -> Vec<(u64, u16)> {
 
 #[test]
 fn who_publishes_elsewhere_goes_there() {
-    let load = Load { shards: shards(&[20, 20]), talkers: vec![talker(1, 0, &[(1, 100)])] };
+    let load = Load {
+        shards: shards(&[20, 20]),
+        talkers: vec![talker(1, 0, &[(1, 100)])],
+        ..Load::default()
+    };
     let mut balancer = Balancer::new(Rules::default());
     let decided = decide(&mut balancer, &load, 0..2);
     assert_eq!(decided[0], [], "once is no habit");
@@ -40,33 +47,43 @@ fn who_publishes_elsewhere_goes_there() {
 #[test]
 fn who_publishes_everywhere_stays() {
     for to in [&[(0, 100)][..], &[(0, 50), (1, 50)], &[(0, 30), (1, 70)], &[(1, 40), (2, 60)]] {
-        let load = Load { shards: shards(&[20, 20, 20]), talkers: vec![talker(1, 0, to)] };
+        let load = Load {
+            shards: shards(&[20, 20, 20]),
+            talkers: vec![talker(1, 0, to)],
+            ..Load::default()
+        };
         assert_eq!(moves(&load), [], "{to:?}");
     }
     let mostly = Load {
         shards: shards(&[20, 20, 20]),
         talkers: vec![talker(1, 0, &[(0, 10), (1, 5), (2, 85)])],
+        ..Load::default()
     };
     assert_eq!(moves(&mostly), [(1, 2)]);
 }
 
 #[test]
 fn who_hardly_publishes_stays() {
-    let load = Load { shards: shards(&[1, 1]), talkers: vec![talker(1, 0, &[(1, 9)])] };
+    let load =
+        Load { shards: shards(&[1, 1]), talkers: vec![talker(1, 0, &[(1, 9)])], ..Load::default() };
     assert_eq!(moves(&load), []);
 }
 
 #[test]
 fn who_is_tied_stays() {
     let tied = Talker { movable: false, ..talker(1, 0, &[(1, 100)]) };
-    let load = Load { shards: shards(&[20, 20]), talkers: vec![tied] };
+    let load = Load { shards: shards(&[20, 20]), talkers: vec![tied], ..Load::default() };
     assert_eq!(moves(&load), []);
 }
 
 #[test]
 fn nobody_is_gathered_where_there_is_no_room() {
     for busy in [55, 60, 84, 90, 100] {
-        let load = Load { shards: shards(&[20, busy]), talkers: vec![talker(1, 0, &[(1, 100)])] };
+        let load = Load {
+            shards: shards(&[20, busy]),
+            talkers: vec![talker(1, 0, &[(1, 100)])],
+            ..Load::default()
+        };
         assert_eq!(moves(&load), [], "{busy}");
     }
 }
@@ -75,7 +92,7 @@ fn nobody_is_gathered_where_there_is_no_room() {
 fn several_who_come_count_together() {
     // Each costs 10 of 50 %, so that the shard with the queue has room for two.
     let talkers = (1..=5).map(|id| talker(id, 0, &[(1, 100)])).collect();
-    let load = Load { shards: shards(&[50, 40]), talkers };
+    let load = Load { shards: shards(&[50, 40]), talkers, ..Load::default() };
     let decided = decide(&mut Balancer::new(Rules::default()), &load, 0..2);
     assert_eq!(decided[1].len(), 2);
 }
@@ -83,7 +100,7 @@ fn several_who_come_count_together() {
 #[test]
 fn publishers_of_a_hot_queue_are_spread() {
     let talkers: Vec<Talker> = (1..=16).map(|id| talker(id, 1, &[(1, 100)])).collect();
-    let load = Load { shards: shards(&[10, 100, 30, 70]), talkers };
+    let load = Load { shards: shards(&[10, 100, 30, 70]), talkers, ..Load::default() };
     let decided = decide(&mut Balancer::new(Rules::default()), &load, 0..3);
     assert_eq!((decided[0].len(), decided[1].len()), (0, 0), "a moment is no habit");
     assert_eq!(decided[2].len(), 8, "half of them stay");
@@ -99,7 +116,7 @@ fn publishers_of_a_hot_queue_are_spread() {
 fn nobody_is_spread_where_nobody_idles() {
     for other in [51, 70, 100] {
         let talkers = (1..=16).map(|id| talker(id, 0, &[(0, 100)])).collect();
-        let load = Load { shards: shards(&[100, other]), talkers };
+        let load = Load { shards: shards(&[100, other]), talkers, ..Load::default() };
         assert_eq!(moves(&load), [], "{other}");
     }
 }
@@ -107,7 +124,7 @@ fn nobody_is_spread_where_nobody_idles() {
 #[test]
 fn a_few_publishers_stay_together() {
     let talkers = (1..=3).map(|id| talker(id, 0, &[(0, 1000)])).collect();
-    let load = Load { shards: shards(&[100, 0]), talkers };
+    let load = Load { shards: shards(&[100, 0]), talkers, ..Load::default() };
     assert_eq!(moves(&load), []);
 }
 
@@ -117,14 +134,19 @@ fn a_short_peak_spreads_nobody() {
     let mut balancer = Balancer::new(Rules::default());
     for second in 0..100 {
         let busy = if second % 3 == 0 { 60 } else { 100 };
-        let load = Load { shards: shards(&[busy, 0]), talkers: talkers.clone() };
-        assert_eq!(balancer.decide(Instant::from_millis(second * 1000), &load), []);
+        let load = Load { shards: shards(&[busy, 0]), talkers: talkers.clone(), ..Load::default() };
+        let decision = balancer.decide(Instant::from_millis(second * 1000), &load);
+        assert_eq!(decision, Decision::default());
     }
 }
 
 #[test]
 fn a_connection_rests_after_a_move() {
-    let load = Load { shards: shards(&[20, 20]), talkers: vec![talker(1, 0, &[(1, 100)])] };
+    let load = Load {
+        shards: shards(&[20, 20]),
+        talkers: vec![talker(1, 0, &[(1, 100)])],
+        ..Load::default()
+    };
     let decided = decide(&mut Balancer::new(Rules::default()), &load, 0..40);
     let times: Vec<usize> = (0..40).filter(|&second| !decided[second].is_empty()).collect();
     // It did not go when it was told to, for whatever reason: it is told again.
@@ -141,8 +163,9 @@ fn going_back_and_forth_takes_longer_each_time() {
         let busy = if place.iter().all(|&shard| shard == 0) { 100 } else { 10 };
         let talkers =
             place.iter().enumerate().map(|(id, &shard)| talker(id as u64, shard, &[(0, 100)]));
-        let load = Load { shards: shards(&[busy, 0]), talkers: talkers.collect() };
-        for one in balancer.decide(Instant::from_millis(second * 1000), &load) {
+        let load =
+            Load { shards: shards(&[busy, 0]), talkers: talkers.collect(), ..Load::default() };
+        for one in balancer.decide(Instant::from_millis(second * 1000), &load).connections {
             place[one.connection.0 as usize] = one.to.0;
             if one.connection.0 == 0 {
                 times.push(second);
@@ -158,14 +181,92 @@ fn going_back_and_forth_takes_longer_each_time() {
 #[test]
 fn one_shard_alone_has_nothing_to_decide() {
     let talkers = (1..=16).map(|id| talker(id, 0, &[(0, 1000)])).collect();
-    assert_eq!(moves(&Load { shards: shards(&[100]), talkers }), []);
+    assert_eq!(moves(&Load { shards: shards(&[100]), talkers, ..Load::default() }), []);
     assert_eq!(moves(&Load::default()), []);
 }
 
 #[test]
 fn a_shard_that_is_not_there_gets_nobody() {
-    let load = Load { shards: shards(&[0]), talkers: vec![talker(1, 0, &[(9, 100)])] };
+    let load =
+        Load { shards: shards(&[0]), talkers: vec![talker(1, 0, &[(9, 100)])], ..Load::default() };
     assert_eq!(moves(&load), []);
-    let lost = Load { shards: shards(&[0, 0]), talkers: vec![talker(1, 7, &[(1, 100)])] };
+    let lost = Load {
+        shards: shards(&[0, 0]),
+        talkers: vec![talker(1, 7, &[(1, 100)])],
+        ..Load::default()
+    };
     assert_eq!(moves(&lost), [(1, 1)]);
+}
+
+/// Queues of shard 0 with so many messages per second, all of which may go.
+fn queues(messages: &[u64]) -> Vec<BusyQueue> {
+    let queue = |(id, &messages): (usize, &u64)| BusyQueue {
+        queue: QueueId(id as u64 + 1),
+        shard: ShardId(0),
+        movable: true,
+        messages,
+    };
+    messages.iter().enumerate().map(queue).collect()
+}
+
+/// The queues that go in the first so many seconds, as (second, queue, to).
+fn queue_moves(load: &Load, seconds: u64) -> Vec<(u64, u64, u16)> {
+    let mut balancer = Balancer::new(Rules::default());
+    let mut moves = Vec::new();
+    for second in 0..seconds {
+        let decision = balancer.decide(Instant::from_millis(second * 1000), load);
+        moves.extend(decision.queues.iter().map(|one| (second, one.queue.0, one.to.0)));
+    }
+    moves
+}
+
+#[test]
+fn queues_of_a_saturated_shard_go_where_there_is_room() {
+    let queues = queues(&[100; 10]);
+    let load = Load { shards: shards(&[100, 0, 20]), queues, ..Load::default() };
+    let mut balancer = Balancer::new(Rules::default());
+    let mut at = |second: u64| balancer.decide(Instant::from_millis(second * 1000), &load).queues;
+    assert_eq!((at(0), at(1)), (vec![], vec![]), "a moment is no habit");
+    let decided = at(2);
+    // Each costs a tenth; with the fourth gone the shard is below 70 %.
+    let gone: Vec<(u64, u16)> = decided.iter().map(|one| (one.queue.0, one.to.0)).collect();
+    assert_eq!(gone, [(1, 1), (2, 1), (3, 1), (4, 2)]);
+    let reason = Reason::Relieve { busy: 100, share: 10, idle: 0 };
+    let (from, to) = (ShardId(0), ShardId(1));
+    assert_eq!(decided[0], QueueMove { queue: QueueId(1), from, to, reason });
+    assert_eq!(reason.to_string(), "relieve: 100 % of its shard are used, 10 % for it, 0 % there");
+    assert_eq!((at(3), at(4)), (vec![], vec![]), "what it changed is to be seen first");
+}
+
+#[test]
+fn a_queue_that_is_the_whole_load_stays_and_its_publishers_are_spread() {
+    let talkers: Vec<Talker> = (1..=16).map(|id| talker(id, 0, &[(0, 100)])).collect();
+    let one = Load { shards: shards(&[100, 0]), talkers: talkers.clone(), queues: queues(&[1600]) };
+    assert_eq!(queue_moves(&one, 10), []);
+    let spread = |load: &Load| decide(&mut Balancer::new(Rules::default()), load, 0..3)[2].len();
+    assert_eq!(spread(&one), 8);
+    // Nearly: what is left is not worth a move, and the large one fits nowhere.
+    let two = Load { queues: queues(&[1600, 5]), ..one };
+    assert_eq!(queue_moves(&two, 10), []);
+    // With two halves of the load one goes, and nobody is spread.
+    let halves = Load { queues: queues(&[800, 800]), ..two };
+    assert_eq!(queue_moves(&halves, 6), [(2, 1, 1), (5, 2, 1)]);
+    assert_eq!(spread(&halves), 0);
+}
+
+#[test]
+fn queues_stay_that_are_tied_or_were_told_or_find_no_room() {
+    let mut tied = queues(&[100; 4]);
+    tied.iter_mut().for_each(|queue| queue.movable = false);
+    let load = Load { shards: shards(&[100, 0]), queues: tied, ..Load::default() };
+    assert_eq!(queue_moves(&load, 10), []);
+    for other in [51, 70, 100] {
+        let load =
+            Load { shards: shards(&[100, other]), queues: queues(&[100; 4]), ..load.clone() };
+        assert_eq!(queue_moves(&load, 10), [], "{other}");
+    }
+    // Two of four go at once; none is told twice within ten seconds.
+    let load = Load { queues: queues(&[100; 4]), ..load };
+    let told = queue_moves(&load, 12);
+    assert_eq!(told, [(2, 1, 1), (2, 2, 1), (5, 3, 1), (5, 4, 1)]);
 }

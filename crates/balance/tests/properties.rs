@@ -1,7 +1,7 @@
 //! What holds for every load, and that a load that does not change comes to rest.
 
-use lepus_balance::{Balancer, Load, Move, Rules, ShardLoad, Talker};
-use lepus_base::{ConnectionId, Instant, Rng, ShardId};
+use lepus_balance::{Balancer, BusyQueue, Load, Move, Rules, ShardLoad, Talker};
+use lepus_base::{ConnectionId, Instant, QueueId, Rng, ShardId};
 
 /// A connection of the model: where it is and what it publishes per second.
 #[derive(Clone, Debug)]
@@ -44,6 +44,7 @@ fn load(shards: usize, publishers: &[Publisher], costs: Costs) -> Load {
             .map(|&busy| ShardLoad { busy: (busy * 1000.0).min(1000.0) as u32 })
             .collect(),
         talkers: talkers.collect(),
+        queues: Vec::new(),
     }
 }
 
@@ -53,7 +54,7 @@ fn run(shards: usize, publishers: &mut [Publisher], costs: Costs, seconds: u64) 
     let mut moved = Vec::new();
     for second in 0..seconds {
         let load = load(shards, publishers, costs);
-        let moves = balancer.decide(Instant::from_millis(second * 1000), &load);
+        let moves = balancer.decide(Instant::from_millis(second * 1000), &load).connections;
         for one in &moves {
             publishers[one.connection.0 as usize].shard = one.to.index();
             moved.push(second);
@@ -129,8 +130,8 @@ fn never_more_than_the_limit_never_too_early_never_to_a_saturated_shard() {
                 talkers = (0..connections).map(|id| random_talker(&mut rng, id, shards)).collect();
                 busy = (0..shards).map(|_| ShardLoad { busy: rng.below(1200) as u32 }).collect();
             }
-            let load = Load { shards: busy.clone(), talkers: talkers.clone() };
-            let moves = balancer.decide(Instant::from_millis(second * 1000), &load);
+            let load = Load { shards: busy.clone(), talkers: talkers.clone(), queues: Vec::new() };
+            let moves = balancer.decide(Instant::from_millis(second * 1000), &load).connections;
             check(&load, &moves, &rules, &mut last, second);
             moved += moves.len();
         }
@@ -150,5 +151,67 @@ fn random_talker(rng: &mut Rng, id: u64, shards: u16) -> Talker {
         shard: ShardId(rng.below(u64::from(shards)) as u16),
         movable: rng.chance(4, 5),
         to,
+    }
+}
+
+/// Each publisher has a queue of its own. The seconds in which queues moved, while the load is what
+/// it is, and how busy the shards are in the end.
+fn run_with_queues(shards: usize, publishers: &mut [Publisher], seconds: u64) -> (Vec<u64>, Load) {
+    let mut balancer = Balancer::new(Rules::default());
+    let mut moved = Vec::new();
+    let mut last = Load::default();
+    for second in 0..seconds {
+        last = load(shards, publishers, COSTS);
+        last.queues = publishers
+            .iter()
+            .enumerate()
+            .map(|(id, publisher)| BusyQueue {
+                queue: QueueId(id as u64),
+                shard: ShardId(publisher.to[0].0 as u16),
+                movable: true,
+                messages: publisher.to[0].1,
+            })
+            .collect();
+        let decision = balancer.decide(Instant::from_millis(second * 1000), &last);
+        assert!(decision.queues.len() <= Rules::default().queues_max);
+        for one in &decision.queues {
+            assert_eq!(publishers[one.queue.0 as usize].to[0].0, one.from.index());
+            assert!(last.shards[one.to.index()].busy <= Rules::default().idle, "{one:?}");
+            publishers[one.queue.0 as usize].to[0].0 = one.to.index();
+            moved.push(second);
+        }
+        for one in &decision.connections {
+            publishers[one.connection.0 as usize].shard = one.to.index();
+        }
+    }
+    (moved, last)
+}
+
+#[test]
+fn queues_that_were_all_declared_on_one_shard_find_places_and_stay() {
+    // Together they need 1.6 shards.
+    let mut publishers = vec![Publisher { shard: 0, to: vec![(0, 160_000)] }; 10];
+    let (moved, end) = run_with_queues(4, &mut publishers, 100);
+    assert!(!moved.is_empty() && *moved.last().unwrap() < 30, "{moved:?}");
+    assert!(end.shards.iter().all(|shard| shard.busy < 850), "{:?}", end.shards);
+    // Everybody is with the own queue again.
+    assert!(publishers.iter().all(|publisher| publisher.shard == publisher.to[0].0));
+}
+
+#[test]
+fn queues_come_to_rest_whatever_their_load() {
+    let mut rng = Rng::new(3);
+    for round in 0..100 {
+        let shards = 2 + rng.below(7) as usize;
+        let mut publishers: Vec<Publisher> = (0..2 + rng.below(40))
+            .map(|_| {
+                let shard = rng.below(2) as usize;
+                Publisher { shard, to: vec![(shard, 1 + rng.below(200_000))] }
+            })
+            .collect();
+        let start = publishers.clone();
+        let (moved, _) = run_with_queues(shards, &mut publishers, 300);
+        let late = moved.iter().filter(|&&second| second > 150).count();
+        assert_eq!(late, 0, "round {round}: {moved:?} with {start:?}");
     }
 }

@@ -285,6 +285,12 @@ impl Broker {
                 }
                 return;
             }
+            Origin::Migration { queue, .. } => {
+                if result.is_err() {
+                    self.migration_refused(now, queue, out);
+                }
+                return;
+            }
             Origin::Home | Origin::Control(_) => return,
         };
         let Some(at) = self.find_channel(to) else { return };
@@ -403,6 +409,7 @@ impl Broker {
             }
             return;
         };
+        connection.traffic.count(from);
         let mut channel = connection.incarnation(to.channel);
         let tag = channel.as_mut().and_then(|channel| {
             if *slot != NO_SLOT

@@ -30,6 +30,7 @@ use crate::home::Home;
 use crate::inbox::Postponed;
 use crate::journal::Journal;
 use crate::mail::{ChannelRef, Command, Mail};
+use crate::migration::Migrations;
 use crate::outbox::{ConnectionSlot, Outbox};
 use crate::places::Places;
 use crate::publish::Put;
@@ -38,7 +39,7 @@ use crate::settings::Settings;
 use crate::settle::Requeue;
 use crate::timers::Timer;
 use crate::token::Names;
-use crate::traffic::Traffic;
+use crate::traffic::{QueueLooks, Traffic};
 
 /// The broker's state on one shard.
 #[derive(Debug)]
@@ -84,6 +85,10 @@ pub struct Broker {
     pub(crate) stalls: u64,
     /// Connections on their way to other shards.
     pub(crate) departures: Departures,
+    /// Queues on their way to other shards.
+    pub(crate) migrations: Migrations,
+    /// What [`Broker::queue_traffic`] saw last.
+    pub(crate) queue_looks: QueueLooks,
     /// The slot at which [`Broker::talks`] looked last.
     pub(crate) looked_at: usize,
     pub(crate) stopping: bool,
@@ -138,6 +143,8 @@ impl Broker {
             stalled_commands: BTreeMap::new(),
             stalls: 0,
             departures: Departures::default(),
+            migrations: Migrations::default(),
+            queue_looks: QueueLooks::default(),
             looked_at: 0,
             stopping: false,
             shortage: None,
@@ -366,7 +373,8 @@ impl Broker {
     #[must_use]
     pub fn next_timeout(&self) -> Instant {
         let logs = self.definitions.next_timeout().min(self.journal.next_timeout());
-        self.edge.timers.next().min(logs).min(self.departures.next_timeout())
+        let moves = self.departures.next_timeout().min(self.migrations.next_timeout());
+        self.edge.timers.next().min(logs).min(moves)
     }
 
     /// Serves the timers that are due.
@@ -421,7 +429,7 @@ impl Broker {
     /// Whether so little mail waits that publishers may be read again.
     fn has_room_for_mail(&self, out: &Outbox) -> bool {
         let low = self.edge.limits.mail_batch_bytes_max / 2;
-        out.mail.iter().all(|batch| batch.weight() <= low)
+        self.edge.resting_bytes <= low && out.mail.iter().all(|batch| batch.weight() <= low)
     }
 
     /// The end of a cycle: confirms and commits go out.
@@ -435,6 +443,7 @@ impl Broker {
             self.flush_confirms(now, out);
         }
         self.depart(now, out);
+        self.migrate(now, out);
         self.flush_definitions(now, out);
         self.continue_close(now, out);
         self.hear_logs(now, out);
@@ -486,6 +495,7 @@ impl Broker {
         if has_bytes {
             self.edge.mark_dirty(slot, out);
         }
+        self.attach_consumers(now, slot, out);
         self.receive_traveller(now, slot, errand, out);
         ConnectionSlot(slot)
     }

@@ -367,6 +367,21 @@ impl Channel {
             || self.subscriptions.as_ref().is_some_and(|all| !all.by_number.is_empty())
     }
 
+    /// The same, but for consumers of queues of shard `to` and what is unacknowledged of these: they
+    /// may go there.
+    #[must_use]
+    pub fn is_tied_but_to(&self, to: ShardId) -> bool {
+        let stays = |subscription: &Subscription| {
+            subscription.home != to || subscription.handle.is_none() || subscription.cancelling
+        };
+        self.tx.is_some()
+            || self.reply_consumer.is_some()
+            || !self.unacked.is_all_of(to)
+            || self.subscriptions.as_ref().is_some_and(|all| {
+                !all.late.is_empty() || all.by_number.iter().any(|(_, one)| stays(one))
+            })
+    }
+
     /// Whether nothing of the channel is under way.
     #[must_use]
     pub fn is_quiet(&self) -> bool {

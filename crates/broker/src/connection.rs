@@ -14,6 +14,7 @@ use lepus_amqp::server::{ServerConnection, State};
 use lepus_base::{ConnectionId, Instant, QueueId, ShardId, VhostId};
 
 use crate::channel::{Channel, Subscription};
+use crate::mail::Attachment;
 use crate::queue::ConsumerKey;
 use crate::send_buffer::SendBuffer;
 use crate::traffic::Traffic;
@@ -273,6 +274,34 @@ impl Connection {
             && self.machine.state() == State::Running
             && self.exclusive_queues.is_empty()
             && self.open_channels().all(|channel| !channel.is_tied())
+    }
+
+    /// Whether nothing ties the connection to its shard but what will be over soon, and what may go
+    /// to shard `to`, another one, with it: consumers of queues there.
+    #[must_use]
+    pub fn may_leave_to(&self, to: ShardId) -> bool {
+        self.end.is_none()
+            && !self.blocked
+            && self.machine.state() == State::Running
+            && self.exclusive_queues.is_empty()
+            && self.open_channels().all(|channel| !channel.is_tied_but_to(to))
+    }
+
+    /// Its consumers, and what their queues know them by.
+    #[must_use]
+    pub fn attachments(&self) -> Vec<Attachment> {
+        let mut all = Vec::new();
+        for channel in self.open_channels() {
+            for (number, subscription) in
+                channel.subscriptions.iter().flat_map(|subscriptions| &subscriptions.by_number)
+            {
+                let Some(handle) = subscription.handle else { continue };
+                let consumer = number as u32;
+                let key = ConsumerKey { connection: self.id, channel: channel.key, consumer };
+                all.push(Attachment { queue: subscription.queue, key, handle });
+            }
+        }
+        all
     }
 
     /// Whether nothing of the connection is under way on its shard.

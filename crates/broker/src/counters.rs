@@ -70,8 +70,10 @@ pub struct Counters {
     pub handed_over: u64,
     /// Connections that the balancer moved to another shard.
     pub moved: u64,
-    /// Such moves that were given up.
+    /// Moves of connections and queues that were given up.
     pub moves_given_up: u64,
+    /// Queues that the balancer moved to another shard.
+    pub queues_moved: u64,
     /// Body bytes received from publishers.
     pub body_bytes_received: u64,
     /// Messages by body size: up to 100 B, 1 kB, 10 kB, 100 kB, 1 MB, 10 MB, 50 MB, 100 MB, more.

@@ -12,6 +12,7 @@ use lepus_base::{ConnectionId, Now, QueueId, ShardId};
 use lepus_store::LaneSlot;
 
 use crate::broker::Broker;
+use crate::channel::Target;
 use crate::edge::log;
 use crate::journal::{Found, LETTERS};
 use crate::mail::ChannelRef;
@@ -88,6 +89,12 @@ impl Ledger {
         kept.filter_map(|letter| Some((letter, letter.lane?)))
     }
 
+    /// Whether one of this queue waits for a report, or stays.
+    pub(crate) fn has_of(&self, queue: QueueId) -> bool {
+        let letters = self.waiting.values().map(|waiting| &waiting.letter).chain(&self.kept);
+        letters.into_iter().any(|letter| letter.queue == queue)
+    }
+
     fn next_number(&mut self) -> u64 {
         self.last += 1;
         self.last
@@ -131,10 +138,7 @@ impl Broker {
                 // The letters stay where they are until the mail has gone.
                 break;
             }
-            let Some(letter) = self.edge.dead_letters.pop_front() else {
-                self.letters_go_on(now, out);
-                return !self.edge.dead_letters.is_empty();
-            };
+            let Some(letter) = self.edge.dead_letters.pop_front() else { break };
             let found = match letter.entry.place.position() {
                 None => Found::Ready,
                 Some(at) => self.journal.log(letter.log).map_or(Found::Lost, |log| {
@@ -165,6 +169,10 @@ impl Broker {
                 Found::Lost => self.settle_letter(letter),
             }
         }
+        // Whatever ended the loop: behind the last letter nobody comes by for those who wait.
+        if self.edge.dead_letters.is_empty() {
+            self.letters_go_on(now, out);
+        }
         !self.edge.dead_letters.is_empty()
     }
 
@@ -186,6 +194,11 @@ impl Broker {
         {
             log.settle(lane, &letter.entry);
         }
+    }
+
+    /// Whether a queue reports what it has: it is elsewhere, or on its way.
+    fn is_far(&self, target: &Target) -> bool {
+        target.home != self.edge.shard || self.migrations.rests(target.queue).is_some()
     }
 
     /// Queues elsewhere have dead letters, or if `is_kept`, could not take them.
@@ -277,7 +290,7 @@ impl Broker {
         let mut body = Vec::new();
         view.append_packed(&mut body);
         let own = self.edge.shard;
-        let goes_far = targets.iter().any(|target| target.home != own) || self.journal.len() > 1;
+        let goes_far = targets.iter().any(|target| self.is_far(target)) || self.journal.len() > 1;
         let waits = goes_far && letter.lane.is_some() && !place.is_spilled();
         let number = waits.then(|| self.ledger.next_number());
         let mut incoming = Incoming::new(MessageView::unpack(&body));

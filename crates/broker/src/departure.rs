@@ -1,7 +1,8 @@
 //! Connections that the balancer sends to another shard: paused, drained, and handed over when all
 //! that they said is applied where it went.
 //!
-//! A departure goes through these stages: the connection is not read any more; confirms, parked
+//! A departure goes through these stages: the connection is not read any more; consumers, which it
+//! may have only of queues of the shard to which it goes, get nothing more; confirms, parked
 //! frames and questions drain; a barrier goes to every shard that got mail of it and comes back
 //! once that mail is applied; then it is handed over. One that takes too long, or whose connection
 //! turns out to be tied to the shard, is given up and the connection is read again.
@@ -19,7 +20,7 @@ use lepus_base::{ConnectionId, Instant, Now, ShardId};
 use crate::broker::Broker;
 use crate::connection::PauseReason;
 use crate::edge::{connection_name, log};
-use crate::mail::Mail;
+use crate::mail::{Attachment, Mail};
 use crate::outbox::{ConnectionSlot, Outbox, Severity};
 
 /// How long a departure may take before it is given up.
@@ -34,6 +35,8 @@ const DEPARTURES_MAX: usize = 64;
 /// How far a departure is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
+    /// Its consumers may still get something.
+    Detaching,
     /// Something of it is still under way here.
     Draining,
     /// So many shards have yet to apply what it said.
@@ -54,6 +57,8 @@ struct Departure {
     /// Until then it may take.
     until: Instant,
     stage: Stage,
+    /// Its consumers wait for it where it goes.
+    detaches: bool,
 }
 
 /// All connections on their way out of a shard, and barriers of others that wait here.
@@ -110,26 +115,33 @@ impl Broker {
             return false;
         }
         let Some((slot, connection)) = self.edge.connection(id, u32::MAX) else { return false };
-        if !connection.may_leave() {
+        if !connection.may_leave_to(to) {
             return false;
         }
+        let detaches = !connection.attachments().is_empty();
         self.edge.pause(slot, PauseReason::Move, out);
         self.departures.count += 1;
+        let number = self.departures.count;
+        if detaches {
+            let mail = Mail::DetachConsumers { connection: id, number };
+            out.mail[to.index()].items.push(mail);
+        }
         self.departures.list.push(Departure {
             slot,
             id,
             to,
             why: why.into(),
-            number: self.departures.count,
+            number,
             until: now.instant + PATIENCE,
-            stage: Stage::Draining,
+            stage: if detaches { Stage::Detaching } else { Stage::Draining },
+            detaches,
         });
         true
     }
 
     /// Brings departures forward, at the end of a cycle.
     pub(crate) fn depart(&mut self, now: Now, out: &mut Outbox) {
-        if !self.departures.waiting.is_empty() && self.postponed.is_empty() {
+        if !self.departures.waiting.is_empty() && self.has_applied_mail() {
             for (from, connection, number) in core::mem::take(&mut self.departures.waiting) {
                 out.mail[from.index()].items.push(Mail::MovePassed { connection, number });
             }
@@ -155,18 +167,27 @@ impl Broker {
         if connection.end.is_some() || connection.gone {
             return false;
         }
-        if now.instant >= departure.until || !connection.may_leave() {
+        if now.instant >= departure.until || !connection.may_leave_to(departure.to) {
             let name = connection_name(connection);
+            if departure.detaches {
+                let (connection, consumers) = (departure.id, connection.attachments());
+                let mail = Mail::ConnectionStays { connection, consumers };
+                out.mail[departure.to.index()].items.push(mail);
+            }
             let (to, why) = (departure.to, &departure.why);
             let text = format!("{name}: stays on shard {own}, was to go to {to} ({why})");
             log(out, Severity::Info, "connection-stays", text);
             self.edge.counters.moves_given_up += 1;
             return false;
         }
-        if !connection.is_quiet() {
+        if departure.stage == Stage::Detaching || !connection.is_quiet() {
             return true;
         }
         if departure.stage == Stage::Draining {
+            if !self.migrations.is_idle() {
+                // What it said may wait for a queue that is on its way.
+                return true;
+            }
             let (connection, number) = (departure.id, departure.number);
             let touched = self.edge.connections[departure.slot as usize].touched.iter();
             let mut waiting = 0;
@@ -193,13 +214,18 @@ impl Broker {
         number: u64,
         out: &mut Outbox,
     ) {
-        // It has no consumers and all deliveries are on their way to the client.
+        // Nothing is delivered to it, and all deliveries are on their way to the client.
         self.edge.remote_windows.remove(&connection);
-        if self.postponed.is_empty() {
+        if self.has_applied_mail() {
             out.mail[from.index()].items.push(Mail::MovePassed { connection, number });
         } else {
             self.departures.waiting.push((from, connection, number));
         }
+    }
+
+    /// Whether no mail waits for room in the log, or for a queue.
+    fn has_applied_mail(&self) -> bool {
+        self.postponed.is_empty() && self.migrations.is_idle()
     }
 
     /// Another shard has applied all that a connection sent there.
@@ -207,6 +233,68 @@ impl Broker {
         let found = self.departures.list.iter_mut().find(|departure| departure.number == number);
         if let Some(Departure { stage: Stage::Passing(waiting), .. }) = found {
             *waiting = waiting.saturating_sub(1);
+        }
+    }
+
+    /// A connection of another shard wants to come here: its consumers get nothing more.
+    pub(crate) fn detach_consumers(
+        &mut self,
+        from: ShardId,
+        connection: ConnectionId,
+        number: u64,
+        out: &mut Outbox,
+    ) {
+        if !self.edge.detached.contains(&connection) {
+            self.edge.detached.push(connection);
+        }
+        out.mail[from.index()].items.push(Mail::ConsumersDetached { number });
+    }
+
+    /// The consumers of a connection that goes get nothing more.
+    pub(crate) fn consumers_detached(&mut self, number: u64) {
+        let found = self.departures.list.iter_mut().find(|departure| departure.number == number);
+        if let Some(departure) = found.filter(|departure| departure.stage == Stage::Detaching) {
+            departure.stage = Stage::Draining;
+        }
+    }
+
+    /// A connection of another shard stays there: its consumers get messages again.
+    pub(crate) fn attach_again(
+        &mut self,
+        now: Now,
+        connection: ConnectionId,
+        consumers: &[Attachment],
+        out: &mut Outbox,
+    ) {
+        self.edge.detached.retain(|detached| *detached != connection);
+        for consumer in consumers {
+            self.resume_consumer(now, consumer.queue, u32::MAX, consumer.key, out);
+        }
+    }
+
+    /// A connection has come: its consumers get messages here.
+    pub(crate) fn attach_consumers(&mut self, now: Now, slot: u32, out: &mut Outbox) {
+        let own = self.edge.shard;
+        let Some(connection) = self.edge.connections.get(slot as usize) else { return };
+        let (id, consumers) = (connection.id, connection.attachments());
+        self.edge.detached.retain(|detached| *detached != id);
+        for Attachment { queue, key, handle } in consumers {
+            let home = self.home_slot(queue, u32::MAX);
+            let found =
+                home.filter(|&home| self.homes[home as usize].queue.relocate(handle, own, slot));
+            let Some(home) = found else {
+                // The queue went while it was on its way.
+                self.consumer_cancelled(now, key, queue, out);
+                continue;
+            };
+            self.edge.remote_consumers.remove(&key);
+            if let Some((_, connection)) = self.edge.connection(id, slot)
+                && let Some(subscription) = connection.subscription(key)
+            {
+                subscription.queue_slot = home;
+            }
+            self.homes[home as usize].queue.resume(handle);
+            self.pump(now, home, out);
         }
     }
 
@@ -218,7 +306,8 @@ impl Broker {
         let found = self.departures.list.iter().position(|departure| departure.id == id);
         let Some(place) = found else { return Ok(None) };
         let is_ready = self.departures.list[place].stage == Stage::Ready;
-        if !is_ready || !connection.may_leave() || !connection.is_quiet() {
+        let to = self.departures.list[place].to;
+        if !is_ready || !connection.may_leave_to(to) || !connection.is_quiet() {
             return Err(());
         }
         let Departure { why, .. } = self.departures.list.swap_remove(place);

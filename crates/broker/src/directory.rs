@@ -44,7 +44,7 @@ use crate::places::Places;
 use crate::refusal::Refusal;
 use crate::router::Router;
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec;
@@ -54,6 +54,8 @@ use hashbrown::HashTable;
 use lepus_amqp::code::ReplyCode;
 use lepus_base::{ConnectionId, HashMap, HashState, QueueId, Slab, VhostId};
 
+/// Queues that moved, of which the old ids are remembered.
+const MOVED_MAX: usize = 256;
 /// Queues that a shard may hold more than the one with the fewest before new ones go elsewhere.
 const HOME_IMBALANCE_MAX: u32 = 16;
 
@@ -107,6 +109,8 @@ pub struct Directory {
     reserved: Reserved,
     /// Changes come from a log: what follows from them is in it too.
     is_replaying: bool,
+    /// Old and new ids of the queues that moved last.
+    moved: VecDeque<(QueueId, QueueId)>,
 }
 
 impl Directory {
@@ -135,6 +139,7 @@ impl Directory {
             capacity: Capacity::default(),
             reserved: Reserved::default(),
             is_replaying: false,
+            moved: VecDeque::new(),
         }
     }
 
@@ -162,8 +167,10 @@ impl Directory {
         if let Some(count) = self.reserved.of(change) {
             *count += 1;
         }
+        if let Some(id) = change.queue_id() {
+            self.next_queue = self.next_queue.max(id.0.saturating_add(1));
+        }
         let Change::QueueDeclared(info) = change else { return };
-        self.next_queue = self.next_queue.max(info.id.0.saturating_add(1));
         *self.queue_counts.entry(info.vhost).or_default() += 1;
         if info.exclusive().is_none()
             && let Some(held) = self.held.get_mut(info.home.index())
@@ -245,6 +252,14 @@ impl Directory {
     pub fn queue_by_id(&self, id: QueueId) -> Option<&QueueInfo> {
         let place = self.queue_place_by_id(id)?;
         Some(&self.queues[place as usize].info)
+    }
+
+    /// The id of a queue that may have moved lately.
+    #[must_use]
+    pub fn id_now(&self, id: QueueId) -> QueueId {
+        // Newer ones stand behind older ones.
+        let step = |id, &(old, new): &(QueueId, QueueId)| if old == id { new } else { id };
+        self.moved.iter().fold(id, step)
     }
 
     fn queue_place_by_id(&self, id: QueueId) -> Option<u32> {

@@ -133,6 +133,8 @@ pub struct Edge {
     pub paused_by_log: Vec<(u32, ConnectionId)>,
     /// Connections paused because a mail batch is full.
     pub paused_by_mail: Vec<(u32, ConnectionId)>,
+    /// Connections of other shards that are about to come here: their consumers get nothing.
+    pub detached: Vec<ConnectionId>,
     /// Consumers on other shards that wait because a mail batch is full.
     pub stalled_by_mail: Vec<(QueueId, ConsumerKey)>,
     /// Connections whose empty send buffers are given back before long.
@@ -141,6 +143,8 @@ pub struct Edge {
     pub blocked_by_memory: Vec<(u32, ConnectionId)>,
     /// Other shards that are short of something.
     pub short_shards: Vec<(ShardId, Shortage)>,
+    /// Bytes of what waits for queues on their way to other shards.
+    pub resting_bytes: usize,
     /// Homes of consumers that may be resumed after global prefetch made room.
     pub credited: Vec<(QueueId, ConsumerKey)>,
 }
@@ -173,10 +177,12 @@ impl Edge {
             waiting_for_room: VecDeque::new(),
             paused_by_log: Vec::new(),
             paused_by_mail: Vec::new(),
+            detached: Vec::new(),
             stalled_by_mail: Vec::new(),
             spacious: Vec::new(),
             blocked_by_memory: Vec::new(),
             short_shards: Vec::new(),
+            resting_bytes: 0,
             credited: Vec::new(),
         }
     }
@@ -623,6 +629,9 @@ impl QueueSink<'_> {
 
     fn may_deliver_remote(&mut self, consumer: &Consumer) -> bool {
         let key = consumer.key;
+        if !self.edge.detached.is_empty() && self.edge.detached.contains(&key.connection) {
+            return false;
+        }
         let Some(remote) = self.edge.remote_consumers.get_mut(&key) else { return false };
         if remote.governed && !consumer.no_ack && remote.credit == 0 {
             if !remote.wanted {

@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use lepus_base::{Body, Now};
+use lepus_base::{Body, Now, QueueId};
 
 use crate::broker::Broker;
 use crate::channel::{At, Pending, Target};
@@ -41,6 +41,13 @@ impl Fanout {
         let (slot, channel) = (at.slot, at.channel);
         Fanout { slot, channel, body, terms, targets, next: 0, refused: false, commits }
     }
+
+    /// One of its queues is elsewhere now.
+    pub(crate) fn redirect(&mut self, old: QueueId, new: Target) {
+        for target in self.targets.iter_mut().filter(|target| target.queue == old) {
+            *target = new;
+        }
+    }
 }
 
 impl Broker {
@@ -66,7 +73,7 @@ impl Broker {
         incoming.finish(&mut self.edge.pool);
         fanout.refused |= routed.refused;
         if let Some((to, number)) = fanout.terms.confirm {
-            self.expect_reports(to, number, routed.logs);
+            self.expect_reports(to, number, routed.remote + routed.logs);
         }
         fanout.next = end;
         if end < fanout.targets.len() {

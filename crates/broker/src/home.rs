@@ -12,6 +12,7 @@ use crate::directory::{QueueInfo, Request};
 use crate::edge::{QueueSink, RemoteConsumer};
 use crate::mail::{ChannelRef, Command, Mail, Origin, Reply};
 use crate::message::MessageView;
+use crate::migration::Parcel;
 use crate::outbox::Outbox;
 use crate::queue::{Consumer, ConsumerHandle, ConsumerKey, Get, Got, NO_SLOT, Outcome, Queue};
 use crate::refusal::Refusal;
@@ -61,6 +62,25 @@ impl Home {
             working: false,
             dying: None,
         }
+    }
+}
+
+impl Home {
+    /// The home of a queue that came from another shard.
+    pub(crate) fn arrived(id: QueueId, queue: Queue, log: u16) -> Home {
+        Home { id, queue, log, armed: Instant::NEVER, working: false, dying: None }
+    }
+
+    /// Whether the directory is asked to delete it.
+    pub(crate) fn is_dying(&self) -> bool {
+        self.dying.is_some()
+    }
+
+    /// Who waits for its deletion, and what to answer.
+    pub(crate) fn take_answers(&mut self) -> Vec<(ChannelRef, Reply)> {
+        let Some(dying) = self.dying.take() else { return Vec::new() };
+        let gone = dying.commands.into_iter().map(|from| (from, Reply::Gone));
+        dying.answers.into_iter().chain(gone).collect()
     }
 }
 
@@ -210,6 +230,11 @@ impl Broker {
             return;
         };
         home.armed = Instant::NEVER;
+        if self.migrations.leaves(id) {
+            // Its time comes again where it will be.
+            return;
+        }
+        let home = &mut self.homes[slot as usize];
         if home.dying.is_none() && home.queue.is_lease_over(now) {
             self.delete_home(now, slot, None, out);
             return;
@@ -238,7 +263,7 @@ impl Broker {
             return self.reply(now, from, queue, Reply::Passed, out);
         }
         let Some(slot) = self.home_slot(queue, u32::MAX) else {
-            return self.reply(now, from, queue, Reply::Gone, out);
+            return self.forward_command(now, from, queue, command, out);
         };
         if let Some(dying) = &mut self.homes[slot as usize].dying {
             dying.commands.push(from);
@@ -282,6 +307,31 @@ impl Broker {
                 self.delete_home(now, slot, Some((from, Reply::Deleted(ready))), out);
             }
             Command::Barrier => {}
+        }
+    }
+
+    /// A question to a queue that is not here: it moved, or it is gone.
+    fn forward_command(
+        &mut self,
+        now: Now,
+        from: ChannelRef,
+        old: QueueId,
+        command: Command,
+        out: &mut Outbox,
+    ) {
+        let queue = self.directory.id_now(old);
+        let home = self.directory.queue_by_id(queue).map(|info| info.home);
+        match home {
+            Some(home) if home != self.edge.shard => {
+                let mail = Mail::Command { from, queue, command };
+                out.mail[home.index()].items.push(mail);
+            }
+            // It came back, or is about to.
+            Some(_) if self.migrations.rests(queue).is_some() => {
+                self.let_rest(queue, Parcel::Mail(Mail::Command { from, queue, command }));
+            }
+            Some(_) if queue != old => self.command(now, from, queue, command, out),
+            _ => self.reply(now, from, old, Reply::Gone, out),
         }
     }
 
@@ -443,24 +493,34 @@ impl Broker {
         self.journal.forget_windows(home.queue.windowed());
         self.journal.drop_queue(home.log, home.id);
         self.release_stalled(info.id);
+        let answers = home.take_answers();
         let deleted = home.queue.delete();
         self.graveyard.push_back(home.queue);
-        for consumer in deleted.consumers {
+        for consumer in &deleted.consumers {
             self.return_unused_credit(consumer.key, out);
             self.edge.remote_consumers.remove(&consumer.key);
-            if consumer.shard == self.edge.shard {
-                self.consumer_cancelled(now, consumer.key, info.id, out);
-            } else {
-                let mail = Mail::ConsumerCancelled { to: consumer.key, queue: info.id };
-                out.mail[consumer.shard.index()].items.push(mail);
-            }
         }
-        let Some(dying) = home.dying else { return };
-        for (to, reply) in dying.answers {
+        self.tell_cancelled(now, info.id, deleted.consumers, out);
+        for (to, reply) in answers {
             self.reply(now, to, info.id, reply, out);
         }
-        for from in dying.commands {
-            self.reply(now, from, info.id, Reply::Gone, out);
+    }
+
+    /// Tells consumers that their queue is gone.
+    pub(crate) fn tell_cancelled(
+        &mut self,
+        now: Now,
+        queue: QueueId,
+        consumers: Vec<Consumer>,
+        out: &mut Outbox,
+    ) {
+        for consumer in consumers {
+            if consumer.shard == self.edge.shard {
+                self.consumer_cancelled(now, consumer.key, queue, out);
+            } else {
+                let mail = Mail::ConsumerCancelled { to: consumer.key, queue };
+                out.mail[consumer.shard.index()].items.push(mail);
+            }
         }
     }
 
@@ -509,7 +569,7 @@ impl Broker {
     }
 
     /// Gives back grants that a consumer on another shard did not use.
-    fn return_unused_credit(&mut self, key: ConsumerKey, out: &mut Outbox) {
+    pub(crate) fn return_unused_credit(&mut self, key: ConsumerKey, out: &mut Outbox) {
         if let Some(remote) = self.edge.remote_consumers.get_mut(&key)
             && remote.credit > 0
         {

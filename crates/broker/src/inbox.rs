@@ -2,13 +2,14 @@
 
 use alloc::vec::Vec;
 
-use lepus_base::{Body, ConnectionId, Now, ShardId};
+use lepus_base::{Body, ConnectionId, Now, QueueId, ShardId};
 
 use crate::broker::Broker;
 use crate::channel::Target;
 use crate::dead_letter::LETTERS_CONNECTION;
 use crate::mail::{ChannelRef, Mail, MailBatch};
 use crate::message::{Incoming, MessageView};
+use crate::migration::{Parcel, Rest};
 use crate::outbox::Outbox;
 use crate::publish::{Terms, logged_bytes};
 
@@ -23,6 +24,13 @@ pub(crate) struct Postponed {
     terms: Terms,
     /// Bytes of the transaction that begins with it, or 0.
     commit_bytes: usize,
+}
+
+impl Postponed {
+    /// Whether it is for this queue.
+    pub(crate) fn is_for(&self, queue: QueueId) -> bool {
+        self.targets.iter().any(|target| target.queue == queue)
+    }
 }
 
 impl Broker {
@@ -58,16 +66,12 @@ impl Broker {
             let expiration = expiration.map(core::time::Duration::from_millis);
             let terms = Terms { persistent, priority, expiration, confirm };
             let view = packed(&bytes, message);
-            if self.must_postpone(&view, &terms, commit_bytes) {
+            let logged_bytes = logged_bytes(view.properties, view.body.len());
+            if self.must_postpone(logged_bytes, &terms, commit_bytes) {
                 let body = view.pack(&mut self.edge.pool);
                 let bytes = view.body.len() as u32;
-                self.postponed.push_back(Postponed {
-                    body,
-                    bytes,
-                    targets: targets.clone(),
-                    terms,
-                    commit_bytes,
-                });
+                let targets = targets.clone();
+                self.postponed.push_back(Postponed { body, bytes, targets, terms, commit_bytes });
                 continue;
             }
             self.hold_commit(commit_bytes);
@@ -82,7 +86,7 @@ impl Broker {
     }
 
     /// A message for queues of this shard; each of them is reported to the publisher.
-    fn enqueue_mailed(
+    pub(crate) fn enqueue_mailed(
         &mut self,
         now: Now,
         mut incoming: Incoming<'_>,
@@ -91,7 +95,15 @@ impl Broker {
         out: &mut Outbox,
     ) {
         let before = self.edge.counters.enqueued_local;
-        let routed = self.enqueue_all(now, &mut incoming, targets, terms, out);
+        let kept;
+        let targets = if self.migrations.is_idle() {
+            targets
+        } else {
+            // What came before the queue did waits for it.
+            kept = self.set_aside(&mut incoming, targets, terms, |rest| rest.is_expected());
+            &kept[..]
+        };
+        let routed = self.enqueue_here(now, &mut incoming, targets, terms, out);
         // Counted where it was published.
         self.edge.counters.enqueued_local = before;
         incoming.finish(&mut self.edge.pool);
@@ -102,20 +114,32 @@ impl Broker {
             let refused = if is_letter { routed.unlogged } else { routed.refused };
             // What is logged is reported when it is durable.
             for _ in routed.logs as usize..targets.len() {
-                report(&mut out.mail[to.shard.index()], to, number, number, refused);
+                self.report_enqueued(to, number, refused, out);
             }
         }
     }
 
-    /// Whether a message has to wait until the log has room, or behind one that does.
-    fn must_postpone(
+    /// Tells a publisher, here or elsewhere, what became of a message.
+    pub(crate) fn report_enqueued(
         &mut self,
-        view: &MessageView<'_>,
-        terms: &Terms,
-        commit_bytes: usize,
-    ) -> bool {
-        let bytes = logged_bytes(view.properties, view.body.len()).max(commit_bytes);
-        !self.postponed.is_empty()
+        to: ChannelRef,
+        number: u64,
+        refused: bool,
+        out: &mut Outbox,
+    ) {
+        if to.shard == self.edge.shard {
+            self.publish_reported(to, number, number, refused);
+        } else {
+            report(&mut out.mail[to.shard.index()], to, number, number, refused);
+        }
+    }
+
+    /// Whether a message has to wait until the log has room, or behind one that does.
+    fn must_postpone(&mut self, bytes: usize, terms: &Terms, commit_bytes: usize) -> bool {
+        let bytes = bytes.max(commit_bytes);
+        // A transaction must not come apart because one of its queues is not here yet.
+        (commit_bytes > 0 && self.migrations.expects_any())
+            || !self.postponed.is_empty()
             || ((terms.persistent || commit_bytes > 0)
                 && self.journal.is_on()
                 && !self.journal.has_room(bytes))
@@ -138,6 +162,9 @@ impl Broker {
     /// Mail that waited for room in the log goes into its queues, as far as there is some.
     pub(crate) fn enqueue_postponed(&mut self, now: Now, out: &mut Outbox) {
         while let Some(first) = self.postponed.front() {
+            if first.commit_bytes > 0 && self.migrations.expects_any() {
+                return;
+            }
             let view = MessageView::unpack(self.edge.pool.get(first.body));
             let bytes = logged_bytes(view.properties, view.body.len()).max(first.commit_bytes);
             let is_logged = first.terms.persistent || first.commit_bytes > 0;
@@ -180,6 +207,11 @@ impl Broker {
             Mail::Enqueued { to, first, last, refused } => {
                 self.publish_reported(to, first, last, refused);
             }
+            Mail::Command { queue, .. } | Mail::Govern { queue, .. }
+                if self.migrations.rests(queue).is_some_and(Rest::is_expected) =>
+            {
+                self.let_rest(queue, Parcel::Mail(mail));
+            }
             Mail::Command { from, queue, command } => self.command(now, from, queue, command, out),
             Mail::Reply { to, queue, reply } => {
                 self.on_mailed_reply(now, from, to, queue, reply, bytes, out)
@@ -207,16 +239,25 @@ impl Broker {
             Mail::GrantCredit { to, queue } => self.credit_granted(now, to, queue, from, out),
             Mail::ReturnCredit { to } => self.credit_returned(now, to, out),
             Mail::Govern { consumer, queue, on } => {
-                if let Some(remote) = self.edge.remote_consumers.get_mut(&consumer) {
-                    remote.governed = on;
-                    remote.wanted = false;
-                    self.resume_consumer(now, queue, u32::MAX, consumer, out);
-                }
+                self.govern(now, consumer, queue, on, out);
             }
             Mail::MoveBarrier { connection, number } => {
                 self.move_barrier(from, connection, number, out);
             }
             Mail::MovePassed { number, .. } => self.move_passed(number),
+            Mail::DetachConsumers { connection, number } => {
+                self.detach_consumers(from, connection, number, out);
+            }
+            Mail::ConsumersDetached { number } => self.consumers_detached(number),
+            Mail::ConnectionStays { connection, consumers } => {
+                self.attach_again(now, connection, &consumers, out);
+            }
+            Mail::QueueLeaves { queue, number } => self.queue_leaves(from, queue, number, out),
+            Mail::QueueQuiet { number } => self.migrations.is_quiet(number),
+            Mail::QueueStays { queue } => self.rest_over(now, queue, out),
+            Mail::QueueArrives { queue, cargo } => {
+                self.queue_arrives(now, from, queue, *cargo, out)
+            }
             Mail::Short(shortage) => {
                 self.edge.short_shards.retain(|&(shard, _)| shard != from);
                 self.edge.short_shards.extend(shortage.map(|shortage| (from, shortage)));
@@ -226,6 +267,7 @@ impl Broker {
             }
             Mail::ConnectionGone(id) => {
                 self.edge.remote_windows.remove(&id);
+                self.edge.detached.retain(|detached| *detached != id);
             }
             Mail::Ask { origin, request } => self.sequence(now, origin, *request, out),
             Mail::Answer { origin, result } => self.on_answer(now, origin, result, out),

@@ -214,6 +214,18 @@ impl Journal {
         }
     }
 
+    /// Has everything appended to a log so far synced. Where it ends; `None` where nothing is logged.
+    pub(crate) fn want_synced(&mut self, log: u16) -> Option<Position> {
+        let log = self.logs.get_mut(usize::from(log))?;
+        log.store.want_synced();
+        Some(log.store.end())
+    }
+
+    /// Whether a log is synced so far.
+    pub(crate) fn is_synced(&self, log: u16, end: Position) -> bool {
+        self.logs.get(usize::from(log)).is_none_or(|log| log.store.synced() >= end)
+    }
+
     /// A queue is deleted with everything in it.
     pub(crate) fn drop_queue(&mut self, log: u16, queue: QueueId) {
         if let Some(log) = self.logs.get_mut(usize::from(log))

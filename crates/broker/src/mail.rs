@@ -12,6 +12,7 @@ use lepus_base::{ConnectionId, QueueId, ShardId, VhostId};
 
 use crate::directory::Request;
 use crate::edge::Shortage;
+use crate::migration::Cargo;
 use crate::queue::{Consumer, ConsumerHandle, ConsumerKey, Outcome};
 use crate::refusal::Refusal;
 
@@ -123,8 +124,26 @@ pub enum Origin {
         /// The connection.
         connection: ConnectionId,
     },
+    /// A queue's home that sends it to another shard.
+    Migration {
+        /// The home.
+        shard: ShardId,
+        /// The queue.
+        queue: QueueId,
+    },
     /// The control plane; the number names its question.
     Control(u64),
+}
+
+/// A consumer and what its queue knows it by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attachment {
+    /// The queue.
+    pub queue: QueueId,
+    /// The consumer.
+    pub key: ConsumerKey,
+    /// Its name within the queue.
+    pub handle: ConsumerHandle,
 }
 
 /// One item of mail.
@@ -301,6 +320,51 @@ pub enum Mail {
         connection: ConnectionId,
         /// Its departure.
         number: u64,
+    },
+    /// A connection of the sender wants to come here, with its consumers: they get nothing more until
+    /// it has, or stays.
+    DetachConsumers {
+        /// The connection.
+        connection: ConnectionId,
+        /// Its departure.
+        number: u64,
+    },
+    /// No delivery follows those before.
+    ConsumersDetached {
+        /// The departure.
+        number: u64,
+    },
+    /// The connection stays after all.
+    ConnectionStays {
+        /// The connection.
+        connection: ConnectionId,
+        /// Its consumers.
+        consumers: Vec<Attachment>,
+    },
+    /// A queue of the sender is about to go to another shard: what is for it waits from now on.
+    /// Answered with [`Mail::QueueQuiet`].
+    QueueLeaves {
+        /// The queue.
+        queue: QueueId,
+        /// Names this attempt.
+        number: u64,
+    },
+    /// Nothing that was said before of a queue that is about to leave is under way any more.
+    QueueQuiet {
+        /// The attempt.
+        number: u64,
+    },
+    /// The queue stays after all.
+    QueueStays {
+        /// The queue.
+        queue: QueueId,
+    },
+    /// A queue, to its new home.
+    QueueArrives {
+        /// Its old id.
+        queue: QueueId,
+        /// All that it is.
+        cargo: Box<Cargo>,
     },
     /// The shard is short of something, or there is room again.
     Short(Option<Shortage>),

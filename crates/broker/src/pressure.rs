@@ -48,7 +48,8 @@ impl Edge {
     #[inline]
     fn is_mail_full(&self, out: &Outbox) -> bool {
         let limit = self.limits.mail_batch_bytes_max;
-        out.mail.len() > 1 && out.mail.iter().any(|batch| batch.weight() > limit)
+        self.resting_bytes > limit
+            || out.mail.len() > 1 && out.mail.iter().any(|batch| batch.weight() > limit)
     }
 
     /// Brings the shard's sum up to date with one connection.
@@ -107,6 +108,12 @@ impl Broker {
         if !self.journal.is_on() {
             return false;
         }
+        if !self.migrations.is_idle() {
+            // A part of it would come apart from the rest.
+            self.set_pending(at, Pending::Log);
+            self.edge.waiting_for_room.push_back((at.slot, at.channel, 0));
+            return true;
+        }
         let connection = &mut self.edge.connections[at.slot as usize];
         let Some(tx) = connection.incarnation(at.channel.channel).and_then(|c| c.tx.as_ref())
         else {
@@ -123,9 +130,10 @@ impl Broker {
             self.edge.letters_bytes = 0;
             self.letters_go_on(now, out);
         }
+        self.retry_rests(now, out);
         self.enqueue_postponed(now, out);
         while let Some(&(slot, channel, bytes)) = self.edge.waiting_for_room.front() {
-            if !self.journal.has_room(bytes) {
+            if !self.migrations.is_idle() || !self.journal.has_room(bytes) {
                 return;
             }
             self.edge.waiting_for_room.pop_front();

@@ -292,9 +292,8 @@ impl Broker {
         if targets.len() > TARGETS_AT_ONCE_MAX || self.has_fanout(at.channel) {
             let body = view.pack(&mut self.edge.pool);
             let fanout = Fanout::new(at, body, terms, targets.to_vec(), self.is_committing(at));
-            let remote = targets.iter().filter(|t| t.home != self.edge.shard).count() as u32;
             self.tie(at);
-            self.open_number(at, number, remote + 1, false);
+            self.open_number(at, number, 1, false);
             self.start_fanout(at, fanout);
             return;
         }
@@ -319,8 +318,37 @@ impl Broker {
         self.edge.connections[at.slot as usize].touch(own);
     }
 
-    /// Puts a message into queues near and far.
+    /// Puts a message into queues near and far. For those on their way to another shard it waits,
+    /// and they report as those on other shards do.
     pub(crate) fn enqueue_all(
+        &mut self,
+        now: Now,
+        incoming: &mut Incoming<'_>,
+        targets: &[Target],
+        terms: Terms,
+        out: &mut Outbox,
+    ) -> Routed {
+        if self.migrations.is_idle() {
+            return self.enqueue_here(now, incoming, targets, terms, out);
+        }
+        let others = self.set_aside(incoming, targets, terms, |_| true);
+        let aside = (targets.len() - others.len()) as u32;
+        let is_aside = |target: &&Target| self.migrations.rests(target.queue).is_some();
+        for target in targets.iter().filter(is_aside) {
+            let counters = &mut self.edge.counters;
+            if target.home == self.edge.shard {
+                counters.enqueued_local += 1;
+            } else {
+                counters.enqueued_remote += 1;
+                counters.enqueued_near += u64::from(is_near(&self.edge.near, target.home));
+            }
+        }
+        let routed = self.enqueue_here(now, incoming, &others, terms, out);
+        Routed { remote: routed.remote + aside, ..routed }
+    }
+
+    /// Puts a message into queues near and far, none of which is on its way.
+    pub(crate) fn enqueue_here(
         &mut self,
         now: Now,
         incoming: &mut Incoming<'_>,

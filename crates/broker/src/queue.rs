@@ -21,7 +21,7 @@ mod unacked;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use lepus_base::{Instant, Now, Pool, Position};
+use lepus_base::{Instant, Now, Pool, Position, ShardId};
 use lepus_store::LaneSlot;
 
 pub use consumers::{Consumer, ConsumerHandle, ConsumerKey, SubscribeError};
@@ -35,7 +35,9 @@ use crate::journal::{Backlog, Found};
 use crate::message::Incoming;
 use consumers::Consumers;
 use messages::Messages;
+use ready::Ready;
 use rules::Rules;
+use unacked::UnackedList;
 
 /// Entries that a single operation drops at most before it leaves the rest to [`Queue::work`].
 const DROPS_AT_ONCE_MAX: usize = 1024;
@@ -182,6 +184,41 @@ impl Queue {
     pub fn reconfigure(&mut self, now: Now, settings: &QueueSettings) {
         self.rules = Rules::of(settings, now.instant);
         self.set_over_limit();
+    }
+
+    /// Whether it holds nothing and waits for nothing, so that it may go to another shard.
+    #[must_use]
+    pub fn is_still(&self) -> bool {
+        let nothing = |messages: &Messages| {
+            messages.ready.is_empty()
+                && messages.unacked.len() == 0
+                && messages.trash.is_none()
+                && !messages.waits
+        };
+        self.holds == 0 && self.messages.as_deref().is_none_or(nothing)
+    }
+
+    /// Leaves the log and the connections of its shard behind; it must be still.
+    pub(crate) fn uproot(&mut self) {
+        if let Some(messages) = &mut self.messages {
+            messages.ready = Ready::default();
+            messages.unacked = UnackedList::default();
+        }
+    }
+
+    /// A consumer's connection is on shard `shard` now, at `slot` there. False if there is none of
+    /// that name.
+    pub(crate) fn relocate(&mut self, handle: ConsumerHandle, shard: ShardId, slot: u32) -> bool {
+        let consumers = self.consumers.as_mut();
+        consumers.is_some_and(|consumers| consumers.relocate(handle, shard, slot))
+    }
+
+    /// Settles in on a shard: consumers are asked anew whether they take messages. Those of other
+    /// shards get at most `prefetch_max`.
+    pub(crate) fn settle_in(&mut self, own: ShardId, prefetch_max: u32) {
+        if let Some(consumers) = &mut self.consumers {
+            consumers.settle_in(own, prefetch_max);
+        }
     }
 
     /// Offers a message that is not to be logged: to a consumer at once where one is ready and

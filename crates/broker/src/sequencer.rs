@@ -11,6 +11,7 @@ use crate::definitions::{Decided, Decision, Recorded, stopped};
 use crate::directory::{Change, Checked, Request};
 use crate::home::Home;
 use crate::mail::{Command, Mail, Origin};
+use crate::migration::Parcel;
 use crate::outbox::Outbox;
 use crate::refusal::Refusal;
 
@@ -162,7 +163,7 @@ impl Broker {
     ) {
         let shard = match origin {
             Origin::Channel(channel) => channel.shard,
-            Origin::Ending { shard, .. } => shard,
+            Origin::Ending { shard, .. } | Origin::Migration { shard, .. } => shard,
             Origin::Home => return,
             Origin::Control(question) => {
                 out.answers.push((question, result.map(|_| ())));
@@ -200,6 +201,10 @@ impl Broker {
         }
         for info in applied.queues_deleted {
             self.home_deleted(now, &info, out);
+            self.rest_over(now, info.id, out);
+        }
+        if let Some((info, id)) = applied.queue_moved {
+            self.queue_moved(now, &info, id, out);
         }
         if let Some(vhost) = applied.vhost_deleted {
             self.close_connections(
@@ -229,7 +234,15 @@ impl Broker {
         command: Command,
         out: &mut Outbox,
     ) {
-        if home == self.edge.shard {
+        // A consumer that ends takes no more of what is to be gone before its queue leaves.
+        let is_end = matches!(command, Command::Cancel(..));
+        if self.migrations.rests(queue).is_some_and(|rest| !is_end || rest.is_expected()) {
+            if let Some(connection) = self.edge.connections.get_mut(at.slot as usize) {
+                connection.touch(home);
+            }
+            let from = at.channel;
+            self.let_rest(queue, Parcel::Mail(Mail::Command { from, queue, command }));
+        } else if home == self.edge.shard {
             self.command(now, at.channel, queue, command, out);
         } else {
             if let Some(connection) = self.edge.connections.get_mut(at.slot as usize) {

@@ -39,6 +39,7 @@ mod permissions;
 mod priorities;
 mod publish;
 mod qos;
+mod queue_moves;
 mod queues;
 mod quorum;
 mod reply_to;

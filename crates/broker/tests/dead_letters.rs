@@ -2,9 +2,9 @@
 
 use lepus_amqp::properties::Properties;
 use lepus_amqp::table::{Table, Value};
-use lepus_sim::{Channel, Message};
+use lepus_sim::{Channel, Message, Options};
 
-use crate::stage::{Stage, everywhere};
+use crate::stage::{Stage, everywhere, everywhere_with};
 
 /// Arguments of a queue that dead-letters to `exchange`, with `key` if given.
 fn dead_to(exchange: &str, key: Option<&str>) -> Table {
@@ -363,6 +363,22 @@ fn a_backlog_that_expires_is_dead_lettered_whole_and_in_order() {
         far.consume_no_ack("graves", "c");
         let texts = far.bodies();
         assert_eq!(texts, (0..3_000).map(|index| index.to_string()).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn letters_that_fill_the_mail_to_the_last_byte_do_not_hold_the_rest_up() {
+    // Every letter is as much mail as may wait; behind the last of them the queue waits, too.
+    let mut options = Options::default();
+    options.limits.mail_batch_bytes_max = 100;
+    everywhere_with(&options, |stage| {
+        let (near, far) = stage.pair();
+        near.declare_with("q", dead_to("", Some("graves")).with("x-message-ttl", 10));
+        far.declare("graves");
+        near.publish_all("q", (0..3_000).map(|index| format!("{index:200}")));
+        stage.world.advance(10);
+        assert_eq!(stage.world.queue("q").ready, 0);
+        assert_eq!(stage.world.queue("graves").ready, 3_000);
     });
 }
 

@@ -341,3 +341,172 @@ fn what_was_agreed_on_goes_along() {
     client.close();
     assert_eq!(world.leaks(), [""; 0]);
 }
+
+/// A connection that lives on a shard because something it declared there is its own.
+fn consumer_of(world: &World, shard: u16, queue: &str) -> Channel {
+    let client = world.connect(shard);
+    client.channel().declare_exclusive("anchor");
+    let channel = client.channel();
+    channel.qos(5);
+    channel.consume(queue, "c");
+    client.channel().delete("anchor");
+    channel
+}
+
+#[test]
+fn consumers_go_to_their_queue_with_what_they_have_unacknowledged() {
+    for world in [World::new(3), World::on_disk(3)] {
+        let near = world.channel(0);
+        near.declare("q");
+        let consumer = consumer_of(&world, 2, "q");
+        assert_eq!((world.queue("q").home, consumer.client().shard()), (0, Some(2)));
+        near.publish_all("q", numbers(0..20));
+        let first = consumer.deliveries();
+        assert_eq!(first.len(), 5);
+        consumer.client().send_to(0);
+        assert_eq!(consumer.client().shard(), Some(0));
+        assert_eq!(world.counters().moved, 1);
+        consumer.expect_none();
+        consumer.ack_up_to(first[2].tag);
+        consumer.reject(first[4].tag, true);
+        consumer.ack(first[3].tag);
+        let mut received = vec![];
+        loop {
+            let messages = consumer.deliveries();
+            let Some(last) = messages.last() else { break };
+            consumer.ack_up_to(last.tag);
+            received.extend(messages.iter().map(|message| message.text()));
+        }
+        received.sort_by_key(|text| text.parse::<u64>().unwrap());
+        assert_eq!(received, numbers(4..20));
+        assert_eq!(world.counters().delivered_remote, 5);
+        near.publish("", "q", "x");
+        assert_eq!(consumer.bodies(), ["x"]);
+        assert_eq!(world.counters().delivered_remote, 5);
+        consumer.client().close();
+        assert_eq!(texts(&near, "q"), ["x"]);
+        near.client().close();
+        assert_eq!(world.leaks(), [""; 0]);
+    }
+}
+
+#[test]
+fn consumers_go_in_the_middle_of_a_stream_and_its_order_holds() {
+    for no_ack in [false, true] {
+        let world = World::new(4);
+        let near = world.channel(0);
+        near.declare("q");
+        let client = world.connect(3);
+        client.channel().declare_exclusive("anchor");
+        let consumer = client.channel();
+        consumer.qos(9);
+        match no_ack {
+            true => consumer.consume_no_ack("q", "c"),
+            false => consumer.consume("q", "c"),
+        }
+        client.channel().delete("anchor");
+        let mut received = vec![];
+        let mut next = 0;
+        for round in 0..30 {
+            world.quietly(|| {
+                for _ in 0..7 {
+                    near.publish("", "q", next.to_string());
+                    next += 1;
+                }
+                if round % 5 == 0 {
+                    client.send_to(0);
+                }
+                for _ in 0..round % 4 {
+                    world.round();
+                }
+            });
+            world.settle();
+            loop {
+                let messages = consumer.deliveries();
+                let Some(last) = messages.last() else { break };
+                if !no_ack {
+                    consumer.ack_up_to(last.tag);
+                }
+                received.extend(messages.iter().map(|message| message.text()));
+            }
+        }
+        assert_eq!(client.shard(), Some(0));
+        assert_eq!(received, numbers(0..next));
+    }
+}
+
+#[test]
+fn a_consumer_goes_nowhere_but_to_its_queues_and_gets_on_where_it_stays() {
+    let world = World::new(4);
+    let (near, far) = (world.channel(0), world.channel(1));
+    near.declare("q");
+    far.declare("r");
+    let consumer = consumer_of(&world, 3, "q");
+    consumer.client().send_to(2);
+    assert_eq!(consumer.client().shard(), Some(3));
+    // The client does not read: what it was sent keeps it.
+    consumer.client().stop_reading();
+    near.publish_all("q", (0..5).map(|_| vec![b'x'; 100_000]));
+    consumer.client().send_to(0);
+    world.advance(2_000);
+    assert_eq!((consumer.client().shard(), kinds(&world)), (Some(3), vec!["connection-stays"]));
+    consumer.client().read_again();
+    assert_eq!(consumer.deliveries().len(), 5);
+    near.publish("", "q", "late");
+    consumer.nack(0, true, true);
+    assert_eq!(consumer.deliveries().len(), 5);
+    // Queues on two shards.
+    let other = consumer.client().channel();
+    other.consume("r", "r");
+    consumer.client().send_to(0);
+    world.advance(2_000);
+    assert_eq!(consumer.client().shard(), Some(3));
+}
+
+#[test]
+fn a_queue_deleted_while_its_consumer_comes_cancels_it() {
+    for rounds in 0..10 {
+        let world = World::new(3);
+        let near = world.channel(0);
+        near.declare("q");
+        let consumer = consumer_of(&world, 2, "q");
+        world.quietly(|| {
+            consumer.client().send_to(0);
+            for _ in 0..rounds {
+                world.round();
+            }
+            near.send(lepus_amqp::method::queue::Delete { queue: "q", ..Default::default() });
+        });
+        world.settle();
+        world.advance(2_000);
+        assert_eq!(consumer.cancelled(), ["c"], "after {rounds} rounds");
+        consumer.client().close();
+        near.client().close();
+        assert_eq!(world.leaks(), [""; 0]);
+    }
+}
+
+#[test]
+fn a_queue_and_its_consumer_may_set_out_at_once() {
+    for rounds in 0..10 {
+        let world = World::new(3);
+        let near = world.channel(0);
+        near.declare("q");
+        let consumer = consumer_of(&world, 2, "q");
+        world.quietly(|| {
+            world.move_queue("q", 1);
+            for _ in 0..rounds {
+                world.round();
+            }
+            consumer.client().send_to(0);
+            near.publish("", "q", "x");
+        });
+        world.settle();
+        world.advance(2_000);
+        let message = consumer.delivery();
+        assert!(!message.redelivered);
+        consumer.ack(message.tag);
+        near.publish("", "q", "y");
+        assert_eq!(consumer.bodies(), ["y"], "after {rounds} rounds");
+    }
+}

@@ -486,6 +486,7 @@ fn locality(shards: &[(String, &Shard)], page: &mut Exposition) {
             |c| c.handed_over,
         ),
         ("connections_moved", "Connections that the balancer moved to another shard.", |c| c.moved),
+        ("queues_moved", "Queues that the balancer moved to another shard.", |c| c.queues_moved),
         ("moves_given_up", "Moves of the balancer that took too long and were given up.", |c| {
             c.moves_given_up
         }),

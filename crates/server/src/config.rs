@@ -180,7 +180,7 @@ settings! {
         "Client certificates: not asked for, checked when there is one, or required. The latter two need tls.ca.";
 
     "balancer.enabled" balancer_enabled: bool = Kind::Switch, "true";
-        "Move publishing connections between shards: to the shard of their queues while it has room, away from a shard that is saturated while others idle. Each move is a line in the log.";
+        "Move connections between shards: to the shard of their queues while it has room; and queues, or publishers of a single one, away from a shard that is saturated while others idle. Each move is a line in the log.";
 
     "metrics.listen" metrics_listen: Vec<SocketAddr> = Kind::Addresses, "15692";
         "Addresses for /metrics (Prometheus), /health and /ready over HTTP.";

@@ -47,7 +47,7 @@ pub(crate) fn counters(shards: &Shards) -> Counters {
             dead_lettered_expired dead_lettered_maxlen dead_lettered_delivery_limit
             connections_opened connections_closed channels_opened channels_closed
             queues_declared queues_created queues_deleted logins_refused enqueued_local
-            enqueued_remote delivered_local delivered_remote handed_over moved moves_given_up
+            enqueued_remote delivered_local delivered_remote handed_over moved queues_moved moves_given_up
             body_bytes_received);
     }
     sum
@@ -120,6 +120,10 @@ pub(crate) fn leaks(shards: &Shards, living: &[ConnectionId]) -> Vec<String> {
         if !edge.dead_letters.is_empty() {
             let count = edge.dead_letters.len();
             found.push(format!("shard {shard}: {count} dead letters wait"));
+        }
+        if broker.has_migrations() || edge.resting_bytes != 0 {
+            let bytes = edge.resting_bytes;
+            found.push(format!("shard {shard}: queues are on their way, {bytes} bytes wait"));
         }
         if living.is_empty() && !edge.remote_consumers.is_empty() {
             let count = edge.remote_consumers.len();

@@ -117,7 +117,7 @@ fn main() -> ExitCode {
     }
     println!(
         "{} seeds held ({} with disks), {failed} failed: {} messages published, {} delivered, \
-         {} duty cycles, {} hand-overs, {} of them moves, {} restarts, in {:.1} s",
+         {} duty cycles, {} hand-overs, {} of them moves, {} queues moved, {} restarts, in {:.1} s",
         done - failed,
         sum.disks,
         sum.published,
@@ -125,6 +125,7 @@ fn main() -> ExitCode {
         sum.turns,
         sum.handed_over,
         sum.moved,
+        sum.queues_moved,
         sum.restarts,
         start.elapsed().as_secs_f64()
     );

@@ -73,7 +73,7 @@ fn trace(line: String) {
 const SEEDS_PER_MOVES: u64 = 4;
 /// Shards of a run with moves.
 const SHARDS_OF_MOVES: u16 = 8;
-/// After so many things that happen, on average, a connection is sent to another shard.
+/// After so many things that happen, on average, a connection or a queue is sent to another shard.
 const STEPS_PER_MOVE: u64 = 15;
 
 /// Decides about moves, apart from everything else that a seed decides.
@@ -101,6 +101,8 @@ pub struct Figures {
     pub handed_over: u64,
     /// Those of them that the balancer sent.
     pub moved: u64,
+    /// Queues that the balancer sent to another shard.
+    pub queues_moved: u64,
     /// Runs with a disk.
     pub disks: u64,
     /// Processes that ended, in whatever way, and were followed by another.
@@ -115,6 +117,7 @@ impl Figures {
         self.turns += other.turns;
         self.handed_over += other.handed_over;
         self.moved += other.moved;
+        self.queues_moved += other.queues_moved;
         self.disks += other.disks;
         self.restarts += other.restarts;
     }
@@ -287,14 +290,29 @@ impl Run {
         Ok(())
     }
 
-    /// The balancer sends a connection to another shard, if it is its time.
+    /// The balancer sends a connection or a queue to another shard, if it is its time.
     fn move_someone(&mut self) {
         let Some(rng) = &mut self.moves else { return };
         if !rng.chance(1, STEPS_PER_MOVE) {
             return;
         }
+        if rng.chance(1, 3) {
+            let place = rng.below(self.plan.queues.len() as u64) as usize;
+            let shard = rng.below(self.shards.len() as u64) as u16;
+            let name = &self.plan.queues[place].name;
+            if self.shards.move_queue("/", name, shard) {
+                trace(format!("the balancer sends queue {name} to shard {shard}"));
+            }
+            return;
+        }
         let client = rng.below(self.peers.len() as u64) as usize;
-        let shard = rng.below(self.shards.len() as u64) as u16;
+        let mut shard = rng.below(self.shards.len() as u64) as u16;
+        if rng.chance(1, 2) {
+            // Where a queue is, consumers may go along.
+            let place = rng.below(self.plan.queues.len() as u64) as usize;
+            let home = self.shards.home_of("/", &self.plan.queues[place].name);
+            shard = home.map_or(shard, |home| home.0);
+        }
         if self.shards.move_connection(self.peers[client].id, shard) {
             trace(format!("the balancer sends client {client} to shard {shard}"));
         }
@@ -652,6 +670,13 @@ fn drain(world: &World, plan: &Plan, oracle: &mut Oracle, rng: &mut Rng) -> Verd
                 found += 1;
             }
             channel.ack_up_to(last.tag);
+        }
+        let left = world.queue(&queue.name).ready;
+        if left > 0 {
+            return Err(format!(
+                "{} stands still: {left} messages ready, a consumer with room, and nothing under way",
+                queue.name
+            ));
         }
         // What has expired behind others goes to the dead-letter queue, which is drained next.
         let may_miss = queue.dead_letters() || !oracle.damaged.is_empty() || oracle.reads_fail;

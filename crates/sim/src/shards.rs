@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use lepus_amqp::server::ServerOptions;
 use lepus_base::{ConnectionId, Instant, Now, ShardId};
-use lepus_broker::directory::{Directory, Request};
+use lepus_broker::directory::{Directory, QueueInfo, Request};
 use lepus_broker::outbox::Event;
 use lepus_broker::refusal::Refusal;
-use lepus_broker::{Broker, Limits, Outbox, Settings, StoreSettings};
+use lepus_broker::{Broker, Limits, Outbox, QueueTraffic, Settings, StoreSettings, Talk};
 use lepus_mesh::{Bell, Post};
 use lepus_shard::{Arrival, Commands, MetricsSnapshot, Notice, PeerInfo, Shard, Wiring};
 
@@ -310,6 +310,39 @@ impl Shards {
         };
         assert!(self.commands.send(from, order).is_ok(), "shards take orders");
         true
+    }
+
+    /// The home of a queue, if there is one of that name.
+    pub(crate) fn home_of(&self, vhost: &str, name: &str) -> Option<ShardId> {
+        self.find(vhost, name).map(|info| info.home)
+    }
+
+    fn find(&self, vhost: &str, name: &str) -> Option<&QueueInfo> {
+        let directory = &self.broker(0).directory;
+        directory.queue(directory.vhost(vhost)?, name)
+    }
+
+    /// The balancer sends a queue to another shard. False if there is none of that name.
+    pub(crate) fn move_queue(&self, vhost: &str, name: &str, to: u16) -> bool {
+        let Some(info) = self.find(vhost, name) else { return false };
+        let id = info.id;
+        let order = move |broker: &mut Broker, now, out: &mut Outbox| {
+            broker.move_queue(now, id, ShardId(to), "the simulator wants it", out);
+        };
+        assert!(self.commands.send(info.home, order).is_ok(), "shards take orders");
+        true
+    }
+
+    /// The balancer asks a shard who talked to whom, and which queues got messages, since it was asked
+    /// last. What comes of it is there after the shard's next cycle.
+    pub(crate) fn ask_traffic(&self, shard: u16) -> mpsc::Receiver<(Vec<Talk>, Vec<QueueTraffic>)> {
+        let (sender, receiver) = mpsc::channel();
+        let order = move |broker: &mut Broker, now, _: &mut Outbox| {
+            let queues = broker.queue_traffic(now, usize::MAX);
+            let _ = sender.send((broker.talks(now, usize::MAX), queues));
+        };
+        assert!(self.commands.send(ShardId(shard), order).is_ok(), "shards take orders");
+        receiver
     }
 
     /// Number of shards.

@@ -8,13 +8,13 @@ use lepus_amqp::Method;
 use lepus_amqp::client::ClientOptions;
 use lepus_amqp::method::channel;
 use lepus_base::{Instant, Now};
-use lepus_broker::Broker;
 use lepus_broker::counters::Counters;
 use lepus_broker::directory::{Request, VhostRef};
 use lepus_broker::outbox::Event;
 use lepus_broker::refusal::Refusal;
 use lepus_broker::user::{HashingAlgorithm, PasswordHash};
 use lepus_broker::vhost::VhostMetadata;
+use lepus_broker::{Broker, QueueTraffic, Talk};
 
 use crate::channel::Channel;
 use crate::client::Client;
@@ -177,6 +177,20 @@ impl World {
         result
     }
 
+    /// The balancer sends a queue of the vhost `/` to another shard.
+    pub fn move_queue(&self, name: &str, shard: u16) {
+        self.move_queue_of("/", name, shard);
+    }
+
+    /// The balancer sends a queue to another shard.
+    pub fn move_queue_of(&self, vhost: &str, name: &str, shard: u16) {
+        let mut state = self.0.borrow_mut();
+        state.shards.move_queue(vhost, name, shard);
+        if !state.held {
+            state.settle();
+        }
+    }
+
     /// Number of shards.
     #[must_use]
     pub fn shards(&self) -> u16 {
@@ -332,6 +346,17 @@ impl World {
     /// Looks into a shard's broker.
     pub fn broker<R>(&self, shard: u16, look: impl FnOnce(&Broker) -> R) -> R {
         look(self.0.borrow().shards.broker(usize::from(shard)))
+    }
+
+    /// Who on a shard talked to whom, and which of its queues got messages, since the last call.
+    ///
+    /// # Panics
+    /// When the shard does not answer.
+    #[must_use]
+    pub fn traffic(&self, shard: u16) -> (Vec<Talk>, Vec<QueueTraffic>) {
+        let answer = self.0.borrow().shards.ask_traffic(shard);
+        self.0.borrow_mut().settle();
+        answer.try_recv().expect("the shard was asked and has turned")
     }
 
     /// The brokers' counters, added up.

@@ -8,6 +8,9 @@ use lepus_base::{QueueId, ShardId};
 /// Stands for "no consumer": the message was fetched with `basic.get`.
 pub const NO_CONSUMER: u32 = u32::MAX;
 
+/// Entries that a look over all of them is worth.
+const LOOKED_AT_MAX: usize = 65_536;
+
 /// One delivery that the client has yet to settle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unacked {
@@ -51,6 +54,14 @@ impl UnackedList {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.live == 0
+    }
+
+    /// Whether all that wait are of queues of one shard. Not looked at closely where they are very
+    /// many.
+    #[must_use]
+    pub fn is_all_of(&self, home: ShardId) -> bool {
+        let is_of = |one: &Unacked| one.home == home || one.home == SETTLED;
+        self.is_empty() || (self.entries.len() <= LOOKED_AT_MAX && self.entries.iter().all(is_of))
     }
 
     /// Adds a delivery; tags must rise.

@@ -1,7 +1,7 @@
 //! Applying decided changes. The same changes give the same directory on every shard.
 
 use super::change::{Applied, BindingChange, Change};
-use super::{Directory, ExchangeInfo, ExchangeSlot, QueueInfo, QueueSlot, name_hash};
+use super::{Directory, ExchangeInfo, ExchangeSlot, MOVED_MAX, QueueInfo, QueueSlot, name_hash};
 use crate::binding::{Chain, NONE};
 use crate::exchange::PREDECLARED;
 use crate::permission::{Permission, TopicPermission};
@@ -11,7 +11,7 @@ use crate::vhost::{VhostInfo, VhostLimits, VhostMetadata};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use lepus_base::VhostId;
+use lepus_base::{QueueId, ShardId, VhostId};
 
 impl Directory {
     /// Applies a change and tells what followed from it.
@@ -36,6 +36,12 @@ impl Directory {
             Change::QueueDeleted { id } => {
                 if let Some(place) = self.queue_place_by_id(*id) {
                     self.delete_queue(place, &mut applied);
+                }
+            }
+            Change::QueueMoved { id, new_id, log } => {
+                self.next_queue = self.next_queue.max(new_id.0.saturating_add(1));
+                if let Some(place) = self.queue_place_by_id(*id) {
+                    applied.queue_moved = Some((self.move_queue(place, *new_id, *log), *new_id));
                 }
             }
             Change::Bound(binding) => self.add_binding(binding),
@@ -196,6 +202,30 @@ impl Directory {
             let info = &queues[place as usize].info;
             name_hash(state, info.vhost, info.name())
         });
+    }
+
+    /// Gives a queue another id and home; how it was.
+    fn move_queue(&mut self, place: u32, id: QueueId, log: u16) -> Arc<QueueInfo> {
+        let home = ShardId(log % self.held.len() as u16);
+        let old = Arc::clone(&self.queues[place as usize].info);
+        self.queues[place as usize].info = Arc::new(old.moved(id, home, log));
+        let routes = &self.routes;
+        self.queues_by_id.remove(old.id, |place| routes[place as usize].queue);
+        self.routes[place as usize] = Route { queue: id, home };
+        let routes = &self.routes;
+        self.queues_by_id.insert(id, place, |place| routes[place as usize].queue);
+        if old.exclusive().is_none() {
+            for (shard, step) in [(old.home, -1), (home, 1)] {
+                if let Some(held) = self.held.get_mut(shard.index()) {
+                    *held = held.saturating_add_signed(step);
+                }
+            }
+        }
+        if self.moved.len() == MOVED_MAX {
+            self.moved.pop_front();
+        }
+        self.moved.push_back((old.id, id));
+        old
     }
 
     fn add_binding(&mut self, change: &BindingChange) {

@@ -33,6 +33,9 @@ pub enum Change {
     QueueDeclared(Arc<QueueInfo>),
     /// A queue goes, and its bindings with it.
     QueueDeleted { id: QueueId },
+    /// A queue goes to the shard and the log of that number, under another id: what is still said of
+    /// the old one means the queue that was.
+    QueueMoved { id: QueueId, new_id: QueueId, log: u16 },
     /// A binding appears.
     Bound(Box<BindingChange>),
     /// A binding goes.
@@ -74,11 +77,12 @@ pub enum Change {
 }
 
 impl Change {
-    /// The queue that the change declares.
+    /// The queue that the change gives an id to.
     #[must_use]
     pub fn queue_id(&self) -> Option<QueueId> {
         match self {
             Change::QueueDeclared(info) => Some(info.id),
+            Change::QueueMoved { new_id, .. } => Some(*new_id),
             _ => None,
         }
     }
@@ -106,6 +110,8 @@ pub struct Applied {
     pub queues_created: Vec<QueueId>,
     /// Queues that went.
     pub queues_deleted: Vec<Arc<QueueInfo>>,
+    /// The queue that went to another shard, as it was, and its id there.
+    pub queue_moved: Option<(Arc<QueueInfo>, QueueId)>,
     /// Exchanges that went, those that deleted themselves among them.
     pub exchanges_deleted: Vec<(VhostId, Box<str>)>,
     /// The virtual host that went: its connections have to be closed.

@@ -41,6 +41,7 @@ const QUEUE_DECLARED: u8 = 15;
 const QUEUE_DELETED: u8 = 16;
 const BOUND: u8 = 17;
 const UNBOUND: u8 = 18;
+const QUEUE_MOVED: u8 = 19;
 
 const PROTECTED: u8 = 1;
 const HAS_QUEUE_TYPE: u8 = 2;
@@ -110,6 +111,12 @@ pub fn encode(change: &Change, out: &mut Vec<u8>) {
         Change::QueueDeleted { id } => {
             out.push(QUEUE_DELETED);
             out.extend_from_slice(&id.0.to_le_bytes());
+        }
+        Change::QueueMoved { id, new_id, log } => {
+            out.push(QUEUE_MOVED);
+            out.extend_from_slice(&id.0.to_le_bytes());
+            out.extend_from_slice(&new_id.0.to_le_bytes());
+            out.extend_from_slice(&log.to_le_bytes());
         }
         Change::Bound(binding) => put_binding(out, BOUND, binding),
         Change::Unbound(binding) => put_binding(out, UNBOUND, binding),
@@ -229,6 +236,11 @@ fn decode_one(reader: &mut Reader<'_>, shards: u16) -> Result<Change, DecodeErro
         }
         QUEUE_DECLARED => Change::QueueDeclared(Arc::new(queue(reader, shards)?)),
         QUEUE_DELETED => Change::QueueDeleted { id: QueueId(reader.u64()?) },
+        QUEUE_MOVED => Change::QueueMoved {
+            id: QueueId(reader.u64()?),
+            new_id: QueueId(reader.u64()?),
+            log: reader.u16()?,
+        },
         BOUND => Change::Bound(Box::new(binding(reader)?)),
         UNBOUND => Change::Unbound(Box::new(binding(reader)?)),
         tag => return account(tag, reader),

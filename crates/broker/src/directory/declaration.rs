@@ -93,13 +93,31 @@ impl Directory {
                 };
                 self.check_declare_queue(self.resolve(vhost)?, wanted)
             }
-            Request::DeleteQueue { id } => Ok(match self.queue_by_id(*id) {
-                Some(_) => Checked::Change(Change::QueueDeleted { id: *id }),
-                None => Checked::Already(None),
-            }),
+            Request::DeleteQueue { id } => {
+                let id = self.id_now(*id);
+                Ok(match self.queue_by_id(id) {
+                    Some(_) => Checked::Change(Change::QueueDeleted { id }),
+                    None => Checked::Already(None),
+                })
+            }
+            Request::MoveQueue { id, to } => self.check_move_queue(*id, *to),
             Request::Bind { .. } | Request::Unbind { .. } => self.check_binding(request),
             _ => self.check_account(request),
         }
+    }
+
+    fn check_move_queue(&self, id: QueueId, to: ShardId) -> Result<Checked, Refusal> {
+        let Some(info) = self.queue_by_id(id) else {
+            return Err(Refusal::new(ReplyCode::NOT_FOUND, "the queue is gone"));
+        };
+        if info.exclusive().is_some() || to.index() >= self.held.len() {
+            return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, "the queue cannot go there"));
+        }
+        if info.home == to {
+            return Ok(Checked::Already(Some(id)));
+        }
+        let new_id = QueueId(self.next_queue);
+        Ok(Checked::Change(Change::QueueMoved { id, new_id, log: to.0 }))
     }
 
     fn check_declare_exchange(

@@ -52,7 +52,9 @@ impl Directory {
             Change::ExchangeDeleted { vhost, name } => {
                 self.exchange(*vhost, name).is_some_and(|info| info.durable)
             }
-            Change::QueueDeleted { id } => self.queue_by_id(*id).is_some_and(|info| info.durable),
+            Change::QueueDeleted { id } | Change::QueueMoved { id, .. } => {
+                self.queue_by_id(*id).is_some_and(|info| info.durable)
+            }
             Change::Bound(binding) | Change::Unbound(binding) => self.is_durable_binding(binding),
             _ => change.is_durable(),
         }

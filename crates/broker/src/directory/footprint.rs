@@ -91,6 +91,10 @@ impl Look<'_> {
                 let vhost = self.vhost(vhost);
                 self.object(Kind::Queue, vhost, &clean_name(name), true);
             }
+            Request::MoveQueue { id, .. } => {
+                let info = self.directory.queue_by_id(*id)?;
+                self.object(Kind::Queue, info.vhost, info.name(), true);
+            }
             Request::DeleteQueue { id } => {
                 // One that is not there may be about to appear.
                 let info = self.directory.queue_by_id(*id)?;

@@ -18,7 +18,7 @@ pub struct QueueInfo {
     pub vhost: VhostId,
     /// The shard that keeps it.
     pub home: ShardId,
-    /// The number of the log that it belongs to, for its whole life: its first home.
+    /// The number of the log that it belongs to: as long as it does not move, its first home.
     pub log: u16,
     /// Whether it survives a restart; never for exclusive queues.
     pub durable: bool,
@@ -108,6 +108,11 @@ impl QueueInfo {
             owner: declared.exclusive.and_then(Owner::new),
             asked: (!is_plain).then(|| Box::new(Asked { arguments, settings })),
         }
+    }
+
+    /// The same under another id on another shard.
+    pub(super) fn moved(&self, id: QueueId, home: ShardId, log: u16) -> QueueInfo {
+        QueueInfo { id, home, log, ..self.clone() }
     }
 
     /// Its name.

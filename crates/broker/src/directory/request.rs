@@ -95,6 +95,13 @@ pub enum Request {
         /// Which.
         id: QueueId,
     },
+    /// Makes another shard the home of a queue.
+    MoveQueue {
+        /// Which.
+        id: QueueId,
+        /// Where it shall be.
+        to: ShardId,
+    },
     /// Makes sure that a binding exists.
     Bind {
         /// Where.

@@ -56,7 +56,8 @@ impl Broker {
         out: &mut Outbox,
     ) -> usize {
         let Some((number, _)) = Repeats::publish_frame(bytes) else { return 0 };
-        if !self.fanouts.is_empty() || self.is_short_of_anything() {
+        let is_any_away = !self.fanouts.is_empty() || !self.migrations.is_idle();
+        if is_any_away || self.is_short_of_anything() {
             return 0;
         }
         let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return 0 };

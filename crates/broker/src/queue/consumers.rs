@@ -270,6 +270,33 @@ impl Consumers {
         }
     }
 
+    /// A consumer's connection is elsewhere now. False if there is none of that name.
+    pub(super) fn relocate(&mut self, handle: ConsumerHandle, shard: ShardId, slot: u32) -> bool {
+        let found = self.members.get_mut(handle.slot as usize);
+        let Some(member) = found.filter(|member| member.generation == handle.generation) else {
+            return false;
+        };
+        (member.consumer.shard, member.consumer.connection_slot) = (shard, slot);
+        true
+    }
+
+    /// The queue is on another shard now: nobody is parked, and those elsewhere have a limit.
+    pub(super) fn settle_in(&mut self, own: ShardId, prefetch_max: u32) {
+        let slots: Vec<u32> = self.members.iter().map(|(slot, _)| slot as u32).collect();
+        for slot in slots {
+            let member = &mut self.members[slot as usize];
+            member.is_parked = false;
+            let consumer = &mut member.consumer;
+            if consumer.shard != own {
+                consumer.prefetch = match consumer.prefetch {
+                    0 => prefetch_max,
+                    limit => limit.min(prefetch_max),
+                };
+            }
+            self.enter_if_ready(slot);
+        }
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = (ConsumerHandle, &Consumer, bool)> {
         self.members.iter().map(|(slot, member)| {
             let handle = ConsumerHandle { slot: slot as u32, generation: member.generation };

@@ -4,7 +4,7 @@
 use crate::config::Config;
 use crate::figures::Figures;
 use crate::log::Log;
-use lepus_balance::{Balancer, Load, Rules, ShardLoad, Talker};
+use lepus_balance::{Balancer, BusyQueue, Load, Rules, ShardLoad, Talker};
 use lepus_base::{Instant, ShardId};
 use lepus_management::http::Source;
 use lepus_shard::{Clock, MetricsSnapshot};
@@ -18,6 +18,10 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Connections of one shard that are looked at in one interval; those beyond have their turn later.
 const SLOTS_MAX: usize = 4096;
+/// Queues of one shard that are looked at in one interval.
+const PLACES_MAX: usize = 16_384;
+/// From this share of its time on, in thousandths, a shard is asked for its queues, too.
+const QUEUES_BUSY_MIN: u32 = 700;
 /// Below this share of its time, in thousandths, a shard is not asked: what it does is not worth
 /// waking it.
 const BUSY_MIN: u32 = 5;
@@ -67,7 +71,17 @@ fn balance(figures: &Figures, clock: Clock, log: &Log) {
                 continue;
             }
         };
-        for one in balancer.decide(clock.instant(), &load) {
+        let decision = balancer.decide(clock.instant(), &load);
+        for one in decision.queues {
+            let why = one.reason.to_string();
+            let sent = figures.commands.send(one.from, move |broker, now, out| {
+                broker.move_queue(now, one.queue, one.to, &why, out);
+            });
+            if sent.is_err() {
+                return;
+            }
+        }
+        for one in decision.connections {
             let why = one.reason.to_string();
             let sent = figures.commands.send(one.from, move |broker, now, out| {
                 broker.move_connection(now, one.connection, one.to, &why, out);
@@ -103,33 +117,44 @@ impl Watch<'_> {
         if shards.iter().all(|shard| shard.busy < BUSY_MIN) {
             return Ok(None);
         }
-        let talkers = self.talkers(&shards)?;
-        Ok(Some(Load { shards, talkers }))
+        let (talkers, queues) = self.traffic(&shards)?;
+        Ok(Some(Load { shards, talkers, queues }))
     }
 
-    /// Asks the shards that did something, all at the same time.
-    fn talkers(&self, shards: &[ShardLoad]) -> Result<Vec<Talker>, Silence> {
+    /// Asks the shards that did something, all at the same time; for their queues only those that
+    /// may have to give some away.
+    fn traffic(&self, shards: &[ShardLoad]) -> Result<(Vec<Talker>, Vec<BusyQueue>), Silence> {
         let mut answers = Vec::new();
         let places = shards.iter().enumerate().filter(|(_, load)| load.busy >= BUSY_MIN);
-        for shard in places.map(|(place, _)| ShardId(place as u16)) {
+        for (place, load) in places {
+            let shard = ShardId(place as u16);
+            let places_max = if load.busy >= QUEUES_BUSY_MIN { PLACES_MAX } else { 0 };
             let (sender, receiver) = sync_channel(1);
             let sent = self.figures.commands.send(shard, move |broker, now, _| {
+                let queues = broker.queue_traffic(now, places_max);
                 // Whoever asked may have given up.
-                let _ = sender.try_send(broker.talks(now, SLOTS_MAX));
+                let _ = sender.try_send((broker.talks(now, SLOTS_MAX), queues));
             });
             sent.map_err(|_| Silence::Stopped)?;
             answers.push((shard, receiver));
         }
-        let mut talkers = Vec::new();
+        let (mut talkers, mut queues) = (Vec::new(), Vec::new());
         for (shard, answer) in answers {
-            let talks = answer.recv_timeout(ANSWER_TIMEOUT).map_err(|_| Silence::Late(shard))?;
+            let (talks, traffic) =
+                answer.recv_timeout(ANSWER_TIMEOUT).map_err(|_| Silence::Late(shard))?;
             talkers.extend(talks.into_iter().map(|talk| Talker {
                 connection: talk.connection,
                 shard,
                 movable: talk.movable,
                 to: talk.to,
             }));
+            queues.extend(traffic.into_iter().map(|one| BusyQueue {
+                queue: one.queue,
+                shard,
+                movable: one.movable,
+                messages: one.messages,
+            }));
         }
-        Ok(talkers)
+        Ok((talkers, queues))
     }
 }

@@ -359,6 +359,7 @@ impl Run {
         let counters = crate::figures::counters(&self.shards);
         self.lives.figures.handed_over += counters.handed_over;
         self.lives.figures.moved += counters.moved;
+        self.lives.figures.queues_moved += counters.queues_moved;
     }
 
     /// Turns a bit of a message's body over, in a segment that is not the last of its log.

@@ -125,10 +125,11 @@ fn golden() -> Vec<(Change, &'static str)> {
             GOLDEN[16],
         ),
         (Change::Unbound(bound(Destination::Exchange("y".into()), "", Table::new())), GOLDEN[17]),
+        (Change::QueueMoved { id: QueueId(258), new_id: QueueId(259), log: 3 }, GOLDEN[18]),
     ]
 }
 
-const GOLDEN: [&str; 18] = [
+const GOLDEN: [&str; 19] = [
     "01030000000000000000010000",
     "0207000000017603050000006772c3bc6e020000000100000061000000000671756f72756d",
     "030700000003050000006772c3bc6e020000000100000061000000000671756f72756d",
@@ -147,6 +148,7 @@ const GOLDEN: [&str; 18] = [
     "100201000000000000",
     "11070000000178000171016b0000000c016174010162530000000163",
     "120700000001780101790000000000",
+    "13020100000000000003010000000000000300",
 ];
 
 fn bytes_of(change: &Change) -> Vec<u8> {
@@ -207,7 +209,7 @@ fn what_the_encoder_does_not_write_is_refused() {
     let list = golden();
     let find = |tag: u8| &list[usize::from(tag) - 1].0;
     assert_eq!(decode(&[0], 1), Err(DecodeError::Tag(0)));
-    assert_eq!(decode(&[19], 1), Err(DecodeError::Tag(19)));
+    assert_eq!(decode(&[20], 1), Err(DecodeError::Tag(20)));
     // Text that is none, unknown flags, an unknown algorithm, a hash of another length.
     assert_eq!(changed(find(USER_DELETED), 2, 0xff), DecodeError::Field("text"));
     assert_eq!(changed(find(VHOST_LIMITED), 5, 2), DecodeError::Field("flag"));

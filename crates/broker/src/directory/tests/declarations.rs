@@ -407,3 +407,30 @@ fn a_virtual_hosts_limit_of_queues_holds() {
     fixture.does(&Request::DeleteQueue { id });
     fixture.queue("q2");
 }
+
+#[test]
+fn a_queue_that_moves_keeps_its_name_and_bindings_and_gets_another_id() {
+    let mut fixture = Fixture::with_shards(3);
+    let vhost = fixture.vhost();
+    let id = fixture.queue("q");
+    fixture.exchange("x", "topic");
+    fixture.bind("x", "q", "a.#");
+    let request = Request::MoveQueue { id, to: ShardId(2) };
+    let applied = fixture.does(&request);
+    let after = fixture.directory.queue(vhost, "q").unwrap().clone();
+    assert_eq!(applied.queue_moved.map(|(info, id)| (info.id, id)), Some((id, after.id)));
+    assert_eq!((after.home, after.log), (ShardId(2), 2));
+    assert!(after.id > id);
+    assert_eq!(fixture.reached("x", "a.b"), ["q"]);
+    let directory = &fixture.directory;
+    assert_eq!((directory.id_now(id), directory.queue_by_id(id)), (after.id, None));
+    // Where it is already, where no shard is, and by the name of what was there before.
+    let again = |to| Request::MoveQueue { id: after.id, to: ShardId(to) };
+    assert_eq!(fixture.ask(&again(2)), Ok(None));
+    assert!(fixture.ask(&again(3)).is_err());
+    assert!(fixture.ask(&request).is_err());
+    // Who asks for its end does not know yet that it moved.
+    fixture.does(&Request::DeleteQueue { id });
+    assert!(fixture.directory.queue(vhost, "q").is_none());
+    assert_eq!(fixture.reached("x", "a.b"), [""; 0]);
+}

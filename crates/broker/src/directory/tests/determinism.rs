@@ -30,7 +30,7 @@ fn random_request(rng: &mut Rng, directory: &Directory) -> Request {
     let (exchange, other, queue) = (pick("x", 6), pick("x", 6), pick("q", 8));
     let key = pick("", 3);
     let to = if rng.chance(1, 3) { other } else { queue.clone() };
-    match rng.below(12) {
+    match rng.below(13) {
         0 | 1 => {
             let kinds = ["direct", "fanout", "topic"];
             let kind = kinds[rng.below(3) as usize];
@@ -52,6 +52,11 @@ fn random_request(rng: &mut Rng, directory: &Directory) -> Request {
             let found = directory.queue(directory.vhost("/").unwrap(), &queue);
             let id = found.map_or(QueueId(0), |info| info.id);
             Request::DeleteQueue { id }
+        }
+        12 => {
+            let found = directory.queue(directory.vhost("/").unwrap(), &queue);
+            let id = found.map_or(QueueId(0), |info| info.id);
+            Request::MoveQueue { id, to: ShardId(rng.below(5) as u16) }
         }
         6 | 7 => unbind(&exchange, &to, &key),
         _ => bind(&exchange, &to, &key),

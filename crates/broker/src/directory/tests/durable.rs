@@ -42,7 +42,7 @@ fn random_request(rng: &mut Rng, directory: &Directory) -> Request {
     let (key, user) = (pick("", 3), pick("u", 2));
     let to = if rng.chance(1, 3) { other } else { queue.clone() };
     let flag = |rng: &mut Rng| rng.chance(1, 2);
-    match rng.below(16) {
+    match rng.below(17) {
         0..=2 => Request::DeclareExchange {
             vhost: "/".into(),
             name: exchange,
@@ -65,6 +65,11 @@ fn random_request(rng: &mut Rng, directory: &Directory) -> Request {
         7 => {
             let found = directory.queue(directory.vhost("/").unwrap(), &queue);
             Request::DeleteQueue { id: found.map_or(QueueId(0), |info| info.id) }
+        }
+        16 => {
+            let found = directory.queue(directory.vhost("/").unwrap(), &queue);
+            let id = found.map_or(QueueId(0), |info| info.id);
+            Request::MoveQueue { id, to: ShardId(rng.below(5) as u16) }
         }
         8 | 9 => unbind(&exchange, &to, &key),
         10 => Request::PutUser { name: user, password: PasswordHash::none(), tags: vec![] },
