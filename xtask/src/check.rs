@@ -1,11 +1,14 @@
 //! Everything that must pass before a change lands, in sections that run one after another.
 //!
-//! A failing section does not stop the next one: a run reports all that is wrong. The last line of
-//! the output counts the sections.
+//! A failing section does not stop the next one: a run reports all that is wrong. Behind the summary
+//! come the last lines of every section that failed: who has only the end of a long output can tell
+//! what happened. The last line counts the sections.
 
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::Instant;
+
+use crate::tee;
 
 /// One section: its name, what it asserts, and the commands that must all succeed.
 struct Section {
@@ -104,39 +107,27 @@ pub fn run(root: &Path, only: &[String]) -> ExitCode {
         }
         println!("\n=== {}: {} ===", section.name, section.asserts);
         let start = Instant::now();
-        let passed = section.commands.iter().all(|command| succeeds(root, command));
+        let outcome = section.commands.iter().try_for_each(|command| tee::run(root, command));
         let seconds = start.elapsed().as_secs();
-        println!("--- {}: {} in {seconds} s", section.name, verdict(passed));
-        results.push((section.name, passed, seconds));
+        println!("--- {}: {} in {seconds} s", section.name, verdict(outcome.is_ok()));
+        results.push((section.name, outcome, seconds));
     }
     println!("\n=== summary ===");
-    for (name, passed, seconds) in &results {
-        println!("{name:10} {:6} {seconds:5} s", verdict(*passed));
+    for (name, outcome, seconds) in &results {
+        println!("{name:12} {:6} {seconds:5} s", verdict(outcome.is_ok()));
     }
-    let passed = results.iter().filter(|(_, passed, _)| *passed).count();
-    let failed = results.len() - passed;
-    println!("{passed} passed, {failed} failed");
+    let mut failed = 0;
+    for (name, outcome, _) in &results {
+        let Err(lines) = outcome else { continue };
+        failed += 1;
+        println!("\n=== the end of {name} ===\n{}", lines.join("\n"));
+    }
+    println!("{} passed, {failed} failed", results.len() - failed);
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn verdict(passed: bool) -> &'static str {
     if passed { "ok" } else { "FAILED" }
-}
-
-fn succeeds(root: &Path, command: &[&str]) -> bool {
-    println!("$ {}", command.join(" "));
-    let status = Command::new(command[0]).args(&command[1..]).current_dir(root).status();
-    match status {
-        Ok(status) if status.success() => true,
-        Ok(status) => {
-            println!("`{}` ended with {status}", command.join(" "));
-            false
-        }
-        Err(error) => {
-            println!("`{}` cannot be started: {error}", command.join(" "));
-            false
-        }
-    }
 }
 
 #[cfg(test)]

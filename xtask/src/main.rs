@@ -5,6 +5,7 @@ mod check;
 mod lexer;
 mod rules;
 mod source;
+mod tee;
 mod tidy;
 
 use std::path::{Path, PathBuf};
