@@ -361,7 +361,8 @@ impl Channel {
     /// [`crate::connection`], hand-over).
     #[must_use]
     pub fn is_tied(&self) -> bool {
-        !self.unacked.is_empty()
+        self.awaits_close_ok()
+            || !self.unacked.is_empty()
             || self.tx.is_some()
             || self.reply_consumer.is_some()
             || self.subscriptions.as_ref().is_some_and(|all| !all.by_number.is_empty())
@@ -374,12 +375,18 @@ impl Channel {
         let stays = |subscription: &Subscription| {
             subscription.home != to || subscription.handle.is_none() || subscription.cancelling
         };
-        self.tx.is_some()
+        self.awaits_close_ok()
+            || self.tx.is_some()
             || self.reply_consumer.is_some()
             || !self.unacked.is_all_of(to)
             || self.subscriptions.as_ref().is_some_and(|all| {
                 !all.late.is_empty() || all.by_number.iter().any(|(_, one)| stays(one))
             })
+    }
+
+    /// Whether its number becomes free with the client's next word, so that it must be read.
+    fn awaits_close_ok(&self) -> bool {
+        self.ending == Some(Ending::ByBroker)
     }
 
     /// Whether nothing of the channel is under way.

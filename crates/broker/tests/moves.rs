@@ -196,18 +196,57 @@ fn half_a_message_goes_along() {
     assert_eq!(world.leaks(), [""; 0]);
 }
 
-/// A connection that cannot go because its client does not answer, on its way to shard 1.
+/// A connection that cannot go because its client does not take what it asked for, on its way to
+/// shard 1.
 fn stuck(world: &World) -> Client {
+    let client = world.connect(0);
+    let channel = client.channel();
+    channel.declare("q");
+    channel.declare("large");
+    channel.publish("", "large", vec![7; 2_000_000]);
+    client.stop_reading();
+    channel.send(basic::Get { queue: "large", no_ack: true });
+    client.send_to(1);
+    assert_eq!(client.shard(), Some(0));
+    channel.publish("", "q", "not read yet");
+    assert_eq!(world.queue("q").ready, 0);
+    client
+}
+
+#[test]
+fn a_closing_channel_is_answered_where_it_is() {
+    // The client's word that the channel is closed comes only if the connection is read.
+    let world = World::new(2);
     let client = world.connect(0);
     let (one, two) = (client.channel_number(1), client.channel_number(2));
     two.declare("q");
     client.stop_reading();
     one.publish("missing", "", "x");
     client.send_to(1);
-    assert_eq!(client.shard(), Some(0));
-    two.publish("", "q", "not read yet");
-    assert_eq!(world.queue("q").ready, 0);
-    client
+    two.publish("", "q", "read at once");
+    assert_eq!(world.queue("q").ready, 1);
+    assert_eq!((client.shard(), world.counters().moves_given_up), (Some(0), 0));
+    client.read_again();
+    client.send_to(1);
+    assert_eq!(client.shard(), Some(1));
+
+    // One that is about to go is read again when a channel fails.
+    let world = World::new(2);
+    let client = world.connect(0);
+    let (one, two) = (client.channel_number(1), client.channel_number(2));
+    two.declare("q");
+    client.stop_reading();
+    world.quietly(|| {
+        one.send(basic::Get { queue: "missing", ..Default::default() });
+        two.publish("", "q", "read soon");
+        world.turn(0);
+        client.send_to(1);
+    });
+    world.settle();
+    assert_eq!(world.queue("q").ready, 1);
+    client.read_again();
+    client.close();
+    assert_eq!(world.leaks(), [""; 0]);
 }
 
 #[test]
