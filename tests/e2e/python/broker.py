@@ -11,7 +11,7 @@ import pika
 import pytest
 
 URI = os.environ.get("LEPUS_URI", "amqp://guest:guest@127.0.0.1:5672/")
-PATIENCE = 15.0
+PATIENCE = 60.0
 """Seconds after which something that should have happened counts as missing."""
 
 

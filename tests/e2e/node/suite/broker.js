@@ -11,7 +11,7 @@ import amqp from 'amqplib';
 export const address = process.env.LEPUS_URI || 'amqp://guest:guest@127.0.0.1:5672/';
 
 /** After this many milliseconds something that should have happened counts as missing. */
-export const patience = 15_000;
+export const patience = 60_000;
 
 /** A name that no other test, run or suite uses. */
 export const unique = (kind) => `e2e.${kind}.${randomUUID()}`;

@@ -69,10 +69,10 @@ def test_an_unexpired_message_behind_expired_ones_is_delivered(channel):
 
 
 def test_a_delivered_message_does_not_expire_but_a_requeued_one_keeps_its_deadline(channel):
-    queue = own_queue(channel, message_ttl=800)
+    queue = own_queue(channel, message_ttl=2000)
     send(channel, queue, 1)
     message = take(channel, queue, auto_ack=False)
-    channel.connection.sleep(1.2)
+    channel.connection.sleep(2.4)
     channel.basic_nack(message.method.delivery_tag, requeue=True)
     round_trip(channel)
     emptied(channel, queue)

@@ -44,9 +44,9 @@ async fn no_time_at_all_is_enough_for_a_waiting_consumer() {
 async fn a_requeued_message_keeps_its_deadline() {
     let session = Session::open().await;
     let queue = session.queue().await;
-    session.publish("", &queue, b"x", living_for("300")).await;
+    session.publish("", &queue, b"x", living_for("2000")).await;
     let held = session.hold(&queue).await;
-    tokio::time::sleep(std::time::Duration::from_millis(400)).await;
+    tokio::time::sleep(std::time::Duration::from_millis(2400)).await;
     held.nack(BasicNackOptions { requeue: true, multiple: false }).await.expect("nack");
     assert!(session.take(&queue).await.is_none());
 }

@@ -15,7 +15,7 @@ use lapin::{
 };
 
 /// After this time something that should have happened counts as missing.
-const PATIENCE: Duration = Duration::from_secs(15);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Address of the broker, from `LEPUS_URI`.
 pub fn uri() -> AMQPUri {

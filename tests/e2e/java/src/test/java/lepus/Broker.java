@@ -15,7 +15,7 @@ public final class Broker {
             System.getenv().getOrDefault("LEPUS_URI", "amqp://guest:guest@127.0.0.1:5672/");
 
     /** After this time something that should have happened counts as missing. */
-    public static final Duration PATIENCE = Duration.ofSeconds(15);
+    public static final Duration PATIENCE = Duration.ofSeconds(60);
 
     private Broker() {}
 
