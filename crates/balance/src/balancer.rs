@@ -40,7 +40,7 @@ pub struct Rules {
     pub queues_max: usize,
     /// How long a connection stays after a move, and a queue that was told to go.
     pub pause: Duration,
-    /// The longest such pause of one that was spread and gathered again and again.
+    /// The longest such pause of one that was spread and gathered again and again, or did not go.
     pub pause_max: Duration,
 }
 
@@ -74,6 +74,8 @@ struct Known {
     /// How long it stays after its next move.
     pause: Duration,
     was_spread: bool,
+    /// The shard that it was told to leave last.
+    told_to_leave: Option<ShardId>,
 }
 
 /// Decides, and remembers what it has decided.
@@ -120,6 +122,7 @@ impl Balancer {
                 until: Instant::default(),
                 pause,
                 was_spread: false,
+                told_to_leave: None,
             });
             known.elsewhere = match (known.elsewhere, elsewhere) {
                 (Some((before, count)), Some(home)) if before == home => {
@@ -292,12 +295,15 @@ impl Balancer {
         moves: &mut Vec<Move>,
     ) {
         if let Some(known) = self.known.get_mut(&talker.connection) {
+            let longer = (known.pause * 2).min(self.rules.pause_max);
             known.elsewhere = None;
-            known.until = now + known.pause;
+            let did_not_go = known.told_to_leave == Some(talker.shard);
+            known.told_to_leave = Some(talker.shard);
+            known.until = now + if did_not_go { longer } else { known.pause };
             let is_spread = matches!(reason, Reason::Spread { .. });
-            if known.was_spread && !is_spread {
-                // There and back again: next time it stays longer.
-                known.pause = (known.pause * 2).min(self.rules.pause_max);
+            if did_not_go || (known.was_spread && !is_spread) {
+                // Each try stops it for a while. There and back again: next time it stays longer.
+                known.pause = longer;
             }
             known.was_spread = is_spread;
         }
