@@ -105,10 +105,8 @@ impl Broker {
         out: &mut Outbox,
     ) -> bool {
         self.edge.now = now;
-        let is_elsewhere = to != self.edge.shard && to.0 < self.settings.shards;
         let list = &self.departures.list;
-        if !is_elsewhere
-            || self.stopping
+        if !self.may_send_to(to)
             || list.len() >= DEPARTURES_MAX
             || list.iter().any(|departure| departure.id == id)
         {
@@ -137,6 +135,12 @@ impl Broker {
             detaches,
         });
         true
+    }
+
+    /// Whether anything may be sent to shard `to` for good: it is another one, and the broker does
+    /// not stop.
+    pub(crate) fn may_send_to(&self, to: ShardId) -> bool {
+        to != self.edge.shard && to.0 < self.settings.shards && !self.stopping
     }
 
     /// Brings departures forward, at the end of a cycle.

@@ -187,10 +187,9 @@ impl Broker {
         out: &mut Outbox,
     ) -> bool {
         self.edge.now = now;
-        let is_elsewhere = to != self.edge.shard && to.0 < self.settings.shards;
         let is_full = self.migrations.leaving.len() >= MIGRATIONS_MAX;
         let Some(slot) = self.home_slot(id, u32::MAX) else { return false };
-        if !is_elsewhere || is_full || self.stopping || !self.is_free(id, slot) {
+        if !self.may_send_to(to) || is_full || !self.is_free(id, slot) {
             return false;
         }
         self.migrations.resting.insert(id, Rest::default());

@@ -7,12 +7,25 @@ use lepus_amqp::properties::Properties;
 use lepus_broker::directory::Request;
 use lepus_sim::{Channel, Client, World};
 
-fn texts(channel: &Channel, queue: &str) -> Vec<String> {
+pub fn texts(channel: &Channel, queue: &str) -> Vec<String> {
     core::iter::from_fn(|| channel.get_no_ack(queue)).map(|message| message.text()).collect()
 }
 
-fn numbers(range: core::ops::Range<u64>) -> Vec<String> {
+pub fn numbers(range: core::ops::Range<u64>) -> Vec<String> {
     range.map(|number| number.to_string()).collect()
+}
+
+/// All that a consumer gets, acknowledged as it comes if `acks`.
+pub fn consumed(consumer: &Channel, acks: bool) -> Vec<String> {
+    let mut texts = Vec::new();
+    loop {
+        let messages = consumer.deliveries();
+        let Some(last) = messages.last() else { return texts };
+        if acks {
+            consumer.ack_up_to(last.tag);
+        }
+        texts.extend(messages.iter().map(|message| message.text()));
+    }
 }
 
 /// The kinds of the log's lines since the last look.
@@ -409,13 +422,7 @@ fn consumers_go_to_their_queue_with_what_they_have_unacknowledged() {
         consumer.ack_up_to(first[2].tag);
         consumer.reject(first[4].tag, true);
         consumer.ack(first[3].tag);
-        let mut received = vec![];
-        loop {
-            let messages = consumer.deliveries();
-            let Some(last) = messages.last() else { break };
-            consumer.ack_up_to(last.tag);
-            received.extend(messages.iter().map(|message| message.text()));
-        }
+        let mut received = consumed(&consumer, true);
         received.sort_by_key(|text| text.parse::<u64>().unwrap());
         assert_eq!(received, numbers(4..20));
         assert_eq!(world.counters().delivered_remote, 5);
@@ -460,14 +467,7 @@ fn consumers_go_in_the_middle_of_a_stream_and_its_order_holds() {
                 }
             });
             world.settle();
-            loop {
-                let messages = consumer.deliveries();
-                let Some(last) = messages.last() else { break };
-                if !no_ack {
-                    consumer.ack_up_to(last.tag);
-                }
-                received.extend(messages.iter().map(|message| message.text()));
-            }
+            received.extend(consumed(&consumer, !no_ack));
         }
         assert_eq!(client.shard(), Some(0));
         assert_eq!(received, numbers(0..next));

@@ -7,16 +7,9 @@ use lepus_amqp::table::Table;
 use lepus_broker::directory::Request;
 use lepus_sim::{Channel, World};
 
+use crate::moves::{consumed, numbers, texts};
 use crate::restart::{drain, durable, durable_with, persistent, publish_confirmed};
 use crate::stage::Ending;
-
-fn texts(channel: &Channel, queue: &str) -> Vec<String> {
-    core::iter::from_fn(|| channel.get_no_ack(queue)).map(|message| message.text()).collect()
-}
-
-fn numbers(range: core::ops::Range<u64>) -> Vec<String> {
-    range.map(|number| number.to_string()).collect()
-}
 
 /// The log's lines about queues since the last look.
 fn lines(world: &World) -> Vec<String> {
@@ -92,14 +85,7 @@ fn publish_while_it_moves(world: &World, persistent: bool, no_ack: bool) {
             world.round();
         }
         world.settle();
-        loop {
-            let messages = consumer.deliveries();
-            let Some(last) = messages.last() else { break };
-            if !no_ack {
-                consumer.ack_up_to(last.tag);
-            }
-            received.extend(messages.iter().map(|message| message.text()));
-        }
+        received.extend(consumed(&consumer, !no_ack));
         world.advance(100);
     }
     for publisher in &publishers {

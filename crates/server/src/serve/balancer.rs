@@ -4,10 +4,12 @@
 use crate::config::Config;
 use crate::figures::Figures;
 use crate::log::Log;
-use lepus_balance::{Balancer, BusyQueue, Load, Rules, ShardLoad, Talker};
+use lepus_balance::{
+    Balancer, BusyQueue, Decision, Load, Move, QueueMove, Rules, ShardLoad, Talker,
+};
 use lepus_base::{Instant, ShardId};
 use lepus_management::http::Source;
-use lepus_shard::{Clock, MetricsSnapshot};
+use lepus_shard::{Clock, MetricsSnapshot, Stopped};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
@@ -72,25 +74,26 @@ fn balance(figures: &Figures, clock: Clock, log: &Log) {
             }
         };
         let decision = balancer.decide(clock.instant(), &load);
-        for one in decision.queues {
-            let why = one.reason.to_string();
-            let sent = figures.commands.send(one.from, move |broker, now, out| {
-                broker.move_queue(now, one.queue, one.to, &why, out);
-            });
-            if sent.is_err() {
-                return;
-            }
-        }
-        for one in decision.connections {
-            let why = one.reason.to_string();
-            let sent = figures.commands.send(one.from, move |broker, now, out| {
-                broker.move_connection(now, one.connection, one.to, &why, out);
-            });
-            if sent.is_err() {
-                return;
-            }
+        if order(figures, decision).is_err() {
+            return;
         }
     }
+}
+
+/// Tells the shards what goes. `Err` when they have stopped.
+fn order(figures: &Figures, decision: Decision) -> Result<(), Stopped> {
+    let commands = &figures.commands;
+    for QueueMove { queue, from, to, reason } in decision.queues {
+        commands.send(from, move |broker, now, out| {
+            broker.move_queue(now, queue, to, &reason.to_string(), out);
+        })?;
+    }
+    for Move { connection, from, to, reason } in decision.connections {
+        commands.send(from, move |broker, now, out| {
+            broker.move_connection(now, connection, to, &reason.to_string(), out);
+        })?;
+    }
+    Ok(())
 }
 
 /// What the shards did since the last look.
