@@ -122,9 +122,7 @@ impl Broker {
             return Err(Refusal::new(ReplyCode::NOT_IMPLEMENTED, text));
         }
         if home != own {
-            // The home does not know how much the whole channel holds.
-            let limit = self.edge.limits.unacked_per_channel_max;
-            prefetch = if prefetch == 0 { limit } else { prefetch.min(limit) };
+            prefetch = self.edge.limits.prefetch_elsewhere(prefetch);
         }
         let queue_slot = self.home_slot(queue, u32::MAX).unwrap_or(u32::MAX);
         let connection = &mut self.edge.connections[at.slot as usize];

@@ -9,12 +9,13 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::ops::Range;
 use core::time::Duration;
 
 use lepus_amqp::code::ReplyCode;
 use lepus_amqp::properties::PropertiesRef;
 use lepus_amqp::server::{PublishRef, encode_return};
-use lepus_base::{Now, Pool};
+use lepus_base::{Now, Pool, QueueId};
 
 pub(crate) use logged::Put;
 
@@ -41,6 +42,21 @@ pub(crate) struct Terms {
     pub priority: u8,
     pub expiration: Option<Duration>,
     pub confirm: Option<(ChannelRef, u64)>,
+}
+
+impl Terms {
+    /// The packed message at `message` in a batch, for a queue of the shard to which that goes.
+    #[inline]
+    pub(crate) fn mail(&self, queue: QueueId, message: Range<u32>) -> Mail {
+        Mail::Enqueue {
+            queue,
+            message,
+            persistent: self.persistent,
+            priority: self.priority,
+            expiration: self.expiration.map(|expiration| expiration.as_millis() as u64),
+            confirm: self.confirm,
+        }
+    }
 }
 
 /// Bytes of names and places of a message in a log, about.
@@ -381,14 +397,7 @@ impl Broker {
                     range
                 }
             };
-            batch.items.push(Mail::Enqueue {
-                queue: target.queue,
-                message,
-                persistent: terms.persistent,
-                priority: terms.priority,
-                expiration: terms.expiration.map(|e| e.as_millis() as u64),
-                confirm: terms.confirm,
-            });
+            batch.items.push(terms.mail(target.queue, message));
         }
         let Some(last) = last_local else { return Routed { remote, ..Routed::default() } };
         if terms.persistent && self.journal.is_on() {

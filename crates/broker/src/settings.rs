@@ -69,6 +69,18 @@ pub struct Limits {
     pub close_timeout: Duration,
 }
 
+impl Limits {
+    /// The prefetch limit of a consumer whose queue is on another shard: there nobody knows how much
+    /// its whole channel holds.
+    #[must_use]
+    pub fn prefetch_elsewhere(&self, prefetch: u32) -> u32 {
+        match prefetch {
+            0 => self.unacked_per_channel_max,
+            prefetch => prefetch.min(self.unacked_per_channel_max),
+        }
+    }
+}
+
 impl Default for Limits {
     fn default() -> Limits {
         Limits {

@@ -1,0 +1,191 @@
+//! What waits on a shard for a queue that is on its way, and how it goes on.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use lepus_base::{Body, Now, QueueId, ShardId};
+
+use crate::broker::Broker;
+use crate::channel::Target;
+use crate::mail::{Command, Mail};
+use crate::message::{Incoming, MessageView};
+use crate::outbox::Outbox;
+use crate::publish::{Terms, logged_bytes};
+
+/// What a parcel costs beside its message, in bytes.
+const PARCEL_BYTES: usize = 64;
+
+/// Something for a queue that is on its way.
+#[derive(Debug)]
+pub(crate) enum Parcel {
+    /// A message. It owns one reference to its body.
+    Message {
+        /// The packed message.
+        body: Body,
+        /// Size of the payload.
+        bytes: u32,
+        terms: Terms,
+    },
+    /// A question, or a word about a consumer.
+    Mail(Mail),
+}
+
+/// What waits for a queue on one shard, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Rest {
+    parcels: VecDeque<Parcel>,
+    /// The queue is to come here.
+    is_expected: bool,
+    /// The queue is here, and its log has no room for the first message.
+    is_blocked: bool,
+}
+
+impl Rest {
+    /// The same, of a queue that is to come to this shard.
+    pub(super) fn expecting(self) -> Rest {
+        Rest { is_expected: true, ..self }
+    }
+
+    /// Whether the queue is to come to this shard.
+    pub(crate) fn is_expected(&self) -> bool {
+        self.is_expected
+    }
+}
+
+impl Broker {
+    /// Keeps a message for those of the queues it is for that are on their way and wanted by
+    /// `which`; the other queues.
+    pub(crate) fn set_aside(
+        &mut self,
+        incoming: &mut Incoming<'_>,
+        targets: &[Target],
+        terms: Terms,
+        which: impl Fn(&Rest) -> bool,
+    ) -> Vec<Target> {
+        let mut others = Vec::with_capacity(targets.len());
+        incoming.last = false;
+        for target in targets {
+            if self.migrations.rests(target.queue).is_some_and(&which) {
+                let body = incoming.keep(&mut self.edge.pool);
+                let bytes = incoming.bytes();
+                self.let_rest(target.queue, Parcel::Message { body, bytes, terms });
+            } else {
+                others.push(*target);
+            }
+        }
+        others
+    }
+
+    /// Keeps something for a queue that is on its way.
+    pub(crate) fn let_rest(&mut self, queue: QueueId, parcel: Parcel) {
+        let bytes = self.parcel_bytes(&parcel);
+        let Some(rest) = self.migrations.resting.get_mut(&queue) else { return };
+        self.edge.resting_bytes += bytes;
+        rest.parcels.push_back(parcel);
+    }
+
+    fn parcel_bytes(&self, parcel: &Parcel) -> usize {
+        PARCEL_BYTES
+            + match parcel {
+                Parcel::Message { body, .. } => self.edge.pool.get(*body).len(),
+                Parcel::Mail(_) => 0,
+            }
+    }
+
+    /// A queue stays where it was, or is gone: what waited for it goes on.
+    pub(crate) fn rest_over(&mut self, now: Now, queue: QueueId, out: &mut Outbox) {
+        if let Some(rest) = self.migrations.resting.remove(&queue) {
+            self.send_rest_on(now, rest, queue, out);
+        }
+    }
+
+    /// The log may have room again.
+    pub(crate) fn retry_rests(&mut self, now: Now, out: &mut Outbox) {
+        let blocked = self.migrations.resting.iter().filter(|(_, rest)| rest.is_blocked);
+        let blocked: Vec<QueueId> = blocked.map(|(queue, _)| *queue).collect();
+        for queue in blocked {
+            self.rest_over(now, queue, out);
+        }
+    }
+
+    pub(super) fn send_rest_on(
+        &mut self,
+        now: Now,
+        mut rest: Rest,
+        queue: QueueId,
+        out: &mut Outbox,
+    ) {
+        let home = self.directory.queue_by_id(queue).map(|info| info.home);
+        let is_here = home == Some(self.edge.shard);
+        while let Some(parcel) = rest.parcels.pop_front() {
+            if is_here && self.is_blocked(&parcel) {
+                // What follows must not overtake it.
+                rest.parcels.push_front(parcel);
+                rest.is_blocked = true;
+                self.migrations.resting.insert(queue, rest);
+                return;
+            }
+            self.edge.resting_bytes -= self.parcel_bytes(&parcel);
+            match parcel {
+                Parcel::Message { body, bytes, terms } => {
+                    self.send_message_on(now, (queue, home), body, bytes, terms, out);
+                }
+                Parcel::Mail(Mail::Command { from, mut command, .. }) => match home {
+                    Some(home) if !is_here => {
+                        if let Command::Subscribe { consumer, .. } = &mut command {
+                            let limits = &self.edge.limits;
+                            consumer.prefetch = limits.prefetch_elsewhere(consumer.prefetch);
+                        }
+                        let mail = Mail::Command { from, queue, command };
+                        out.mail[home.index()].items.push(mail);
+                    }
+                    _ => self.command(now, from, queue, command, out),
+                },
+                Parcel::Mail(Mail::Govern { consumer, on, .. }) => {
+                    self.govern(now, consumer, queue, on, out);
+                }
+                // Nothing else waits.
+                Parcel::Mail(_) => {}
+            }
+        }
+    }
+
+    /// Whether a message for a queue that is here has to wait until its log has room.
+    fn is_blocked(&mut self, parcel: &Parcel) -> bool {
+        let Parcel::Message { body, terms, .. } = parcel else { return false };
+        let view = MessageView::unpack(self.edge.pool.get(*body));
+        let bytes = logged_bytes(view.properties, view.body.len());
+        terms.persistent && self.journal.is_on() && !self.journal.has_room(bytes)
+    }
+
+    fn send_message_on(
+        &mut self,
+        now: Now,
+        (queue, home): (QueueId, Option<ShardId>),
+        body: Body,
+        bytes: u32,
+        terms: Terms,
+        out: &mut Outbox,
+    ) {
+        match home {
+            Some(home) if home == self.edge.shard => {
+                let target = Target { queue, home, slot: u32::MAX };
+                let incoming = Incoming::from_body(body, bytes);
+                self.enqueue_mailed(now, incoming, &[target], terms, out);
+            }
+            Some(home) => {
+                let batch = &mut out.mail[home.index()];
+                let view = MessageView::unpack(self.edge.pool.get(body));
+                let message = view.append_packed(&mut batch.bytes);
+                batch.items.push(terms.mail(queue, message));
+                self.edge.pool.release(body);
+            }
+            None => {
+                self.edge.pool.release(body);
+                if let Some((to, number)) = terms.confirm {
+                    self.report_enqueued(to, number, false, out);
+                }
+            }
+        }
+    }
+}
