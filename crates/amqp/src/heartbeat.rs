@@ -14,15 +14,16 @@ pub(crate) struct Heartbeat {
     /// Zero: off.
     interval: Duration,
     sent: Instant,
+    /// Later than that by as long as nothing was read since.
     received: Instant,
-    /// Nothing is read, so nothing is expected.
-    is_paused: bool,
+    /// Since when nothing is read, so that nothing is expected.
+    paused: Option<Instant>,
 }
 
 impl Heartbeat {
     /// A watch that is off.
     pub fn new(now: Instant) -> Heartbeat {
-        Heartbeat { interval: Duration::ZERO, sent: now, received: now, is_paused: false }
+        Heartbeat { interval: Duration::ZERO, sent: now, received: now, paused: None }
     }
 
     pub fn start(&mut self, now: Instant, interval_seconds: u16) {
@@ -42,8 +43,12 @@ impl Heartbeat {
     }
 
     pub fn pause(&mut self, now: Instant, is_paused: bool) {
-        self.is_paused = is_paused;
-        self.received = now;
+        if is_paused {
+            self.paused.get_or_insert(now);
+        } else if let Some(since) = self.paused.take() {
+            // Silence from before counts on: a peer is not alive because it was not listened to.
+            self.received = self.received + now.since(since.max(self.received));
+        }
     }
 
     fn send_due(&self) -> Instant {
@@ -51,7 +56,7 @@ impl Heartbeat {
     }
 
     fn death_due(&self) -> Instant {
-        if self.is_paused {
+        if self.paused.is_some() {
             return Instant::NEVER;
         }
         self.received + self.interval * 5 / 2
@@ -78,5 +83,45 @@ impl Heartbeat {
             self.sent = now;
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_millis(millis)
+    }
+
+    #[test]
+    fn silence_counts_only_while_somebody_listens() {
+        let mut heartbeat = Heartbeat::new(at(0));
+        heartbeat.start(at(0), 10);
+        assert_eq!(heartbeat.death_due(), at(25_000));
+        heartbeat.pause(at(5_000), true);
+        heartbeat.pause(at(6_000), true);
+        assert_eq!(heartbeat.death_due(), Instant::NEVER);
+        heartbeat.pause(at(105_000), false);
+        heartbeat.pause(at(106_000), false);
+        assert_eq!(heartbeat.death_due(), at(125_000), "twenty seconds were left");
+        // Again and again, as short as may be.
+        for round in 0..19 {
+            let now = 106_000 + round * 1_000;
+            heartbeat.pause(at(now), true);
+            heartbeat.pause(at(now), false);
+        }
+        assert!(heartbeat.on_timeout(at(124_999), &mut Vec::new()));
+        assert!(!heartbeat.on_timeout(at(125_000), &mut Vec::new()));
+    }
+
+    #[test]
+    fn what_was_under_way_when_reading_paused_counts_once() {
+        let mut heartbeat = Heartbeat::new(at(0));
+        heartbeat.start(at(0), 10);
+        heartbeat.pause(at(5_000), true);
+        heartbeat.received(at(7_000));
+        heartbeat.pause(at(9_000), false);
+        assert_eq!(heartbeat.death_due(), at(34_000));
     }
 }
