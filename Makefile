@@ -92,7 +92,8 @@ numa-test: release ## Boot a kernel with several memory nodes in an emulator and
 	@.ci/install numa
 	@tests/numa/run $(MACHINES)
 
-soak: release ## The reference load tester for a minute per workload, then new simulator seeds for SOAK_SECONDS
+soak: release ## Real clients while everything moves, the reference load tester for a minute per workload, then new simulator seeds for SOAK_SECONDS
+	@RESTLESS=1 SHARDS='2 3' tests/e2e/run
 	@SHARDS=1 tests/e2e/perf-test 60
 	@SHARDS=2 tests/e2e/perf-test 60
 	@$(BUILD) lepus-sim --quiet

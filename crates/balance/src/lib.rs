@@ -11,6 +11,8 @@ extern crate alloc;
 mod balancer;
 mod estimate;
 mod load;
+mod restless;
 
 pub use balancer::{Balancer, Rules};
 pub use load::{BusyQueue, Decision, Load, Move, QueueMove, Reason, ShardLoad, Talker};
+pub use restless::Restless;

@@ -126,6 +126,8 @@ pub enum Reason {
         /// How busy the other one is.
         idle: u32,
     },
+    /// None: everything moves, see [`crate::Restless`].
+    Restless,
 }
 
 impl fmt::Display for Reason {
@@ -143,6 +145,7 @@ impl fmt::Display for Reason {
             Reason::Spread { busy, idle } => {
                 write!(f, "spread: {busy} % of its shard are used, {idle} % there")
             }
+            Reason::Restless => f.write_str("restless"),
         }
     }
 }

@@ -1,9 +1,11 @@
 //! Small loads and what is decided about them.
 
 use lepus_balance::{
-    Balancer, BusyQueue, Decision, Load, Move, QueueMove, Reason, Rules, ShardLoad, Talker,
+    Balancer, BusyQueue, Decision, Load, Move, QueueMove, Reason, Restless, Rules, ShardLoad,
+    Talker,
 };
 use lepus_base::{ConnectionId, Instant, QueueId, ShardId};
+use std::collections::BTreeSet;
 
 /// Shards by how busy they are, in percent.
 fn shards(busy: &[u32]) -> Vec<ShardLoad> {
@@ -269,4 +271,25 @@ fn queues_stay_that_are_tied_or_were_told_or_find_no_room() {
     let load = Load { queues: queues(&[100; 4]), ..load };
     let told = queue_moves(&load, 12);
     assert_eq!(told, [(2, 1, 1), (2, 2, 1), (5, 3, 1), (5, 4, 1)]);
+}
+
+#[test]
+fn the_restless_move_all_that_may_move_and_nothing_else() {
+    let tied = Talker { movable: false, ..talker(1, 0, &[(0, 5)]) };
+    let talkers = vec![tied, talker(2, 0, &[(0, 5)]), talker(3, 1, &[(1, 1), (2, 9)])];
+    let mut busy = queues(&[5, 5]);
+    busy[0].movable = false;
+    let load = Load { shards: shards(&[0, 0, 0]), talkers, queues: busy };
+    let mut restless = Restless::new(7);
+    let (mut connections, mut queues) = (BTreeSet::new(), BTreeSet::new());
+    for _ in 0..200 {
+        let decision = restless.decide(&load);
+        connections.extend(decision.connections.iter().map(|one| (one.connection.0, one.to.0)));
+        queues.extend(decision.queues.iter().map(|one| (one.queue.0, one.to.0)));
+    }
+    // Who talks to another shard goes there, everything else goes everywhere.
+    assert_eq!(connections.into_iter().collect::<Vec<_>>(), [(2, 1), (2, 2), (3, 2)]);
+    assert_eq!(queues.len(), 2);
+    let alone = Load { shards: shards(&[0]), ..load };
+    assert_eq!(restless.decide(&alone), Decision::default());
 }

@@ -88,8 +88,14 @@ pub(crate) struct QueueLooks {
 
 impl Broker {
     /// Queues that got messages since they were looked at last: looks at up to `places_max`, those
-    /// next that were not looked at this time. A queue is told from its second look on.
-    pub fn queue_traffic(&mut self, now: Now, places_max: usize) -> Vec<QueueTraffic> {
+    /// next that were not looked at this time. A queue is told from its second look on. If
+    /// `with_idle`, all queues looked at are told.
+    pub fn queue_traffic(
+        &mut self,
+        now: Now,
+        places_max: usize,
+        with_idle: bool,
+    ) -> Vec<QueueTraffic> {
         let places = self.homes.capacity();
         let mut found = Vec::new();
         for _ in 0..places_max.min(places) {
@@ -102,10 +108,14 @@ impl Broker {
             };
             let (id, total) = (home.id, home.queue.totals().published);
             let before = looks.seen.insert(place, (id, total, now.instant));
-            let Some((_, old, since)) = before.filter(|(seen, ..)| *seen == id) else { continue };
+            let before = before.filter(|(seen, ..)| *seen == id);
+            if before.is_none() && !with_idle {
+                continue;
+            }
+            let (_, old, since) = before.unwrap_or((id, total, now.instant));
             let nanos = now.instant.since(since).as_nanos().max(1);
             let count = total.saturating_sub(old);
-            if count == 0 {
+            if count == 0 && !with_idle {
                 if self.queue_looks.seen.len() > SEEN_MAX {
                     self.queue_looks.seen.remove(&place);
                 }
@@ -119,8 +129,9 @@ impl Broker {
     }
 
     /// What connections published since they were looked at last: looks at up to `slots_max`, those
-    /// next that were not looked at this time.
-    pub fn talks(&mut self, now: Now, slots_max: usize) -> Vec<Talk> {
+    /// next that were not looked at this time. If `with_idle`, all connections looked at are told,
+    /// and whether one may go is only known when it is sent.
+    pub fn talks(&mut self, now: Now, slots_max: usize, with_idle: bool) -> Vec<Talk> {
         let own = self.edge.shard;
         let slots = self.edge.connections.capacity();
         let mut talks = Vec::new();
@@ -128,12 +139,13 @@ impl Broker {
             self.looked_at = if self.looked_at + 1 < slots { self.looked_at + 1 } else { 0 };
             let Some(connection) = self.edge.connections.get_mut(self.looked_at) else { continue };
             let to = connection.traffic.take(now.instant, own);
-            if !to.is_empty() {
+            if with_idle || !to.is_empty() {
                 let most = to.iter().max_by_key(|(shard, count)| (*count, Reverse(*shard)));
                 let movable = match most {
                     Some(&(shard, _)) if shard != own => connection.may_leave_to(shard),
                     _ => connection.may_leave(),
                 };
+                let movable = movable || with_idle;
                 talks.push(Talk { connection: connection.id, movable, to });
             }
         }

@@ -181,6 +181,8 @@ settings! {
 
     "balancer.enabled" balancer_enabled: bool = Kind::Switch, "true";
         "Move connections between shards: to the shard of their queues while it has room; and queues, or publishers of a single one, away from a shard that is saturated while others idle. Each move is a line in the log.";
+    "balancer.restless" balancer_restless: bool = Kind::Switch, "false";
+        "For tests of clients: instead, move what may move at random, a hundred times a second. No client should see a difference but in speed.";
 
     "metrics.listen" metrics_listen: Vec<SocketAddr> = Kind::Addresses, "15692";
         "Addresses for /metrics (Prometheus), /health and /ready over HTTP.";

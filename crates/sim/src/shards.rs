@@ -338,8 +338,8 @@ impl Shards {
     pub(crate) fn ask_traffic(&self, shard: u16) -> mpsc::Receiver<(Vec<Talk>, Vec<QueueTraffic>)> {
         let (sender, receiver) = mpsc::channel();
         let order = move |broker: &mut Broker, now, _: &mut Outbox| {
-            let queues = broker.queue_traffic(now, usize::MAX);
-            let _ = sender.send((broker.talks(now, usize::MAX), queues));
+            let queues = broker.queue_traffic(now, usize::MAX, false);
+            let _ = sender.send((broker.talks(now, usize::MAX, false), queues));
         };
         assert!(self.commands.send(ShardId(shard), order).is_ok(), "shards take orders");
         receiver

@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::figures::Figures;
 use crate::log::Log;
 use lepus_balance::{
-    Balancer, BusyQueue, Decision, Load, Move, QueueMove, Rules, ShardLoad, Talker,
+    Balancer, BusyQueue, Decision, Load, Move, QueueMove, Restless, Rules, ShardLoad, Talker,
 };
 use lepus_base::{Instant, ShardId};
 use lepus_management::http::Source;
@@ -16,6 +16,8 @@ use std::time::Duration;
 
 /// How often it looks.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// The same while everything moves at random.
+const RESTLESS_INTERVAL: Duration = Duration::from_millis(10);
 /// How long a shard may take to tell; then nothing is decided this time.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Connections of one shard that are looked at in one interval; those beyond have their turn later.
@@ -43,9 +45,13 @@ pub(super) fn start(
     }
     let figures = Arc::clone(figures);
     let log = log.clone();
+    let judge = match config.balancer_restless {
+        true => Judge::Random(Restless::new(u64::from(std::process::id()))),
+        false => Judge::Load(Balancer::new(Rules::default())),
+    };
     let started = std::thread::Builder::new()
         .name("balancer".into())
-        .spawn(move || balance(&figures, clock, &log));
+        .spawn(move || balance(&figures, clock, &log, judge));
     started.map(drop).map_err(|error| format!("cannot start the balancer's thread: {error}"))
 }
 
@@ -57,12 +63,36 @@ enum Silence {
     Late(ShardId),
 }
 
+/// Who decides.
+enum Judge {
+    Load(Balancer),
+    Random(Restless),
+}
+
+impl Judge {
+    /// How often it wants to know the load.
+    fn interval(&self) -> Duration {
+        match self {
+            Judge::Load(_) => INTERVAL,
+            Judge::Random(_) => RESTLESS_INTERVAL,
+        }
+    }
+
+    fn decide(&mut self, now: Instant, load: &Load) -> Decision {
+        match self {
+            Judge::Load(balancer) => balancer.decide(now, load),
+            Judge::Random(restless) => restless.decide(load),
+        }
+    }
+}
+
 /// Watches and orders until the shards have stopped.
-fn balance(figures: &Figures, clock: Clock, log: &Log) {
-    let mut watch = Watch { figures, clock, before: figures.turns(), looked_at: clock.instant() };
-    let mut balancer = Balancer::new(Rules::default());
+fn balance(figures: &Figures, clock: Clock, log: &Log, mut judge: Judge) {
+    let looks_at_all = matches!(judge, Judge::Random(_));
+    let (before, looked_at) = (figures.turns(), clock.instant());
+    let mut watch = Watch { figures, clock, before, looked_at, looks_at_all };
     loop {
-        std::thread::sleep(INTERVAL);
+        std::thread::sleep(judge.interval());
         let load = match watch.look() {
             Ok(Some(load)) => load,
             Ok(None) => continue,
@@ -73,7 +103,7 @@ fn balance(figures: &Figures, clock: Clock, log: &Log) {
                 continue;
             }
         };
-        let decision = balancer.decide(clock.instant(), &load);
+        let decision = judge.decide(clock.instant(), &load);
         if order(figures, decision).is_err() {
             return;
         }
@@ -102,6 +132,8 @@ struct Watch<'a> {
     clock: Clock,
     before: Vec<MetricsSnapshot>,
     looked_at: Instant,
+    /// Shards with little work are asked, too, and all for their queues.
+    looks_at_all: bool,
 }
 
 impl Watch<'_> {
@@ -117,7 +149,7 @@ impl Watch<'_> {
         let shards: Vec<ShardLoad> = turns.iter().zip(&self.before).map(busy).collect();
         self.before = turns;
         self.looked_at = now;
-        if shards.iter().all(|shard| shard.busy < BUSY_MIN) {
+        if !self.looks_at_all && shards.iter().all(|shard| shard.busy < BUSY_MIN) {
             return Ok(None);
         }
         let (talkers, queues) = self.traffic(&shards)?;
@@ -128,15 +160,17 @@ impl Watch<'_> {
     /// may have to give some away.
     fn traffic(&self, shards: &[ShardLoad]) -> Result<(Vec<Talker>, Vec<BusyQueue>), Silence> {
         let mut answers = Vec::new();
-        let places = shards.iter().enumerate().filter(|(_, load)| load.busy >= BUSY_MIN);
+        let all = self.looks_at_all;
+        let places = shards.iter().enumerate().filter(|(_, load)| all || load.busy >= BUSY_MIN);
         for (place, load) in places {
             let shard = ShardId(place as u16);
-            let places_max = if load.busy >= QUEUES_BUSY_MIN { PLACES_MAX } else { 0 };
+            let wants_queues = all || load.busy >= QUEUES_BUSY_MIN;
+            let places_max = if wants_queues { PLACES_MAX } else { 0 };
             let (sender, receiver) = sync_channel(1);
             let sent = self.figures.commands.send(shard, move |broker, now, _| {
-                let queues = broker.queue_traffic(now, places_max);
+                let queues = broker.queue_traffic(now, places_max, all);
                 // Whoever asked may have given up.
-                let _ = sender.try_send((broker.talks(now, SLOTS_MAX), queues));
+                let _ = sender.try_send((broker.talks(now, SLOTS_MAX, all), queues));
             });
             sent.map_err(|_| Silence::Stopped)?;
             answers.push((shard, receiver));
