@@ -1,5 +1,5 @@
 //! The balancer's thread: once a second it asks the shards what they did, and orders the moves that
-//! follow from it.
+//! follow from it; or, for tests of clients, has everything move at random.
 
 use crate::config::Config;
 use crate::figures::Figures;
