@@ -21,6 +21,7 @@ use crate::outbox::{Outbox, Severity};
 use crate::properties::{Death, closes_cycle, copy_keys, owned_headers, with_death};
 use crate::publish::Terms;
 use crate::queue::{Entry, Reason};
+use crate::routing_keys::RoutingKeys;
 
 /// Dead letters handled in one go before other work gets its turn.
 const DEAD_LETTERS_AT_ONCE_MAX: usize = 256;
@@ -249,16 +250,14 @@ impl Broker {
         routes.clear();
         let headers = owned_headers(PropertiesRef(&properties));
         let copies = copy_keys(&headers, "CC").unwrap_or_default();
-        for key in core::iter::once(key).chain(copies.iter().map(|key| key.as_str())) {
-            self.directory.route_dead_letter(
-                vhost,
-                &exchange,
-                key,
-                PropertiesRef(&properties),
-                &mut self.rng,
-                &mut routes,
-            );
-        }
+        self.directory.route_dead_letter(
+            vhost,
+            &exchange,
+            RoutingKeys { first: key, further: &copies },
+            PropertiesRef(&properties),
+            &mut self.rng,
+            &mut routes,
+        );
         let mut targets = Vec::new();
         self.resolve(&routes, &mut targets);
         self.routes = routes;

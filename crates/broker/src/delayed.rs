@@ -12,6 +12,7 @@ use crate::broker::Broker;
 use crate::message::{Incoming, MessageView};
 use crate::outbox::Outbox;
 use crate::publish::{Terms, logged_bytes};
+use crate::routing_keys::RoutingKeys;
 use crate::timers::Timer;
 
 /// Delayed messages published in one go before other work gets its turn.
@@ -93,17 +94,14 @@ impl Broker {
             };
             let mut routes = core::mem::take(&mut self.routes);
             routes.clear();
-            let extra_keys = held.extra_keys.iter().map(String::as_str);
-            for key in core::iter::once(key).chain(extra_keys) {
-                self.directory.route_dead_letter(
-                    held.vhost,
-                    exchange,
-                    key,
-                    PropertiesRef(view.properties),
-                    &mut self.rng,
-                    &mut routes,
-                );
-            }
+            self.directory.route_dead_letter(
+                held.vhost,
+                exchange,
+                RoutingKeys { first: key, further: &held.extra_keys },
+                PropertiesRef(view.properties),
+                &mut self.rng,
+                &mut routes,
+            );
             let mut targets = alloc::vec::Vec::new();
             self.resolve(&routes, &mut targets);
             self.routes = routes;

@@ -27,6 +27,7 @@ mod tests;
 pub use crate::exchange::{ExchangeInfo, ExchangeKind};
 pub use crate::permission::{Access, Pattern, Permission, Resource, TopicPermission};
 pub use crate::router::{Route, Routes};
+pub use crate::routing_keys::RoutingKeys;
 pub use crate::user::{HashingAlgorithm, LoginFailure, PasswordHash, User, UserLimits};
 pub use crate::vhost::{VhostInfo, VhostLimits, VhostMetadata};
 pub use capacity::Capacity;

@@ -524,9 +524,9 @@ impl Broker {
     fn only_home(&mut self, vhost: VhostId, publish: &PublishRef<'_>) -> Option<ShardId> {
         self.routes.clear();
         let properties = PropertiesRef(publish.properties);
-        let (exchange, key) = (publish.exchange, publish.routing_key);
+        let (exchange, keys) = (publish.exchange, publish.routing_key.into());
         let routes = &mut self.routes;
-        self.directory.route(vhost, exchange, key, properties, &mut self.rng, routes).ok()?;
+        self.directory.route(vhost, exchange, keys, properties, &mut self.rng, routes).ok()?;
         match self.routes.as_slice() {
             [route] => Some(route.home),
             _ => None,

@@ -45,6 +45,7 @@ pub mod queue;
 pub mod refusal;
 mod reply_to;
 pub mod router;
+pub mod routing_keys;
 pub mod send_buffer;
 mod sequencer;
 pub mod settings;

@@ -7,7 +7,6 @@ mod row;
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::format;
-use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::time::Duration;
@@ -34,6 +33,7 @@ use crate::properties::owned_headers;
 use crate::queue::Enqueued;
 use crate::refusal::Refusal;
 use crate::reply_to::{REPLY_TO_PREFIX, address};
+use crate::routing_keys::RoutingKeys;
 
 /// How the queues are told apart from the message: what enqueueing needs to know.
 #[derive(Clone, Copy, Debug)]
@@ -219,19 +219,16 @@ impl Broker {
         let mut routes = core::mem::take(&mut self.routes);
         routes.clear();
         let properties = PropertiesRef(&checked.properties);
-        for key in core::iter::once(publish.routing_key)
-            .chain(checked.extra_keys.iter().map(String::as_str))
-        {
-            // The exchange was checked; if it vanished since, the message has no queue.
-            let _ = self.directory.route(
-                at.vhost,
-                publish.exchange,
-                key,
-                properties,
-                &mut self.rng,
-                &mut routes,
-            );
-        }
+        let keys = RoutingKeys { first: publish.routing_key, further: &checked.extra_keys };
+        // The exchange was checked; if it vanished since, the message has no queue.
+        let _ = self.directory.route(
+            at.vhost,
+            publish.exchange,
+            keys,
+            properties,
+            &mut self.rng,
+            &mut routes,
+        );
         let cacheable = routes.is_cacheable() && checked.extra_keys.is_empty();
         let mut targets = core::mem::take(&mut self.targets);
         targets.clear();

@@ -14,6 +14,7 @@ pub(crate) use headers::check_arguments as check_headers_arguments;
 use crate::binding::{Bindings, Link, Links};
 use crate::exchange::ExchangeKind;
 use crate::refusal::Refusal;
+use crate::routing_keys::RoutingKeys;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use hash::Buckets;
@@ -71,7 +72,7 @@ impl Routes {
     }
 
     /// Whether all routes since [`Routes::clear`] follow from virtual host, exchange and routing
-    /// key alone, so that they hold while the directory's version stays. False where a headers,
+    /// keys alone, so that they hold while the directory's version stays. False where a headers,
     /// random, hashing-by-header or delayed exchange took part.
     #[must_use]
     pub fn is_cacheable(&self) -> bool {
@@ -149,8 +150,16 @@ impl Routes {
         };
         match router {
             Router::All(links) => emit(bindings.links(links)),
-            Router::Keys(keys) => emit(keys.get(message.routing_key, bindings)),
-            Router::Topic(trie) => trie.walk(message.routing_key, bindings, topic, emit),
+            Router::Keys(keys) => {
+                for key in message.keys.iter() {
+                    emit(keys.get(key, bindings));
+                }
+            }
+            Router::Topic(trie) => {
+                for key in message.keys.iter() {
+                    trie.walk(key, bindings, topic, &mut emit);
+                }
+            }
             Router::Headers(headers) => {
                 *varies = true;
                 headers.select(bindings, message.properties, emit);
@@ -160,7 +169,7 @@ impl Routes {
                 emit(buckets.select(message));
             }
             Router::Modulus(links) => {
-                emit(hash::modulus(bindings.links(links), message.routing_key))
+                emit(hash::modulus(bindings.links(links), message.keys.first))
             }
             Router::Random(links) => {
                 *varies = true;
@@ -176,7 +185,7 @@ impl Routes {
 /// What of a message a router may look at.
 #[derive(Clone, Copy)]
 pub(crate) struct Message<'a> {
-    pub(crate) routing_key: &'a str,
+    pub(crate) keys: RoutingKeys<'a>,
     pub(crate) properties: PropertiesRef<'a>,
 }
 

@@ -141,3 +141,92 @@ fn copies_work_in_transactions() {
         assert_eq!(counts(&near, &["q1", "q2", "q3"]), [1, 1, 1]);
     });
 }
+
+#[test]
+fn an_alternate_exchange_gets_what_goes_nowhere_by_any_key() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.exchange_with("x", "direct", Table::new().with("alternate-exchange", "rest"));
+        near.exchange("rest", "fanout");
+        near.declare("q");
+        near.declare("lost");
+        near.bind("q", "x", "known");
+        near.bind("lost", "rest", "");
+        let copy_to = |key: &str| with(Table::new().with("CC", keys(&[key])));
+        far.publish_with("x", "known", &copy_to("unknown"), "x");
+        assert_eq!(counts(&near, &["q", "lost"]), [1, 0]);
+        far.publish_with("x", "unknown", &copy_to("known"), "x");
+        assert_eq!(counts(&near, &["q", "lost"]), [1, 0]);
+        far.publish_with("x", "unknown", &copy_to("unknown"), "x");
+        assert_eq!(counts(&near, &["q", "lost"]), [0, 1]);
+    });
+}
+
+#[test]
+fn every_exchange_on_the_way_sees_all_keys() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.exchange("outer", "direct");
+        near.exchange("inner", "topic");
+        near.bind_exchange("inner", "outer", "one");
+        near.declare("q");
+        near.bind("q", "inner", "two");
+        let headers = Table::new().with("CC", keys(&["one"])).with("BCC", keys(&["two"]));
+        far.publish_with("outer", "", &with(headers), "x");
+        assert_eq!(counts(&near, &["q"]), [1]);
+    });
+}
+
+#[test]
+fn exchanges_that_choose_one_queue_choose_one_for_all_keys() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        let queues = ["q0", "q1", "q2", "q3", "q4", "q5", "q6", "q7"];
+        for queue in queues {
+            near.declare(queue);
+        }
+        for (kind, key) in [
+            ("x-consistent-hash", "1"),
+            ("x-modulus-hash", ""),
+            ("x-random", ""),
+            ("x-local-random", ""),
+        ] {
+            near.exchange(kind, kind);
+            for queue in queues {
+                near.bind(queue, kind, key);
+            }
+            let headers = Table::new().with("CC", keys(&["a", "b"])).with("BCC", keys(&["c", "d"]));
+            for number in 0..20 {
+                far.publish_with(kind, &format!("k{number}"), &with(headers.clone()), "x");
+            }
+            let copies = counts(&near, &queues);
+            assert_eq!(copies.iter().sum::<u32>(), 20, "{kind}: {copies:?}");
+        }
+    });
+}
+
+#[test]
+fn delayed_messages_and_dead_letters_are_routed_once_with_all_keys() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        let rest = || Table::new().with("alternate-exchange", "rest");
+        near.exchange_with("later", "x-delayed-message", rest().with("x-delayed-type", "direct"));
+        near.exchange_with("graves", "direct", rest());
+        near.exchange("rest", "fanout");
+        near.declare("q");
+        near.declare("lost");
+        near.bind("q", "later", "known");
+        near.bind("q", "graves", "known");
+        near.bind("lost", "rest", "");
+        let headers = Table::new().with("CC", keys(&["known"]));
+        far.publish_with("later", "unknown", &with(headers.clone().with("x-delay", 5)), "x");
+        stage.world.advance(10);
+        assert_eq!(counts(&near, &["q", "lost"]), [1, 0]);
+
+        near.declare_with("source", Table::new().with("x-dead-letter-exchange", "graves"));
+        far.publish_with("", "source", &with(headers), "x");
+        let message = near.get("source").unwrap();
+        near.reject(message.tag, false);
+        assert_eq!(counts(&near, &["q", "lost"]), [1, 0]);
+    });
+}

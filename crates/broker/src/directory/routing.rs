@@ -3,15 +3,17 @@
 use super::Directory;
 use crate::refusal::Refusal;
 use crate::router::{Message, Routes};
+use crate::routing_keys::RoutingKeys;
 use alloc::format;
 use lepus_amqp::code::ReplyCode;
 use lepus_amqp::properties::PropertiesRef;
 use lepus_base::{Rng, VhostId};
 
 impl Directory {
-    /// Adds the queues that a client's message reaches to `routes`; clear these before the first
-    /// key, and call again for each further key. A queue is reached once, loops end. An exchange
-    /// that sends the message nowhere hands it to its alternate exchange.
+    /// Adds the queues that a client's message reaches to `routes`; clear these before. It is routed
+    /// once with all its keys: every exchange on its way sees all of them, and one that sends it
+    /// nowhere by any of them hands it to its alternate exchange. A queue is reached once, loops
+    /// end.
     ///
     /// `properties` are the raw ones; only headers and hashing exchanges look at them.
     ///
@@ -21,13 +23,13 @@ impl Directory {
         &self,
         vhost: VhostId,
         exchange: &str,
-        routing_key: &str,
+        keys: RoutingKeys<'_>,
         properties: PropertiesRef<'_>,
         rng: &mut Rng,
         routes: &mut Routes,
     ) -> Result<(), Refusal> {
         if exchange.is_empty() {
-            self.route_by_name(vhost, routing_key, routes);
+            self.route_by_name(vhost, keys, routes);
             return Ok(());
         }
         let Some(start) = self.exchange_place(vhost, exchange) else {
@@ -40,7 +42,7 @@ impl Directory {
                 format!("cannot publish to internal exchange '{exchange}' in vhost '{vhost}'"),
             ));
         }
-        let message = Message { routing_key, properties };
+        let message = Message { keys, properties };
         self.walk(start, message, rng, routes);
         Ok(())
     }
@@ -51,29 +53,31 @@ impl Directory {
         &self,
         vhost: VhostId,
         exchange: &str,
-        routing_key: &str,
+        keys: RoutingKeys<'_>,
         properties: PropertiesRef<'_>,
         rng: &mut Rng,
         routes: &mut Routes,
     ) -> bool {
         if exchange.is_empty() {
-            self.route_by_name(vhost, routing_key, routes);
+            self.route_by_name(vhost, keys, routes);
             return self.vhosts.contains_key(&vhost);
         }
         let Some(start) = self.exchange_place(vhost, exchange) else {
             return false;
         };
-        let message = Message { routing_key, properties };
+        let message = Message { keys, properties };
         self.walk(start, message, rng, routes);
         true
     }
 
-    /// The default exchange: the routing key is the queue's name.
-    fn route_by_name(&self, vhost: VhostId, routing_key: &str, routes: &mut Routes) {
-        if let Some(place) = self.queue_place(vhost, routing_key) {
-            routes.push(self.routes[place as usize]);
-            routes.settle();
+    /// The default exchange: each routing key is a queue's name.
+    fn route_by_name(&self, vhost: VhostId, keys: RoutingKeys<'_>, routes: &mut Routes) {
+        for key in keys.iter() {
+            if let Some(place) = self.queue_place(vhost, key) {
+                routes.push(self.routes[place as usize]);
+            }
         }
+        routes.settle();
     }
 
     fn walk(&self, start: u32, message: Message<'_>, rng: &mut Rng, routes: &mut Routes) {
@@ -89,7 +93,7 @@ impl Directory {
                 && let Some(other) = self.exchange_place(slot.info.vhost, alternate)
             {
                 if alternate.is_empty() {
-                    self.route_by_name(slot.info.vhost, message.routing_key, routes);
+                    self.route_by_name(slot.info.vhost, message.keys, routes);
                 } else {
                     routes.visit(other);
                 }

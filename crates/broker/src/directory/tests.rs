@@ -92,7 +92,7 @@ impl Fixture {
         let vhost = self.vhost();
         let properties = PropertiesRef(&properties);
         self.directory
-            .route(vhost, exchange, key, properties, &mut self.rng, &mut self.routes)
+            .route(vhost, exchange, key.into(), properties, &mut self.rng, &mut self.routes)
             .unwrap();
         let routes = self.routes.as_slice();
         assert!(routes.is_sorted_by(|one, two| one.queue < two.queue));

@@ -69,7 +69,7 @@ impl Buckets {
         }
         let properties = message.properties;
         let hash = match &self.subject {
-            Subject::RoutingKey => hash(message.routing_key.as_bytes()),
+            Subject::RoutingKey => hash(message.keys.first.as_bytes()),
             Subject::MessageId => hash(properties.message_id().unwrap_or_default()),
             Subject::CorrelationId => hash(properties.correlation_id().unwrap_or_default()),
             Subject::Timestamp => properties
@@ -214,7 +214,7 @@ mod tests {
         }
 
         fn select(&self, key: &str, properties: &[u8]) -> u32 {
-            let message = Message { routing_key: key, properties: PropertiesRef(properties) };
+            let message = Message { keys: key.into(), properties: PropertiesRef(properties) };
             match self.buckets.select(message) {
                 [link] => link.target.split().unwrap(),
                 other => panic!("one link, not {other:?}"),
@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn without_buckets_nothing_is_selected() {
         let fixture = Fixture::new(&Table::new());
-        let message = Message { routing_key: "", properties: PropertiesRef(&[]) };
+        let message = Message { keys: "".into(), properties: PropertiesRef(&[]) };
         assert!(fixture.buckets.select(message).is_empty());
         assert!(modulus(&[], "k").is_empty());
     }

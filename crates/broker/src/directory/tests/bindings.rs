@@ -191,14 +191,14 @@ fn an_internal_exchange_takes_messages_from_exchanges_only() {
     let vhost = fixture.vhost();
     let properties = PropertiesRef(&[0, 0]);
     let Fixture { directory, rng, routes, .. } = &mut fixture;
-    let refused = directory.route(vhost, "xi", "", properties, rng, routes);
+    let refused = directory.route(vhost, "xi", "".into(), properties, rng, routes);
     let refused = refused.unwrap_err();
     assert_eq!(refused.code.0, 403);
     assert_eq!(refused.text, "cannot publish to internal exchange 'xi' in vhost '/'");
     routes.clear();
-    assert!(directory.route_dead_letter(vhost, "xi", "", properties, rng, routes));
+    assert!(directory.route_dead_letter(vhost, "xi", "".into(), properties, rng, routes));
     assert_eq!(routes.len(), 1);
-    assert!(!directory.route_dead_letter(vhost, "gone", "", properties, rng, routes));
+    assert!(!directory.route_dead_letter(vhost, "gone", "".into(), properties, rng, routes));
 }
 
 #[test]
