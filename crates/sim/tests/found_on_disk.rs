@@ -88,6 +88,25 @@ fn a_commit_for_which_the_log_has_no_room_is_not_answered_before_it_is_there() {
 }
 
 #[test]
+fn a_message_for_more_queues_than_a_record_names_is_in_all_of_them_after_a_stop() {
+    let world = tight_disk(1);
+    let alice = world.channel(0);
+    let queues: Vec<String> = (0..400).map(|number| format!("q{number}")).collect();
+    for queue in &queues {
+        declare(&alice, queue, Table::new());
+        alice.bind(queue, "amq.fanout", "");
+    }
+    alice.confirm_select();
+    let persistent = Properties { delivery_mode: Some(2), ..Properties::default() };
+    alice.publish_with("amq.fanout", "", &persistent, "for all");
+    assert_eq!(alice.confirmed(), (vec![1], vec![]));
+    world.stop();
+    world.start_again(1);
+    let found = queues.iter().filter(|queue| world.queue(queue).ready == 1);
+    assert_eq!(found.count(), queues.len());
+}
+
+#[test]
 fn messages_behind_a_purge_are_counted_right_after_a_crash() {
     let world = World::on_disk(1);
     let alice = world.channel(0);

@@ -49,6 +49,13 @@ fn who_asks_for_what_cannot_be_made_durable_may_be_refused() {
     }
 }
 
+/// A publish to hundreds of durable queues, whose places alone are longer than a segment; the
+/// process ends in order later.
+#[test]
+fn what_goes_to_more_queues_than_a_record_names_survives_an_orderly_stop() {
+    hold(344_137..344_138);
+}
+
 #[test]
 fn a_seed_decides_everything() {
     for seed in [3, 1003] {

@@ -1,6 +1,7 @@
 //! Persistent messages on their way into the queues of this shard: logged once for all of them.
 
 use lepus_base::{Now, Position};
+use lepus_store::AppendError;
 
 use crate::broker::Broker;
 use crate::channel::Target;
@@ -110,14 +111,25 @@ impl Broker {
                 }
                 (None, None) => continue,
             };
-            let Ok(position) = self.journal.append(log, view, &places) else {
-                is_whole = false;
-                continue;
-            };
-            for put in puts.iter_mut().filter(|put| put.log == log) {
-                put.position = Some(position);
+            let (mut done, mut at_once) = (0, places.len());
+            while let Some(part) = places.get(done..places.len().min(done + at_once))
+                && !part.is_empty()
+            {
+                match self.journal.append(log, view, part) {
+                    Ok(position) => {
+                        let puts = puts.iter_mut().filter(|put| put.log == log);
+                        for put in puts.skip(done).take(part.len()) {
+                            put.position = Some(position);
+                        }
+                        done += part.len();
+                    }
+                    // So many places are more than a segment holds: in two records, or more.
+                    Err(AppendError::TooLarge) if at_once > 1 => at_once = at_once.div_ceil(2),
+                    Err(_) => break,
+                }
             }
-            if let Some((to, number)) = confirm {
+            is_whole &= done == places.len();
+            if let Some((to, number)) = confirm.filter(|_| done > 0) {
                 taken += 1;
                 self.journal.report_when_durable(log, to, number);
             }

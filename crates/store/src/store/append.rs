@@ -260,6 +260,10 @@ pub(super) fn write_message(
         log.make_room(bound, is_message)?;
         body.len()
     } else {
+        // However much room there is: who asked may do it in several records.
+        if before + 1 > log.payload_bytes_max() {
+            return Err(AppendError::TooLarge);
+        }
         if is_message {
             log.admit(2 + bound / log.payload_bytes_max())?;
         }
