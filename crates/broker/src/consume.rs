@@ -371,6 +371,7 @@ impl Broker {
         let Some(tag) = &channel.reply_consumer else { return false };
         channel.last_tag += 1;
         let (tag, delivery_tag) = (tag.clone(), channel.last_tag);
+        let shown = for_client(view.properties, 0);
         encode_delivery(
             &mut connection.send.bytes,
             to.number(),
@@ -380,7 +381,7 @@ impl Broker {
             false,
             view.exchange,
             view.routing_key,
-            view.properties,
+            shown.as_deref().unwrap_or(view.properties),
             view.body,
         );
         mark_dirty(connection, slot, out);

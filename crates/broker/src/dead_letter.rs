@@ -18,7 +18,7 @@ use crate::journal::{Found, LETTERS};
 use crate::mail::ChannelRef;
 use crate::message::{Incoming, MessageView};
 use crate::outbox::{Outbox, Severity};
-use crate::properties::{Death, closes_cycle, copy_keys, owned_headers, with_death};
+use crate::properties::{Death, closes_cycle, further_keys, with_death};
 use crate::publish::Terms;
 use crate::queue::{Entry, Reason};
 use crate::routing_keys::RoutingKeys;
@@ -242,14 +242,13 @@ impl Broker {
             exchange: old_exchange,
             routing_key: old_key,
             time_seconds: now.wall_millis / 1000,
-            drops_cc: own_key.is_some(),
+            is_rerouted: own_key.is_some(),
         };
         let properties = with_death(view.properties, &death)?;
         let key = own_key.unwrap_or(old_key);
         let mut routes = core::mem::take(&mut self.routes);
         routes.clear();
-        let headers = owned_headers(PropertiesRef(&properties));
-        let copies = copy_keys(&headers, "CC").unwrap_or_default();
+        let copies = further_keys(&properties);
         self.directory.route_dead_letter(
             vhost,
             &exchange,

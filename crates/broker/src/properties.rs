@@ -1,9 +1,11 @@
 //! What the broker changes in a message's properties: death history, BCC, delivery counts.
 //!
-//! Properties travel as the bytes that came. A message that this broker dead-lettered carries a
-//! mark in a bit of the property flags that the protocol leaves unused, so that a death history
-//! made up by a publisher is never taken for the broker's own. The mark is taken off before the
-//! bytes leave.
+//! Properties travel as the bytes that came. Two bits of the property flags that clients may not set
+//! carry marks of the broker, which are taken off before the bytes leave:
+//! - A message that this broker dead-lettered has one, so that a death history made up by a
+//!   publisher is never taken for the broker's own.
+//! - A message whose further routing keys are other ones than those of its header `CC` has one. Then
+//!   all of them stand in a header `BCC`, which no client sees and no exchange looks at.
 
 use alloc::string::{String, ToString};
 use alloc::vec;
@@ -14,33 +16,94 @@ use lepus_amqp::table::{Table, Value};
 
 use crate::queue::Reason;
 
-/// The unused flag bit that marks a genuine death history (in the second byte of the flags).
+/// The flag bit that marks a genuine death history (in the second byte of the flags).
 const DEATHS_MARK: u8 = 2;
+/// The flag bit that marks further routing keys in the header [`BCC`] (in the same byte).
+const KEYS_MARK: u8 = 1;
+/// The header whose keys everybody sees.
+const CC: &str = "CC";
+/// The header whose keys nobody sees. Stored, it holds all further keys, those of [`CC`] too.
+pub const BCC: &str = "BCC";
 
 /// Whether the death history in the headers was written by this broker.
 #[must_use]
 pub fn has_genuine_deaths(properties: &[u8]) -> bool {
-    properties.get(1).is_some_and(|low| low & DEATHS_MARK != 0)
+    marks(properties) & DEATHS_MARK != 0
+}
+
+fn marks(properties: &[u8]) -> u8 {
+    properties.get(1).map_or(0, |low| low & (DEATHS_MARK | KEYS_MARK))
+}
+
+fn set_marks(properties: &mut [u8], marks: u8) {
+    if let Some(low) = properties.get_mut(1) {
+        *low = *low & !(DEATHS_MARK | KEYS_MARK) | marks;
+    }
+}
+
+/// The keys beside the routing key that a message is routed by.
+#[must_use]
+pub fn further_keys(properties: &[u8]) -> Vec<String> {
+    let name = if marks(properties) & KEYS_MARK == 0 { CC } else { BCC };
+    let headers = PropertiesRef(properties).headers().unwrap_or_default();
+    let keys = headers.get(name).map(|keys| keys.to_owned());
+    // What is stored was checked when it was published.
+    keys.and_then(|keys| key_list(&keys).ok()).unwrap_or_default()
+}
+
+/// A published message's keys beside the routing key. They are those of its headers `CC` and `BCC`;
+/// if there are any of the latter, `headers` becomes what is to be stored: see [`mark_keys`].
+///
+/// # Errors
+/// The header's name where it is not an array of strings.
+pub fn take_keys(headers: &mut Table) -> Result<Vec<String>, &'static str> {
+    let list = |name| headers.get(name).map_or(Ok(Vec::new()), key_list).map_err(|()| name);
+    let (mut keys, hidden) = (list(CC)?, list(BCC)?);
+    headers.remove(BCC);
+    if !hidden.is_empty() {
+        keys.extend(hidden);
+        store_keys(headers, &keys);
+    }
+    Ok(keys)
+}
+
+/// Marks properties whose headers hold all further keys in [`BCC`].
+pub fn mark_keys(properties: &mut [u8]) {
+    set_marks(properties, marks(properties) | KEYS_MARK);
+}
+
+fn store_keys(headers: &mut Table, keys: &[String]) {
+    headers.insert(BCC, keys.iter().map(|key| Value::from(key.as_str())).collect::<Vec<_>>());
+}
+
+fn key_list(keys: &Value) -> Result<Vec<String>, ()> {
+    let keys = keys.as_array().ok_or(())?;
+    keys.iter().map(|key| key.as_text().map(str::to_string).ok_or(())).collect()
 }
 
 /// The properties as a client may see them, if the stored bytes are not that already.
 #[must_use]
 pub fn for_client(properties: &[u8], delivery_count: u32) -> Option<Vec<u8>> {
-    if delivery_count == 0 && !has_genuine_deaths(properties) {
+    let marks = marks(properties);
+    if delivery_count == 0 && marks == 0 {
         return None;
     }
-    let mut bytes = properties.to_vec();
-    if let Some(low) = bytes.get_mut(1) {
-        *low &= !DEATHS_MARK;
+    let hides_keys = marks & KEYS_MARK != 0;
+    if delivery_count == 0 && !hides_keys {
+        let mut bytes = properties.to_vec();
+        set_marks(&mut bytes, 0);
+        return Some(bytes);
+    }
+    let properties = PropertiesRef(properties);
+    let mut headers = owned_headers(properties);
+    if hides_keys {
+        headers.remove(BCC);
     }
     if delivery_count > 0 {
-        let properties = PropertiesRef(&bytes);
-        let mut headers = owned_headers(properties);
         headers.insert("x-delivery-count", i64::from(delivery_count));
-        let edit = Edit { headers: Change::Set(&headers), ..Edit::default() };
-        return properties.rewrite(&edit).ok();
     }
-    Some(bytes)
+    let edit = Edit { headers: Change::Set(&headers), ..Edit::default() };
+    properties.rewrite(&edit).ok()
 }
 
 /// The headers as an owned table; empty without any.
@@ -61,8 +124,8 @@ pub struct Death<'a> {
     pub routing_key: &'a str,
     /// Wall time in seconds.
     pub time_seconds: u64,
-    /// Whether the queue gives it another routing key: then `CC` counts no more.
-    pub drops_cc: bool,
+    /// Whether the queue gives it another routing key: then that is its only one.
+    pub is_rerouted: bool,
 }
 
 /// The properties of a message that dies, with the death written into its history.
@@ -92,10 +155,10 @@ pub fn with_death(properties: &[u8], death: &Death<'_>) -> Option<Vec<u8>> {
         entry.insert("queue", death.queue);
         entry.insert("time", Value::Timestamp(death.time_seconds));
         entry.insert("exchange", death.exchange);
+        let seen = headers.get(CC).and_then(Value::as_array).unwrap_or_default();
         let mut keys = vec![Value::from(death.routing_key)];
-        keys.extend(
-            headers.get("CC").and_then(Value::as_array).unwrap_or_default().iter().cloned(),
-        );
+        keys.extend(further_keys(properties).into_iter().map(Value::from));
+        keys.retain(|key| key.as_text() == Some(death.routing_key) || seen.contains(key));
         entry.insert("routing-keys", keys);
         if let Some(expiration) = view.expiration() {
             let text = String::from_utf8_lossy(expiration);
@@ -112,15 +175,19 @@ pub fn with_death(properties: &[u8], death: &Death<'_>) -> Option<Vec<u8>> {
     headers.insert("x-last-death-reason", reason);
     headers.insert("x-last-death-queue", death.queue);
     headers.insert("x-last-death-exchange", death.exchange);
-    if death.drops_cc {
-        headers.remove("CC");
+    let mut marks = marks(properties) | DEATHS_MARK;
+    if death.is_rerouted {
+        headers.remove(BCC);
+        marks &= !KEYS_MARK;
+        if headers.get(CC).is_some() {
+            store_keys(&mut headers, &[]);
+            marks |= KEYS_MARK;
+        }
     }
     let edit =
         Edit { headers: Change::Set(&headers), expiration: Change::Remove, ..Edit::default() };
     let mut bytes = view.rewrite(&edit).ok()?;
-    if let Some(low) = bytes.get_mut(1) {
-        *low |= DEATHS_MARK;
-    }
+    set_marks(&mut bytes, marks);
     Some(bytes)
 }
 
@@ -150,24 +217,20 @@ pub fn closes_cycle(properties: &[u8], queue: &str) -> bool {
     false
 }
 
-/// The routing keys in the `CC` or `BCC` header; `Err` when it is not an array of strings.
-pub fn copy_keys(headers: &Table, name: &str) -> Result<Vec<String>, ()> {
-    match headers.get(name) {
-        None => Ok(Vec::new()),
-        Some(Value::Array(keys)) => {
-            keys.iter().map(|key| key.as_text().map(str::to_string).ok_or(())).collect()
-        }
-        Some(_) => Err(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use lepus_amqp::properties::Properties;
 
     fn death(queue: &'static str, reason: Reason) -> Death<'static> {
-        Death { queue, reason, exchange: "", routing_key: "key", time_seconds: 5, drops_cc: false }
+        Death {
+            queue,
+            reason,
+            exchange: "",
+            routing_key: "key",
+            time_seconds: 5,
+            is_rerouted: false,
+        }
     }
 
     fn deaths(properties: &[u8]) -> Vec<(String, String, i64)> {

@@ -29,10 +29,10 @@ use crate::fanout::{Fanout, TARGETS_AT_ONCE_MAX};
 use crate::mail::{ChannelRef, Mail};
 use crate::message::{Incoming, MessageView};
 use crate::outbox::Outbox;
-use crate::properties::owned_headers;
+use crate::properties::{for_client, owned_headers};
 use crate::queue::Enqueued;
 use crate::refusal::Refusal;
-use crate::reply_to::{REPLY_TO_PREFIX, address};
+use crate::reply_to::{address, is_reply_address};
 use crate::routing_keys::RoutingKeys;
 
 /// How the queues are told apart from the message: what enqueueing needs to know.
@@ -201,8 +201,13 @@ impl Broker {
         checked: Checked<'_>,
         out: &mut Outbox,
     ) {
-        if publish.exchange.is_empty() && publish.routing_key.starts_with(REPLY_TO_PREFIX) {
-            return self.publish_reply(at, publish, &checked, out);
+        let keys = RoutingKeys { first: publish.routing_key, further: &checked.extra_keys };
+        let mut is_answered = false;
+        if publish.exchange.is_empty() {
+            if keys.further.is_empty() && is_reply_address(keys.first) {
+                return self.publish_reply(at, publish, &checked, out);
+            }
+            is_answered = self.copy_to_replies(at, publish, &checked, keys, out);
         }
         if let Some(delay) = checked.delay
             && self.directory.exchange(at.vhost, publish.exchange).is_some_and(|x| x.delayed)
@@ -219,7 +224,6 @@ impl Broker {
         let mut routes = core::mem::take(&mut self.routes);
         routes.clear();
         let properties = PropertiesRef(&checked.properties);
-        let keys = RoutingKeys { first: publish.routing_key, further: &checked.extra_keys };
         // The exchange was checked; if it vanished since, the message has no queue.
         let _ = self.directory.route(
             at.vhost,
@@ -234,7 +238,11 @@ impl Broker {
         targets.clear();
         self.resolve(&routes, &mut targets);
         self.routes = routes;
-        self.publish_to(now, at, publish, &checked, &targets, out);
+        if is_answered && targets.is_empty() {
+            self.account(at);
+        } else {
+            self.publish_to(now, at, publish, &checked, &targets, out);
+        }
         let connection = &mut self.edge.connections[at.slot as usize];
         if cacheable
             && targets.len() <= TARGETS_AT_ONCE_MAX
@@ -440,6 +448,7 @@ impl Broker {
             return;
         }
         self.edge.counters.unroutable_returned += 1;
+        let shown = for_client(properties, 0);
         let connection = &mut self.edge.connections[at.slot as usize];
         let frame_max = connection.machine.frame_max();
         encode_return(
@@ -450,7 +459,7 @@ impl Broker {
             "NO_ROUTE",
             publish.exchange.as_bytes(),
             publish.routing_key.as_bytes(),
-            properties,
+            shown.as_deref().unwrap_or(properties),
             publish.body,
         );
         mark_dirty(connection, at.slot, out);
@@ -484,6 +493,41 @@ impl Broker {
             _ => self.unroutable(at, publish, &checked.properties, out),
         }
         self.account(at);
+    }
+
+    /// Sends a message with several keys to the reply consumers among them. True if there is one;
+    /// one on another shard counts without being asked.
+    fn copy_to_replies(
+        &mut self,
+        at: At,
+        publish: &PublishRef<'_>,
+        checked: &Checked<'_>,
+        keys: RoutingKeys<'_>,
+        out: &mut Outbox,
+    ) -> bool {
+        let mut addresses: Vec<&str> = keys.iter().filter(|key| is_reply_address(key)).collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        let view = view_of(publish, &checked.properties);
+        let mut is_answered = false;
+        for key in addresses {
+            match address(&self.settings.secret, key) {
+                Some(to) if to.shard == self.edge.shard => {
+                    is_answered |= self.deliver_reply(to, &view, out);
+                }
+                Some(to) if to.shard.index() < out.mail.len() => {
+                    let batch = &mut out.mail[to.shard.index()];
+                    let message = view.append_packed(&mut batch.bytes);
+                    let (from, number, mandatory) = (at.channel, None, false);
+                    batch.items.push(Mail::DeliverReply { to, message, from, number, mandatory });
+                    self.edge.connections[at.slot as usize].touch(to.shard);
+                    self.tie(at);
+                    is_answered = true;
+                }
+                _ => {}
+            }
+        }
+        is_answered
     }
 
     /// A mandatory direct reply comes back from another shard.

@@ -21,6 +21,12 @@ pub const REPLY_TO_PREFIX: &str = "amq.rabbitmq.reply-to.";
 const ADDRESS_BYTES: usize = 18;
 const MAC_BYTES: usize = 16;
 
+/// Whether a routing key may be the address of a reply consumer.
+#[must_use]
+pub fn is_reply_address(routing_key: &str) -> bool {
+    routing_key.starts_with(REPLY_TO_PREFIX)
+}
+
 /// The routing key that reaches this channel's reply consumer.
 #[must_use]
 pub fn token(secret: &[u8; 32], channel: ChannelRef) -> String {

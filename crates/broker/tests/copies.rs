@@ -230,3 +230,30 @@ fn delayed_messages_and_dead_letters_are_routed_once_with_all_keys() {
         assert_eq!(counts(&near, &["q", "lost"]), [1, 0]);
     });
 }
+
+#[test]
+fn no_exchange_looks_at_hidden_keys() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.declare("q");
+        near.declare("rest");
+        near.exchange_with("h", "headers", Table::new().with("alternate-exchange", "amq.fanout"));
+        near.bind("rest", "amq.fanout", "");
+        near.bind_with("q", "h", "", Table::new().with("BCC", Value::Void));
+        far.publish_with("h", "", &with(Table::new().with("BCC", keys(&["secret"]))), "x");
+        assert_eq!(counts(&near, &["q", "rest"]), [0, 1]);
+    });
+}
+
+#[test]
+fn a_message_that_comes_back_shows_no_hidden_keys() {
+    everywhere(|stage| {
+        let far = stage.far();
+        let headers = Table::new().with("BCC", keys(&["secret"])).with("CC", keys(&["seen"]));
+        let properties = Properties { headers: Some(headers), ..Properties::default() };
+        far.publish_raw("", "nowhere", true, &properties.to_bytes(), b"x");
+        let returned = far.returns();
+        let expected = Table::new().with("CC", keys(&["seen"]));
+        assert_eq!(returned[0].properties.headers.as_ref(), Some(&expected));
+    });
+}

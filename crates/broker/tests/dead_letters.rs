@@ -179,8 +179,75 @@ fn copies_count_for_a_dead_letter_unless_the_queue_has_a_key_of_its_own() {
         far.publish_with("", "q", &properties, "x");
         reject_one(&far, "q");
         let message = near.get_no_ack("by own").unwrap();
-        assert_eq!(message.header("CC"), None);
+        assert_eq!(message.header("CC"), Some(&Value::Array(vec![Value::from("copy")])));
         assert_eq!((near.purge("by key"), near.purge("by copy")), (0, 0));
+    });
+}
+
+#[test]
+fn hidden_copies_count_for_every_death_and_nobody_sees_them() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.exchange("dlx", "direct");
+        near.declare_with("first", dead_to("dlx", None));
+        near.declare_with("second", dead_to("dlx", None));
+        near.declare("graves");
+        near.bind("second", "dlx", "to second");
+        near.bind("graves", "dlx", "second");
+        let hidden = vec![Value::from("to second"), Value::from("second")];
+        let headers = Table::new().with("BCC", hidden).with("CC", vec![Value::from("nowhere")]);
+        let properties = Properties { headers: Some(headers), ..Properties::default() };
+        far.publish_with("", "first", &properties, "x");
+        // By a hidden key it is in the second queue, too.
+        assert_eq!(near.purge("second"), 1);
+        let message = near.get("first").unwrap();
+        let headers = message.properties.headers.as_ref().unwrap();
+        assert_eq!(*headers, Table::new().with("CC", vec![Value::from("nowhere")]));
+        near.reject(message.tag, false);
+        for queue in ["graves", "second"] {
+            let message = near.get(queue).unwrap();
+            assert_eq!(message.header("BCC"), None);
+            assert_eq!(message.key, "first");
+            let keys = vec![Value::from("first"), Value::from("nowhere")];
+            assert_eq!(deaths(&message)[0].get("routing-keys"), Some(&Value::Array(keys)));
+            near.reject(message.tag, false);
+        }
+        // It died there as well, and goes by the same keys again.
+        let message = near.get_no_ack("graves").unwrap();
+        assert_eq!((message.header("BCC"), deaths(&message).len()), (None, 2));
+    });
+}
+
+#[test]
+fn a_queue_that_gives_a_key_of_its_own_ends_all_others() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.exchange("dlx", "direct");
+        near.declare_with("first", dead_to("", Some("second")));
+        near.declare_with("second", dead_to("dlx", None));
+        near.declare("graves");
+        near.bind("graves", "dlx", "second");
+        near.declare("by copy");
+        for key in ["copy", "hidden", "first"] {
+            near.bind("by copy", "dlx", key);
+        }
+        let headers = Table::new()
+            .with("CC", vec![Value::from("copy")])
+            .with("BCC", vec![Value::from("hidden")]);
+        let properties = Properties { headers: Some(headers), ..Properties::default() };
+        far.publish_with("", "first", &properties, "x");
+        for queue in ["first", "second"] {
+            reject_one(&far, queue);
+        }
+        assert_eq!(near.purge("by copy"), 0);
+        let message = near.get_no_ack("graves").unwrap();
+        assert_eq!(message.header("CC"), Some(&Value::Array(vec![Value::from("copy")])));
+        assert_eq!(message.header("BCC"), None);
+        let keys = |death: &Table| death.get("routing-keys").cloned();
+        let of = |keys: &[&str]| Some(Value::Array(keys.iter().map(|&key| key.into()).collect()));
+        let deaths = deaths(&message);
+        assert_eq!(keys(&deaths[0]), of(&["second"]));
+        assert_eq!(keys(&deaths[1]), of(&["first", "copy"]));
     });
 }
 

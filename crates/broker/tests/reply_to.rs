@@ -3,6 +3,7 @@
 use lepus_amqp::code::ReplyCode;
 use lepus_amqp::method::{basic, queue};
 use lepus_amqp::properties::Properties;
+use lepus_amqp::table::{Table, Value};
 use lepus_sim::{Channel, World};
 
 use crate::stage::everywhere;
@@ -201,4 +202,32 @@ fn replies_need_no_permission_to_create_queues() {
     let server = world.channel(0);
     server.publish("", &take(&server, "rpc"), "answer");
     assert_eq!(ann.bodies(), ["answer"]);
+}
+
+#[test]
+fn an_address_may_be_one_key_of_several() {
+    everywhere(|stage| {
+        let (server, client) = stage.pair();
+        server.declare("rpc");
+        server.declare("log");
+        listen(&client);
+        request(&client, "rpc", "x");
+        let address = take(&server, "rpc");
+        let copies = |name: &str, keys: &[&str]| {
+            let keys: Vec<Value> = keys.iter().map(|&key| key.into()).collect();
+            let headers = Some(Table::new().with(name, keys));
+            Properties { headers, ..Properties::default() }
+        };
+        server.confirm_select();
+        server.publish_with("", "nowhere", &copies("CC", &[&address, &address]), "1");
+        server.publish_with("", "log", &copies("BCC", &[&address]), "2");
+        server.publish_with("", &address, &copies("CC", &["log"]), "3");
+        assert_eq!(server.confirmed().0.len(), 3);
+        let replies = client.deliveries();
+        let seen: Vec<_> = replies.iter().map(|reply| (reply.text(), reply.key.clone())).collect();
+        let expected = [("1", "nowhere"), ("2", "log"), ("3", address.as_str())];
+        assert_eq!(seen, expected.map(|(body, key)| (body.to_owned(), key.to_owned())));
+        assert!(replies.iter().all(|reply| reply.header("BCC").is_none()));
+        assert_eq!(server.purge("log"), 2);
+    });
 }

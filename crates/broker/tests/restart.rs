@@ -2,7 +2,7 @@
 
 use lepus_amqp::method::{basic, exchange, queue};
 use lepus_amqp::properties::Properties;
-use lepus_amqp::table::Table;
+use lepus_amqp::table::{Table, Value};
 use lepus_sim::{Channel, World};
 
 use crate::stage::{Ending, on_disk};
@@ -367,5 +367,29 @@ fn get_finds_what_an_earlier_run_left() {
         let first = channel.answer();
         assert!(first.is_some(), "the answer comes when it is read");
         assert_eq!(world.queue("q").ready, 2);
+    });
+}
+
+#[test]
+fn hidden_copies_are_known_after_a_restart_and_stay_hidden() {
+    on_disk(|world, end| {
+        let channel = world.channel(0);
+        durable_exchange(&channel, "dlx", "direct");
+        durable_with(&channel, "q", Table::new().with("x-dead-letter-exchange", "dlx"));
+        durable(&channel, "graves");
+        channel.bind("graves", "dlx", "hidden");
+        let headers = Table::new().with("BCC", vec![Value::from("hidden")]).with("mine", 1);
+        let properties = Properties { headers: Some(headers), ..persistent() };
+        channel.confirm_select();
+        channel.publish_with("", "q", &properties, "1");
+        assert_eq!(channel.confirmed().0.len(), 1);
+        end.now(world);
+        let channel = world.channel(0);
+        let message = channel.get("q").expect("a message");
+        assert_eq!(message.properties.headers, Some(Table::new().with("mine", 1)));
+        channel.reject(message.tag, false);
+        world.advance(1);
+        let message = channel.get_no_ack("graves").expect("a dead letter");
+        assert_eq!((message.header("BCC"), message.key.as_str()), (None, "q"));
     });
 }

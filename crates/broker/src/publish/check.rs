@@ -14,7 +14,7 @@ use lepus_amqp::table::{Table, Value};
 use crate::broker::Broker;
 use crate::channel::At;
 use crate::directory::{Access, Resource};
-use crate::properties::{copy_keys, owned_headers};
+use crate::properties::{BCC, mark_keys, owned_headers, take_keys};
 use crate::refusal::Refusal;
 use crate::reply_to::{REPLY_TO, token};
 
@@ -94,23 +94,22 @@ impl Broker {
             Some(text) => Some(parse_expiration(text)?),
         };
         let headers;
+        let mut hides_keys = false;
         if properties.headers().is_some_and(|headers| !headers.is_empty()) {
             let mut table = owned_headers(properties);
-            let keys = |name: &str, table: &Table| {
-                copy_keys(table, name).map_err(|()| {
-                    let found = table.get(name).map_or("void", Value::type_name);
-                    let text = format!(
-                        "unsupported type in header '{name}': {found}; an array of long strings is needed"
-                    );
-                    Refusal::new(ReplyCode::PRECONDITION_FAILED, text)
-                })
-            };
-            checked.extra_keys = keys("CC", &table)?;
-            checked.extra_keys.extend(keys("BCC", &table)?);
+            let has_hidden = table.get(BCC).is_some();
+            checked.extra_keys = take_keys(&mut table).map_err(|name| {
+                let found = table.get(name).map_or("void", Value::type_name);
+                let text = format!(
+                    "unsupported type in header '{name}': {found}; an array of long strings is needed"
+                );
+                Refusal::new(ReplyCode::PRECONDITION_FAILED, text)
+            })?;
             if delayed {
                 checked.delay = delay_of(&table)?;
             }
-            if table.remove("BCC").is_some() {
+            if has_hidden {
+                hides_keys = table.get(BCC).is_some();
                 headers = table;
                 edit.headers = Change::Set(&headers);
             }
@@ -130,8 +129,11 @@ impl Broker {
             return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
         }
         if edit != Edit::default()
-            && let Ok(rewritten) = properties.rewrite(&edit)
+            && let Ok(mut rewritten) = properties.rewrite(&edit)
         {
+            if hides_keys {
+                mark_keys(&mut rewritten);
+            }
             checked.properties = Cow::Owned(rewritten);
         }
         Ok(checked)

@@ -7,6 +7,7 @@
 
 use super::Message;
 use crate::binding::{Bindings, Link};
+use crate::properties::BCC;
 use crate::refusal::Refusal;
 use alloc::boxed::Box;
 use alloc::format;
@@ -77,7 +78,7 @@ impl Buckets {
                 .map_or_else(|| hash(&[]), |seconds| hash(&seconds.to_be_bytes())),
             Subject::Header(name) => {
                 let headers = properties.headers().unwrap_or_default();
-                hash_value(headers.get(name))
+                hash_value((**name != *BCC).then(|| headers.get(name)).flatten())
             }
         };
         let bucket = jump(hash, self.buckets.len());

@@ -1,6 +1,7 @@
 //! Headers exchanges: bindings whose arguments are compared with the message's headers.
 
 use crate::binding::{Bindings, Link, Links, NONE};
+use crate::properties::BCC;
 use crate::refusal::Refusal;
 use alloc::format;
 use alloc::string::String;
@@ -224,9 +225,8 @@ fn fits(arguments: Option<&Table>, headers: TableRef<'_>) -> bool {
     let mode = Mode::of(arguments);
     let mut compared = compared(arguments, mode);
     let is_met = |(name, wanted): (&str, &Value)| {
-        headers
-            .get(name)
-            .is_some_and(|given| matches!(wanted, Value::Void) || is_equal(wanted, given))
+        let given = (name != BCC).then(|| headers.get(name)).flatten();
+        given.is_some_and(|given| matches!(wanted, Value::Void) || is_equal(wanted, given))
     };
     if mode.any { compared.any(is_met) } else { compared.all(is_met) }
 }
