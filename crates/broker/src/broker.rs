@@ -374,7 +374,7 @@ impl Broker {
     pub fn next_timeout(&self) -> Instant {
         let logs = self.definitions.next_timeout().min(self.journal.next_timeout());
         let moves = self.departures.next_timeout().min(self.migrations.next_timeout());
-        self.edge.timers.next().min(logs).min(moves)
+        self.edge.timers.next().min(self.delayed.next_timeout()).min(logs).min(moves)
     }
 
     /// Serves the timers that are due.
@@ -383,10 +383,10 @@ impl Broker {
             match timer {
                 Timer::Connection(slot, id) => self.connection_timeout(now, slot, id, out),
                 Timer::Queue(slot, id) => self.queue_timeout(now, slot, id, out),
-                Timer::Delayed => self.publish_delayed(now, out),
                 Timer::Trim => self.trim_buffers(now),
             }
         }
+        self.delayed.look(now);
         self.settle_down(now, out);
     }
 
@@ -395,6 +395,7 @@ impl Broker {
         self.work_on_queues(now, out);
         self.work_on_fanouts(now, out);
         self.work_on_requeues(now, out);
+        self.release_delayed(now, out);
         self.work_on_definitions(now, out);
         self.journal.work(now, &mut out.disk);
         for _ in 0..self.retries.len() {
@@ -419,6 +420,7 @@ impl Broker {
             || (!self.edge.dead_letters.is_empty()
                 && !self.edge.letters_wait
                 && self.has_room_for_letters(out))
+            || self.can_release(out)
             || !self.edge.unparking.is_empty()
             || !self.edge.roomy.is_empty()
             || !self.edge.confirming.is_empty()

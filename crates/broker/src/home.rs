@@ -91,7 +91,7 @@ impl Broker {
     /// Sweeps out the timers of connections and queues that are gone, when they are many.
     pub(crate) fn sweep_timers(&mut self) {
         let (edge, homes) = (&mut self.edge, &self.homes);
-        let awaited = edge.connections.len() + homes.len() + self.delayed.len();
+        let awaited = edge.connections.len() + homes.len();
         if edge.timers.len() <= 2 * awaited + IDLE_TIMERS_MAX {
             return;
         }
@@ -103,7 +103,7 @@ impl Broker {
             Timer::Queue(slot, id) => {
                 homes.get(slot as usize).is_some_and(|home| home.id == id && home.armed == at)
             }
-            Timer::Delayed | Timer::Trim => true,
+            Timer::Trim => true,
         });
     }
 

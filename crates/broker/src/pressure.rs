@@ -130,6 +130,7 @@ impl Broker {
             self.edge.letters_bytes = 0;
             self.letters_go_on(now, out);
         }
+        self.delayed.give_room(|bytes| self.journal.has_room(bytes));
         self.retry_rests(now, out);
         self.enqueue_postponed(now, out);
         while let Some(&(slot, channel, bytes)) = self.edge.waiting_for_room.front() {

@@ -217,7 +217,6 @@ impl Broker {
             let due = now.instant + delay;
             let keys = checked.extra_keys.clone();
             self.delayed.add(due, at.vhost, &view, keys, &terms, &mut self.edge.pool);
-            self.edge.timers.arm(due, crate::timers::Timer::Delayed);
             self.account(at);
             return;
         }

@@ -16,8 +16,6 @@ pub enum Timer {
     Connection(u32, ConnectionId),
     /// Expiry or lease of a queue.
     Queue(u32, QueueId),
-    /// Delayed messages that are due.
-    Delayed,
     /// Send buffers that may have been idle since the last look.
     Trim,
 }

@@ -191,3 +191,57 @@ fn a_message_ttl_starts_when_the_delay_is_over() {
         assert_eq!(stage.world.queue("q").ready, 0);
     });
 }
+
+#[test]
+fn the_number_of_timers_does_not_grow_with_delayed_messages() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        declare(&near, "x", "fanout");
+        near.declare("q");
+        near.bind("q", "x", "");
+        let timers = || -> usize {
+            (0..stage.world.shards())
+                .map(|shard| stage.world.broker(shard, |broker| broker.edge.timers.len()))
+                .sum()
+        };
+        let before = timers();
+        for round in 0..20 {
+            far.client().together(|| {
+                for index in 0..20 {
+                    let millis = if round % 2 == 0 { 40 - index } else { 20 + index };
+                    far.publish_with("x", "", &delayed(millis * 100), "x");
+                }
+            });
+            stage.world.advance(100);
+            let now = timers();
+            assert!(now <= before + 20, "{now} timers instead of {before}");
+        }
+        stage.world.advance(10_000);
+        assert_eq!(near.purge("q"), 400);
+    });
+}
+
+#[test]
+fn what_is_due_at_one_moment_is_released_in_slices() {
+    let world = World::new(1);
+    let alice = world.channel(0);
+    declare(&alice, "x", "fanout");
+    alice.declare("q");
+    alice.bind("q", "x", "");
+    for (count, bytes, slice) in [(1_000, 1, 256), (64, 64 << 10, 5)] {
+        alice.client().together(|| {
+            for _ in 0..count {
+                alice.publish_with("x", "", &delayed(500), vec![b'x'; bytes]);
+            }
+        });
+        world.skip(500);
+        let mut ready = 0;
+        while ready < count {
+            assert!(world.round(), "{ready} of {count} are released");
+            let now = world.queue("q").ready;
+            assert!(now <= ready + slice, "{} at once", now - ready);
+            ready = now;
+        }
+        assert_eq!(u64::from(alice.purge("q")), count);
+    }
+}
