@@ -7,17 +7,19 @@
 mod hash;
 mod headers;
 mod keys;
+mod shares;
 mod topic;
 
 pub(crate) use headers::check_arguments as check_headers_arguments;
 
 use crate::binding::{Bindings, Link, Links};
+use crate::directory::Destination;
 use crate::exchange::ExchangeKind;
 use crate::refusal::Refusal;
 use crate::routing_keys::RoutingKeys;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use hash::Buckets;
+use hash::ConsistentHash;
 use headers::Headers;
 use keys::Keys;
 use lepus_amqp::properties::PropertiesRef;
@@ -164,9 +166,9 @@ impl Routes {
                 *varies = true;
                 headers.select(bindings, message.properties, emit);
             }
-            Router::Hash(buckets) => {
-                *varies |= buckets.looks_beyond_key();
-                emit(buckets.select(message));
+            Router::Hash(hash) => {
+                *varies |= hash.looks_beyond_key();
+                emit(hash.select(message));
             }
             Router::Modulus(links) => {
                 emit(hash::modulus(bindings.links(links), message.keys.first))
@@ -196,7 +198,7 @@ pub(crate) enum Router {
     Keys(Keys),
     Topic(Box<Trie>),
     Headers(Box<Headers>),
-    Hash(Box<Buckets>),
+    Hash(Box<ConsistentHash>),
     Modulus(Links),
     Random(Links),
 }
@@ -209,7 +211,7 @@ impl Router {
             ExchangeKind::Fanout => Router::All(Links::EMPTY),
             ExchangeKind::Topic => Router::Topic(Box::new(Trie::new(state))),
             ExchangeKind::Headers => Router::Headers(Box::new(Headers::new(state))),
-            ExchangeKind::ConsistentHash => Router::Hash(Box::new(Buckets::new(arguments))),
+            ExchangeKind::ConsistentHash => Router::Hash(Box::new(ConsistentHash::new(arguments))),
             ExchangeKind::ModulusHash => Router::Modulus(Links::EMPTY),
             ExchangeKind::Random | ExchangeKind::LocalRandom => Router::Random(Links::EMPTY),
         }
@@ -225,8 +227,8 @@ impl Router {
         }
     }
 
-    /// Adds a binding that was checked with [`check_binding`].
-    pub(crate) fn insert(&mut self, bindings: &mut Bindings, place: u32) {
+    /// Adds a binding that was checked with [`check_binding`]; `to` is its target by name.
+    pub(crate) fn insert(&mut self, bindings: &mut Bindings, place: u32, to: &Destination) {
         match self {
             Router::All(links) | Router::Modulus(links) | Router::Random(links) => {
                 bindings.push_link(links, place)
@@ -234,7 +236,7 @@ impl Router {
             Router::Keys(keys) => keys.insert(bindings, place),
             Router::Topic(trie) => trie.insert(bindings, place),
             Router::Headers(headers) => headers.insert(bindings, place),
-            Router::Hash(buckets) => buckets.insert(bindings, place),
+            Router::Hash(hash) => hash.insert(bindings, place, to),
         }
     }
 
@@ -247,7 +249,7 @@ impl Router {
             Router::Keys(keys) => keys.remove(bindings, place),
             Router::Topic(trie) => trie.remove(bindings, place),
             Router::Headers(headers) => headers.remove(bindings, place),
-            Router::Hash(buckets) => buckets.remove(place),
+            Router::Hash(hash) => hash.remove(bindings, place),
         }
     }
 }

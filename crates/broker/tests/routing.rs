@@ -252,6 +252,35 @@ fn a_consistent_hash_keeps_a_key_at_its_queue_and_shares_by_weight() {
 }
 
 #[test]
+fn a_queue_that_comes_back_to_a_consistent_hash_gets_its_keys_again() {
+    let world = World::new(1);
+    let alice = world.channel(0);
+    alice.exchange("x", "x-consistent-hash");
+    let queues = ["q1", "q2", "q3", "q4", "q5"];
+    for queue in queues {
+        alice.declare(queue);
+        alice.bind(queue, "x", "65535");
+    }
+    let homes = || -> Vec<Vec<String>> {
+        let publish = |key| {
+            alice.publish("x", &format!("key {key}"), "x");
+            reached(&alice, &queues)
+        };
+        (0..200).map(publish).collect()
+    };
+    let before = homes();
+    for queue in ["q2", "q4"] {
+        alice.unbind(queue, "x", "65535");
+    }
+    alice.delete("q1");
+    alice.declare("q1");
+    for queue in ["q4", "q1", "q2"] {
+        alice.bind(queue, "x", "65535");
+    }
+    assert_eq!(homes(), before);
+}
+
+#[test]
 fn a_consistent_hash_may_look_at_a_header_or_a_property() {
     let world = World::new(1);
     let alice = world.channel(0);

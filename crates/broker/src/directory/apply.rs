@@ -244,7 +244,7 @@ impl Directory {
         let exchange = &mut self.exchanges[source as usize];
         bindings.link(Chain::Source, &mut exchange.as_source, place);
         exchange.bindings += 1;
-        exchange.router.insert(bindings, place);
+        exchange.router.insert(bindings, place, &change.destination);
         let head = match target.split() {
             Ok(queue) => &mut self.queues[queue as usize].as_target,
             Err(exchange) => &mut self.exchanges[exchange as usize].as_target,
