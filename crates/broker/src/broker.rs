@@ -356,8 +356,20 @@ impl Broker {
         self.settle_down(now, out);
     }
 
-    /// The orderly end of the logs, once no connection is left. Cycles go on until
-    /// [`Broker::is_closed`].
+    /// Whether the shard holds something that it took and that has yet to come into a queue, here or
+    /// on another shard: what waits for a queue on its way, for room in a log or for its turn. No
+    /// shard closes its logs before none of them owes anything. A dead letter that its source has on
+    /// the disk is not owed: it may stay there for the next run.
+    #[must_use]
+    pub fn owes(&self) -> bool {
+        self.has_migrations()
+            || !self.postponed.is_empty()
+            || !self.fanouts.is_empty()
+            || self.edge.dead_letters.iter().any(|letter| !letter.is_kept())
+    }
+
+    /// The orderly end of the logs, once no connection is left and no shard owes anything. Cycles go
+    /// on until [`Broker::is_closed`].
     pub fn close(&mut self, now: Now, out: &mut Outbox) {
         self.close_definitions(now, out);
         self.close_journal();

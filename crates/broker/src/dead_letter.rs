@@ -45,6 +45,13 @@ pub struct DeadLetter {
     pub reason: Reason,
 }
 
+impl DeadLetter {
+    /// Whether its queue finds it again in the next run, as long as it is not settled.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.lane.is_some() && !self.entry.place.is_spilled()
+    }
+}
+
 /// Dead letters whose queues elsewhere have yet to report: only then are they settled.
 #[derive(Debug, Default)]
 pub struct Ledger {
@@ -147,7 +154,7 @@ impl Broker {
                 }),
             };
             let bytes = letter.entry.bytes as usize + LETTER_BYTES;
-            if self.journal.is_on() && found == Found::Ready && !self.journal.has_room(bytes) {
+            if found == Found::Ready && self.journal.must_wait(bytes) {
                 self.edge.dead_letters.push_front(letter);
                 self.edge.letters_wait = true;
                 self.edge.letters_bytes = bytes;
@@ -289,7 +296,7 @@ impl Broker {
         view.append_packed(&mut body);
         let own = self.edge.shard;
         let goes_far = targets.iter().any(|target| self.is_far(target)) || self.journal.len() > 1;
-        let waits = goes_far && letter.lane.is_some() && !place.is_spilled();
+        let waits = goes_far && letter.is_kept();
         let number = waits.then(|| self.ledger.next_number());
         let mut incoming = Incoming::new(MessageView::unpack(&body));
         let terms = Terms {

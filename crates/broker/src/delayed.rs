@@ -107,7 +107,7 @@ impl Broker {
             };
             let length = self.edge.pool.get(first.get().body).len();
             let room = logged_bytes(&[], length);
-            if self.journal.is_on() && !self.journal.has_room(room) {
+            if self.journal.must_wait(room) {
                 self.delayed.room_bytes = room;
                 return;
             }

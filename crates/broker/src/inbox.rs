@@ -140,9 +140,7 @@ impl Broker {
         // A transaction must not come apart because one of its queues is not here yet.
         (commit_bytes > 0 && self.migrations.expects_any())
             || !self.postponed.is_empty()
-            || ((terms.persistent || commit_bytes > 0)
-                && self.journal.is_on()
-                && !self.journal.has_room(bytes))
+            || ((terms.persistent || commit_bytes > 0) && self.journal.must_wait(bytes))
     }
 
     /// Bytes for which a transaction of another shard waits: at most those of a segment, since what
@@ -168,7 +166,7 @@ impl Broker {
             let view = MessageView::unpack(self.edge.pool.get(first.body));
             let bytes = logged_bytes(view.properties, view.body.len()).max(first.commit_bytes);
             let is_logged = first.terms.persistent || first.commit_bytes > 0;
-            if is_logged && !self.journal.has_room(bytes) {
+            if is_logged && self.journal.must_wait(bytes) {
                 return;
             }
             let Some(first) = self.postponed.pop_front() else { return };

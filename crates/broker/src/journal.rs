@@ -247,9 +247,15 @@ impl Journal {
         self.logs.iter().any(|log| log.is_short)
     }
 
-    /// Whether messages of `bytes` in all would be taken now. If not, room is being made.
-    pub(crate) fn has_room(&mut self, bytes: usize) -> bool {
-        self.logs.iter_mut().all(|log| !log.takes() || log.store.has_room(bytes))
+    /// Whether messages of `bytes` in all have to wait: a log has no room for them yet, and it is
+    /// being made. Nobody waits for a log that takes nothing any more, because it has stopped or
+    /// closes: [`Journal::append`] says so, and what was meant for it is refused.
+    pub(crate) fn must_wait(&mut self, bytes: usize) -> bool {
+        self.logs.iter_mut().any(|log| match log.phase {
+            Phase::Opening => true,
+            Phase::Running => !log.store.has_room(bytes),
+            Phase::Refused(_) | Phase::Closing => false,
+        })
     }
 
     /// Whether so much waits to be written that publishers should be read more slowly.

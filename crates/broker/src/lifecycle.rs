@@ -486,6 +486,7 @@ impl Broker {
     /// The broker stops: all clients are told, new ones are refused.
     pub fn shut_down(&mut self, now: Now, out: &mut Outbox) {
         self.stopping = true;
+        self.let_queues_stay(now, out);
         let early: alloc::vec::Vec<u32> = self
             .edge
             .connections

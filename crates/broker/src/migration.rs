@@ -145,7 +145,7 @@ impl Migrations {
 impl Broker {
     /// Has a queue go to another shard, for the reason `why`, which the log tells. False if it is
     /// not here or does not go: it belongs to a connection, has many messages, is on its way or
-    /// about to be deleted, or too many others are on their way.
+    /// about to be deleted, too many others are on their way, or the broker stops.
     pub fn move_queue(
         &mut self,
         now: Now,
@@ -157,7 +157,7 @@ impl Broker {
         self.edge.now = now;
         let is_full = self.migrations.leaving.len() >= MIGRATIONS_MAX;
         let Some(slot) = self.home_slot(id, u32::MAX) else { return false };
-        if !self.may_send_to(to) || is_full || !self.is_free(id, slot) {
+        if self.stopping || !self.may_send_to(to) || is_full || !self.is_free(id, slot) {
             return false;
         }
         self.migrations.resting.insert(id, Rest::default());

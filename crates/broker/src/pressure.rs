@@ -95,7 +95,7 @@ impl Broker {
 
     /// Lets a channel wait until the log has room for what it says next, if it has none.
     pub(crate) fn waits_for_room(&mut self, at: At, bytes: usize) -> bool {
-        if bytes == 0 || self.journal.has_room(bytes) {
+        if bytes == 0 || !self.journal.must_wait(bytes) {
             return false;
         }
         self.set_pending(at, Pending::Log);
@@ -126,15 +126,15 @@ impl Broker {
     /// Lets dead letters, mail and channels go on that waited for room in a log, as far as there
     /// is some.
     pub(crate) fn give_room(&mut self, now: Now, out: &mut Outbox) {
-        if self.edge.letters_bytes > 0 && self.journal.has_room(self.edge.letters_bytes) {
+        if self.edge.letters_bytes > 0 && !self.journal.must_wait(self.edge.letters_bytes) {
             self.edge.letters_bytes = 0;
             self.letters_go_on(now, out);
         }
-        self.delayed.give_room(|bytes| self.journal.has_room(bytes));
+        self.delayed.give_room(|bytes| !self.journal.must_wait(bytes));
         self.retry_rests(now, out);
         self.enqueue_postponed(now, out);
         while let Some(&(slot, channel, bytes)) = self.edge.waiting_for_room.front() {
-            if !self.migrations.is_idle() || !self.journal.has_room(bytes) {
+            if !self.migrations.is_idle() || self.journal.must_wait(bytes) {
                 return;
             }
             self.edge.waiting_for_room.pop_front();

@@ -1,8 +1,10 @@
 //! The directory's changes: shard 0 orders them, every shard applies them.
 
 use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 
+use lepus_amqp::code::ReplyCode;
 use lepus_base::{Now, QueueId, ShardId};
 
 use crate::broker::Broker;
@@ -14,6 +16,11 @@ use crate::mail::{Command, Mail, Origin};
 use crate::migration::Parcel;
 use crate::outbox::Outbox;
 use crate::refusal::Refusal;
+
+/// Why no queue goes to another shard any more.
+fn stays() -> Refusal {
+    Refusal::new(ReplyCode::CONNECTION_FORCED, "the broker stops")
+}
 
 impl Broker {
     /// Asks for a change of the directory: shard 0 decides.
@@ -48,8 +55,24 @@ impl Broker {
         request: Request,
         out: &mut Outbox,
     ) {
+        if self.stopping && matches!(request, Request::MoveQueue { .. }) {
+            return self.answer(now, origin, Err(stays()), out);
+        }
         self.definitions.waiting.push_back((origin, request));
         self.advance(now, out);
+    }
+
+    /// The broker stops: queues whose move is not decided yet stay, and what waits for them goes on.
+    pub(crate) fn let_queues_stay(&mut self, now: Now, out: &mut Outbox) {
+        let is_move =
+            |(_, request): &(Origin, Request)| matches!(request, Request::MoveQueue { .. });
+        let waiting = core::mem::take(&mut self.definitions.waiting);
+        let (moves, others) = waiting.into_iter().partition(is_move);
+        self.definitions.waiting = others;
+        let moves: VecDeque<(Origin, Request)> = moves;
+        for (origin, _) in moves {
+            self.answer(now, origin, Err(stays()), out);
+        }
     }
 
     /// Carries out what has become durable, and decides what waits.

@@ -6,6 +6,7 @@ use lepus_amqp::properties::Properties;
 use lepus_amqp::table::Table;
 use lepus_broker::directory::Request;
 use lepus_sim::{Channel, World};
+use lepus_store::disk::LogId;
 
 use crate::moves::{consumed, numbers, texts};
 use crate::restart::{drain, durable, durable_with, persistent, publish_confirmed};
@@ -474,4 +475,55 @@ fn the_balancer_hears_who_gets_messages_from_another_shard() {
     near.publish_all("q", numbers(0..100));
     world.advance(1_000);
     assert!(!world.traffic(2).0[0].movable);
+}
+
+/// Publishes persistent messages on shard 3 to a queue that is on its way from shard 1 to shard 2.
+fn publish_for_a_leaving_queue(world: &World, publisher: &Channel) {
+    world.move_queue("q", 2);
+    for number in 0..5 {
+        publisher.publish_with("", "q", &persistent(), number.to_string());
+    }
+    assert!(world.broker(3, |broker| broker.owes()), "nothing waits for the queue");
+}
+
+/// Four shards on a disk, with a durable queue on shard 1, and a publisher on shard 3.
+fn a_queue_and_a_publisher() -> (World, Channel) {
+    let world = World::on_disk(4);
+    durable(&tied(&world, 1), "q");
+    let publisher = tied(&world, 3);
+    world.advance(2_000);
+    (world, publisher)
+}
+
+#[test]
+fn a_stop_waits_for_what_waits_for_a_queue_on_its_way() {
+    for millis in [1, 5, 20] {
+        let (world, publisher) = a_queue_and_a_publisher();
+        world.slow_disk(millis);
+        publish_for_a_leaving_queue(&world, &publisher);
+        world.stop();
+        world.slow_disk(0);
+        world.start_again(4);
+        let found: Vec<u32> = drain(&world, "q").iter().map(|found| found.0).collect();
+        assert_eq!(found, [0, 1, 2, 3, 4], "operations take {millis} ms");
+    }
+}
+
+#[test]
+fn a_queue_whose_move_is_not_decided_yet_stays_when_the_broker_stops() {
+    let (world, publisher) = a_queue_and_a_publisher();
+    world.hold_log(LogId(0));
+    let other = tied(&world, 0);
+    other.send(queue::Declare { queue: "other", durable: true, ..Default::default() });
+    publish_for_a_leaving_queue(&world, &publisher);
+    world.advance(100);
+    assert_eq!(world.queue("q").ready, 0);
+    world.shut_down();
+    assert_eq!((world.queue("q").home, world.queue("q").ready), (1, 5));
+    let shards = 0..world.shards();
+    assert!(!shards.into_iter().any(|shard| world.broker(shard, |broker| broker.owes())));
+    world.release_disk();
+    world.stop();
+    world.start_again(4);
+    assert_eq!(drain(&world, "q").len(), 5);
 }

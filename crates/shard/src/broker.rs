@@ -139,6 +139,10 @@ impl Core for Broker {
         Broker::shut_down(self, now, out);
     }
 
+    fn owes(&self) -> bool {
+        Broker::owes(self)
+    }
+
     fn close(&mut self, now: Now, out: &mut Outbox) {
         Broker::close(self, now, out);
     }

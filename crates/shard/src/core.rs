@@ -149,7 +149,10 @@ pub trait Core: Sized + 'static {
     fn flush(&mut self, now: Now, out: &mut Self::Outbox);
     /// The server stops: tell the clients and let the connections end.
     fn shut_down(&mut self, now: Now, out: &mut Self::Outbox);
-    /// The last connection of the process has ended: bring everything to the disk. Other calls go
+    /// Whether it holds something that it took and that has yet to come to where it is kept, here or
+    /// on another shard. No shard closes before none owes anything.
+    fn owes(&self) -> bool;
+    /// The last connection of the process has ended, and no shard owes anything: bring everything to the disk. Other calls go
     /// on until [`Core::is_closed`].
     fn close(&mut self, now: Now, out: &mut Self::Outbox);
     /// Whether everything is on the disk after [`Core::close`], or cannot be brought there.

@@ -151,7 +151,7 @@ pub(crate) fn run<C: Core, R: Reactor>(mut shard: Shard<C, R>, duty: &Duty) -> E
                 }
             }
             Stage::Talking(deadline) => {
-                if (!more && shard.is_mail_sent()) || deadline <= now.instant {
+                if (!more && shard.has_said_all()) || deadline <= now.instant {
                     duty.talking.fall_silent();
                     stage = Stage::Listening(deadline);
                 }

@@ -301,10 +301,12 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         self.submit();
     }
 
-    /// Whether nothing waits to be sent to another shard.
-    pub(crate) fn is_mail_sent(&mut self) -> bool {
+    /// Whether nothing waits to be sent to another shard, or for what would let it be sent.
+    pub(crate) fn has_said_all(&mut self) -> bool {
         let mail = C::effects(&mut self.out).mail;
-        mail.iter().all(C::is_mail_empty) && self.outgoing.iter().all(Vec::is_empty)
+        mail.iter().all(C::is_mail_empty)
+            && self.outgoing.iter().all(Vec::is_empty)
+            && !self.core.owes()
     }
 
     fn run_commands(&mut self, now: Now) {

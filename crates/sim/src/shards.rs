@@ -264,7 +264,12 @@ impl Shards {
         self.seats.iter().map(|seat| seat.shard.connections()).sum()
     }
 
-    /// Ends the logs in order, once no connection is left.
+    /// Whether every client is gone, and everything that they said is where it is kept.
+    pub(crate) fn may_close(&self) -> bool {
+        self.connections() == 0 && !self.brokers().any(Broker::owes)
+    }
+
+    /// Ends the logs in order, once [`Shards::may_close`].
     pub(crate) fn close(&mut self) {
         for seat in &mut self.seats {
             seat.shard.close(self.now);

@@ -103,7 +103,7 @@ impl State {
     /// The process ends in order: its clients are told, then its logs are closed.
     pub(crate) fn stop(&mut self) {
         self.shards.shut_down();
-        if !self.run_until(STOP_MILLIS_MAX, |state| state.shards.connections() == 0) {
+        if !self.run_until(STOP_MILLIS_MAX, |state| state.shards.may_close()) {
             self.shards.cut_all();
         }
         self.shards.close();

@@ -155,7 +155,7 @@ impl Broker {
         let Parcel::Message { body, terms, .. } = parcel else { return false };
         let view = MessageView::unpack(self.edge.pool.get(*body));
         let bytes = logged_bytes(view.properties, view.body.len());
-        terms.persistent && self.journal.is_on() && !self.journal.has_room(bytes)
+        terms.persistent && self.journal.must_wait(bytes)
     }
 
     fn send_message_on(

@@ -333,6 +333,10 @@ impl Core for EchoCore {
         }
     }
 
+    fn owes(&self) -> bool {
+        false
+    }
+
     fn close(&mut self, _: Now, _: &mut Outbox) {}
 
     fn is_closed(&self) -> bool {

@@ -20,6 +20,10 @@ pub const FAR: u8 = b'>';
 /// A byte after which the shard closes only when the next one has answered it, which it asks when
 /// all others are closed.
 pub const LATE: u8 = b'~';
+/// A byte that goes to the next shard only some cycles after the server stops.
+pub const OWED: u8 = b'^';
+/// The cycles that it waits.
+const OWED_CYCLES: u32 = 20;
 /// The answer.
 const ANSWER: u8 = b'!';
 
@@ -68,6 +72,10 @@ pub struct StoreCore {
     /// An answer is needed before the end, and was asked for.
     is_late: bool,
     has_asked: bool,
+    /// What goes to the next shard later, and the cycles until then.
+    owed: Vec<u8>,
+    owed_cycles: u32,
+    stopping: bool,
 }
 
 impl StoreCore {
@@ -120,6 +128,9 @@ impl StoreCore {
             is_counted: AtomicBool::new(false),
             is_late: false,
             has_asked: false,
+            owed: Vec::new(),
+            owed_cycles: OWED_CYCLES,
+            stopping: false,
         })
     }
 
@@ -222,6 +233,10 @@ impl Core for StoreCore {
                     self.reply(slot, count as u8, out);
                 }
                 FAR => out.mail[self.next.index()].push(byte),
+                OWED => {
+                    self.owed.push(byte);
+                    self.reply(slot, byte, out);
+                }
                 LATE => {
                     self.is_late = true;
                     self.reply(slot, byte, out);
@@ -298,6 +313,12 @@ impl Core for StoreCore {
     }
 
     fn flush(&mut self, now: Now, out: &mut Outbox) {
+        if self.stopping {
+            self.owed_cycles = self.owed_cycles.saturating_sub(1);
+        }
+        if self.owed_cycles == 0 {
+            out.mail[self.next.index()].append(&mut self.owed);
+        }
         let are_others_closed = self.closed.load(Ordering::Acquire) + 1 == self.shards;
         if self.closing && self.is_late && are_others_closed && !self.has_asked {
             self.has_asked = true;
@@ -310,7 +331,12 @@ impl Core for StoreCore {
     }
 
     fn shut_down(&mut self, _: Now, out: &mut Outbox) {
+        self.stopping = true;
         out.close.extend(self.clients.iter().map(|(slot, _)| slot as u32));
+    }
+
+    fn owes(&self) -> bool {
+        !self.owed.is_empty()
     }
 
     fn close(&mut self, _: Now, _: &mut Outbox) {

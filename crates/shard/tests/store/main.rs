@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use crate::core::{COUNT, Closed, FAR, LATE, StoreCore};
+use crate::core::{COUNT, Closed, FAR, LATE, OWED, StoreCore};
 use lepus_base::ShardId;
 use lepus_shard::{
     Clock, Config, IdlePreset, Listener, Running, Runtime, StartError, Storage, Transport,
@@ -132,6 +132,23 @@ fn mail_under_way_at_the_end_is_kept() {
     let running = start(&scratch.0, 3);
     let count: usize = (0..3).map(|shard| kept(&running, shard).len()).sum();
     assert_eq!(count, 6000);
+    running.stop();
+    running.join();
+}
+
+#[test]
+fn no_shard_closes_while_another_one_owes_it_something() {
+    let scratch = Scratch::new();
+    let running = start(&scratch.0, 3);
+    let mut client = connect(&running);
+    client.write_all(&[OWED; 5]).unwrap();
+    assert_eq!(read(&mut client, 5), [OWED; 5]);
+    drop(client);
+    running.stop();
+    assert_eq!(running.join().unclosed, 0);
+    let running = start(&scratch.0, 3);
+    let count: usize = (0..3).map(|shard| kept(&running, shard).len()).sum();
+    assert_eq!(count, 5);
     running.stop();
     running.join();
 }

@@ -246,7 +246,7 @@ impl Run {
         loop {
             self.settle()?;
             let now = self.shards.now().instant;
-            if !is_closing && (self.shards.connections() == 0 || now >= end) {
+            if !is_closing && (self.shards.may_close() || now >= end) {
                 self.shards.cut_all();
                 self.settle()?;
                 self.shards.close();
