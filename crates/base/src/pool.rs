@@ -1,16 +1,32 @@
 //! Message bodies of one shard: reference-counted bytes in chunks, without atomics.
 //!
 //! A body is a handle; its bytes lie in a chunk together with others, so that storing a small
-//! message costs no allocation of its own. A body larger than a quarter of a chunk gets a chunk
+//! message costs no allocation of its own. A body larger than about a quarter of a chunk gets a chunk
 //! of its own. A chunk whose last body is released is reused.
+//!
+//! Bodies that stay long would keep the chunks of those that came and went beside them. A chunk that
+//! is less than half full of living bodies is noted as sparse, and [`Pool::compact`] moves what lives
+//! in such chunks together, in a chunk apart from new bodies: so what outlived its neighbours is
+//! rarely moved twice. Handles stay as they are.
+
+mod places;
+#[cfg(test)]
+mod tests;
 
 use alloc::vec::Vec;
+use places::Places;
 use slab::Slab;
 
 /// Size of a shared chunk in bytes.
 pub const CHUNK_BYTES: usize = 256 * 1024;
+/// Before each body in a shared chunk: its handle and its length, so that those that live are found.
+const HEADER_BYTES: usize = 8;
 /// Bodies above this size get a chunk of their own.
-pub const SHARED_BODY_BYTES_MAX: usize = CHUNK_BYTES / 4;
+pub const SHARED_BODY_BYTES_MAX: usize = CHUNK_BYTES / 4 - HEADER_BYTES;
+/// Living bytes below which a shared chunk is sparse.
+const SPARSE_BYTES: usize = CHUNK_BYTES / 2;
+/// Share of the used memory that sparse chunks must be for compaction to be worth its copies.
+const SPARSE_SHARE: usize = 4;
 /// Places that the tables of a pool begin with. A smaller table would be made of memory of up to 1,032
 /// bytes, which allocators reuse whichever thread's it was, and would grow where that thread's memory is.
 const PLACES_MIN: usize = 64;
@@ -19,6 +35,8 @@ const SPARE_CHUNKS_MAX: usize = 16;
 
 /// Stands for the chunk of a body without bytes.
 const NO_CHUNK: u32 = u32::MAX;
+/// Stands for a chunk that is not in the list of sparse ones.
+const NOT_SPARSE: u32 = u32::MAX;
 
 /// A handle to bytes in a [`Pool`]. Copying the handle does not count; see [`Pool::retain`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,30 +57,28 @@ impl Body {
 }
 
 #[derive(Debug)]
-struct Entry {
-    chunk: u32,
-    offset: u32,
-    length: u32,
-    references: u32,
-}
-
-#[derive(Debug)]
 struct Chunk {
     bytes: Vec<u8>,
-    /// Bytes of bodies that still live here.
+    /// Bytes of bodies that still live here, with their headers.
     live: usize,
+    /// Where it stands in the list of sparse chunks.
+    sparse_at: u32,
 }
 
 /// The bodies of one shard.
 #[derive(Debug, Default)]
 pub struct Pool {
-    entries: Slab<Entry>,
+    places: Places,
     chunks: Slab<Chunk>,
-    /// The chunk that small bodies are appended to.
+    /// The chunk that new small bodies are appended to.
     open: Option<u32>,
+    /// The chunk that bodies are moved to.
+    shelter: Option<u32>,
+    /// Shared chunks that are full of dead bodies for the most part, in no order.
+    sparse: Vec<u32>,
     spare: Vec<Vec<u8>>,
-    /// Sum of the capacities of all chunks, spare ones included.
-    capacity: usize,
+    /// Sum of the capacities of all chunks with bodies.
+    chunk_bytes: usize,
     live: usize,
 }
 
@@ -81,24 +97,26 @@ impl Pool {
     pub fn insert(&mut self, parts: &[&[u8]]) -> Body {
         let length: usize = parts.iter().map(|part| part.len()).sum();
         if length == 0 {
-            let entry = Entry { chunk: NO_CHUNK, offset: 0, length: 0, references: 1 };
-            return Body(self.entries.insert(entry) as u32);
+            return Body(self.places.insert(NO_CHUNK, 0, 0));
         }
-        let chunk = if length > SHARED_BODY_BYTES_MAX {
-            self.add_chunk(Vec::with_capacity(length))
-        } else {
-            self.chunk_with_room(length)
+        self.live += length;
+        if length > SHARED_BODY_BYTES_MAX {
+            return self.insert_alone(parts, length);
+        }
+        let stored = HEADER_BYTES + length;
+        let chunk = match self.open {
+            Some(open) if self.chunks[open as usize].bytes.len() + stored <= CHUNK_BYTES => open,
+            _ => self.open_chunk(),
         };
         let target = &mut self.chunks[chunk as usize];
-        let offset = target.bytes.len();
+        let offset = target.bytes.len() + HEADER_BYTES;
+        let handle = self.places.insert(chunk, offset as u32, length as u32);
+        target.bytes.extend_from_slice(&header(handle, length as u32));
         for part in parts {
             target.bytes.extend_from_slice(part);
         }
-        target.live += length;
-        self.live += length;
-        let length = u32::try_from(length).expect("a body is smaller than 4 GiB");
-        let entry = Entry { chunk, offset: offset as u32, length, references: 1 };
-        Body(self.entries.insert(entry) as u32)
+        target.live += stored;
+        Body(handle)
     }
 
     /// The bytes of a body.
@@ -107,17 +125,20 @@ impl Pool {
     /// When the body was released.
     #[must_use]
     pub fn get(&self, body: Body) -> &[u8] {
-        let entry = &self.entries[body.0 as usize];
-        if entry.chunk == NO_CHUNK {
+        let place = self.places.get(body.0);
+        if place.chunk == NO_CHUNK {
             return &[];
         }
-        let start = entry.offset as usize;
-        &self.chunks[entry.chunk as usize].bytes[start..start + entry.length as usize]
+        let start = place.offset as usize;
+        &self.chunks[place.chunk as usize].bytes[start..start + place.length as usize]
     }
 
     /// Adds a reference.
+    ///
+    /// # Panics
+    /// When the body was released.
     pub fn retain(&mut self, body: Body) {
-        self.entries[body.0 as usize].references += 1;
+        self.places.get_mut(body.0).references += 1;
     }
 
     /// Gives a reference back; the last one frees the bytes.
@@ -125,32 +146,40 @@ impl Pool {
     /// # Panics
     /// When the body was released already.
     pub fn release(&mut self, body: Body) {
-        let entry = &mut self.entries[body.0 as usize];
-        entry.references -= 1;
-        if entry.references > 0 {
+        let place = self.places.get_mut(body.0);
+        if place.references > 1 {
+            place.references -= 1;
             return;
         }
-        let entry = self.entries.remove(body.0 as usize);
-        if entry.chunk == NO_CHUNK {
+        let (chunk, length) = (place.chunk, place.length as usize);
+        self.places.remove(body.0);
+        if chunk == NO_CHUNK {
             return;
         }
-        self.live -= entry.length as usize;
-        let chunk = &mut self.chunks[entry.chunk as usize];
-        chunk.live -= entry.length as usize;
-        if chunk.live > 0 {
-            return;
-        }
-        if self.open == Some(entry.chunk) {
-            chunk.bytes.clear();
-        } else {
-            self.retire(entry.chunk);
+        self.live -= length;
+        let left = &mut self.chunks[chunk as usize].live;
+        *left -= if length > SHARED_BODY_BYTES_MAX { length } else { HEADER_BYTES + length };
+        if *left < SPARSE_BYTES {
+            self.thin(chunk);
         }
     }
 
-    /// Bytes of all chunks, used or not: what the memory budget counts.
+    /// Bytes that bodies keep from being used for anything else: chunks with bodies, living or not,
+    /// and the table of handles. It is what the memory budget counts.
     #[must_use]
-    pub fn capacity(&self) -> usize {
-        self.capacity + self.entries.capacity() * size_of::<Entry>()
+    pub fn used(&self) -> usize {
+        self.chunk_bytes + self.places.memory_bytes()
+    }
+
+    /// Bytes of empty chunks that are kept for new bodies.
+    #[must_use]
+    pub fn spare(&self) -> usize {
+        self.spare.len() * CHUNK_BYTES
+    }
+
+    /// Gives the empty chunks back.
+    pub fn drop_spare(&mut self) {
+        self.spare = Vec::new();
     }
 
     /// Bytes of the bodies that live.
@@ -162,112 +191,158 @@ impl Pool {
     /// Number of bodies that live.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.places.len()
     }
 
     /// Whether no body lives.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.places.len() == 0
     }
 
+    /// Whether so much of what is used is in sparse chunks that [`Pool::compact`] is worth its
+    /// copies. Then at most one byte is copied for each that was released.
+    #[must_use]
     #[inline]
-    fn chunk_with_room(&mut self, length: usize) -> u32 {
-        match self.open {
-            Some(open) if self.chunks[open as usize].bytes.len() + length <= CHUNK_BYTES => open,
-            _ => self.open_chunk(),
+    pub fn is_sparse(&self) -> bool {
+        !self.sparse.is_empty()
+            && self.sparse.len() * CHUNK_BYTES * SPARSE_SHARE >= self.chunk_bytes
+    }
+
+    /// Moves what lives in sparse chunks together and frees them, until about `bytes_max` bytes of
+    /// chunks are freed. Returns whether sparse chunks are left.
+    pub fn compact(&mut self, bytes_max: usize) -> bool {
+        for _ in 0..bytes_max.div_ceil(CHUNK_BYTES) {
+            let Some(&chunk) = self.sparse.last() else { return false };
+            self.evacuate(chunk);
         }
+        !self.sparse.is_empty()
+    }
+
+    #[cold]
+    fn insert_alone(&mut self, parts: &[&[u8]], length: usize) -> Body {
+        let mut bytes = Vec::with_capacity(length);
+        for part in parts {
+            bytes.extend_from_slice(part);
+        }
+        let stored = u32::try_from(length).expect("a body is smaller than 4 GiB");
+        let chunk = self.add_chunk(bytes);
+        self.chunks[chunk as usize].live = length;
+        Body(self.places.insert(chunk, 0, stored))
     }
 
     #[cold]
     fn open_chunk(&mut self) -> u32 {
-        if self.entries.capacity() < PLACES_MIN {
-            self.entries.reserve(PLACES_MIN);
-            self.chunks.reserve(PLACES_MIN);
+        self.places.reserve(PLACES_MIN);
+        let chunk = self.shared_chunk();
+        if let Some(full) = self.open.replace(chunk) {
+            self.thin(full);
         }
-        if let Some(open) = self.open
-            && self.chunks[open as usize].live == 0
-        {
-            self.retire(open);
-        }
-        let bytes = self.spare.pop().unwrap_or_else(|| {
-            self.capacity += CHUNK_BYTES;
-            Vec::with_capacity(CHUNK_BYTES)
-        });
-        let chunk = self.chunks.insert(Chunk { bytes, live: 0 }) as u32;
-        self.open = Some(chunk);
         chunk
     }
 
-    fn add_chunk(&mut self, bytes: Vec<u8>) -> u32 {
-        self.capacity += bytes.capacity();
-        self.chunks.insert(Chunk { bytes, live: 0 }) as u32
+    /// An empty chunk for many bodies.
+    fn shared_chunk(&mut self) -> u32 {
+        let bytes = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(CHUNK_BYTES));
+        self.add_chunk(bytes)
     }
 
-    fn retire(&mut self, chunk: u32) {
-        let mut bytes = self.chunks.remove(chunk as usize).bytes;
+    fn add_chunk(&mut self, bytes: Vec<u8>) -> u32 {
+        if self.chunks.capacity() == 0 {
+            self.chunks.reserve(PLACES_MIN);
+        }
+        self.chunk_bytes += bytes.capacity();
+        self.chunks.insert(Chunk { bytes, live: 0, sparse_at: NOT_SPARSE }) as u32
+    }
+
+    /// Does with a chunk what its living bytes ask for: an empty one is reused, one that nothing is
+    /// appended to is sparse when they are few.
+    fn thin(&mut self, chunk: u32) {
+        let is_open = self.open == Some(chunk) || self.shelter == Some(chunk);
+        let found = &mut self.chunks[chunk as usize];
+        if found.live == 0 {
+            if is_open {
+                found.bytes.clear();
+            } else {
+                let bytes = self.remove_chunk(chunk);
+                self.keep_spare(bytes);
+            }
+        } else if !is_open && found.live < SPARSE_BYTES && found.sparse_at == NOT_SPARSE {
+            found.sparse_at = self.sparse.len() as u32;
+            self.sparse.push(chunk);
+        }
+    }
+
+    fn remove_chunk(&mut self, chunk: u32) -> Vec<u8> {
+        let Chunk { bytes, sparse_at, .. } = self.chunks.remove(chunk as usize);
+        self.chunk_bytes -= bytes.capacity();
+        if sparse_at != NOT_SPARSE {
+            self.sparse.swap_remove(sparse_at as usize);
+            if let Some(&moved) = self.sparse.get(sparse_at as usize) {
+                self.chunks[moved as usize].sparse_at = sparse_at;
+            }
+        }
+        bytes
+    }
+
+    fn keep_spare(&mut self, mut bytes: Vec<u8>) {
         if bytes.capacity() == CHUNK_BYTES && self.spare.len() < SPARE_CHUNKS_MAX {
             bytes.clear();
             self.spare.push(bytes);
-        } else {
-            self.capacity -= bytes.capacity();
         }
+    }
+
+    /// Moves the bodies that live in a shared chunk to the shelter, and frees it.
+    fn evacuate(&mut self, chunk: u32) {
+        let mut left = self.chunks[chunk as usize].live;
+        // Its number stays taken until its last body has left it.
+        let bytes = core::mem::take(&mut self.chunks[chunk as usize].bytes);
+        let mut at = 0;
+        while left > 0 {
+            let (handle, length) = read_header(&bytes[at..]);
+            let stored = &bytes[at..at + HEADER_BYTES + length];
+            if self.places.is_at(handle, chunk, (at + HEADER_BYTES) as u32) {
+                left -= stored.len();
+                self.take_in(handle, stored);
+            }
+            at += stored.len();
+        }
+        self.chunks[chunk as usize].bytes = bytes;
+        let bytes = self.remove_chunk(chunk);
+        self.keep_spare(bytes);
+    }
+
+    /// Puts a body with its header into the shelter.
+    fn take_in(&mut self, handle: u32, stored: &[u8]) {
+        let has_room = |chunk: &Chunk| chunk.bytes.len() + stored.len() <= CHUNK_BYTES;
+        let shelter = match self.shelter {
+            Some(shelter) if has_room(&self.chunks[shelter as usize]) => shelter,
+            _ => {
+                let chunk = self.shared_chunk();
+                if let Some(full) = self.shelter.replace(chunk) {
+                    self.thin(full);
+                }
+                chunk
+            }
+        };
+        let target = &mut self.chunks[shelter as usize];
+        let place = self.places.get_mut(handle);
+        place.chunk = shelter;
+        place.offset = (target.bytes.len() + HEADER_BYTES) as u32;
+        target.bytes.extend_from_slice(stored);
+        target.live += stored.len();
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use alloc::vec;
+/// What stands before a body in a shared chunk.
+#[inline]
+fn header(handle: u32, length: u32) -> [u8; HEADER_BYTES] {
+    (u64::from(handle) | u64::from(length) << 32).to_le_bytes()
+}
 
-    #[test]
-    fn a_body_lives_until_its_last_reference_goes() {
-        let mut pool = Pool::new();
-        let body = pool.insert(&[b"ab", b"", b"c"]);
-        pool.retain(body);
-        pool.release(body);
-        assert_eq!(pool.get(body), b"abc");
-        pool.release(body);
-        assert!(pool.is_empty());
-        assert_eq!(pool.live(), 0);
-    }
-
-    #[test]
-    fn a_large_body_gives_its_memory_back() {
-        let mut pool = Pool::new();
-        let before = pool.capacity;
-        let body = pool.insert(&[&vec![7; CHUNK_BYTES * 3]]);
-        assert!(pool.capacity >= before + CHUNK_BYTES * 3);
-        pool.release(body);
-        assert_eq!(pool.capacity, before);
-    }
-
-    #[test]
-    fn chunks_are_reused_and_not_collected() {
-        let mut pool = Pool::new();
-        let bytes = vec![1; 1000];
-        let mut window = alloc::collections::VecDeque::new();
-        for _ in 0..100_000 {
-            window.push_back(pool.insert(&[&bytes]));
-            if window.len() > 300 {
-                pool.release(window.pop_front().unwrap());
-            }
-        }
-        assert!(pool.capacity <= 8 * CHUNK_BYTES, "capacity {}", pool.capacity);
-        for body in window {
-            pool.release(body);
-        }
-        assert!(pool.is_empty());
-    }
-
-    #[test]
-    fn an_empty_body_is_a_body() {
-        let mut pool = Pool::new();
-        let empty = pool.insert(&[]);
-        let full = pool.insert(&[b"x"]);
-        pool.release(full);
-        assert_eq!(pool.get(empty), b"");
-        pool.release(empty);
-        assert!(pool.is_empty());
-    }
+/// The handle and the length of the body that begins after these bytes.
+fn read_header(bytes: &[u8]) -> (u32, usize) {
+    let word = bytes.first_chunk::<HEADER_BYTES>().expect("a body has a header");
+    let word = u64::from_le_bytes(*word);
+    (word as u32, (word >> 32) as usize)
 }

@@ -410,6 +410,7 @@ impl Broker {
         self.release_delayed(now, out);
         self.work_on_definitions(now, out);
         self.journal.work(now, &mut out.disk);
+        self.edge.work_on_pool();
         for _ in 0..self.retries.len() {
             let Some((from, queue, command)) = self.retries.pop_front() else { break };
             self.command(now, from, queue, command, out);
@@ -429,6 +430,7 @@ impl Broker {
             || !self.retries.is_empty()
             || self.definitions.has_work()
             || self.journal.has_work()
+            || self.edge.must_compact()
             || (!self.edge.dead_letters.is_empty()
                 && !self.edge.letters_wait
                 && self.has_room_for_letters(out))
@@ -539,6 +541,7 @@ impl Broker {
 
     /// Reads publishers again when memory or mail has room.
     fn release_pressure(&mut self, now: Now, out: &mut Outbox) {
+        self.edge.give_spare();
         let limit = self.edge.limits.memory_bytes;
         let was_full = core::mem::take(&mut self.memory_full);
         let is_memory = self.shortage == Some(Shortage::Memory);

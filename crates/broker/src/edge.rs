@@ -311,10 +311,7 @@ impl Edge {
     #[must_use]
     pub fn memory(&self) -> usize {
         // Each message also has an entry in a queue's table, and one more while unacknowledged.
-        self.pool.capacity()
-            + self.pool.len() * ENTRY_BYTES
-            + self.connection_bytes
-            + self.log_bytes
+        self.pool.used() + self.pool.len() * ENTRY_BYTES + self.connection_bytes + self.log_bytes
     }
 }
 
@@ -729,7 +726,7 @@ impl Sink for QueueSink<'_> {
         let limits = &self.edge.limits;
         self.journal.is_on()
             && (pooled_bytes >= QUEUE_POOL_BYTES_MAX
-                || self.edge.pool.capacity() >= limits.spill_bytes.min(limits.memory_bytes / 2))
+                || self.edge.pool.used() >= limits.spilling_bytes())
     }
 
     fn letters(&self, lane: LaneSlot) -> Vec<u64> {

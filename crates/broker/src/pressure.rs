@@ -19,6 +19,8 @@ use crate::timers::Timer;
 
 /// How long an empty send buffer keeps its memory, about.
 const TRIM_INTERVAL: Duration = Duration::from_secs(5);
+/// Bytes of chunks that one slice of compaction frees at most.
+const COMPACTED_AT_ONCE_BYTES: usize = 1024 * 1024;
 /// Half a message below this size is not worth closing a connection for, in bytes.
 const HALF_MESSAGE_BYTES_MIN: usize = 64 * 1024;
 
@@ -73,6 +75,28 @@ impl Edge {
             self.timers.arm(now.instant + TRIM_INTERVAL, Timer::Trim);
         }
         self.spacious.push((slot, connection.id));
+    }
+
+    /// Whether memory is used that few bodies keep, and so much in all that it matters: well before
+    /// anything is spilled or anybody is blocked for it.
+    #[inline]
+    pub(crate) fn must_compact(&self) -> bool {
+        self.pool.is_sparse() && self.memory() >= self.limits.spilling_bytes() / 2
+    }
+
+    /// A slice of making the pool smaller.
+    pub(crate) fn work_on_pool(&mut self) {
+        if self.must_compact() {
+            self.pool.compact(COMPACTED_AT_ONCE_BYTES);
+        }
+    }
+
+    /// Gives memory back that is kept for what comes next, when there is little left.
+    pub(crate) fn give_spare(&mut self) {
+        let limit = self.limits.memory_bytes;
+        if self.pool.spare() > 0 && self.memory() + self.pool.spare() > limit - limit / 10 {
+            self.pool.drop_spare();
+        }
     }
 
     /// Takes a connection that leaves the shard out of the sum.

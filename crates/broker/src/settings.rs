@@ -70,6 +70,13 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// Bytes of messages in memory above which transient ones go to the log, where there is one.
+    #[must_use]
+    #[inline]
+    pub fn spilling_bytes(&self) -> usize {
+        self.spill_bytes.min(self.memory_bytes / 2)
+    }
+
     /// The prefetch limit of a consumer whose queue is on another shard: there nobody knows how much
     /// its whole channel holds.
     #[must_use]

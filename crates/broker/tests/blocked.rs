@@ -185,3 +185,47 @@ fn a_blocked_client_stays_where_it_is_told_of_room() {
     far.publish("", "q", "x");
     assert_eq!(world.queue("q").ready, 1);
 }
+
+/// Lets messages pass while one of `b"task"` in each round stays.
+fn pass_around_tasks(stage: &Stage, rounds: u32) {
+    let (near, far) = stage.pair();
+    near.declare("slow");
+    near.declare("busy");
+    let body = vec![b'x'; 4096];
+    for round in 0..rounds {
+        for number in 0..64 {
+            if number == 32 {
+                far.publish("", "slow", "task");
+            }
+            far.publish("", "busy", &body);
+        }
+        assert_eq!(far.client().blocked(), None, "round {round}");
+        assert_eq!(near.purge("busy"), 64, "round {round}");
+    }
+}
+
+#[test]
+fn a_few_long_deliveries_do_not_keep_memory_from_everybody() {
+    everywhere_with(&small(), |stage| {
+        let near = stage.near();
+        near.declare("slow");
+        near.consume("slow", "worker");
+        pass_around_tasks(stage, 64);
+        let tasks = near.deliveries();
+        assert_eq!(tasks.len(), 64);
+        assert!(tasks.iter().all(|task| task.body == b"task"));
+        let used = stage.world.broker(0, |broker| broker.edge.memory());
+        assert!(used < MEMORY_BYTES / 2, "{used} bytes");
+        near.ack_up_to(0);
+    });
+}
+
+#[test]
+fn a_few_messages_that_wait_do_not_keep_memory_from_everybody() {
+    everywhere_with(&small(), |stage| {
+        pass_around_tasks(stage, 64);
+        let used = stage.world.broker(0, |broker| broker.edge.memory());
+        assert!(used < MEMORY_BYTES / 2, "{used} bytes");
+        assert_eq!(drain(stage, "slow"), 64);
+    });
+}
