@@ -365,7 +365,7 @@ impl Broker {
         self.has_migrations()
             || !self.postponed.is_empty()
             || !self.fanouts.is_empty()
-            || self.edge.dead_letters.iter().any(|letter| !letter.is_kept())
+            || self.edge.dead_letters.iter().any(|letter| !letter.source.is_kept())
     }
 
     /// The orderly end of the logs, once no connection is left and no shard owes anything. Cycles go

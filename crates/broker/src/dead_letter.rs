@@ -30,41 +30,50 @@ const LETTER_BYTES: usize = 4096;
 /// Stands for the connection of a publisher where a dead letter is meant.
 pub(crate) const LETTERS_CONNECTION: ConnectionId = ConnectionId(u64::MAX);
 
-/// A message that left a queue otherwise than by acknowledgement. It owns what its entry owns.
+/// A message where it is until every queue that gets it has it. It owns what its entry owns.
 #[derive(Debug)]
-pub struct DeadLetter {
-    /// The queue that it left.
+pub struct Source {
+    /// The queue that it leaves, or what stands for a delayed exchange.
     pub queue: QueueId,
-    /// The queue's log.
+    /// The log that it is in, if it has a lane.
     pub log: u16,
     /// Where it is to be settled, if it is in the log.
     pub lane: Option<LaneSlot>,
     /// The message.
     pub entry: Entry,
-    /// Why it left.
-    pub reason: Reason,
+    /// Whether a client had it there, which is to be known if it stays.
+    pub was_delivered: bool,
 }
 
-impl DeadLetter {
-    /// Whether its queue finds it again in the next run, as long as it is not settled.
+impl Source {
+    /// Whether the next run finds it there again, as long as it is not settled.
     pub(crate) fn is_kept(&self) -> bool {
         self.lane.is_some() && !self.entry.place.is_spilled()
     }
 }
 
-/// Dead letters whose queues elsewhere have yet to report: only then are they settled.
+/// A message that left a queue otherwise than by acknowledgement.
+#[derive(Debug)]
+pub struct DeadLetter {
+    /// Where it is.
+    pub source: Source,
+    /// Why it left.
+    pub reason: Reason,
+}
+
+/// Messages whose queues elsewhere have yet to report: only then are they settled where they were.
 #[derive(Debug, Default)]
 pub struct Ledger {
     waiting: BTreeMap<u64, Waiting>,
     /// Those that a log did not take: they stay where they are for the next run.
-    kept: Vec<DeadLetter>,
+    kept: Vec<Source>,
     last: u64,
 }
 
-/// A dead letter under way.
+/// A message under way.
 #[derive(Debug)]
 struct Waiting {
-    letter: DeadLetter,
+    source: Source,
     /// Reports that are still missing.
     missing: u32,
     /// A log did not take it.
@@ -86,21 +95,24 @@ impl Ledger {
 
     /// Numbers of those that are to be settled in a lane.
     pub(crate) fn of_lane(&self, log: u16, lane: LaneSlot) -> impl Iterator<Item = u64> {
-        let letters = self.waiting.values().map(|waiting| &waiting.letter).chain(&self.kept);
-        let found = letters.filter(move |letter| (letter.log, letter.lane) == (log, Some(lane)));
-        found.map(|letter| letter.entry.seq)
+        let sources = self.sources();
+        let found = sources.filter(move |source| (source.log, source.lane) == (log, Some(lane)));
+        found.map(|source| source.entry.seq)
     }
 
     /// Those that stay where they are, in queues of one log, with their lanes.
-    pub(crate) fn kept(&self, log: u16) -> impl Iterator<Item = (&DeadLetter, LaneSlot)> {
-        let kept = self.kept.iter().filter(move |letter| letter.log == log);
-        kept.filter_map(|letter| Some((letter, letter.lane?)))
+    pub(crate) fn kept(&self, log: u16) -> impl Iterator<Item = (&Source, LaneSlot)> {
+        let kept = self.kept.iter().filter(move |source| source.log == log);
+        kept.filter_map(|source| Some((source, source.lane?)))
     }
 
     /// Whether one of this queue waits for a report, or stays.
     pub(crate) fn has_of(&self, queue: QueueId) -> bool {
-        let letters = self.waiting.values().map(|waiting| &waiting.letter).chain(&self.kept);
-        letters.into_iter().any(|letter| letter.queue == queue)
+        self.sources().any(|source| source.queue == queue)
+    }
+
+    fn sources(&self) -> impl Iterator<Item = &Source> {
+        self.waiting.values().map(|waiting| &waiting.source).chain(&self.kept)
     }
 
     fn next_number(&mut self) -> u64 {
@@ -108,31 +120,21 @@ impl Ledger {
         self.last
     }
 
-    /// One report has come; the letter, if it was the last and all have it.
-    fn report(&mut self, number: u64, is_kept: bool) -> Option<DeadLetter> {
+    /// One report has come; the source, if it was the last and all have it.
+    fn report(&mut self, number: u64, is_kept: bool) -> Option<Source> {
         let waiting = self.waiting.get_mut(&number)?;
         waiting.missing -= 1;
         waiting.is_kept |= is_kept;
         if waiting.missing > 0 {
             return None;
         }
-        let Waiting { letter, is_kept, .. } = self.waiting.remove(&number)?;
+        let Waiting { source, is_kept, .. } = self.waiting.remove(&number)?;
         if is_kept {
-            self.kept.push(letter);
+            self.kept.push(source);
             return None;
         }
-        Some(letter)
+        Some(source)
     }
-}
-
-/// What became of a dead letter.
-enum Sent {
-    /// Every queue that gets it has it.
-    Done,
-    /// So many reports are missing of what has this number.
-    Waits { number: u64, missing: u32, is_kept: bool },
-    /// A log did not take it.
-    Kept,
 }
 
 impl Broker {
@@ -147,13 +149,15 @@ impl Broker {
                 break;
             }
             let Some(letter) = self.edge.dead_letters.pop_front() else { break };
-            let found = match letter.entry.place.position() {
+            let (place, size) = (letter.source.entry.place, letter.source.entry.bytes);
+            let found = match place.position() {
                 None => Found::Ready,
-                Some(at) => self.journal.log(letter.log).map_or(Found::Lost, |log| {
-                    log.lookup(at, letter.entry.bytes, LETTERS, &mut out.disk)
-                }),
+                Some(at) => self
+                    .journal
+                    .log(letter.source.log)
+                    .map_or(Found::Lost, |log| log.lookup(at, size, LETTERS, &mut out.disk)),
             };
-            let bytes = letter.entry.bytes as usize + LETTER_BYTES;
+            let bytes = size as usize + LETTER_BYTES;
             if found == Found::Ready && self.journal.must_wait(bytes) {
                 self.edge.dead_letters.push_front(letter);
                 self.edge.letters_wait = true;
@@ -162,19 +166,24 @@ impl Broker {
             }
             match found {
                 Found::Ready => match self.route_dead_letter(now, &letter, out) {
-                    Some(Sent::Waits { number, missing, is_kept }) => {
-                        let waiting = Waiting { letter, missing, is_kept };
-                        self.ledger.waiting.insert(number, waiting);
+                    Some((packed, targets)) => {
+                        let properties = PropertiesRef(MessageView::unpack(&packed).properties);
+                        let terms = Terms {
+                            persistent: properties.is_persistent(),
+                            priority: letter.source.entry.priority,
+                            expiration: None,
+                            confirm: None,
+                        };
+                        self.pass_on(now, letter.source, &packed, &targets, terms, out);
                     }
-                    Some(Sent::Kept) => self.ledger.kept.push(letter),
-                    Some(Sent::Done) | None => self.settle_letter(letter),
+                    None => self.settle_source(letter.source),
                 },
                 Found::Pending => {
                     self.edge.dead_letters.push_front(letter);
                     self.edge.letters_wait = true;
                     return false;
                 }
-                Found::Lost => self.settle_letter(letter),
+                Found::Lost => self.settle_source(letter.source),
             }
         }
         // Whatever ended the loop: behind the last letter nobody comes by for those who wait.
@@ -190,17 +199,47 @@ impl Broker {
         out.mail.iter().all(|batch| batch.weight() <= limit)
     }
 
-    /// The letter is where it is to be, or nowhere: its source lets go of it.
-    fn settle_letter(&mut self, letter: DeadLetter) {
-        if let Some(body) = letter.entry.place.body() {
+    /// Puts a message into queues; its source keeps it until all of them have it.
+    pub(crate) fn pass_on(
+        &mut self,
+        now: Now,
+        source: Source,
+        packed: &[u8],
+        targets: &[Target],
+        terms: Terms,
+        out: &mut Outbox,
+    ) {
+        let own = self.edge.shard;
+        let goes_far = targets.iter().any(|target| self.is_far(target)) || self.journal.len() > 1;
+        let waits = goes_far && source.is_kept();
+        let number = waits.then(|| self.ledger.next_number());
+        let terms = Terms { confirm: number.map(|number| (letters_of(own), number)), ..terms };
+        let mut incoming = Incoming::new(MessageView::unpack(packed));
+        let routed = self.enqueue_all(now, &mut incoming, targets, terms, out);
+        incoming.finish(&mut self.edge.pool);
+        let missing = routed.remote + routed.logs;
+        // The log has stopped, or closes: the source keeps it for the next run.
+        let is_kept = routed.unlogged && source.lane.is_some();
+        match number {
+            Some(number) if missing > 0 => {
+                self.ledger.waiting.insert(number, Waiting { source, missing, is_kept });
+            }
+            _ if is_kept => self.ledger.kept.push(source),
+            _ => self.settle_source(source),
+        }
+    }
+
+    /// The message is where it is to be, or nowhere: its source lets go of it.
+    pub(crate) fn settle_source(&mut self, source: Source) {
+        if let Some(body) = source.entry.place.body() {
             return self.edge.pool.release(body);
         }
         // With its queue the lane went, and its number may mean another one.
-        if self.home_slot(letter.queue, u32::MAX).is_some()
-            && let Some(lane) = letter.lane
-            && let Some(log) = self.journal.log(letter.log)
+        if self.home_slot(source.queue, u32::MAX).is_some()
+            && let Some(lane) = source.lane
+            && let Some(log) = self.journal.log(source.log)
         {
-            log.settle(lane, &letter.entry);
+            log.settle(lane, &source.entry);
         }
     }
 
@@ -212,19 +251,19 @@ impl Broker {
     /// Queues elsewhere have dead letters, or if `is_kept`, could not take them.
     pub(crate) fn letters_reported(&mut self, first: u64, last: u64, is_kept: bool) {
         for number in first..=last {
-            if let Some(letter) = self.ledger.report(number, is_kept) {
-                self.settle_letter(letter);
+            if let Some(source) = self.ledger.report(number, is_kept) {
+                self.settle_source(source);
             }
         }
     }
 
-    /// Routes one dead letter; `None` if it goes nowhere.
+    /// Routes one dead letter: what it is then, packed, and where it goes; `None` for nowhere.
     fn route_dead_letter(
         &mut self,
         now: Now,
         letter: &DeadLetter,
         out: &mut Outbox,
-    ) -> Option<Sent> {
+    ) -> Option<(Vec<u8>, Vec<Target>)> {
         let counters = &mut self.edge.counters;
         match letter.reason {
             Reason::Rejected => counters.dead_lettered_rejected += 1,
@@ -232,13 +271,13 @@ impl Broker {
             Reason::MaxLength => counters.dead_lettered_maxlen += 1,
             Reason::DeliveryLimit => counters.dead_lettered_delivery_limit += 1,
         }
-        let info = self.directory.queue_by_id(letter.queue)?;
+        let info = self.directory.queue_by_id(letter.source.queue)?;
         let exchange = info.settings().dead_letter_exchange.clone()?;
         let vhost = info.vhost;
-        let place = letter.entry.place;
+        let place = letter.source.entry.place;
         let view = match (place.body(), place.position()) {
             (Some(body), _) => MessageView::unpack(self.edge.pool.get(body)),
-            (None, at) => self.journal.view(letter.log, at?)?,
+            (None, at) => self.journal.view(letter.source.log, at?)?,
         };
         let old_exchange = core::str::from_utf8(view.exchange).ok()?;
         let old_key = core::str::from_utf8(view.routing_key).ok()?;
@@ -292,29 +331,9 @@ impl Broker {
             wire: None,
         };
         // The bytes leave pool and log before these are written to.
-        let mut body = Vec::new();
-        view.append_packed(&mut body);
-        let own = self.edge.shard;
-        let goes_far = targets.iter().any(|target| self.is_far(target)) || self.journal.len() > 1;
-        let waits = goes_far && letter.is_kept();
-        let number = waits.then(|| self.ledger.next_number());
-        let mut incoming = Incoming::new(MessageView::unpack(&body));
-        let terms = Terms {
-            persistent: PropertiesRef(&properties).is_persistent(),
-            priority: letter.entry.priority,
-            expiration: None,
-            confirm: number.map(|number| (letters_of(own), number)),
-        };
-        let routed = self.enqueue_all(now, &mut incoming, &targets, terms, out);
-        incoming.finish(&mut self.edge.pool);
-        let missing = routed.remote + routed.logs;
-        // The log has stopped, or closes: the source keeps it for the next run.
-        let is_kept = routed.unlogged && letter.lane.is_some();
-        Some(match number {
-            Some(number) if missing > 0 => Sent::Waits { number, missing, is_kept },
-            _ if is_kept => Sent::Kept,
-            _ => Sent::Done,
-        })
+        let mut packed = Vec::new();
+        view.append_packed(&mut packed);
+        Some((packed, targets))
     }
 }
 

@@ -20,7 +20,7 @@ use lepus_store::LaneSlot;
 use crate::channel::unacked::Unacked;
 use crate::connection::{Connection, ConnectionEnd, PauseReason};
 use crate::counters::Counters;
-use crate::dead_letter::{DeadLetter, Ledger};
+use crate::dead_letter::{DeadLetter, Ledger, Source};
 use crate::journal::{Backlog, Found, Journal};
 use crate::mail::{ChannelRef, Mail};
 use crate::message::MessageView;
@@ -705,7 +705,9 @@ impl Sink for QueueSink<'_> {
 
     fn dead_letter(&mut self, entry: Entry, lane: Option<LaneSlot>, reason: Reason) {
         let (queue, log) = (self.queue, self.log);
-        self.edge.dead_letters.push_back(DeadLetter { queue, log, lane, entry, reason });
+        let was_delivered = reason == Reason::Rejected;
+        let source = Source { queue, log, lane, entry, was_delivered };
+        self.edge.dead_letters.push_back(DeadLetter { source, reason });
     }
 
     #[inline]
@@ -730,8 +732,8 @@ impl Sink for QueueSink<'_> {
     }
 
     fn letters(&self, lane: LaneSlot) -> Vec<u64> {
-        let waiting = self.edge.dead_letters.iter().filter(|letter| letter.lane == Some(lane));
-        let here = waiting.filter(|letter| letter.log == self.log).map(|letter| letter.entry.seq);
-        here.chain(self.ledger.of_lane(self.log, lane)).collect()
+        let waiting = self.edge.dead_letters.iter().map(|letter| &letter.source);
+        let here = waiting.filter(|source| (source.log, source.lane) == (self.log, Some(lane)));
+        here.map(|source| source.entry.seq).chain(self.ledger.of_lane(self.log, lane)).collect()
     }
 }

@@ -12,7 +12,6 @@ use super::{Journal, Log, Phase};
 use crate::broker::Broker;
 use crate::directory::QueueInfo;
 use crate::outbox::Outbox;
-use crate::queue::Reason;
 
 /// How far the recovery of a shard's logs is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,9 +141,9 @@ impl Broker {
                 }
             }
             if let Some(log) = self.journal.log(place) {
-                for (letter, lane) in self.ledger.kept(place) {
-                    if letter.reason == Reason::Rejected && !letter.entry.place.is_spilled() {
-                        log.store.mark_delivered(lane, letter.entry.seq);
+                for (source, lane) in self.ledger.kept(place) {
+                    if source.was_delivered && !source.entry.place.is_spilled() {
+                        log.store.mark_delivered(lane, source.entry.seq);
                     }
                 }
                 log.store.close();
