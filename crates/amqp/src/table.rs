@@ -9,6 +9,7 @@ mod view;
 pub use value::Value;
 pub use view::{ArrayRef, TableRef, ValueRef};
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -81,7 +82,7 @@ impl Table {
     pub fn to_bytes(&self) -> TableBytes {
         let mut bytes = Vec::new();
         self.encode_fields(&mut bytes);
-        TableBytes(bytes)
+        TableBytes(bytes.into_boxed_slice())
     }
 
     fn encode_fields(&self, out: &mut Vec<u8>) {
@@ -102,15 +103,27 @@ impl<N: Into<String>, V: Into<Value>> FromIterator<(N, V)> for Table {
     }
 }
 
-/// A table in its wire form without the length.
+/// A table in its wire form without the length: what a table that is seldom looked at is kept as.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TableBytes(Vec<u8>);
+pub struct TableBytes(Box<[u8]>);
 
 impl TableBytes {
     /// The table as an argument of a method.
     #[must_use]
     pub fn as_ref(&self) -> TableRef<'_> {
         TableRef::trusted(&self.0)
+    }
+
+    /// Its length in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether the table has no fields.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 }
 
@@ -262,6 +275,23 @@ mod tests {
         let found = bytes.as_ref().get("b").and_then(ValueRef::as_text);
         assert_eq!(found, Some("two"));
         assert_eq!(bytes.as_ref().get("a"), None);
+    }
+
+    #[test]
+    fn a_place_leads_back_to_its_field() {
+        let bytes = every_type().to_bytes();
+        let table = bytes.as_ref();
+        for (place, name, value) in table.places() {
+            assert_eq!(table.at(place), Some((name, value)));
+        }
+        assert_eq!(table.places().count(), every_type().len());
+        assert_eq!(table.at(bytes.len()), None);
+        assert_eq!(table.at(bytes.len() + 1), None);
+        let mut counted = Vec::new();
+        table.encode(&mut counted);
+        let mut expected = Vec::new();
+        every_type().encode(&mut expected);
+        assert_eq!(counted, expected);
     }
 
     #[test]

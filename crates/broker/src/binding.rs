@@ -6,7 +6,7 @@
 use alloc::vec::Vec;
 use core::hash::{BuildHasher, Hasher};
 use hashbrown::HashTable;
-use lepus_amqp::table::Table;
+use lepus_amqp::table::{TableBytes, TableRef};
 use lepus_base::{HashState, Slab};
 
 use crate::key::Key;
@@ -103,8 +103,8 @@ pub(crate) struct Bindings {
 }
 
 impl Binding {
-    /// Sorted by name; `None` where there are none.
-    pub(crate) fn arguments(&self) -> Option<&Table> {
+    /// Sorted by name; empty where there are none.
+    pub(crate) fn arguments(&self) -> TableRef<'_> {
         self.routing_key.arguments()
     }
 }
@@ -143,19 +143,15 @@ impl Bindings {
         source: u32,
         target: Target,
         routing_key: &str,
-        arguments: &Table,
+        arguments: TableRef<'_>,
     ) -> Option<u32> {
-        let hash =
-            identity_hash(self.hash, source, target, routing_key.as_bytes(), Some(arguments));
+        let hash = identity_hash(self.hash, source, target, routing_key.as_bytes(), arguments);
         let is_same = |&place: &u32| {
             let binding = &self.records[place as usize];
             binding.source == source
                 && binding.target == target
                 && binding.routing_key == *routing_key
-                && match binding.arguments() {
-                    Some(own) => *own == *arguments,
-                    None => arguments.is_empty(),
-                }
+                && binding.arguments() == arguments
         };
         self.by_identity.find(hash, is_same).copied()
     }
@@ -166,10 +162,10 @@ impl Bindings {
         source: u32,
         target: Target,
         routing_key: &str,
-        arguments: &Table,
+        arguments: &TableBytes,
     ) -> u32 {
-        let hash =
-            identity_hash(self.hash, source, target, routing_key.as_bytes(), Some(arguments));
+        let bytes = arguments.as_ref();
+        let hash = identity_hash(self.hash, source, target, routing_key.as_bytes(), bytes);
         let alone = Neighbours { previous: NONE, next: NONE };
         let place = self.records.insert(Binding {
             routing_key: Key::with(routing_key, arguments),
@@ -296,15 +292,13 @@ fn identity_hash(
     source: u32,
     target: Target,
     routing_key: &[u8],
-    arguments: Option<&Table>,
+    arguments: TableRef<'_>,
 ) -> u64 {
     let mut hasher = state.build_hasher();
     hasher.write_u64(u64::from(source) << 32 | u64::from(target.0));
     hasher.write(routing_key);
-    if let Some(arguments) = arguments.filter(|arguments| !arguments.is_empty()) {
-        let mut bytes = Vec::new();
-        arguments.encode(&mut bytes);
-        hasher.write(&bytes);
+    if !arguments.is_empty() {
+        hasher.write(arguments.bytes());
     }
     hasher.finish()
 }
@@ -324,7 +318,7 @@ mod tests {
         let mut bindings = Bindings::new(HashState::new(1));
         let mut links = Links::EMPTY;
         let places: Vec<u32> = (0..5)
-            .map(|queue| bindings.insert(0, Target::queue(queue), "k", &Table::default()))
+            .map(|queue| bindings.insert(0, Target::queue(queue), "k", &TableBytes::default()))
             .collect();
         for &place in &places {
             bindings.push_link(&mut links, place);
@@ -347,7 +341,7 @@ mod tests {
         let mut bindings = Bindings::new(HashState::new(1));
         let mut head = NONE;
         let places: Vec<u32> = (0..4)
-            .map(|queue| bindings.insert(0, Target::queue(queue), "k", &Table::default()))
+            .map(|queue| bindings.insert(0, Target::queue(queue), "k", &TableBytes::default()))
             .collect();
         for &place in &places {
             bindings.link(Chain::Source, &mut head, place);

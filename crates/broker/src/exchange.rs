@@ -5,7 +5,7 @@ use crate::router;
 use alloc::boxed::Box;
 use alloc::format;
 use lepus_amqp::code::ReplyCode;
-use lepus_amqp::table::{Table, Value};
+use lepus_amqp::table::{Table, TableBytes, Value};
 use lepus_base::VhostId;
 
 /// The type name of exchanges that hold messages back for a time.
@@ -94,8 +94,8 @@ pub struct ExchangeInfo {
     pub internal: bool,
     /// Where a message goes that it routes nowhere.
     pub alternate: Option<Box<str>>,
-    /// The arguments as declared; `None` where there are none.
-    pub arguments: Option<Box<Table>>,
+    /// The arguments as declared.
+    pub arguments: TableBytes,
 }
 
 impl ExchangeInfo {
@@ -161,7 +161,7 @@ impl ExchangeInfo {
             auto_delete: wanted.auto_delete,
             internal: wanted.internal,
             alternate,
-            arguments: (!arguments.is_empty()).then(|| Box::new(arguments.clone())),
+            arguments: arguments.to_bytes(),
         })
     }
 
@@ -190,12 +190,12 @@ impl ExchangeInfo {
                 });
             }
         }
-        let current = |name| self.arguments.as_ref().and_then(|table| table.get(name));
+        let current = |name| self.arguments.as_ref().get(name).map(|value| value.to_owned());
         let names = [ALTERNATE_EXCHANGE, DELAYED_KIND];
         let compared = if self.delayed { &names[..] } else { &names[..1] };
         compared.iter().find_map(|name| {
             let (received, current) = (wanted.arguments.get(name), current(name));
-            let is_same = match (received, current) {
+            let is_same = match (received, &current) {
                 (None, None) => true,
                 (Some(one), Some(two)) => one.is_equivalent(two),
                 _ => false,
@@ -203,7 +203,7 @@ impl ExchangeInfo {
             (!is_same).then(|| Difference {
                 name,
                 received: describe(received),
-                current: describe(current),
+                current: describe(current.as_ref()),
             })
         })
     }

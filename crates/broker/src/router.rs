@@ -20,10 +20,10 @@ use crate::routing_keys::RoutingKeys;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use hash::ConsistentHash;
-use headers::Headers;
+use headers::{Headers, Scan};
 use keys::Keys;
 use lepus_amqp::properties::PropertiesRef;
-use lepus_amqp::table::Table;
+use lepus_amqp::table::{Table, TableRef};
 use lepus_base::{HashState, QueueId, Rng, ShardId};
 use topic::{Trie, Walk};
 
@@ -46,6 +46,7 @@ pub struct Routes {
     visited: Vec<u32>,
     walk: u32,
     topic: Walk,
+    headers: Scan,
 }
 
 impl Routes {
@@ -134,7 +135,7 @@ impl Routes {
         rng: &mut Rng,
         places: &[Route],
     ) -> bool {
-        let Routes { list, varies, pending, visited, walk, topic } = self;
+        let Routes { list, varies, pending, visited, walk, topic, headers: scan } = self;
         let mut found = false;
         let mut emit = |links: &[Link]| {
             found |= !links.is_empty();
@@ -164,7 +165,7 @@ impl Routes {
             }
             Router::Headers(headers) => {
                 *varies = true;
-                headers.select(bindings, message.properties, emit);
+                headers.select(bindings, message.properties, scan, emit);
             }
             Router::Hash(hash) => {
                 *varies |= hash.looks_beyond_key();
@@ -205,7 +206,7 @@ pub(crate) enum Router {
 
 impl Router {
     /// The router of an exchange without bindings. `arguments` are the exchange's.
-    pub(crate) fn new(kind: ExchangeKind, arguments: Option<&Table>, state: HashState) -> Router {
+    pub(crate) fn new(kind: ExchangeKind, arguments: TableRef<'_>, state: HashState) -> Router {
         match kind {
             ExchangeKind::Direct => Router::Keys(Keys::new(state)),
             ExchangeKind::Fanout => Router::All(Links::EMPTY),
@@ -261,7 +262,7 @@ impl Router {
 pub(crate) fn check_binding(
     kind: ExchangeKind,
     routing_key: &str,
-    arguments: &Table,
+    arguments: TableRef<'_>,
 ) -> Result<(), Refusal> {
     match kind {
         ExchangeKind::Headers => check_headers_arguments(arguments),

@@ -1,6 +1,6 @@
 //! Field tables as they lie in a buffer.
 
-use super::{DEPTH_MAX, Table, Value};
+use super::{DEPTH_MAX, Table, TableBytes, Value};
 use crate::error::Malformed;
 use crate::wire::Reader;
 use alloc::string::String;
@@ -41,18 +41,42 @@ impl<'a> TableRef<'a> {
 
     /// All fields in their order.
     pub fn iter(self) -> impl Iterator<Item = (&'a str, ValueRef<'a>)> {
+        self.places().map(|(_, name, value)| (name, value))
+    }
+
+    /// All fields in their order, each with its place for [`TableRef::at`].
+    pub fn places(self) -> impl Iterator<Item = (usize, &'a str, ValueRef<'a>)> {
         let mut reader = Reader::new(self.0);
         core::iter::from_fn(move || {
+            let place = self.0.len() - reader.rest().len();
             let name = reader.text().ok()?;
             let value = ValueRef::read(&mut reader).ok()?;
-            Some((name, value))
+            Some((place, name, value))
         })
+    }
+
+    /// The field at a place that [`TableRef::places`] gave.
+    #[must_use]
+    pub fn at(self, place: usize) -> Option<(&'a str, ValueRef<'a>)> {
+        TableRef(self.0.get(place..)?).iter().next()
+    }
+
+    /// Appends the table with its length of four octets in front.
+    pub fn encode(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&(self.0.len() as u32).to_be_bytes());
+        out.extend_from_slice(self.0);
     }
 
     /// The first field of that name.
     #[must_use]
     pub fn get(self, name: &str) -> Option<ValueRef<'a>> {
         self.iter().find(|(key, _)| *key == name).map(|(_, value)| value)
+    }
+
+    /// A copy of the bytes.
+    #[must_use]
+    pub fn to_bytes(self) -> TableBytes {
+        TableBytes(self.0.into())
     }
 
     /// A copy that owns its fields.

@@ -11,6 +11,7 @@ use crate::vhost::{VhostInfo, VhostLimits, VhostMetadata};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use lepus_amqp::table::TableBytes;
 use lepus_base::{QueueId, ShardId, VhostId};
 
 impl Directory {
@@ -143,7 +144,7 @@ impl Directory {
                 auto_delete: false,
                 internal,
                 alternate: None,
-                arguments: None,
+                arguments: TableBytes::default(),
             });
         }
     }
@@ -155,7 +156,7 @@ impl Directory {
             return;
         }
         let hash = name_hash(self.hash, info.vhost, &info.name);
-        let router = Router::new(info.kind, info.arguments.as_deref(), self.hash);
+        let router = Router::new(info.kind, info.arguments.as_ref(), self.hash);
         let place = self.exchanges.insert(ExchangeSlot {
             info,
             router,
@@ -236,7 +237,7 @@ impl Directory {
         let Some(target) = self.target(change.vhost, &change.destination) else {
             return;
         };
-        if self.bindings.find(source, target, routing_key, arguments).is_some() {
+        if self.bindings.find(source, target, routing_key, arguments.as_ref()).is_some() {
             return;
         }
         let bindings = &mut self.bindings;
@@ -259,7 +260,7 @@ impl Directory {
         let Some(target) = self.target(change.vhost, &change.destination) else {
             return;
         };
-        let (key, arguments) = (&change.routing_key, &change.arguments);
+        let (key, arguments) = (&change.routing_key, change.arguments.as_ref());
         if let Some(place) = self.bindings.find(source, target, key, arguments) {
             let mut left = Vec::new();
             self.remove_binding(place, &mut left);

@@ -45,16 +45,16 @@ impl Directory {
         }
         let Some(from) = from else { return Err(self.no_exchange(vhost.id, &source)) };
         let target = self.find_target(vhost.id, &destination, *connection)?;
-        let arguments = sorted(arguments);
+        let arguments = sorted(arguments).to_bytes();
         if binds {
             if routing_key.len() > ROUTING_KEY_BYTES_MAX {
                 let text = format!("routing key is longer than {ROUTING_KEY_BYTES_MAX} bytes");
                 return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
             }
             let kind = self.exchanges[from as usize].info.kind;
-            router::check_binding(kind, routing_key, &arguments)?;
+            router::check_binding(kind, routing_key, arguments.as_ref())?;
         }
-        let existing = self.bindings.find(from, target, routing_key, &arguments);
+        let existing = self.bindings.find(from, target, routing_key, arguments.as_ref());
         if existing.is_some() == binds {
             return Ok(Checked::Already(None));
         }

@@ -7,7 +7,7 @@ use crate::vhost::{VhostLimits, VhostMetadata};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use lepus_amqp::table::Table;
+use lepus_amqp::table::TableBytes;
 use lepus_base::{QueueId, VhostId};
 
 /// The answer to a request that is not refused.
@@ -100,7 +100,7 @@ pub struct BindingChange {
     /// The key, pattern or weight.
     pub routing_key: Box<str>,
     /// The arguments, sorted by name.
-    pub arguments: Table,
+    pub arguments: TableBytes,
 }
 
 /// What followed from a change, beyond the directory itself.

@@ -19,7 +19,6 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
-use lepus_amqp::table::Table;
 use lepus_base::{QueueId, ShardId, VhostId};
 use reader::Reader;
 
@@ -88,10 +87,7 @@ pub fn encode(change: &Change, out: &mut Vec<u8>) {
             put_name(out, &info.name);
             put_name(out, info.kind_name());
             out.push(flag(info.auto_delete, AUTO_DELETE) | flag(info.internal, INTERNAL));
-            match &info.arguments {
-                Some(arguments) => arguments.encode(out),
-                None => Table::new().encode(out),
-            }
+            info.arguments.as_ref().encode(out);
         }
         Change::ExchangeDeleted { vhost, name } => {
             out.push(EXCHANGE_DELETED);
@@ -336,7 +332,7 @@ fn queue(reader: &mut Reader<'_>, shards: u16) -> Result<QueueInfo, DecodeError>
         exclusive: None,
         server_named: flags & SERVER_NAMED != 0,
         kind,
-        arguments,
+        arguments: &arguments,
         settings,
         user,
     }))
@@ -353,6 +349,7 @@ fn binding(reader: &mut Reader<'_>) -> Result<BindingChange, DecodeError> {
     if !arguments.0.is_sorted_by(|(one, _), (two, _)| one <= two) {
         return Err(DecodeError::Field("order of arguments"));
     }
+    let arguments = arguments.to_bytes();
     Ok(BindingChange { vhost, source, destination, routing_key, arguments })
 }
 
@@ -424,5 +421,5 @@ fn put_binding(out: &mut Vec<u8>, tag: u8, binding: &BindingChange) {
     out.push(bit);
     put_name(out, name);
     put_name(out, &binding.routing_key);
-    binding.arguments.encode(out);
+    binding.arguments.as_ref().encode(out);
 }

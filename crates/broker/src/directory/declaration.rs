@@ -232,7 +232,7 @@ impl Directory {
         }
         // Without a type the queue that is there will do.
         let difference = QueueSettings::inequivalent(
-            current.arguments(),
+            &current.arguments().to_owned(),
             wanted.arguments,
             current.kind,
             wanted.name,
@@ -274,7 +274,7 @@ impl Directory {
             exclusive: wanted.exclusive,
             server_named: wanted.server_named,
             kind,
-            arguments,
+            arguments: &arguments,
             settings,
             user: wanted.user,
         }))

@@ -94,7 +94,7 @@ impl Directory {
                 let source = self.exchange_place(binding.vhost, &binding.source);
                 let target = self.target(binding.vhost, &binding.destination);
                 let found = source.zip(target).and_then(|(source, target)| {
-                    let (key, arguments) = (&binding.routing_key, &binding.arguments);
+                    let (key, arguments) = (&binding.routing_key, binding.arguments.as_ref());
                     self.bindings.find(source, target, key, arguments)
                 });
                 (found.into_iter().collect(), None)

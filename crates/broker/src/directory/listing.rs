@@ -3,7 +3,7 @@
 use super::{Directory, ExchangeInfo, Permission, QueueInfo, TopicPermission, User, VhostInfo};
 use crate::binding::Chain;
 use alloc::vec::Vec;
-use lepus_amqp::table::Table;
+use lepus_amqp::table::TableRef;
 use lepus_base::VhostId;
 
 /// What a binding leads to.
@@ -43,8 +43,8 @@ pub struct BindingInfo<'a> {
     pub destination: DestinationRef<'a>,
     /// The key, pattern or weight.
     pub routing_key: &'a str,
-    /// The arguments, sorted by name; `None` where there are none.
-    pub arguments: Option<&'a Table>,
+    /// The arguments, sorted by name; empty where there are none.
+    pub arguments: TableRef<'a>,
 }
 
 impl Directory {
@@ -190,6 +190,6 @@ fn default_binding(queue: &QueueInfo) -> BindingInfo<'_> {
         source: "",
         destination: DestinationRef::Queue(queue.name()),
         routing_key: queue.name(),
-        arguments: None,
+        arguments: TableRef::default(),
     }
 }

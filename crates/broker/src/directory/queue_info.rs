@@ -3,9 +3,8 @@
 use crate::queue::{QueueKind, QueueSettings};
 use alloc::boxed::Box;
 use alloc::string::String;
-use alloc::vec::Vec;
 use core::num::NonZeroU64;
-use lepus_amqp::table::Table;
+use lepus_amqp::table::{Table, TableBytes, TableRef};
 use lepus_base::{ConnectionId, QueueId, ShardId, VhostId};
 
 /// Attributes of a queue, which all shards share: they do not change. There may be millions of them,
@@ -47,12 +46,9 @@ struct Owner(NonZeroU64);
 /// The arguments of a queue and what they mean.
 #[derive(Clone, Debug, PartialEq)]
 struct Asked {
-    arguments: Table,
+    arguments: TableBytes,
     settings: QueueSettings,
 }
-
-/// No arguments.
-static NOTHING: Table = Table(Vec::new());
 
 /// What makes up a queue's attributes.
 #[derive(Debug)]
@@ -80,7 +76,7 @@ pub struct Declared<'a> {
     /// [`QueueInfo::exclusive`]
     pub exclusive: Option<ConnectionId>,
     /// [`QueueInfo::arguments`]
-    pub arguments: Table,
+    pub arguments: &'a Table,
     /// [`QueueInfo::settings`]
     pub settings: QueueSettings,
 }
@@ -93,7 +89,7 @@ impl QueueInfo {
         let mut names = String::with_capacity(name.len() + user.len());
         names.push_str(name);
         names.push_str(user);
-        let is_plain = arguments.0.is_empty() && settings == QueueSettings::PLAIN;
+        let is_plain = arguments.is_empty() && settings == QueueSettings::PLAIN;
         QueueInfo {
             id: declared.id,
             vhost: declared.vhost,
@@ -106,7 +102,8 @@ impl QueueInfo {
             name_bytes: name.len() as u32,
             names: names.into_boxed_str(),
             owner: declared.exclusive.and_then(Owner::new),
-            asked: (!is_plain).then(|| Box::new(Asked { arguments, settings })),
+            asked: (!is_plain)
+                .then(|| Box::new(Asked { arguments: arguments.to_bytes(), settings })),
         }
     }
 
@@ -135,8 +132,8 @@ impl QueueInfo {
 
     /// The arguments as declared, and the type where the virtual host's default gave one.
     #[must_use]
-    pub fn arguments(&self) -> &Table {
-        self.asked.as_ref().map_or(&NOTHING, |asked| &asked.arguments)
+    pub fn arguments(&self) -> TableRef<'_> {
+        self.asked.as_ref().map_or(TableRef::default(), |asked| asked.arguments.as_ref())
     }
 
     /// What the arguments mean.

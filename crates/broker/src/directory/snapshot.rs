@@ -181,6 +181,6 @@ fn bound(directory: &Directory, place: u32) -> BindingChange {
         source: source.name.clone(),
         destination,
         routing_key: binding.routing_key.as_str().into(),
-        arguments: binding.arguments().cloned().unwrap_or_default(),
+        arguments: binding.arguments().to_bytes(),
     }
 }

@@ -15,7 +15,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use lepus_amqp::code::ReplyCode;
-use lepus_amqp::table::{Table, ValueRef};
+use lepus_amqp::table::{Table, TableRef, ValueRef};
 
 /// The largest weight of a binding.
 const WEIGHT_MAX: u32 = 65_535;
@@ -38,9 +38,9 @@ pub(crate) struct ConsistentHash {
 }
 
 impl ConsistentHash {
-    pub(super) fn new(arguments: Option<&Table>) -> ConsistentHash {
-        let subject = arguments.map_or(Ok(Subject::RoutingKey), subject);
-        let subject = subject.unwrap_or(Subject::RoutingKey);
+    /// For an exchange with arguments that were checked with [`check_arguments`].
+    pub(super) fn new(arguments: TableRef<'_>) -> ConsistentHash {
+        let subject = subject(&arguments.to_owned()).unwrap_or(Subject::RoutingKey);
         ConsistentHash { subject, shares: Shares::new() }
     }
 
@@ -164,11 +164,8 @@ fn number(binding: &Binding, to: &Destination) -> u64 {
         Destination::Exchange(name) => (b"x", name),
     };
     let mut state = hash(kind);
-    let mut arguments = Vec::new();
-    if let Some(table) = binding.arguments() {
-        table.encode(&mut arguments);
-    }
-    for part in [name.as_bytes(), binding.routing_key.as_bytes(), &arguments] {
+    let arguments = binding.arguments().bytes();
+    for part in [name.as_bytes(), binding.routing_key.as_bytes(), arguments] {
         state = mix(fnv(state, part));
     }
     state
@@ -195,7 +192,7 @@ mod tests {
     use super::*;
     use crate::binding::Target;
     use lepus_amqp::properties::{Properties, PropertiesRef};
-    use lepus_amqp::table::Value;
+    use lepus_amqp::table::{TableBytes, Value};
     use lepus_base::HashState;
 
     struct Fixture {
@@ -207,13 +204,13 @@ mod tests {
         fn new(arguments: &Table) -> Fixture {
             Fixture {
                 bindings: Bindings::new(HashState::new(3)),
-                router: ConsistentHash::new(Some(arguments)),
+                router: ConsistentHash::new(arguments.to_bytes().as_ref()),
             }
         }
 
         fn bind(&mut self, queue: u32, weight: &str) -> u32 {
             let target = Target::queue(queue);
-            let place = self.bindings.insert(0, target, weight, &Table::new());
+            let place = self.bindings.insert(0, target, weight, &TableBytes::default());
             let to = Destination::Queue(format!("q{queue}"));
             self.router.insert(&mut self.bindings, place, &to);
             place

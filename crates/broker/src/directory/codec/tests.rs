@@ -4,7 +4,7 @@ use crate::user::HashingAlgorithm;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
-use lepus_amqp::table::Value;
+use lepus_amqp::table::{Table, Value};
 use lepus_base::Rng;
 
 const VHOST: VhostId = VhostId(7);
@@ -39,7 +39,7 @@ fn queue_of(id: u64, name: &str, log: u16, arguments: Table) -> Change {
         exclusive: None,
         server_named: true,
         kind,
-        arguments,
+        arguments: &arguments,
         settings,
         user: "ann",
     })))
@@ -51,7 +51,7 @@ fn bound(destination: Destination, routing_key: &str, arguments: Table) -> Box<B
         source: "x".into(),
         destination,
         routing_key: routing_key.into(),
-        arguments,
+        arguments: arguments.to_bytes(),
     })
 }
 

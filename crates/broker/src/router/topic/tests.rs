@@ -3,7 +3,7 @@
 use super::*;
 use crate::binding::Target;
 use alloc::string::String;
-use lepus_amqp::table::Table;
+use lepus_amqp::table::TableBytes;
 use lepus_base::Rng;
 
 fn fits(pattern: &[&str], key: &[&str]) -> bool {
@@ -35,7 +35,7 @@ impl Fixture {
 
     fn bind(&mut self, queue: u32, pattern: &str) -> u32 {
         let target = Target::queue(queue);
-        let place = self.bindings.insert(0, target, pattern, &Table::default());
+        let place = self.bindings.insert(0, target, pattern, &TableBytes::default());
         self.trie.insert(&mut self.bindings, place);
         place
     }
