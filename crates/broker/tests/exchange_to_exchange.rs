@@ -72,7 +72,7 @@ fn a_queue_reached_on_two_ways_gets_the_message_once() {
 }
 
 #[test]
-fn unbinding_nothing_is_fine_and_what_is_missing_is_not_found() {
+fn unbinding_nothing_is_fine_and_what_is_missing_cannot_be_bound() {
     everywhere(|stage| {
         let alice = stage.far();
         alice.exchange("x", "fanout");
@@ -87,10 +87,30 @@ fn unbinding_nothing_is_fine_and_what_is_missing_is_not_found() {
             let refused = alice.client().channel().refused(bind);
             assert_eq!((refused.code, refused.method), (ReplyCode::NOT_FOUND, (40, 30)));
             assert_eq!(refused.text, "NOT_FOUND - no exchange 'missing' in vhost '/'");
-            let unbind = exchange::Unbind { destination, source, ..Default::default() };
-            let refused = alice.client().channel().refused(unbind);
-            assert_eq!((refused.code, refused.method), (ReplyCode::NOT_FOUND, (40, 40)));
+            alice.unbind_exchange(destination, source, "");
         }
+    });
+}
+
+#[test]
+fn a_binding_that_went_with_its_exchanges_may_be_taken_back() {
+    everywhere(|stage| {
+        let alice = stage.far();
+        for exchange in ["source", "destination"] {
+            alice.exchange_method(exchange::Declare {
+                exchange,
+                r#type: "direct",
+                auto_delete: true,
+                ..Default::default()
+            });
+        }
+        alice.declare("q");
+        alice.bind("q", "destination", "k");
+        alice.bind_exchange("destination", "source", "k");
+        alice.unbind("q", "destination", "k");
+        assert!(!exists(&stage.world, "destination") && !exists(&stage.world, "source"));
+        alice.unbind_exchange("destination", "source", "k");
+        assert!(alice.is_open());
     });
 }
 

@@ -36,10 +36,7 @@ impl Directory {
         check_destination(&destination)?;
         check_not_default(&source)?;
         let from = self.exchange_place(vhost.id, &source);
-        if !binds
-            && let Destination::Queue(name) = &destination
-            && (from.is_none() || self.queue(vhost.id, name).is_none())
-        {
+        if !binds && (from.is_none() || self.target(vhost.id, &destination).is_none()) {
             // What does not exist is bound to nothing already.
             return Ok(Checked::Already(None));
         }
