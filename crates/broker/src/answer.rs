@@ -367,7 +367,6 @@ impl Broker {
             return;
         }
         match then {
-            AfterRequeue::RecoverOk => self.send_method(at, &basic::RecoverOk {}.into(), out),
             AfterRequeue::Silence => {}
             AfterRequeue::End => {
                 self.finish_end(now, at, out);

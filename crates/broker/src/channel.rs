@@ -141,9 +141,7 @@ pub enum Pending {
 /// What follows when a channel's deliveries have been requeued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterRequeue {
-    /// `basic.recover-ok`.
-    RecoverOk,
-    /// Nothing is said (`basic.nack` of many, `basic.recover-async`).
+    /// Nothing more is said.
     Silence,
     /// The channel has ended.
     End,

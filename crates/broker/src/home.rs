@@ -500,7 +500,7 @@ impl Broker {
             self.return_unused_credit(consumer.key, out);
             self.edge.remote_consumers.remove(&consumer.key);
         }
-        self.tell_cancelled(now, info.id, deleted.consumers, out);
+        // Who deleted it hears that first, should it consume from it on the same channel.
         for (to, reply) in answers {
             self.reply(now, to, info.id, reply, out);
         }

@@ -7,6 +7,7 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use lepus_amqp::code::ReplyCode;
+use lepus_amqp::method::basic;
 use lepus_base::{Now, QueueId, ShardId};
 
 use crate::broker::Broker;
@@ -283,8 +284,11 @@ impl Broker {
             return Err(Refusal::new(ReplyCode::NOT_IMPLEMENTED, "requeue=false"));
         }
         let list = self.take_unacked(at);
-        let then = if answers { AfterRequeue::RecoverOk } else { AfterRequeue::Silence };
-        self.requeue(now, at, list, then, out);
+        if answers {
+            // What comes back may be delivered again at once: the answer stands before that.
+            self.send_method(at, &basic::RecoverOk {}.into(), out);
+        }
+        self.requeue(now, at, list, AfterRequeue::Silence, out);
         Ok(())
     }
 

@@ -453,3 +453,15 @@ fn thousands_of_queues_are_shared_out_over_the_shards() {
     assert!((200..=300).contains(&far), "{far} of 500 on the other shard");
     assert!(homes[..10].iter().all(|&home| home == 1), "the first ones where they are declared");
 }
+
+#[test]
+fn who_deletes_a_queue_and_consumes_from_it_is_answered_before_the_cancel() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.declare("q");
+        far.consume("q", "c");
+        let _ = far.order();
+        far.delete("q");
+        assert_eq!(far.order(), ["queue.delete-ok", "basic.cancel"]);
+    });
+}

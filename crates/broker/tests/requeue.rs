@@ -185,6 +185,20 @@ fn recover_gives_back_everything_and_is_answered() {
 }
 
 #[test]
+fn recover_is_answered_before_anything_comes_again() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.declare("q");
+        far.consume("q", "c");
+        near.publish_all("q", numbers(0..2));
+        assert_eq!(far.deliveries().len(), 2);
+        let _ = far.order();
+        far.recover();
+        assert_eq!(far.order(), ["basic.recover-ok", "basic.deliver", "basic.deliver"]);
+    });
+}
+
+#[test]
 fn recover_without_requeue_is_not_implemented() {
     everywhere(|stage| {
         let far = stage.far();
