@@ -379,6 +379,7 @@ impl Broker {
     /// A delivery from a queue on another shard.
     pub(crate) fn on_delivery(
         &mut self,
+        now: Now,
         from: ShardId,
         mail: &Mail,
         bytes: &[u8],
@@ -410,10 +411,10 @@ impl Broker {
         };
         connection.traffic.count(from);
         let mut channel = connection.incarnation(to.channel);
+        let mut is_governed = false;
         let tag = channel.as_mut().and_then(|channel| {
-            if *slot != NO_SLOT
-                && let Some(global) = &mut channel.global
-            {
+            if let Some(global) = &mut channel.global {
+                is_governed = true;
                 global.granted = global.granted.saturating_sub(1);
             }
             let subscription = channel.subscription(to.consumer)?;
@@ -452,6 +453,12 @@ impl Broker {
         mark_dirty(connection, connection_slot, out);
         if let Some(body) = body.filter(|_| !streams) {
             self.edge.pool.release(body);
+        }
+        if is_governed && no_ack {
+            // Its credit is free again at once.
+            let shard = self.edge.shard;
+            let at = ChannelRef { shard, connection: to.connection, channel: to.channel };
+            self.grant_credit(now, connection_slot, at, out);
         }
     }
 

@@ -52,7 +52,7 @@ impl Broker {
                 let key = channel.key;
                 let subscriptions = channel.subscriptions.iter().flat_map(|s| s.by_number.iter());
                 for (number, subscription) in subscriptions {
-                    if subscription.home == own || subscription.no_ack {
+                    if subscription.home == own {
                         continue;
                     }
                     let consumer = consumer_key(at.channel, key, number as u32);

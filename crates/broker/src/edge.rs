@@ -527,7 +527,6 @@ impl<'a> Ways<'a> {
         self.counters.delivered_near += u64::from(is_near(self.near, consumer.shard));
         if let Some(remote) = self.remote_consumers.get_mut(&key)
             && remote.governed
-            && !consumer.no_ack
         {
             remote.credit = remote.credit.saturating_sub(1);
         }
@@ -608,10 +607,8 @@ impl QueueSink<'_> {
             // Its other consumers may go first and make this one the next.
             return false;
         }
-        if consumer.no_ack {
-            return true;
-        }
-        let full = channel.unacked.len() >= unacked_max;
+        // A delivery that needs no acknowledgement takes no room, but waits for it like the others.
+        let full = !consumer.no_ack && channel.unacked.len() >= unacked_max;
         if let Some(global) = &mut channel.global
             && (full || !global.has_room())
         {
@@ -630,7 +627,7 @@ impl QueueSink<'_> {
             return false;
         }
         let Some(remote) = self.edge.remote_consumers.get_mut(&key) else { return false };
-        if remote.governed && !consumer.no_ack && remote.credit == 0 {
+        if remote.governed && remote.credit == 0 {
             if !remote.wanted {
                 remote.wanted = true;
                 let want = Mail::WantCredit { to: key, queue: self.queue };

@@ -222,7 +222,7 @@ impl Broker {
                 }
             }
             Mail::Hold { queue, on } => self.hold_home(now, queue, on, out),
-            Mail::Deliver { .. } => self.on_delivery(from, &mail, bytes, out),
+            Mail::Deliver { .. } => self.on_delivery(now, from, &mail, bytes, out),
             Mail::DeliverReply { to, message, from, number, mandatory } => {
                 let view = packed(bytes, message);
                 self.reply_mailed(to, &view, from, number, mandatory, out);

@@ -375,7 +375,7 @@ impl Broker {
                     (subscription.queue, subscription.home) = (id, to);
                     subscription.queue_slot = u32::MAX;
                     is_touched = true;
-                    if to != own && !subscription.no_ack {
+                    if to != own {
                         let consumer = ConsumerKey {
                             connection: connection_id,
                             channel: key,
@@ -451,7 +451,7 @@ impl Broker {
                     handle,
                     shard: consumer.shard,
                     // Until its shard has told.
-                    governed: !consumer.no_ack,
+                    governed: true,
                     credit: 0,
                     wanted: false,
                 };

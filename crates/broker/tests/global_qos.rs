@@ -218,3 +218,57 @@ fn a_deleted_queues_deliveries_give_their_credit_back_when_settled() {
         assert_eq!(far.delivery().consumer, "c2");
     });
 }
+
+#[test]
+fn deliveries_that_need_no_acknowledgement_wait_for_room_too() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.declare("q1");
+        far.declare("q2");
+        for queue in ["q1", "q2"] {
+            for other in ["q1", "q2"].into_iter().filter(|other| *other != queue) {
+                let channel = far.client().channel();
+                channel.qos_global(1);
+                channel.consume(queue, "acks");
+                publish(&near, queue, 1);
+                let held = channel.delivery();
+                channel.consume_no_ack(other, "silent");
+                publish(&near, other, 3);
+                channel.expect_none();
+                assert_eq!(stage.world.queue(other).ready, 3);
+                channel.ack(held.tag);
+                assert_eq!(count(&channel.deliveries(), "silent"), 3);
+                // They take no room themselves.
+                publish(&near, queue, 2);
+                assert_eq!(count(&channel.deliveries(), "acks"), 1);
+                publish(&near, other, 2);
+                channel.expect_none();
+                channel.qos_global(0);
+                let messages = channel.deliveries();
+                assert_eq!((count(&messages, "acks"), count(&messages, "silent")), (1, 2));
+                channel.close();
+                near.purge(queue);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_limit_that_comes_later_holds_for_them() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.declare("q1");
+        near.declare("q2");
+        far.consume("q1", "acks");
+        far.consume_no_ack("q2", "silent");
+        publish(&near, "q1", 1);
+        let held = far.delivery();
+        publish(&near, "q2", 1);
+        assert_eq!(far.deliveries().len(), 1);
+        far.qos_global(1);
+        publish(&near, "q2", 2);
+        far.expect_none();
+        far.ack(held.tag);
+        assert_eq!(far.deliveries().len(), 2);
+    });
+}
