@@ -29,7 +29,7 @@ pub use entry::{
     Admission, Content, Delivery, Enqueued, Entry, Get, Got, NO_SLOT, Outcome, Place, Reason, Sent,
     Ticket,
 };
-pub use settings::{Overflow, QueueKind, QueueSettings};
+pub use settings::{Overflow, QueueKind, QueueSettings, TIMER_MILLIS_MAX};
 
 use crate::journal::{Backlog, Found};
 use crate::message::Incoming;

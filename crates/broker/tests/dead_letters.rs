@@ -1,5 +1,6 @@
 //! Dead-lettering: reasons, routing, the death history and cycles.
 
+use lepus_amqp::method::queue;
 use lepus_amqp::properties::Properties;
 use lepus_amqp::table::{Table, Value};
 use lepus_sim::{Channel, Message, Options};
@@ -54,7 +55,13 @@ fn each_reason_is_written_into_the_history() {
         near.declare_with("rejected", to());
         near.declare_with("expired", to().with("x-message-ttl", 10));
         near.declare_with("maxlen", to().with("x-max-length", 0));
-        near.declare_with("delivery_limit", to().with("x-delivery-limit", 1));
+        let limited = to().with("x-delivery-limit", 1).with("x-queue-type", "quorum").to_bytes();
+        near.declare_method(queue::Declare {
+            queue: "delivery_limit",
+            durable: true,
+            arguments: limited.as_ref(),
+            ..Default::default()
+        });
         for queue in ["rejected", "expired", "maxlen", "delivery_limit"] {
             far.publish("", queue, queue);
         }

@@ -186,9 +186,7 @@ fn unknown_arguments_are_ignored() {
     alice.declare_with("q", mine);
     alice.declare("q");
     alice.declare_with("q", Table::new().with("x-mine", "something else"));
-    for name in ["x-queue-mode", "x-queue-version", "x-max-in-memory-length", "x-cache-size"] {
-        alice.declare_with(name, Table::new().with(name, 1));
-    }
+    alice.declare_with("cache", Table::new().with("x-cache-size", 1));
 }
 
 #[test]
@@ -223,6 +221,52 @@ fn arguments_out_of_range_or_of_the_wrong_type_are_refused() {
             assert!(text.contains(name), "{text}");
         }
         assert_eq!(stage.world.find_queue("/", "q"), None);
+    });
+}
+
+#[test]
+fn arguments_without_a_meaning_for_a_queue_of_that_kind_are_refused() {
+    everywhere(|stage| {
+        let alice = stage.far();
+        let quorum = || Table::new().with("x-queue-type", "quorum");
+        let mode = "invalid arg 'x-queue-mode' for queue 'q' in vhost '/'";
+        let wrong = [
+            (
+                Table::new().with("x-queue-mode", "odd"),
+                format!("{mode}: \"unsupported queue mode 'odd'\""),
+            ),
+            (
+                quorum().with("x-queue-mode", "lazy"),
+                format!("{mode} of queue type rabbit_quorum_queue"),
+            ),
+            (
+                Table::new().with("x-queue-version", 3),
+                "invalid arg 'x-queue-version' for queue 'q' in vhost '/': \
+                 \"unsupported queue version '3'\""
+                    .into(),
+            ),
+            (
+                Table::new().with("x-delivery-limit", 3),
+                "invalid arg 'x-delivery-limit' for queue 'q' in vhost '/' of queue type \
+                 rabbit_classic_queue"
+                    .into(),
+            ),
+            (
+                Table::new().with("x-queue-leader-locator", "odd"),
+                "invalid arg 'x-queue-leader-locator' for queue 'q' in vhost '/': \
+                 invalid_queue_locator_arg"
+                    .into(),
+            ),
+        ];
+        for (arguments, why) in wrong {
+            let durable = queue::Declare { durable: true, ..declare("q") };
+            let (code, text) = refusal(&alice, durable, arguments);
+            assert_eq!((code, text), (406, format!("PRECONDITION_FAILED - {why}")));
+        }
+        let mode = Table::new().with("x-queue-mode", "lazy").with("x-queue-version", 2);
+        alice.declare_with("q", mode.with("x-queue-leader-locator", "balanced"));
+        // A queue that is there is not asked what it has no use for.
+        alice.declare_with("q", Table::new().with("x-queue-mode", "odd"));
     });
 }
 

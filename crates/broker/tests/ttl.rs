@@ -1,6 +1,7 @@
 //! Messages that expire.
 
 use lepus_amqp::code::ReplyCode;
+use lepus_amqp::method::queue;
 use lepus_amqp::properties::Properties;
 use lepus_amqp::table::{Table, Value};
 use lepus_sim::{Channel, World};
@@ -57,6 +58,49 @@ fn a_message_may_name_its_own_expiration_in_digits() {
         assert_eq!(stage.world.queue("q").ready, 1);
         stage.world.advance(1);
         assert_eq!(stage.world.queue("q").ready, 0);
+    });
+}
+
+const TEN_YEARS: i64 = 315_360_000_000;
+
+#[test]
+fn ten_years_are_the_longest_time() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        let long = || Table::new().with("x-message-ttl", Value::I64(TEN_YEARS));
+        near.declare_with("q", long().with("x-expires", Value::I64(TEN_YEARS)));
+        far.publish("", "q", "x");
+        far.publish_with("", "q", &expiring(&TEN_YEARS.to_string()), "y");
+        stage.world.skip(TEN_YEARS as u64 - 1_000);
+        assert_eq!(stage.world.queue("q").ready, 2);
+        stage.world.skip(1_000);
+        stage.world.settle();
+        assert_eq!(stage.world.find_queue("/", "q"), None);
+        near.declare_with("q", long());
+        far.publish("", "q", "x");
+        stage.world.skip(TEN_YEARS as u64);
+        stage.world.settle();
+        assert_eq!(stage.world.queue("q").ready, 0);
+    });
+}
+
+#[test]
+fn longer_than_ten_years_is_refused() {
+    everywhere(|stage| {
+        let client = stage.far_client();
+        for name in ["x-message-ttl", "x-expires"] {
+            let arguments = Table::new().with(name, Value::I64(TEN_YEARS + 1)).to_bytes();
+            let refused = client.channel().refused(queue::Declare {
+                queue: "q",
+                arguments: arguments.as_ref(),
+                ..Default::default()
+            });
+            assert_eq!(refused.code, ReplyCode::PRECONDITION_FAILED);
+            assert!(refused.text.ends_with("{value_too_large,315360000001}"), "{}", refused.text);
+        }
+        let channel = client.channel();
+        channel.publish_with("", "q", &expiring("315360000001"), "x");
+        assert_eq!(channel.expect_refused().code, ReplyCode::PRECONDITION_FAILED);
     });
 }
 

@@ -261,6 +261,7 @@ impl Directory {
         }
         let kind = QueueKind::of(&arguments, QueueKind::Classic, name, &vhost.name)?;
         kind.check_properties(wanted.durable, exclusive, auto_delete, name, &vhost.name)?;
+        QueueSettings::check(&arguments, kind, name, &vhost.name)?;
         let settings = QueueSettings::parse(&arguments, kind, name, &vhost.name)?;
         let home = self.home_for(wanted.declared_on, exclusive || wanted.server_named);
         Ok(QueueInfo::new(Declared {

@@ -15,6 +15,7 @@ use crate::broker::Broker;
 use crate::channel::At;
 use crate::directory::{Access, Resource};
 use crate::properties::{BCC, mark_keys, owned_headers, take_keys};
+use crate::queue::TIMER_MILLIS_MAX;
 use crate::refusal::Refusal;
 use crate::reply_to::{REPLY_TO, token};
 
@@ -146,11 +147,11 @@ pub(super) fn parse_expiration(text: &[u8]) -> Result<Duration, Refusal> {
         .ok()
         .filter(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()))
         .and_then(|text| text.parse::<u64>().ok())
-        .filter(|&millis| millis <= 315_360_000_000);
+        .filter(|&millis| millis <= TIMER_MILLIS_MAX);
     millis.map(Duration::from_millis).ok_or_else(|| {
         let text = String::from_utf8_lossy(text);
         let text = format!(
-            "invalid expiration '{text}': a string of digits, milliseconds up to 315360000000"
+            "invalid expiration '{text}': a string of digits, milliseconds up to {TIMER_MILLIS_MAX}"
         );
         Refusal::new(ReplyCode::PRECONDITION_FAILED, text)
     })

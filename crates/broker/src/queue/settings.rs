@@ -1,5 +1,7 @@
 //! Queue arguments (`x-…` of `queue.declare`): meaning, validation and equivalence.
 
+mod check;
+
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -10,8 +12,9 @@ use lepus_amqp::table::{Table, Value};
 
 use crate::refusal::Refusal;
 
-/// The longest time that a timer argument may name, in milliseconds.
-const TIMER_MILLIS_MAX: i128 = u32::MAX as i128;
+/// The longest time that a timer argument or a message's `expiration` may name, in milliseconds: ten
+/// years.
+pub const TIMER_MILLIS_MAX: u64 = 315_360_000_000;
 /// The protocol's limit for names and routing keys in bytes.
 const SHORT_STRING_BYTES_MAX: usize = 255;
 
@@ -335,8 +338,8 @@ impl<'a> Arguments<'a> {
 
     fn millis(&self, name: &str) -> Result<Option<Duration>, Refusal> {
         match self.natural(name)? {
-            Some(millis) if millis > TIMER_MILLIS_MAX => {
-                Err(self.invalid(name, format!("{{value_too_big,{millis}}}")))
+            Some(millis) if millis > i128::from(TIMER_MILLIS_MAX) => {
+                Err(self.invalid(name, format!("{{value_too_large,{millis}}}")))
             }
             millis => Ok(millis.map(|millis| Duration::from_millis(millis as u64))),
         }
@@ -385,24 +388,15 @@ impl<'a> Arguments<'a> {
         }
     }
 
+    /// A quorum queue has none.
     fn max_priority(&self, kind: QueueKind) -> Result<Option<u8>, Refusal> {
         let name = "x-max-priority";
-        let Some(priority) = self.natural(name)? else {
-            return Ok(None);
-        };
-        if kind == QueueKind::Quorum {
-            return Err(Refusal::new(
-                ReplyCode::PRECONDITION_FAILED,
-                format!(
-                    "invalid arg '{name}' for queue '{}' in vhost '{}' of queue type \
-                     rabbit_quorum_queue",
-                    self.queue, self.vhost
-                ),
-            ));
-        }
-        match u8::try_from(priority) {
-            Ok(priority) => Ok(Some(priority)),
-            Err(_) => Err(self.invalid(name, format!("{{max_value_exceeded,{priority}}}"))),
+        match self.natural(name)? {
+            Some(priority) if kind == QueueKind::Classic => match u8::try_from(priority) {
+                Ok(priority) => Ok(Some(priority)),
+                Err(_) => Err(self.invalid(name, format!("{{max_value_exceeded,{priority}}}"))),
+            },
+            _ => Ok(None),
         }
     }
 
@@ -477,8 +471,15 @@ mod tests {
     #[test]
     fn values_out_of_range_are_refused() {
         assert_eq!(refusal("x-message-ttl", -1), "{value_negative,-1}");
+        for name in ["x-message-ttl", "x-expires"] {
+            assert_eq!(
+                refusal(name, Value::I64(315_360_000_001)),
+                "{value_too_large,315360000001}"
+            );
+            assert!(parse(name, Value::I64(315_360_000_000)).is_ok());
+        }
         let big = Value::U64(u64::MAX);
-        assert_eq!(refusal("x-message-ttl", big.clone()), "{value_too_big,18446744073709551615}");
+        assert_eq!(refusal("x-message-ttl", big.clone()), "{value_too_large,18446744073709551615}");
         assert_eq!(refusal("x-expires", 0), "{value_zero,0}");
         assert_eq!(refusal("x-expires", -1), "{value_negative,-1}");
         assert_eq!(refusal("x-max-length-bytes", -7), "{value_negative,-7}");
@@ -552,7 +553,8 @@ mod tests {
         assert!(check(true, true, false).unwrap_err().contains("exclusive"));
         assert!(check(true, false, true).unwrap_err().contains("auto-delete"));
         let table = Table::new().with("x-max-priority", 5);
-        assert!(QueueSettings::parse(&table, QueueKind::Quorum, "q", "/").is_err());
+        let settings = QueueSettings::parse(&table, QueueKind::Quorum, "q", "/").unwrap();
+        assert_eq!(settings.max_priority, None);
     }
 
     #[test]

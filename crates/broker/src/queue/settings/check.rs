@@ -1,0 +1,184 @@
+//! Which arguments a new queue may have: those of its kind, with values that mean something. What
+//! is declared already, or comes from a log, is not asked again.
+
+use super::{Arguments, QueueKind, QueueSettings};
+use crate::refusal::Refusal;
+use alloc::format;
+use lepus_amqp::code::ReplyCode;
+use lepus_amqp::table::Table;
+
+/// Arguments of quorum queues and streams, without meaning for a classic queue.
+const NOT_FOR_CLASSIC: [&str; 9] = [
+    "x-dead-letter-strategy",
+    "x-delivery-limit",
+    "x-max-in-memory-length",
+    "x-max-in-memory-bytes",
+    "x-quorum-initial-group-size",
+    "x-initial-cluster-size",
+    "x-max-age",
+    "x-stream-max-segment-size-bytes",
+    "x-stream-filter-size-bytes",
+];
+/// Arguments of classic queues and streams, without meaning for a quorum queue.
+const NOT_FOR_QUORUM: [&str; 8] = [
+    "x-max-priority",
+    "x-queue-mode",
+    "x-queue-version",
+    "x-queue-master-locator",
+    "x-initial-cluster-size",
+    "x-max-age",
+    "x-stream-max-segment-size-bytes",
+    "x-stream-filter-size-bytes",
+];
+/// Where the leader of a queue may be put; one process is all these places.
+const LEADER_LOCATORS: [&str; 5] =
+    ["client-local", "balanced", "random", "least-leaders", "min-masters"];
+
+impl QueueSettings {
+    /// Whether a new queue of this kind may have these arguments; unknown ones do not matter.
+    /// [`QueueSettings::parse`] checks those that it reads.
+    ///
+    /// # Errors
+    /// 406 for an argument of another kind of queue, and for a value that means nothing.
+    pub fn check(
+        arguments: &Table,
+        kind: QueueKind,
+        queue: &str,
+        vhost: &str,
+    ) -> Result<(), Refusal> {
+        if arguments.0.is_empty() {
+            return Ok(());
+        }
+        let arguments = Arguments { table: arguments, queue, vhost };
+        match kind {
+            QueueKind::Classic => {
+                arguments.check_mode()?;
+                arguments.check_version()?;
+            }
+            QueueKind::Quorum => {
+                arguments.natural("x-max-in-memory-length")?;
+                arguments.natural("x-max-in-memory-bytes")?;
+                arguments.check_group_size()?;
+            }
+        }
+        arguments.check_leader_locator()?;
+        arguments.check_kind(kind)
+    }
+}
+
+impl Arguments<'_> {
+    fn check_kind(&self, kind: QueueKind) -> Result<(), Refusal> {
+        let (foreign, module): (&[&str], _) = match kind {
+            QueueKind::Classic => (&NOT_FOR_CLASSIC, "rabbit_classic_queue"),
+            QueueKind::Quorum => (&NOT_FOR_QUORUM, "rabbit_quorum_queue"),
+        };
+        let Arguments { table, queue, vhost } = self;
+        let found = table.0.iter().find(|(name, _)| foreign.contains(&&**name));
+        found.map_or(Ok(()), |(name, _)| {
+            Err(Refusal::new(
+                ReplyCode::PRECONDITION_FAILED,
+                format!(
+                    "invalid arg '{name}' for queue '{queue}' in vhost '{vhost}' of queue type \
+                     {module}"
+                ),
+            ))
+        })
+    }
+
+    fn check_mode(&self) -> Result<(), Refusal> {
+        let name = "x-queue-mode";
+        match self.text(name)? {
+            None | Some("default" | "lazy") => Ok(()),
+            Some(mode) => Err(self.invalid(name, format!("\"unsupported queue mode '{mode}'\""))),
+        }
+    }
+
+    fn check_version(&self) -> Result<(), Refusal> {
+        let name = "x-queue-version";
+        match self.natural(name)? {
+            None | Some(1 | 2) => Ok(()),
+            Some(version) => {
+                Err(self.invalid(name, format!("\"unsupported queue version '{version}'\"")))
+            }
+        }
+    }
+
+    fn check_group_size(&self) -> Result<(), Refusal> {
+        let name = "x-quorum-initial-group-size";
+        match self.natural(name)? {
+            Some(0) => Err(self.invalid(name, "{value_zero,0}")),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_leader_locator(&self) -> Result<(), Refusal> {
+        let name = "x-queue-leader-locator";
+        match self.text(name)? {
+            Some(place) if !LEADER_LOCATORS.contains(&place) => {
+                Err(self.invalid(name, "invalid_queue_locator_arg"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::String;
+    use lepus_amqp::table::Value;
+
+    fn check(kind: QueueKind, name: &str, value: impl Into<Value>) -> Option<String> {
+        let table = Table::new().with(name, value);
+        let refusal = QueueSettings::check(&table, kind, "q", "/").err()?;
+        assert_eq!(refusal.code, ReplyCode::PRECONDITION_FAILED);
+        let start = format!("invalid arg '{name}' for queue 'q' in vhost '/'");
+        Some(refusal.text.strip_prefix(&start).expect("the usual start").into())
+    }
+
+    #[test]
+    fn values_that_mean_nothing_are_refused() {
+        let classic = |name, value: Value| check(QueueKind::Classic, name, value).unwrap();
+        assert_eq!(classic("x-queue-mode", "odd".into()), ": \"unsupported queue mode 'odd'\"");
+        assert_eq!(classic("x-queue-mode", 1.into()), ": {unacceptable_type,signedint}");
+        assert_eq!(classic("x-queue-version", 3.into()), ": \"unsupported queue version '3'\"");
+        assert_eq!(classic("x-queue-version", (-1).into()), ": {value_negative,-1}");
+        let locator = "x-queue-leader-locator";
+        assert_eq!(classic(locator, "odd".into()), ": invalid_queue_locator_arg");
+        assert_eq!(classic(locator, 1.into()), ": {unacceptable_type,signedint}");
+        let quorum = |name, value: Value| check(QueueKind::Quorum, name, value).unwrap();
+        assert_eq!(quorum("x-quorum-initial-group-size", 0.into()), ": {value_zero,0}");
+        assert_eq!(quorum("x-max-in-memory-length", (-1).into()), ": {value_negative,-1}");
+    }
+
+    #[test]
+    fn arguments_of_another_kind_are_refused() {
+        let classic = " of queue type rabbit_classic_queue";
+        for name in NOT_FOR_CLASSIC {
+            assert_eq!(check(QueueKind::Classic, name, 1).as_deref(), Some(classic));
+        }
+        let quorum = " of queue type rabbit_quorum_queue";
+        for name in NOT_FOR_QUORUM {
+            assert_eq!(check(QueueKind::Quorum, name, 1).as_deref(), Some(quorum));
+        }
+    }
+
+    #[test]
+    fn what_either_kind_knows_is_taken() {
+        for kind in [QueueKind::Classic, QueueKind::Quorum] {
+            for place in LEADER_LOCATORS {
+                assert_eq!(check(kind, "x-queue-leader-locator", place), None);
+            }
+            assert_eq!(check(kind, "x-anything", "odd"), None);
+            assert_eq!(check(kind, "x-consumer-timeout", 1000), None);
+        }
+        for mode in ["default", "lazy"] {
+            assert_eq!(check(QueueKind::Classic, "x-queue-mode", mode), None);
+        }
+        for version in [1, 2] {
+            assert_eq!(check(QueueKind::Classic, "x-queue-version", version), None);
+        }
+        assert_eq!(check(QueueKind::Quorum, "x-delivery-limit", 3), None);
+        assert_eq!(check(QueueKind::Quorum, "x-quorum-initial-group-size", 3), None);
+    }
+}
