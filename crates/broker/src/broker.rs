@@ -16,6 +16,7 @@ use lepus_amqp::server::{Event, Publish, ServerConnection};
 use lepus_base::{ConnectionId, HashState, Instant, Now, QueueId, Rng, ShardId, Slab};
 use lepus_store::disk::{Completion, LogId};
 
+use crate::acknowledgement::Looks;
 use crate::census::Census;
 use crate::channel::Target;
 use crate::connection::{Connection, ConnectionEnd, PauseReason, PeerInfo};
@@ -62,6 +63,8 @@ pub struct Broker {
     pub(crate) ledger: Ledger,
     /// Mail that waits for room in the log.
     pub(crate) postponed: VecDeque<Postponed>,
+    /// Looks at deliveries that wait for their acknowledgement.
+    pub(crate) looks: Looks,
     pub(crate) names: Names,
     pub(crate) rng: Rng,
     pub(crate) delayed: Delayed,
@@ -127,6 +130,7 @@ impl Broker {
             journal: Journal::default(),
             ledger: Ledger::default(),
             postponed: VecDeque::new(),
+            looks: Looks::default(),
             names: Names::new(settings.secret, settings.shard),
             rng: Rng::new(settings.hash_seed ^ u64::from(settings.shard.0) << 32),
             delayed: Delayed::default(),
@@ -201,6 +205,7 @@ impl Broker {
         let slot = self.edge.connections.insert(connection) as u32;
         self.edge.by_id.insert(id, slot);
         self.edge.arm(slot);
+        self.arm_looks(now);
         if self.stopping {
             out.close.push(ConnectionSlot(slot));
         }
@@ -395,6 +400,7 @@ impl Broker {
             match timer {
                 Timer::Connection(slot, id) => self.connection_timeout(now, slot, id, out),
                 Timer::Queue(slot, id) => self.queue_timeout(now, slot, id, out),
+                Timer::Looks => self.begin_looks(),
                 Timer::Trim => self.trim_buffers(now),
             }
         }
@@ -409,6 +415,7 @@ impl Broker {
         self.work_on_requeues(now, out);
         self.release_delayed(now, out);
         self.work_on_definitions(now, out);
+        self.work_on_looks(now, out);
         self.journal.work(now, &mut out.disk);
         self.edge.work_on_pool();
         for _ in 0..self.retries.len() {
@@ -428,6 +435,7 @@ impl Broker {
             || !self.fanouts.is_empty()
             || !self.requeues.is_empty()
             || !self.retries.is_empty()
+            || self.looks.has_work()
             || self.definitions.has_work()
             || self.journal.has_work()
             || self.edge.must_compact()
@@ -507,6 +515,7 @@ impl Broker {
         let slot = self.edge.connections.insert(connection) as u32;
         self.edge.by_id.insert(id, slot);
         self.edge.arm(slot);
+        self.arm_looks(now);
         self.edge.recount(slot);
         if has_bytes {
             self.edge.mark_dirty(slot, out);

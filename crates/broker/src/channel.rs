@@ -1,6 +1,7 @@
 //! One channel of a connection: its consumers, unacknowledged deliveries, confirms, transaction,
 //! and the one question it may have pending.
 
+pub mod ages;
 pub mod confirm;
 pub mod unacked;
 
@@ -15,6 +16,7 @@ use crate::directory::Request;
 use crate::mail::ChannelRef;
 use crate::queue::{ConsumerHandle, ConsumerKey, Outcome};
 
+use ages::Ages;
 use confirm::Confirms;
 use unacked::{Unacked, UnackedList};
 
@@ -239,6 +241,8 @@ pub struct Channel {
     pub global: Option<Box<GlobalPrefetch>>,
     /// Deliveries that wait.
     pub unacked: UnackedList,
+    /// How long they wait.
+    pub ages: Ages,
     /// Publisher confirms, once selected.
     pub confirms: Option<Box<Confirms>>,
     /// Counts publishes of a transaction that is being committed.
@@ -314,6 +318,7 @@ impl Channel {
             prefetch: 0,
             global: None,
             unacked: UnackedList::default(),
+            ages: Ages::default(),
             confirms: None,
             committing: None,
             tx: None,

@@ -103,7 +103,7 @@ impl Broker {
             Timer::Queue(slot, id) => {
                 homes.get(slot as usize).is_some_and(|home| home.id == id && home.armed == at)
             }
-            Timer::Trim => true,
+            Timer::Looks | Timer::Trim => true,
         });
     }
 
@@ -504,6 +504,7 @@ impl Broker {
         for (to, reply) in answers {
             self.reply(now, to, info.id, reply, out);
         }
+        self.tell_cancelled(now, info.id, deleted.consumers, out);
     }
 
     /// Tells consumers that their queue is gone.

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 extern crate alloc;
 
+mod acknowledgement;
 mod answer;
 pub mod binding;
 pub mod broker;

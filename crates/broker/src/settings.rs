@@ -65,6 +65,9 @@ pub struct Limits {
     pub spill_bytes: usize,
     /// What may be declared.
     pub capacity: Capacity,
+    /// How long a delivery may wait for its acknowledgement before its channel is closed, where its
+    /// queue does not say; zero is for ever.
+    pub consumer_timeout: Duration,
     /// Time a connection may take to close before its socket is dropped.
     pub close_timeout: Duration,
 }
@@ -101,6 +104,7 @@ impl Default for Limits {
             memory_bytes: 1 << 30,
             spill_bytes: usize::MAX,
             capacity: Capacity::default(),
+            consumer_timeout: Duration::from_secs(30 * 60),
             close_timeout: Duration::from_secs(10),
         }
     }

@@ -16,6 +16,8 @@ pub enum Timer {
     Connection(u32, ConnectionId),
     /// Expiry or lease of a queue.
     Queue(u32, QueueId),
+    /// Deliveries that wait for their acknowledgement.
+    Looks,
     /// Send buffers that may have been idle since the last look.
     Trim,
 }

@@ -12,6 +12,7 @@ mod blocked;
 mod channels;
 mod confirms;
 mod consume;
+mod consumer_timeout;
 mod copies;
 mod dead_letters;
 mod dead_letters_kept;

@@ -195,6 +195,8 @@ settings! {
         "Consumers per channel.";
     "limits.unacked_per_channel_max" unacked_per_channel_max: u64 = Kind::Count { min: 1, max: 100_000_000 }, "2000000";
         "Unacknowledged deliveries per channel; then the channel gets no more until it acknowledges.";
+    "limits.consumer_timeout" consumer_timeout: Duration = Kind::Seconds { min: 0, max: 315_360_000 }, "1800";
+        "How long a delivery may wait for its acknowledgement; then its channel is closed with 406 and what it held goes back to its queues. A queue's own x-consumer-timeout, in milliseconds, wins; 0 is for ever, in both. Noticed within a minute, or a sixtieth of a longer wait.";
     "limits.queues_max" queues_max: u64 = Kind::Count { min: 1, max: 100_000_000 }, "1000000";
         "Queues of the whole broker; declaring one more closes the channel with 406. A virtual host may have a limit of its own below that.";
     "limits.exchanges_max" exchanges_max: u64 = Kind::Count { min: 7, max: 100_000_000 }, "100000";

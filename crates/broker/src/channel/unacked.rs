@@ -80,6 +80,12 @@ impl UnackedList {
         self.entries.get(self.place(tag)?).filter(|found| found.home != SETTLED)
     }
 
+    /// The delivery that has waited longest.
+    #[must_use]
+    pub fn oldest(&self) -> Option<&Unacked> {
+        self.entries.front()
+    }
+
     /// Takes the delivery with this tag, if it waits.
     pub fn take(&mut self, tag: u64) -> Option<Unacked> {
         self.take_if(tag, |_| true)

@@ -29,7 +29,8 @@ pub(super) struct Rules {
 impl Rules {
     /// `None` for default settings, which most queues have.
     pub(super) fn of(settings: &QueueSettings, used_at: Instant) -> Option<Box<Rules>> {
-        if *settings == QueueSettings::default() {
+        // How long deliveries may wait is their channels' concern.
+        if (QueueSettings { consumer_timeout: None, ..settings.clone() }) == QueueSettings::PLAIN {
             return None;
         }
         Some(Box::new(Rules {

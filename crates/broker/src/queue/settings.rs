@@ -78,6 +78,8 @@ pub struct QueueSettings {
     pub single_active_consumer: bool,
     /// `x-delivery-limit`: how often a message may come back.
     pub delivery_limit: Option<u32>,
+    /// `x-consumer-timeout`: how long a delivery may wait for its acknowledgement; zero is for ever.
+    pub consumer_timeout: Option<Duration>,
     /// Whether consumers are told how often a message came back, as quorum queues do.
     pub counts_deliveries: bool,
 }
@@ -189,6 +191,7 @@ impl QueueSettings {
         max_priority: None,
         single_active_consumer: false,
         delivery_limit: None,
+        consumer_timeout: None,
         counts_deliveries: false,
     };
 
@@ -218,7 +221,6 @@ impl QueueSettings {
             return Err(arguments.invalid(name, "routing_key_but_no_dlx_defined"));
         }
         arguments.check_dead_letter_strategy()?;
-        arguments.count("x-consumer-timeout")?;
         Ok(QueueSettings {
             message_ttl: arguments.millis("x-message-ttl")?,
             expires,
@@ -230,6 +232,7 @@ impl QueueSettings {
             max_priority: arguments.max_priority(kind)?,
             single_active_consumer: arguments.flag("x-single-active-consumer")?,
             delivery_limit: arguments.delivery_limit()?,
+            consumer_timeout: arguments.count("x-consumer-timeout")?.map(Duration::from_millis),
             counts_deliveries: kind == QueueKind::Quorum,
         })
     }

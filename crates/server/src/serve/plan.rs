@@ -128,6 +128,7 @@ impl Plan {
             limits: Limits {
                 consumers_per_channel_max: narrow(config.consumers_per_channel_max),
                 unacked_per_channel_max: narrow(config.unacked_per_channel_max),
+                consumer_timeout: config.consumer_timeout,
                 tx_bytes_max: usize::try_from(config.transaction_bytes_max).unwrap_or(usize::MAX),
                 unread_bytes_max: usize::try_from(config.unread_bytes_max).unwrap_or(usize::MAX),
                 capacity: capacity(config),

@@ -1,0 +1,132 @@
+//! Deliveries that wait too long for their acknowledgement: their channel is closed.
+//!
+//! Nothing is done for it when messages move. Twice a minute all channels are looked at, some
+//! connections per cycle.
+
+use alloc::format;
+use core::time::Duration;
+
+use lepus_amqp::code::ReplyCode;
+use lepus_base::Now;
+
+use crate::broker::Broker;
+use crate::channel::At;
+use crate::channel::unacked::Unacked;
+use crate::edge::{connection_name, log};
+use crate::mail::ChannelRef;
+use crate::outbox::{Outbox, Severity};
+use crate::refusal::Refusal;
+use crate::timers::Timer;
+
+/// Time between two looks at the same channel: a timeout is noticed later by twice as much at most.
+const LOOK_INTERVAL: Duration = Duration::from_secs(30);
+/// Connections looked at in one go before other work gets its turn.
+const LOOKED_AT_ONCE: usize = 256;
+
+/// Where the looks at deliveries are.
+#[derive(Debug, Default)]
+pub(crate) struct Looks {
+    /// Whether the timer for the next is armed, or one is under way.
+    goes: bool,
+    /// The connection to go on with.
+    next: Option<usize>,
+}
+
+impl Looks {
+    /// Whether a look is under way.
+    pub(crate) fn has_work(&self) -> bool {
+        self.next.is_some()
+    }
+}
+
+impl Broker {
+    /// Sees to it that the connections of this shard are looked at.
+    pub(crate) fn arm_looks(&mut self, now: Now) {
+        if !self.looks.goes {
+            self.looks.goes = true;
+            self.edge.timers.arm(now.instant + LOOK_INTERVAL, Timer::Looks);
+        }
+    }
+
+    /// It is time to look again.
+    pub(crate) fn begin_looks(&mut self) {
+        self.looks.next = Some(0);
+    }
+
+    /// One slice of looking at all channels.
+    pub(crate) fn work_on_looks(&mut self, now: Now, out: &mut Outbox) {
+        let Some(first) = self.looks.next else { return };
+        let end = self.edge.connections.capacity().min(first + LOOKED_AT_ONCE);
+        for slot in first..end {
+            self.look_at_deliveries(now, slot as u32, out);
+        }
+        self.looks.next = (end < self.edge.connections.capacity()).then_some(end);
+        if self.looks.next.is_none() {
+            self.looks.goes = false;
+            if !self.edge.connections.is_empty() {
+                self.arm_looks(now);
+            }
+        }
+    }
+
+    fn look_at_deliveries(&mut self, now: Now, slot: u32, out: &mut Outbox) {
+        let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return };
+        if connection.end.is_some() {
+            return;
+        }
+        let (id, vhost) = (connection.id, connection.vhost);
+        let shard = self.edge.shard;
+        for number in 0..connection.channels.len() {
+            let Some(connection) = self.edge.connection_at(slot, id) else { return };
+            let Some(channel) = connection.channel_mut(number as u16) else { continue };
+            let oldest = channel.unacked.oldest().copied();
+            let tag = oldest.map(|oldest| oldest.tag);
+            let waited = channel.ages.look(now.instant, tag, channel.last_tag);
+            let Some(oldest) = oldest.filter(|_| channel.ending.is_none()) else { continue };
+            let channel = ChannelRef { shard, connection: id, channel: channel.key };
+            let timeout = self.consumer_timeout(&oldest);
+            if timeout > Duration::ZERO && waited >= timeout {
+                let at = At { slot, channel, vhost };
+                self.delivery_timed_out(now, at, &oldest, timeout, out);
+            }
+        }
+    }
+
+    /// How long this delivery may wait; zero for ever.
+    fn consumer_timeout(&self, delivery: &Unacked) -> Duration {
+        let queue = self.directory.queue_by_id(self.directory.id_now(delivery.queue));
+        let own = queue.and_then(|info| info.settings().consumer_timeout);
+        own.unwrap_or(self.edge.limits.consumer_timeout)
+    }
+
+    fn delivery_timed_out(
+        &mut self,
+        now: Now,
+        at: At,
+        delivery: &Unacked,
+        timeout: Duration,
+        out: &mut Outbox,
+    ) {
+        let millis = timeout.as_millis();
+        let number = at.channel.number();
+        let queue = self.describe_queue(self.directory.id_now(delivery.queue));
+        let connection = &mut self.edge.connections[at.slot as usize];
+        let consumer = connection
+            .incarnation(at.channel.channel)
+            .and_then(|channel| channel.subscription(delivery.consumer))
+            .map_or_else(|| "basic.get".into(), |found| format!("consumer '{}'", found.tag));
+        let text = format!(
+            "{}: channel {number} is closed: {consumer} on {queue} did not acknowledge delivery {} \
+             within {millis} ms",
+            connection_name(connection),
+            delivery.tag
+        );
+        log(out, Severity::Warning, "consumer-timeout", text);
+        let text = format!(
+            "delivery acknowledgement on channel {number} timed out. Timeout value used: {millis} \
+             ms. This timeout value can be configured, see consumers doc guide to learn more"
+        );
+        let refusal = Refusal::new(ReplyCode::PRECONDITION_FAILED, text);
+        self.fail_channel(now, at, &refusal, (0, 0), out);
+    }
+}
