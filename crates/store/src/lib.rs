@@ -54,6 +54,7 @@ pub mod place;
 mod record;
 mod recovery;
 mod replay;
+mod retry;
 mod runs;
 mod scan;
 pub mod segment;

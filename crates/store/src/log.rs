@@ -14,6 +14,7 @@ use crate::disk::{Action, Completion, DiskError, File, LogId, OperationId, Opera
 use crate::gather::Gather;
 use crate::place::position;
 use crate::record::{KIND_FILLER, KIND_QUEUE_DROPPED, KIND_SETTLES, RECORD_HEADER_BYTES, word};
+use crate::retry::Retry;
 use crate::segment::{
     BATCH_HEADER_BYTES, BatchHeader, SEGMENT_HEADER_BYTES, SegmentHeader, reserve_batch,
 };
@@ -247,7 +248,8 @@ pub(crate) struct Log {
     creation: Option<Creation>,
     ignored: Vec<OperationId>,
     full: bool,
-    retry_at: Instant,
+    /// Failures to make a segment.
+    creation_retry: Retry,
     /// A write found the disk full and is tried again then.
     write_retry_at: Instant,
     stopped: Option<(File, DiskError)>,
@@ -293,7 +295,7 @@ impl Log {
             creation: None,
             ignored: Vec::new(),
             full: false,
-            retry_at: Instant(0),
+            creation_retry: Retry::default(),
             write_retry_at: Instant(0),
             stopped: None,
             bytes_written: 0,
@@ -679,7 +681,7 @@ impl Log {
             self.full = true;
             return;
         }
-        if now.instant < self.retry_at {
+        if !self.creation_retry.is_due(now) {
             return;
         }
         let slot = self.next_slot;
@@ -698,7 +700,7 @@ impl Log {
             self.spare.len() >= self.settings.free_segments_max.max(self.settings.reserve_segments);
         if segment.file_bytes != self.settings.segment_bytes || is_surplus {
             self.ignored.push(out.push(Action::Delete(File::Segment(self.id, slot))));
-            self.retry_at = Instant(0);
+            self.creation_retry.hurry();
         } else {
             self.spare.push(slot);
             if self.spare_segments() > self.settings.reserve_segments {
@@ -744,9 +746,9 @@ impl Log {
         match self.creation {
             Some(Creation::File { id, slot }) if id == completion.id => {
                 self.creation = None;
-                if completion.result.is_err() {
+                if let Err(error) = completion.result {
                     self.full = true;
-                    self.retry_at = now.instant + self.settings.retry_interval;
+                    self.creation_failed(now, slot, error);
                 } else {
                     let id = out.push(Action::SyncDirectory(self.id));
                     self.creation = Some(Creation::Directory { id, slot });
@@ -755,18 +757,28 @@ impl Log {
             }
             Some(Creation::Directory { id, slot }) if id == completion.id => {
                 self.creation = None;
-                if completion.result.is_ok() {
+                if let Err(error) = completion.result {
+                    self.creation_failed(now, slot, error);
+                } else {
+                    self.creation_retry.succeeded();
                     self.spare.push(slot);
                     self.full = false;
                     if self.spare_segments() >= self.spare_wanted {
                         self.spare_wanted = 0;
                     }
-                } else {
-                    self.retry_at = now.instant + self.settings.retry_interval;
                 }
                 true
             }
             _ => false,
+        }
+    }
+
+    /// The file of a new segment could not be made, or its name not be made durable. It is made anew
+    /// later.
+    fn creation_failed(&mut self, now: Now, slot: u32, error: DiskError) {
+        self.next_slot = slot;
+        if !self.creation_retry.failed(now, self.settings.retry_interval, error) {
+            self.stop_for(File::Segment(self.id, slot), error);
         }
     }
 
@@ -871,7 +883,7 @@ impl Log {
         // Also where a segment that came free ended the shortage before the time to try again: those who
         // wait may want more of them.
         let retries = self.lacks_segment() && self.may_grow();
-        let retry = if retries { self.retry_at } else { Instant::NEVER };
+        let retry = if retries { self.creation_retry.at() } else { Instant::NEVER };
         if self.flight.is_some() {
             return retry;
         }

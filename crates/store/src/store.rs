@@ -19,6 +19,7 @@ use crate::log::{Chain, Log};
 use crate::names::NameTable;
 use crate::record::Lane;
 use crate::recovery::{Damage, Recovery, Refusal};
+use crate::retry::Retry;
 use crate::settings::Settings;
 use crate::state::{LaneSlot, State};
 
@@ -157,6 +158,8 @@ pub struct Store {
     next_page: u32,
     index_unsynced: bool,
     index_bytes: u64,
+    /// Failures to write index pages.
+    index_retry: Retry,
     publication: publish::Publication,
     compaction: compaction::Compaction,
     rewriting: rewrite::Rewriting,
@@ -201,6 +204,7 @@ impl Store {
             next_page: 0,
             index_unsynced: false,
             index_bytes: 0,
+            index_retry: Retry::default(),
             publication: publish::Publication::default(),
             compaction: compaction::Compaction::default(),
             rewriting: rewrite::Rewriting::default(),
@@ -270,13 +274,7 @@ impl Store {
     ) {
         match purpose {
             Purpose::PageWrite { lane, first } => {
-                let is_whole = completion.result == Ok(crate::lane::PAGE_BYTES);
-                self.index_unsynced |= is_whole;
-                let Some(found) = self.state.lane_mut(lane) else { return };
-                if let Some(slot) = found.end_write(first, is_whole) {
-                    self.free_pages.push(slot);
-                    self.closed_pages.push_back((lane, first));
-                }
+                self.page_written(now, (lane, first), completion.result);
             }
             Purpose::PageRead { lane, first } => {
                 let Some(found) = self.state.lane_mut(lane) else { return };
@@ -388,7 +386,7 @@ impl Store {
         let more = self.account(out) | self.encode_lanes(WORK_SLICES, out);
         let more = self.fold(out) | more;
         self.state.lanes.cool(self.settings.lanes_kept, WORK_COOL_LOOKS);
-        self.write_pages(out);
+        self.write_pages(now, out);
         // What was written behind the last checkpoint of an orderly end would say that it was none.
         (!self.publication.is_closing() && self.compact(now, out)) || more
     }
@@ -422,12 +420,20 @@ impl Store {
         self.ask(Action::Read { file, offset, length }, purpose, out);
     }
 
-    /// Writes the oldest closed pages beyond the budget to the index file.
-    fn write_pages(&mut self, out: &mut Operations) {
-        if self.log.stopped().is_some() {
-            return;
-        }
-        while self.closed_pages.len() > self.settings.index_pages_max {
+    /// From when on closed pages beyond the budget may be written; `None` where there are none, or
+    /// one is under way that tells whether it can be done again.
+    fn pages_due(&self) -> Option<Instant> {
+        let is_write = |purpose: &Purpose| matches!(purpose, Purpose::PageWrite { .. });
+        let may_write = self.log.stopped().is_none()
+            && self.closed_pages.len() > self.settings.index_pages_max
+            && !(self.index_retry.is_in_trouble() && self.waits.values().any(is_write));
+        may_write.then(|| self.index_retry.at())
+    }
+
+    /// Writes the oldest closed pages beyond the budget to the index file; one of them after a
+    /// failure.
+    fn write_pages(&mut self, now: Now, out: &mut Operations) {
+        while self.pages_due().is_some_and(|at| at <= now.instant) {
             let Some((lane, first)) = self.closed_pages.pop_front() else { return };
             let Some(found) = self.state.lane_mut(lane) else { continue };
             let slot = self.free_pages.pop().unwrap_or(self.next_page);
@@ -450,6 +456,47 @@ impl Store {
         }
     }
 
+    /// The write of an index page ended. After a failure the page stays in memory.
+    fn page_written(
+        &mut self,
+        now: Now,
+        (lane, first): (LaneSlot, u64),
+        result: Result<usize, DiskError>,
+    ) {
+        let error = match result {
+            Ok(crate::lane::PAGE_BYTES) => None,
+            // The rest has no room.
+            Ok(_) => Some(DiskError::Full),
+            Err(error) => Some(error),
+        };
+        self.index_unsynced |= error.is_none();
+        match error {
+            None => self.index_retry.succeeded(),
+            Some(error) => {
+                if !self.index_retry.failed(now, self.settings.retry_interval, error) {
+                    self.stop(File::Index(self.settings.log), error);
+                }
+            }
+        }
+        let Some(found) = self.state.lane_mut(lane) else { return };
+        if let Some(slot) = found.end_write(first, error.is_none()) {
+            if error == Some(DiskError::Full) {
+                self.free_pages.push(slot);
+            }
+            // Otherwise this place of the file may be the trouble.
+            self.closed_pages.push_back((lane, first));
+        }
+    }
+
+    /// Nothing can be relied on any more, because of this file.
+    fn stop(&mut self, file: File, error: DiskError) {
+        self.log.stop_for(file, error);
+        if !self.told_stopped {
+            self.told_stopped = true;
+            self.events.push(Event::Stopped(file, error));
+        }
+    }
+
     /// When [`Store::flush`] or [`Store::work`] has something to do without further input.
     #[must_use]
     pub fn next_timeout(&self) -> Instant {
@@ -457,6 +504,10 @@ impl Store {
             return Instant::NEVER;
         }
         let others = self.log.next_timeout().min(self.settle_due).min(self.compaction_due());
+        // Without a failure they are written by the next work.
+        let pages = self.pages_due().filter(|_| self.index_retry.is_in_trouble());
+        let is_closing = self.publication.is_closing();
+        let others = others.min(pages.filter(|_| !is_closing).unwrap_or(Instant::NEVER));
         let due = self.publication.due(self.state.died);
         if due < others && self.may_publish() { due } else { others }
     }

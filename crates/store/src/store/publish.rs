@@ -13,6 +13,7 @@ use super::{Event, FREE_INTERVAL, Purpose, Shared, Store};
 use crate::checkpoint::{self, ROOT_STRIDE_BYTES, Root};
 use crate::checksum::crc;
 use crate::disk::{Action, DiskError, File, Operations};
+use crate::retry::Retry;
 
 /// Places looked at in one slice.
 const SLICE_LOOKS: usize = 256;
@@ -72,7 +73,8 @@ pub(super) struct Publication {
     current: Option<Current>,
     requested: bool,
     closing: bool,
-    not_before: Instant,
+    /// Failures of checkpoints.
+    retry: Retry,
     last_at: Instant,
     log_bytes: u64,
     appended: u64,
@@ -123,9 +125,9 @@ impl Publication {
             let is_free = current.stage == Stage::Encoding && !current.is_behind();
             if is_free { Instant(0) } else { Instant::NEVER }
         } else if self.requested {
-            self.not_before
+            self.retry.at()
         } else if died > 0 {
-            (self.last_at + FREE_INTERVAL).max(self.not_before)
+            (self.last_at + FREE_INTERVAL).max(self.retry.at())
         } else {
             Instant::NEVER
         }
@@ -155,7 +157,7 @@ impl Store {
 
     fn is_checkpoint_due(&self, now: Now) -> bool {
         let publication = &self.publication;
-        if now.instant < publication.not_before || self.log.stopped().is_some() {
+        if !publication.retry.is_due(now) || self.log.stopped().is_some() {
             return false;
         }
         let grown = self.log.bytes_written - publication.log_bytes;
@@ -322,7 +324,7 @@ impl Store {
         let Some(current) = current.filter(|current| current.root.number == number) else {
             // A step of a checkpoint that was given up.
             if let (Step::SyncIndex, Err(error)) = (step, result) {
-                self.stop_index(error);
+                self.stop(File::Index(self.settings.log), error);
             }
             return;
         };
@@ -331,7 +333,9 @@ impl Store {
             Ok(count) => count,
             Err(error) => {
                 if matches!(step, Step::SyncIndex) {
-                    self.stop_index(error);
+                    // What was synced last in the index is not known to be there: its pages cannot be
+                    // relied on.
+                    self.stop(File::Index(self.settings.log), error);
                 }
                 return self.give_up(now, error, out);
             }
@@ -370,27 +374,21 @@ impl Store {
         self.publish_files(out);
     }
 
-    /// What was synced last in the index is not known to be there: its pages cannot be relied on.
-    fn stop_index(&mut self, error: DiskError) {
-        let file = File::Index(self.settings.log);
-        self.log.stop_for(file, error);
-        if !self.told_stopped {
-            self.told_stopped = true;
-            self.events.push(Event::Stopped(file, error));
-        }
-    }
-
     fn give_up(&mut self, now: Now, error: DiskError, out: &mut Operations) {
         let Some(current) = self.publication.current.take() else { return };
         self.state.lanes.end_snapshot();
         self.state.freed_pages.extend(current.released);
         self.state.died += current.dead.len();
         self.publication.requested = true;
-        self.publication.not_before = now.instant + self.settings.retry_interval;
+        let file = match current.stage {
+            Stage::Root => File::Root(self.settings.log),
+            _ => File::Checkpoint(self.settings.log, current.root.number),
+        };
+        if !self.publication.retry.failed(now, self.settings.retry_interval, error) {
+            self.stop(file, error);
+        }
         if current.stage != Stage::Root {
-            self.publication
-                .obsolete
-                .push(File::Checkpoint(self.settings.log, current.root.number));
+            self.publication.obsolete.push(file);
         }
         if error == DiskError::Full && current.stage != Stage::Root {
             self.log.give_back(out);
@@ -402,6 +400,7 @@ impl Store {
         let publication = &mut self.publication;
         publication.root_index = 1 - publication.root_index;
         publication.last_at = now.instant;
+        publication.retry.succeeded();
         publication.published += 1;
         let this = File::Checkpoint(self.settings.log, current.root.number);
         let obsolete = core::mem::replace(&mut publication.obsolete, alloc::vec![this]);

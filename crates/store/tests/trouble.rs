@@ -1,0 +1,177 @@
+//! What the disk refuses is tried again after a pause, and not for ever unless the disk is full.
+
+use lepus_base::{Now, QueueId};
+use lepus_store::disk::{Action, Completion, DiskError, File, LogId, Operations};
+use lepus_store::simulation::Disk;
+use lepus_store::{Event, Fetch, Lane, LaneSlot, Message, Place, Settings, Store};
+
+const LOG: LogId = LogId(1);
+/// A message comes every so many milliseconds, and is of one of these lengths.
+const MESSAGE_INTERVAL_MILLIS: u64 = 2;
+const LENGTHS: [usize; 3] = [1, 30, 60];
+
+/// A store whose disk takes a millisecond for whatever it is asked for at one time.
+struct World {
+    store: Store,
+    disk: Disk,
+    out: Operations,
+    now: Now,
+    millis: u64,
+    lane: LaneSlot,
+    appended: u64,
+    stopped: Option<(File, DiskError)>,
+    /// Operations that were refused.
+    refused: u64,
+}
+
+impl World {
+    fn new() -> World {
+        let settings = Settings {
+            segment_bytes: 8192,
+            batch_bytes_max: 4096,
+            index_pages_max: 0,
+            checkpoint_log_bytes: 20_000,
+            ..Settings::new(LOG)
+        };
+        let mut out = Operations::default();
+        let mut store = Store::open(settings, &mut out);
+        let now = Now::from_millis(1);
+        let (mut disk, stopped) = (Disk::new(3), None);
+        while !store.is_running() {
+            disk.submit(&mut out.list);
+            let completion = disk.step().expect("recovery goes on");
+            store.complete(now, completion, &mut out);
+        }
+        let lane = store.lane(Lane::of(QueueId(1)));
+        let (millis, appended, refused) = (1, 0, 0);
+        World { store, disk, out, now, millis, lane, appended, stopped, refused }
+    }
+
+    /// Lets time pass, with messages, while the disk refuses `which` so.
+    fn pass(&mut self, millis: u64, which: Which, error: DiskError) {
+        for _ in 0..millis {
+            self.millis += 1;
+            self.now = Now::from_millis(self.millis);
+            if self.millis.is_multiple_of(MESSAGE_INTERVAL_MILLIS) {
+                self.append();
+            }
+            self.store.flush(self.now, &mut self.out);
+            self.store.work(self.now, &mut self.out);
+            for operation in std::mem::take(&mut self.out.list) {
+                let completion = if which(&operation.action) {
+                    self.refused += 1;
+                    Completion::failed(operation.id, error)
+                } else {
+                    self.disk.submit(&mut vec![operation]);
+                    self.disk.step().expect("it was submitted")
+                };
+                self.store.complete(self.now, completion, &mut self.out);
+            }
+            let mut events = Vec::new();
+            self.store.take_events(&mut events);
+            for event in events {
+                if let Event::Stopped(file, error) = event {
+                    self.stopped.get_or_insert((file, error));
+                }
+            }
+        }
+    }
+
+    fn append(&mut self) {
+        let body = [7; 60];
+        let message = Message {
+            body: &body[..LENGTHS[self.appended as usize % LENGTHS.len()]],
+            ..Message::default()
+        };
+        // An expiry that changes takes room in the index.
+        let deadline_millis = 1 + self.millis * (self.appended % 1000);
+        let place = Place { lane: self.lane, seq: self.appended, deadline_millis };
+        if self.store.append(&message, &[place]).is_ok() {
+            self.appended += 1;
+        }
+        self.store.want_durable();
+    }
+
+    /// The messages that are found, once the disk is well.
+    fn count(&mut self) -> u64 {
+        self.store.rewind(self.lane, 0);
+        let mut entries = Vec::new();
+        while self.store.fetch(self.lane, usize::MAX, &mut entries, &mut self.out) == Fetch::Pending
+        {
+            self.pass(1, |_| false, DiskError::Failed);
+        }
+        entries.len() as u64
+    }
+}
+
+fn is_index_write(action: &Action) -> bool {
+    matches!(action, Action::Write { file: File::Index(_), .. })
+}
+
+fn is_checkpoint_write(action: &Action) -> bool {
+    matches!(action, Action::Write { file: File::Checkpoint(..), .. })
+}
+
+fn is_root_write(action: &Action) -> bool {
+    matches!(action, Action::Write { file: File::Root(_), .. })
+}
+
+fn is_new_segment(action: &Action) -> bool {
+    matches!(action, Action::Create { .. })
+}
+
+fn is_directory_sync(action: &Action) -> bool {
+    matches!(action, Action::SyncDirectory(_))
+}
+
+/// Says which operations are meant.
+type Which = fn(&Action) -> bool;
+
+const KINDS: [(&str, Which); 5] = [
+    ("index pages", is_index_write),
+    ("checkpoints", is_checkpoint_write),
+    ("the root", is_root_write),
+    ("new segments", is_new_segment),
+    ("the directory", is_directory_sync),
+];
+
+#[test]
+fn what_finds_the_disk_full_is_tried_again_once_a_second_until_it_has_room() {
+    for (name, which) in KINDS {
+        let mut world = World::new();
+        world.pass(60_000, which, DiskError::Full);
+        // More kinds of files than one may need a name in the directory.
+        assert!(
+            (30..=130).contains(&world.refused),
+            "{name}: {} operations in 60 s",
+            world.refused
+        );
+        assert_eq!(world.stopped, None, "{name}");
+        let before = world.appended;
+        world.pass(5_000, |_| false, DiskError::Full);
+        assert!(world.appended > before, "{name}: no message is taken");
+        assert_eq!(world.store.end(), world.store.synced(), "{name}");
+        assert_eq!(world.count(), world.appended, "{name}");
+    }
+}
+
+#[test]
+fn what_fails_otherwise_is_given_up_and_the_log_stops_with_the_file() {
+    for (name, which) in KINDS {
+        let mut world = World::new();
+        world.pass(60_000, which, DiskError::Failed);
+        // Several may be under way together.
+        assert!(world.refused <= 20, "{name}: {} operations", world.refused);
+        assert!(matches!(world.stopped, Some((_, DiskError::Failed))), "{name}: it goes on");
+    }
+}
+
+#[test]
+fn a_place_in_the_index_that_cannot_be_written_is_left() {
+    let mut world = World::new();
+    let is_first_page =
+        |action: &Action| matches!(action, Action::Write { file: File::Index(_), offset: 0, .. });
+    world.pass(20_000, is_first_page, DiskError::Failed);
+    assert_eq!((world.refused, world.stopped), (1, None));
+    assert_eq!(world.count(), world.appended);
+}
