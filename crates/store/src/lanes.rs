@@ -119,6 +119,19 @@ impl Lanes {
         self.slab.get(slot.0 as usize).map(|held| held.lane)
     }
 
+    /// Shows the index of a lane, which stays as it is.
+    pub(crate) fn look(&self, slot: LaneSlot, look: impl FnOnce(&LaneIndex)) {
+        match self.slab.get(slot.0 as usize).map(|held| &held.form) {
+            Some(Form::Hot(index)) => look(index),
+            Some(Form::Cold(bytes)) => {
+                if let Some(index) = LaneIndex::decode(&mut Reader(bytes)) {
+                    look(&index);
+                }
+            }
+            None => {}
+        }
+    }
+
     /// The index of a lane, to be changed.
     pub(crate) fn get_mut(&mut self, slot: LaneSlot) -> Option<&mut LaneIndex> {
         let held = self.slab.get_mut(slot.0 as usize)?;

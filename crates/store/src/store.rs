@@ -2,6 +2,7 @@
 
 mod append;
 mod compaction;
+mod counts;
 mod publish;
 mod read;
 mod rewrite;
@@ -24,6 +25,7 @@ use crate::settings::Settings;
 use crate::state::{LaneSlot, State};
 
 pub use append::Place;
+pub use counts::SegmentCounts;
 pub use read::{Fetch, Lookup};
 
 /// Settles gathered before they are encoded.

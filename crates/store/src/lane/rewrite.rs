@@ -63,6 +63,21 @@ impl LaneIndex {
         }
     }
 
+    /// Shows the entries that are in memory, those settled too.
+    pub(crate) fn each_in_memory(&self, mut look: impl FnMut(Entry)) {
+        for page in &self.pages {
+            let Some(runs) = page.runs() else { continue };
+            let mut cursor = Cursor::new(page.first);
+            while let Some(entry) = cursor.next(runs) {
+                look(entry);
+            }
+        }
+        let mut cursor = self.tail.cursor();
+        while let Some(entry) = self.tail.next(&mut cursor) {
+            look(entry);
+        }
+    }
+
     /// The number behind a part.
     pub(crate) fn part_end(&self, part: Part) -> u64 {
         match part {
