@@ -684,8 +684,7 @@ impl Channel {
             Expect::Toggle(place, _) => oracle.toggle_answered(place),
             Expect::Commit { publishes, settled } => {
                 for message in publishes {
-                    oracle.decide_sure(message, queues);
-                    oracle.promise(message);
+                    oracle.committed(message, queues);
                 }
                 for (copy, received) in settled {
                     oracle.settled(copy, received)?;

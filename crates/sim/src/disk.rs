@@ -104,6 +104,8 @@ pub(crate) struct SimDisk {
     figures: BTreeMap<LogId, DiskFigures>,
     /// Logs of which a write or sync has failed in the life of this process.
     pub(crate) failed: BTreeSet<LogId>,
+    /// An operation was refused for lack of space, and not all shards have got over that.
+    pub(crate) was_full: bool,
 }
 
 impl SimDisk {
@@ -119,6 +121,7 @@ impl SimDisk {
             held_logs: BTreeSet::new(),
             figures: BTreeMap::new(),
             failed: BTreeSet::new(),
+            was_full: false,
         }
     }
 
@@ -166,6 +169,7 @@ impl SimDisk {
         if done.writes + done.syncs > 0 && completion.result == Err(DiskError::Failed) {
             self.failed.insert(log);
         }
+        self.was_full |= completion.result == Err(DiskError::Full);
         let bytes = completion.result.unwrap_or(0) as u64;
         done.written_bytes = bytes * done.writes;
         done.read_bytes = bytes * done.reads;
@@ -257,5 +261,11 @@ impl SimDisk {
         self.held = false;
         self.held_logs.clear();
         self.failed.clear();
+        self.was_full = false;
+    }
+
+    /// Whether shards have still to hear how operations ended.
+    pub(crate) fn has_news(&self) -> bool {
+        self.ports.iter().any(|(port, _)| !port.lock().ended.is_empty())
     }
 }

@@ -142,6 +142,85 @@ pub(crate) fn leaks(shards: &Shards, living: &[ConnectionId]) -> Vec<String> {
     found
 }
 
+/// Memory that a shard may keep for reuse, in bytes: empty chunks of its pool, and tables.
+const KEPT_BYTES_MAX: usize = 18 * (256 << 10) + (1 << 20);
+/// How often the bytes of what lives may be counted, for chunks that are used in part.
+const SHARE_OF_LIVE: usize = 5;
+/// What a message costs beside its bytes at most, and an entry of a queue in memory.
+const MESSAGE_BYTES_MAX: usize = 512;
+/// Timers per connection and queue that there have ever been.
+const TIMERS_MAX: u64 = 4;
+
+/// What a shard has too much of, counted by what lives on it: memory, timers.
+pub(crate) fn excess(shards: &Shards) -> Option<String> {
+    for broker in shards.brokers() {
+        let (shard, edge) = (broker.shard(), &broker.edge);
+        let messages: u64 = broker.queues().map(|(_, queue)| queue.ready() + queue.unacked()).sum();
+        let of_connections: usize =
+            edge.connections.iter().map(|(_, connection)| connection.memory_bytes()).sum();
+        let figures = broker.log_figures();
+        let windows = figures.window_entries * MESSAGE_BYTES_MAX;
+        let living = edge.pool.live() * SHARE_OF_LIVE
+            + (edge.pool.len() + messages as usize) * MESSAGE_BYTES_MAX
+            + of_connections
+            + figures.unwritten_bytes
+            + windows;
+        let memory = edge.memory();
+        if memory > living + KEPT_BYTES_MAX {
+            return Some(format!(
+                "shard {shard} counts {memory} bytes of memory, {} bytes of {} bodies, {messages} \
+                 messages, {of_connections} bytes of connections, {} unwritten and {} entries live",
+                edge.pool.live(),
+                edge.pool.len(),
+                figures.unwritten_bytes,
+                figures.window_entries
+            ));
+        }
+        if messages == 0 && figures.window_entries > 0 {
+            let entries = figures.window_entries;
+            return Some(format!("shard {shard} counts {entries} entries of no message"));
+        }
+        let counters = &edge.counters;
+        let awaited = counters.connections_opened + counters.queues_created + 1;
+        let living = (edge.connections.len() + broker.queues().count()) as u64;
+        let (timers, most) = (edge.timers.len() as u64, TIMERS_MAX * (awaited + living));
+        if timers > most {
+            return Some(format!("shard {shard} has {timers} timers, {most} are enough"));
+        }
+    }
+    None
+}
+
+/// Copies of messages that one duty cycle may put into queues for each message that it read, and
+/// for as many slices of what takes long.
+const COPIES_AT_ONCE_MAX: u64 = 512;
+/// Slices of what takes long that one duty cycle serves at most, all kinds together.
+const SLICES_MAX: u64 = 32;
+
+/// What a shard has done so far, to see what one duty cycle adds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Work {
+    copies: u64,
+    received: u64,
+}
+
+impl Work {
+    pub(crate) fn of(broker: &lepus_broker::Broker) -> Work {
+        let counters = &broker.edge.counters;
+        let copies = counters.enqueued_local + counters.enqueued_remote;
+        Work { copies, received: counters.received }
+    }
+
+    /// Whether so much in one duty cycle makes others wait, in words.
+    pub(crate) fn excess_since(self, before: Work) -> Option<String> {
+        let copies = self.copies - before.copies;
+        let received = self.received - before.received;
+        (copies > COPIES_AT_ONCE_MAX * (received + SLICES_MAX)).then(|| {
+            format!("one duty cycle puts {copies} copies into queues and reads {received} messages")
+        })
+    }
+}
+
 /// A connection's state in few words.
 pub(crate) fn describe(connection: &Connection) -> String {
     let mut text = format!(

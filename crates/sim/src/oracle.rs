@@ -127,6 +127,8 @@ pub(crate) struct Message {
     /// which queues have it.
     pub(crate) loose: bool,
     pub(crate) persistent: bool,
+    /// The broker has refused it: one of its queues lacks it.
+    pub(crate) refused: bool,
     /// The life of the process in which it was published.
     pub(crate) life: u32,
 }
@@ -155,6 +157,16 @@ impl Toggled {
     }
 }
 
+impl Message {
+    /// A queue that could have refused it, if all of those have had it.
+    fn everywhere<'a>(&self, queues: &'a [QueuePlan]) -> Option<&'a str> {
+        let may_lack = |copy: &&Copy| refuser(&queues[copy.root], self.persistent).is_some();
+        let mut could = self.copies.iter().filter(may_lack).peekable();
+        let first = could.peek()?.root;
+        could.all(|copy| copy.received + copy.found > 0).then(|| queues[first].name.as_str())
+    }
+}
+
 /// A copy, named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct CopyId {
@@ -175,8 +187,9 @@ pub(crate) struct Oracle {
     pub(crate) lossy: bool,
     /// Processes that ended so far.
     pub(crate) life: u32,
-    /// The disk may be full or fail: any message may be refused.
-    pub(crate) may_refuse: bool,
+    /// A disk was full, or a log had stopped, while messages below this number were published and
+    /// not all answered: those may be refused by a log.
+    pub(crate) troubled_below: MessageId,
     /// Commits that the last crash left without an answer.
     pub(crate) commits: Vec<Commit>,
     /// Queues from which messages were on their way then that need no acknowledgement.
@@ -185,6 +198,57 @@ pub(crate) struct Oracle {
     pub(crate) reads_fail: bool,
     /// Messages whose bytes were damaged on the disk.
     pub(crate) damaged: BTreeSet<MessageId>,
+}
+
+/// Why a queue may lack a message that came to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refuser {
+    /// A rule of the queue: it is full.
+    Rule,
+    /// The log did not take the message.
+    Log,
+}
+
+/// What may keep a message out of a queue. `needs_log` is said of one that must be logged while a
+/// log may not take it.
+fn refuser(queue: &QueuePlan, needs_log: bool) -> Option<Refuser> {
+    match queue.kind {
+        Kind::Refusing(_) => Some(Refuser::Rule),
+        _ => (needs_log && queue.durable).then_some(Refuser::Log),
+    }
+}
+
+/// The broker has refused a message. Something must explain that: the rule of a queue, or a log
+/// that is in trouble. Queues with no such excuse have the message; if only one has an excuse, it
+/// lacks it; else one of them does.
+fn refuse(
+    message: MessageId,
+    record: &mut Message,
+    is_troubled: bool,
+    queues: &[QueuePlan],
+) -> Result<(), String> {
+    let needs_log = record.persistent && is_troubled;
+    let may_lack = |copy: &Copy| refuser(&queues[copy.root], needs_log).is_some();
+    let excused = record.copies.iter().filter(|copy| may_lack(copy)).count();
+    if excused == 0 || record.returned {
+        return Err(format!(
+            "message {message} was refused: no queue of it has a rule for that, and no log that \
+             would have to take it is full or has stopped"
+        ));
+    }
+    record.refused = true;
+    for copy in &mut record.copies {
+        copy.fate = match may_lack(copy) {
+            true if excused == 1 && copy.received > 0 => {
+                let name = &queues[copy.root].name;
+                return Err(format!("message {message} was refused, and yet it came from {name}"));
+            }
+            true if excused == 1 => Fate::Never,
+            true => Fate::Unknown,
+            false => Fate::Sure,
+        };
+    }
+    Ok(())
 }
 
 /// The body of a message: its number and bytes that follow from it.
@@ -215,6 +279,7 @@ impl Oracle {
             returned: false,
             loose: false,
             persistent: PropertiesRef(properties).is_persistent(),
+            refused: false,
             life: self.life,
         });
         self.messages.len() - 1
@@ -266,13 +331,33 @@ impl Oracle {
         }
     }
 
-    /// The broker has heard a message.
+    /// A disk is full, or a log has stopped: what is under way may be refused for that.
+    pub(crate) fn trouble(&mut self) {
+        self.troubled_below = self.messages.len();
+    }
+
+    /// The broker has heard a message. What a queue's rule or a log refuses, and was not to be
+    /// confirmed, is gone in silence.
     pub(crate) fn decide_sure(&mut self, message: MessageId, queues: &[QueuePlan]) {
+        let is_troubled = message < self.troubled_below;
+        self.decide(message, queues, is_troubled);
+    }
+
+    /// The commit of a message is answered: only a queue's rule may have refused it.
+    pub(crate) fn committed(&mut self, message: MessageId, queues: &[QueuePlan]) {
+        self.decide(message, queues, false);
+        self.promise(message);
+    }
+
+    fn decide(&mut self, message: MessageId, queues: &[QueuePlan], is_troubled: bool) {
         let record = &mut self.messages[message];
-        for copy in record.copies.iter_mut().filter(|_| !record.loose) {
-            // A queue that refuses publishes does so silently unless confirms are on.
-            let silent = matches!(queues[copy.root].kind, Kind::Refusing(_));
-            if copy.fate == Fate::Unknown && !silent {
+        if record.loose || record.refused {
+            return;
+        }
+        let persistent = record.persistent;
+        for copy in &mut record.copies {
+            let queue = &queues[copy.root];
+            if copy.fate == Fate::Unknown && refuser(queue, persistent && is_troubled).is_none() {
                 copy.fate = Fate::Sure;
             }
         }
@@ -295,30 +380,18 @@ impl Oracle {
         queues: &[QueuePlan],
     ) -> Result<(), String> {
         let record = &mut self.messages[message];
-        let refusing = |copy: &Copy| matches!(queues[copy.root].kind, Kind::Refusing(_));
         if record.loose {
             return Ok(());
         }
-        if !acked && !self.may_refuse && !record.copies.iter().any(refusing) {
-            return Err(format!("message {message} was refused, and none of its queues refuses"));
+        if !acked {
+            return refuse(message, record, message < self.troubled_below, queues);
         }
-        let single = record.copies.iter().filter(|copy| refusing(copy)).count() == 1;
-        for copy in &mut record.copies {
-            if record.returned {
-                continue;
-            }
+        for copy in record.copies.iter_mut().filter(|_| !record.returned) {
             if copy.fate == Fate::Never {
                 return Err(format!("message {message} is confirmed and should never have been"));
             }
-            copy.promised |= acked;
-            if !acked && self.may_refuse {
-                continue;
-            }
-            copy.fate = match (acked, refusing(copy)) {
-                (false, true) if single => Fate::Never,
-                (false, true) => Fate::Unknown,
-                _ => Fate::Sure,
-            };
+            copy.promised = true;
+            copy.fate = Fate::Sure;
         }
         Ok(())
     }
@@ -434,6 +507,13 @@ impl Oracle {
     pub(crate) fn verdict(&self, queues: &[QueuePlan]) -> Result<u64, String> {
         let mut missing = 0;
         for (message, record) in self.messages.iter().enumerate() {
+            if record.refused
+                && let Some(name) = record.everywhere(queues)
+            {
+                return Err(format!(
+                    "message {message} was refused, and yet all its queues had it, {name} too"
+                ));
+            }
             for copy in &record.copies {
                 let queue = &queues[copy.root];
                 if !queue.is_stable() {

@@ -76,6 +76,9 @@ const SHARDS_OF_MOVES: u16 = 8;
 /// After so many things that happen, on average, a connection or a queue is sent to another shard.
 const STEPS_PER_MOVE: u64 = 15;
 
+/// After so many things that happen, on average, everybody listens until nothing is left to say.
+const STEPS_PER_CALM: u64 = 500;
+
 /// Decides about moves, apart from everything else that a seed decides.
 fn moves_of(seed: u64) -> Option<Rng> {
     let mut rng = Rng::new(seed ^ 0x006d_6f76_6573);
@@ -275,6 +278,9 @@ impl Run {
     /// One thing happens.
     fn step(&mut self) -> Verdict {
         self.move_someone();
+        if self.rng.chance(1, STEPS_PER_CALM) {
+            return self.calm();
+        }
         let client = self.rng.below(self.actors.len() as u64) as usize;
         let disk_share = if self.plan.disk.is_some() { 30 } else { 0 };
         match self.rng.below(100 + disk_share) {
@@ -354,6 +360,10 @@ impl Run {
     }
 
     fn listen(&mut self, client: usize) -> Verdict {
+        self.look_at_disk();
+        if let Some(text) = self.shards.overlong.take() {
+            return Err(text);
+        }
         if self.shards.definitions_failed() {
             self.actors.iter_mut().for_each(|actor| actor.fear_refusal(&mut self.oracle));
         }
@@ -472,6 +482,45 @@ impl Run {
         self.settle()
     }
 
+    /// In the middle of it all everybody reads, and the disk is quick for once: then nothing waits
+    /// any longer than a write takes, unless memory or the disk is short or something moves.
+    fn calm(&mut self) -> Verdict {
+        trace("everybody listens".into());
+        for peer in &mut self.peers {
+            peer.reading = true;
+        }
+        let takes = self.shards.disk.as_mut().map(|disk| {
+            disk.hurry();
+            std::mem::take(&mut disk.takes)
+        });
+        self.settle_in_time()?;
+        if let (Some(disk), Some(takes)) = (&mut self.shards.disk, takes) {
+            disk.takes = takes;
+        }
+        let is_short = |broker: &lepus_broker::Broker| {
+            let edge = &broker.edge;
+            !edge.blocked_by_memory.is_empty() || !edge.short_shards.is_empty()
+        };
+        let moves = |broker: &lepus_broker::Broker| {
+            let mut connections = broker.edge.connections.iter();
+            broker.has_migrations()
+                || connections.any(|(_, connection)| {
+                    connection.paused & lepus_broker::connection::PauseReason::Move as u8 != 0
+                })
+        };
+        if self.shards.has_disk_trouble() || self.shards.brokers().any(|b| is_short(b) || moves(b))
+        {
+            return Ok(());
+        }
+        self.check_excess()?;
+        for actor in self.actors.iter().filter(|actor| actor.standing == Standing::Open) {
+            if let Some(text) = actor.unanswered() {
+                return Err(format!("{text}, though all listen; {}", self.describe(actor.name)));
+            }
+        }
+        Ok(())
+    }
+
     /// Publishers that wait for memory go on when queues are emptied.
     fn relieve(&mut self) -> Verdict {
         for attempt in 0..20 {
@@ -518,6 +567,11 @@ impl Run {
         };
         let shards: Vec<String> = self.shards.brokers().map(memory).collect();
         Err(format!("there is never enough memory: {shards:?}"))
+    }
+
+    /// What a shard keeps is in proportion to what lives on it.
+    fn check_excess(&self) -> Verdict {
+        figures::excess(&self.shards).map_or(Ok(()), Err)
     }
 
     /// A client's connection as the broker sees it.
@@ -575,6 +629,7 @@ impl Run {
         }
         self.last_life()?;
         self.check_accounts()?;
+        self.check_excess()?;
         let logs = self.logs();
         self.count();
         let world = World(Rc::new(RefCell::new(State::new(self.shards))));
@@ -604,6 +659,9 @@ fn reports(world: &World) -> u64 {
 }
 
 fn healthy(world: &World) -> Verdict {
+    if let Some(text) = figures::excess(&world.0.borrow().shards) {
+        return Err(text);
+    }
     let leaks = world.leaks();
     if leaks.is_empty() { Ok(()) } else { Err(leaks.join("; ")) }
 }

@@ -17,6 +17,7 @@ use lepus_mesh::{Bell, Post};
 use lepus_shard::{Arrival, Commands, MetricsSnapshot, Notice, PeerInfo, Shard, Wiring};
 
 use crate::disk::SimDisk;
+use crate::figures::Work;
 use crate::start;
 use crate::wire::{ReadyList, SimReactor, SimSocket, Wire};
 
@@ -126,6 +127,8 @@ pub(crate) struct Shards {
     /// Wall time when the process started.
     start_millis: u64,
     connections: u64,
+    /// The first duty cycle that did more than it should.
+    pub(crate) overlong: Option<String>,
     pub(crate) disk: Option<SimDisk>,
 }
 
@@ -154,6 +157,7 @@ impl Shards {
             now: Now::default(),
             start_millis: EPOCH_MILLIS,
             connections: 0,
+            overlong: None,
             disk: None,
         }
     }
@@ -257,6 +261,18 @@ impl Shards {
     pub(crate) fn definitions_failed(&self) -> bool {
         let log = &lepus_broker::definitions::LOG;
         self.disk.as_ref().is_some_and(|disk| disk.failed.contains(log))
+    }
+
+    /// Whether a log may refuse messages: one has stopped, or lacks space.
+    pub(crate) fn has_disk_trouble(&mut self) -> bool {
+        let Some(disk) = &self.disk else { return false };
+        let is_over = disk.was_full
+            && !disk.has_news()
+            && !self.brokers().any(|broker| broker.log_figures().is_low);
+        let Some(disk) = &mut self.disk else { return false };
+        let was_full = disk.was_full;
+        disk.was_full &= !is_over;
+        was_full || !disk.failed.is_empty()
     }
 
     /// Connections of all shards, those that are about to end included.
@@ -382,7 +398,11 @@ impl Shards {
         seat.rouse();
         seat.alarm.store(false, Ordering::SeqCst);
         seat.shard.poll(Some(Duration::ZERO)).expect("a reactor in memory does not fail");
+        let before = Work::of(seat.shard.core());
         seat.more = seat.shard.turn(self.now).more;
+        if let Some(text) = Work::of(seat.shard.core()).excess_since(before) {
+            self.overlong.get_or_insert(text);
+        }
         if !seat.more && seat.shard.next_timeout() > self.now.instant {
             seat.asleep = seat.bell.fall_asleep();
         }

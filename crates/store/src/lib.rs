@@ -71,6 +71,4 @@ pub use record::{LEVEL_TRANSIENT, Lane, Message, Reference};
 pub use recovery::{Damage, Refusal};
 pub use settings::{Settings, SyncMode};
 pub use state::LaneSlot;
-pub use store::{
-    Event, Fetch, Figures, Lookup, Outline, Place, SegmentCounts, Space, Store,
-};
+pub use store::{Event, Fetch, Figures, Lookup, Outline, Place, SegmentCounts, Space, Store};

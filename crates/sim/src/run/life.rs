@@ -42,10 +42,15 @@ impl Run {
         let (Some(plan), Some(disk)) = (&self.plan.disk, &mut self.shards.disk) else { return };
         disk.disk.faults = plan.faults;
         disk.takes = (Duration::ZERO, plan.slow_max);
-        // Segments may be prepared more slowly than they are filled.
-        self.oracle.may_refuse = true;
         self.oracle.reads_fail |= plan.faults.read_error > 0;
         self.lives.has_stopped = false;
+    }
+
+    /// Notes whether the disk explains that a log refuses what is under way.
+    pub(super) fn look_at_disk(&mut self) {
+        if self.shards.has_disk_trouble() {
+            self.oracle.trouble();
+        }
     }
 
     /// The disk does something, or something happens to it.
@@ -122,6 +127,7 @@ impl Run {
         let gone = self.oracle.gone();
         self.pass_quietly(FORGETTING_MILLIS)?;
         self.listen_to_log()?;
+        self.check_excess()?;
         let is_slow = self.plan.disk.as_ref().is_some_and(|disk| disk.slow_max > Duration::ZERO);
         if !is_slow && !self.lives.is_full && !self.lives.has_stopped {
             self.oracle.gone_for_good(&gone);
