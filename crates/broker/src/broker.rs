@@ -17,6 +17,7 @@ use lepus_base::{ConnectionId, HashState, Instant, Now, QueueId, Rng, ShardId, S
 use lepus_store::disk::{Completion, LogId};
 
 use crate::acknowledgement::Looks;
+use crate::alarm::Alarm;
 use crate::census::Census;
 use crate::channel::Target;
 use crate::connection::{Connection, ConnectionEnd, PauseReason, PeerInfo};
@@ -97,6 +98,8 @@ pub struct Broker {
     pub(crate) stopping: bool,
     /// What publishers are blocked for.
     pub(crate) shortage: Option<Shortage>,
+    /// What the log knows of that.
+    pub(crate) alarm: Alarm,
     /// Whether memory was full at any moment since the last look.
     pub(crate) memory_full: bool,
 }
@@ -152,6 +155,7 @@ impl Broker {
             looked_at: 0,
             stopping: false,
             shortage: None,
+            alarm: Alarm::default(),
             memory_full: false,
             settings,
         }
@@ -391,7 +395,8 @@ impl Broker {
     pub fn next_timeout(&self) -> Instant {
         let logs = self.definitions.next_timeout().min(self.journal.next_timeout());
         let moves = self.departures.next_timeout().min(self.migrations.next_timeout());
-        self.edge.timers.next().min(self.delayed.next_timeout()).min(logs).min(moves)
+        let timers = self.edge.timers.next().min(self.delayed.next_timeout());
+        timers.min(logs).min(moves).min(self.alarm.next_timeout(self.shortage))
     }
 
     /// Serves the timers that are due.
@@ -567,6 +572,7 @@ impl Broker {
                 out.mail[shard.index()].items.push(Mail::Short(shortage));
             }
         }
+        self.tell_shortage(now, out);
         if shortage.is_none()
             && self.edge.short_shards.is_empty()
             && !self.edge.blocked_by_memory.is_empty()

@@ -10,6 +10,7 @@
 extern crate alloc;
 
 mod acknowledgement;
+mod alarm;
 mod answer;
 pub mod binding;
 pub mod broker;

@@ -229,3 +229,47 @@ fn a_few_messages_that_wait_do_not_keep_memory_from_everybody() {
         assert_eq!(drain(stage, "slow"), 64);
     });
 }
+
+/// The log's lines about alarms since the last look.
+fn alarms(world: &World) -> Vec<String> {
+    let events = world.events().into_iter().filter(|event| event.kind.contains("alarm"));
+    events.map(|event| format!("{}: {}", event.kind, event.text)).collect()
+}
+
+#[test]
+fn the_log_says_when_memory_is_short_and_when_it_has_room_again() {
+    let world = World::with(small());
+    let publisher = world.channel(0);
+    publisher.declare("q");
+    fill(&publisher, "q");
+    let begin = alarms(&world);
+    assert_eq!(begin.len(), 1, "{begin:?}");
+    assert!(begin[0].starts_with("memory-alarm: memory is short: 8."), "{begin:?}");
+    assert!(begin[0].contains("of the shard's 8.0 MiB are used"), "{begin:?}");
+    assert!(begin[0].contains("raise memory.budget"), "{begin:?}");
+    world.advance(12_000);
+    assert_eq!(alarms(&world), [""; 0], "nothing has changed");
+    world.channel(0).purge("q");
+    let end = alarms(&world);
+    assert_eq!(end.len(), 1, "{end:?}");
+    assert!(end[0].starts_with("memory-alarm-over: memory has room after 12 s: "), "{end:?}");
+}
+
+#[test]
+fn alarms_that_come_and_go_do_not_flood_the_log() {
+    let world = World::with(small());
+    let publisher = world.channel(0);
+    publisher.declare("q");
+    let mut lines = Vec::new();
+    for _ in 0..15 {
+        fill(&publisher, "q");
+        world.channel(0).purge("q");
+        world.advance(1_000);
+        lines.extend(alarms(&world));
+    }
+    assert!((2..=4).contains(&lines.len()), "{lines:?}");
+    // What is true in the end is told.
+    world.advance(10_000);
+    lines.extend(alarms(&world));
+    assert!(lines.last().unwrap().starts_with("memory-alarm-over: "), "{lines:?}");
+}

@@ -183,3 +183,25 @@ fn a_client_that_cannot_be_told_waits_too() {
     world.advance(3_000);
     assert_eq!(world.queue("q").ready, u64::from(count) + 1);
 }
+
+#[test]
+fn the_log_says_when_the_disk_is_short_and_when_it_has_room_again() {
+    let world = World::on_disk(1);
+    let channel = world.channel(0);
+    durable(&channel, "q");
+    let used = world.disk(|disk| disk.bytes());
+    world.disk(|disk| disk.bytes_max = used);
+    fill(&channel, "q");
+    world.disk(|disk| disk.bytes_max = u64::MAX);
+    world.advance(20_000);
+    let events = world.events().into_iter().filter(|event| event.kind.contains("alarm"));
+    let lines: Vec<String> =
+        events.map(|event| format!("{}: {}", event.kind, event.text)).collect();
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert!(
+        lines[0].starts_with("disk-alarm: the disk is short: the shard's logs take "),
+        "{lines:?}"
+    );
+    assert!(lines[0].contains("store.disk_free_limit"), "{lines:?}");
+    assert!(lines[1].starts_with("disk-alarm-over: the disk has room after 10 s: "), "{lines:?}");
+}
