@@ -110,6 +110,9 @@ impl Binding {
 }
 
 impl Bindings {
+    /// Bytes of a record.
+    pub(crate) const BINDING_BYTES: usize = size_of::<Option<Binding>>();
+
     pub(crate) fn new(hash: HashState) -> Bindings {
         let (records, lists) = (Slab::new(), Slab::new());
         Bindings { records, by_identity: HashTable::new(), lists, hash }

@@ -20,6 +20,7 @@ mod queue_info;
 mod removal;
 mod request;
 mod routing;
+mod size;
 mod snapshot;
 #[cfg(test)]
 mod tests;
@@ -107,6 +108,7 @@ pub struct Directory {
     users: BTreeMap<Box<str>, User>,
     loopback_users: Vec<Box<str>>,
     capacity: Capacity,
+    size: size::Size,
     reserved: Reserved,
     /// Changes come from a log: what follows from them is in it too.
     is_replaying: bool,
@@ -138,6 +140,7 @@ impl Directory {
             users: BTreeMap::new(),
             loopback_users: vec!["guest".into()],
             capacity: Capacity::default(),
+            size: size::Size::default(),
             reserved: Reserved::default(),
             is_replaying: false,
             moved: VecDeque::new(),
@@ -168,6 +171,9 @@ impl Directory {
         if let Some(count) = self.reserved.of(change) {
             *count += 1;
         }
+        if let Some((vhost, bytes)) = size::arguments_of(change) {
+            self.size.reserve(vhost, bytes);
+        }
         if let Some(id) = change.queue_id() {
             self.next_queue = self.next_queue.max(id.0.saturating_add(1));
         }
@@ -184,6 +190,9 @@ impl Directory {
     pub(crate) fn release(&mut self, change: &Change) {
         if let Some(count) = self.reserved.of(change) {
             *count = count.saturating_sub(1);
+        }
+        if let Some((vhost, bytes)) = size::arguments_of(change) {
+            self.size.release(vhost, bytes);
         }
         let Change::QueueDeclared(info) = change else { return };
         if let Some(count) = self.queue_counts.get_mut(&info.vhost) {

@@ -46,6 +46,18 @@ impl Key {
         }
     }
 
+    /// Bytes that it takes beside its own 16, about.
+    pub(crate) fn bytes(&self) -> usize {
+        match &self.0 {
+            Form::Short { .. } => 0,
+            Form::Middle(_) => size_of::<Middle>(),
+            Form::Long(text) => size_of::<Box<str>>() + text.len(),
+            Form::Described(described) => {
+                size_of::<(Box<str>, TableBytes)>() + described.0.len() + described.1.len()
+            }
+        }
+    }
+
     /// The text's bytes.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         match &self.0 {

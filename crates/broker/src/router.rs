@@ -12,7 +12,7 @@ mod topic;
 
 pub(crate) use headers::check_arguments as check_headers_arguments;
 
-use crate::binding::{Bindings, Link, Links};
+use crate::binding::{Binding, Bindings, Link, Links};
 use crate::directory::Destination;
 use crate::exchange::ExchangeKind;
 use crate::refusal::Refusal;
@@ -225,6 +225,17 @@ impl Router {
             Router::Keys(keys) => keys.memory_bytes(),
             Router::Topic(trie) => trie.memory_bytes(),
             _ => 0,
+        }
+    }
+
+    /// About how many bytes a binding takes in here.
+    pub(crate) fn bytes_of(&self, binding: &Binding) -> usize {
+        match self {
+            Router::All(_) | Router::Modulus(_) | Router::Random(_) => size_of::<Link>(),
+            Router::Keys(_) => 2 * size_of::<Links>(),
+            Router::Topic(_) => topic::bytes_of(binding.routing_key.as_str()),
+            Router::Headers(_) => headers::bytes_of(binding.arguments()),
+            Router::Hash(_) => hash::BINDING_BYTES,
         }
     }
 

@@ -170,3 +170,36 @@ fn every_shard_knows_every_binding() {
         }
     });
 }
+
+#[test]
+fn arguments_are_limited_in_number_and_length() {
+    everywhere(|stage| {
+        let client = stage.far_client();
+        client.channel().declare("q");
+        let many: Table = (0..257).map(|number| (format!("a{number}"), true)).collect();
+        let long = Table::new().with("a", "x".repeat(16 * 1024));
+        let texts = [
+            "cannot bind to exchange 'amq.headers': the binding has 257 arguments, and 256 is the limit",
+            "cannot bind to exchange 'amq.headers': its arguments take 16391 bytes, and 16384 is the limit",
+        ];
+        for (arguments, text) in [many, long].into_iter().zip(texts) {
+            let arguments = arguments.to_bytes();
+            let refused = client.channel().refused(queue::Bind {
+                queue: "q",
+                exchange: "amq.headers",
+                arguments: arguments.as_ref(),
+                ..Default::default()
+            });
+            assert_eq!((refused.code, refused.method), (ReplyCode::PRECONDITION_FAILED, (50, 20)));
+            assert_eq!(refused.text, format!("PRECONDITION_FAILED - {text}"));
+        }
+        let long = Table::new().with("a", "x".repeat(16 * 1024)).to_bytes();
+        let arguments = long.as_ref();
+        let refused = client.channel().refused(queue::Declare {
+            queue: "r",
+            arguments,
+            ..Default::default()
+        });
+        assert_eq!(refused.code, ReplyCode::PRECONDITION_FAILED);
+    });
+}

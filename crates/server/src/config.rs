@@ -202,7 +202,13 @@ settings! {
     "limits.exchanges_max" exchanges_max: u64 = Kind::Count { min: 7, max: 100_000_000 }, "100000";
         "Exchanges of the whole broker, the seven that each virtual host begins with included.";
     "limits.bindings_max" bindings_max: u64 = Kind::Count { min: 1, max: 1_000_000_000 }, "5000000";
-        "Bindings of the whole broker; each takes about 100 bytes of memory per shard.";
+        "Bindings of the whole broker; each takes about 100 bytes of memory per shard, and what its arguments and a long routing key take.";
+    "limits.binding_arguments_max" binding_arguments_max: u64 = Kind::Count { min: 1, max: 65_535 }, "256";
+        "Arguments of one binding, each of which a headers exchange compares; with more it is refused with 406.";
+    "limits.arguments_bytes_max" arguments_bytes_max: u64 = Kind::Bytes { min: 1024, max: 1 << 27, zero_is_unlimited: false }, "16KiB";
+        "Bytes that the arguments of one queue, exchange or binding may take as they are sent; with more it is refused with 406.";
+    "limits.vhost_arguments_bytes_max" vhost_arguments_bytes_max: u64 = Kind::Bytes { min: 1024, max: 1 << 40, zero_is_unlimited: false }, "256MiB";
+        "Bytes that the arguments of all queues, exchanges and bindings of a virtual host may take together; each shard keeps those of exchanges and bindings.";
     "limits.frame_max" frame_max: u64 = Kind::Bytes { min: 4096, max: 1 << 27, zero_is_unlimited: false }, "128KiB";
         "Largest frame that is offered to clients.";
     "limits.body_bytes_max" body_bytes_max: u64 = Kind::Bytes { min: 1, max: 1 << 30, zero_is_unlimited: false }, "128MiB";

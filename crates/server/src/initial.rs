@@ -38,6 +38,9 @@ pub fn capacity(config: &Config) -> Capacity {
         queues_max: config.queues_max,
         exchanges_max: config.exchanges_max,
         bindings_max: config.bindings_max,
+        binding_arguments_max: config.binding_arguments_max,
+        arguments_bytes_max: config.arguments_bytes_max,
+        vhost_arguments_bytes_max: config.vhost_arguments_bytes_max,
     }
 }
 

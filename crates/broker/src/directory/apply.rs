@@ -155,6 +155,7 @@ impl Directory {
         {
             return;
         }
+        self.count_exchange(&info, true);
         let hash = name_hash(self.hash, info.vhost, &info.name);
         let router = Router::new(info.kind, info.arguments.as_ref(), self.hash);
         let place = self.exchanges.insert(ExchangeSlot {
@@ -177,6 +178,7 @@ impl Directory {
         {
             return;
         }
+        self.count_queue(&info, true);
         self.next_queue = self.next_queue.max(info.id.0.saturating_add(1));
         let hash = name_hash(self.hash, info.vhost, info.name());
         let route = Route { queue: info.id, home: info.home };
@@ -251,6 +253,7 @@ impl Directory {
             Err(exchange) => &mut self.exchanges[exchange as usize].as_target,
         };
         bindings.link(Chain::Target, head, place);
+        self.count_binding(place, true);
     }
 
     fn unbind(&mut self, change: &BindingChange, applied: &mut Applied) {

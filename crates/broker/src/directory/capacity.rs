@@ -2,6 +2,7 @@
 
 use super::Directory;
 use super::change::Change;
+use super::size::arguments_of;
 use crate::refusal::Refusal;
 use alloc::format;
 use lepus_amqp::code::ReplyCode;
@@ -17,11 +18,24 @@ pub struct Capacity {
     pub exchanges_max: u64,
     /// Bindings, those to the default exchange not counted.
     pub bindings_max: u64,
+    /// Arguments of one binding.
+    pub binding_arguments_max: u64,
+    /// Bytes of the arguments of one queue, exchange or binding, as they are sent.
+    pub arguments_bytes_max: u64,
+    /// Bytes of all arguments in one virtual host.
+    pub vhost_arguments_bytes_max: u64,
 }
 
 impl Default for Capacity {
     fn default() -> Capacity {
-        Capacity { queues_max: 1_000_000, exchanges_max: 100_000, bindings_max: 5_000_000 }
+        Capacity {
+            queues_max: 1_000_000,
+            exchanges_max: 100_000,
+            bindings_max: 5_000_000,
+            binding_arguments_max: 256,
+            arguments_bytes_max: 16 << 10,
+            vhost_arguments_bytes_max: 256 << 20,
+        }
     }
 }
 
@@ -51,7 +65,7 @@ impl Directory {
         self.capacity = capacity;
     }
 
-    /// Whether one more of what `change` adds may be there.
+    /// Whether one more of what `change` adds may be there, with its arguments.
     ///
     /// # Errors
     /// 406 with the limit.
@@ -78,10 +92,35 @@ impl Directory {
             }
             _ => return Ok(()),
         };
-        if there < limit {
-            return Ok(());
+        let refuse = |text| Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
+        if there >= limit {
+            return refuse(format!(
+                "cannot {what}: {plural} limit of the broker ({limit}) is reached"
+            ));
         }
-        let text = format!("cannot {what}: {plural} limit of the broker ({limit}) is reached");
-        Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text))
+        let (vhost, bytes) = arguments_of(change).unwrap_or_default();
+        let limit = self.capacity.arguments_bytes_max;
+        if bytes as u64 > limit {
+            return refuse(format!(
+                "cannot {what}: its arguments take {bytes} bytes, and {limit} is the limit"
+            ));
+        }
+        if let Change::Bound(binding) = change {
+            let count = binding.arguments.as_ref().iter().count();
+            let limit = self.capacity.binding_arguments_max;
+            if count as u64 > limit {
+                return refuse(format!(
+                    "cannot {what}: the binding has {count} arguments, and {limit} is the limit"
+                ));
+            }
+        }
+        let limit = self.capacity.vhost_arguments_bytes_max;
+        if bytes > 0 && self.size.arguments(vhost) + bytes as u64 > limit {
+            let vhost = self.vhost_name(vhost);
+            return refuse(format!(
+                "cannot {what}: arguments in vhost '{vhost}' take {limit} bytes at most"
+            ));
+        }
+        Ok(())
     }
 }

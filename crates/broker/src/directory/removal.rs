@@ -9,6 +9,7 @@ use lepus_base::VhostId;
 impl Directory {
     /// Removes one binding and notes its source in `left` where that deletes itself now.
     pub(super) fn remove_binding(&mut self, place: u32, left: &mut Vec<u32>) {
+        self.count_binding(place, false);
         let bindings = &mut self.bindings;
         let (source, target) = {
             let binding = bindings.get(place);
@@ -89,6 +90,7 @@ impl Directory {
         if let Ok(entry) = self.exchanges_by_name.find_entry(hash, |&other| other == place) {
             entry.remove();
         }
+        self.count_exchange(&info, false);
         applied.exchanges_deleted.push((info.vhost, info.name));
     }
 
@@ -103,6 +105,7 @@ impl Directory {
         if let Ok(entry) = self.queues_by_name.find_entry(hash, |&other| other == place) {
             entry.remove();
         }
+        self.count_queue(&info, false);
         let routes = &self.routes;
         self.queues_by_id.remove(info.id, |place| routes[place as usize].queue);
         if let Some(count) = self.queue_counts.get_mut(&info.vhost) {

@@ -5,6 +5,7 @@ mod bindings;
 mod declarations;
 mod determinism;
 mod durable;
+mod size;
 
 use super::*;
 use alloc::string::String;

@@ -20,6 +20,9 @@ use lepus_amqp::table::{Table, TableRef, ValueRef};
 /// The largest weight of a binding.
 const WEIGHT_MAX: u32 = 65_535;
 
+/// Bytes that a binding takes, whatever its weight.
+pub(super) const BINDING_BYTES: usize = Shares::BINDING_BYTES;
+
 /// What of a message is hashed.
 #[derive(Debug, PartialEq, Eq)]
 enum Subject {

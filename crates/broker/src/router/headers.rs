@@ -14,6 +14,11 @@ use lepus_amqp::properties::PropertiesRef;
 use lepus_amqp::table::{TableRef, ValueRef};
 use lepus_base::{HashState, Slab};
 
+/// Bytes that a condition takes in the index, about.
+const CONDITION_BYTES: usize = 64;
+/// Bytes that a binding takes here beside its conditions, about.
+const RULE_BYTES: usize = 56;
+
 /// What `x-match` asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mode {
@@ -59,6 +64,13 @@ pub(crate) fn check_arguments(arguments: TableRef<'_>) -> Result<(), Refusal> {
         }
     };
     Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text))
+}
+
+/// About how many bytes the index takes for a binding with these arguments.
+pub(super) fn bytes_of(arguments: TableRef<'_>) -> usize {
+    let mode = Mode::of(arguments);
+    let conditions = compared(arguments, mode).count();
+    RULE_BYTES + CONDITION_BYTES * if mode.any { conditions } else { conditions.min(1) }
 }
 
 /// Bindings, found by the conditions that they set to headers.

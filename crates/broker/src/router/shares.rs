@@ -45,6 +45,9 @@ fn side(number: u64, bit: u32) -> usize {
 }
 
 impl Shares {
+    /// A leaf and a branch.
+    pub(super) const BINDING_BYTES: usize = 2 * size_of::<Node>();
+
     pub(super) fn new() -> Shares {
         Shares { nodes: Slab::new(), root: NONE }
     }

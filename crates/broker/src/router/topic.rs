@@ -70,6 +70,11 @@ pub(crate) struct Walk {
     walk: u32,
 }
 
+/// Bytes that a pattern takes where it shares half of its words with others, about.
+pub(super) fn bytes_of(pattern: &str) -> usize {
+    split(pattern).count() * (size_of::<Node>() + size_of::<Word>()) / 2
+}
+
 /// The words of a key or pattern: none for the empty one, and empty words between dots.
 fn split(key: &str) -> impl Iterator<Item = &str> {
     let count = if key.is_empty() { 0 } else { usize::MAX };

@@ -360,7 +360,12 @@ fn a_queue_lives_where_it_is_declared_unless_that_shard_holds_many_more() {
 fn the_brokers_limits_hold_whatever_declares() {
     let mut fixture = Fixture::new();
     let exchanges_max = fixture.directory.exchanges.len() as u64 + 1;
-    fixture.directory.set_capacity(Capacity { queues_max: 2, exchanges_max, bindings_max: 1 });
+    fixture.directory.set_capacity(Capacity {
+        queues_max: 2,
+        exchanges_max,
+        bindings_max: 1,
+        ..Capacity::default()
+    });
     let id = fixture.queue("q1");
     fixture.queue("q2");
     let text = "cannot declare queue 'q3': queue limit of the broker (2) is reached";
