@@ -405,6 +405,7 @@ impl Broker {
             match timer {
                 Timer::Connection(slot, id) => self.connection_timeout(now, slot, id, out),
                 Timer::Queue(slot, id) => self.queue_timeout(now, slot, id, out),
+                Timer::Letters(queue) => self.letters_due(now, queue),
                 Timer::Looks => self.begin_looks(),
                 Timer::Trim => self.trim_buffers(now),
             }
@@ -421,6 +422,7 @@ impl Broker {
         self.release_delayed(now, out);
         self.work_on_definitions(now, out);
         self.work_on_looks(now, out);
+        self.try_letters_again();
         self.journal.work(now, &mut out.disk);
         self.edge.work_on_pool();
         for _ in 0..self.retries.len() {
@@ -441,6 +443,7 @@ impl Broker {
             || !self.requeues.is_empty()
             || !self.retries.is_empty()
             || self.looks.has_work()
+            || (self.may_try_letters() && !self.journal.closes())
             || self.definitions.has_work()
             || self.journal.has_work()
             || self.edge.must_compact()
@@ -477,7 +480,7 @@ impl Broker {
         self.continue_close(now, out);
         self.hear_logs(now, out);
         self.journal.flush(now, &mut out.disk);
-        self.edge.log_bytes = self.journal.memory_bytes();
+        self.edge.log_bytes = self.journal.memory_bytes() + self.ledger.memory_bytes();
     }
 
     /// Takes a connection off this shard. Call it for what the outbox asked to hand over. `None`

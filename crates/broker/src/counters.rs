@@ -1,6 +1,8 @@
 //! What one shard has counted since its start. Plain numbers: only the shard's thread touches
 //! them, and readers get a copy.
 
+use crate::queue::Reason;
+
 /// Totals of one shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -85,6 +87,16 @@ pub const SIZE_BOUNDS: [u64; 8] =
     [100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 50_000_000, 100_000_000];
 
 impl Counters {
+    /// Counts a message that leaves a queue as a dead letter.
+    pub fn count_dead_letter(&mut self, reason: Reason) {
+        *match reason {
+            Reason::Rejected => &mut self.dead_lettered_rejected,
+            Reason::Expired => &mut self.dead_lettered_expired,
+            Reason::MaxLength => &mut self.dead_lettered_maxlen,
+            Reason::DeliveryLimit => &mut self.dead_lettered_delivery_limit,
+        } += 1;
+    }
+
     /// Counts a received message of this size.
     pub fn count_size(&mut self, bytes: usize) {
         let bytes = bytes as u64;

@@ -2,11 +2,16 @@
 //!
 //! A message in the log stays there, unsettled, until every queue that gets it has it: in the same
 //! log the order of records sees to that, elsewhere the ledger waits for reports. A crash in
-//! between leaves it in both places, never in none.
+//! between leaves it in both places, never in none. Those of a queue whose letters must arrive wait
+//! there, too, until a queue takes them (`held.rs`).
 
+mod held;
+
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use held::{Progress, Shelf};
 use lepus_amqp::properties::PropertiesRef;
 use lepus_base::{ConnectionId, Now, QueueId, ShardId};
 use lepus_store::LaneSlot;
@@ -59,6 +64,8 @@ pub struct DeadLetter {
     pub source: Source,
     /// Why it left.
     pub reason: Reason,
+    /// How far it has come, if it must arrive and was sent before.
+    pub(crate) progress: Option<Box<Progress>>,
 }
 
 /// Messages whose queues elsewhere have yet to report: only then are they settled where they were.
@@ -67,6 +74,8 @@ pub struct Ledger {
     waiting: BTreeMap<u64, Waiting>,
     /// Those that a log did not take: they stay where they are for the next run.
     kept: Vec<Source>,
+    /// Dead letters that must arrive and have not yet.
+    shelf: Shelf,
     last: u64,
 }
 
@@ -84,7 +93,7 @@ impl Ledger {
     /// Whether none waits for a report.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.waiting.is_empty() && !self.shelf.has_asked()
     }
 
     /// How many wait for a report.
@@ -102,16 +111,27 @@ impl Ledger {
 
     /// Those that stay where they are, in queues of one log, with their lanes.
     pub(crate) fn kept(&self, log: u16) -> impl Iterator<Item = (&Source, LaneSlot)> {
-        let kept = self.kept.iter().filter(move |source| source.log == log);
+        let stays = self.kept.iter().chain(self.shelf.held());
+        let kept = stays.filter(move |source| source.log == log);
         kept.filter_map(|source| Some((source, source.lane?)))
     }
 
     /// Whether one of this queue waits for a report, or stays.
     pub(crate) fn has_of(&self, queue: QueueId) -> bool {
-        self.sources().any(|source| source.queue == queue)
+        self.shelf.has_of(queue) || self.loose().any(|source| source.queue == queue)
+    }
+
+    /// Bytes that it takes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        (self.waiting.len() + self.kept.len()) * size_of::<Waiting>() + self.shelf.memory_bytes()
     }
 
     fn sources(&self) -> impl Iterator<Item = &Source> {
+        self.loose().chain(self.shelf.sources())
+    }
+
+    /// Those that need not arrive.
+    fn loose(&self) -> impl Iterator<Item = &Source> {
         self.waiting.values().map(|waiting| &waiting.source).chain(&self.kept)
     }
 
@@ -165,19 +185,7 @@ impl Broker {
                 return false;
             }
             match found {
-                Found::Ready => match self.route_dead_letter(now, &letter, out) {
-                    Some((packed, targets)) => {
-                        let properties = PropertiesRef(MessageView::unpack(&packed).properties);
-                        let terms = Terms {
-                            persistent: properties.is_persistent(),
-                            priority: letter.source.entry.priority,
-                            expiration: None,
-                            confirm: None,
-                        };
-                        self.pass_on(now, letter.source, &packed, &targets, terms, out);
-                    }
-                    None => self.settle_source(letter.source),
-                },
+                Found::Ready => self.send_letter(now, letter, out),
                 Found::Pending => {
                     self.edge.dead_letters.push_front(letter);
                     self.edge.letters_wait = true;
@@ -191,6 +199,23 @@ impl Broker {
             self.letters_go_on(now, out);
         }
         !self.edge.dead_letters.is_empty()
+    }
+
+    fn send_letter(&mut self, now: Now, letter: DeadLetter, out: &mut Outbox) {
+        if letter.progress.is_none() {
+            self.edge.counters.count_dead_letter(letter.reason);
+        }
+        let info = self.directory.queue_by_id(letter.source.queue);
+        if info.is_some_and(|info| info.settings().at_least_once) {
+            return self.send_surely(now, letter, out);
+        }
+        match self.route_dead_letter(now, &letter, out) {
+            Some((packed, targets)) if !targets.is_empty() => {
+                let terms = terms_of(&letter.source, &packed);
+                self.pass_on(now, letter.source, &packed, &targets, terms, out);
+            }
+            _ => self.settle_source(letter.source),
+        }
     }
 
     /// Whether so little mail waits that dead letters may be sent.
@@ -213,7 +238,8 @@ impl Broker {
         let goes_far = targets.iter().any(|target| self.is_far(target)) || self.journal.len() > 1;
         let waits = goes_far && source.is_kept();
         let number = waits.then(|| self.ledger.next_number());
-        let terms = Terms { confirm: number.map(|number| (letters_of(own), number)), ..terms };
+        let terms =
+            Terms { confirm: number.map(|number| (letters_of(own, false), number)), ..terms };
         let mut incoming = Incoming::new(MessageView::unpack(packed));
         let routed = self.enqueue_all(now, &mut incoming, targets, terms, out);
         incoming.finish(&mut self.edge.pool);
@@ -231,11 +257,15 @@ impl Broker {
 
     /// The message is where it is to be, or nowhere: its source lets go of it.
     pub(crate) fn settle_source(&mut self, source: Source) {
+        let home = self.home_slot(source.queue, u32::MAX);
+        if let Some(home) = home {
+            self.homes[home as usize].queue.letter_settled(&source.entry);
+        }
         if let Some(body) = source.entry.place.body() {
             return self.edge.pool.release(body);
         }
         // With its queue the lane went, and its number may mean another one.
-        if self.home_slot(source.queue, u32::MAX).is_some()
+        if home.is_some()
             && let Some(lane) = source.lane
             && let Some(log) = self.journal.log(source.log)
         {
@@ -249,28 +279,30 @@ impl Broker {
     }
 
     /// Queues elsewhere have dead letters, or if `is_kept`, could not take them.
-    pub(crate) fn letters_reported(&mut self, first: u64, last: u64, is_kept: bool) {
+    pub(crate) fn letters_reported(
+        &mut self,
+        to: ChannelRef,
+        first: u64,
+        last: u64,
+        is_kept: bool,
+    ) {
         for number in first..=last {
-            if let Some(source) = self.ledger.report(number, is_kept) {
+            if must_arrive(to) {
+                self.reported_surely(number, is_kept);
+            } else if let Some(source) = self.ledger.report(number, is_kept) {
                 self.settle_source(source);
             }
         }
     }
 
-    /// Routes one dead letter: what it is then, packed, and where it goes; `None` for nowhere.
+    /// Routes one dead letter: what it is then, packed, and where it goes; `None` if its queue is gone
+    /// or it cannot become a dead letter.
     fn route_dead_letter(
         &mut self,
         now: Now,
         letter: &DeadLetter,
         out: &mut Outbox,
     ) -> Option<(Vec<u8>, Vec<Target>)> {
-        let counters = &mut self.edge.counters;
-        match letter.reason {
-            Reason::Rejected => counters.dead_lettered_rejected += 1,
-            Reason::Expired => counters.dead_lettered_expired += 1,
-            Reason::MaxLength => counters.dead_lettered_maxlen += 1,
-            Reason::DeliveryLimit => counters.dead_lettered_delivery_limit += 1,
-        }
         let info = self.directory.queue_by_id(letter.source.queue)?;
         let exchange = info.settings().dead_letter_exchange.clone()?;
         let vhost = info.vhost;
@@ -310,7 +342,7 @@ impl Broker {
             targets.retain(|target| {
                 let Some(info) = self.directory.queue_by_id(target.queue) else { return false };
                 let closes = closes_cycle(&properties, info.name());
-                if closes {
+                if closes && letter.progress.is_none() {
                     let text = alloc::format!(
                         "message dropped: dead-lettering it from queue '{}' into '{}' again would go round for ever",
                         death.queue, info.name()
@@ -319,9 +351,6 @@ impl Broker {
                 }
                 !closes
             });
-        }
-        if targets.is_empty() {
-            return None;
         }
         let view = MessageView {
             exchange: exchange.as_bytes(),
@@ -332,12 +361,35 @@ impl Broker {
         };
         // The bytes leave pool and log before these are written to.
         let mut packed = Vec::new();
-        view.append_packed(&mut packed);
+        if !targets.is_empty() {
+            view.append_packed(&mut packed);
+        }
         Some((packed, targets))
     }
 }
 
+/// With what a packed dead letter is put into queues, but for whom to tell.
+fn terms_of(source: &Source, packed: &[u8]) -> Terms {
+    let properties = PropertiesRef(MessageView::unpack(packed).properties);
+    Terms {
+        persistent: properties.is_persistent(),
+        priority: source.entry.priority,
+        expiration: None,
+        confirm: None,
+    }
+}
+
 /// To whom reports about a shard's dead letters go.
-fn letters_of(shard: ShardId) -> ChannelRef {
-    ChannelRef { shard, connection: LETTERS_CONNECTION, channel: 0 }
+fn letters_of(shard: ShardId, must_arrive: bool) -> ChannelRef {
+    ChannelRef { shard, connection: LETTERS_CONNECTION, channel: u64::from(must_arrive) }
+}
+
+/// Whether reports to this channel are about dead letters that must arrive.
+pub(crate) fn must_arrive(to: ChannelRef) -> bool {
+    to == letters_of(to.shard, true)
+}
+
+/// Whether reports to this channel are about messages that a queue may refuse.
+pub(crate) fn is_loose_letter(to: ChannelRef) -> bool {
+    to == letters_of(to.shard, false)
 }

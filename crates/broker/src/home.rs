@@ -103,7 +103,7 @@ impl Broker {
             Timer::Queue(slot, id) => {
                 homes.get(slot as usize).is_some_and(|home| home.id == id && home.armed == at)
             }
-            Timer::Looks | Timer::Trim => true,
+            Timer::Letters(_) | Timer::Looks | Timer::Trim => true,
         });
     }
 
@@ -496,6 +496,7 @@ impl Broker {
         let answers = home.take_answers();
         let deleted = home.queue.delete();
         self.graveyard.push_back(home.queue);
+        self.forget_letters(info.id);
         for consumer in &deleted.consumers {
             self.return_unused_credit(consumer.key, out);
             self.edge.remote_consumers.remove(&consumer.key);

@@ -6,7 +6,7 @@ use lepus_base::{Body, ConnectionId, Now, QueueId, ShardId};
 
 use crate::broker::Broker;
 use crate::channel::Target;
-use crate::dead_letter::LETTERS_CONNECTION;
+use crate::dead_letter::{is_loose_letter, must_arrive};
 use crate::mail::{ChannelRef, Mail, MailBatch};
 use crate::message::{Incoming, MessageView};
 use crate::migration::{Parcel, Rest};
@@ -109,9 +109,12 @@ impl Broker {
         incoming.finish(&mut self.edge.pool);
         if let Some((to, number)) = terms.confirm {
             // A letter that no log takes is kept by its source for the next run; one that a queue
-            // refuses is gone.
-            let is_letter = to.connection == LETTERS_CONNECTION;
-            let refused = if is_letter { routed.unlogged } else { routed.refused };
+            // refuses is gone, unless it must arrive.
+            let mut refused = if is_loose_letter(to) { routed.unlogged } else { routed.refused };
+            if must_arrive(to) {
+                let is_gone = |target: &Target| self.home_slot(target.queue, target.slot).is_none();
+                refused |= targets.iter().any(is_gone);
+            }
             // What is logged is reported when it is durable.
             for _ in routed.logs as usize..targets.len() {
                 self.report_enqueued(to, number, refused, out);

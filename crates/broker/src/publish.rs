@@ -625,7 +625,7 @@ impl Broker {
         refused: bool,
     ) {
         if to.connection == LETTERS_CONNECTION {
-            return self.letters_reported(first, last, refused);
+            return self.letters_reported(to, first, last, refused);
         }
         let Some((slot, connection)) = self.edge.connection(to.connection, u32::MAX) else {
             return;

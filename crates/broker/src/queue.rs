@@ -182,7 +182,10 @@ impl Queue {
     /// by the next [`Queue::work`].
     /// The lease starts anew.
     pub fn reconfigure(&mut self, now: Now, settings: &QueueSettings) {
-        self.rules = Rules::of(settings, now.instant);
+        let before = core::mem::replace(&mut self.rules, Rules::of(settings, now.instant));
+        if let (Some(rules), Some(before)) = (&mut self.rules, before) {
+            (rules.letters, rules.letter_bytes) = (before.letters, before.letter_bytes);
+        }
         self.set_over_limit();
     }
 
@@ -734,10 +737,22 @@ impl Queue {
     /// Gets rid of a message that leaves unconsumed.
     fn drop_entry(&mut self, entry: Entry, reason: Reason, sink: &mut impl Sink) {
         if self.dead_letters() {
+            if let Some(rules) = self.rules.as_mut().filter(|rules| rules.at_least_once) {
+                rules.letters += 1;
+                rules.letter_bytes += u64::from(entry.bytes);
+            }
             let lane = if entry.place.body().is_some() { None } else { self.lane_of(&entry) };
             sink.dead_letter(entry, lane, reason);
         } else {
             self.release(entry, sink);
+        }
+    }
+
+    /// A dead letter of the queue has arrived, or is given up.
+    pub(crate) fn letter_settled(&mut self, entry: &Entry) {
+        if let Some(rules) = self.rules.as_mut().filter(|rules| rules.at_least_once) {
+            rules.letters = rules.letters.saturating_sub(1);
+            rules.letter_bytes = rules.letter_bytes.saturating_sub(u64::from(entry.bytes));
         }
     }
 

@@ -216,6 +216,7 @@ impl Broker {
                 continue;
             }
             let home = Home::new(now, info);
+            self.tell_strategy(id, out);
             let slot = self.homes.insert(home) as u32;
             let homes = &self.homes;
             self.home_slots.insert(id, slot, |slot| homes[slot as usize].id);

@@ -18,6 +18,8 @@ pub enum Timer {
     Queue(u32, QueueId),
     /// Deliveries that wait for their acknowledgement.
     Looks,
+    /// Dead letters of a queue that are to be tried again.
+    Letters(QueueId),
     /// Send buffers that may have been idle since the last look.
     Trim,
 }

@@ -5,6 +5,7 @@
 
 mod acks;
 mod alternate_exchange;
+mod at_least_once;
 mod authentication;
 mod backlog;
 mod bindings;

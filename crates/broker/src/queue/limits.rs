@@ -33,7 +33,8 @@ impl Queue {
     /// Whether the ready messages and `count` more of `bytes` in sum are above the limits.
     pub(super) fn exceeds(&self, count: u64, bytes: u64) -> bool {
         self.rules.as_ref().is_some_and(|rules| {
-            self.ready() + count > rules.length_max || self.ready_bytes() + bytes > rules.bytes_max
+            self.ready() + rules.letters + count > rules.length_max
+                || self.ready_bytes() + rules.letter_bytes + bytes > rules.bytes_max
         })
     }
 

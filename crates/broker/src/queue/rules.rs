@@ -23,6 +23,11 @@ pub(super) struct Rules {
     /// The highest priority; 0 for a queue without priorities.
     pub(super) priority_max: u8,
     pub(super) dead_letters: bool,
+    /// Whether dead letters count until they have arrived.
+    pub(super) at_least_once: bool,
+    /// Those that have not, and their payload bytes.
+    pub(super) letters: u64,
+    pub(super) letter_bytes: u64,
     pub(super) single_active: bool,
 }
 
@@ -44,6 +49,9 @@ impl Rules {
             overflow: settings.overflow,
             priority_max: settings.max_priority.unwrap_or(0),
             dead_letters: settings.dead_letter_exchange.is_some(),
+            at_least_once: settings.at_least_once,
+            letters: 0,
+            letter_bytes: 0,
             single_active: settings.single_active_consumer,
         }))
     }

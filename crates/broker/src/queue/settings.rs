@@ -70,6 +70,9 @@ pub struct QueueSettings {
     pub overflow: Overflow,
     /// `x-dead-letter-exchange`; the empty name is the default exchange.
     pub dead_letter_exchange: Option<Box<str>>,
+    /// Whether dead letters wait until a queue takes them: `x-dead-letter-strategy` says
+    /// `at-least-once`, on a quorum queue that refuses what is too much.
+    pub at_least_once: bool,
     /// `x-dead-letter-routing-key`; without it messages keep their keys.
     pub dead_letter_routing_key: Option<Box<str>>,
     /// `x-max-priority`: the highest priority that the queue tells apart.
@@ -187,6 +190,7 @@ impl QueueSettings {
         max_length_bytes: None,
         overflow: Overflow::DropHead,
         dead_letter_exchange: None,
+        at_least_once: false,
         dead_letter_routing_key: None,
         max_priority: None,
         single_active_consumer: false,
@@ -220,13 +224,18 @@ impl QueueSettings {
             let name = "x-dead-letter-routing-key";
             return Err(arguments.invalid(name, "routing_key_but_no_dlx_defined"));
         }
-        arguments.check_dead_letter_strategy()?;
+        let overflow = arguments.overflow(kind)?;
+        let at_least_once = arguments.is_at_least_once()?
+            && kind == QueueKind::Quorum
+            && overflow == Overflow::RejectPublish
+            && dead_letter_exchange.is_some();
         Ok(QueueSettings {
             message_ttl: arguments.millis("x-message-ttl")?,
             expires,
             max_length: arguments.count("x-max-length")?,
             max_length_bytes: arguments.count("x-max-length-bytes")?,
-            overflow: arguments.overflow(kind)?,
+            overflow,
+            at_least_once,
             dead_letter_exchange,
             dead_letter_routing_key,
             max_priority: arguments.max_priority(kind)?,
@@ -411,10 +420,11 @@ impl<'a> Arguments<'a> {
         })
     }
 
-    fn check_dead_letter_strategy(&self) -> Result<(), Refusal> {
+    fn is_at_least_once(&self) -> Result<bool, Refusal> {
         let name = "x-dead-letter-strategy";
         match self.text(name)? {
-            None | Some("at-most-once" | "at-least-once") => Ok(()),
+            None | Some("at-most-once") => Ok(false),
+            Some("at-least-once") => Ok(true),
             Some(_) => Err(self.invalid(name, "invalid_dlx_strategy")),
         }
     }

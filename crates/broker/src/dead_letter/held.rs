@@ -1,0 +1,332 @@
+//! Dead letters that must arrive (`x-dead-letter-strategy: at-least-once`) and could not yet: they
+//! wait with their source, which counts them, and are tried again after a pause that grows.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::format;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use lepus_base::{Now, QueueId};
+
+use super::{DeadLetter, Source, letters_of, terms_of};
+use crate::broker::Broker;
+use crate::channel::Target;
+use crate::edge::log;
+use crate::message::{Incoming, MessageView};
+use crate::outbox::{Outbox, Severity};
+use crate::publish::Terms;
+use crate::timers::Timer;
+
+/// The first pause before the letters of a queue are tried again.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+/// Each pause is twice as long as the one before, up to this.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// Letters tried again in one go before other work gets its turn.
+const TRIED_AT_ONCE: usize = 64;
+/// Letters of all queues on their way above which none is tried again.
+const ON_THEIR_WAY_MAX: usize = 256;
+
+/// How far a letter that must arrive has come.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// Its place among those that wait; 0 if it has not waited yet.
+    ticket: u64,
+    /// Whether the queues that get it are known, in this attempt.
+    is_addressed: bool,
+    /// Queues that have yet to get it, in this attempt.
+    rest: Vec<QueueId>,
+    /// Queues that have it.
+    done: Vec<QueueId>,
+    /// Whether a queue did not take it, or it stands behind such a one.
+    is_refused: bool,
+}
+
+/// A letter about which one queue has yet to report.
+#[derive(Debug)]
+struct Asked {
+    letter: DeadLetter,
+    progress: Box<Progress>,
+    queue: QueueId,
+}
+
+/// What became of a letter at one queue.
+enum Posted {
+    /// It has it.
+    Done,
+    /// It, or its log, did not take it.
+    Refused,
+    /// It reports under this number.
+    Waits(u64),
+}
+
+/// The letters of one queue that wait for another attempt.
+#[derive(Debug)]
+struct Held {
+    /// In the order in which they became dead letters.
+    letters: BTreeMap<u64, DeadLetter>,
+    /// Those that later ones must not overtake.
+    refused: usize,
+    /// The pause before the next attempt.
+    pause: Duration,
+    /// The tickets that have yet to be tried again, both ends included.
+    trying: Option<(u64, u64)>,
+}
+
+/// All letters that must arrive and are not on their way from their queue.
+#[derive(Debug, Default)]
+pub(super) struct Shelf {
+    by_queue: BTreeMap<QueueId, Held>,
+    /// Queues whose letters are being tried again.
+    trying: VecDeque<QueueId>,
+    /// By the number of the report.
+    asked: BTreeMap<u64, Asked>,
+    held: usize,
+    last_ticket: u64,
+}
+
+impl Shelf {
+    /// Where those are that wait for another attempt.
+    pub(super) fn held(&self) -> impl Iterator<Item = &Source> {
+        self.by_queue.values().flat_map(|held| held.letters.values()).map(|letter| &letter.source)
+    }
+
+    /// Where all are.
+    pub(super) fn sources(&self) -> impl Iterator<Item = &Source> {
+        self.asked.values().map(|asked| &asked.letter.source).chain(self.held())
+    }
+
+    /// Whether a report is missing.
+    pub(super) fn has_asked(&self) -> bool {
+        !self.asked.is_empty()
+    }
+
+    pub(super) fn has_of(&self, queue: QueueId) -> bool {
+        self.by_queue.contains_key(&queue)
+            || self.asked.values().any(|asked| asked.letter.source.queue == queue)
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        (self.held + self.asked.len()) * (size_of::<Asked>() + size_of::<Progress>())
+    }
+
+    /// Whether a new letter of this queue would overtake one.
+    fn holds_back(&self, queue: QueueId) -> bool {
+        self.by_queue.get(&queue).is_some_and(|held| held.refused > 0)
+    }
+
+    /// Keeps a letter. True if it is the first of its queue.
+    fn put(&mut self, mut letter: DeadLetter, mut progress: Box<Progress>) -> bool {
+        if progress.ticket == 0 {
+            self.last_ticket += 1;
+            progress.ticket = self.last_ticket;
+        }
+        let is_first = !self.by_queue.contains_key(&letter.source.queue);
+        let held = self.by_queue.entry(letter.source.queue).or_insert_with(|| Held {
+            letters: BTreeMap::new(),
+            refused: 0,
+            pause: PAUSE_MIN,
+            trying: None,
+        });
+        held.refused += usize::from(progress.is_refused);
+        let ticket = progress.ticket;
+        letter.progress = Some(progress);
+        held.letters.insert(ticket, letter);
+        self.held += 1;
+        is_first
+    }
+
+    /// Takes the next letter of a queue that is to be tried again.
+    fn take(&mut self, queue: QueueId) -> Option<DeadLetter> {
+        let held = self.by_queue.get_mut(&queue)?;
+        let (first, last) = held.trying?;
+        let ticket = held.letters.range(first..=last).next().map(|(ticket, _)| *ticket);
+        held.trying = ticket.filter(|ticket| *ticket < last).map(|ticket| (ticket + 1, last));
+        let mut letter = held.letters.remove(&ticket?)?;
+        self.held -= 1;
+        if let Some(progress) = &mut letter.progress {
+            held.refused -= usize::from(progress.is_refused);
+            (progress.is_addressed, progress.is_refused) = (false, false);
+        }
+        Some(letter)
+    }
+
+    /// Takes all letters of a queue that is gone.
+    fn forget(&mut self, queue: QueueId) -> Vec<DeadLetter> {
+        let Some(held) = self.by_queue.remove(&queue) else { return Vec::new() };
+        self.held -= held.letters.len();
+        held.letters.into_values().collect()
+    }
+}
+
+impl Broker {
+    /// Sends a letter that must arrive to the queues that have yet to get it, one after the other: so
+    /// it is known which of them has it.
+    pub(super) fn send_surely(&mut self, now: Now, mut letter: DeadLetter, out: &mut Outbox) {
+        if letter.progress.is_none() && self.ledger.shelf.holds_back(letter.source.queue) {
+            let progress = Box::new(Progress { is_refused: true, ..Progress::default() });
+            return self.hold_letter(now, letter, progress, out);
+        }
+        let Some((packed, targets)) = self.route_dead_letter(now, &letter, out) else {
+            return self.settle_source(letter.source);
+        };
+        let mut progress = letter.progress.take().unwrap_or_default();
+        if !progress.is_addressed {
+            progress.is_addressed = true;
+            let queues = targets.iter().rev().map(|target| target.queue);
+            progress.rest = queues.filter(|queue| !progress.done.contains(queue)).collect();
+        }
+        if targets.is_empty() {
+            // It goes nowhere any more: there is nothing to send.
+            progress.rest.clear();
+        }
+        while let Some(queue) = progress.rest.pop() {
+            match self.post(now, &letter.source, &packed, queue, out) {
+                Posted::Done => progress.done.push(queue),
+                Posted::Refused => progress.is_refused = true,
+                Posted::Waits(number) => {
+                    self.ledger.shelf.asked.insert(number, Asked { letter, progress, queue });
+                    return;
+                }
+            }
+        }
+        self.end_attempt(now, letter, progress, out);
+    }
+
+    /// Puts a letter into one queue.
+    fn post(
+        &mut self,
+        now: Now,
+        source: &Source,
+        packed: &[u8],
+        queue: QueueId,
+        out: &mut Outbox,
+    ) -> Posted {
+        let id = self.directory.id_now(queue);
+        let Some(home) = self.directory.queue_by_id(id).map(|info| info.home) else {
+            // Deleted meanwhile: another attempt finds out where the letter goes now.
+            return Posted::Refused;
+        };
+        let target = Target { queue: id, home, slot: u32::MAX };
+        let own = self.edge.shard;
+        let waits = self.is_far(&target) || self.journal.len() > 1;
+        let number = waits.then(|| self.ledger.next_number());
+        let confirm = number.map(|number| (letters_of(own, true), number));
+        let terms = Terms { confirm, ..terms_of(source, packed) };
+        let mut incoming = Incoming::new(MessageView::unpack(packed));
+        let routed = self.enqueue_all(now, &mut incoming, &[target], terms, out);
+        incoming.finish(&mut self.edge.pool);
+        match number {
+            Some(number) if routed.remote + routed.logs > 0 => Posted::Waits(number),
+            _ if routed.refused => Posted::Refused,
+            _ => Posted::Done,
+        }
+    }
+
+    /// A queue has reported about a letter that must arrive.
+    pub(super) fn reported_surely(&mut self, number: u64, refused: bool) {
+        let Some(asked) = self.ledger.shelf.asked.remove(&number) else { return };
+        let Asked { mut letter, mut progress, queue } = asked;
+        if refused {
+            progress.is_refused = true;
+        } else {
+            progress.done.push(queue);
+        }
+        letter.progress = Some(progress);
+        // It goes on, or ends, with those that are on their way.
+        self.edge.dead_letters.push_front(letter);
+    }
+
+    /// All queues were asked: the letter has arrived, or waits for another attempt.
+    fn end_attempt(
+        &mut self,
+        now: Now,
+        letter: DeadLetter,
+        progress: Box<Progress>,
+        out: &mut Outbox,
+    ) {
+        if progress.is_refused || progress.done.is_empty() {
+            return self.hold_letter(now, letter, progress, out);
+        }
+        if let Some(held) = self.ledger.shelf.by_queue.get_mut(&letter.source.queue) {
+            held.pause = PAUSE_MIN;
+        }
+        self.settle_source(letter.source);
+    }
+
+    fn hold_letter(
+        &mut self,
+        now: Now,
+        letter: DeadLetter,
+        progress: Box<Progress>,
+        out: &mut Outbox,
+    ) {
+        let queue = letter.source.queue;
+        let why =
+            if progress.is_refused { "a queue does not take them" } else { "no queue gets them" };
+        if self.ledger.shelf.put(letter, progress) {
+            self.edge.timers.arm(now.instant + PAUSE_MIN, Timer::Letters(queue));
+            let text = format!(
+                "dead letters of {} wait there: {why}; they are tried again",
+                self.describe_queue(queue)
+            );
+            log(out, Severity::Warning, "dead-letters-wait", text);
+        }
+    }
+
+    /// Drops the letters of a queue that is gone.
+    pub(crate) fn forget_letters(&mut self, queue: QueueId) {
+        for letter in self.ledger.shelf.forget(queue) {
+            self.settle_source(letter.source);
+        }
+    }
+
+    /// The pause of a queue's letters is over.
+    pub(crate) fn letters_due(&mut self, now: Now, queue: QueueId) {
+        let shelf = &mut self.ledger.shelf;
+        let Some(held) = shelf.by_queue.get_mut(&queue) else { return };
+        let all = held.letters.first_key_value().zip(held.letters.last_key_value());
+        let Some(((first, _), (last, _))) = all else {
+            shelf.by_queue.remove(&queue);
+            return;
+        };
+        if held.trying.replace((*first, *last)).is_none() {
+            shelf.trying.push_back(queue);
+        }
+        held.pause = (held.pause * 2).min(PAUSE_MAX);
+        self.edge.timers.arm(now.instant + held.pause, Timer::Letters(queue));
+    }
+
+    /// Whether letters are to be tried again now.
+    pub(crate) fn may_try_letters(&self) -> bool {
+        !self.ledger.shelf.trying.is_empty() && self.edge.dead_letters.len() < ON_THEIR_WAY_MAX
+    }
+
+    /// A new queue may ask for what its other arguments rule out.
+    pub(crate) fn tell_strategy(&self, id: QueueId, out: &mut Outbox) {
+        let Some(info) = self.directory.queue_by_id(id) else { return };
+        let asked =
+            info.arguments().get("x-dead-letter-strategy").and_then(|value| value.as_text());
+        if asked == Some("at-least-once") && !info.settings().at_least_once {
+            let text = format!(
+                "dead letters of {} are sent at most once: at-least-once needs a dead-letter \
+                 exchange and x-overflow reject-publish",
+                self.describe_queue(id)
+            );
+            log(out, Severity::Warning, "dead-letter-strategy", text);
+        }
+    }
+
+    /// Tries some of the letters again whose pause is over.
+    pub(crate) fn try_letters_again(&mut self) {
+        if !self.may_try_letters() || self.journal.closes() {
+            return;
+        }
+        let Some(queue) = self.ledger.shelf.trying.pop_front() else { return };
+        for _ in 0..TRIED_AT_ONCE {
+            let Some(letter) = self.ledger.shelf.take(queue) else { return };
+            self.edge.dead_letters.push_back(letter);
+        }
+        self.ledger.shelf.trying.push_back(queue);
+    }
+}
