@@ -5,12 +5,14 @@
 #![forbid(unsafe_code)]
 extern crate alloc;
 
+mod crowd;
 mod hash;
 mod id;
 pub mod pool;
 mod rng;
 mod time;
 
+pub use crowd::{Crowd, Ticket};
 pub use hash::{HashMap, HashSet, HashState};
 pub use id::{ConnectionId, Position, QueueId, ShardId, VhostId};
 pub use pool::{Body, Pool};
