@@ -1,6 +1,6 @@
 //! The HTTP listener for `/metrics`, `/health` and `/ready`: one thread of low priority that asks the
 //! shards and can never stall one. Connections, waiting for a request and a connection's life are
-//! bounded.
+//! bounded; a new connection finds a place whoever sits on the others, so that probes are answered.
 
 use crate::exposition::CONTENT_TYPE;
 use crate::machine;
@@ -12,19 +12,23 @@ use axum::http::header::CONTENT_TYPE as CONTENT_TYPE_NAME;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use lepus_base::{Crowd, Slab, Ticket};
 use socket2::{Domain, Protocol, Socket, Type};
-use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
+use tokio::sync::Notify;
 
-/// Connections that are served at the same time; further ones wait.
-const CONNECTIONS_MAX: usize = 64;
-/// How long a client may take to send a request.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Connections at the same time; for a further one, one without a request gives way.
+const CONNECTIONS_MAX: usize = 256;
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 1024;
+/// How long a client may take to send the head of a request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a connection lives, whatever it does.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(600);
 /// Pause after a failed accept, when file descriptors ran out.
@@ -58,7 +62,7 @@ pub fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
-    socket.listen(128)?;
+    socket.listen(BACKLOG)?;
     Ok(socket.into())
 }
 
@@ -122,7 +126,7 @@ fn unavailable(text: &str) -> Response {
 }
 
 async fn serve(listeners: Vec<TcpListener>, router: Router) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let places = Arc::new(Places::default());
     let local = listeners
         .into_iter()
         .map(|listener| tokio::spawn(accept(listener, router.clone(), Arc::clone(&places))));
@@ -132,31 +136,169 @@ async fn serve(listeners: Vec<TcpListener>, router: Router) {
     }
 }
 
-async fn accept(listener: TcpListener, router: Router, places: Arc<Semaphore>) {
+async fn accept(listener: TcpListener, router: Router, places: Arc<Places>) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
         return;
     };
-    while let Ok(place) = Arc::clone(&places).acquire_owned().await {
+    loop {
         match listener.accept().await {
-            Ok((stream, _)) => {
-                let connection = connection(stream, router.clone());
-                tokio::spawn(async move {
-                    // Either way the connection is over; there is nobody to tell.
-                    let _ = tokio::time::timeout(CONNECTION_TIMEOUT, connection).await;
-                    drop(place);
-                });
+            Ok((stream, peer)) => {
+                let place = places.enter(peer.ip());
+                tokio::spawn(connection(stream, router.clone(), place));
+                // It says what it wants before another one may take its place.
+                tokio::task::yield_now().await;
             }
             Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
         }
     }
 }
 
-async fn connection(stream: TcpStream, router: Router) {
+async fn connection(stream: TcpStream, router: Router, place: Place) {
+    let place = Arc::new(place);
+    let given_way = Arc::clone(&place.given_way);
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(move |request| {
+        place.set_silent(false);
+        let (answer, place) = (router.call(request), Arc::clone(&place));
+        async move {
+            let answer = answer.await;
+            place.set_silent(true);
+            answer
+        }
+    });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(REQUEST_TIMEOUT)
         .max_buf_size(16 * 1024)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    // A client's broken request is the client's affair.
-    let _ = served.await;
+        .serve_connection(TokioIo::new(stream), service);
+    // However it ends: a client's broken request is the client's affair.
+    tokio::select! {
+        () = given_way.notified() => {}
+        _ = tokio::time::timeout(CONNECTION_TIMEOUT, served) => {}
+    }
+}
+
+/// The places of all listeners' connections.
+#[derive(Default)]
+struct Places(Mutex<Taken>);
+
+#[derive(Default)]
+struct Taken {
+    crowd: Crowd<usize>,
+    /// What tells a connection that it has given way.
+    bells: Slab<Arc<Notify>>,
+}
+
+impl Places {
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for one more; whoever has to gives way.
+    fn enter(self: &Arc<Places>, address: IpAddr) -> Place {
+        let mut taken = self.taken();
+        while taken.crowd.len() >= CONNECTIONS_MAX {
+            let key = taken.crowd.give_way();
+            if let Some(bell) = key.and_then(|key| taken.bells.get(key)) {
+                bell.notify_one();
+            }
+        }
+        let given_way = Arc::new(Notify::new());
+        let key = taken.bells.insert(Arc::clone(&given_way));
+        let ticket = taken.crowd.enter(address, key);
+        Place { places: Arc::clone(self), key, ticket, given_way }
+    }
+}
+
+/// A connection's place, free again when it is dropped.
+struct Place {
+    places: Arc<Places>,
+    key: usize,
+    ticket: Ticket,
+    given_way: Arc<Notify>,
+}
+
+impl Place {
+    /// Whether it waits for a request now.
+    fn set_silent(&self, is_silent: bool) {
+        self.places.taken().crowd.set_silent(self.ticket, is_silent);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.places.taken();
+        taken.crowd.leave(self.ticket);
+        taken.bells.remove(self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+
+    struct Well;
+
+    impl Source for Well {
+        fn collect(&self) -> Result<Snapshot, String> {
+            Ok(Snapshot::default())
+        }
+
+        fn ready(&self) -> Result<(), String> {
+            Err("not yet".to_owned())
+        }
+    }
+
+    fn begin() -> SocketAddr {
+        let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = listener.local_addr().unwrap();
+        start(vec![listener], Arc::new(Well)).unwrap();
+        address
+    }
+
+    fn connect(address: SocketAddr) -> std::net::TcpStream {
+        let stream = std::net::TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream
+    }
+
+    fn get(address: SocketAddr, path: &str) -> String {
+        let mut stream = connect(address);
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    #[test]
+    fn probes_are_answered_while_silent_connections_take_all_places() {
+        let address = begin();
+        let mut silent: Vec<_> = (0..CONNECTIONS_MAX).map(|_| connect(address)).collect();
+        for _ in 0..3 {
+            assert!(get(address, "/health").starts_with("HTTP/1.1 200"));
+            assert!(get(address, "/ready").starts_with("HTTP/1.1 503"));
+        }
+        // The oldest made room, one for each, but for the places that the probes gave back.
+        assert_eq!(silent.remove(0).read(&mut [0]).unwrap(), 0);
+        let last = silent.last_mut().unwrap();
+        last.write_all(b"GET /health HTTP/1.0\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        last.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.0 200"), "{answer}");
+    }
+
+    #[test]
+    fn who_is_being_answered_keeps_its_place() {
+        let places = Arc::new(Places::default());
+        let here: IpAddr = "127.0.0.1".parse().unwrap();
+        let all: Vec<Place> = (0..CONNECTIONS_MAX).map(|_| places.enter(here)).collect();
+        all[0].set_silent(false);
+        let _one_more = places.enter(here);
+        let mut crowd = std::mem::take(&mut places.taken().crowd);
+        assert_eq!(crowd.len(), CONNECTIONS_MAX);
+        assert_eq!(crowd.leave(all[0].ticket), Some(all[0].key));
+        assert_eq!(crowd.leave(all[1].ticket), None);
+    }
 }
