@@ -223,8 +223,10 @@ pub struct ServerConnection {
     drain: Drain,
     /// The latest time seen.
     now: Instant,
-    /// When the handshake, a close or a refusal has taken long enough.
+    /// When the present part of the handshake, a close or a refusal has taken long enough.
     deadline: Instant,
+    /// When the whole handshake has.
+    handshake_deadline: Instant,
     close_timeout: Duration,
     start_frame: Vec<u8>,
     mechanisms: String,
@@ -253,7 +255,8 @@ impl ServerConnection {
             heartbeat: Heartbeat::new(now),
             drain: Drain::default(),
             now,
-            deadline: now + options.handshake_timeout,
+            deadline: now + options.header_timeout,
+            handshake_deadline: now + options.handshake_timeout,
             close_timeout: options.close_timeout,
             start_frame: options.start_frame(),
             mechanisms: options.mechanisms.clone(),

@@ -216,6 +216,13 @@ impl Broker {
         ConnectionSlot(slot)
     }
 
+    /// Whether the client has logged in and opened a vhost.
+    #[must_use]
+    pub fn is_open(&self, slot: ConnectionSlot) -> bool {
+        let connection = self.edge.connections.get(slot.0 as usize);
+        connection.is_some_and(|connection| !connection.vhost_name.is_empty())
+    }
+
     /// Bytes came from a client. Returns how many were consumed; the driver keeps the rest and
     /// offers it again together with what follows (or when the connection is resumed).
     pub fn received(

@@ -111,8 +111,23 @@ pub struct Snapshot {
     pub uptime_seconds: u64,
     /// Every shard in order.
     pub shards: Vec<Shard>,
+    /// Those who have not logged in.
+    pub waiting: Waiting,
     /// What the operating system says.
     pub own: OwnFigures,
+}
+
+/// Connections before their login.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// Those that have said nothing yet.
+    pub silent: u64,
+    /// Those on their way to a login.
+    pub entering: u64,
+    /// Those that were closed because they said nothing for too long, since the start.
+    pub expired: u64,
+    /// Those that gave way to new ones, since the start.
+    pub gave_way: u64,
 }
 
 /// The label of everything that comes in over AMQP 0-9-1.
@@ -203,6 +218,7 @@ pub fn encode(snapshot: &Snapshot) -> String {
     let mut page = Exposition::new();
     identity(snapshot, &mut page);
     holdings(snapshot, &mut page);
+    waiting(snapshot, &mut page);
     totals(snapshot, &mut page);
     sizes(snapshot, &mut page);
     own(snapshot, &mut page);
@@ -294,6 +310,23 @@ fn holdings(snapshot: &Snapshot, page: &mut Exposition) {
         "Bytes that messages and connections may take.",
         snapshot.node.memory_budget_bytes,
     );
+}
+
+fn waiting(snapshot: &Snapshot, page: &mut Exposition) {
+    let Waiting { silent, entering, expired, gave_way } = snapshot.waiting;
+    for (name, kind, help, value) in [
+        ("silent", Kind::Gauge, "Connections that have said nothing yet.", silent),
+        ("entering", Kind::Gauge, "Connections on their way to a login.", entering),
+        ("silent_closed_total", Kind::Counter, "Connections closed for saying nothing.", expired),
+        (
+            "gave_way_total",
+            Kind::Counter,
+            "Connections that gave way to new ones before their login.",
+            gave_way,
+        ),
+    ] {
+        page.single(&format!("lepus_connections_{name}"), kind, help, value);
+    }
 }
 
 fn totals(snapshot: &Snapshot, page: &mut Exposition) {

@@ -129,6 +129,12 @@ impl Socket for TcpStream {
         uninterrupted(|| Write::write_vectored(self, slices))
     }
 
+    fn acknowledge_at_once(&mut self) {
+        // A peer that waits a little longer is all that can come of a refusal.
+        #[cfg(target_os = "linux")]
+        let _ = rustix::net::sockopt::set_tcp_quickack(self, true);
+    }
+
     fn shut_down_writing(&mut self) {
         let _ = self.shutdown(Shutdown::Write);
     }

@@ -48,6 +48,11 @@ pub trait Socket: Send + 'static {
         }
     }
 
+    /// Acknowledges at once what was read, where the system can: a peer that gathers small writes
+    /// (Nagle's algorithm) holds the next one back until then, which the system would put off in
+    /// the hope of an answer to go with.
+    fn acknowledge_at_once(&mut self) {}
+
     /// Tells the peer that nothing more will be written. Errors are of no interest: the socket is
     /// about to be dropped.
     fn shut_down_writing(&mut self);

@@ -5,8 +5,8 @@ use lepus_base::{Instant, Now, ShardId};
 use lepus_broker::Broker;
 use lepus_management::http::Source;
 use lepus_management::machine::OwnFigures;
-use lepus_management::metrics::{Holdings, LoopFigures, Node, Oldest, Shard, Snapshot};
-use lepus_shard::{Clock, Commands, MetricsSnapshot, ShardMetrics};
+use lepus_management::metrics::{Holdings, LoopFigures, Node, Oldest, Shard, Snapshot, Waiting};
+use lepus_shard::{Clock, Commands, EntranceMetrics, MetricsSnapshot, ShardMetrics};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -33,6 +33,7 @@ pub struct Figures {
     /// The shards.
     pub commands: Commands<Broker>,
     turns: Vec<Arc<ShardMetrics>>,
+    entrance: Arc<EntranceMetrics>,
     clock: Clock,
     started: Instant,
     data_dir: PathBuf,
@@ -52,6 +53,7 @@ impl Figures {
         node: Node,
         commands: Commands<Broker>,
         turns: Vec<Arc<ShardMetrics>>,
+        entrance: Arc<EntranceMetrics>,
         clock: Clock,
         data_dir: PathBuf,
     ) -> Figures {
@@ -59,6 +61,7 @@ impl Figures {
             node,
             commands,
             turns,
+            entrance,
             clock,
             started: clock.instant(),
             data_dir,
@@ -115,13 +118,24 @@ impl Source for Figures {
     fn collect(&self) -> Result<Snapshot, String> {
         let now = self.clock.now();
         let mut shards = self.ask_all(move |broker| shard(broker, now))?;
+        let entrance = self.entrance.snapshot();
+        let mut waiting = Waiting {
+            silent: entrance.silent,
+            expired: entrance.expired,
+            gave_way: entrance.gave_way,
+            entering: 0,
+        };
         for (shard, metrics) in shards.iter_mut().zip(&self.turns) {
-            shard.turns = loop_figures(&metrics.snapshot());
+            let snapshot = metrics.snapshot();
+            shard.turns = loop_figures(&snapshot);
+            waiting.entering += snapshot.entering;
+            waiting.gave_way += snapshot.gave_way;
         }
         Ok(Snapshot {
             node: self.node.clone(),
             uptime_seconds: self.uptime_seconds(),
             shards,
+            waiting,
             own: OwnFigures::read(&self.data_dir),
         })
     }

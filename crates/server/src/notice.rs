@@ -76,6 +76,14 @@ fn write(notice: Notice<Event>, log: &Log) {
             let fields = vec![("peer", peer.to_string())];
             log.write(Level::Warning, "connection-failed", reason, fields);
         }
+        Notice::TurnedAway { peer, expired, gave_way } => {
+            let text = format!(
+                "closed without a word of theirs: {expired} connections after \
+                 limits.silence_timeout, {gave_way} to make room (limits.waiting_max)"
+            );
+            let fields = vec![("peer", peer.to_string())];
+            log.write(Level::Warning, "connection-silent", text, fields);
+        }
         Notice::TlsFailed { peer, reason } => {
             let fields = vec![("peer", peer.to_string())];
             log.write(Level::Warning, "tls-failed", reason, fields);

@@ -76,6 +76,7 @@ fn run(config: &Config, plan: &Plan, log: &Log) -> Result<(), String> {
         node,
         running.commands(),
         running.metrics().to_vec(),
+        running.entrance(),
         clock,
         data_dir.path().to_owned(),
     ));

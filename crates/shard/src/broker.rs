@@ -83,6 +83,10 @@ impl Core for Broker {
         Broker::received(self, now, slot, bytes, out)
     }
 
+    fn is_open(&self, slot: ConnectionSlot) -> bool {
+        Broker::is_open(self, slot)
+    }
+
     fn writable_bytes(&mut self, slot: ConnectionSlot) -> &[u8] {
         Broker::writable_bytes(self, slot)
     }

@@ -1,6 +1,6 @@
 //! A connection as the runtime sees it: a socket, bytes that wait, and how it ends.
 
-use lepus_base::{ConnectionId, Instant};
+use lepus_base::{ConnectionId, Instant, Ticket};
 
 use crate::core::{Core, PeerInfo};
 use crate::tls::Session;
@@ -16,6 +16,9 @@ pub struct Arrival<K> {
     pub peer: PeerInfo,
     /// Set on TLS connections, after the handshake.
     pub tls: Option<Box<Session>>,
+    /// The process has all the connections that it may have: another one that has not logged in goes
+    /// in exchange for this one.
+    pub replaces: bool,
 }
 
 /// A connection that one shard hands to another.
@@ -62,6 +65,8 @@ pub(crate) struct Connection<S, K> {
     /// Bytes that the core has not consumed.
     pub(crate) leftover: Vec<u8>,
     pub(crate) phase: Phase,
+    /// Its place among those that have not logged in, as long as it is one of them.
+    pub(crate) ticket: Option<Ticket>,
     /// When it is cut in its phase.
     pub(crate) deadline: Instant,
     /// The socket may have bytes (or its end).
@@ -88,6 +93,7 @@ impl<S, K> Connection<S, K> {
             tls,
             leftover: Vec::new(),
             phase: Phase::Open,
+            ticket: None,
             deadline: Instant::NEVER,
             readable: true,
             ending: false,

@@ -118,6 +118,8 @@ pub trait Core: Sized + 'static {
         bytes: &[u8],
         out: &mut Self::Outbox,
     ) -> usize;
+    /// Whether the connection has logged in. Until then it may have to give way to another one.
+    fn is_open(&self, slot: Self::Slot) -> bool;
     /// The bytes to send.
     fn writable_bytes(&mut self, slot: Self::Slot) -> &[u8];
     /// The first `bytes` of them are on their way.

@@ -17,6 +17,7 @@ mod idle;
 mod metrics;
 mod notice;
 mod placement;
+mod porch;
 mod runtime;
 mod shard;
 pub mod tls;
@@ -29,6 +30,7 @@ pub use core::{Core, Effects, PeerInfo, Slot, TlsPeer};
 pub use idle::IdlePreset;
 pub use metrics::{MetricsSnapshot, ShardMetrics};
 pub use notice::{Notice, Notices};
+pub use porch::{Admission, EntranceMetrics, EntranceSnapshot};
 pub use runtime::{
     Config, Listener, Running, Runtime, StartError, StopReport, Stopper, Storage, Transport,
 };

@@ -26,7 +26,7 @@ impl Counter {
 macro_rules! metrics {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// The counters of one shard, on cache lines of their own. They only grow, but for
-        /// `connections` and those of its place (`cpu`, `memory_node`, `misplaced`, `thread`).
+        /// `connections`, `entering` and those of its place (`cpu`, `memory_node`, `misplaced`, `thread`).
         #[derive(Debug, Default)]
         #[repr(align(128))]
         pub struct ShardMetrics {
@@ -80,6 +80,10 @@ metrics! {
     writes,
     /// Connections open now, those being closed included.
     connections,
+    /// Connections that have not logged in yet.
+    entering,
+    /// Connections that gave way to new ones before they had logged in.
+    gave_way,
     /// Connections taken from the acceptor.
     accepted,
     /// Connections from the acceptor that could not be taken.

@@ -51,6 +51,15 @@ pub enum Notice<E> {
         /// Why.
         reason: String,
     },
+    /// Connections were closed that had not said anything.
+    TurnedAway {
+        /// The last of them.
+        peer: SocketAddr,
+        /// How many had been silent for too long since this was told last.
+        expired: u64,
+        /// How many gave way to new ones because too many were silent.
+        gave_way: u64,
+    },
     /// A TLS handshake failed or took too long.
     TlsFailed {
         /// Who.

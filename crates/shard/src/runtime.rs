@@ -15,7 +15,7 @@ use lepus_reactor::files::{FilePort, Files};
 use lepus_reactor::{Alarm, Poller, TcpListener, TcpStream, bind};
 use lepus_topology::{Ids, Plan};
 
-use crate::acceptor::{Acceptor, Gate, Listening, ToGreeter};
+use crate::acceptor::{Acceptor, Gate, Listening, ToGreeter, TurnedAway};
 use crate::clock::Clock;
 use crate::command::Commands;
 use crate::core::Core;
@@ -25,6 +25,7 @@ use crate::idle::IdlePreset;
 use crate::metrics::ShardMetrics;
 use crate::notice::Notices;
 use crate::placement::{self, Borrowed};
+use crate::porch::{Admission, EntranceMetrics, Porch};
 use crate::shard::Shard;
 use crate::tls::{Greeter, Identity, TlsError, TlsFiles};
 use crate::wiring::{Links, Wiring};
@@ -67,8 +68,10 @@ pub struct Config<E> {
     pub idle: IdlePreset,
     /// Mail batches in flight per ordered pair of shards, at least 2.
     pub ring_capacity: usize,
-    /// Connections in the process; those beyond are closed at once.
+    /// Connections in the process that shards serve; those beyond are closed at once.
     pub connections_max: usize,
+    /// What connections may take before they have logged in.
+    pub admission: Admission,
     /// Where clients connect.
     pub listeners: Vec<Listener>,
     /// Needed for listeners with TLS.
@@ -137,6 +140,7 @@ pub struct Running<C: Core> {
     addresses: Vec<SocketAddr>,
     commands: Commands<C>,
     metrics: Vec<Arc<ShardMetrics>>,
+    census: Census,
     identity: Option<Arc<Identity>>,
     stopper: Stopper,
     threads: Vec<JoinHandle<()>>,
@@ -271,11 +275,14 @@ impl Runtime {
         let wiring: Wiring<C, TcpStream> =
             Wiring::new(&bells, config.ring_capacity, &config.notices);
         let census = Census::new(&wiring.metrics);
-        let distributor = Arc::new(Distributor::new(wiring.arrivals, census.clone()));
+        let connections_max = config.connections_max;
+        let distributor =
+            Arc::new(Distributor::new(wiring.arrivals, census.clone(), connections_max));
         let mut running = Running {
             addresses: entrance.addresses.clone(),
             commands: wiring.commands,
             metrics: wiring.metrics,
+            census: census.clone(),
             identity: entrance.identity.clone(),
             stopper: Stopper { gate: Arc::default(), alarms: Vec::new(), bells },
             threads: Vec::new(),
@@ -324,6 +331,7 @@ impl<C: Core> Running<C> {
                 talking: self.talking.clone(),
                 closing: self.closing.clone(),
             };
+            let entering_max = (config.admission.waiting_max / shards).max(1);
             let notices = config.notices.clone();
             let make = Arc::clone(make);
             let ends = Arc::clone(&self.ends);
@@ -354,7 +362,10 @@ impl<C: Core> Running<C> {
                 let _ = made.send(Ok(()));
                 // What it holds to make cores of is not needed any more.
                 drop((made, make));
-                let mut shard = Shard::new(core, poller, links).with_outbox(out).with_mark(mark);
+                let mut shard = Shard::new(core, poller, links)
+                    .with_outbox(out)
+                    .with_mark(mark)
+                    .with_entering_max(entering_max);
                 if let Some(disk) = disk {
                     shard = shard.with_disk(Box::new(disk));
                 }
@@ -401,11 +412,19 @@ impl<C: Core> Running<C> {
                 notices: config.notices.clone(),
                 gate: Arc::clone(&gate),
                 clock: config.clock,
+                admission: config.admission,
             };
             self.threads.push(spawn_at(listeners, "tls", move || greeter.run())?);
         }
         let poller = Poller::new()?;
         self.stopper.alarms.push(poller.alarm());
+        let Admission { waiting_max, silence_timeout, handshake_timeout } = config.admission;
+        let porch = Porch::new(
+            waiting_max.min(config.connections_max),
+            silence_timeout.min(handshake_timeout),
+            entrance.listeners.len() as u32,
+            Arc::clone(&distributor.census().tally),
+        );
         let mut acceptor = Acceptor {
             poller,
             listeners: entrance.listeners,
@@ -414,9 +433,10 @@ impl<C: Core> Running<C> {
             notices: config.notices.clone(),
             gate,
             clock: config.clock,
-            connections_max: config.connections_max,
+            porch,
             rest_until: Instant::default(),
             quiet_until: Instant::default(),
+            turned_away: TurnedAway::default(),
         };
         acceptor.register()?;
         self.threads.push(spawn_at(listeners, "acceptor", move || acceptor.run())?);
@@ -433,6 +453,12 @@ impl<C: Core> Running<C> {
     #[must_use]
     pub fn metrics(&self) -> &[Arc<ShardMetrics>] {
         &self.metrics
+    }
+
+    /// The entrance's counters.
+    #[must_use]
+    pub fn entrance(&self) -> Arc<EntranceMetrics> {
+        Arc::clone(&self.census.tally)
     }
 
     /// Sends commands to the shards.

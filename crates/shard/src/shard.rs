@@ -3,17 +3,18 @@
 mod disk;
 mod exchange;
 mod input;
+mod login;
 mod output;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lepus_base::{ConnectionId, Instant, Now, ShardId, Slab};
+use lepus_base::{ConnectionId, Crowd, Instant, Now, ShardId, Slab};
 use lepus_mesh::{Bell, Signal};
 use lepus_profile::{Mark, Phase as Stage};
 use lepus_reactor::files::{Disk, Failure};
-use lepus_reactor::{Reactor, Readiness, Token};
+use lepus_reactor::{Reactor, Readiness};
 use lepus_store::disk::{Completion, LogId};
 
 use crate::command::{Command, Waiter};
@@ -86,6 +87,9 @@ pub struct Shard<C: Core, R: Reactor> {
     spares: Vec<Vec<u8>>,
     /// Reused lists of slots that are being worked off.
     slots: Vec<C::Slot>,
+    /// Tokens of those that have not logged in, and how many there may be.
+    entering: Crowd<u32>,
+    entering_max: usize,
     /// Something was done in this turn.
     busy: bool,
     stopping: bool,
@@ -119,6 +123,8 @@ impl<C: Core, R: Reactor> Shard<C, R> {
             plain: Vec::new(),
             spares: Vec::new(),
             slots: Vec::new(),
+            entering: Crowd::default(),
+            entering_max: usize::MAX,
             busy: false,
             stopping: false,
         }
@@ -135,6 +141,13 @@ impl<C: Core, R: Reactor> Shard<C, R> {
     #[must_use]
     pub fn with_disk(self, disk: Box<dyn Disk>) -> Shard<C, R> {
         Shard { disk: Some(disk), ..self }
+    }
+
+    /// The shard with a limit for connections that have not logged in: for one more of them, one gives
+    /// way.
+    #[must_use]
+    pub fn with_entering_max(self, entering_max: usize) -> Shard<C, R> {
+        Shard { entering_max, ..self }
     }
 
     /// The shard with a place where others see what it is at.
@@ -255,6 +268,7 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         metrics.cycles.add(1);
         metrics.wakes_sent.add(wakes);
         metrics.connections.set(self.connections.len() as u64);
+        metrics.entering.set(self.entering.len() as u64);
         let more = unfinished || self.core.has_work(&self.out) || self.has_more();
         Turn { more, busy: self.busy || unfinished }
     }
@@ -323,38 +337,6 @@ impl<C: Core, R: Reactor> Shard<C, R> {
                 }
             }
         }
-    }
-
-    fn take_arrivals(&mut self, now: Now) {
-        if !self.links.arrivals.is_announced() {
-            return;
-        }
-        for _ in 0..ARRIVALS_MAX {
-            let Some(arrival) = self.links.arrivals.take() else {
-                return;
-            };
-            self.busy = true;
-            if self.stopping {
-                self.links.metrics.dropped.add(1);
-                continue;
-            }
-            let mut socket = arrival.socket;
-            let entry = self.connections.vacant_entry();
-            let token = entry.key() as u32;
-            if let Err(error) = self.reactor.register(&mut socket, Token(token)) {
-                let _ = self.links.notices.send(Notice::ConnectionFailed {
-                    peer: arrival.peer.address,
-                    reason: error.to_string(),
-                });
-                self.links.metrics.dropped.add(1);
-                continue;
-            }
-            let slot = self.core.accept(now, arrival.id, arrival.peer, &mut self.out);
-            entry.insert(Connection::new(arrival.id, slot, socket, arrival.tls));
-            self.links.metrics.accepted.add(1);
-            self.install(slot, token);
-        }
-        self.bell().post(Signal::Arrival);
     }
 
     /// Makes a connection findable and has it tried in both directions.

@@ -5,7 +5,7 @@ mod identity;
 mod session;
 mod subject;
 
-pub(crate) use handshake::{Greeter, Handshake};
+pub(crate) use handshake::Greeter;
 pub use identity::{Identity, TlsError, TlsFiles};
 pub use session::Session;
 pub use subject::{Subject, parse_subject};

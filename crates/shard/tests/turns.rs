@@ -28,6 +28,7 @@ struct Wire {
     room: usize,
     reads: usize,
     writes: usize,
+    acknowledged: usize,
     /// Readiness that the next poll reports.
     edge: Option<Readiness>,
 }
@@ -59,6 +60,10 @@ impl Socket for MemorySocket {
         wire.room -= count;
         wire.output.extend_from_slice(&bytes[..count]);
         Ok(count)
+    }
+
+    fn acknowledge_at_once(&mut self) {
+        self.0.lock().unwrap().acknowledged += 1;
     }
 
     fn shut_down_writing(&mut self) {
@@ -158,6 +163,7 @@ impl Bench {
         self.next += 1;
         let address = "127.0.0.1:1".parse().unwrap();
         let arrival = Arrival {
+            replaces: false,
             id: ConnectionId(self.next),
             socket: socket.clone(),
             peer: PeerInfo { address, local_address: address, tls: None },
@@ -316,4 +322,53 @@ fn a_peer_that_never_takes_its_last_bytes_is_cut() {
     bench.turn();
     assert_eq!(bench.shard.connections(), 0);
     assert!(!socket.0.lock().unwrap().output_ended);
+}
+
+#[test]
+fn only_a_step_of_the_login_without_an_answer_is_acknowledged_by_itself() {
+    let mut bench = Bench::new();
+    let socket = bench.connect();
+    let acknowledged = || socket.0.lock().unwrap().acknowledged;
+    socket.give(&frame(KNOCK, b""));
+    bench.turn();
+    assert_eq!(acknowledged(), 1);
+    socket.give(&frame(ECHO, b"in"));
+    bench.turn();
+    assert_eq!((acknowledged(), socket.output()), (1, b"in".to_vec()));
+    // Nothing of the kind is done once it is in.
+    socket.give(&frame(KNOCK, b""));
+    bench.turn();
+    assert_eq!(acknowledged(), 1);
+}
+
+#[test]
+fn who_has_not_logged_in_gives_way_to_a_new_connection() {
+    let mut bench = Bench::new();
+    bench.shard = bench.shard.with_entering_max(3);
+    let sockets: Vec<_> = (0..3).map(|_| bench.connect()).collect();
+    sockets[0].give(&frame(ECHO, b"in"));
+    sockets[1].give(&frame(KNOCK, b""));
+    while bench.turn().more {}
+    let is_there =
+        |number: usize, sockets: &[MemorySocket]| sockets[number].0.lock().unwrap().token.is_some();
+    // Two wait; with two more the silent one goes, with the next the one that knocked.
+    let mut sockets = sockets;
+    sockets.push(bench.connect());
+    assert!((0..4).all(|number| is_there(number, &sockets)));
+    sockets.push(bench.connect());
+    let there: Vec<bool> = (0..5).map(|number| is_there(number, &sockets)).collect();
+    assert_eq!(there, [true, true, false, true, true]);
+    for socket in &sockets[3..] {
+        socket.give(&frame(KNOCK, b""));
+    }
+    while bench.turn().more {}
+    sockets.push(bench.connect());
+    let there: Vec<bool> = (0..6).map(|number| is_there(number, &sockets)).collect();
+    assert_eq!(there, [true, false, false, true, true, true]);
+    assert_eq!(bench.shard.metrics().snapshot().gave_way, 2);
+    // Who has logged in stays, and is served.
+    sockets[0].output();
+    sockets[0].give(&frame(ECHO, b"still"));
+    bench.turn();
+    assert_eq!(sockets[0].output(), b"still");
 }

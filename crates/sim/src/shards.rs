@@ -424,6 +424,7 @@ impl Shards {
             address.set_port(40_000 + (self.connections % 20_000) as u16);
         }
         let arrival = Arrival {
+            replaces: false,
             id: ConnectionId(self.connections),
             socket: wire.server_end(),
             peer: PeerInfo { address, local_address: LISTENER, tls: None },

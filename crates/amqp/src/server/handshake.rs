@@ -48,6 +48,7 @@ impl ServerConnection {
             out.append(&mut self.start_frame);
             self.start_frame = Vec::new();
             self.state = State::StartOk;
+            self.deadline = self.handshake_deadline;
             return (HEADER.len(), Event::None);
         }
         if HEADER.starts_with(head) || HEADER_0_9.starts_with(head) {

@@ -46,7 +46,9 @@ pub struct ServerOptions {
     pub body_bytes_max: u64,
     /// Bytes that the unfinished contents of one connection may hold together.
     pub assembly_bytes_max: usize,
-    /// Time from the first byte to an open virtual host.
+    /// Time from the beginning to a whole protocol header.
+    pub header_timeout: Duration,
+    /// Time from the beginning to an open virtual host.
     pub handshake_timeout: Duration,
     /// Time a client has to answer `connection.close`.
     pub close_timeout: Duration,
@@ -67,6 +69,7 @@ impl Default for ServerOptions {
             heartbeat: 60,
             body_bytes_max: 128 * 1024 * 1024,
             assembly_bytes_max: 256 * 1024 * 1024,
+            header_timeout: Duration::from_secs(3),
             handshake_timeout: Duration::from_secs(10),
             close_timeout: Duration::from_secs(10),
         }

@@ -9,7 +9,7 @@ use lepus_base::ShardId;
 use lepus_broker::outbox::Event;
 use lepus_broker::settings::{Limits, Settings, StoreSettings};
 use lepus_shard::{
-    Clock, Config as RuntimeConfig, IdlePreset, Listener, Storage, TlsFiles, Transport,
+    Admission, Clock, Config as RuntimeConfig, IdlePreset, Listener, Storage, TlsFiles, Transport,
 };
 use lepus_topology::{Machine, Wishes, source};
 use std::io::ErrorKind;
@@ -97,6 +97,11 @@ impl Plan {
             },
             ring_capacity: RING_CAPACITY,
             connections_max: usize::try_from(config.connections_max).unwrap_or(usize::MAX),
+            admission: Admission {
+                waiting_max: usize::try_from(config.waiting_max).unwrap_or(usize::MAX),
+                silence_timeout: config.silence_timeout,
+                handshake_timeout: config.handshake_timeout,
+            },
             listeners: self.listeners.clone(),
             tls: tls.map(|(certificate, key)| TlsFiles {
                 certificate,
@@ -249,6 +254,7 @@ fn server_options(config: &Config) -> ServerOptions {
         body_bytes_max: config.body_bytes_max,
         assembly_bytes_max: usize::try_from(config.body_bytes_max.saturating_mul(2))
             .unwrap_or(usize::MAX),
+        header_timeout: config.silence_timeout.min(config.handshake_timeout),
         handshake_timeout: config.handshake_timeout,
         ..ServerOptions::default()
     }

@@ -149,12 +149,15 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         let connection = &mut self.connections[token as usize];
         let mut leftover = std::mem::take(&mut connection.leftover);
         let slot = connection.slot;
+        let is_entering = connection.ticket.is_some();
+        let taken;
         if leftover.len() <= HEAD_BYTES {
             let start = HEAD_BYTES - leftover.len();
             buffer[start..HEAD_BYTES].copy_from_slice(&leftover);
             leftover.clear();
             let bytes = &buffer[start..HEAD_BYTES + count];
             let consumed = self.core.received(now, slot, bytes, &mut self.out);
+            taken = consumed;
             let rest = &bytes[consumed.min(bytes.len())..];
             if !rest.is_empty() {
                 if leftover.capacity() == 0 {
@@ -165,12 +168,16 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         } else {
             leftover.extend_from_slice(&buffer[HEAD_BYTES..HEAD_BYTES + count]);
             let consumed = self.core.received(now, slot, &leftover, &mut self.out);
+            taken = consumed;
             leftover.drain(..consumed.min(leftover.len()));
         }
         if leftover.is_empty() {
             self.keep_spare(leftover);
         } else {
             self.connections[token as usize].leftover = leftover;
+        }
+        if is_entering {
+            self.watch_login(token, taken > 0);
         }
         self.apply_reading();
     }

@@ -186,7 +186,11 @@ impl<C: Core, R: Reactor> Shard<C, R> {
 
     /// Tells the core that a connection is gone and frees its slot.
     fn forget(&mut self, now: Now, token: u32) {
-        let slot = self.connections[token as usize].slot;
+        let connection = &mut self.connections[token as usize];
+        let slot = connection.slot;
+        if let Some(ticket) = connection.ticket.take() {
+            self.entering.leave(ticket);
+        }
         self.tokens[slot.index()] = NO_TOKEN;
         self.core.closed(now, slot, &mut self.out);
         self.links.metrics.closed.add(1);

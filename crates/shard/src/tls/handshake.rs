@@ -1,4 +1,5 @@
 //! TLS handshakes, on a thread of their own: they cost a shard's time for thousands of messages.
+//! Peers come here once they speak.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -7,36 +8,33 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use lepus_base::{Instant, Slab};
-use lepus_reactor::{Poller, Reactor, Readiness, TcpStream, Token};
+use lepus_base::{Crowd, Instant, Slab, Ticket};
+use lepus_reactor::{Poller, Reactor, Readiness, Socket, TcpStream, Token};
 use rustls::ServerConnection;
 
 use super::{Identity, Session, parse_subject};
 use crate::acceptor::Gate;
 use crate::clock::Clock;
-use crate::core::TlsPeer;
+use crate::core::{PeerInfo, TlsPeer};
 use crate::distributor::Distributor;
 use crate::notice::{Notice, Notices};
+use crate::porch::{Admission, Guest};
 
-/// Handshakes in progress at once; others wait for their turn.
-const HANDSHAKES_MAX: usize = 256;
-/// How long a peer may take from the accept to the end of the handshake.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Handshakes in progress at once: each may take some ten kilobytes.
+const HANDSHAKES_MAX: usize = 1024;
+/// Handshakes begun before those in progress have their turn again.
+const BEGIN_MAX: usize = 64;
 /// How often overdue handshakes are looked for.
 const CHECK: Duration = Duration::from_millis(250);
 
-/// A connection that is to be encrypted.
-pub(crate) struct Handshake {
-    pub(crate) socket: TcpStream,
-    pub(crate) address: SocketAddr,
-    pub(crate) local_address: SocketAddr,
-    pub(crate) accepted: Instant,
-}
-
 /// A handshake in progress.
 struct Greeting {
-    handshake: Handshake,
+    guest: Guest,
     connection: ServerConnection,
+    ticket: Ticket,
+    /// The client's greeting was answered.
+    is_answered: bool,
+    begun: Instant,
 }
 
 enum Progress {
@@ -45,15 +43,31 @@ enum Progress {
     Failed(String),
 }
 
+/// The handshakes in progress. Those that are answered do not give way while others are not.
+#[derive(Default)]
+struct Greetings {
+    list: Slab<Greeting>,
+    crowd: Crowd<usize>,
+}
+
+impl Greetings {
+    fn remove(&mut self, key: usize) -> Greeting {
+        let greeting = self.list.remove(key);
+        self.crowd.leave(greeting.ticket);
+        greeting
+    }
+}
+
 /// The thread that greets TLS clients and gives them to the shards.
 pub(crate) struct Greeter<E> {
     pub(crate) poller: Poller,
-    pub(crate) inbox: Receiver<Handshake>,
+    pub(crate) inbox: Receiver<Guest>,
     pub(crate) identity: Arc<Identity>,
     pub(crate) distributor: Arc<Distributor<TcpStream>>,
     pub(crate) notices: Notices<E>,
     pub(crate) gate: Arc<Gate>,
     pub(crate) clock: Clock,
+    pub(crate) admission: Admission,
 }
 
 impl<E> Greeter<E> {
@@ -62,10 +76,15 @@ impl<E> Greeter<E> {
     /// # Panics
     /// When the readiness queue fails.
     pub(crate) fn run(mut self) {
-        let mut greetings: Slab<Greeting> = Slab::new();
+        let mut greetings = Greetings::default();
         let mut ready: Vec<Readiness> = Vec::new();
+        let mut more = false;
         while !self.gate.is_stopped() {
-            let timeout = (!greetings.is_empty()).then_some(CHECK);
+            let timeout = match (more, greetings.list.is_empty()) {
+                (true, _) => Some(Duration::ZERO),
+                (false, true) => None,
+                (false, false) => Some(CHECK),
+            };
             if let Err(error) = self.poller.poll(timeout, &mut ready) {
                 panic!("the readiness queue of the TLS thread fails: {error}");
             }
@@ -73,91 +92,111 @@ impl<E> Greeter<E> {
                 self.advance(&mut greetings, event.token.0 as usize);
             }
             self.cut_overdue(&mut greetings);
-            self.begin(&mut greetings);
+            more = self.begin(&mut greetings);
             self.distributor.ring();
         }
     }
 
-    /// Takes waiting connections while there is room.
-    fn begin(&mut self, greetings: &mut Slab<Greeting>) {
-        while greetings.len() < HANDSHAKES_MAX {
-            let Ok(mut handshake) = self.inbox.try_recv() else {
-                return;
+    /// Takes some that wait; whether more may.
+    fn begin(&mut self, greetings: &mut Greetings) -> bool {
+        for _ in 0..BEGIN_MAX {
+            let Ok(mut guest) = self.inbox.try_recv() else {
+                return false;
             };
-            let entry = greetings.vacant_entry();
+            if greetings.list.len() >= HANDSHAKES_MAX.min(self.admission.waiting_max.max(1)) {
+                self.make_room(greetings);
+            }
+            let entry = greetings.list.vacant_entry();
             let key = entry.key();
             let connection = ServerConnection::new(self.identity.current());
-            let registered = self.poller.register(&mut handshake.socket, Token(key as u32));
+            let registered = self.poller.register(&mut guest.socket, Token(key as u32));
             match (connection, registered) {
                 (Ok(connection), Ok(())) => {
-                    entry.insert(Greeting { handshake, connection });
+                    let ticket = greetings.crowd.enter(guest.address.ip(), key);
+                    let begun = self.clock.instant();
+                    let is_answered = false;
+                    entry.insert(Greeting { guest, connection, ticket, is_answered, begun });
                     self.advance(greetings, key);
                 }
-                (Err(error), _) => self.fail(&handshake, error.to_string()),
-                (_, Err(error)) => self.fail(&handshake, error.to_string()),
+                (Err(error), _) => self.fail(guest.address, error.to_string()),
+                (_, Err(error)) => self.fail(guest.address, error.to_string()),
             }
+        }
+        true
+    }
+
+    fn make_room(&mut self, greetings: &mut Greetings) {
+        if let Some(key) = greetings.crowd.give_way() {
+            let greeting = greetings.remove(key);
+            let gave_way = &self.distributor.census().tally.gave_way;
+            gave_way.fetch_add(1, Ordering::Relaxed);
+            let reason = "it gave way to another one, too many are in progress";
+            self.fail(greeting.guest.address, reason.into());
         }
     }
 
-    fn advance(&mut self, greetings: &mut Slab<Greeting>, key: usize) {
-        let Some(greeting) = greetings.get_mut(key) else {
+    fn advance(&mut self, greetings: &mut Greetings, key: usize) {
+        let Some(greeting) = greetings.list.get_mut(key) else {
             return;
         };
         match greeting.advance() {
-            Progress::Pending => {}
+            Progress::Pending => {
+                greetings.crowd.set_silent(greeting.ticket, !greeting.is_answered);
+            }
             Progress::Failed(reason) => {
                 let greeting = greetings.remove(key);
-                self.fail(&greeting.handshake, reason);
+                self.fail(greeting.guest.address, reason);
             }
             Progress::Done => {
-                let mut greeting = greetings.remove(key);
-                // It is about to be registered with a shard's poller; failing that shows there.
-                let _ = self.poller.deregister(&mut greeting.handshake.socket);
-                let peer = describe(&greeting.connection);
-                let session = Box::new(Session::new(greeting.connection));
-                let handshake = greeting.handshake;
-                self.distributor.give(
-                    handshake.socket,
-                    handshake.address,
-                    handshake.local_address,
-                    Some((session, peer)),
-                );
-                self.leave();
+                let greeting = greetings.remove(key);
+                self.give(greeting);
             }
         }
     }
 
-    fn cut_overdue(&mut self, greetings: &mut Slab<Greeting>) {
+    fn give(&mut self, greeting: Greeting) {
+        let mut socket = greeting.guest.socket;
+        // It is about to be registered with a shard's poller; failing that shows there.
+        let _ = self.poller.deregister(&mut socket);
+        let tls = Some(describe(&greeting.connection));
+        let session = Box::new(Session::new(greeting.connection));
+        let (address, local_address) = (greeting.guest.address, greeting.guest.local_address);
+        let peer = PeerInfo { address, local_address, tls };
+        if let Err(full) = self.distributor.give(socket, peer, Some(session)) {
+            let connections_max = full.connections_max;
+            let notice = Notice::ConnectionRefused { peer: address, connections_max };
+            let _ = self.notices.send(notice);
+        }
+    }
+
+    fn cut_overdue(&mut self, greetings: &mut Greetings) {
         let now = self.clock.instant();
-        greetings.retain(|_, greeting| {
-            let is_overdue = now.since(greeting.handshake.accepted) > HANDSHAKE;
+        let Admission { silence_timeout, handshake_timeout, .. } = self.admission;
+        let Greetings { list, crowd } = greetings;
+        list.retain(|_, greeting| {
+            let limit = if greeting.is_answered { handshake_timeout } else { silence_timeout };
+            let is_overdue = now.since(greeting.begun) > limit.min(handshake_timeout);
             if is_overdue {
-                self.fail(&greeting.handshake, "the handshake took too long".into());
+                crowd.leave(greeting.ticket);
+                self.fail(greeting.guest.address, "the handshake took too long".into());
             }
             !is_overdue
         });
     }
 
-    fn fail(&self, handshake: &Handshake, reason: String) {
-        let peer = handshake.address;
+    fn fail(&self, peer: SocketAddr, reason: String) {
         let _ = self.notices.send(Notice::TlsFailed { peer, reason });
-        self.leave();
-    }
-
-    fn leave(&self) {
-        let greeting = &self.distributor.census().greeting;
-        greeting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Greeting {
     fn advance(&mut self) -> Progress {
-        let socket = &mut self.handshake.socket;
+        let socket = &mut self.guest.socket;
         loop {
             let mut is_full = false;
             while self.connection.wants_write() && !is_full {
                 match self.connection.write_tls(socket) {
-                    Ok(_) => {}
+                    Ok(_) => self.is_answered = true,
                     Err(error) if error.kind() == ErrorKind::WouldBlock => is_full = true,
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
                     Err(error) => return Progress::Failed(error.to_string()),
@@ -180,6 +219,10 @@ impl Greeting {
                 // The alert says why; whether it arrives is no matter.
                 let _ = self.connection.write_tls(socket);
                 return Progress::Failed(error.to_string());
+            }
+            if !self.connection.wants_write() {
+                // The peer may hold back the rest until this is acknowledged.
+                socket.acknowledge_at_once();
             }
         }
     }

@@ -10,7 +10,7 @@ use lepus_amqp::server::ServerOptions;
 use lepus_base::ShardId;
 use lepus_broker::directory::Directory;
 use lepus_broker::{Broker, Limits, Outbox, Settings};
-use lepus_shard::{Clock, Config, IdlePreset, Listener, Running, Runtime, Transport};
+use lepus_shard::{Admission, Clock, Config, IdlePreset, Listener, Running, Runtime, Transport};
 
 use peer::{Peer, Seen};
 
@@ -25,6 +25,11 @@ fn start(shards: u16) -> Running<Broker> {
         idle: IdlePreset::Adaptive,
         ring_capacity: 2,
         connections_max: usize::MAX,
+        admission: Admission {
+            waiting_max: 10_000,
+            silence_timeout: Duration::from_secs(3),
+            handshake_timeout: Duration::from_secs(10),
+        },
         listeners: vec![Listener {
             address: "127.0.0.1:0".parse().unwrap(),
             transport: Transport::Plain,

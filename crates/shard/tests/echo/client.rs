@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use lepus_base::ShardId;
-use lepus_shard::{Clock, Config, IdlePreset, Listener, Notice, Runtime, Transport};
+use lepus_shard::{Admission, Clock, Config, IdlePreset, Listener, Notice, Runtime, Transport};
 
 use crate::core::{EchoCore, WHERE, frame};
 
@@ -22,6 +22,11 @@ pub fn config(shards: u16) -> (Config<String>, Receiver<Notice<String>>) {
         idle: IdlePreset::Adaptive,
         ring_capacity: 2,
         connections_max: usize::MAX,
+        admission: Admission {
+            waiting_max: 10_000,
+            silence_timeout: Duration::from_secs(3),
+            handshake_timeout: Duration::from_secs(10),
+        },
         listeners: vec![Listener {
             address: "127.0.0.1:0".parse().unwrap(),
             transport: Transport::Plain,

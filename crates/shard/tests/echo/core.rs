@@ -28,6 +28,9 @@ pub const BULK: u8 = b'b';
 /// `i`: answer with what is known of the peer.
 pub const PEER: u8 = b'i';
 
+/// `k`: no answer, and no login, which any other frame is.
+pub const KNOCK: u8 = b'k';
+
 pub fn frame(operation: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![operation];
     bytes.extend_from_slice(&(payload.len() as u16).to_be_bytes());
@@ -63,6 +66,7 @@ pub struct Client {
     send: Vec<u8>,
     sent: usize,
     dirty: bool,
+    is_known: bool,
     is_moving: Option<ShardId>,
 }
 
@@ -157,7 +161,15 @@ impl Core for EchoCore {
 
     fn accept(&mut self, _: Now, id: ConnectionId, peer: PeerInfo, out: &mut Outbox) -> u32 {
         out.events.push(format!("accepted {}", peer.address));
-        self.insert(Client { id, peer, send: Vec::new(), sent: 0, dirty: false, is_moving: None })
+        self.insert(Client {
+            id,
+            peer,
+            send: Vec::new(),
+            sent: 0,
+            dirty: false,
+            is_known: false,
+            is_moving: None,
+        })
     }
 
     fn received(&mut self, now: Now, slot: u32, bytes: &[u8], out: &mut Outbox) -> usize {
@@ -167,6 +179,7 @@ impl Core for EchoCore {
             let Some(payload) = rest.get(..length) else {
                 break;
             };
+            self.clients[slot as usize].is_known |= header[0] != KNOCK;
             let id = self.clients[slot as usize].id;
             let far = self.next();
             if header[0] == HAND_OVER {
@@ -225,6 +238,10 @@ impl Core for EchoCore {
             }
         }
         consumed
+    }
+
+    fn is_open(&self, slot: u32) -> bool {
+        self.clients[slot as usize].is_known
     }
 
     fn writable_bytes(&mut self, slot: u32) -> &[u8] {

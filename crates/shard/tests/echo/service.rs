@@ -1,6 +1,7 @@
 //! What a connection can expect.
 
 use std::io::Write;
+use std::time::Duration;
 
 use lepus_base::ShardId;
 use lepus_shard::Notice;
@@ -233,7 +234,8 @@ fn commands_and_questions_reach_their_shard() {
 fn events_reach_the_log() {
     let (config, log) = config(1);
     let running = start_with(config);
-    let client = Client::connect(running.addresses()[0]);
+    let mut client = Client::connect(running.addresses()[0]);
+    client.send(ECHO, b"x");
     let wanted = format!("accepted {}", client.stream.local_addr().unwrap());
     assert!(
         log.iter().any(|notice| matches!(notice, Notice::Core { event, .. } if event == wanted))
@@ -246,5 +248,35 @@ fn the_peer_is_described() {
     let running = start(1);
     let mut client = Client::connect(running.addresses()[0]);
     assert_eq!(client.ask(PEER, b"", 13), b"true|false|||");
+    finish(running);
+}
+
+fn is_open(stream: &std::net::TcpStream) -> bool {
+    stream.set_nonblocking(true).unwrap();
+    stream.peek(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+}
+
+#[test]
+fn silent_connections_give_way_and_the_oldest_first() {
+    let (mut config, _log) = config(1);
+    config.admission.waiting_max = 16;
+    config.admission.silence_timeout = Duration::from_secs(600);
+    config.admission.handshake_timeout = Duration::from_secs(600);
+    let running = start_with(config);
+    let address = running.addresses()[0];
+    let mut silent: Vec<_> = (0..40).map(|_| Client::connect(address)).collect();
+    // Behind it all of them have been accepted.
+    assert_eq!(Client::connect(address).ask(ECHO, b"speaks", 6), b"speaks");
+    let counted = running.entrance().snapshot();
+    // Whether the one that spoke was seen before it did.
+    let was_silent = u64::from(counted.silent == 15);
+    assert_eq!((counted.silent + was_silent, counted.gave_way), (16, 24 + was_silent));
+    assert_eq!(counted.expired, 0);
+    for gone in &mut silent[..24] {
+        assert_eq!(gone.read_to_end(), b"");
+    }
+    assert!(silent[25..].iter().all(|client| is_open(&client.stream)));
+    let first = running.metrics()[0].snapshot();
+    assert_eq!(first.accepted, 1, "none of them came to a shard");
     finish(running);
 }

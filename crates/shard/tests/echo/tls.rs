@@ -281,3 +281,30 @@ fn garbage_in_place_of_a_handshake_is_refused_and_told() {
     drop(silent);
     finish(running);
 }
+
+#[test]
+fn more_silent_connections_than_handshakes_hold_up_no_client() {
+    let authority = Authority::new();
+    authority.write_identity("server");
+    let (mut config, _log) = config(1);
+    config.admission.silence_timeout = Duration::from_secs(600);
+    config.admission.handshake_timeout = Duration::from_secs(600);
+    config.listeners[0].transport = Transport::Tls;
+    config.tls = Some(authority.files());
+    let running = start_with(config);
+    let address = running.addresses()[0];
+    let silent: Vec<_> = (0..400).map(|_| TcpStream::connect(address).unwrap()).collect();
+    // They say the first byte of a greeting, which is worth a little more, and no more.
+    for mut talker in &silent[300..] {
+        talker.write_all(&[22]).unwrap();
+    }
+    let mut client = connect(address, &authority.client_config(None));
+    assert_eq!(ask(&mut client, ECHO, b"x", 1), b"x");
+    for stream in &silent {
+        stream.set_nonblocking(true).unwrap();
+        let still = stream.peek(&mut [0]).map_err(|error| error.kind());
+        assert_eq!(still, Err(std::io::ErrorKind::WouldBlock));
+    }
+    drop(silent);
+    finish(running);
+}

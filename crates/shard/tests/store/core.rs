@@ -255,6 +255,10 @@ impl Core for StoreCore {
         bytes.len()
     }
 
+    fn is_open(&self, _slot: u32) -> bool {
+        true
+    }
+
     fn writable_bytes(&mut self, slot: u32) -> &[u8] {
         let client = &self.clients[slot as usize];
         &client.send[client.sent..]

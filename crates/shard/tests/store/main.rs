@@ -12,7 +12,8 @@ use std::time::Duration;
 use crate::core::{COUNT, Closed, FAR, LATE, OWED, StoreCore};
 use lepus_base::ShardId;
 use lepus_shard::{
-    Clock, Config, IdlePreset, Listener, Running, Runtime, StartError, Storage, Transport,
+    Admission, Clock, Config, IdlePreset, Listener, Running, Runtime, StartError, Storage,
+    Transport,
 };
 
 /// An empty directory, removed in the end.
@@ -46,6 +47,11 @@ fn try_start(directory: &Path, shards: u16) -> Result<Running<StoreCore>, StartE
         idle: IdlePreset::Adaptive,
         ring_capacity: 2,
         connections_max: usize::MAX,
+        admission: Admission {
+            waiting_max: 10_000,
+            silence_timeout: Duration::from_secs(3),
+            handshake_timeout: Duration::from_secs(10),
+        },
         listeners: vec![Listener {
             address: "127.0.0.1:0".parse().unwrap(),
             transport: Transport::Plain,
