@@ -426,7 +426,7 @@ impl Broker {
         self.work_on_queues(now, out);
         self.work_on_fanouts(now, out);
         self.work_on_requeues(now, out);
-        self.release_delayed(now, out);
+        self.work_on_delayed(now, out);
         self.work_on_definitions(now, out);
         self.work_on_looks(now, out);
         self.try_letters_again();
@@ -457,7 +457,7 @@ impl Broker {
             || (!self.edge.dead_letters.is_empty()
                 && !self.edge.letters_wait
                 && self.has_room_for_letters(out))
-            || self.can_release(out)
+            || self.has_delayed_work(out)
             || !self.edge.unparking.is_empty()
             || !self.edge.roomy.is_empty()
             || !self.edge.confirming.is_empty()
@@ -487,7 +487,8 @@ impl Broker {
         self.continue_close(now, out);
         self.hear_logs(now, out);
         self.journal.flush(now, &mut out.disk);
-        self.edge.log_bytes = self.journal.memory_bytes() + self.ledger.memory_bytes();
+        self.edge.log_bytes =
+            self.journal.memory_bytes() + self.ledger.memory_bytes() + self.delayed.memory_bytes();
     }
 
     /// Takes a connection off this shard. Call it for what the outbox asked to hand over. `None`

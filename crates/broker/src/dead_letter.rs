@@ -264,8 +264,8 @@ impl Broker {
         if let Some(body) = source.entry.place.body() {
             return self.edge.pool.release(body);
         }
-        // With its queue the lane went, and its number may mean another one.
-        if home.is_some()
+        // With its queue or exchange the lane went, and its number may mean another one.
+        if (home.is_some() || self.delayed.holds(source.queue))
             && let Some(lane) = source.lane
             && let Some(log) = self.journal.log(source.log)
         {

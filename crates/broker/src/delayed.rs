@@ -1,50 +1,138 @@
-//! Messages that an `x-delayed-message` exchange holds back.
+//! Messages that an `x-delayed-message` exchange holds back, each shard those published on it.
+//!
+//! What is persistent lies in the log as a queue's messages do: in a lane that the exchange's id
+//! names, with the moment when it is due in place of a deadline. In memory is only its place. It is
+//! settled when every queue that gets it has it. What is transient, or of an exchange that goes with
+//! the run, is in the pool.
 
-use alloc::collections::BTreeMap;
-use alloc::string::String;
+mod release;
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
-use lepus_amqp::properties::PropertiesRef;
-use lepus_base::{Body, Instant, Now, Pool, VhostId};
+use lepus_base::{Instant, Now, Pool, QueueId};
+use lepus_store::LaneSlot;
 
-use crate::broker::Broker;
-use crate::message::{Incoming, MessageView};
-use crate::outbox::Outbox;
-use crate::publish::{Terms, logged_bytes};
-use crate::routing_keys::RoutingKeys;
+use crate::queue::{Entry, Place};
 
-/// Messages released in one slice before other work gets its turn.
-const RELEASED_AT_ONCE_MAX: usize = 256;
-/// Bytes of those messages, above which a slice ends.
-const RELEASED_BYTES_MAX: usize = 256 << 10;
+/// Messages of a deleted exchange that are released in one slice of work.
+const DROPPED_AT_ONCE: usize = 512;
+/// Memory of one that is held back beside its body, about, in bytes.
+const HELD_BYTES: usize = 64;
 
+/// A message that is held back.
 #[derive(Debug)]
 struct Held {
-    vhost: VhostId,
-    body: Body,
-    /// Routing keys of its `CC` and `BCC` headers.
-    extra_keys: Vec<String>,
-    persistent: bool,
-    priority: u8,
-    expiration: Option<core::time::Duration>,
+    /// Its number in its lane; 0 in the pool.
+    seq: u64,
+    place: Place,
+    /// Size of its payload.
+    bytes: u32,
+    /// Its log's place in the journal; of no meaning in the pool.
+    log: u16,
 }
 
-/// The delayed messages of one shard by the moment they are due.
+impl Held {
+    /// As an entry of a queue.
+    fn entry(&self) -> Entry {
+        Entry {
+            seq: self.seq,
+            deadline: Instant::NEVER,
+            place: self.place,
+            bytes: self.bytes,
+            delivery_count: 0,
+            priority: 0,
+            redelivered: false,
+        }
+    }
+}
+
+/// A moment in nanoseconds, which may lie before the beginning of this run's clock: that is at
+/// [`CLOCK_ZERO`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Moment(u64);
+
+/// Where [`Instant`] zero is among [`Moment`]s: 146 years from the first.
+const CLOCK_ZERO: u64 = 1 << 62;
+
+impl Moment {
+    /// The moment that the log has by the wall clock, in milliseconds since 1970; 0 for never.
+    fn of_wall(now: Now, millis: u64) -> Moment {
+        let nanos = |millis: u64| millis.saturating_mul(1_000_000);
+        let Moment(here) = Moment::from(now.instant);
+        Moment(match millis.checked_sub(now.wall_millis) {
+            _ if millis == 0 => u64::MAX,
+            Some(left) => here.saturating_add(nanos(left)),
+            None => here.saturating_sub(nanos(now.wall_millis - millis)),
+        })
+    }
+
+    /// By this run's clock; its beginning for all that was before.
+    fn instant(self) -> Instant {
+        match self.0 {
+            u64::MAX => Instant::NEVER,
+            nanos => Instant(nanos.saturating_sub(CLOCK_ZERO)),
+        }
+    }
+}
+
+impl From<Instant> for Moment {
+    fn from(instant: Instant) -> Moment {
+        Moment(CLOCK_ZERO.saturating_add(instant.0))
+    }
+}
+
+/// Messages by the moment when they are due, and the order in which they came.
+type ByMoment = BTreeMap<(Moment, u64), Held>;
+
+/// What one exchange holds back.
+#[derive(Debug, Default)]
+struct Holding {
+    held: ByMoment,
+    /// Its lanes by log.
+    lanes: BTreeMap<u16, LaneSlot>,
+}
+
+/// What the first message waits for that is due.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Wait {
+    #[default]
+    Nothing,
+    /// Room for so many bytes in the log.
+    Room(usize),
+    /// It is read from the log.
+    Read,
+}
+
+/// The delayed messages of one shard.
 #[derive(Debug, Default)]
 pub struct Delayed {
-    held: BTreeMap<(Instant, u64), Held>,
+    holdings: BTreeMap<QueueId, Holding>,
+    /// The first message of each holding.
+    firsts: BTreeSet<(Moment, u64, QueueId)>,
+    /// How many came so far.
     count: u64,
+    /// How many are held back.
+    len: usize,
+    /// Those of them that are in the pool.
+    pooled: usize,
     /// The first may be due: it is looked at in every slice of work.
     is_due: bool,
-    /// Bytes for which the first waits until the log has room for them, or 0.
-    room_bytes: usize,
+    wait: Wait,
+    /// Lanes that recovery found and whose messages are still to be listed. None is released
+    /// meanwhile: an earlier one may be among them.
+    listing: VecDeque<(u16, LaneSlot, QueueId)>,
+    /// The index of the first of these lanes is read.
+    listing_waits: bool,
+    /// What deleted exchanges held back.
+    dropped: Vec<ByMoment>,
 }
 
 impl Delayed {
     /// When the first is due; [`Instant::NEVER`] where there is none, and while that is known.
     pub(crate) fn next_timeout(&self) -> Instant {
-        let first = self.held.first_key_value().filter(|_| !self.is_due);
-        first.map_or(Instant::NEVER, |((due, _), _)| *due)
+        let first = self.firsts.first().filter(|_| !self.is_due);
+        first.map_or(Instant::NEVER, |(due, _, _)| due.instant())
     }
 
     /// Its time has come, perhaps.
@@ -52,102 +140,131 @@ impl Delayed {
         self.is_due |= self.next_timeout() <= now.instant;
     }
 
-    /// Whether one that is due waits for nothing.
-    pub(crate) fn has_work(&self) -> bool {
-        self.is_due && self.room_bytes == 0
+    /// How many are held back in the pool.
+    pub(crate) fn pooled(&self) -> usize {
+        self.pooled
+    }
+
+    /// Memory of what is known of them, without their bodies, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let dropped: usize = self.dropped.iter().map(BTreeMap::len).sum();
+        (self.len + dropped) * HELD_BYTES
+    }
+
+    /// Whether something is held back under this id, or was.
+    pub(crate) fn holds(&self, id: QueueId) -> bool {
+        self.holdings.contains_key(&id)
+    }
+
+    /// Whether one that is due waits for nothing, once all are listed.
+    fn can_go_on(&self) -> bool {
+        self.is_due && self.wait == Wait::Nothing && self.listing.is_empty()
+    }
+
+    /// Whether lanes can be listed.
+    fn can_list(&self) -> bool {
+        !self.listing.is_empty() && !self.listing_waits
     }
 
     /// Lets those go on that wait for room in the log, if it has that.
     pub(crate) fn give_room(&mut self, has_room: impl FnOnce(usize) -> bool) {
-        if self.room_bytes > 0 && has_room(self.room_bytes) {
-            self.room_bytes = 0;
+        if let Wait::Room(bytes) = self.wait
+            && has_room(bytes)
+        {
+            self.wait = Wait::Nothing;
         }
+    }
+
+    /// Something was read that is waited for, perhaps.
+    pub(crate) fn wake(&mut self) {
+        self.listing_waits = false;
+        if self.wait == Wait::Read {
+            self.wait = Wait::Nothing;
+        }
+    }
+
+    /// A lane has messages that are not listed.
+    pub(crate) fn list(&mut self, log: u16, lane: LaneSlot, id: QueueId) {
+        self.know_lane(log, lane, id);
+        if !self.listing.contains(&(log, lane, id)) {
+            self.listing.push_back((log, lane, id));
+        }
+    }
+
+    /// Where an exchange's messages are in a log.
+    fn know_lane(&mut self, log: u16, lane: LaneSlot, id: QueueId) {
+        self.holdings.entry(id).or_default().lanes.insert(log, lane);
     }
 
     /// Holds a message back until `due`.
-    pub(crate) fn add(
-        &mut self,
-        due: Instant,
-        vhost: VhostId,
-        view: &MessageView<'_>,
-        extra_keys: Vec<String>,
-        terms: &Terms,
-        pool: &mut Pool,
-    ) {
+    fn insert(&mut self, due: Moment, id: QueueId, held: Held) {
         self.count += 1;
-        let held = Held {
-            vhost,
-            body: view.pack(pool),
-            extra_keys,
-            persistent: terms.persistent,
-            priority: terms.priority,
-            expiration: terms.expiration,
-        };
-        self.held.insert((due, self.count), held);
-    }
-}
-
-impl Broker {
-    /// Whether [`Broker::release_delayed`] would get on with something.
-    pub(crate) fn can_release(&self, out: &Outbox) -> bool {
-        self.delayed.has_work() && !self.stopping && self.has_room_for_letters(out)
-    }
-
-    /// Publishes the delayed messages that are due, a slice of them.
-    pub(crate) fn release_delayed(&mut self, now: Now, out: &mut Outbox) {
-        let mut bytes = 0;
-        for _ in 0..RELEASED_AT_ONCE_MAX {
-            if bytes > RELEASED_BYTES_MAX || !self.can_release(out) {
-                return;
+        self.len += 1;
+        self.pooled += usize::from(held.place.body().is_some());
+        let holding = self.holdings.entry(id).or_default();
+        let first = holding.held.first_key_value().map(|(key, _)| *key);
+        holding.held.insert((due, self.count), held);
+        if first.is_none_or(|(earliest, _)| due < earliest) {
+            if let Some((due, count)) = first {
+                self.firsts.remove(&(due, count, id));
             }
-            let first = self.delayed.held.first_entry();
-            let Some(first) = first.filter(|first| first.key().0 <= now.instant) else {
-                self.delayed.is_due = false;
-                return;
-            };
-            let length = self.edge.pool.get(first.get().body).len();
-            let room = logged_bytes(&[], length);
-            if self.journal.must_wait(room) {
-                self.delayed.room_bytes = room;
-                return;
-            }
-            let held = first.remove();
-            bytes += length;
-            self.publish_delayed(now, held, out);
+            self.firsts.insert((due, self.count, id));
         }
     }
 
-    /// Publishes a delayed message.
-    fn publish_delayed(&mut self, now: Now, held: Held, out: &mut Outbox) {
-        let packed = self.edge.pool.get(held.body).to_vec();
-        self.edge.pool.release(held.body);
-        let view = MessageView::unpack(&packed);
-        let (Ok(exchange), Ok(key)) =
-            (core::str::from_utf8(view.exchange), core::str::from_utf8(view.routing_key))
-        else {
-            return;
-        };
-        let mut routes = core::mem::take(&mut self.routes);
-        routes.clear();
-        self.directory.route_dead_letter(
-            held.vhost,
-            exchange,
-            RoutingKeys { first: key, further: &held.extra_keys },
-            PropertiesRef(view.properties),
-            &mut self.rng,
-            &mut routes,
-        );
-        let mut targets = Vec::new();
-        self.resolve(&routes, &mut targets);
-        self.routes = routes;
-        let mut incoming = Incoming::new(view);
-        let terms = Terms {
-            persistent: held.persistent,
-            priority: held.priority,
-            expiration: held.expiration,
-            confirm: None,
-        };
-        self.enqueue_all(now, &mut incoming, &targets, terms, out);
-        incoming.finish(&mut self.edge.pool);
+    /// The first of all, if it is due.
+    fn first_due(&self, now: Now) -> Option<(QueueId, &Held)> {
+        let &(due, _, id) = self.firsts.first()?;
+        if due > Moment::from(now.instant) {
+            return None;
+        }
+        let first = self.holdings.get(&id)?.held.first_key_value();
+        let first = first.filter(|((moment, _), _)| *moment == due);
+        Some((id, first.expect("the first of each holding is known").1))
+    }
+
+    /// Takes the first of all. Its lane, if it is in a log.
+    fn take_first(&mut self) -> Option<(QueueId, Held, Option<LaneSlot>)> {
+        let (_, _, id) = self.firsts.pop_first()?;
+        let holding = self.holdings.get_mut(&id).expect("the first of each holding is known");
+        let (_, held) = holding.held.pop_first().expect("the first of each holding is known");
+        if let Some((&(due, count), _)) = holding.held.first_key_value() {
+            self.firsts.insert((due, count, id));
+        }
+        self.len -= 1;
+        self.pooled -= usize::from(held.place.body().is_some());
+        let lane = held.place.position().and_then(|_| holding.lanes.get(&held.log).copied());
+        Some((id, held, lane))
+    }
+
+    /// An exchange is gone with what it held back.
+    fn drop_holding(&mut self, id: QueueId) {
+        self.listing.retain(|(_, _, other)| *other != id);
+        // Whoever waited may have been one of them.
+        self.wake();
+        let Some(holding) = self.holdings.remove(&id) else { return };
+        if let Some((&(due, count), _)) = holding.held.first_key_value() {
+            self.firsts.remove(&(due, count, id));
+        }
+        self.len -= holding.held.len();
+        self.dropped.push(holding.held);
+    }
+
+    /// Gives back a slice of what deleted exchanges held.
+    fn release_dropped(&mut self, pool: &mut Pool) {
+        for _ in 0..DROPPED_AT_ONCE {
+            let Some(last) = self.dropped.last_mut() else { return };
+            match last.pop_first() {
+                Some((_, held)) => {
+                    if let Some(body) = held.place.body() {
+                        self.pooled -= 1;
+                        pool.release(body);
+                    }
+                }
+                None => {
+                    self.dropped.pop();
+                }
+            }
+        }
     }
 }

@@ -93,6 +93,8 @@ pub struct Directory {
     next_vhost: u32,
     exchanges: Slab<ExchangeSlot>,
     exchanges_by_name: HashTable<u32>,
+    /// Exchanges by the id of what they hold back.
+    holdings: BTreeMap<QueueId, u32>,
     queues: Slab<QueueSlot>,
     queues_by_name: HashTable<u32>,
     queues_by_id: Places,
@@ -128,6 +130,7 @@ impl Directory {
             next_vhost: 1,
             exchanges: Slab::new(),
             exchanges_by_name: HashTable::new(),
+            holdings: BTreeMap::new(),
             queues: Slab::new(),
             queues_by_name: HashTable::new(),
             queues_by_id: Places::new(hash),
@@ -174,7 +177,7 @@ impl Directory {
         if let Some((vhost, bytes)) = size::arguments_of(change) {
             self.size.reserve(vhost, bytes);
         }
-        if let Some(id) = change.queue_id() {
+        if let Some(id) = change.used_id() {
             self.next_queue = self.next_queue.max(id.0.saturating_add(1));
         }
         let Change::QueueDeclared(info) = change else { return };
@@ -300,6 +303,22 @@ impl Directory {
     pub fn exchange(&self, vhost: VhostId, name: &str) -> Option<&ExchangeInfo> {
         let place = self.exchange_place(vhost, name)?;
         Some(&self.exchanges[place as usize].info)
+    }
+
+    /// The delayed exchange whose messages are held back under this id.
+    #[must_use]
+    pub fn holding(&self, id: QueueId) -> Option<&ExchangeInfo> {
+        let place = *self.holdings.get(&id)?;
+        Some(&self.exchanges[place as usize].info)
+    }
+
+    /// The change that gives an id to what a delayed exchange of an earlier version holds back;
+    /// `None` when all have one.
+    pub(crate) fn next_holding(&self) -> Option<Change> {
+        let lacks = |info: &&ExchangeInfo| info.delayed && info.holding.is_none();
+        let info = self.exchanges.iter().map(|(_, slot)| &slot.info).find(lacks)?;
+        let holding = Some(QueueId(self.next_queue));
+        Some(Change::ExchangeDeclared(Box::new(ExchangeInfo { holding, ..info.clone() })))
     }
 
     /// The exchange that a client names.

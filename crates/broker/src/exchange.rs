@@ -6,7 +6,7 @@ use alloc::boxed::Box;
 use alloc::format;
 use lepus_amqp::code::ReplyCode;
 use lepus_amqp::table::{Table, TableBytes, Value};
-use lepus_base::VhostId;
+use lepus_base::{QueueId, VhostId};
 
 /// The type name of exchanges that hold messages back for a time.
 pub const DELAYED_TYPE: &str = "x-delayed-message";
@@ -86,6 +86,9 @@ pub struct ExchangeInfo {
     /// Whether it holds messages back for the milliseconds in their `x-delay` header
     /// (type `x-delayed-message`; `kind` is the type in `x-delayed-type`).
     pub delayed: bool,
+    /// Under which id the logs have what it holds back; no queue has the same. Only definitions of
+    /// an earlier version lack it, until they are loaded.
+    pub holding: Option<QueueId>,
     /// Whether it survives a restart.
     pub durable: bool,
     /// Whether it goes with its last binding as a source.
@@ -157,6 +160,7 @@ impl ExchangeInfo {
             name: name.into(),
             kind,
             delayed,
+            holding: None,
             durable: wanted.durable,
             auto_delete: wanted.auto_delete,
             internal: wanted.internal,

@@ -86,7 +86,8 @@ pub struct Log {
     was_unclean: bool,
 }
 
-/// A queue that waits: its slot and its id. [`LETTERS`] stands for dead letters.
+/// A queue that waits: its slot and its id. [`LETTERS`] stands for dead letters; what a delayed exchange
+/// holds back has an id of its own and no slot.
 type Reader = (u32, QueueId);
 
 /// Stands for the dead letters among readers.

@@ -18,7 +18,8 @@ use lepus_base::{Now, Pool, QueueId};
 
 pub(crate) use logged::Put;
 
-use check::{Checked, LOOKED_AT, delay_of, parse_expiration};
+pub(crate) use check::parse_expiration;
+use check::{Checked, LOOKED_AT, delay_of};
 
 use crate::broker::Broker;
 use crate::channel::{At, HeldPublish, RouteCache, Target};
@@ -210,15 +211,10 @@ impl Broker {
             is_answered = self.copy_to_replies(at, publish, &checked, keys, out);
         }
         if let Some(delay) = checked.delay
-            && self.directory.exchange(at.vhost, publish.exchange).is_some_and(|x| x.delayed)
+            && let Some(info) = self.directory.exchange(at.vhost, publish.exchange)
+            && let Some(id) = info.holding
         {
-            let view = view_of(publish, &checked.properties);
-            let terms = self.terms_of(&checked, None);
-            let due = now.instant + delay;
-            let keys = checked.extra_keys.clone();
-            self.delayed.add(due, at.vhost, &view, keys, &terms, &mut self.edge.pool);
-            self.account(at);
-            return;
+            return self.publish_later(now, at, publish, &checked, (id, delay), out);
         }
         let mut routes = core::mem::take(&mut self.routes);
         routes.clear();
@@ -282,6 +278,30 @@ impl Broker {
             expiration: checked.expiration,
             confirm,
         }
+    }
+
+    /// A message that its exchange holds back under an id for so long.
+    fn publish_later(
+        &mut self,
+        now: Now,
+        at: At,
+        publish: &PublishRef<'_>,
+        checked: &Checked<'_>,
+        (id, delay): (QueueId, Duration),
+        out: &mut Outbox,
+    ) {
+        let number = self.next_number(at);
+        let view = view_of(publish, &checked.properties);
+        let held = self.delay(now, id, delay, &view, checked.persistent, out);
+        let is_logged = matches!(held, Ok(Some(_)));
+        if let Ok(Some(log)) = held
+            && let Some(number) = number
+        {
+            self.journal.report_when_durable(log, at.channel, number);
+        }
+        // The commit promised what cannot be kept: it is not answered.
+        let is_open = is_logged || (held.is_err() && self.is_committing(at));
+        self.open_number(at, number, u32::from(is_open), held.is_err());
     }
 
     fn publish_to(

@@ -227,6 +227,9 @@ impl Broker {
             self.home_deleted(now, &info, out);
             self.rest_over(now, info.id, out);
         }
+        for id in applied.holdings_dropped {
+            self.drop_holding(id);
+        }
         if let Some((info, id)) = applied.queue_moved {
             self.queue_moved(now, &info, id, out);
         }

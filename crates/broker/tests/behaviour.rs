@@ -19,6 +19,7 @@ mod dead_letters;
 mod dead_letters_kept;
 mod definitions;
 mod delayed;
+mod delayed_kept;
 mod disk_trouble;
 mod exchange_to_exchange;
 mod exchanges;

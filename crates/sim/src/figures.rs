@@ -113,6 +113,7 @@ pub(crate) fn leaks(shards: &Shards, living: &[ConnectionId]) -> Vec<String> {
                 }
             }
         }
+        messages += broker.delayed_in_memory() as u64;
         let bodies = edge.pool.len() as u64;
         if bodies > messages {
             found.push(format!("shard {shard}: {bodies} bodies for {messages} messages"));

@@ -161,6 +161,12 @@ impl Draft {
         now: Now,
         run: Run<'_>,
     ) -> Result<(Vec<Change>, DefinitionsLog), OpenError> {
+        // Written by an earlier version, which kept what they hold back in memory only.
+        while let Some(change) = self.directory.next_holding() {
+            if self.apply(now, &change, run)?.is_err() {
+                return Err(OpenError::Full);
+            }
+        }
         self.drive(now, run)?;
         if !self.log.is_synced(self.log.end()) {
             return Err(OpenError::Full);

@@ -177,7 +177,7 @@ impl DefinitionsLog {
     /// Records what is durable of a change that `directory` has checked and not yet applied.
     pub fn record(&mut self, directory: &Directory, change: &Change) -> Recorded {
         let mut part = directory.durable_part(change);
-        if let Some(id) = change.queue_id()
+        if let Some(id) = change.used_id()
             && id.0 >= self.ids_below
         {
             part.push(Change::IdsUsed { vhosts: 0, queues: id.0.saturating_add(IDS_STEP) });

@@ -140,6 +140,7 @@ impl Directory {
                 name: name.into(),
                 kind,
                 delayed: false,
+                holding: None,
                 durable: true,
                 auto_delete: false,
                 internal,
@@ -150,13 +151,18 @@ impl Directory {
     }
 
     fn add_exchange(&mut self, info: ExchangeInfo) {
-        if !self.vhosts.contains_key(&info.vhost)
-            || self.exchange_place(info.vhost, &info.name).is_some()
-        {
+        if !self.vhosts.contains_key(&info.vhost) {
+            return;
+        }
+        if let Some(place) = self.exchange_place(info.vhost, &info.name) {
+            if self.exchanges[place as usize].info.holding.is_none() {
+                self.give_holding(place, info.holding);
+            }
             return;
         }
         self.count_exchange(&info, true);
         let hash = name_hash(self.hash, info.vhost, &info.name);
+        let holding = info.holding;
         let router = Router::new(info.kind, info.arguments.as_ref(), self.hash);
         let place = self.exchanges.insert(ExchangeSlot {
             info,
@@ -170,6 +176,14 @@ impl Directory {
             let info = &exchanges[place as usize].info;
             name_hash(state, info.vhost, &info.name)
         });
+        self.give_holding(place, holding);
+    }
+
+    fn give_holding(&mut self, place: u32, holding: Option<QueueId>) {
+        let Some(id) = holding else { return };
+        self.next_queue = self.next_queue.max(id.0.saturating_add(1));
+        self.exchanges[place as usize].info.holding = holding;
+        self.holdings.insert(id, place);
     }
 
     fn add_queue(&mut self, info: Arc<QueueInfo>) {

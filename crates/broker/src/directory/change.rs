@@ -25,7 +25,7 @@ pub enum Checked {
 pub enum Change {
     /// Ids below these were used, by what is gone too.
     IdsUsed { vhosts: u32, queues: u64 },
-    /// An exchange appears.
+    /// An exchange appears; or one that is there and lacks it gets the id of what it holds back.
     ExchangeDeclared(Box<ExchangeInfo>),
     /// An exchange goes, and its bindings with it.
     ExchangeDeleted { vhost: VhostId, name: Box<str> },
@@ -77,6 +77,15 @@ pub enum Change {
 }
 
 impl Change {
+    /// The id that the change uses up, for a queue or for what an exchange holds back.
+    #[must_use]
+    pub fn used_id(&self) -> Option<QueueId> {
+        match self {
+            Change::ExchangeDeclared(info) => info.holding,
+            _ => self.queue_id(),
+        }
+    }
+
     /// The queue that the change gives an id to.
     #[must_use]
     pub fn queue_id(&self) -> Option<QueueId> {
@@ -114,6 +123,8 @@ pub struct Applied {
     pub queue_moved: Option<(Arc<QueueInfo>, QueueId)>,
     /// Exchanges that went, those that deleted themselves among them.
     pub exchanges_deleted: Vec<(VhostId, Box<str>)>,
+    /// Ids of what exchanges that went had held back.
+    pub holdings_dropped: Vec<QueueId>,
     /// The virtual host that went: its connections have to be closed.
     pub vhost_deleted: Option<VhostId>,
     /// The user that went: the user's connections have to be closed.

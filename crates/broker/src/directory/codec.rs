@@ -41,6 +41,7 @@ const QUEUE_DELETED: u8 = 16;
 const BOUND: u8 = 17;
 const UNBOUND: u8 = 18;
 const QUEUE_MOVED: u8 = 19;
+const DELAYED_EXCHANGE_DECLARED: u8 = 20;
 
 const PROTECTED: u8 = 1;
 const HAS_QUEUE_TYPE: u8 = 2;
@@ -82,7 +83,13 @@ pub fn encode(change: &Change, out: &mut Vec<u8>) {
             out.extend_from_slice(&queues.to_le_bytes());
         }
         Change::ExchangeDeclared(info) => {
-            out.push(EXCHANGE_DECLARED);
+            match info.holding {
+                Some(id) => {
+                    out.push(DELAYED_EXCHANGE_DECLARED);
+                    out.extend_from_slice(&id.0.to_le_bytes());
+                }
+                None => out.push(EXCHANGE_DECLARED),
+            }
             put_vhost(out, info.vhost);
             put_name(out, &info.name);
             put_name(out, info.kind_name());
@@ -227,6 +234,14 @@ fn decode_one(reader: &mut Reader<'_>, shards: u16) -> Result<Change, DecodeErro
         }
         VHOST_DELETED => Change::VhostDeleted { id: reader.vhost()? },
         EXCHANGE_DECLARED => Change::ExchangeDeclared(Box::new(exchange(reader)?)),
+        DELAYED_EXCHANGE_DECLARED => {
+            let holding = Some(QueueId(reader.u64()?));
+            let info = exchange(reader)?;
+            if !info.delayed {
+                return Err(DecodeError::Field("exchange type"));
+            }
+            Change::ExchangeDeclared(Box::new(ExchangeInfo { holding, ..info }))
+        }
         EXCHANGE_DELETED => {
             Change::ExchangeDeleted { vhost: reader.vhost()?, name: reader.name()?.into() }
         }

@@ -147,7 +147,9 @@ impl Directory {
             };
         }
         check_new_name("exchange", name)?;
-        Ok(Checked::Change(Change::ExchangeDeclared(Box::new(info?))))
+        let mut info = info?;
+        info.holding = info.delayed.then_some(QueueId(self.next_queue));
+        Ok(Checked::Change(Change::ExchangeDeclared(Box::new(info))))
     }
 
     fn check_delete_exchange(

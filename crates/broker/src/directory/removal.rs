@@ -91,6 +91,10 @@ impl Directory {
             entry.remove();
         }
         self.count_exchange(&info, false);
+        if let Some(id) = info.holding {
+            self.holdings.remove(&id);
+            applied.holdings_dropped.push(id);
+        }
         applied.exchanges_deleted.push((info.vhost, info.name));
     }
 

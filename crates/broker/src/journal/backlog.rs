@@ -89,8 +89,7 @@ impl Backlog<'_> {
         mut each: impl FnMut(Entry),
     ) -> (usize, Fetch, bool) {
         let count = if self.has_window_room() { FETCH_ENTRIES } else { SHORT_FETCH_ENTRIES };
-        self.fetched.clear();
-        let result = self.log.store.fetch(lane, count, self.fetched, self.operations);
+        let result = self.fetch_some(lane, count);
         let found = self.fetched.len();
         *self.windows += found;
         for entry in self.fetched.drain(..) {
@@ -104,10 +103,27 @@ impl Backlog<'_> {
                 redelivered: self.log.store.is_redelivered(lane, entry.seq),
             });
         }
-        if result == Fetch::Pending && found == 0 {
+        (found, result, self.log.store.is_fetched(lane))
+    }
+
+    /// As [`Backlog::fetch`], as the log has them and for no window.
+    pub(crate) fn list(
+        &mut self,
+        lane: LaneSlot,
+        each: impl FnMut(&lepus_store::Entry),
+    ) -> (usize, Fetch, bool) {
+        let result = self.fetch_some(lane, FETCH_ENTRIES);
+        self.fetched.iter().for_each(each);
+        (self.fetched.len(), result, self.log.store.is_fetched(lane))
+    }
+
+    fn fetch_some(&mut self, lane: LaneSlot, count: usize) -> Fetch {
+        self.fetched.clear();
+        let result = self.log.store.fetch(lane, count, self.fetched, self.operations);
+        if result == Fetch::Pending && self.fetched.is_empty() {
             self.log.awaited.insert(lane, self.reader);
         }
-        (found, result, self.log.store.is_fetched(lane))
+        result
     }
 
     /// Says which messages are delivered next. How many of them will be in memory then.
@@ -152,11 +168,17 @@ impl Backlog<'_> {
         }
     }
 
-    /// Writes a transient message to the log, to spare memory.
+    /// Whether everything in a lane was fetched: what is appended next may be passed.
+    pub(crate) fn is_fetched(&self, lane: LaneSlot) -> bool {
+        self.log.store.is_fetched(lane)
+    }
+
+    /// Appends a message to one lane. It is durable when the log says so; in a lane for transient
+    /// ones it is there only to spare memory.
     ///
     /// # Errors
-    /// When the log takes none; the message stays in memory.
-    pub(crate) fn spill(
+    /// When the log does not take it.
+    pub(crate) fn append(
         &mut self,
         view: &MessageView<'_>,
         lane: LaneSlot,

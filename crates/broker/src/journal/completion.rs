@@ -134,6 +134,9 @@ impl Broker {
         if (slot, id) == LETTERS {
             return self.letters_go_on(now, out);
         }
+        if self.delayed.holds(id) {
+            return self.delayed.wake();
+        }
         let Some(slot) = self.home_slot(id, slot) else { return };
         self.homes[slot as usize].queue.wake();
         self.release_stalled(id);

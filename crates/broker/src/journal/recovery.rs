@@ -98,6 +98,7 @@ impl Broker {
         let id = log.id;
         log.store.retain_queues(|queue| {
             directory.queue_by_id(queue).is_some_and(|info| info.durable && log_of(info) == id)
+                || directory.holding(queue).is_some_and(|info| info.durable)
         });
         let outlines = log.store().lanes().map(|(lane, slot)| (lane, log.store.outline(slot)));
         let lanes: Vec<(Lane, Outline)> = outlines.collect();
@@ -105,7 +106,11 @@ impl Broker {
             let is_live =
                 |(lane, found): &&(Lane, Outline)| found.count > 0 && !lane.is_transient();
             let mut live = of_queue.iter().filter(is_live).peekable();
-            let Some((first, _)) = live.peek() else { continue };
+            let Some((first, outline)) = live.peek() else { continue };
+            if self.directory.holding(first.queue).is_some() {
+                self.delayed.list(place, outline.slot, first.queue);
+                continue;
+            }
             let Some(home) = self.home_slot(first.queue, u32::MAX) else { continue };
             let state = &mut self.homes[home as usize];
             let next = of_queue.iter().map(|(_, found)| found.next_seq).max();

@@ -142,7 +142,7 @@ impl Broker {
 }
 
 /// Milliseconds of an `expiration`: a string of digits.
-pub(super) fn parse_expiration(text: &[u8]) -> Result<Duration, Refusal> {
+pub(crate) fn parse_expiration(text: &[u8]) -> Result<Duration, Refusal> {
     let millis = core::str::from_utf8(text)
         .ok()
         .filter(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()))

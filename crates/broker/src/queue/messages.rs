@@ -146,10 +146,10 @@ impl Queue {
     ) -> Option<Position> {
         let lane = self.lane(ticket.priority, true, sink)?;
         if let Some(view) = incoming.view() {
-            return sink.backlog()?.spill(view, lane, ticket).ok();
+            return sink.backlog()?.append(view, lane, ticket).ok();
         }
         let packed = sink.pool().get(incoming.stored()?).to_vec();
-        sink.backlog()?.spill(&MessageView::unpack(&packed), lane, ticket).ok()
+        sink.backlog()?.append(&MessageView::unpack(&packed), lane, ticket).ok()
     }
 
     pub(super) fn push_pooled(

@@ -1,0 +1,223 @@
+//! Delayed messages come, are found again after a restart, and are published when they are due.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use lepus_amqp::properties::PropertiesRef;
+use lepus_base::{Now, QueueId};
+use lepus_store::{AppendError, Fetch};
+
+use super::{Held, Moment, Wait};
+use crate::broker::Broker;
+use crate::channel::Target;
+use crate::dead_letter::Source;
+use crate::journal::Found;
+use crate::message::MessageView;
+use crate::outbox::Outbox;
+use crate::properties::further_keys;
+use crate::publish::{Terms, logged_bytes, parse_expiration};
+use crate::queue::{Place, Ticket};
+use crate::routing_keys::RoutingKeys;
+
+/// Messages released in one slice before other work gets its turn.
+const RELEASED_AT_ONCE_MAX: usize = 256;
+/// Bytes of those messages, above which a slice ends.
+const RELEASED_BYTES_MAX: usize = 256 << 10;
+/// Queues that they go to, above which a slice ends.
+const RELEASED_TARGETS_MAX: usize = 512;
+/// Messages that are read ahead when one that is due has to be read.
+const READ_AHEAD: usize = 64;
+/// Entries of the log's index that are listed in one slice, about.
+const LISTED_AT_ONCE: usize = 4096;
+
+impl Broker {
+    /// How many messages delayed exchanges hold back in memory on this shard.
+    #[must_use]
+    pub fn delayed_in_memory(&self) -> usize {
+        self.delayed.pooled()
+    }
+
+    /// Holds a message back for `delay`. The log that was given it, if it has to be durable.
+    ///
+    /// # Errors
+    /// [`AppendError`] where it has to be logged and the log did not take it: it is gone.
+    pub(crate) fn delay(
+        &mut self,
+        now: Now,
+        id: QueueId,
+        delay: Duration,
+        view: &MessageView<'_>,
+        persistent: bool,
+        out: &mut Outbox,
+    ) -> Result<Option<u16>, AppendError> {
+        let due = now.instant + delay;
+        let bytes = view.body.len() as u32;
+        let survives = persistent && self.directory.holding(id).is_some_and(|info| info.durable);
+        // New ones go to the shard's own log.
+        let log = 0;
+        let reader = (u32::MAX, id);
+        if survives && let Some(mut backlog) = self.journal.backlog(now, log, reader, &mut out.disk)
+        {
+            let lane = backlog.lane(0, false);
+            let is_listed = backlog.is_fetched(lane);
+            let ticket = Ticket { seq: backlog.next_seq(), deadline: due, priority: 0 };
+            let at = backlog.append(view, lane, &ticket)?;
+            if is_listed {
+                backlog.pass(lane);
+                let place = Place::logged(at, false);
+                self.delayed.insert(due.into(), id, Held { seq: ticket.seq, place, bytes, log });
+                self.delayed.know_lane(log, lane, id);
+            } else {
+                self.delayed.list(log, lane, id);
+            }
+            return Ok(Some(log));
+        }
+        let place = Place::pooled(view.pack(&mut self.edge.pool));
+        self.delayed.insert(due.into(), id, Held { seq: 0, place, bytes, log });
+        Ok(None)
+    }
+
+    /// An exchange is gone with what it held back.
+    pub(crate) fn drop_holding(&mut self, id: QueueId) {
+        self.delayed.drop_holding(id);
+        for log in 0..self.journal.len() as u16 {
+            self.journal.drop_queue(log, id);
+        }
+    }
+
+    /// Whether [`Broker::work_on_delayed`] would get on with something.
+    pub(crate) fn has_delayed_work(&self, out: &Outbox) -> bool {
+        !self.delayed.dropped.is_empty() || self.delayed.can_list() || self.can_release(out)
+    }
+
+    fn can_release(&self, out: &Outbox) -> bool {
+        self.delayed.can_go_on() && !self.stopping && self.has_room_for_letters(out)
+    }
+
+    /// A slice of what delayed messages need.
+    pub(crate) fn work_on_delayed(&mut self, now: Now, out: &mut Outbox) {
+        self.delayed.release_dropped(&mut self.edge.pool);
+        self.list_delayed(now, out);
+        self.release_delayed(now, out);
+    }
+
+    /// Lists what recovery found in the logs, a slice of it.
+    fn list_delayed(&mut self, now: Now, out: &mut Outbox) {
+        let mut listed = 0;
+        while self.delayed.can_list()
+            && listed < LISTED_AT_ONCE
+            && let Some(&(log, lane, id)) = self.delayed.listing.front()
+        {
+            let reader = (u32::MAX, id);
+            let (mut is_over, mut waits) = (true, false);
+            if let Some(mut backlog) = self.journal.backlog(now, log, reader, &mut out.disk) {
+                let delayed = &mut self.delayed;
+                let (count, fetch, is_fetched) = backlog.list(lane, |entry| {
+                    let held = Held {
+                        seq: entry.seq,
+                        place: Place::logged(entry.position, false),
+                        bytes: entry.bytes,
+                        log,
+                    };
+                    delayed.insert(Moment::of_wall(now, entry.deadline_millis), id, held);
+                });
+                listed += count;
+                waits = count == 0 && fetch == Fetch::Pending;
+                is_over = is_fetched || (count == 0 && !waits);
+            }
+            self.delayed.listing_waits = waits;
+            if is_over {
+                self.delayed.listing.pop_front();
+            }
+        }
+    }
+
+    /// Publishes the delayed messages that are due, a slice of them.
+    fn release_delayed(&mut self, now: Now, out: &mut Outbox) {
+        let (mut bytes, mut targets) = (0, 0);
+        for _ in 0..RELEASED_AT_ONCE_MAX {
+            let is_full = bytes > RELEASED_BYTES_MAX || targets > RELEASED_TARGETS_MAX;
+            if is_full || !self.can_release(out) {
+                return;
+            }
+            let Some((id, held)) = self.delayed.first_due(now) else {
+                self.delayed.is_due = false;
+                return;
+            };
+            let (log, size) = (held.log, held.bytes);
+            let found = match held.place.position() {
+                None => Found::Ready,
+                Some(at) => {
+                    let reader = (u32::MAX, id);
+                    let backlog = self.journal.backlog(now, log, reader, &mut out.disk);
+                    backlog.map_or(Found::Lost, |mut backlog| backlog.lookup(at, size))
+                }
+            };
+            let room = logged_bytes(&[], size as usize);
+            if found == Found::Pending {
+                self.delayed.wait = Wait::Read;
+                return self.read_delayed_ahead(now, id, log, out);
+            } else if found == Found::Ready && self.journal.must_wait(room) {
+                self.delayed.wait = Wait::Room(room);
+                return;
+            }
+            let Some((id, held, lane)) = self.delayed.take_first() else { return };
+            let source = Source { queue: id, log, lane, entry: held.entry(), was_delivered: false };
+            bytes += size as usize;
+            match self.route_delayed(&source) {
+                Some((packed, found, terms)) if !found.is_empty() => {
+                    targets += found.len();
+                    self.pass_on(now, source, &packed, &found, terms, out);
+                }
+                _ => self.settle_source(source),
+            }
+        }
+    }
+
+    /// Has those read that are due next and lie in the same log.
+    fn read_delayed_ahead(&mut self, now: Now, id: QueueId, log: u16, out: &mut Outbox) {
+        let Some(holding) = self.delayed.holdings.get(&id) else { return };
+        let due = holding.held.range(..=(now.instant.into(), u64::MAX)).map(|(_, held)| held);
+        let next = due.take(READ_AHEAD).filter(|held| held.log == log);
+        let entries: Vec<_> = next.map(Held::entry).collect();
+        if let Some(mut backlog) = self.journal.backlog(now, log, (u32::MAX, id), &mut out.disk) {
+            backlog.announce(entries.iter());
+        }
+    }
+
+    /// Routes a delayed message: its bytes, packed, where it goes, and how; `None` if it is lost.
+    fn route_delayed(&mut self, source: &Source) -> Option<(Vec<u8>, Vec<Target>, Terms)> {
+        let place = source.entry.place;
+        let view = match (place.body(), place.position()) {
+            (Some(body), _) => MessageView::unpack(self.edge.pool.get(body)),
+            (None, at) => self.journal.view(source.log, at?)?,
+        };
+        let vhost = self.directory.holding(source.queue)?.vhost;
+        let properties = PropertiesRef(view.properties);
+        let exchange = core::str::from_utf8(view.exchange).ok()?;
+        let first = core::str::from_utf8(view.routing_key).ok()?;
+        let further = further_keys(view.properties);
+        let mut routes = core::mem::take(&mut self.routes);
+        routes.clear();
+        self.directory.route_dead_letter(
+            vhost,
+            exchange,
+            RoutingKeys { first, further: &further },
+            properties,
+            &mut self.rng,
+            &mut routes,
+        );
+        let mut targets = Vec::new();
+        self.resolve(&routes, &mut targets);
+        let terms = Terms {
+            persistent: properties.is_persistent(),
+            priority: properties.priority().unwrap_or(0),
+            expiration: properties.expiration().and_then(|text| parse_expiration(text).ok()),
+            confirm: None,
+        };
+        let mut packed = Vec::new();
+        view.append_packed(&mut packed);
+        self.routes = routes;
+        Some((packed, targets, terms))
+    }
+}
