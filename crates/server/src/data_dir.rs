@@ -2,9 +2,11 @@
 
 use std::fmt;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{Read, Seek, Write};
+use std::io::{self, ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+use lepus_reactor::files::sync_directory;
 
 /// Name of the lock file; it holds the number of the process that has the directory.
 const LOCK_FILE: &str = "lepus.lock";
@@ -57,9 +59,7 @@ impl DataDir {
     /// When another process holds it, or the file system refuses.
     pub fn open(path: &Path) -> Result<DataDir, DataDirError> {
         let failed = |error| DataDirError::Io(path.to_owned(), error);
-        let mut builder = DirBuilder::new();
-        builder.recursive(true).mode(0o700);
-        builder.create(path).map_err(failed)?;
+        create(path, sync_directory).map_err(failed)?;
         let file = path.join(LOCK_FILE);
         let failed = |error| DataDirError::Io(file.clone(), error);
         let mut lock = OpenOptions::new()
@@ -96,9 +96,54 @@ impl DataDir {
     }
 }
 
+/// Makes a directory and those above it, as far as they are missing, each for its owner only. The
+/// name of each that was made is brought to the disk by `sync` of the one above it: otherwise all
+/// could be gone after a loss of power, with everything that was synced inside.
+fn create(path: &Path, mut sync: impl FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    create(parent, &mut sync as &mut dyn FnMut(&Path) -> io::Result<()>)?;
+    match DirBuilder::new().mode(0o700).create(path) {
+        // Another process was faster.
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && path.is_dir() => {}
+        result => result?,
+    }
+    sync(parent)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_name_of_every_directory_that_is_made_is_synced_from_above() {
+        let root = crate::scratch::Scratch::new("made");
+        let path = root.path().join("a/b/c");
+        let mut synced = Vec::new();
+        let mut note = |parent: &Path| {
+            let children: Vec<_> = std::fs::read_dir(parent)?.flatten().collect();
+            assert_eq!(children.len(), 1, "the name is there before it is synced");
+            synced.push(parent.to_owned());
+            Ok(())
+        };
+        create(&path, &mut note).unwrap();
+        create(&path, &mut note).unwrap();
+        let above = ["", "a", "a/b"].map(|name| root.path().join(name));
+        assert_eq!(synced, above.map(|path| path.components().collect::<PathBuf>()));
+    }
+
+    #[test]
+    fn a_directory_whose_name_cannot_be_synced_is_not_used() {
+        let root = crate::scratch::Scratch::new("unsynced");
+        let broken = |_: &Path| Err(io::Error::other("no sync"));
+        let error = create(&root.path().join("a"), broken).unwrap_err();
+        assert_eq!(error.to_string(), "no sync");
+    }
 
     #[test]
     fn a_second_holder_learns_the_process_id_of_the_first() {

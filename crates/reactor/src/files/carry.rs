@@ -66,7 +66,9 @@ impl Files {
             Action::Reload(file) => self.reload(*file),
             Action::Read { file, offset, length } => self.read(*file, *offset, *length),
             Action::Delete(file) => self.delete(*file),
-            Action::SyncDirectory(log) => sync_directory(&self.log_directory(*log)),
+            Action::SyncDirectory(log) => {
+                sync_directory(&self.log_directory(*log)).map(|()| Yield::default())
+            }
         };
         match result {
             Ok(gain) => (completion(id, gain), None),
@@ -244,14 +246,16 @@ fn sync_data(file: &fs::File) -> io::Result<()> {
     uninterrupted(|| file.sync_data()).map_err(|error| io::Error::other(error.to_string()))
 }
 
-fn sync_directory(path: &Path) -> io::Result<Yield> {
+/// Makes created and removed names of a directory durable.
+///
+/// # Errors
+/// The system's. A file system that keeps names in order by itself and refuses to be told is none.
+pub fn sync_directory(path: &Path) -> io::Result<()> {
     let directory = fs::File::open(path)?;
     match uninterrupted(|| directory.sync_all()) {
-        // Some file systems keep names in order by themselves and refuse to be told.
-        Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {}
-        result => result?,
+        Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => Ok(()),
+        result => result,
     }
-    Ok(Yield::default())
 }
 
 fn kind_of(error: &io::Error, action: &Action) -> DiskError {
