@@ -477,6 +477,7 @@ impl Broker {
         self.flush_confirms(now, out);
         self.release_pressure(now, out);
         self.sweep_timers();
+        self.close_surplus(now, out);
         self.settle_down(now, out);
         if !self.edge.confirming.is_empty() {
             self.flush_confirms(now, out);

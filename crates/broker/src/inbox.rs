@@ -263,8 +263,8 @@ impl Broker {
                 self.edge.short_shards.retain(|&(shard, _)| shard != from);
                 self.edge.short_shards.extend(shortage.map(|shortage| (from, shortage)));
             }
-            Mail::ConnectionCounted { vhost, user, came } => {
-                self.census.count(vhost, &user, came);
+            Mail::ConnectionCounted { connection, vhost, user, came } => {
+                self.connection_counted(connection, vhost, user, came);
             }
             Mail::ConnectionGone(id) => {
                 self.edge.remote_windows.remove(&id);

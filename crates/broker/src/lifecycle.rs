@@ -83,7 +83,8 @@ impl Broker {
             Some(id) => self.over_limit(id, &user).map_or(Ok(id), refuse),
         };
         if let Ok(id) = result {
-            self.count_connection(id, &user, true, out);
+            let connection = self.edge.connections[slot as usize].id;
+            self.count_connection(connection, (id, &user), true, out);
         }
         let connection = &mut self.edge.connections[slot as usize];
         let result = result.map(|id| {
@@ -321,7 +322,7 @@ impl Broker {
         let (id, vhost) = (connection.id, connection.vhost);
         if !connection.vhost_name.is_empty() {
             let user = connection.user.clone();
-            self.count_connection(vhost, &user, false, out);
+            self.count_connection(id, (vhost, &user), false, out);
         }
         let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return };
         connection.stalled.clear();

@@ -370,6 +370,8 @@ pub enum Mail {
     Short(Option<Shortage>),
     /// A connection has opened its vhost, or ends.
     ConnectionCounted {
+        /// Which one.
+        connection: ConnectionId,
         /// The vhost.
         vhost: VhostId,
         /// The user.

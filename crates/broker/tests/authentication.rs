@@ -246,3 +246,32 @@ fn a_user_may_have_no_more_connections_than_the_limit() {
         assert!(connect(0).is_open());
     });
 }
+
+#[test]
+fn a_limit_holds_for_connections_that_open_on_all_shards_at_once() {
+    for limit in 0..4 {
+        let world = World::new(4);
+        world.add_user("ann", "secret");
+        world.add_vhost("v");
+        world.permit("ann", "v", ".*", ".*", ".*");
+        let limits = VhostLimits { connections_max: Some(limit), ..VhostLimits::default() };
+        let vhost = VhostRef::Name("v".into());
+        world.request(Request::SetVhostLimits { vhost, limits }).unwrap();
+        let clients: Vec<_> = world.quietly(|| {
+            let login = || World::login("ann", "secret", "v");
+            (0..12).map(|number| world.connect_with(number % 4, login())).collect()
+        });
+        world.settle();
+        let open = clients.iter().filter(|client| client.is_open()).count();
+        assert_eq!(open as u64, limit);
+        // Who was too many does not count any more.
+        if let Some(client) = clients.iter().find(|client| client.is_open()) {
+            client.close();
+            for shard in 0..4 {
+                let next = world.connect_with(shard, World::login("ann", "secret", "v"));
+                assert!(next.is_open());
+                next.close();
+            }
+        }
+    }
+}

@@ -269,7 +269,9 @@ impl World {
         let (id, now) = (state.shards.last_connection(), state.shards.now().instant);
         state.peers.push(Peer::new(id, wire, options, now));
         let index = state.peers.len() - 1;
-        state.settle();
+        if !state.held {
+            state.settle();
+        }
         Client { world: self.clone(), index }
     }
 
