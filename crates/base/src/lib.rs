@@ -10,6 +10,7 @@ mod hash;
 mod id;
 pub mod pool;
 mod rng;
+mod slab_bytes;
 mod time;
 
 pub use crowd::{Crowd, Ticket};
@@ -18,4 +19,5 @@ pub use id::{ConnectionId, Position, QueueId, ShardId, VhostId};
 pub use pool::{Body, Pool};
 pub use rng::Rng;
 pub use slab::Slab;
+pub use slab_bytes::{slab_bytes, slab_entry_bytes};
 pub use time::{Instant, Now};

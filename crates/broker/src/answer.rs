@@ -260,7 +260,10 @@ impl Broker {
     pub(crate) fn drop_subscription(&mut self, at: At, number: u32) -> Option<Box<str>> {
         let connection = self.edge.connections.get_mut(at.slot as usize)?;
         let channel = connection.incarnation(at.channel.channel)?;
-        channel.subscriptions.as_mut()?.remove(number).map(|subscription| subscription.tag)
+        let subscription = channel.subscriptions.as_mut()?.remove(number)?;
+        connection.weigh_channel(at.channel.channel);
+        self.edge.recount(at.slot);
+        Some(subscription.tag)
     }
 
     fn forget_exclusive(&mut self, at: At, queue: QueueId) {
@@ -485,6 +488,8 @@ impl Broker {
         if let Some(subscriptions) = &mut channel.subscriptions {
             subscriptions.remove(key.consumer);
         }
+        connection.weigh_channel(key.channel);
+        self.edge.recount(slot);
         if tells && !silent {
             let cancel = basic::Cancel { consumer_tag: &tag, no_wait: true };
             self.edge.send(slot, number, &cancel.into(), out);
@@ -565,6 +570,9 @@ impl Broker {
                 wrote = true;
                 self.edge.counters.confirmed +=
                     confirmation.encode(number, &mut connection.send.bytes);
+            }
+            if confirms.take_resized() {
+                connection.weigh_channel(key);
             }
             if wrote {
                 mark_dirty(connection, slot, out);

@@ -79,7 +79,8 @@ pub struct Broker {
     /// Queues with work left.
     pub(crate) working: VecDeque<(u32, QueueId)>,
     /// Deleted queues whose messages are still to be released.
-    pub(crate) graveyard: VecDeque<Queue>,
+    /// With the bytes that the shard's sum still has of them.
+    pub(crate) graveyard: VecDeque<(Queue, usize)>,
     pub(crate) fanouts: VecDeque<Fanout>,
     pub(crate) requeues: VecDeque<Requeue>,
     /// Commands that have to wait for a queue's work.
@@ -488,8 +489,7 @@ impl Broker {
         self.continue_close(now, out);
         self.hear_logs(now, out);
         self.journal.flush(now, &mut out.disk);
-        self.edge.log_bytes =
-            self.journal.memory_bytes() + self.ledger.memory_bytes() + self.delayed.memory_bytes();
+        self.weigh_tables(out);
     }
 
     /// Takes a connection off this shard. Call it for what the outbox asked to hand over. `None`
@@ -519,6 +519,7 @@ impl Broker {
                 confirms.listed = false;
             }
         }
+        connection.weigh_channels();
         Some(Traveller { connection, errand: why.map(|why| (self.edge.shard, why)) })
     }
 

@@ -10,7 +10,7 @@ use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use lepus_base::{HashMap, HashState, QueueId, ShardId, Slab, VhostId};
+use lepus_base::{HashMap, HashState, QueueId, ShardId, Slab, VhostId, slab_bytes};
 
 use crate::directory::Request;
 use crate::mail::ChannelRef;
@@ -64,6 +64,17 @@ pub struct RouteCache {
     /// The method frame that names exchange and key, where publishes with the same one may be taken
     /// in a row; empty if not known.
     pub frame: Vec<u8>,
+}
+
+impl RouteCache {
+    /// Allocated bytes, this value included.
+    fn memory_bytes(&self) -> usize {
+        size_of::<RouteCache>()
+            + self.exchange.capacity()
+            + self.routing_key.capacity()
+            + self.targets.capacity() * size_of::<Target>()
+            + self.frame.capacity()
+    }
 }
 
 /// What to do when the answer to the pending question comes.
@@ -263,6 +274,8 @@ pub struct Channel {
     pub parked: Vec<u8>,
     /// Whether the channel is on the list of channels whose parked frames can be handled.
     pub unparking: bool,
+    /// What its connection's sum has of it, in bytes.
+    pub counted_bytes: usize,
 }
 
 /// The consumers of a channel.
@@ -274,6 +287,8 @@ pub struct Subscriptions {
     pub by_tag: HashMap<Box<str>, u32>,
     /// Deliveries that came when the channel already waited to end.
     pub late: Vec<Late>,
+    /// Bytes of the tags.
+    tag_bytes: usize,
 }
 
 /// A delivery from another shard that is not sent to the client.
@@ -296,14 +311,33 @@ impl Subscriptions {
     #[must_use]
     pub fn new(hash: HashState) -> Subscriptions {
         let by_tag = HashMap::with_hasher(hash);
-        Subscriptions { by_number: Slab::new(), by_tag, late: Vec::new() }
+        Subscriptions { by_number: Slab::new(), by_tag, late: Vec::new(), tag_bytes: 0 }
+    }
+
+    /// Adds a consumer and tells its number.
+    pub fn insert(&mut self, subscription: Subscription) -> u32 {
+        let tag = subscription.tag.clone();
+        self.tag_bytes += 2 * tag.len();
+        let number = self.by_number.insert(subscription) as u32;
+        self.by_tag.insert(tag, number);
+        number
     }
 
     /// Removes a consumer.
     pub fn remove(&mut self, number: u32) -> Option<Subscription> {
         let subscription = self.by_number.try_remove(number as usize)?;
         self.by_tag.remove(&subscription.tag);
+        self.tag_bytes -= 2 * subscription.tag.len();
         Some(subscription)
+    }
+
+    /// Allocated bytes, this value included.
+    fn memory_bytes(&self) -> usize {
+        size_of::<Subscriptions>()
+            + self.tag_bytes
+            + slab_bytes(&self.by_number)
+            + self.by_tag.allocation_size()
+            + self.late.capacity() * size_of::<Late>()
     }
 }
 
@@ -329,7 +363,18 @@ impl Channel {
             pending: None,
             parked: Vec::new(),
             unparking: false,
+            counted_bytes: 0,
         }
+    }
+
+    /// Allocated bytes, this value included, but for parked frames and what a transaction holds.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<Channel>()
+            + self.unacked.memory_bytes()
+            + self.subscriptions.as_ref().map_or(0, |all| all.memory_bytes())
+            + self.route.as_ref().map_or(0, |route| route.memory_bytes())
+            + self.confirms.as_ref().map_or(0, |confirms| confirms.memory_bytes())
     }
 
     /// The channel's number.

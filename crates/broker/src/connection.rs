@@ -132,6 +132,8 @@ pub struct Connection {
     pub parked_bytes: usize,
     /// Bytes held by open transactions of all channels.
     pub tx_bytes: usize,
+    /// Bytes of its channels, as far as they were counted.
+    channel_bytes: usize,
     /// What the shard's sum has of it.
     pub counted_bytes: usize,
 }
@@ -175,6 +177,7 @@ impl Connection {
             leftover_bytes: 0,
             parked_bytes: 0,
             tx_bytes: 0,
+            channel_bytes: 0,
             counted_bytes: 0,
         }
     }
@@ -220,7 +223,14 @@ impl Connection {
 
     /// Nothing of a retired channel is left.
     pub fn remove_retired(&mut self, key: u64) {
-        self.retired_channels.retain(|channel| channel.key != key);
+        let channel_bytes = &mut self.channel_bytes;
+        self.retired_channels.retain(|channel| {
+            let stays = channel.key != key;
+            if !stays {
+                *channel_bytes -= channel.counted_bytes;
+            }
+            stays
+        });
     }
 
     /// Channels whose numbers are free although they are not quite gone.
@@ -241,13 +251,41 @@ impl Connection {
             self.channels.resize_with(index + 1, || None);
         }
         let key = self.incarnations << 16 | u64::from(number);
-        self.channels[index].insert(Box::new(Channel::new(key)))
+        let channel = self.channels[index].insert(Box::new(Channel::new(key)));
+        channel.counted_bytes = channel.memory_bytes();
+        self.channel_bytes += channel.counted_bytes;
+        channel
+    }
+
+    /// Brings the sum up to date with a channel of which tables were changed.
+    pub(crate) fn weigh_channel(&mut self, key: u64) {
+        let Some(channel) = self.incarnation(key) else { return };
+        let bytes = channel.memory_bytes();
+        let before = core::mem::replace(&mut channel.counted_bytes, bytes);
+        self.channel_bytes = self.channel_bytes + bytes - before;
+    }
+
+    /// The same for all channels.
+    pub(crate) fn weigh_channels(&mut self) {
+        self.channel_bytes = 0;
+        for channel in self.channels.iter_mut().flatten().chain(&mut self.retired_channels) {
+            channel.counted_bytes = channel.memory_bytes();
+            self.channel_bytes += channel.counted_bytes;
+        }
+    }
+
+    /// Bytes of the connection itself, its channels, consumers and unacknowledged deliveries.
+    pub(crate) fn table_bytes(&self) -> usize {
+        size_of::<Connection>()
+            + size_of::<ServerConnection>()
+            + self.channels.capacity() * size_of::<Option<Box<Channel>>>()
+            + self.channel_bytes
     }
 
     /// Frees a channel's number.
     pub fn remove_channel(&mut self, number: u16) {
-        if let Some(place) = self.channels.get_mut(usize::from(number)) {
-            *place = None;
+        if let Some(gone) = self.channels.get_mut(usize::from(number)).and_then(Option::take) {
+            self.channel_bytes -= gone.counted_bytes;
         }
         while let Some(None) = self.channels.last() {
             self.channels.pop();
@@ -257,6 +295,11 @@ impl Connection {
     /// Open channels.
     pub fn open_channels(&self) -> impl Iterator<Item = &Channel> {
         self.channels.iter().flatten().map(|channel| &**channel)
+    }
+
+    /// Open channels, and those whose numbers are free although they are not quite gone.
+    pub(crate) fn all_channels(&self) -> impl Iterator<Item = &Channel> {
+        self.open_channels().chain(self.retired())
     }
 
     /// Whether nothing ties the connection to its shard, now.

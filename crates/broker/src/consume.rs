@@ -129,7 +129,7 @@ impl Broker {
         let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
         let subscriptions =
             channel.subscriptions.get_or_insert_with(|| Box::new(Subscriptions::new(hash)));
-        let number = subscriptions.by_number.insert(Subscription {
+        let number = subscriptions.insert(Subscription {
             tag: tag.as_str().into(),
             queue,
             queue_slot,
@@ -137,9 +137,10 @@ impl Broker {
             handle: None,
             no_ack: method.no_ack,
             cancelling: false,
-        }) as u32;
-        subscriptions.by_tag.insert(tag.as_str().into(), number);
-        let key = consumer_key(at.channel, channel.key, number);
+        });
+        let incarnation = channel.key;
+        connection.weigh_channel(incarnation);
+        let key = consumer_key(at.channel, incarnation, number);
         let consumer = Consumer {
             key,
             shard: own,
@@ -300,6 +301,9 @@ impl Broker {
                 slot: delivery.slot,
                 sequence: delivery.seq,
             });
+            if channel.unacked.take_resized() {
+                connection.weigh_channel(to.channel);
+            }
         }
         let properties = for_client(view.properties, delivery.delivery_count);
         let properties = properties.as_deref().unwrap_or(view.properties);

@@ -277,6 +277,7 @@ impl Broker {
         }
         if channel.confirms.is_none() {
             channel.confirms = Some(alloc::boxed::Box::new(Confirms::default()));
+            connection.weigh_channel(at.channel.channel);
         }
         if !method.no_wait {
             self.send_method(at, &confirm::SelectOk {}.into(), out);
@@ -349,6 +350,7 @@ impl Broker {
         if let Some(channel) = connection.incarnation(at.channel.channel) {
             let taken = tx.settles.into_iter().map(|(unacked, _)| unacked).collect();
             channel.unacked.put_back(taken);
+            connection.weigh_channel(at.channel.channel);
         }
         self.send_method(at, &tx::RollbackOk {}.into(), out);
         Ok(())

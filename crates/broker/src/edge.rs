@@ -33,8 +33,6 @@ use crate::send_buffer::LARGE_BODY_BYTES_MIN;
 use crate::settings::Limits;
 use crate::timers::{Timer, Timers};
 
-/// What a message costs in the tables of queues and channels, in bytes.
-const ENTRY_BYTES: usize = 64;
 /// Dead letters that may wait before queues stop producing more.
 const DEAD_LETTERS_MAX: usize = 1024;
 /// Payload bytes that one queue keeps in memory before it spills to the log.
@@ -145,6 +143,14 @@ pub struct Edge {
     pub short_shards: Vec<(ShardId, Shortage)>,
     /// Bytes of what waits for queues on their way to other shards.
     pub resting_bytes: usize,
+    /// Bytes of the tables of this shard's queues, as far as they were counted.
+    pub queue_bytes: usize,
+    /// Queues whose tables are counted anew at the end of the cycle.
+    pub unweighed: Vec<u32>,
+    /// Bytes of what is done in slices.
+    pub job_bytes: usize,
+    /// Bytes of the shard's other tables, at the end of the last cycle.
+    pub table_bytes: usize,
     /// Homes of consumers that may be resumed after global prefetch made room.
     pub credited: Vec<(QueueId, ConsumerKey)>,
 }
@@ -183,6 +189,10 @@ impl Edge {
             blocked_by_memory: Vec::new(),
             short_shards: Vec::new(),
             resting_bytes: 0,
+            queue_bytes: 0,
+            unweighed: Vec::new(),
+            job_bytes: 0,
+            table_bytes: 0,
             credited: Vec::new(),
         }
     }
@@ -309,9 +319,14 @@ impl Edge {
 
     /// Bytes that count against the shard's memory budget.
     #[must_use]
+    #[inline]
     pub fn memory(&self) -> usize {
-        // Each message also has an entry in a queue's table, and one more while unacknowledged.
-        self.pool.used() + self.pool.len() * ENTRY_BYTES + self.connection_bytes + self.log_bytes
+        self.pool.used()
+            + self.connection_bytes
+            + self.queue_bytes
+            + self.job_bytes
+            + self.table_bytes
+            + self.log_bytes
     }
 }
 
@@ -367,6 +382,9 @@ pub fn deliver(
         });
         if let Some(global) = &mut channel.global {
             global.in_flight += 1;
+        }
+        if channel.unacked.take_resized() {
+            connection.weigh_channel(arrival.consumer.channel);
         }
     }
     counters.redelivered += u64::from(delivery.redelivered);

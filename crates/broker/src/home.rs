@@ -5,11 +5,11 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use lepus_amqp::code::ReplyCode;
-use lepus_base::{Instant, Now, QueueId};
+use lepus_base::{Instant, Now, QueueId, slab_entry_bytes};
 
 use crate::broker::Broker;
 use crate::directory::{QueueInfo, Request};
-use crate::edge::{QueueSink, RemoteConsumer};
+use crate::edge::{Edge, QueueSink, RemoteConsumer};
 use crate::mail::{ChannelRef, Command, Mail, Origin, Reply};
 use crate::message::MessageView;
 use crate::migration::Parcel;
@@ -38,6 +38,10 @@ pub struct Home {
     working: bool,
     /// Set while the directory is asked to delete it.
     dying: Option<Box<Dying>>,
+    /// Whether its tables are counted anew at the end of the cycle.
+    is_unweighed: bool,
+    /// What the shard's sum has of its tables, in bytes.
+    counted_bytes: usize,
 }
 
 /// What waits for a queue's deletion.
@@ -61,6 +65,8 @@ impl Home {
             armed: Instant::NEVER,
             working: false,
             dying: None,
+            is_unweighed: false,
+            counted_bytes: 0,
         }
     }
 }
@@ -68,7 +74,43 @@ impl Home {
 impl Home {
     /// The home of a queue that came from another shard.
     pub(crate) fn arrived(id: QueueId, queue: Queue, log: u16) -> Home {
-        Home { id, queue, log, armed: Instant::NEVER, working: false, dying: None }
+        Home {
+            id,
+            queue,
+            log,
+            armed: Instant::NEVER,
+            working: false,
+            dying: None,
+            is_unweighed: false,
+            counted_bytes: 0,
+        }
+    }
+
+    /// Notes that its tables may change, to be counted anew at the end of the cycle.
+    #[inline]
+    fn note(&mut self, slot: u32, edge: &mut Edge) {
+        if !self.is_unweighed {
+            self.is_unweighed = true;
+            edge.unweighed.push(slot);
+        }
+    }
+
+    /// Brings the shard's sum up to date with its tables.
+    pub(crate) fn weigh(&mut self, edge: &mut Edge) {
+        self.is_unweighed = false;
+        let bytes = self.memory_bytes();
+        edge.queue_bytes = edge.queue_bytes + bytes - self.counted_bytes;
+        self.counted_bytes = bytes;
+    }
+
+    /// Allocated bytes, this value included.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        slab_entry_bytes::<Home>() - size_of::<Queue>() + self.queue.memory_bytes()
+    }
+
+    /// Takes its tables out of the shard's sum.
+    pub(crate) fn forget_bytes(&mut self, edge: &mut Edge) {
+        edge.queue_bytes -= core::mem::take(&mut self.counted_bytes);
     }
 
     /// Whether the directory is asked to delete it.
@@ -135,6 +177,7 @@ impl Broker {
         out: &'a mut Outbox,
     ) -> (&'a mut Queue, QueueSink<'a>) {
         let home = &mut self.homes[slot as usize];
+        home.note(slot, &mut self.edge);
         let sink = QueueSink {
             edge: &mut self.edge,
             out,
@@ -151,6 +194,7 @@ impl Broker {
     /// After a queue changed: delivers what can be delivered and arms its timer.
     pub(crate) fn pump(&mut self, now: Now, slot: u32, out: &mut Outbox) {
         let Some(home) = self.homes.get_mut(slot as usize) else { return };
+        home.note(slot, &mut self.edge);
         if home.dying.is_some() {
             return;
         }
@@ -206,7 +250,7 @@ impl Broker {
                 }
             }
         }
-        if let Some(mut queue) = self.graveyard.pop_front() {
+        if let Some((mut queue, counted)) = self.graveyard.pop_front() {
             let mut sink = QueueSink {
                 edge: &mut self.edge,
                 out,
@@ -218,7 +262,9 @@ impl Broker {
                 ledger: &self.ledger,
             };
             if queue.work(now, WORK_BUDGET, &mut sink) {
-                self.graveyard.push_back(queue);
+                self.graveyard.push_back((queue, counted));
+            } else {
+                self.edge.queue_bytes -= counted;
             }
         }
         !self.working.is_empty() || !self.graveyard.is_empty()
@@ -394,6 +440,7 @@ impl Broker {
         let home = &mut self.homes[slot as usize];
         let id = home.id;
         home.queue.cancel(now, handle);
+        home.note(slot, &mut self.edge);
         if home.queue.auto_delete_due() {
             return self.delete_home(now, slot, Some((from, Reply::Cancelled)), out);
         }
@@ -495,7 +542,7 @@ impl Broker {
         self.release_stalled(info.id);
         let answers = home.take_answers();
         let deleted = home.queue.delete();
-        self.graveyard.push_back(home.queue);
+        self.graveyard.push_back((home.queue, home.counted_bytes));
         self.forget_letters(info.id);
         for consumer in &deleted.consumers {
             self.return_unused_credit(consumer.key, out);

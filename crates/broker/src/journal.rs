@@ -270,9 +270,9 @@ impl Journal {
         self.unwritten_bytes <= UNWRITTEN_BYTES_MAX / 2
     }
 
-    /// Memory of what is not written yet and of the queues' windows, in bytes.
+    /// Memory of what is not written yet, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.unwritten_bytes + self.windows * size_of::<crate::queue::Entry>()
+        self.unwritten_bytes
     }
 
     /// End of a cycle: what is due goes to the disk.

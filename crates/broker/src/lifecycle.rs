@@ -206,6 +206,8 @@ impl Broker {
             let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else { return };
             let Some(channel) = connection.incarnation(at.channel.channel) else { return };
             channel.subscriptions = None;
+            connection.weigh_channel(at.channel.channel);
+            let Some(channel) = connection.incarnation(at.channel.channel) else { return };
             match channel.pending.take().map(|pending| *pending) {
                 Some(Pending::End { waiting }) if waiting > 1 => {
                     channel.pending =
@@ -233,6 +235,7 @@ impl Broker {
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         let ending = channel.ending;
         channel.unacked = Default::default();
+        connection.weigh_channel(at.channel.channel);
         match ending {
             Some(Ending::ByClient) => {
                 let is_ending = connection.end.is_some();
@@ -257,6 +260,7 @@ impl Broker {
             }
             None => {}
         }
+        self.edge.recount(at.slot);
     }
 
     /// `channel.close-ok`: the number is free.

@@ -407,6 +407,7 @@ impl Broker {
             return;
         };
         let mut home = self.homes.remove(slot as usize);
+        home.forget_bytes(&mut self.edge);
         // Its last consumer left meanwhile, and its deletion is asked for already.
         for (to, reply) in home.take_answers() {
             self.reply(now, to, old, reply, out);
@@ -458,7 +459,9 @@ impl Broker {
                 self.edge.remote_consumers.insert(consumer.key, remote);
             }
         }
-        let slot = self.homes.insert(Home::arrived(id, queue, log_place)) as u32;
+        let mut home = Home::arrived(id, queue, log_place);
+        home.weigh(&mut self.edge);
+        let slot = self.homes.insert(home) as u32;
         let homes = &self.homes;
         self.home_slots.insert(id, slot, |slot| homes[slot as usize].id);
         let text = format!("{}: from shard {from} to {own}; {why}", self.describe_queue(id));

@@ -18,6 +18,11 @@ impl Places {
         Places { hash, places: HashTable::new() }
     }
 
+    /// Allocated bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.places.allocation_size()
+    }
+
     fn hash(&self, id: QueueId) -> u64 {
         self.hash.hash_one(id)
     }

@@ -10,10 +10,12 @@ use lepus_amqp::code::ReplyCode;
 use lepus_base::Now;
 
 use crate::broker::Broker;
-use crate::channel::{At, HeldPublish, Pending};
+use crate::channel::{At, Channel, HeldPublish, Pending};
 use crate::connection::{Connection, PauseReason};
 use crate::edge::Edge;
-use crate::mail::ChannelRef;
+use crate::fanout::Fanout;
+use crate::inbox::Postponed;
+use crate::mail::{ChannelRef, MailBatch};
 use crate::outbox::Outbox;
 use crate::timers::Timer;
 
@@ -26,7 +28,8 @@ const HALF_MESSAGE_BYTES_MIN: usize = 64 * 1024;
 
 impl Connection {
     /// Bytes that the client made the connection hold: half messages, frames that are not whole,
-    /// parked frames, open transactions, and what it has not read.
+    /// parked frames, open transactions, what it has not read and not acknowledged, and the
+    /// connection with its channels and consumers itself.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.send.memory_bytes()
@@ -34,6 +37,14 @@ impl Connection {
             + self.leftover_bytes
             + self.parked_bytes
             + self.tx_bytes
+            + self.table_bytes()
+    }
+
+    /// The same with all channels counted anew.
+    fn memory_by_walk(&self) -> usize {
+        let counted: usize = self.all_channels().map(|channel| channel.counted_bytes).sum();
+        let real: usize = self.all_channels().map(Channel::memory_bytes).sum();
+        self.memory_bytes() - counted + real
     }
 }
 
@@ -106,6 +117,44 @@ impl Edge {
 }
 
 impl Broker {
+    /// Brings the sums of tables up to date at the end of a cycle: those of queues that were used, and
+    /// what costs no walk to tell.
+    pub(crate) fn weigh_tables(&mut self, out: &Outbox) {
+        let edge = &mut self.edge;
+        let mut unweighed = core::mem::take(&mut edge.unweighed);
+        for slot in unweighed.drain(..) {
+            if let Some(home) = self.homes.get_mut(slot as usize) {
+                home.weigh(edge);
+            }
+        }
+        edge.unweighed = unweighed;
+        edge.log_bytes =
+            self.journal.memory_bytes() + self.ledger.memory_bytes() + self.delayed.memory_bytes();
+        let mail: usize = out.mail.iter().map(MailBatch::weight).sum();
+        edge.table_bytes = self.directory.bytes()
+            + self.home_slots.memory_bytes()
+            + self.postponed.len() * size_of::<Postponed>()
+            + self.fanouts.len() * size_of::<Fanout>()
+            + edge.timers.memory_bytes()
+            + edge.by_id.allocation_size()
+            + edge.remote_consumers.allocation_size()
+            + edge.remote_windows.allocation_size()
+            + edge.resting_bytes
+            + mail;
+    }
+
+    /// What [`Edge::memory`] would be if everything was counted anew, by a walk over all.
+    #[must_use]
+    pub fn memory_by_walk(&self) -> usize {
+        let edge = &self.edge;
+        let connections: usize =
+            edge.connections.iter().map(|(_, connection)| connection.memory_by_walk()).sum();
+        let homes: usize = self.homes.iter().map(|(_, home)| home.memory_bytes()).sum();
+        let dead: usize = self.graveyard.iter().map(|(_, counted)| counted).sum();
+        let counted = edge.connection_bytes + edge.queue_bytes;
+        edge.memory() - counted + connections + homes + dead
+    }
+
     /// Gives the memory of empty send buffers back; busy ones are looked at again.
     pub(crate) fn trim_buffers(&mut self, now: Now) {
         for (slot, id) in core::mem::take(&mut self.edge.spacious) {

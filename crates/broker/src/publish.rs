@@ -253,6 +253,7 @@ impl Broker {
             route.routing_key.clear();
             route.routing_key.push_str(publish.routing_key);
             core::mem::swap(&mut route.targets, &mut targets);
+            connection.weigh_channel(at.channel.channel);
         }
         self.targets = targets;
     }

@@ -215,7 +215,8 @@ impl Broker {
             if info.home != self.edge.shard {
                 continue;
             }
-            let home = Home::new(now, info);
+            let mut home = Home::new(now, info);
+            home.weigh(&mut self.edge);
             self.tell_strategy(id, out);
             let slot = self.homes.insert(home) as u32;
             let homes = &self.homes;

@@ -31,9 +31,36 @@ pub(crate) struct Requeue {
     held: Vec<(QueueId, ShardId)>,
 }
 
+impl Requeue {
+    /// Allocated bytes of its lists, which stay until it is done.
+    fn memory_bytes(&self) -> usize {
+        self.list.capacity() * size_of::<Unacked>()
+            + self.held.capacity() * size_of::<(QueueId, ShardId)>()
+    }
+}
+
 impl Broker {
     /// `basic.ack`, `basic.nack`, `basic.reject`.
     pub(crate) fn settle(
+        &mut self,
+        now: Now,
+        at: At,
+        tag: u64,
+        multiple: bool,
+        outcome: Outcome,
+        out: &mut Outbox,
+    ) -> Result<(), Refusal> {
+        let settled = self.settle_tags(now, at, tag, multiple, outcome, out);
+        if let Some(connection) = self.edge.connections.get_mut(at.slot as usize)
+            && let Some(channel) = connection.incarnation(at.channel.channel)
+            && channel.unacked.take_resized()
+        {
+            connection.weigh_channel(at.channel.channel);
+        }
+        settled
+    }
+
+    fn settle_tags(
         &mut self,
         now: Now,
         at: At,
@@ -105,7 +132,7 @@ impl Broker {
         }
         if !list.is_empty() {
             self.set_pending(at, Pending::Requeue { waiting: 1, then: AfterRequeue::Silence });
-            self.requeues.push_back(Requeue { at, list, outcome, held: Vec::new() });
+            self.add_requeue(Requeue { at, list, outcome, held: Vec::new() });
         }
     }
 
@@ -221,8 +248,13 @@ impl Broker {
         // One barrier for the requeueing itself and one for each other shard.
         let waiting = 1 + homes.len() as u32;
         self.set_pending(at, Pending::Requeue { waiting, then });
-        self.requeues.push_back(Requeue { at, list, outcome: Outcome::Requeue, held });
+        self.add_requeue(Requeue { at, list, outcome: Outcome::Requeue, held });
         self.work_on_requeues(now, out);
+    }
+
+    fn add_requeue(&mut self, job: Requeue) {
+        self.edge.job_bytes += job.memory_bytes();
+        self.requeues.push_back(job);
     }
 
     /// One slice of settling. True when more is left.
@@ -236,6 +268,7 @@ impl Broker {
             self.requeues.push_back(job);
             return true;
         }
+        self.edge.job_bytes -= job.memory_bytes();
         let own = self.edge.shard;
         let mut last: Option<ShardId> = None;
         job.held.sort_unstable_by_key(|&(queue, home)| (home, queue));
@@ -309,6 +342,7 @@ impl Broker {
         while let Some(unacked) = channel.unacked.take_oldest() {
             list.push_back(unacked);
         }
+        connection.weigh_channel(at.channel.channel);
         list
     }
 }

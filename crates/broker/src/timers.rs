@@ -48,6 +48,12 @@ impl Timers {
         self.0.len()
     }
 
+    /// Allocated bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.0.capacity() * size_of::<Reverse<(Instant, Timer)>>()
+    }
+
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {

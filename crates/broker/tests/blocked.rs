@@ -2,7 +2,7 @@
 
 use lepus_amqp::client::ClientOptions;
 use lepus_amqp::table::Table;
-use lepus_sim::{Channel, Limits, Options, World};
+use lepus_sim::{Channel, Limits, Options, StoreOptions, World};
 
 use crate::stage::{Stage, everywhere_with};
 
@@ -272,4 +272,34 @@ fn alarms_that_come_and_go_do_not_flood_the_log() {
     world.advance(10_000);
     lines.extend(alarms(&world));
     assert!(lines.last().unwrap().starts_with("memory-alarm-over: "), "{lines:?}");
+}
+
+#[test]
+fn what_waits_for_acknowledgement_counts_and_only_publishers_wait_for_it() {
+    const DELIVERIES: usize = 15_000;
+    // Bodies are on the disk: only what queue and channel know of the deliveries is in memory.
+    let limits = Limits { memory_bytes: 5 << 18, spill_bytes: 0, ..Limits::default() };
+    let store = Some(StoreOptions::default());
+    let world = World::with(Options { limits, store, ..Options::default() });
+    let (near, far) = (world.channel(0), world.channel(0));
+    near.declare("q");
+    near.declare("other");
+    far.publish("", "other", "x");
+    far.client().together(|| {
+        for _ in 0..DELIVERIES {
+            far.publish("", "q", "x");
+        }
+    });
+    world.settle();
+    assert_eq!(far.client().blocked(), None);
+    near.consume("q", "c");
+    assert_eq!(near.deliveries().len(), DELIVERIES, "a consumer is never held back by it");
+    far.publish("", "q", "x");
+    assert!(far.client().blocked().unwrap().contains("memory"));
+    assert_eq!(near.get_no_ack("other").unwrap().body, b"x");
+    near.ack_up_to(0);
+    world.settle();
+    assert_eq!(far.client().blocked(), None);
+    far.publish("", "other", "y");
+    assert_eq!(near.get_no_ack("other").unwrap().body, b"y");
 }

@@ -81,7 +81,7 @@ pub struct Holdings {
     pub ready: u64,
     /// Messages of theirs that are delivered and not acknowledged.
     pub unacked: u64,
-    /// Bytes that messages take.
+    /// Bytes that count against the budget.
     pub memory_bytes: u64,
     /// Whether publishers are held back because the memory is used up.
     pub memory_alarm: bool,
@@ -291,7 +291,11 @@ fn holdings(snapshot: &Snapshot, page: &mut Exposition) {
         ("rabbitmq_queue_messages", "Messages in queues, ready and unacknowledged.", |h| {
             h.ready + h.unacked
         }),
-        ("lepus_memory_used_bytes", "Bytes that messages take, of the budget.", |h| h.memory_bytes),
+        (
+            "lepus_memory_used_bytes",
+            "Bytes of messages, connections, consumers, deliveries and tables, of the budget.",
+            |h| h.memory_bytes,
+        ),
     ];
     for (name, help, part) in gauges {
         page.single(name, Kind::Gauge, help, snapshot.held(*part));
@@ -440,9 +444,11 @@ fn shards(snapshot: &Snapshot, page: &mut Exposition) {
     let gauges: &[Row<Holdings>] = &[
         ("lepus_shard_connections", "Open connections of the shard.", |h| h.connections),
         ("lepus_shard_queues", "Queues whose home is the shard.", |h| h.queues),
-        ("lepus_shard_memory_used_bytes", "Bytes that messages take on the shard.", |h| {
-            h.memory_bytes
-        }),
+        (
+            "lepus_shard_memory_used_bytes",
+            "Bytes of the shard that count against its part of the budget.",
+            |h| h.memory_bytes,
+        ),
     ];
     for (name, help, part) in gauges {
         page.family(name, Kind::Gauge, help);

@@ -99,6 +99,10 @@ pub(crate) fn leaks(shards: &Shards, living: &[ConnectionId]) -> Vec<String> {
             let sum = edge.connection_bytes;
             found.push(format!("shard {shard}: {sum} bytes of connections are {counted}"));
         }
+        let (memory, walked) = (edge.memory(), broker.memory_by_walk());
+        if memory != walked {
+            found.push(format!("shard {shard}: {memory} bytes are counted, there are {walked}"));
+        }
         let mut messages = 0;
         for (id, queue) in broker.queues() {
             messages += queue.ready() + queue.unacked();
@@ -164,6 +168,7 @@ pub(crate) fn excess(shards: &Shards) -> Option<String> {
         let living = edge.pool.live() * SHARE_OF_LIVE
             + (edge.pool.len() + messages as usize) * MESSAGE_BYTES_MAX
             + of_connections
+            + broker.directory.bytes()
             + figures.unwritten_bytes
             + windows;
         let memory = edge.memory();

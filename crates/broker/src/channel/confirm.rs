@@ -10,6 +10,9 @@ use alloc::vec::Vec;
 
 use lepus_amqp::server::{encode_ack, encode_nack};
 
+/// Open publishes that room is kept for when there is none.
+const SPARE_PUBLISHES_MAX: usize = 1024;
+
 #[derive(Debug)]
 struct Open {
     number: u64,
@@ -57,9 +60,23 @@ pub struct Confirms {
     open: VecDeque<Open>,
     /// Whether the channel is on the shard's list of channels to flush.
     pub listed: bool,
+    /// Room for open publishes at the last call of [`Confirms::take_resized`].
+    seen_capacity: usize,
 }
 
 impl Confirms {
+    /// Allocated bytes, this value included.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<Confirms>() + self.open.capacity() * size_of::<Open>()
+    }
+
+    /// Whether that changed since the last call.
+    pub fn take_resized(&mut self) -> bool {
+        let capacity = self.open.capacity();
+        core::mem::replace(&mut self.seen_capacity, capacity) != capacity
+    }
+
     /// Takes the number of the next publish.
     pub fn take_number(&mut self) -> u64 {
         self.last += 1;
@@ -124,6 +141,9 @@ impl Confirms {
                 return Some(Confirmation::Nack(number));
             }
             self.open.pop_front();
+        }
+        if self.open.capacity() > SPARE_PUBLISHES_MAX {
+            self.open = VecDeque::new();
         }
         self.ack_up_to(self.last)
     }

@@ -10,6 +10,8 @@ pub const NO_CONSUMER: u32 = u32::MAX;
 
 /// Entries that a look over all of them is worth.
 const LOOKED_AT_MAX: usize = 65_536;
+/// Entries that a list keeps room for, in use or not.
+const SPARE_ENTRIES_MAX: usize = 256;
 
 /// One delivery that the client has yet to settle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +42,8 @@ pub struct UnackedList {
     /// The first is not settled.
     entries: VecDeque<Unacked>,
     live: usize,
+    /// Room for entries at the last call of [`UnackedList::take_resized`].
+    seen_capacity: usize,
 }
 
 impl UnackedList {
@@ -54,6 +58,19 @@ impl UnackedList {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.live == 0
+    }
+
+    /// Allocated bytes, without the value itself.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.entries.capacity() * size_of::<Unacked>()
+    }
+
+    /// Whether that changed since the last call.
+    #[inline]
+    pub fn take_resized(&mut self) -> bool {
+        let capacity = self.entries.capacity();
+        core::mem::replace(&mut self.seen_capacity, capacity) != capacity
     }
 
     /// Whether all that wait are of queues of one shard. Not looked at closely where they are very
@@ -106,10 +123,12 @@ impl UnackedList {
             if self.entries.front().is_some_and(|first| first.home == SETTLED) {
                 self.trim();
             }
+            self.give_back();
         } else {
             found.home = SETTLED;
             if self.entries.len() > 64 && self.live * 2 < self.entries.len() {
                 self.entries.retain(|unacked| unacked.home != SETTLED);
+                self.give_back();
             }
         }
         Some(unacked)
@@ -156,6 +175,15 @@ impl UnackedList {
         match self.entries.get(guess) {
             Some(found) if found.tag == tag => Some(guess),
             _ => self.entries.binary_search_by_key(&tag, |unacked| unacked.tag).ok(),
+        }
+    }
+
+    /// Gives memory back when most of it is not needed any more.
+    #[inline]
+    fn give_back(&mut self) {
+        let capacity = self.entries.capacity();
+        if capacity > SPARE_ENTRIES_MAX && self.entries.len() < capacity / 4 {
+            self.entries.shrink_to(capacity / 2);
         }
     }
 
@@ -217,7 +245,25 @@ mod tests {
             assert!(list.take(tag).is_some());
         }
         assert!(list.entries.len() <= 66);
+        assert!(list.memory_bytes() <= 2 * SPARE_ENTRIES_MAX * size_of::<Unacked>());
         assert_eq!(list.take(1).map(|u| u.tag), Some(1));
+    }
+
+    #[test]
+    fn a_list_gives_its_memory_back_after_a_peak() {
+        let mut list = UnackedList::default();
+        for tag in 1..100_000 {
+            list.push(unacked(tag));
+        }
+        let peak = list.memory_bytes();
+        assert!(list.take_resized() && !list.take_resized());
+        while list.len() > 1000 {
+            list.take_oldest();
+        }
+        assert!(list.take_resized());
+        assert!(list.memory_bytes() * 16 < peak);
+        while list.take_oldest().is_some() {}
+        assert!(list.memory_bytes() <= SPARE_ENTRIES_MAX * size_of::<Unacked>());
     }
 
     #[test]

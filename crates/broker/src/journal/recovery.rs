@@ -118,6 +118,7 @@ impl Broker {
             for (lane, found) in live {
                 state.queue.recover(lane.level as u8, found.slot, found.count, found.bytes);
             }
+            state.weigh(&mut self.edge);
             if state.queue.has_rules() {
                 // What is expired or too much goes without being asked for.
                 self.list_work(home);

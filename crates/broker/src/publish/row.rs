@@ -43,6 +43,8 @@ impl Broker {
         {
             route.frame.clear();
             route.frame.extend_from_slice(frame);
+            let key = channel.key;
+            connection.weigh_channel(key);
         }
     }
 

@@ -6,7 +6,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use lepus_base::{ConnectionId, ShardId, Slab};
+use lepus_base::{ConnectionId, ShardId, Slab, slab_bytes};
 
 /// Stands for no slot.
 const NONE: u32 = u32::MAX;
@@ -312,7 +312,7 @@ impl Consumers {
     /// Allocated bytes, this value included.
     pub(super) fn memory_bytes(&self) -> usize {
         size_of::<Consumers>()
-            + self.members.capacity() * size_of::<Member>()
+            + slab_bytes(&self.members)
             + self.rings.capacity() * size_of::<Ring>()
     }
 

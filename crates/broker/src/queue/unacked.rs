@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use lepus_base::{Position, Slab};
+use lepus_base::{Position, Slab, slab_bytes};
 
 use super::consumers::ConsumerHandle;
 use super::entry::Entry;
@@ -23,6 +23,8 @@ pub(super) struct Unacked {
 pub(super) struct UnackedList {
     slots: Slab<Unacked>,
     bytes: u64,
+    /// With so many or more it is not worth a try to give memory back: the last one looked at all slots.
+    trimmed_at: usize,
 }
 
 impl UnackedList {
@@ -37,6 +39,9 @@ impl UnackedList {
 
     pub(super) fn insert(&mut self, entry: Entry, consumer: ConsumerHandle) -> u32 {
         self.bytes += u64::from(entry.bytes);
+        if self.slots.len() == self.slots.capacity() {
+            self.trimmed_at = usize::MAX;
+        }
         self.slots.insert(Unacked { entry, consumer }) as u32
     }
 
@@ -68,10 +73,21 @@ impl UnackedList {
         }
         let unacked = self.slots.try_remove(index)?;
         self.bytes -= u64::from(unacked.entry.bytes);
-        if self.slots.is_empty() && self.slots.capacity() > SPARE_SLOTS_MAX {
-            self.slots = Slab::new();
+        if self.slots.capacity() > SPARE_SLOTS_MAX {
+            self.give_back();
         }
         Some(unacked)
+    }
+
+    /// Gives memory back when most of it is not needed any more, as far as no slot behind is in use.
+    fn give_back(&mut self) {
+        let left = self.slots.len();
+        if left == 0 {
+            self.slots = Slab::new();
+        } else if left < self.trimmed_at.min(self.slots.capacity() / 8) {
+            self.slots.shrink_to_fit();
+            self.trimmed_at = left / 2;
+        }
     }
 
     /// Takes whatever is at or behind `slot`, and says where to go on.
@@ -89,6 +105,6 @@ impl UnackedList {
 
     /// Allocated bytes, without the bodies and without the value itself.
     pub(super) fn memory_bytes(&self) -> usize {
-        self.slots.capacity() * size_of::<Option<Unacked>>()
+        slab_bytes(&self.slots)
     }
 }

@@ -50,6 +50,10 @@ impl Broker {
         let connection = &mut self.edge.connections[slot as usize];
         if let Some(channel) = connection.channel_mut(number) {
             channel.unacked = unacked;
+            if channel.unacked.take_resized() {
+                let key = channel.key;
+                connection.weigh_channel(key);
+            }
         }
         if row.was_full && !connection.stalled.is_empty() {
             self.edge.roomy.push(slot);

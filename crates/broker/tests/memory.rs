@@ -1,0 +1,148 @@
+//! What the broker says that it uses, against what is really allocated.
+#![forbid(unsafe_code)]
+
+use std::alloc::System;
+
+use lepus_amqp::table::Table;
+use lepus_sim::{Channel, World};
+use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// Bytes that are allocated in the process now.
+fn allocated() -> usize {
+    let stats = ALLOCATOR.stats();
+    stats.bytes_allocated - stats.bytes_deallocated
+}
+
+/// Counted and really allocated bytes.
+#[derive(Clone, Copy)]
+struct Bytes {
+    counted: usize,
+    allocated: usize,
+}
+
+/// A world with one shard, whose clients keep nothing that grows with what is looked at.
+struct Scales {
+    world: World,
+    channel: Channel,
+}
+
+impl Scales {
+    fn new() -> Scales {
+        let world = World::new(1);
+        let channel = world.channel(0);
+        Scales { world, channel }
+    }
+
+    fn look(&self) -> Bytes {
+        let counted = self.world.broker(0, |broker| {
+            assert_eq!(broker.edge.memory(), broker.memory_by_walk());
+            broker.edge.memory()
+        });
+        Bytes { counted, allocated: allocated() }
+    }
+
+    /// Weighs `count` objects that `make` makes.
+    fn weigh(&self, what: &str, count: usize, make: impl FnOnce(&Channel)) {
+        let before = self.look();
+        make(&self.channel);
+        self.world.settle();
+        // What is due within a second is done.
+        self.world.advance(1_000);
+        let after = self.look();
+        let counted = after.counted - before.counted;
+        let really = after.allocated - before.allocated;
+        println!("{what}: {} bytes each, {} counted", really / count, counted / count);
+        assert!(counted * 10 >= really * 7, "{what}: {counted} bytes counted of {really}");
+        assert!(counted * 10 <= really * 12, "{what}: {counted} bytes counted for {really}");
+    }
+}
+
+/// Declares queues `prefix0` and so on.
+fn declare(channel: &Channel, prefix: &str, count: usize) {
+    for number in 0..count {
+        channel.declare(&format!("{prefix}{number}"));
+    }
+}
+
+#[test]
+fn what_peers_make_grow_is_counted() {
+    queues();
+    bindings();
+    consumers();
+    messages();
+    transactions();
+}
+
+fn queues() {
+    let scales = Scales::new();
+    scales.weigh("queue", 14_000, |channel| declare(channel, "queue-of-somebody-", 14_000));
+    let arguments = Table::new().with("x-expires", 1_000_000_i32);
+    scales.weigh("queue that expires", 14_000, |channel| {
+        for number in 0..14_000 {
+            channel.declare_with(&format!("passing-{number}"), arguments.clone());
+        }
+    });
+}
+
+fn bindings() {
+    for (kind, key) in [("direct", "key-"), ("topic", "some.key."), ("fanout", "")] {
+        let scales = Scales::new();
+        scales.channel.exchange("e", kind);
+        declare(&scales.channel, "q", 100);
+        scales.weigh(&format!("{kind} binding"), 28_000, |channel| {
+            for number in 0..28_000 {
+                channel.bind(&format!("q{}", number % 100), "e", &format!("{key}{number}"));
+            }
+        });
+    }
+}
+
+fn consumers() {
+    let scales = Scales::new();
+    scales.channel.declare("q");
+    scales.weigh("consumer", 14_000, |channel| {
+        for number in 0..14_000 {
+            channel.consume("q", &format!("consumer-{number}"));
+        }
+    });
+}
+
+fn messages() {
+    let scales = Scales::new();
+    scales.channel.declare("q");
+    scales.weigh("ready message of 10 bytes", 57_000, |channel| {
+        for _ in 0..57_000 {
+            channel.publish("", "q", b"0123456789");
+        }
+    });
+    let deliver = |channel: &Channel| {
+        channel.consume("q", "c");
+        assert_eq!(channel.deliveries().len(), 57_000);
+    };
+    // The client's lists are as long as they will be.
+    deliver(&scales.channel);
+    scales.channel.cancel("c");
+    scales.channel.nack(0, true, true);
+    scales.world.advance(60_000);
+    scales.weigh("the same unacknowledged, more", 57_000, deliver);
+    let before = scales.look();
+    scales.channel.ack_up_to(0);
+    scales.world.settle();
+    let after = scales.look();
+    assert!(before.counted - after.counted >= 57_000 * 100);
+    assert!(after.counted < 2 << 20, "{} bytes are counted for nothing", after.counted);
+}
+
+fn transactions() {
+    let scales = Scales::new();
+    scales.channel.declare("q");
+    scales.channel.tx_select();
+    scales.weigh("held publish of 100 bytes", 14_000, |channel| {
+        for _ in 0..14_000 {
+            channel.publish("", "q", [b'x'; 100]);
+        }
+    });
+}
