@@ -21,7 +21,7 @@ const DEATHS_MARK: u8 = 2;
 /// The flag bit that marks further routing keys in the header [`BCC`] (in the same byte).
 const KEYS_MARK: u8 = 1;
 /// The header whose keys everybody sees.
-const CC: &str = "CC";
+pub const CC: &str = "CC";
 /// The header whose keys nobody sees. Stored, it holds all further keys, those of [`CC`] too.
 pub const BCC: &str = "BCC";
 

@@ -14,7 +14,7 @@ use lepus_amqp::table::{Table, Value};
 use crate::broker::Broker;
 use crate::channel::At;
 use crate::directory::{Access, Resource};
-use crate::properties::{BCC, mark_keys, owned_headers, take_keys};
+use crate::properties::{BCC, CC, mark_keys, take_keys};
 use crate::queue::TIMER_MILLIS_MAX;
 use crate::refusal::Refusal;
 use crate::reply_to::{REPLY_TO, token};
@@ -22,6 +22,9 @@ use crate::reply_to::{REPLY_TO, token};
 /// Flag bits of properties that the broker must look at: headers, priority, reply-to,
 /// expiration, user-id (AMQP 0-9-1, section 4.2.6.1: first property in the highest bit).
 pub(super) const LOOKED_AT: u16 = 0x2000 | 0x0800 | 0x0200 | 0x0100 | 0x0010;
+/// The header that tells a delayed exchange how long to hold a message back, in milliseconds.
+const X_DELAY: &str = "x-delay";
+
 /// A publish after all checks that do not depend on where it goes.
 pub(super) struct Checked<'a> {
     /// The properties to store, rewritten where a rule says so.
@@ -94,26 +97,9 @@ impl Broker {
             None => None,
             Some(text) => Some(parse_expiration(text)?),
         };
-        let headers;
-        let mut hides_keys = false;
-        if properties.headers().is_some_and(|headers| !headers.is_empty()) {
-            let mut table = owned_headers(properties);
-            let has_hidden = table.get(BCC).is_some();
-            checked.extra_keys = take_keys(&mut table).map_err(|name| {
-                let found = table.get(name).map_or("void", Value::type_name);
-                let text = format!(
-                    "unsupported type in header '{name}': {found}; an array of long strings is needed"
-                );
-                Refusal::new(ReplyCode::PRECONDITION_FAILED, text)
-            })?;
-            if delayed {
-                checked.delay = delay_of(&table)?;
-            }
-            if has_hidden {
-                hides_keys = table.get(BCC).is_some();
-                headers = table;
-                edit.headers = Change::Set(&headers);
-            }
+        let stored = checked.read_headers(properties, delayed)?;
+        if let Some(headers) = &stored {
+            edit.headers = Change::Set(headers);
         }
         for key in core::iter::once(publish.routing_key)
             .chain(checked.extra_keys.iter().map(String::as_str))
@@ -132,13 +118,45 @@ impl Broker {
         if edit != Edit::default()
             && let Ok(mut rewritten) = properties.rewrite(&edit)
         {
-            if hides_keys {
+            if stored.is_some_and(|headers| headers.get(BCC).is_some()) {
                 mark_keys(&mut rewritten);
             }
             checked.properties = Cow::Owned(rewritten);
         }
         Ok(checked)
     }
+}
+
+impl Checked<'_> {
+    /// Takes over what headers say to the broker; the headers to store, where these are others.
+    fn read_headers(
+        &mut self,
+        properties: PropertiesRef<'_>,
+        delayed: bool,
+    ) -> Result<Option<Table>, Refusal> {
+        let headers = properties.headers().unwrap_or_default();
+        if !headers.iter().any(|(name, _)| is_read(name)) {
+            return Ok(None);
+        }
+        let mut table = headers.to_owned();
+        let has_hidden = table.get(BCC).is_some();
+        self.extra_keys = take_keys(&mut table).map_err(|name| {
+            let found = table.get(name).map_or("void", Value::type_name);
+            let text = format!(
+                "unsupported type in header '{name}': {found}; an array of long strings is needed"
+            );
+            Refusal::new(ReplyCode::PRECONDITION_FAILED, text)
+        })?;
+        if delayed {
+            self.delay = delay_of(&table)?;
+        }
+        Ok(has_hidden.then_some(table))
+    }
+}
+
+/// Whether a header of this name means something to the broker. Without one no header is copied.
+fn is_read(name: &str) -> bool {
+    matches!(name, CC | BCC | X_DELAY)
 }
 
 /// Milliseconds of an `expiration`: a string of digits.
@@ -159,7 +177,7 @@ pub(crate) fn parse_expiration(text: &[u8]) -> Result<Duration, Refusal> {
 
 /// The `x-delay` header of a message for a delayed exchange.
 pub(super) fn delay_of(headers: &Table) -> Result<Option<Duration>, Refusal> {
-    let Some(value) = headers.get("x-delay") else { return Ok(None) };
+    let Some(value) = headers.get(X_DELAY) else { return Ok(None) };
     let millis = value.as_integer().or_else(|| value.as_text()?.parse().ok());
     match millis {
         Some(millis) if millis > 0 => Ok(Some(Duration::from_millis(millis as u64))),
