@@ -195,3 +195,69 @@ impl Draft {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use lepus_amqp::table::Table;
+    use lepus_base::{QueueId, VhostId};
+    use lepus_store::simulation::Disk;
+
+    const NOW: Now = Now { instant: lepus_base::Instant(1), wall_millis: 1 };
+
+    fn open(run: Run<'_>) -> Draft {
+        Draft::open(DefinitionsLog::settings(), NOW, 1, run).expect("the log can be read")
+    }
+
+    fn declare(name: &str) -> Request {
+        Request::DeclareExchange {
+            vhost: "/".into(),
+            name: name.into(),
+            kind: "x-delayed-message".into(),
+            durable: true,
+            auto_delete: false,
+            internal: false,
+            arguments: Table::new().with("x-delayed-type", "direct"),
+        }
+    }
+
+    fn holdings(draft: &Draft) -> Vec<Option<QueueId>> {
+        let found = ["x", "y"].map(|name| draft.directory.exchange(VhostId(1), name));
+        found.map(|info| info.expect("it is declared").holding).into()
+    }
+
+    #[test]
+    fn delayed_exchanges_of_an_earlier_version_get_their_ids_at_the_next_start_and_keep_them() {
+        let mut disk = Disk::new(1);
+        let mut run = |operation| {
+            disk.submit(&mut vec![operation]);
+            disk.step().expect("an operation that was submitted ends")
+        };
+        let mut draft = open(&mut run);
+        for change in Directory::preset("guest", b"guest", [7; 4], "/") {
+            draft.apply(NOW, &change, &mut run).expect("a log").expect("no refusal");
+        }
+        for name in ["x", "y"] {
+            // Without the id it lies in the log as an earlier version wrote it.
+            let Ok(Checked::Change(Change::ExchangeDeclared(mut info))) =
+                draft.directory.check(&declare(name))
+            else {
+                unreachable!("the exchange is new")
+            };
+            info.holding = None;
+            let change = Change::ExchangeDeclared(info);
+            draft.apply(NOW, &change, &mut run).expect("a log").expect("no refusal");
+        }
+        draft.drive(NOW, &mut run).expect("a log");
+        let draft = open(&mut run);
+        assert_eq!(holdings(&draft), [None, None]);
+        drop(draft.finish(NOW, &mut run).expect("a log"));
+        let draft = open(&mut run);
+        let given = holdings(&draft);
+        assert!(given.iter().all(Option::is_some) && given[0] != given[1], "{given:?}");
+        assert!(Some(QueueId(draft.directory.next_queue())) > given[0].max(given[1]));
+        drop(draft.finish(NOW, &mut run).expect("a log"));
+        assert_eq!(holdings(&open(&mut run)), given);
+    }
+}
