@@ -1,5 +1,6 @@
 //! A simulated client that does random work and checks everything that it is told.
 
+mod goal;
 mod talk;
 
 pub(crate) use talk::Stage;
@@ -9,6 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use lepus_amqp::Method;
 use lepus_amqp::code::ReplyCode;
 use lepus_amqp::method::{basic, channel};
+use lepus_base::Rng;
 
 use crate::inbox::Answer;
 use crate::oracle::{Arrival, ChannelId, Commit, CopyId, Fate, Gone, MessageId, Oracle, Taking};
@@ -144,11 +146,20 @@ pub(crate) struct Actor {
     refusable: bool,
     channels: BTreeMap<u16, Channel>,
     tags: u64,
+    /// It takes its time to answer when the broker closes a channel.
+    pub(crate) is_slow: bool,
+    /// It keeps what it got for long.
+    hoards: bool,
+    /// Channels that the broker has closed, and that it owes an answer.
+    owed: Vec<u16>,
 }
 
 impl Actor {
-    pub(crate) fn new(name: usize, polite: bool, mortal: bool) -> Actor {
+    pub(crate) fn new(name: usize, polite: bool, mortal: bool, rng: &mut Rng) -> Actor {
         Actor {
+            is_slow: rng.chance(1, 3),
+            hoards: rng.chance(1, 4),
+            owed: Vec::new(),
             name,
             standing: Standing::Connecting,
             polite,
@@ -249,9 +260,17 @@ impl Actor {
         }
     }
 
+    /// Gives the answers that it owes.
+    pub(crate) fn answer_closes(&mut self, peer: &mut Peer) {
+        for number in std::mem::take(&mut self.owed) {
+            Method::from(channel::CloseOk {}).encode_frame(number, &mut peer.output);
+        }
+    }
+
     /// The connection is no more: what was held is free, what was not proven stays unknown.
     pub(crate) fn gone(&mut self, oracle: &mut Oracle) {
         self.standing = Standing::Gone;
+        self.owed.clear();
         for (_, channel) in std::mem::take(&mut self.channels) {
             channel.end(oracle);
         }
@@ -297,7 +316,10 @@ impl Actor {
             }
             Method::ChannelClose(close) => {
                 let text = close.reply_text.to_owned();
-                Method::from(channel::CloseOk {}).encode_frame(number, &mut peer.output);
+                self.owed.push(number);
+                if !self.is_slow {
+                    self.answer_closes(peer);
+                }
                 let Some(channel) = self.channels.remove(&number) else { return Ok(()) };
                 if channel.closing {
                     // Both sides close: the broker answers the client's close all the same.
@@ -524,7 +546,7 @@ impl Channel {
             return Err(format!("message {message} of another channel is returned"));
         }
         let is_stable = record.copies.iter().any(|copy| queues[copy.root].is_stable());
-        if is_stable && !record.loose {
+        if is_stable && !record.loose || record.delayed {
             return Err(format!("message {message} is returned though a queue takes it"));
         }
         record.returned = true;
@@ -571,7 +593,8 @@ impl Channel {
             body,
         };
         let copy = oracle.receive(queues, arrival, taking)?;
-        if !deliver.redelivered && queues[consumer.queue].is_ordered() {
+        let is_delayed = oracle.messages[copy.message].delayed;
+        if !deliver.redelivered && !is_delayed && queues[consumer.queue].is_ordered() {
             let publisher = oracle.messages[copy.message].channel;
             let last = consumer.last.insert(publisher, copy.message);
             if last.is_some_and(|last| last > copy.message) {

@@ -80,7 +80,7 @@ impl Channel {
         }
     }
 
-    fn call_for<'a>(&self, method: impl Into<Method<'a>>, name: &str) -> Answer {
+    pub(crate) fn call_for<'a>(&self, method: impl Into<Method<'a>>, name: &str) -> Answer {
         self.send(method);
         self.expect(name)
     }

@@ -18,6 +18,7 @@ mod oracle;
 mod peer;
 mod plan;
 mod restart;
+mod routing;
 mod run;
 mod shards;
 mod start;

@@ -8,11 +8,12 @@ mod life;
 
 pub(crate) use life::{Commit, End};
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use lepus_amqp::properties::PropertiesRef;
 
 use crate::plan::{Kind, QueuePlan};
+use crate::routing::{Choice, Routes};
 
 /// A message as it arrives at a client.
 #[derive(Clone, Copy, Debug)]
@@ -129,6 +130,12 @@ pub(crate) struct Message {
     pub(crate) persistent: bool,
     /// The broker has refused it: one of its queues lacks it.
     pub(crate) refused: bool,
+    /// An exchange held it back: it came to its queues later, and in any order.
+    pub(crate) delayed: bool,
+    /// Queues that have it for certain, in so far as others are among `choices`.
+    pub(crate) certain: BTreeSet<usize>,
+    /// It is in one queue of each of these; copies stand for all of them.
+    pub(crate) choices: Vec<Choice>,
     /// The life of the process in which it was published.
     pub(crate) life: u32,
 }
@@ -157,7 +164,36 @@ impl Toggled {
     }
 }
 
+/// A message that came from a queue shows what an exchange chose for its word: always the same.
+fn learn(
+    message: MessageId,
+    record: &Message,
+    root: usize,
+    chosen: &mut BTreeMap<(u32, usize, String), usize>,
+) -> Result<(), String> {
+    let mut choices = record.choices.iter().filter(|choice| choice.among.contains(&root));
+    let (Some(choice), None) = (choices.next(), choices.next()) else { return Ok(()) };
+    if record.certain.contains(&root) {
+        return Ok(());
+    }
+    let name = (record.life, choice.exchange, choice.word.clone());
+    let before = *chosen.entry(name).or_insert(root);
+    if before != root {
+        return Err(format!(
+            "message {message}: exchange x{} sends {} to two queues, {before} and {root}",
+            choice.exchange, choice.word
+        ));
+    }
+    Ok(())
+}
+
 impl Message {
+    /// Whether a queue is one of several of which one has the message.
+    fn is_one_of_several(&self, root: usize) -> bool {
+        !self.certain.contains(&root)
+            && self.choices.iter().any(|choice| choice.among.contains(&root))
+    }
+
     /// A queue that could have refused it, if all of those have had it.
     fn everywhere<'a>(&self, queues: &'a [QueuePlan]) -> Option<&'a str> {
         let may_lack = |copy: &&Copy| refuser(&queues[copy.root], self.persistent).is_some();
@@ -196,6 +232,8 @@ pub(crate) struct Oracle {
     pub(crate) careless: BTreeSet<usize>,
     /// Reads fail: any message may be lost by that, if it is told.
     pub(crate) reads_fail: bool,
+    /// The queue that an exchange chose for a word in this life, where a message has shown it.
+    pub(crate) chosen: BTreeMap<(u32, usize, String), usize>,
     /// Messages whose bytes were damaged on the disk.
     pub(crate) damaged: BTreeSet<MessageId>,
 }
@@ -237,6 +275,10 @@ fn refuse(
         ));
     }
     record.refused = true;
+    if !record.choices.is_empty() {
+        record.copies.iter_mut().for_each(|copy| copy.fate = Fate::Unknown);
+        return Ok(());
+    }
     for copy in &mut record.copies {
         copy.fate = match may_lack(copy) {
             true if excused == 1 && copy.received > 0 => {
@@ -280,6 +322,9 @@ impl Oracle {
             loose: false,
             persistent: PropertiesRef(properties).is_persistent(),
             refused: false,
+            delayed: false,
+            certain: BTreeSet::new(),
+            choices: Vec::new(),
             life: self.life,
         });
         self.messages.len() - 1
@@ -357,7 +402,9 @@ impl Oracle {
         let persistent = record.persistent;
         for copy in &mut record.copies {
             let queue = &queues[copy.root];
-            if copy.fate == Fate::Unknown && refuser(queue, persistent && is_troubled).is_none() {
+            let may_refuse = refuser(queue, persistent && is_troubled);
+            // What is held back is refused in silence later.
+            if copy.fate == Fate::Unknown && may_refuse.is_none() {
                 copy.fate = Fate::Sure;
             }
         }
@@ -390,8 +437,11 @@ impl Oracle {
             if copy.fate == Fate::Never {
                 return Err(format!("message {message} is confirmed and should never have been"));
             }
-            copy.promised = true;
-            copy.fate = Fate::Sure;
+            let is_late = record.delayed && matches!(queues[copy.root].kind, Kind::Refusing(_));
+            if !is_late {
+                copy.promised = true;
+                copy.fate = Fate::Sure;
+            }
         }
         Ok(())
     }
@@ -420,6 +470,7 @@ impl Oracle {
         let is_same = arrival.exchange == record.exchange
             && arrival.key == record.key
             && (arrival.properties == record.properties
+                || record.delayed
                 || matches!(queues[queue].kind, Kind::Quorum(_)));
         if !dead && !is_same {
             return Err(format!("message {message} comes from {name} changed: {arrival:?}"));
@@ -427,6 +478,9 @@ impl Oracle {
         let Some(place) = record.copies.iter().position(|copy| copy.root == root) else {
             return Err(format!("message {message} is in {name}, where it was not published"));
         };
+        if record.life == self.life {
+            learn(message, record, root, &mut self.chosen)?;
+        }
         let copy = &mut record.copies[place];
         if copy.fate == Fate::Never {
             return Err(format!("message {message} is in {name}, but should never have been"));
@@ -501,6 +555,47 @@ impl Oracle {
         Ok(())
     }
 
+    /// What is known of where exchanges send their words, put into routes.
+    pub(crate) fn with_known(&self, mut routes: Routes) -> Routes {
+        routes.choices.retain(|choice| {
+            let name = (self.life, choice.exchange, choice.word.clone());
+            let known = self.chosen.get(&name);
+            routes.certain.extend(known);
+            known.is_none()
+        });
+        routes
+    }
+
+    /// Of the queues among which an exchange chose, one must have the message.
+    fn check_choices(
+        &self,
+        message: MessageId,
+        record: &Message,
+        queues: &[QueuePlan],
+    ) -> Result<(), String> {
+        if self.lossy || self.reads_fail || record.loose || self.damaged.contains(&message) {
+            return Ok(());
+        }
+        for choice in &record.choices {
+            let mut among = record.copies.iter().filter(|copy| choice.among.contains(&copy.root));
+            let is_missing = |copy: &Copy| {
+                let was_there = copy.received + copy.found > 0;
+                copy.fate == Fate::Sure
+                    && copy.gone == Gone::No
+                    && queues[copy.root].is_stable()
+                    && !was_there
+            };
+            if among.all(is_missing) {
+                return Err(format!(
+                    "message {message} (key '{}') is in none of the queues of exchange x{}, one of \
+                     which must have it",
+                    record.key, choice.exchange
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// What was in the queues at the end must be what should have been there.
     ///
     /// Returns how many are missing whose bytes were damaged.
@@ -508,15 +603,17 @@ impl Oracle {
         let mut missing = 0;
         for (message, record) in self.messages.iter().enumerate() {
             if record.refused
+                && record.choices.is_empty()
                 && let Some(name) = record.everywhere(queues)
             {
                 return Err(format!(
                     "message {message} was refused, and yet all its queues had it, {name} too"
                 ));
             }
+            self.check_choices(message, record, queues)?;
             for copy in &record.copies {
                 let queue = &queues[copy.root];
-                if !queue.is_stable() {
+                if !queue.is_stable() || record.is_one_of_several(copy.root) {
                     continue;
                 }
                 let must_be_there = copy.fate == Fate::Sure && copy.gone == Gone::No;

@@ -1,5 +1,6 @@
 //! What a seed decides before anything happens: shards, limits, queues, exchanges, clients.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use lepus_amqp::table::Table;
@@ -7,6 +8,7 @@ use lepus_base::Rng;
 use lepus_broker::Limits;
 use lepus_store::simulation::Faults;
 
+use crate::routing::{self, ExchangePlan};
 use crate::shards::{Options, StoreOptions};
 
 /// How a queue treats its messages.
@@ -121,53 +123,6 @@ impl QueuePlan {
     }
 }
 
-/// One exchange and where each of its keys leads.
-#[derive(Clone, Debug)]
-pub(crate) struct ExchangePlan {
-    pub(crate) name: String,
-    pub(crate) kind: &'static str,
-    pub(crate) durable: bool,
-    /// Per key of [`KEYS`]: the queues.
-    pub(crate) routes: Vec<Vec<usize>>,
-    /// Where messages go that no binding takes.
-    pub(crate) alternate: Option<usize>,
-    /// The exchange that everything is passed on to.
-    pub(crate) feeds: Option<usize>,
-}
-
-impl Plan {
-    /// The routing key that stands for a word of [`KEYS`] at an exchange.
-    pub(crate) fn key(&self, exchange: usize, word: usize) -> String {
-        let exchange = &self.exchanges[exchange];
-        match exchange.feeds {
-            Some(next) => self.key(next, word),
-            None if exchange.kind == "topic" => format!("{}.some.more", KEYS[word]),
-            None => KEYS[word].to_owned(),
-        }
-    }
-
-    /// The queues that a message with this key reaches.
-    pub(crate) fn routes(&self, exchange: usize, key: &str) -> &[usize] {
-        let exchange = &self.exchanges[exchange];
-        if let Some(next) = exchange.feeds {
-            return self.routes(next, key);
-        }
-        let word = match exchange.kind {
-            "fanout" => Some(0),
-            "topic" => KEYS.iter().position(|word| Some(*word) == key.split('.').next()),
-            _ => KEYS.iter().position(|word| *word == key),
-        };
-        let found = word.map_or(&[][..], |word| &exchange.routes[word]);
-        match exchange.alternate {
-            Some(next) if found.is_empty() => self.routes(next, key),
-            _ => found,
-        }
-    }
-}
-
-/// Words that routing keys are made of.
-pub(crate) const KEYS: [&str; 3] = ["red", "green", "blue"];
-
 /// What happens to the disk and to the processes that use it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DiskPlan {
@@ -196,6 +151,8 @@ pub(crate) struct Plan {
     pub(crate) faults: bool,
     /// Messages said in one go.
     pub(crate) burst_max: u64,
+    /// The same in a transaction.
+    pub(crate) commit_burst_max: u64,
     /// Bytes of a large body.
     pub(crate) large_bytes: u64,
     /// `None` in a run that keeps everything in memory.
@@ -216,17 +173,24 @@ impl Plan {
             disk_plan(rng)
         });
         let mut queues = Vec::new();
-        // So many queues that a message for all of them is handled in slices.
-        let wide = rng.chance(1, 100);
-        for index in 0..if wide { 700 } else { 1 + rng.below(6) as usize } {
-            let kind = if wide { Kind::Plain } else { stable_kind(rng) };
+        // So many queues that a message for all of them is handled in slices, and then in the half of
+        // them mostly on one shard's disk.
+        let wide = rng.chance(1, 80).then(|| pick(rng, &[120, 600, 700, 1100]));
+        let is_dense = wide.is_some() && rng.chance(1, 2);
+        if is_dense {
+            options.shards = 1 + rng.below(2) as u16;
+        }
+        let shards = options.shards;
+        for index in 0..wide.unwrap_or_else(|| 1 + rng.below(6)) {
+            let kind =
+                if wide.is_some() && !rng.chance(1, 8) { Kind::Plain } else { stable_kind(rng) };
             let root = queues.len();
             let queue = QueuePlan {
                 name: format!("q{index}"),
                 kind,
                 root,
                 declared_on: rng.below(u64::from(shards)) as u16,
-                durable: rng.chance(1, 2) || matches!(kind, Kind::Quorum(_)),
+                durable: is_dense || rng.chance(1, 2) || matches!(kind, Kind::Quorum(_)),
             };
             let dead = queue.dead_letters().then(|| QueuePlan {
                 name: queue.dead_name(),
@@ -250,49 +214,26 @@ impl Plan {
                 durable: rng.chance(1, 2),
             });
         }
-        let exchanges = exchanges(rng, &roots, wide);
+        let lasting: BTreeSet<usize> =
+            roots.iter().copied().filter(|&root| queues[root].survives()).collect();
+        let exchanges = routing::exchanges(rng, &roots, &lasting, wide.is_some());
         Plan {
             options,
             queues,
             exchanges,
             actors: 1 + rng.below(7) as usize,
-            steps: if wide { 400 } else { pick(rng, &[500, 2000, 5000]) as usize },
+            steps: if wide.is_some() { 400 } else { pick(rng, &[500, 2000, 5000]) as usize },
             faults: rng.chance(3, 4),
             burst_max: if rng.chance(1, 30) { 400 } else { 6 },
+            commit_burst_max: if rng.chance(1, if wide.is_some() { 2 } else { 20 }) {
+                150
+            } else {
+                6
+            },
             large_bytes: if rng.chance(1, 100) { 200_000 } else { 10_000 },
             disk,
         }
     }
-}
-
-fn exchanges(rng: &mut Rng, roots: &[usize], wide: bool) -> Vec<ExchangePlan> {
-    let mut exchanges: Vec<ExchangePlan> = Vec::new();
-    for index in 0..rng.below(5) as usize + usize::from(wide) {
-        let kind = match wide && index == 0 {
-            true => "fanout",
-            false => ["direct", "fanout", "topic"][rng.below(3) as usize],
-        };
-        let other = (index > 0).then(|| rng.below(index as u64) as usize);
-        let feeds = other.filter(|_| rng.chance(1, 4));
-        let mut subset = || -> Vec<usize> {
-            let all = wide && index == 0;
-            roots.iter().copied().filter(|_| all || rng.chance(1, 2)).collect()
-        };
-        let routes = match kind {
-            _ if feeds.is_some() => vec![Vec::new(); KEYS.len()],
-            "fanout" => vec![subset(); KEYS.len()],
-            _ => KEYS.iter().map(|_| subset()).collect(),
-        };
-        exchanges.push(ExchangePlan {
-            name: format!("x{index}"),
-            durable: rng.chance(2, 3),
-            kind: if feeds.is_some() { "fanout" } else { kind },
-            routes,
-            alternate: other.filter(|_| feeds.is_none() && rng.chance(1, 4)),
-            feeds,
-        });
-    }
-    exchanges
 }
 
 fn options(rng: &mut Rng, shards: u16) -> Options {

@@ -34,7 +34,8 @@ use crate::figures;
 use crate::inbox::Message;
 use crate::oracle::{Arrival, CopyId, Oracle, Taking};
 use crate::peer::Peer;
-use crate::plan::{KEYS, Kind, Plan};
+use crate::plan::{Kind, Plan};
+use crate::routing::{self, Destination, Rule};
 use crate::run::life::Lives;
 use crate::run::operator::Operator;
 use crate::shards::Shards;
@@ -204,28 +205,46 @@ fn prepare(world: &World, plan: &Plan, is_missing: impl Fn(bool) -> bool) {
         if let Some(alternate) = exchange.alternate {
             arguments.insert("alternate-exchange", plan.exchanges[alternate].name.as_str());
         }
+        if exchange.rule == (Rule::Hash { by_header: true }) {
+            arguments.insert("hash-header", routing::HASHED_HEADER);
+        }
+        let mut kind = exchange.rule.name();
+        if exchange.delays {
+            arguments.insert("x-delayed-type", kind);
+            kind = "x-delayed-message";
+        }
         let arguments = arguments.to_bytes();
         channel.exchange_method(exchange::Declare {
             exchange: &exchange.name,
-            r#type: exchange.kind,
+            r#type: kind,
             durable: exchange.durable,
             arguments: arguments.as_ref(),
             ..Default::default()
         });
     }
     for exchange in &plan.exchanges {
-        if let Some(next) = exchange.feeds {
-            let next = &plan.exchanges[next];
-            if is_missing(next.durable && exchange.durable) {
-                channel.bind_exchange(&next.name, &exchange.name, "");
-            }
-        }
-        for (word, queues) in KEYS.iter().zip(&exchange.routes) {
-            let key = if exchange.kind == "topic" { format!("{word}.#") } else { (*word).into() };
-            for &queue in queues {
-                let queue = &plan.queues[queue];
-                if is_missing(queue.durable && exchange.durable) {
-                    channel.bind(&queue.name, &exchange.name, &key);
+        for binding in &exchange.bindings {
+            match binding.to {
+                Destination::Queue(queue) => {
+                    let queue = &plan.queues[queue];
+                    if is_missing(queue.durable && exchange.durable) {
+                        let arguments = binding.arguments.clone();
+                        channel.bind_with(&queue.name, &exchange.name, &binding.key, arguments);
+                    }
+                }
+                Destination::Exchange(next) => {
+                    let next = &plan.exchanges[next];
+                    if is_missing(next.durable && exchange.durable) {
+                        let arguments = binding.arguments.to_bytes();
+                        let bind = exchange::Bind {
+                            destination: &next.name,
+                            source: &exchange.name,
+                            routing_key: &binding.key,
+                            no_wait: false,
+                            arguments: arguments.as_ref(),
+                        };
+                        channel.call_for(bind, "exchange.bind-ok");
+                    }
                 }
             }
         }
@@ -264,7 +283,7 @@ impl Run {
         let mut peer = Peer::new(id, wire, Some(options), self.shards.now().instant);
         peer.heard = Some(VecDeque::new());
         trace(format!("client {name} connects to shard {shard} as connection {}", id.0));
-        let actor = Actor::new(name, polite, heartbeat > 0);
+        let actor = Actor::new(name, polite, heartbeat > 0, &mut self.rng);
         if name < self.peers.len() {
             self.peers[name].wire.cut();
             self.peers[name] = peer;
@@ -482,13 +501,20 @@ impl Run {
         self.settle()
     }
 
+    /// Everybody reads, and answers what it owes.
+    fn wake_clients(&mut self) {
+        for (peer, actor) in self.peers.iter_mut().zip(&mut self.actors) {
+            peer.reading = true;
+            actor.is_slow = false;
+            actor.answer_closes(peer);
+        }
+    }
+
     /// In the middle of it all everybody reads, and the disk is quick for once: then nothing waits
     /// any longer than a write takes, unless memory or the disk is short or something moves.
     fn calm(&mut self) -> Verdict {
         trace("everybody listens".into());
-        for peer in &mut self.peers {
-            peer.reading = true;
-        }
+        self.wake_clients();
         let takes = self.shards.disk.as_mut().map(|disk| {
             disk.hurry();
             std::mem::take(&mut disk.takes)
@@ -592,9 +618,7 @@ impl Run {
     fn finish(mut self) -> Result<Figures, String> {
         trace("the end begins".into());
         self.heal()?;
-        for peer in &mut self.peers {
-            peer.reading = true;
-        }
+        self.wake_clients();
         self.end_moves()?;
         self.settle_in_time()?;
         self.relieve()?;
@@ -627,6 +651,7 @@ impl Run {
             let name = actor.name;
             return Err(format!("client {name} cannot leave: {}", self.describe(name)));
         }
+        self.release_delayed()?;
         self.last_life()?;
         self.check_accounts()?;
         self.check_excess()?;

@@ -4,17 +4,18 @@ use lepus_amqp::Method;
 use lepus_amqp::client::encode_publish;
 use lepus_amqp::code::ReplyCode;
 use lepus_amqp::method::{basic, channel, confirm, exchange, queue, tx};
-use lepus_amqp::properties::Properties;
-use lepus_amqp::table::{Table, Value};
+use lepus_amqp::table::Table;
 use lepus_base::Rng;
 
+use super::goal::{Goal, random_properties};
 use super::{
     Actor, Channel, Consumer, Expect, Held, Mode, Proof, Question, Settlement, Standing, TxStep,
     settle,
 };
 use crate::oracle::{Gone, Oracle, Toggled, body_of};
 use crate::peer::Peer;
-use crate::plan::{KEYS, Kind, Plan, Volatility};
+use crate::plan::{Kind, Plan, Volatility};
+use crate::routing::Routes;
 
 /// Questions that a client asks before it has heard the answer to the first.
 const QUESTIONS_MAX: usize = 4;
@@ -37,7 +38,13 @@ impl Actor {
         if self.standing != Standing::Open {
             return String::new();
         }
+        if stage.rng.chance(1, 20) {
+            self.answer_closes(peer);
+        }
         let number = 1 + stage.rng.below(CHANNELS_MAX) as u16;
+        if self.owed.contains(&number) {
+            return String::new();
+        }
         let Some(mut channel) = self.channels.remove(&number) else {
             return self.open(number, peer, stage);
         };
@@ -99,11 +106,16 @@ impl Actor {
         match stage.rng.below(100) {
             0..40 => {
                 let mut text = String::new();
-                for _ in 0..1 + stage.rng.below(stage.plan.burst_max) {
+                let burst_max = match channel.mode {
+                    Mode::Tx => stage.plan.commit_burst_max,
+                    Mode::Plain | Mode::Confirm => stage.plan.burst_max,
+                };
+                for _ in 0..1 + stage.rng.below(burst_max) {
                     text += &channel.publish(number, peer, stage);
                 }
                 text
             }
+            40..60 if self.hoards && stage.rng.chance(9, 10) => String::new(),
             40..60 => channel.settle_some(number, peer, stage),
             _ if !may_ask => String::new(),
             60..68 => self.consume(number, channel, peer, stage),
@@ -257,71 +269,40 @@ impl Channel {
     }
 
     fn publish(&mut self, number: u16, peer: &mut Peer, stage: &mut Stage<'_>) -> String {
-        let rng = &mut *stage.rng;
-        let plan = stage.plan;
-        let publishable: Vec<usize> =
-            (0..plan.queues.len()).filter(|&place| plan.queues[place].kind != Kind::Dead).collect();
-        let id = self.id;
-        let mut toggled = None;
-        let mut copies = Vec::new();
-        let certain: Vec<usize> = (0..stage.oracle.toggled.len())
-            .filter(|&place| {
-                self.mode != Mode::Tx && stage.oracle.toggled[place].is_certain_for(id)
-            })
-            .collect();
-        let (exchange, key, roots) = match rng.below(12) {
-            10 | 11 if !certain.is_empty() => {
-                let place = certain[rng.below(certain.len() as u64) as usize];
-                toggled = Some(place);
-                let exchange = &stage.oracle.toggled[place];
-                let bound = exchange.bound.iter().copied().collect();
-                (exchange.exchange.clone(), "any".to_owned(), bound)
-            }
-            0 => (String::new(), "nowhere".to_owned(), Vec::new()),
-            1..5 if !plan.exchanges.is_empty() => {
-                let place = rng.below(plan.exchanges.len() as u64) as usize;
-                let word = rng.below(KEYS.len() as u64) as usize;
-                let key = plan.key(place, word);
-                let mut roots = plan.routes(place, &key).to_vec();
-                if rng.chance(1, 5) && plan.exchanges[place].alternate.is_none() {
-                    let other = rng.below(KEYS.len() as u64) as usize;
-                    let other = plan.key(place, other);
-                    roots.extend(plan.routes(place, &other));
-                    copies.push(Value::from(other));
-                    roots.sort_unstable();
-                    roots.dedup();
-                }
-                (plan.exchanges[place].name.clone(), key, roots)
-            }
-            _ => {
-                let place = publishable[rng.below(publishable.len() as u64) as usize];
-                (String::new(), plan.queues[place].name.clone(), vec![place])
-            }
-        };
+        let is_tx = self.mode == Mode::Tx;
+        let goal = Goal::random(stage.rng, stage.plan, stage.oracle, (self.id, is_tx));
+        let Goal { exchange, key, address, toggled, delayed, .. } = goal;
+        let Routes { certain, choices } = stage.oracle.with_known(goal.routes);
+        let mut roots: Vec<usize> = certain.iter().copied().collect();
+        roots.extend(choices.iter().flat_map(|choice| choice.among.difference(&certain)));
+        roots.sort_unstable();
+        roots.dedup();
+        let (rng, plan) = (&mut *stage.rng, stage.plan);
         let bytes = match rng.below(20) {
             0 => 5000 + rng.below(plan.large_bytes) as usize,
             1..4 => 200 + rng.below(2000) as usize,
             _ => 8 + rng.below(40) as usize,
         };
         let mandatory = rng.chance(1, 4);
-        let mut properties = Properties::default();
-        if !copies.is_empty() {
-            properties.headers = Some(Table::new().with("CC", copies));
-        }
-        if rng.chance(1, 2) {
-            properties.delivery_mode = Some(1 + rng.below(2) as u8);
-        }
-        if rng.chance(1, 4) {
-            properties.priority = Some(rng.below(8) as u8);
-        }
+        let mut properties = random_properties(rng);
         let may_expire = roots
             .iter()
             .all(|&root| plan.queues[root].dead_letters() || !plan.queues[root].is_stable());
         if may_expire && toggled.is_none() && rng.chance(1, 5) {
             properties.expiration = Some(rng.below(50).to_string());
         }
-        let properties = properties.to_bytes();
-        let message = stage.oracle.publish(self.id, &exchange, &key, &roots, &properties, bytes);
+        let [mut sent, mut seen] = [properties.clone(), properties];
+        let [sent_headers, seen_headers] = address.tables();
+        if !sent_headers.is_empty() {
+            (sent.headers, seen.headers) = (Some(sent_headers), Some(seen_headers));
+        }
+        let (properties, seen) = (sent.to_bytes(), seen.to_bytes());
+        let message = stage.oracle.publish(self.id, &exchange, &key, &roots, &seen, bytes);
+        stage.oracle.messages[message].delayed = delayed;
+        if !choices.is_empty() {
+            stage.oracle.messages[message].certain = certain;
+            stage.oracle.messages[message].choices = choices;
+        }
         if let Some(place) = toggled {
             stage.oracle.toggled[place].published.push(message);
         }
@@ -345,7 +326,8 @@ impl Channel {
             Mode::Plain => self.proofs.push_back((self.said, Proof::Publish(message))),
             Mode::Confirm => {
                 self.published += 1;
-                self.unconfirmed.insert(self.published, (message, mandatory && roots.is_empty()));
+                let must_return = mandatory && roots.is_empty() && !delayed;
+                self.unconfirmed.insert(self.published, (message, must_return));
                 self.proofs.push_back((self.said, Proof::Publish(message)));
             }
         }

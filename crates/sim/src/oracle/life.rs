@@ -62,6 +62,10 @@ impl Oracle {
                 if careless.contains(&copy.root) && copy.gone == Gone::No {
                     copy.gone = Gone::Maybe;
                 }
+                if message.delayed && copy.received == 0 && copy.gone == Gone::No {
+                    // What is held back is in memory only.
+                    copy.gone = Gone::Maybe;
+                }
                 if end == End::Stop {
                     continue;
                 }
@@ -131,6 +135,8 @@ impl Oracle {
                 for copy in &record.copies {
                     let is_certain = record.persistent
                         && !record.loose
+                        && !record.delayed
+                        && !record.is_one_of_several(copy.root)
                         && !copy.out_of_root
                         && !self.reads_fail
                         && !self.damaged.contains(&message);

@@ -177,6 +177,14 @@ impl Run {
         if self.lives.has_stopped { self.next_life(None) } else { Ok(()) }
     }
 
+    /// Everything that exchanges hold back comes to its queues.
+    pub(super) fn release_delayed(&mut self) -> Verdict {
+        match self.plan.exchanges.iter().any(|exchange| exchange.delays) {
+            true => self.pass_quietly(crate::routing::DELAY_MILLIS_MAX),
+            false => Ok(()),
+        }
+    }
+
     /// When all clients are gone: one more end, mostly.
     pub(super) fn last_life(&mut self) -> Verdict {
         if self.shards.disk.is_none() {
