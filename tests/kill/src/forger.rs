@@ -24,17 +24,20 @@ pub enum Forgery {
     Invent,
     /// A body comes changed.
     Damage,
+    /// A confirm is told as a refusal.
+    Refuse,
 }
 
 impl Forgery {
     /// All of them, with the fault that must be found.
-    pub const ALL: [(Forgery, Fault); 6] = [
+    pub const ALL: [(Forgery, Fault); 7] = [
         (Forgery::Withhold, Fault::Lost),
         (Forgery::Return, Fault::Returned),
         (Forgery::Repeat, Fault::Unmarked),
         (Forgery::Reorder, Fault::Disordered),
         (Forgery::Invent, Fault::Invented),
         (Forgery::Damage, Fault::Damaged),
+        (Forgery::Refuse, Fault::Refused),
     ];
 }
 
@@ -52,6 +55,15 @@ impl Forger {
     /// A forger that does this once, or nothing.
     pub fn new(forgery: Option<Forgery>) -> Forger {
         Forger { forgery, seen: 0, withheld: HashSet::new() }
+    }
+
+    /// Tells the oracle how the broker answered a publish, truly or not.
+    pub fn answer(&mut self, oracle: &mut Oracle, publisher: usize, number: u64, is_ack: bool) {
+        let forged = self.forgery.take_if(|forgery| *forgery == Forgery::Refuse).is_some();
+        match is_ack && !forged {
+            true => oracle.confirm(publisher, number..number + 1),
+            false => oracle.refuse(publisher, number),
+        }
     }
 
     /// Tells the oracle of a delivery, truly or not.
@@ -111,7 +123,7 @@ impl Forger {
                 oracle.deliver(Delivery { message: None, ..delivery }, order);
                 oracle.deliver(delivery, order)
             }
-            Forgery::Return => {
+            Forgery::Return | Forgery::Refuse => {
                 done = false;
                 oracle.deliver(delivery, order)
             }

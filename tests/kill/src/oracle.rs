@@ -102,9 +102,10 @@ impl Oracle {
         }
     }
 
-    /// The broker refused so many messages.
-    pub fn refuse(&mut self, count: u64) {
-        self.tally.refused += count;
+    /// The broker refused a message: nothing here explains that.
+    pub fn refuse(&mut self, publisher: usize, number: u64) {
+        self.tally.refused += 1;
+        self.faults.note(Fault::Refused, || format!("publisher {publisher} number {number}"));
     }
 
     /// The broker gave a message back although it has a queue.
@@ -205,34 +206,36 @@ impl Oracle {
         }
     }
 
-    /// Copies in `queue` at least and at most, right after a restart.
-    pub fn bounds(&self, queue: usize) -> (u64, u64) {
-        let (mut least, mut most) = (0, 0);
+    /// Copies in each queue at least and at most, right after a restart.
+    pub fn bounds(&self) -> Vec<(u64, u64)> {
+        let mut bounds = vec![(0, 0); topology::QUEUES];
         for (publisher, trade) in PUBLISHERS.iter().enumerate() {
             if !trade.is_persistent() || trade.is_moved() {
                 continue;
             }
             self.ledgers[publisher].each(|number, copy, state| {
-                if trade.queue(publisher, number, copy) == queue {
-                    least += u64::from(state & CONFIRMED != 0 && state & ACKED == 0);
-                    most += u64::from(state & GONE == 0);
-                }
+                let (least, most) = &mut bounds[trade.queue(publisher, number, copy)];
+                *least += u64::from(state & CONFIRMED != 0 && state & ACKED == 0);
+                *most += u64::from(state & GONE == 0);
             });
         }
-        (least, most)
+        bounds
     }
 
-    /// Compares a queue's count right after a restart with what can be in it.
-    pub fn check_count(&mut self, queue: usize, count: u64) {
-        // Messages expire whenever they like.
-        if queue == topology::EXPIRING || queue == topology::DEAD {
-            return;
-        }
-        let (least, most) = self.bounds(queue);
-        if count < least || count > most {
-            self.faults.note(Fault::Miscounted, || {
-                format!("{}: {count}, not {least} to {most}", topology::name(queue))
-            });
+    /// Compares queues' counts right after a restart with what can be in them.
+    pub fn check_counts(&mut self, counts: &[(usize, u64)]) {
+        let bounds = self.bounds();
+        for &(queue, count) in counts {
+            // Messages expire whenever they like.
+            if queue == topology::EXPIRING || queue == topology::DEAD {
+                continue;
+            }
+            let (least, most) = bounds[queue];
+            if count < least || count > most {
+                self.faults.note(Fault::Miscounted, || {
+                    format!("{}: {count}, not {least} to {most}", topology::name(queue))
+                });
+            }
         }
     }
 

@@ -9,10 +9,13 @@ use lepus_amqp::method::{confirm, tx};
 use lepus_amqp::{Method, Properties};
 use std::collections::BTreeSet;
 use std::io;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// Messages that are sent at once.
 const BURST: u64 = 32;
+/// How many windows a large commit has.
+const LARGE: u64 = 5;
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// How a publisher behaves in a round.
@@ -31,7 +34,7 @@ pub struct Manner {
 pub fn run(publisher: usize, manner: Manner, port: u16, court: &Court) -> io::Result<()> {
     let mut link = Link::open(port, 1)?;
     let trade = PUBLISHERS[publisher];
-    if trade == Trade::Commits {
+    if trade.is_transactional() {
         link.call(1, tx::Select::default(), "tx.select-ok")?;
         return commit(publisher, manner, &mut link, court);
     }
@@ -62,15 +65,12 @@ pub fn run(publisher: usize, manner: Manner, port: u16, court: &Court) -> io::Re
                 }
                 other => return Err(unexpected(&other)),
             };
-            let oracle = &mut court.open().oracle;
+            let bench = &mut *court.open();
             let lowest = if multiple { 0 } else { tag };
             while let Some(settled) = waiting.range(lowest..=tag).next().copied() {
                 waiting.remove(&settled);
                 let number = first + settled - 1;
-                match ack {
-                    true => oracle.confirm(publisher, number..number + 1),
-                    false => oracle.refuse(1),
-                }
+                bench.forger.answer(&mut bench.oracle, publisher, number, ack);
             }
             Ok(())
         })?;
@@ -79,7 +79,8 @@ pub fn run(publisher: usize, manner: Manner, port: u16, court: &Court) -> io::Re
 
 /// Publishes in commits.
 fn commit(publisher: usize, manner: Manner, link: &mut Link, court: &Court) -> io::Result<()> {
-    let size = (manner.window / 4).max(1);
+    let is_large = PUBLISHERS[publisher] == Trade::Batches;
+    let size = if is_large { manner.window * LARGE } else { (manner.window / 4).max(1) };
     let pause = Duration::from_millis(1_000 * size / manner.rate.max(1));
     loop {
         let start = Instant::now();
@@ -104,12 +105,12 @@ fn commit(publisher: usize, manner: Manner, link: &mut Link, court: &Court) -> i
                 other => Err(unexpected(&other)),
             });
             if let Err(error) = received {
-                court.open().oracle.doubt(publisher, first..first + size);
+                doubt(publisher, first..first + size, court);
                 return Err(error);
             }
         }
         if let Err(error) = sent {
-            court.open().oracle.doubt(publisher, first..first + size);
+            doubt(publisher, first..first + size, court);
             return Err(error);
         }
         court.open().oracle.confirm(publisher, first..first + size);
@@ -117,10 +118,20 @@ fn commit(publisher: usize, manner: Manner, link: &mut Link, court: &Court) -> i
     }
 }
 
+/// A commit has no answer, and the broker is gone. One to several queues may be whole in one log and
+/// missing in another.
+fn doubt(publisher: usize, numbers: Range<u64>, court: &Court) {
+    if PUBLISHERS[publisher].copies() == 1 {
+        court.open().oracle.doubt(publisher, numbers);
+    }
+}
+
 fn encode(publisher: usize, number: u64, link: &mut Link) {
     let trade = PUBLISHERS[publisher];
     let delivery_mode = if trade.is_persistent() { 2 } else { 1 };
-    let properties = Properties { delivery_mode: Some(delivery_mode), ..Properties::default() };
+    let headers = trade.headers(publisher, number);
+    let properties =
+        Properties { delivery_mode: Some(delivery_mode), headers, ..Properties::default() };
     let (exchange, key) = trade.address(publisher, number);
     let frame_max = link.frame_max();
     encode_publish(

@@ -217,18 +217,18 @@ impl Run<'_> {
         let mut link = self.broker.wait_until_it_serves()?;
         self.starts.push(start.elapsed().as_secs_f64() * 1e3);
         let missing = |error: io::Error| error.to_string();
+        let mut counts = Vec::new();
         for queue in 0..QUEUES {
-            let count = topology::count(&mut link, queue).map_err(missing);
-            let oracle = &mut self.court.open().oracle;
-            match count {
-                Ok(count) => oracle.check_count(queue, count),
+            match topology::count(&mut link, queue).map_err(missing) {
+                Ok(count) => counts.push((queue, count)),
                 Err(text) => {
-                    oracle.faults.note(Fault::Missing, || text);
+                    self.court.open().oracle.faults.note(Fault::Missing, || text);
                     link = Link::open(self.plan.recipe.port, 1)?;
                 }
             }
         }
-        if let Err(error) = topology::find_exchange(&mut link) {
+        self.court.open().oracle.check_counts(&counts);
+        if let Err(error) = topology::find_exchanges(&mut link) {
             self.court.open().oracle.faults.note(Fault::Missing, || error.to_string());
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! What happens in each round, from a seed.
 
-use crate::topology::{self, EXPIRING, PUBLISHERS, QUEUES};
+use crate::topology::{self, EXPIRING, PUBLISHERS, QUEUES, Trade};
 use crate::{consumer, publisher};
 use lepus_base::Rng;
 use std::time::Duration;
@@ -62,9 +62,12 @@ impl Round {
 
 fn publishers(rng: &mut Rng) -> Vec<(usize, publisher::Manner)> {
     let mut active = Vec::new();
-    for publisher in 0..PUBLISHERS.len() {
+    for (publisher, trade) in PUBLISHERS.iter().enumerate() {
         let window = [1, 10, 50, 200][rng.below(4) as usize];
         let rate = [200, 1_000, 3_000][rng.below(3) as usize];
+        // What comes to hundreds of queues has hundreds of copies.
+        let is_wide = *trade == Trade::Wide;
+        let (window, rate) = if is_wide { (window.min(4), 10) } else { (window, rate) };
         if rng.chance(9, 10) {
             active.push((publisher, publisher::Manner { window, rate }));
         }
@@ -99,7 +102,7 @@ fn consumers(rng: &mut Rng, end: End) -> Vec<Vec<consumer::Manner>> {
 /// A line about what the rounds are made of.
 pub fn describe() -> String {
     format!(
-        "{} publishers (confirms, fan-out, transactions, transient, expiring), {} queues, \
+        "{} publishers (confirms, fan-outs, topic, headers, transactions, transient, expiring), {} queues, \
          {CONSUMERS} consuming connections, queues emptied every {EMPTY_EVERY} rounds",
         PUBLISHERS.len(),
         topology::QUEUES

@@ -11,6 +11,17 @@ const SPREAD: usize = 6;
 /// Queues behind the fan-out exchange.
 const FANNED: usize = 3;
 const FANOUT: &str = "kill.fanout";
+/// The exchange behind which are the wide queues, and those that lead to the spread ones.
+const WIDE: &str = "kill.wide";
+const TOPIC: &str = "kill.topic";
+const HEADERS: &str = "kill.headers";
+/// The header that the headers exchange looks at.
+const PLACE: &str = "place";
+/// Exchanges, with their types.
+const EXCHANGES: [(&str, &str); 4] =
+    [(FANOUT, "fanout"), (WIDE, "fanout"), (TOPIC, "topic"), (HEADERS, "headers")];
+/// Queues behind the wide exchange: more than a broker serves in one go.
+const WIDE_QUEUES: usize = 600;
 const EXPIRY_MILLIS: i32 = 30;
 
 /// Of the queue that takes commits.
@@ -20,7 +31,9 @@ pub const EXPIRING: usize = COMMITTED + 1;
 /// Of the queue to which expired messages go.
 pub const DEAD: usize = COMMITTED + 2;
 /// All queues.
-pub const QUEUES: usize = COMMITTED + 3;
+pub const QUEUES: usize = WIDE_FIRST + WIDE_QUEUES;
+/// The first of the queues behind the wide exchange.
+const WIDE_FIRST: usize = COMMITTED + 3;
 
 /// What a publisher publishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,8 +42,16 @@ pub enum Trade {
     Spread,
     /// Persistent messages with confirms to all queues of the fan-out exchange.
     Fanout,
+    /// The same to very many queues.
+    Wide,
+    /// Persistent messages with confirms, one queue each, by the topic exchange.
+    Topic,
+    /// The same by the headers exchange.
+    Headers,
     /// Persistent messages in transactions.
     Commits,
+    /// Persistent messages in large transactions to all queues of the fan-out exchange.
+    Batches,
     /// Transient messages with confirms, to the same queues as the persistent ones.
     Transient,
     /// Persistent messages with confirms that reach their queue by expiring in another one.
@@ -38,7 +59,7 @@ pub enum Trade {
 }
 
 /// Every publisher, by number.
-pub const PUBLISHERS: [Trade; 8] = [
+pub const PUBLISHERS: [Trade; 12] = [
     Trade::Spread,
     Trade::Spread,
     Trade::Spread,
@@ -47,21 +68,30 @@ pub const PUBLISHERS: [Trade; 8] = [
     Trade::Commits,
     Trade::Transient,
     Trade::Expiring,
+    Trade::Wide,
+    Trade::Topic,
+    Trade::Headers,
+    Trade::Batches,
 ];
 
 impl Trade {
     /// Queues that each of its messages arrives in.
     pub fn copies(self) -> usize {
-        if self == Trade::Fanout { FANNED } else { 1 }
+        match self {
+            Trade::Fanout | Trade::Batches => FANNED,
+            Trade::Wide => WIDE_QUEUES,
+            _ => 1,
+        }
     }
 
     /// The queue of one copy of a message.
     pub fn queue(self, publisher: usize, number: u64, copy: usize) -> usize {
         match self {
-            Trade::Spread | Trade::Transient => {
+            Trade::Spread | Trade::Transient | Trade::Topic | Trade::Headers => {
                 Rng::new(number << 8 ^ publisher as u64).below(SPREAD as u64) as usize
             }
-            Trade::Fanout => SPREAD + copy,
+            Trade::Fanout | Trade::Batches => SPREAD + copy,
+            Trade::Wide => WIDE_FIRST + copy,
             Trade::Commits => COMMITTED,
             Trade::Expiring => DEAD,
         }
@@ -70,12 +100,26 @@ impl Trade {
     /// Exchange and routing key to publish with.
     pub fn address(self, publisher: usize, number: u64) -> (&'static str, String) {
         match self {
-            Trade::Fanout => (FANOUT, String::new()),
+            Trade::Fanout | Trade::Batches => (FANOUT, String::new()),
+            Trade::Wide => (WIDE, String::new()),
+            Trade::Topic => (TOPIC, format!("{}.some.more", self.queue(publisher, number, 0))),
+            Trade::Headers => (HEADERS, String::new()),
             Trade::Expiring => ("", name(EXPIRING)),
             Trade::Spread | Trade::Commits | Trade::Transient => {
                 ("", name(self.queue(publisher, number, 0)))
             }
         }
+    }
+
+    /// Headers to publish with.
+    pub fn headers(self, publisher: usize, number: u64) -> Option<Table> {
+        let place = || self.queue(publisher, number, 0) as i32;
+        (self == Trade::Headers).then(|| Table::new().with("other", 1i32).with(PLACE, place()))
+    }
+
+    /// Whether it publishes in transactions.
+    pub fn is_transactional(self) -> bool {
+        matches!(self, Trade::Commits | Trade::Batches)
     }
 
     /// Whether its messages survive a restart.
@@ -116,18 +160,41 @@ pub fn declare(link: &mut Link) -> io::Result<()> {
         };
         link.call(1, declare, "queue.declare-ok")?;
     }
-    let declare = exchange::Declare {
-        exchange: FANOUT,
-        r#type: "fanout",
-        durable: true,
-        ..Default::default()
-    };
-    link.call(1, declare, "exchange.declare-ok")?;
+    for (exchange, kind) in EXCHANGES {
+        let declare =
+            exchange::Declare { exchange, r#type: kind, durable: true, ..Default::default() };
+        link.call(1, declare, "exchange.declare-ok")?;
+    }
     for queue in SPREAD..SPREAD + FANNED {
-        let bind = queue::Bind { queue: &name(queue), exchange: FANOUT, ..Default::default() };
-        link.call(1, bind, "queue.bind-ok")?;
+        bind(link, queue, FANOUT, "", &Table::new())?;
+    }
+    for queue in WIDE_FIRST..QUEUES {
+        bind(link, queue, WIDE, "", &Table::new())?;
+    }
+    for queue in 0..SPREAD {
+        bind(link, queue, TOPIC, &format!("{queue}.#"), &Table::new())?;
+        let arguments = Table::new().with("x-match", "all").with(PLACE, queue as i32);
+        bind(link, queue, HEADERS, "", &arguments)?;
     }
     Ok(())
+}
+
+fn bind(
+    link: &mut Link,
+    queue: usize,
+    exchange: &str,
+    key: &str,
+    arguments: &Table,
+) -> io::Result<()> {
+    let (queue, arguments) = (name(queue), arguments.to_bytes());
+    let bind = queue::Bind {
+        queue: &queue,
+        exchange,
+        routing_key: key,
+        no_wait: false,
+        arguments: arguments.as_ref(),
+    };
+    link.call(1, bind, "queue.bind-ok")
 }
 
 /// Messages that stand ready in a queue, which must be there, and so must the exchange.
@@ -139,11 +206,14 @@ pub fn count(link: &mut Link, queue: usize) -> io::Result<u64> {
     link.count(1, declare)
 }
 
-/// Asks for the exchange.
+/// Asks for the exchanges.
 ///
 /// # Errors
-/// When it is not there, or the connection ends.
-pub fn find_exchange(link: &mut Link) -> io::Result<()> {
-    let declare = exchange::Declare { exchange: FANOUT, passive: true, ..Default::default() };
-    link.call(1, declare, "exchange.declare-ok")
+/// When one is not there, or the connection ends.
+pub fn find_exchanges(link: &mut Link) -> io::Result<()> {
+    for (exchange, _) in EXCHANGES {
+        let declare = exchange::Declare { exchange, passive: true, ..Default::default() };
+        link.call(1, declare, "exchange.declare-ok")?;
+    }
+    Ok(())
 }

@@ -22,6 +22,8 @@ pub enum Fault {
     Damaged,
     /// A message in a queue to which it was not published.
     Stray,
+    /// A message was refused, though no disk was full and no queue has a rule for that.
+    Refused,
     /// A message came back to its publisher as unroutable.
     Unroutable,
     /// A part of a commit is there and a part is not.
@@ -34,7 +36,7 @@ pub enum Fault {
 
 impl Fault {
     /// All kinds, with what they are in a few words.
-    pub const ALL: [(Fault, &'static str); 12] = [
+    pub const ALL: [(Fault, &'static str); 13] = [
         (Fault::Lost, "confirmed messages lost"),
         (Fault::Returned, "acknowledged messages back after more than 1 s"),
         (Fault::Unmarked, "duplicates without redelivered"),
@@ -43,6 +45,7 @@ impl Fault {
         (Fault::Invented, "messages never published"),
         (Fault::Damaged, "damaged bodies"),
         (Fault::Stray, "messages in a wrong queue"),
+        (Fault::Refused, "messages refused without a reason"),
         (Fault::Unroutable, "messages given back"),
         (Fault::Torn, "torn commits"),
         (Fault::Miscounted, "wrong counts after a restart"),

@@ -60,9 +60,19 @@ fn every_copy_of_a_fanned_out_message_counts() {
         let item = take(&mut oracle, delivery);
         oracle.acknowledge(&[item]);
     }
-    assert_eq!(oracle.bounds(queues[2]), (1, 1));
+    assert_eq!(oracle.bounds()[queues[2]], (1, 1));
     oracle.empty();
     assert_eq!(oracle.faults.count(Fault::Lost), 1);
+}
+
+#[test]
+fn a_refusal_is_a_fault_where_nothing_explains_it() {
+    let mut oracle = Oracle::new();
+    oracle.publish(SPREAD, 2);
+    oracle.confirm(SPREAD, 0..1);
+    assert_eq!(kinds(&oracle), []);
+    oracle.refuse(SPREAD, 1);
+    assert_eq!(kinds(&oracle), [Fault::Refused]);
 }
 
 #[test]
@@ -212,7 +222,7 @@ fn counts_after_a_restart_lie_between_what_must_and_what_can_be_there() {
     oracle.acknowledge(&[item]);
     let queue = topology::COMMITTED;
     for (count, faults) in [(4, 0), (7, 0), (3, 1), (8, 2)] {
-        oracle.check_count(queue, count);
+        oracle.check_counts(&[(queue, count)]);
         assert_eq!(oracle.faults.count(Fault::Miscounted), faults);
     }
 }
