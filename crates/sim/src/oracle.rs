@@ -268,7 +268,9 @@ fn refuse(
     let needs_log = record.persistent && is_troubled;
     let may_lack = |copy: &Copy| refuser(&queues[copy.root], needs_log).is_some();
     let excused = record.copies.iter().filter(|copy| may_lack(copy)).count();
-    if excused == 0 || record.returned {
+    // What is held back is logged wherever it will go, or nowhere.
+    let is_held_back = needs_log && record.delayed;
+    if excused == 0 && !is_held_back || record.returned {
         return Err(format!(
             "message {message} was refused: no queue of it has a rule for that, and no log that \
              would have to take it is full or has stopped"
@@ -481,6 +483,7 @@ impl Oracle {
         if record.life == self.life {
             learn(message, record, root, &mut self.chosen)?;
         }
+        let is_moved = dead || record.delayed;
         let copy = &mut record.copies[place];
         if copy.fate == Fate::Never {
             return Err(format!("message {message} is in {name}, but should never have been"));
@@ -528,7 +531,7 @@ impl Oracle {
         if !dead && copy.seen[1] && !copy.split {
             return Err(format!("message {message} came back from the dead to {name}"));
         }
-        if !redelivered && copy.seen[place] && !(dead && copy.split) {
+        if !redelivered && copy.seen[place] && !(is_moved && copy.split) {
             return Err(format!(
                 "message {message} comes from {name} a second time without saying so"
             ));

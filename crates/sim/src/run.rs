@@ -534,7 +534,9 @@ impl Run {
                     connection.paused & lepus_broker::connection::PauseReason::Move as u8 != 0
                 })
         };
-        if self.shards.has_disk_trouble() || self.shards.brokers().any(|b| is_short(b) || moves(b))
+        if self.is_full()
+            || self.shards.has_disk_trouble()
+            || self.shards.brokers().any(|b| is_short(b) || moves(b))
         {
             return Ok(());
         }
@@ -653,6 +655,7 @@ impl Run {
         }
         self.release_delayed()?;
         self.last_life()?;
+        self.release_delayed()?;
         self.check_accounts()?;
         self.check_excess()?;
         let logs = self.logs();

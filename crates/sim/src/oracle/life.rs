@@ -62,10 +62,6 @@ impl Oracle {
                 if careless.contains(&copy.root) && copy.gone == Gone::No {
                     copy.gone = Gone::Maybe;
                 }
-                if message.delayed && copy.received == 0 && copy.gone == Gone::No {
-                    // What is held back is in memory only.
-                    copy.gone = Gone::Maybe;
-                }
                 if end == End::Stop {
                     continue;
                 }
@@ -75,7 +71,8 @@ impl Oracle {
                 if copy.gone == Gone::Sure && !copy.gone_for_good {
                     copy.gone = Gone::Maybe;
                 }
-                copy.split |= root.dead_letters();
+                // What was held back may come to its queue twice, like a dead letter.
+                copy.split |= root.dead_letters() || message.delayed;
             }
         }
         for toggled in &mut self.toggled {

@@ -46,6 +46,11 @@ impl Run {
         self.lives.has_stopped = false;
     }
 
+    /// Whether the disk lacks space for now.
+    pub(super) fn is_full(&self) -> bool {
+        self.lives.is_full
+    }
+
     /// Notes whether the disk explains that a log refuses what is under way.
     pub(super) fn look_at_disk(&mut self) {
         if self.shards.has_disk_trouble() {
