@@ -419,11 +419,22 @@ impl Log {
         if self.stopped.is_some() || (bytes <= self.rest_behind_batch() && is_begun) {
             return true;
         }
+        self.admit(self.segments_for(bytes, whole_max)).is_ok()
+    }
+
+    /// Whether messages of `bytes` in all would be taken by an empty log.
+    pub(crate) fn could_hold(&self, bytes: usize, whole_max: usize) -> bool {
+        let needed = self.segments_for(bytes, whole_max) + self.settings.reserve_segments;
+        // One more is being written to.
+        needed < self.settings.segments_max
+    }
+
+    /// Segments that messages of `bytes` in all may begin.
+    fn segments_for(&self, bytes: usize, whole_max: usize) -> usize {
         // Of several messages each may leave room at the end of a segment that the next one does not
         // fit into: two segments in a row hold more than one is long.
-        let several = 2 + 2 * bytes / self.payload_bytes_max();
-        let segments = if bytes <= whole_max { 1 } else { several };
-        self.admit(segments).is_ok()
+        let several = 2 + bytes.saturating_mul(2) / self.payload_bytes_max();
+        if bytes <= whole_max { 1 } else { several }
     }
 
     /// Whether `segments` further ones can be used for messages. If not, they are prepared.

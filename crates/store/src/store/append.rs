@@ -96,8 +96,34 @@ impl Store {
     /// Whether messages of `bytes` in all would be taken now. If not, room is prepared for them as
     /// far as the disk has it.
     pub fn has_room(&mut self, bytes: usize) -> bool {
-        let whole_max = WHOLE_BYTES_MAX.min(self.log.payload_bytes_max());
-        self.log.has_room(bytes, whole_max)
+        self.log.has_room(bytes, self.whole_bytes_max())
+    }
+
+    /// Whether messages of `bytes` in all would be taken if nothing else were in the log. If not, to
+    /// wait for room is in vain.
+    #[must_use]
+    pub fn could_hold(&self, bytes: usize) -> bool {
+        self.log.could_hold(bytes, self.whole_bytes_max())
+    }
+
+    fn whole_bytes_max(&self) -> usize {
+        WHOLE_BYTES_MAX.min(self.log.payload_bytes_max())
+    }
+
+    /// An upper bound for [`Store::has_room`] of what a message with so many `places` takes, in
+    /// several records where one cannot name them all.
+    #[must_use]
+    pub fn message_bytes_max(&self, message: &Message<'_>, places: usize) -> usize {
+        let mut records = 1;
+        loop {
+            let places = places.div_ceil(records);
+            let bytes = Store::record_bytes_max(message, places);
+            let is_named = bytes - message.body.len() < self.log.payload_bytes_max();
+            if is_named || places <= 1 {
+                return records * bytes;
+            }
+            records *= 2;
+        }
     }
 
     /// Whether the disk, or the limit, has no room for another segment.
