@@ -174,7 +174,10 @@ impl Broker {
             }
             // Another question is pending: this answer belongs to one that is not awaited any more.
             (
-                pending @ (Pending::Done { .. } | Pending::Commit | Pending::Route | Pending::Log),
+                pending @ (Pending::Done { .. }
+                | Pending::Commit
+                | Pending::Committed
+                | Pending::Route),
                 _,
             ) => {
                 self.set_pending(at, pending);
@@ -546,7 +549,7 @@ impl Broker {
             };
             let silent = channel.ending.is_some();
             if let Some(committing) = &mut channel.committing {
-                if committing.is_settled() {
+                if committing.is_committed() {
                     channel.committing = None;
                     channel.pending = None;
                     let channel = ChannelRef {

@@ -27,9 +27,9 @@ use crate::delayed::Delayed;
 use crate::departure::Departures;
 use crate::directory::{Change, Directory, Routes};
 use crate::edge::{Edge, Shortage};
-use crate::fanout::Fanout;
 use crate::home::Home;
 use crate::inbox::Postponed;
+use crate::jobs::Jobs;
 use crate::journal::Journal;
 use crate::mail::{ChannelRef, Command, Mail};
 use crate::migration::Migrations;
@@ -81,7 +81,8 @@ pub struct Broker {
     /// Deleted queues whose messages are still to be released.
     /// With the bytes that the shard's sum still has of them.
     pub(crate) graveyard: VecDeque<(Queue, usize)>,
-    pub(crate) fanouts: VecDeque<Fanout>,
+    /// Publishes and commits that are served in slices.
+    pub(crate) jobs: Jobs,
     pub(crate) requeues: VecDeque<Requeue>,
     /// Commands that have to wait for a queue's work.
     pub(crate) retries: VecDeque<(ChannelRef, QueueId, Command)>,
@@ -145,7 +146,7 @@ impl Broker {
             packed: Vec::new(),
             working: VecDeque::new(),
             graveyard: VecDeque::new(),
-            fanouts: VecDeque::new(),
+            jobs: Jobs::default(),
             requeues: VecDeque::new(),
             retries: VecDeque::new(),
             stalled_commands: BTreeMap::new(),
@@ -381,7 +382,7 @@ impl Broker {
     pub fn owes(&self) -> bool {
         self.has_migrations()
             || !self.postponed.is_empty()
-            || !self.fanouts.is_empty()
+            || !self.jobs.is_empty()
             || self.edge.dead_letters.iter().any(|letter| !letter.source.is_kept())
     }
 
@@ -425,7 +426,7 @@ impl Broker {
     /// One slice of whatever takes long. True when more is left.
     pub fn work(&mut self, now: Now, out: &mut Outbox) -> bool {
         self.work_on_queues(now, out);
-        self.work_on_fanouts(now, out);
+        self.work_on_jobs(now, out);
         self.work_on_requeues(now, out);
         self.work_on_delayed(now, out);
         self.work_on_definitions(now, out);
@@ -447,7 +448,7 @@ impl Broker {
     pub fn has_work(&self, out: &Outbox) -> bool {
         !self.working.is_empty()
             || !self.graveyard.is_empty()
-            || !self.fanouts.is_empty()
+            || self.has_job_work(out)
             || !self.requeues.is_empty()
             || !self.retries.is_empty()
             || self.looks.has_work()

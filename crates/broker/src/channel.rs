@@ -14,6 +14,7 @@ use lepus_base::{HashMap, HashState, QueueId, ShardId, Slab, VhostId, slab_bytes
 
 use crate::directory::Request;
 use crate::mail::ChannelRef;
+use crate::message::MessageView;
 use crate::queue::{ConsumerHandle, ConsumerKey, Outcome};
 
 use ages::Ages;
@@ -40,7 +41,7 @@ pub struct Subscription {
 }
 
 /// Where a routed message goes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The queue.
     pub queue: QueueId,
@@ -138,12 +139,12 @@ pub enum Pending {
         /// What comes then.
         then: AfterRequeue,
     },
-    /// `tx.commit` waits until every queue has its messages.
+    /// `tx.commit` is being served.
     Commit,
-    /// A publish to very many queues is served in slices.
+    /// `tx.commit` is served, and waits until every queue has its messages.
+    Committed,
+    /// A publish is served in slices, or waits for room in a log.
     Route,
-    /// The log has no room for what is parked first.
-    Log,
     /// Cancels all consumers before the channel ends.
     End {
         /// Cancellations still to be answered.
@@ -171,8 +172,8 @@ pub enum Ending {
     ByConnection,
 }
 
-/// Queues that a publish of a transaction is taken to reach, where room for it is made.
-const QUEUES_OF_HELD: usize = 16;
+/// Bytes that a held publish takes beside its content, about.
+const HELD_BYTES: usize = 128;
 
 /// A publish held back by a transaction.
 #[derive(Debug)]
@@ -192,16 +193,30 @@ pub struct HeldPublish {
 }
 
 impl HeldPublish {
-    /// Bytes that it takes in a log, with some queues that get it.
+    /// Memory that it takes, in bytes.
     #[must_use]
-    pub fn logged_bytes_max(&self) -> usize {
-        let message = lepus_store::Message {
+    pub fn memory_bytes(&self) -> usize {
+        self.body.len() + self.properties.len() + HELD_BYTES
+    }
+
+    /// The message.
+    #[must_use]
+    pub fn view(&self) -> MessageView<'_> {
+        MessageView {
             exchange: self.exchange.as_bytes(),
             routing_key: self.routing_key.as_bytes(),
             properties: &self.properties,
             body: &self.body,
-        };
-        lepus_store::Store::record_bytes_max(&message, QUEUES_OF_HELD)
+            wire: None,
+        }
+    }
+
+    /// Whether it names the same exchange and key as another one, and no further keys.
+    #[must_use]
+    pub fn goes_with(&self, other: &HeldPublish) -> bool {
+        self.exchange == other.exchange
+            && self.routing_key == other.routing_key
+            && self.extra_keys.is_empty()
     }
 }
 
@@ -210,6 +225,8 @@ impl HeldPublish {
 pub struct Tx {
     /// Publishes in order.
     pub publishes: Vec<HeldPublish>,
+    /// Whether one of them is persistent.
+    pub is_persistent: bool,
     /// Settlements in order.
     pub settles: Vec<(Unacked, Outcome)>,
     /// Bytes held, against the limit.

@@ -20,11 +20,11 @@ use crate::broker::Broker;
 use crate::channel::Target;
 use crate::edge::log;
 use crate::journal::{Found, LETTERS};
-use crate::mail::ChannelRef;
+use crate::mail::{ChannelRef, Receipt};
 use crate::message::{Incoming, MessageView};
 use crate::outbox::{Outbox, Severity};
 use crate::properties::{Death, closes_cycle, further_keys, with_death};
-use crate::publish::Terms;
+use crate::publish::{Room, Terms};
 use crate::queue::{Entry, Reason};
 use crate::routing_keys::RoutingKeys;
 
@@ -140,10 +140,10 @@ impl Ledger {
         self.last
     }
 
-    /// One report has come; the source, if it was the last and all have it.
-    fn report(&mut self, number: u64, is_kept: bool) -> Option<Source> {
+    /// So many reports have come; the source, if they were the last and all have it.
+    fn report(&mut self, number: u64, reports: u32, is_kept: bool) -> Option<Source> {
         let waiting = self.waiting.get_mut(&number)?;
-        waiting.missing -= 1;
+        waiting.missing -= reports;
         waiting.is_kept |= is_kept;
         if waiting.missing > 0 {
             return None;
@@ -178,10 +178,9 @@ impl Broker {
                     .map_or(Found::Lost, |log| log.lookup(at, size, LETTERS, &mut out.disk)),
             };
             let bytes = size as usize + LETTER_BYTES;
-            if found == Found::Ready && self.journal.must_wait(bytes) {
-                self.edge.dead_letters.push_front(letter);
-                self.edge.letters_wait = true;
-                self.edge.letters_bytes = bytes;
+            let must_wait = self.journal.must_wait(bytes) && self.journal.could_hold(bytes);
+            if found == Found::Ready && must_wait {
+                self.let_letter_wait(letter, bytes);
                 return false;
             }
             match found {
@@ -201,15 +200,31 @@ impl Broker {
         !self.edge.dead_letters.is_empty()
     }
 
+    /// Lets dead letters wait until a log has room for so many bytes.
+    fn let_letter_wait(&mut self, letter: DeadLetter, bytes: usize) {
+        self.edge.dead_letters.push_front(letter);
+        self.edge.letters_wait = true;
+        self.edge.letters_bytes = bytes;
+    }
+
     fn send_letter(&mut self, now: Now, letter: DeadLetter, out: &mut Outbox) {
-        if letter.progress.is_none() {
-            self.edge.counters.count_dead_letter(letter.reason);
-        }
         let info = self.directory.queue_by_id(letter.source.queue);
         if info.is_some_and(|info| info.settings().at_least_once) {
+            if letter.progress.is_none() {
+                self.edge.counters.count_dead_letter(letter.reason);
+            }
             return self.send_surely(now, letter, out);
         }
-        match self.route_dead_letter(now, &letter, out) {
+        let routed = self.route_dead_letter(now, &letter, out);
+        if let Some((packed, targets)) = &routed {
+            let terms = terms_of(&letter.source, packed);
+            let incoming = Incoming::new(MessageView::unpack(packed));
+            if let Room::Later(bytes) = self.room_for(&incoming, terms.persistent, targets) {
+                return self.let_letter_wait(letter, bytes);
+            }
+        }
+        self.edge.counters.count_dead_letter(letter.reason);
+        match routed {
             Some((packed, targets)) if !targets.is_empty() => {
                 let terms = terms_of(&letter.source, &packed);
                 self.pass_on(now, letter.source, &packed, &targets, terms, out);
@@ -245,7 +260,7 @@ impl Broker {
         incoming.finish(&mut self.edge.pool);
         let missing = routed.remote + routed.logs;
         // The log has stopped, or closes: the source keeps it for the next run.
-        let is_kept = routed.unlogged && source.lane.is_some();
+        let is_kept = routed.receipt == Receipt::Unlogged && source.lane.is_some();
         match number {
             Some(number) if missing > 0 => {
                 self.ledger.waiting.insert(number, Waiting { source, missing, is_kept });
@@ -278,18 +293,20 @@ impl Broker {
         target.home != self.edge.shard || self.migrations.rests(target.queue).is_some()
     }
 
-    /// Queues elsewhere have dead letters, or if `is_kept`, could not take them.
+    /// So many queues elsewhere say what became of dead letters. Of those that need not arrive, one
+    /// that no log takes is kept by its source for the next run; one that a queue refuses is gone.
     pub(crate) fn letters_reported(
         &mut self,
         to: ChannelRef,
-        first: u64,
-        last: u64,
-        is_kept: bool,
+        (first, last): (u64, u64),
+        queues: u32,
+        receipt: Receipt,
     ) {
+        let is_kept = receipt == Receipt::Unlogged;
         for number in first..=last {
             if must_arrive(to) {
-                self.reported_surely(number, is_kept);
-            } else if let Some(source) = self.ledger.report(number, is_kept) {
+                self.reported_surely(number, receipt != Receipt::Taken);
+            } else if let Some(source) = self.ledger.report(number, queues, is_kept) {
                 self.settle_source(source);
             }
         }
@@ -387,9 +404,4 @@ fn letters_of(shard: ShardId, must_arrive: bool) -> ChannelRef {
 /// Whether reports to this channel are about dead letters that must arrive.
 pub(crate) fn must_arrive(to: ChannelRef) -> bool {
     to == letters_of(to.shard, true)
-}
-
-/// Whether reports to this channel are about messages that a queue may refuse.
-pub(crate) fn is_loose_letter(to: ChannelRef) -> bool {
-    to == letters_of(to.shard, false)
 }

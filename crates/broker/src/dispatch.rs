@@ -14,14 +14,13 @@ use lepus_base::{ConnectionId, Now, ShardId, VhostId};
 
 use crate::broker::Broker;
 use crate::channel::confirm::Confirms;
-use crate::channel::{At, Ending, HeldPublish, Pending, Tx};
+use crate::channel::{At, Ending, Tx};
 use crate::connection::{ConnectionEnd, PauseReason};
 use crate::departure::STAY;
 use crate::edge::{connection_name, log};
 use crate::lifecycle::answer_parked_close;
-use crate::mail::{ChannelRef, Mail};
+use crate::mail::ChannelRef;
 use crate::outbox::{ConnectionSlot, Outbox, Severity};
-use crate::publish::logged_bytes;
 use crate::queue::Outcome;
 use crate::refusal::Refusal;
 
@@ -136,17 +135,6 @@ impl Broker {
             }
             return;
         }
-        if self.journal.is_on() && self.waits_for_room(at, publish_bytes(&publish)) {
-            let connection = &mut self.edge.connections[at.slot as usize];
-            if let Some(channel) = connection.channel_mut(at.channel.number()) {
-                encode_publish_parked(&mut channel.parked, at.channel.number(), &publish);
-                connection.parked_bytes += channel.parked.len();
-            }
-            if connection.parked_bytes > limit {
-                self.pause_parked(at.slot, out);
-            }
-            return;
-        }
         if let Err(refusal) = self.publish(now, at, publish, out) {
             self.fail_channel(now, at, &refusal, (60, 40), out);
         }
@@ -178,14 +166,6 @@ impl Broker {
             connection.parked_bytes += channel.parked.len() - before;
             if connection.parked_bytes > limit {
                 self.pause_parked(at.slot, out);
-            }
-            return;
-        }
-        if matches!(method, Method::TxCommit(_)) && self.commit_waits(at) {
-            let connection = &mut self.edge.connections[at.slot as usize];
-            if let Some(channel) = connection.channel_mut(at.channel.number()) {
-                method.encode_frame(at.channel.number(), &mut channel.parked);
-                connection.parked_bytes += channel.parked.len();
             }
             return;
         }
@@ -313,34 +293,7 @@ impl Broker {
 
     fn tx_commit(&mut self, now: Now, at: At, out: &mut Outbox) -> Result<(), Refusal> {
         let tx = self.take_tx(at)?;
-        self.set_pending(at, Pending::Commit);
-        let connection = &mut self.edge.connections[at.slot as usize];
-        if let Some(channel) = connection.incarnation(at.channel.channel) {
-            channel.committing = Some(alloc::boxed::Box::new(Confirms::default()));
-        }
-        let bytes = match self.journal.is_on() {
-            true => tx.publishes.iter().map(HeldPublish::logged_bytes_max).sum(),
-            false => 0,
-        };
-        if bytes > 0 {
-            // What is logged of it is there as a whole after a crash, or not at all.
-            self.journal.hold(bytes);
-        }
-        let before: alloc::vec::Vec<usize> = out.mail.iter().map(|mail| mail.items.len()).collect();
-        for held in &tx.publishes {
-            self.publish_held(now, at, held, out);
-        }
-        if bytes > 0 {
-            for (mail, &before) in out.mail.iter_mut().zip(&before) {
-                if mail.items.len() > before {
-                    mail.items.insert(before, Mail::Commit { bytes });
-                }
-            }
-        }
-        for (unacked, outcome) in &tx.settles {
-            self.settle_one(now, at, unacked, *outcome, out);
-        }
-        self.edge.confirming.push((at.slot, at.channel.channel));
+        self.begin_commit(now, at, tx, out);
         Ok(())
     }
 
@@ -455,9 +408,6 @@ impl Broker {
             return Some(used);
         }
         let Method::BasicPublish(publish) = method else {
-            if matches!(method, Method::TxCommit(_)) && self.commit_waits(at) {
-                return None;
-            }
             self.handle_method(now, at, method, out);
             return Some(used);
         };
@@ -479,9 +429,6 @@ impl Broker {
             properties,
             body,
         };
-        if self.journal.is_on() && self.waits_for_room(at, publish_bytes(&publish)) {
-            return None;
-        }
         if let Err(refusal) = self.publish(now, at, publish, out) {
             self.fail_channel(now, at, &refusal, (60, 40), out);
         }
@@ -534,14 +481,6 @@ impl Broker {
             _ => None,
         }
     }
-}
-
-/// Bytes that a publish takes in a log; 0 for one that is not logged.
-fn publish_bytes(publish: &PublishRef<'_>) -> usize {
-    if !PropertiesRef(publish.properties).is_persistent() {
-        return 0;
-    }
-    logged_bytes(publish.properties, publish.body.len())
 }
 
 fn outcome(requeue: bool) -> Outcome {

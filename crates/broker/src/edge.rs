@@ -22,7 +22,7 @@ use crate::connection::{Connection, ConnectionEnd, PauseReason};
 use crate::counters::Counters;
 use crate::dead_letter::{DeadLetter, Ledger, Source};
 use crate::journal::{Backlog, Found, Journal};
-use crate::mail::{ChannelRef, Mail};
+use crate::mail::Mail;
 use crate::message::MessageView;
 use crate::outbox::{ConnectionSlot, Event, Outbox, Severity};
 use crate::properties;
@@ -125,8 +125,6 @@ pub struct Edge {
     pub connection_bytes: usize,
     /// Bytes that wait to be written to the log, and of what queues know of their logs.
     pub log_bytes: usize,
-    /// Channels whose next publish or commit waits until a log has room for so many bytes.
-    pub waiting_for_room: VecDeque<(u32, ChannelRef, usize)>,
     /// Connections paused because much waits to be written to the log.
     pub paused_by_log: Vec<(u32, ConnectionId)>,
     /// Connections paused because a mail batch is full.
@@ -180,7 +178,6 @@ impl Edge {
             unparking: VecDeque::new(),
             connection_bytes: 0,
             log_bytes: 0,
-            waiting_for_room: VecDeque::new(),
             paused_by_log: Vec::new(),
             paused_by_mail: Vec::new(),
             detached: Vec::new(),

@@ -1,93 +1,152 @@
-//! Publishes to very many queues, served in slices between other work.
+//! One message on its way to queues that cannot have it at once: they are very many, or a log has no
+//! room for it.
 
-use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use lepus_base::{Body, Now, QueueId};
+use lepus_base::{Body, Instant, Now, QueueId};
 
 use crate::broker::Broker;
 use crate::channel::{At, Pending, Target};
-use crate::mail::ChannelRef;
+use crate::jobs::{Job, Step};
+use crate::mail::{ChannelRef, Receipt};
 use crate::message::{Incoming, MessageView};
 use crate::outbox::Outbox;
-use crate::publish::Terms;
+use crate::publish::{Room, Terms};
 
-/// A publish to more queues than this is served in slices.
-pub(crate) const TARGETS_AT_ONCE_MAX: usize = 512;
+/// Who goes on when all its queues have the message.
+#[derive(Clone, Copy, Debug)]
+enum Owner {
+    /// A channel, with its connection's slot.
+    Channel(u32, ChannelRef),
+    /// The commit of a channel.
+    Commit(ChannelRef),
+}
 
-/// A publish to very many queues. It owns one reference to its body.
+/// A message for queues that get it in slices. It owns one reference to its body.
 #[derive(Debug)]
 pub(crate) struct Fanout {
-    slot: u32,
-    channel: ChannelRef,
+    owner: Owner,
     body: Body,
+    /// Size of the payload.
+    bytes: u32,
     terms: Terms,
-    targets: Vec<Target>,
+    targets: Arc<[Target]>,
     next: usize,
-    refused: bool,
-    /// Whether it is the commit of a transaction that counts.
-    commits: bool,
+    /// When a delayed exchange, which is the target, lets go of it.
+    until: Option<Instant>,
+    /// Targets that have moved since: they get it last.
+    moved: Vec<Target>,
+    receipt: Receipt,
 }
 
 impl Fanout {
-    /// A publish none of whose targets has been served.
-    pub(crate) fn new(
-        at: At,
-        body: Body,
-        terms: Terms,
-        targets: Vec<Target>,
-        commits: bool,
-    ) -> Fanout {
-        let (slot, channel) = (at.slot, at.channel);
-        Fanout { slot, channel, body, terms, targets, next: 0, refused: false, commits }
-    }
-
-    /// One of its queues is elsewhere now.
+    /// One of its queues is elsewhere now. Under the old id nobody finds it.
     pub(crate) fn redirect(&mut self, old: QueueId, new: Target) {
-        for target in self.targets.iter_mut().filter(|target| target.queue == old) {
+        if self.targets[self.next..].iter().any(|target| target.queue == old) {
+            self.moved.push(new);
+        }
+        for target in self.moved.iter_mut().filter(|target| target.queue == old) {
             *target = new;
         }
+    }
+
+    /// The queues that get it next.
+    fn slice(&self, budget: usize) -> &[Target] {
+        let rest = &self.targets[self.next..];
+        if rest.is_empty() { &self.moved } else { &rest[..rest.len().min(budget)] }
+    }
+
+    /// The next queues have it. Whether that were all.
+    fn pass(&mut self, count: usize) -> bool {
+        if self.next < self.targets.len() {
+            self.next += count;
+        } else {
+            self.moved.clear();
+        }
+        self.next == self.targets.len() && self.moved.is_empty()
     }
 }
 
 impl Broker {
-    pub(crate) fn start_fanout(&mut self, at: At, fanout: Fanout) {
-        let connection = &mut self.edge.connections[at.slot as usize];
-        if let Some(channel) = connection.incarnation(at.channel.channel)
-            && channel.pending.is_none()
-        {
-            channel.pending = Some(Box::new(Pending::Route));
-        }
-        self.fanouts.push_back(fanout);
+    /// A channel's publish, or one of its commit, becomes a job. With `until` the target is a delayed
+    /// exchange, which holds it so long.
+    pub(crate) fn start_fanout(
+        &mut self,
+        at: At,
+        view: &MessageView<'_>,
+        terms: Terms,
+        targets: &[Target],
+        until: Option<Instant>,
+    ) {
+        let owner = if self.is_committing(at) {
+            Owner::Commit(at.channel)
+        } else {
+            self.set_pending(at, Pending::Route);
+            Owner::Channel(at.slot, at.channel)
+        };
+        let body = view.pack(&mut self.edge.pool);
+        let targets = self.jobs.list_of(targets);
+        self.jobs.push(Job::Fanout(Fanout {
+            owner,
+            body,
+            bytes: view.body.len() as u32,
+            terms,
+            targets,
+            next: 0,
+            until,
+            moved: Vec::new(),
+            receipt: Receipt::Taken,
+        }));
     }
 
-    /// One slice of a publish to very many queues. True when more is left.
-    pub(crate) fn work_on_fanouts(&mut self, now: Now, out: &mut Outbox) -> bool {
-        let Some(mut fanout) = self.fanouts.pop_front() else { return false };
-        let end = (fanout.next + TARGETS_AT_ONCE_MAX).min(fanout.targets.len());
+    /// One slice of a message's queues.
+    pub(crate) fn step_fanout(
+        &mut self,
+        now: Now,
+        mut fanout: Fanout,
+        budget: &mut usize,
+        out: &mut Outbox,
+    ) -> Step {
+        let slice = fanout.slice(*budget);
         self.edge.pool.retain(fanout.body);
-        let bytes = MessageView::unpack(self.edge.pool.get(fanout.body)).body.len() as u32;
-        let mut incoming = Incoming::from_body(fanout.body, bytes);
-        let slice = &fanout.targets[fanout.next..end];
-        let routed = self.enqueue_all(now, &mut incoming, slice, fanout.terms, out);
+        let mut incoming = Incoming::from_body(fanout.body, fanout.bytes);
+        if let Room::Later(bytes) = self.room_for(&incoming, fanout.terms.persistent, slice) {
+            incoming.finish(&mut self.edge.pool);
+            return Step::NeedsRoom(Job::Fanout(fanout), bytes);
+        }
+        let routed = match fanout.until {
+            Some(due) => {
+                let packed = self.edge.pool.get(fanout.body).to_vec();
+                let later = (slice[0].queue, due.since(now.instant));
+                self.delay_one(now, later, &MessageView::unpack(&packed), &fanout.terms, out)
+            }
+            None => self.enqueue_all(now, &mut incoming, slice, fanout.terms, out),
+        };
         incoming.finish(&mut self.edge.pool);
-        fanout.refused |= routed.refused;
+        let count = slice.len();
+        *budget = budget.saturating_sub(count);
+        fanout.receipt = fanout.receipt.max(routed.receipt);
         if let Some((to, number)) = fanout.terms.confirm {
             self.expect_reports(to, number, routed.remote + routed.logs);
         }
-        fanout.next = end;
-        if end < fanout.targets.len() {
-            self.next_fanout(fanout);
-            return true;
+        if !fanout.pass(count) {
+            return Step::More(Job::Fanout(fanout));
         }
+        self.finish_fanout(fanout);
+        Step::Done
+    }
+
+    fn finish_fanout(&mut self, fanout: Fanout) {
         self.edge.pool.release(fanout.body);
-        if let Some((_, number)) = fanout.terms.confirm {
-            self.publish_reported(fanout.channel, number, number, fanout.refused);
+        self.jobs.drop_list(fanout.targets);
+        if let Some((to, number)) = fanout.terms.confirm {
+            self.publish_reported(to, number, number, 1, fanout.receipt);
         }
-        if !fanout.commits {
-            self.finish_pending_route(fanout.slot, fanout.channel);
+        match fanout.owner {
+            Owner::Channel(slot, channel) => self.finish_pending_route(slot, channel),
+            Owner::Commit(channel) => self.jobs.end_fanning(channel),
         }
-        !self.fanouts.is_empty()
     }
 
     /// More reports of a publish are to come than were counted.
@@ -99,28 +158,6 @@ impl Broker {
         }
     }
 
-    /// Whether a channel's publish is still being served: the next of the same transaction must
-    /// not overtake it.
-    pub(crate) fn has_fanout(&self, channel: ChannelRef) -> bool {
-        self.fanouts.iter().any(|fanout| fanout.channel == channel)
-    }
-
-    /// Lets other channels' publishes go first; those of the same channel keep their order.
-    fn next_fanout(&mut self, fanout: Fanout) {
-        let channel = fanout.channel;
-        let waiting = self.fanouts.len();
-        let mut same = Vec::from([fanout]);
-        for _ in 0..waiting {
-            let Some(other) = self.fanouts.pop_front() else { break };
-            if other.channel == channel {
-                same.push(other);
-            } else {
-                self.fanouts.push_back(other);
-            }
-        }
-        self.fanouts.extend(same);
-    }
-
     fn finish_pending_route(&mut self, slot: u32, at: ChannelRef) {
         let Some(connection) = self.edge.connection_at(slot, at.connection) else { return };
         let Some(channel) = connection.incarnation(at.channel) else { return };
@@ -128,5 +165,12 @@ impl Broker {
             channel.pending = None;
             self.unpark(slot, at);
         }
+    }
+
+    /// Whether it is a channel's commit that publishes.
+    fn is_committing(&mut self, at: At) -> bool {
+        let connection = &mut self.edge.connections[at.slot as usize];
+        let channel = connection.incarnation(at.channel.channel);
+        channel.is_some_and(|found| matches!(found.pending.as_deref(), Some(Pending::Commit)))
     }
 }

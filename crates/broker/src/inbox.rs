@@ -6,12 +6,12 @@ use lepus_base::{Body, ConnectionId, Now, QueueId, ShardId};
 
 use crate::broker::Broker;
 use crate::channel::Target;
-use crate::dead_letter::{is_loose_letter, must_arrive};
-use crate::mail::{ChannelRef, Mail, MailBatch};
+use crate::dead_letter::must_arrive;
+use crate::mail::{ChannelRef, Mail, MailBatch, Receipt};
 use crate::message::{Incoming, MessageView};
 use crate::migration::{Parcel, Rest};
 use crate::outbox::Outbox;
-use crate::publish::{Terms, logged_bytes};
+use crate::publish::{Room, Terms};
 
 /// A message from another shard that waits for room in the log.
 #[derive(Debug)]
@@ -66,8 +66,7 @@ impl Broker {
             let expiration = expiration.map(core::time::Duration::from_millis);
             let terms = Terms { persistent, priority, expiration, confirm };
             let view = packed(&bytes, message);
-            let logged_bytes = logged_bytes(view.properties, view.body.len());
-            if self.must_postpone(logged_bytes, &terms, commit_bytes) {
+            if self.must_postpone(&Incoming::new(view), &targets, &terms, commit_bytes) {
                 let body = view.pack(&mut self.edge.pool);
                 let bytes = view.body.len() as u32;
                 let targets = targets.clone();
@@ -108,16 +107,15 @@ impl Broker {
         self.edge.counters.enqueued_local = before;
         incoming.finish(&mut self.edge.pool);
         if let Some((to, number)) = terms.confirm {
-            // A letter that no log takes is kept by its source for the next run; one that a queue
-            // refuses is gone, unless it must arrive.
-            let mut refused = if is_loose_letter(to) { routed.unlogged } else { routed.refused };
-            if must_arrive(to) {
-                let is_gone = |target: &Target| self.home_slot(target.queue, target.slot).is_none();
-                refused |= targets.iter().any(is_gone);
-            }
+            let is_gone = |target: &Target| self.home_slot(target.queue, target.slot).is_none();
+            let receipt = match must_arrive(to) && targets.iter().any(is_gone) {
+                true => Receipt::Refused,
+                false => routed.receipt,
+            };
             // What is logged is reported when it is durable.
-            for _ in routed.logs as usize..targets.len() {
-                self.report_enqueued(to, number, refused, out);
+            let count = targets.len() as u32 - routed.logs;
+            if count > 0 {
+                self.report_enqueued(to, number, count, receipt, out);
             }
         }
     }
@@ -127,23 +125,31 @@ impl Broker {
         &mut self,
         to: ChannelRef,
         number: u64,
-        refused: bool,
+        queues: u32,
+        receipt: Receipt,
         out: &mut Outbox,
     ) {
         if to.shard == self.edge.shard {
-            self.publish_reported(to, number, number, refused);
+            self.publish_reported(to, number, number, queues, receipt);
         } else {
-            report(&mut out.mail[to.shard.index()], to, number, number, refused);
+            let batch = &mut out.mail[to.shard.index()];
+            report(batch, to, (number, number), queues, receipt);
         }
     }
 
     /// Whether a message has to wait until the log has room, or behind one that does.
-    fn must_postpone(&mut self, bytes: usize, terms: &Terms, commit_bytes: usize) -> bool {
-        let bytes = bytes.max(commit_bytes);
+    fn must_postpone(
+        &mut self,
+        incoming: &Incoming<'_>,
+        targets: &[Target],
+        terms: &Terms,
+        commit_bytes: usize,
+    ) -> bool {
         // A transaction must not come apart because one of its queues is not here yet.
         (commit_bytes > 0 && self.migrations.expects_any())
             || !self.postponed.is_empty()
-            || ((terms.persistent || commit_bytes > 0) && self.journal.must_wait(bytes))
+            || (commit_bytes > 0 && self.journal.must_wait(commit_bytes))
+            || matches!(self.room_for(incoming, terms.persistent, targets), Room::Later(_))
     }
 
     /// Bytes for which a transaction of another shard waits: at most those of a segment, since what
@@ -166,15 +172,16 @@ impl Broker {
             if first.commit_bytes > 0 && self.migrations.expects_any() {
                 return;
             }
-            let view = MessageView::unpack(self.edge.pool.get(first.body));
-            let bytes = logged_bytes(view.properties, view.body.len()).max(first.commit_bytes);
-            let is_logged = first.terms.persistent || first.commit_bytes > 0;
-            if is_logged && self.journal.must_wait(bytes) {
+            if first.commit_bytes > 0 && self.journal.must_wait(first.commit_bytes) {
                 return;
             }
             let Some(first) = self.postponed.pop_front() else { return };
-            self.hold_commit(first.commit_bytes);
             let incoming = Incoming::from_body(first.body, first.bytes);
+            if let Room::Later(_) = self.room_for(&incoming, first.terms.persistent, &first.targets)
+            {
+                return self.postponed.push_front(first);
+            }
+            self.hold_commit(first.commit_bytes);
             self.enqueue_mailed(now, incoming, &first.targets, first.terms, out);
         }
     }
@@ -197,7 +204,7 @@ impl Broker {
             batch.items.push(Mail::ReturnReply { to: from, message });
         }
         if let Some(number) = number {
-            report(batch, from, number, number, false);
+            report(batch, from, (number, number), 1, Receipt::Taken);
         }
     }
 
@@ -205,8 +212,8 @@ impl Broker {
         match mail {
             // Taken out before.
             Mail::Enqueue { .. } | Mail::Commit { .. } => {}
-            Mail::Enqueued { to, first, last, refused } => {
-                self.publish_reported(to, first, last, refused);
+            Mail::Enqueued { to, first, last, queues, receipt } => {
+                self.publish_reported(to, first, last, queues, receipt);
             }
             Mail::Command { queue, .. } | Mail::Govern { queue, .. }
                 if self.migrations.rests(queue).is_some_and(Rest::is_expected) =>
@@ -295,16 +302,27 @@ pub(crate) fn packed(bytes: &[u8], range: core::ops::Range<u32>) -> MessageView<
     MessageView::unpack(bytes.get(range.start as usize..range.end as usize).unwrap_or_default())
 }
 
-/// Reports publishes; neighbours of one channel with the same outcome share an item.
-pub(crate) fn report(batch: &mut MailBatch, to: ChannelRef, first: u64, end: u64, refused: bool) {
-    if let Some(Mail::Enqueued { to: same, last, refused: same_outcome, .. }) =
+/// Reports publishes for `queues` queues of each; neighbours that say the same share an item.
+pub(crate) fn report(
+    batch: &mut MailBatch,
+    to: ChannelRef,
+    (first, end): (u64, u64),
+    queues: u32,
+    receipt: Receipt,
+) {
+    if let Some(Mail::Enqueued { to: same, first: begin, last, queues: count, receipt: said }) =
         batch.items.last_mut()
         && *same == to
-        && *last + 1 == first
-        && *same_outcome == refused
+        && *said == receipt
     {
-        *last = end;
-        return;
+        if *last + 1 == first && *count == queues {
+            *last = end;
+            return;
+        }
+        if (*begin, *last) == (first, end) {
+            *count += queues;
+            return;
+        }
     }
-    batch.items.push(Mail::Enqueued { to, first, last: end, refused });
+    batch.items.push(Mail::Enqueued { to, first, last: end, queues, receipt });
 }

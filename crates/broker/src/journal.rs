@@ -48,6 +48,8 @@ pub(crate) struct Report {
     /// Publish numbers, the last one included.
     pub first: u64,
     pub last: u64,
+    /// For how many reports of each number this stands.
+    pub count: u32,
 }
 
 /// How far a log is in its life.
@@ -65,6 +67,7 @@ enum Phase {
 pub struct Log {
     id: LogId,
     pub(crate) store: Store,
+    payload_bytes_max: usize,
     phase: Phase,
     /// By position.
     reports: VecDeque<Report>,
@@ -115,6 +118,7 @@ impl Journal {
             self.logs.push(Log {
                 id,
                 store,
+                payload_bytes_max: settings.template.payload_bytes_max(),
                 phase: Phase::Opening,
                 reports: VecDeque::new(),
                 joins: false,
@@ -190,14 +194,20 @@ impl Journal {
         if log.joins
             && let Some(last) = log.reports.back_mut()
             && last.to == to
-            && last.last + 1 == number
         {
-            last.last = number;
-            last.end = end;
-            return;
+            if last.last + 1 == number && last.count == 1 {
+                last.last = number;
+                last.end = end;
+                return;
+            }
+            if last.first == number && last.last == number {
+                last.count += 1;
+                last.end = end;
+                return;
+            }
         }
         log.joins = true;
-        log.reports.push_back(Report { end, to, first: number, last: number });
+        log.reports.push_back(Report { end, to, first: number, last: number, count: 1 });
     }
 
     /// The next report that is due, of any log.
@@ -257,6 +267,22 @@ impl Journal {
             Phase::Running => !log.store.has_room(bytes),
             Phase::Refused(_) | Phase::Closing => false,
         })
+    }
+
+    /// Whether messages of `bytes` in all would be taken if the logs were empty.
+    pub(crate) fn could_hold(&self, bytes: usize) -> bool {
+        self.logs.iter().all(|log| !log.takes() || log.store.could_hold(bytes))
+    }
+
+    /// Bytes that a message takes in a log, with its places in so many queues, at most.
+    pub(crate) fn message_bytes(&self, view: &MessageView<'_>, queues: usize) -> usize {
+        let Some(log) = self.logs.first() else { return 0 };
+        log.store.message_bytes_max(&message_of(view), queues)
+    }
+
+    /// Bytes of messages that a log can be made to hold as a whole or not at all.
+    pub(crate) fn payload_bytes_max(&self) -> usize {
+        self.logs.first().map_or(usize::MAX, |log| log.payload_bytes_max)
     }
 
     /// Whether so much waits to be written that publishers should be read more slowly.
@@ -348,12 +374,15 @@ impl Log {
         if !self.takes() {
             return Err(AppendError::Stopped);
         }
-        let message = Message {
-            exchange: view.exchange,
-            routing_key: view.routing_key,
-            properties: view.properties,
-            body: view.body,
-        };
-        self.store.append(&message, places)
+        self.store.append(&message_of(view), places)
+    }
+}
+
+fn message_of<'a>(view: &MessageView<'a>) -> Message<'a> {
+    Message {
+        exchange: view.exchange,
+        routing_key: view.routing_key,
+        properties: view.properties,
+        body: view.body,
     }
 }

@@ -168,12 +168,13 @@ impl Broker {
         connection.parked_bytes = connection.parked_bytes.saturating_sub(parked.len());
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         channel.committing = None;
-        if matches!(
-            channel.pending.as_deref(),
-            Some(Pending::Route | Pending::Commit | Pending::Log)
-        ) {
-            channel.pending = None;
+        match channel.pending.as_deref() {
+            Some(Pending::Route | Pending::Committed) => channel.pending = None,
+            Some(Pending::Commit) => self.give_commit_up(at),
+            _ => {}
         }
+        let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else { return };
+        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         let ends = !already && channel.pending.is_none();
         self.resume_parked(at.slot, out);
         if ends {

@@ -35,6 +35,18 @@ impl ChannelRef {
     }
 }
 
+/// What became of a message at a queue, or at several: then it is the worst of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Receipt {
+    /// Taken.
+    #[default]
+    Taken,
+    /// A rule of the queue refused it.
+    Refused,
+    /// The log did not take it, so the queue does not have it.
+    Unlogged,
+}
+
 /// A question to the home of an existing queue.
 #[derive(Debug)]
 pub enum Command {
@@ -171,7 +183,7 @@ pub enum Mail {
         /// Bytes that it takes in a log, at most.
         bytes: usize,
     },
-    /// The queue has (or refused) the messages with these publish sequence numbers.
+    /// Queues say what became of the messages with these publish sequence numbers.
     Enqueued {
         /// The publisher's channel.
         to: ChannelRef,
@@ -179,8 +191,10 @@ pub enum Mail {
         first: u64,
         /// Last sequence number, inclusive.
         last: u64,
-        /// Whether the queue refused them.
-        refused: bool,
+        /// For how many queues of each message this stands.
+        queues: u32,
+        /// What became of them there.
+        receipt: Receipt,
     },
     /// A question to a queue's home.
     Command {

@@ -10,10 +10,9 @@ use lepus_amqp::code::ReplyCode;
 use lepus_base::Now;
 
 use crate::broker::Broker;
-use crate::channel::{At, Channel, HeldPublish, Pending};
+use crate::channel::Channel;
 use crate::connection::{Connection, PauseReason};
 use crate::edge::Edge;
-use crate::fanout::Fanout;
 use crate::inbox::Postponed;
 use crate::mail::{ChannelRef, MailBatch};
 use crate::outbox::Outbox;
@@ -134,7 +133,7 @@ impl Broker {
         edge.table_bytes = self.directory.bytes()
             + self.home_slots.memory_bytes()
             + self.postponed.len() * size_of::<Postponed>()
-            + self.fanouts.len() * size_of::<Fanout>()
+            + self.jobs.memory_bytes()
             + edge.timers.memory_bytes()
             + edge.by_id.allocation_size()
             + edge.remote_consumers.allocation_size()
@@ -166,37 +165,7 @@ impl Broker {
         }
     }
 
-    /// Lets a channel wait until the log has room for what it says next, if it has none.
-    pub(crate) fn waits_for_room(&mut self, at: At, bytes: usize) -> bool {
-        if bytes == 0 || !self.journal.must_wait(bytes) {
-            return false;
-        }
-        self.set_pending(at, Pending::Log);
-        self.edge.waiting_for_room.push_back((at.slot, at.channel, bytes));
-        true
-    }
-
-    /// The same for the commit of what a channel's transaction holds.
-    pub(crate) fn commit_waits(&mut self, at: At) -> bool {
-        if !self.journal.is_on() {
-            return false;
-        }
-        if !self.migrations.is_idle() {
-            // A part of it would come apart from the rest.
-            self.set_pending(at, Pending::Log);
-            self.edge.waiting_for_room.push_back((at.slot, at.channel, 0));
-            return true;
-        }
-        let connection = &mut self.edge.connections[at.slot as usize];
-        let Some(tx) = connection.incarnation(at.channel.channel).and_then(|c| c.tx.as_ref())
-        else {
-            return false;
-        };
-        let bytes = tx.publishes.iter().map(HeldPublish::logged_bytes_max).sum();
-        self.waits_for_room(at, bytes)
-    }
-
-    /// Lets dead letters, mail and channels go on that waited for room in a log, as far as there
+    /// Lets dead letters, mail and jobs go on that waited for room in a log, as far as there
     /// is some.
     pub(crate) fn give_room(&mut self, now: Now, out: &mut Outbox) {
         if self.edge.letters_bytes > 0 && !self.journal.must_wait(self.edge.letters_bytes) {
@@ -206,20 +175,7 @@ impl Broker {
         self.delayed.give_room(|bytes| !self.journal.must_wait(bytes));
         self.retry_rests(now, out);
         self.enqueue_postponed(now, out);
-        while let Some(&(slot, channel, bytes)) = self.edge.waiting_for_room.front() {
-            if !self.migrations.is_idle() || self.journal.must_wait(bytes) {
-                return;
-            }
-            self.edge.waiting_for_room.pop_front();
-            let Some(connection) = self.edge.connection_at(slot, channel.connection) else {
-                continue;
-            };
-            let Some(found) = connection.incarnation(channel.channel) else { continue };
-            if matches!(found.pending.as_deref(), Some(Pending::Log)) {
-                found.pending = None;
-                self.unpark(slot, channel);
-            }
-        }
+        self.give_jobs_room();
     }
 
     /// Stops reading a client that does not read its answers. True when it is to wait.

@@ -1,10 +1,10 @@
 //! From `basic.publish` to the queues: checks, routing, enqueueing, returns, confirms.
 
 mod check;
+mod held;
 mod logged;
 mod row;
 
-use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec::Vec;
@@ -14,23 +14,24 @@ use core::time::Duration;
 use lepus_amqp::code::ReplyCode;
 use lepus_amqp::properties::PropertiesRef;
 use lepus_amqp::server::{PublishRef, encode_return};
-use lepus_base::{Now, Pool, QueueId};
+use lepus_base::{Now, Pool, QueueId, VhostId};
 
-pub(crate) use logged::Put;
+pub(crate) use logged::{Put, Room};
 
 pub(crate) use check::parse_expiration;
-use check::{Checked, LOOKED_AT, delay_of};
+use check::{Checked, LOOKED_AT};
 
 use crate::broker::Broker;
-use crate::channel::{At, HeldPublish, RouteCache, Target};
+use crate::channel::{At, RouteCache, Target};
+use crate::commit::COMMIT_NUMBER;
 use crate::connection::PauseReason;
 use crate::dead_letter::LETTERS_CONNECTION;
 use crate::edge::{Shortage, is_near, mark_dirty};
-use crate::fanout::{Fanout, TARGETS_AT_ONCE_MAX};
-use crate::mail::{ChannelRef, Mail};
+use crate::jobs::TARGETS_AT_ONCE_MAX;
+use crate::mail::{ChannelRef, Mail, Receipt};
 use crate::message::{Incoming, MessageView};
 use crate::outbox::Outbox;
-use crate::properties::{for_client, owned_headers};
+use crate::properties::for_client;
 use crate::queue::Enqueued;
 use crate::refusal::Refusal;
 use crate::reply_to::{address, is_reply_address};
@@ -60,14 +61,6 @@ impl Terms {
     }
 }
 
-/// Bytes of names and places of a message in a log, about.
-const ENVELOPE_BYTES: usize = 1024;
-
-/// Bytes that a message takes in a log, about.
-pub(crate) fn logged_bytes(properties: &[u8], body_bytes: usize) -> usize {
-    properties.len() + body_bytes + ENVELOPE_BYTES
-}
-
 /// What became of a message on its way to its queues.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Routed {
@@ -75,10 +68,29 @@ pub(crate) struct Routed {
     pub remote: u32,
     /// Logs of this shard, each of which reports when the message is durable.
     pub logs: u32,
-    /// Whether a queue here refused it, or a log did not take it.
-    pub refused: bool,
-    /// Whether a log did not take it.
-    pub unlogged: bool,
+    /// What became of it in queues here.
+    pub receipt: Receipt,
+}
+
+/// How far a publish is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Served {
+    /// Its queues have it, or mail with it is on its way to them.
+    Now,
+    /// It is a job now.
+    Later,
+    /// No log ever has room for so many bytes.
+    Never(usize),
+}
+
+impl Served {
+    /// What to tell the publisher.
+    fn check(self) -> Result<(), Refusal> {
+        let Served::Never(bytes) = self else { return Ok(()) };
+        let text = format!("message of {bytes} bytes is larger than what may be stored");
+        Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text))
+    }
 }
 
 impl Broker {
@@ -114,15 +126,8 @@ impl Broker {
             && route.routing_key == publish.routing_key
         {
             let targets = core::mem::take(&mut route.targets);
-            let checked = Checked {
-                properties: Cow::Borrowed(publish.properties),
-                persistent: PropertiesRef(publish.properties).is_persistent(),
-                priority: 0,
-                expiration: None,
-                extra_keys: Vec::new(),
-                delay: None,
-            };
-            self.publish_to(now, at, &publish, &checked, &targets, out);
+            let checked = Checked::plain(publish.properties);
+            let served = self.publish_to(now, at, &publish, &checked, &targets, out);
             let connection = &mut self.edge.connections[at.slot as usize];
             if let Some(channel) = connection.incarnation(at.channel.channel)
                 && let Some(route) = &mut channel.route
@@ -130,70 +135,18 @@ impl Broker {
                 route.targets = targets;
             }
             self.press_back(at.slot, out);
-            return Ok(());
+            return served.check();
         }
         let checked = self.check_publish(at, &publish, flags)?;
         if holds {
             return self.hold_publish(at, &publish, checked);
         }
-        self.route_and_publish(now, at, &publish, checked, out);
+        let (served, _) = self.route_and_publish(now, at, &publish, checked, out);
         self.press_back(at.slot, out);
-        Ok(())
+        served.check()
     }
 
-    fn hold_publish(
-        &mut self,
-        at: At,
-        publish: &PublishRef<'_>,
-        checked: Checked<'_>,
-    ) -> Result<(), Refusal> {
-        let limit = self.edge.limits.tx_bytes_max;
-        let connection = &mut self.edge.connections[at.slot as usize];
-        let Some(tx) = connection.incarnation(at.channel.channel).and_then(|c| c.tx.as_mut())
-        else {
-            return Ok(());
-        };
-        let bytes = publish.body.len() + checked.properties.len() + 128;
-        tx.bytes += bytes;
-        if tx.bytes > limit {
-            let text = format!("transaction holds more than {limit} bytes; commit more often");
-            return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
-        }
-        tx.publishes.push(HeldPublish {
-            exchange: publish.exchange.into(),
-            routing_key: publish.routing_key.into(),
-            mandatory: publish.mandatory,
-            extra_keys: checked.extra_keys,
-            properties: checked.properties.into_owned(),
-            body: publish.body.to_vec(),
-        });
-        connection.tx_bytes += bytes;
-        Ok(())
-    }
-
-    /// Publishes what a transaction held.
-    pub(crate) fn publish_held(&mut self, now: Now, at: At, held: &HeldPublish, out: &mut Outbox) {
-        let publish = PublishRef {
-            exchange: &held.exchange,
-            routing_key: &held.routing_key,
-            mandatory: held.mandatory,
-            immediate: false,
-            properties: &held.properties,
-            body: &held.body,
-        };
-        let properties = PropertiesRef(&held.properties);
-        let headers = owned_headers(properties);
-        let checked = Checked {
-            properties: Cow::Borrowed(&held.properties),
-            persistent: properties.is_persistent(),
-            priority: properties.priority().unwrap_or(0),
-            expiration: properties.expiration().and_then(|text| parse_expiration(text).ok()),
-            extra_keys: held.extra_keys.clone(),
-            delay: delay_of(&headers).unwrap_or_default(),
-        };
-        self.route_and_publish(now, at, &publish, checked, out);
-    }
-
+    /// Publishes a checked message. How far it is, and how many queues get it.
     fn route_and_publish(
         &mut self,
         now: Now,
@@ -201,12 +154,13 @@ impl Broker {
         publish: &PublishRef<'_>,
         checked: Checked<'_>,
         out: &mut Outbox,
-    ) {
+    ) -> (Served, usize) {
         let keys = RoutingKeys { first: publish.routing_key, further: &checked.extra_keys };
         let mut is_answered = false;
         if publish.exchange.is_empty() {
             if keys.further.is_empty() && is_reply_address(keys.first) {
-                return self.publish_reply(at, publish, &checked, out);
+                self.publish_reply(at, publish, &checked, out);
+                return (Served::Now, 1);
             }
             is_answered = self.copy_to_replies(at, publish, &checked, keys, out);
         }
@@ -214,30 +168,20 @@ impl Broker {
             && let Some(info) = self.directory.exchange(at.vhost, publish.exchange)
             && let Some(id) = info.holding
         {
-            return self.publish_later(now, at, publish, &checked, (id, delay), out);
+            return (self.publish_later(now, at, publish, &checked, (id, delay), out), 1);
         }
-        let mut routes = core::mem::take(&mut self.routes);
-        routes.clear();
-        let properties = PropertiesRef(&checked.properties);
-        // The exchange was checked; if it vanished since, the message has no queue.
-        let _ = self.directory.route(
-            at.vhost,
-            publish.exchange,
-            keys,
-            properties,
-            &mut self.rng,
-            &mut routes,
-        );
-        let cacheable = routes.is_cacheable() && checked.extra_keys.is_empty();
+        self.find_routes(at.vhost, publish.exchange, keys, &checked.properties);
+        let cacheable = self.routes.is_cacheable() && checked.extra_keys.is_empty();
         let mut targets = core::mem::take(&mut self.targets);
         targets.clear();
-        self.resolve(&routes, &mut targets);
-        self.routes = routes;
-        if is_answered && targets.is_empty() {
+        self.resolve(&self.routes, &mut targets);
+        let queues = targets.len();
+        let served = if is_answered && targets.is_empty() {
             self.account(at);
+            Served::Now
         } else {
-            self.publish_to(now, at, publish, &checked, &targets, out);
-        }
+            self.publish_to(now, at, publish, &checked, &targets, out)
+        };
         let connection = &mut self.edge.connections[at.slot as usize];
         if cacheable
             && targets.len() <= TARGETS_AT_ONCE_MAX
@@ -256,6 +200,22 @@ impl Broker {
             connection.weigh_channel(at.channel.channel);
         }
         self.targets = targets;
+        (served, queues)
+    }
+
+    /// Finds the queues that a message reaches. An exchange that vanished since it was checked
+    /// reaches none.
+    fn find_routes(
+        &mut self,
+        vhost: VhostId,
+        exchange: &str,
+        keys: RoutingKeys<'_>,
+        properties: &[u8],
+    ) {
+        self.routes.clear();
+        let properties = PropertiesRef(properties);
+        let (routes, rng) = (&mut self.routes, &mut self.rng);
+        let _ = self.directory.route(vhost, exchange, keys, properties, rng, routes);
     }
 
     /// Routes as targets, with the places of the queues that live here.
@@ -290,19 +250,37 @@ impl Broker {
         checked: &Checked<'_>,
         (id, delay): (QueueId, Duration),
         out: &mut Outbox,
-    ) {
-        let number = self.next_number(at);
+    ) -> Served {
         let view = view_of(publish, &checked.properties);
-        let held = self.delay(now, id, delay, &view, checked.persistent, out);
-        let is_logged = matches!(held, Ok(Some(_)));
-        if let Ok(Some(log)) = held
-            && let Some(number) = number
-        {
-            self.journal.report_when_durable(log, at.channel, number);
+        let number = self.next_number(at);
+        let terms = self.terms_of(checked, number.map(|number| (at.channel, number)));
+        let target = Target { queue: id, home: self.edge.shard, slot: u32::MAX };
+        let room = self.room_for(&Incoming::new(view), terms.persistent, &[target]);
+        if matches!(room, Room::Later(_)) && !checked.has_room {
+            self.open_number(at, number, 1, Receipt::Taken);
+            self.start_fanout(at, &view, terms, &[target], Some(now.instant + delay));
+            return Served::Later;
         }
-        // The commit promised what cannot be kept: it is not answered.
-        let is_open = is_logged || (held.is_err() && self.is_committing(at));
-        self.open_number(at, number, u32::from(is_open), held.is_err());
+        let held = self.delay_one(now, (id, delay), &view, &terms, out);
+        self.open_number(at, number, held.logs, held.receipt);
+        Served::Now
+    }
+
+    /// Has a delayed exchange hold a message back.
+    pub(crate) fn delay_one(
+        &mut self,
+        now: Now,
+        (id, delay): (QueueId, Duration),
+        view: &MessageView<'_>,
+        terms: &Terms,
+        out: &mut Outbox,
+    ) -> Routed {
+        let Ok(log) = self.delay(now, id, delay, view, terms.persistent, out) else {
+            return Routed { receipt: Receipt::Unlogged, ..Routed::default() };
+        };
+        let Some((log, (to, number))) = log.zip(terms.confirm) else { return Routed::default() };
+        self.journal.report_when_durable(log, to, number);
+        Routed { logs: 1, ..Routed::default() }
     }
 
     fn publish_to(
@@ -313,11 +291,23 @@ impl Broker {
         checked: &Checked<'_>,
         targets: &[Target],
         out: &mut Outbox,
-    ) {
+    ) -> Served {
         if targets.is_empty() {
             self.unroutable(at, publish, &checked.properties, out);
             self.account(at);
-            return;
+            return Served::Now;
+        }
+        let view = view_of(publish, &checked.properties);
+        let mut incoming = Incoming::new(view);
+        let mut is_job = false;
+        if !checked.has_room {
+            let first = &targets[..targets.len().min(TARGETS_AT_ONCE_MAX)];
+            is_job = first.len() < targets.len();
+            match self.room_for(&incoming, checked.persistent, first) {
+                Room::Now => {}
+                Room::Later(_) => is_job = true,
+                Room::Never(bytes) => return Served::Never(bytes),
+            }
         }
         self.edge.counters.routed += 1;
         let own = self.edge.shard;
@@ -329,27 +319,19 @@ impl Broker {
         let number = self.next_number(at);
         let confirm = number.map(|number| (at.channel, number));
         let terms = self.terms_of(checked, confirm);
-        let view = view_of(publish, &checked.properties);
-        if targets.len() > TARGETS_AT_ONCE_MAX || self.has_fanout(at.channel) {
-            let body = view.pack(&mut self.edge.pool);
-            let fanout = Fanout::new(at, body, terms, targets.to_vec(), self.is_committing(at));
+        if is_job {
             self.tie(at);
-            self.open_number(at, number, 1, false);
-            self.start_fanout(at, fanout);
-            return;
+            self.open_number(at, number, 1, Receipt::Taken);
+            self.start_fanout(at, &view, terms, targets, None);
+            return Served::Later;
         }
-        let mut incoming = Incoming::new(view);
         let routed = self.enqueue_all(now, &mut incoming, targets, terms, out);
         incoming.finish(&mut self.edge.pool);
         if routed.remote > 0 {
             self.tie(at);
         }
-        let mut missing = routed.remote + routed.logs;
-        if routed.unlogged && self.is_committing(at) {
-            // The commit promised what cannot be kept: it is not answered.
-            missing += 1;
-        }
-        self.open_number(at, number, missing, routed.refused);
+        self.open_number(at, number, routed.remote + routed.logs, routed.receipt);
+        Served::Now
     }
 
     /// Keeps a connection on this shard: what it publishes from another one could overtake what
@@ -429,31 +411,34 @@ impl Broker {
             let routed = self.enqueue_logged(now, incoming, targets, terms.confirm, out);
             return Routed { remote, ..routed };
         }
-        let mut refused = false;
+        let mut receipt = Receipt::Taken;
         for (place, target) in targets.iter().enumerate() {
             if target.home != own {
                 continue;
             }
             incoming.last = place == last;
-            refused |= self.enqueue(now, target, incoming, out);
+            receipt = receipt.max(self.enqueue(now, target, incoming, out));
         }
-        Routed { remote, refused, ..Routed::default() }
+        Routed { remote, logs: 0, receipt }
     }
 
-    /// Puts a message into one queue of this shard. True when the queue refused it.
+    /// Puts a message that is not logged into one queue of this shard.
     pub(crate) fn enqueue(
         &mut self,
         now: Now,
         target: &Target,
         incoming: &mut Incoming<'_>,
         out: &mut Outbox,
-    ) -> bool {
-        let Some(slot) = self.home_slot(target.queue, target.slot) else { return false };
+    ) -> Receipt {
+        let Some(slot) = self.home_slot(target.queue, target.slot) else { return Receipt::Taken };
         self.edge.counters.enqueued_local += 1;
         let enqueued =
             self.with_queue(now, slot, out, |queue, sink| queue.enqueue(now, incoming, sink));
         self.pump(now, slot, out);
-        enqueued == Enqueued::Rejected
+        match enqueued {
+            Enqueued::Accepted => Receipt::Taken,
+            Enqueued::Rejected => Receipt::Refused,
+        }
     }
 
     fn unroutable(
@@ -507,7 +492,7 @@ impl Broker {
                 batch.items.push(Mail::DeliverReply { to, message, from, number, mandatory });
                 self.edge.connections[at.slot as usize].touch(to.shard);
                 self.tie(at);
-                self.open_number(at, number, 1, false);
+                self.open_number(at, number, 1, Receipt::Taken);
                 return;
             }
             _ => self.unroutable(at, publish, &checked.properties, out),
@@ -574,37 +559,35 @@ impl Broker {
         self.unroutable(at, &publish, view.properties, out);
     }
 
-    /// Takes the next publish number of a channel that confirms or commits.
+    /// Takes the next publish number of a channel that confirms; a commit has one for all.
     fn next_number(&mut self, at: At) -> Option<u64> {
         let connection = &mut self.edge.connections[at.slot as usize];
         let channel = connection.incarnation(at.channel.channel)?;
-        let confirms = channel.committing.as_mut().or(channel.confirms.as_mut())?;
-        Some(confirms.take_number())
-    }
-
-    fn is_committing(&mut self, at: At) -> bool {
-        let connection = &mut self.edge.connections[at.slot as usize];
-        connection.incarnation(at.channel.channel).is_some_and(|c| c.committing.is_some())
+        if channel.committing.is_some() {
+            return Some(COMMIT_NUMBER);
+        }
+        Some(channel.confirms.as_mut()?.take_number())
     }
 
     /// A publish that needs a number and waits for nobody.
     fn account(&mut self, at: At) {
         let number = self.next_number(at);
-        self.open_number(at, number, 0, false);
+        self.open_number(at, number, 0, Receipt::Taken);
     }
 
-    fn open_number(&mut self, at: At, number: Option<u64>, missing: u32, refused: bool) {
+    fn open_number(&mut self, at: At, number: Option<u64>, missing: u32, receipt: Receipt) {
         let Some(number) = number else { return };
         let slot = at.slot;
         let connection = &mut self.edge.connections[slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         if let Some(committing) = &mut channel.committing {
-            committing.open(number, missing, false);
+            committing.expect(number, missing);
+            committing.report(number, number, 0, receipt);
             return;
         }
         let Some(confirms) = &mut channel.confirms else { return };
         self.edge.counters.received_confirm += 1;
-        confirms.open(number, missing, refused);
+        confirms.open(number, missing, receipt);
         if !confirms.listed {
             confirms.listed = true;
             self.edge.confirming.push((slot, channel.key));
@@ -643,19 +626,20 @@ impl Broker {
         to: ChannelRef,
         first: u64,
         last: u64,
-        refused: bool,
+        queues: u32,
+        receipt: Receipt,
     ) {
         if to.connection == LETTERS_CONNECTION {
-            return self.letters_reported(to, first, last, refused);
+            return self.letters_reported(to, (first, last), queues, receipt);
         }
         let Some((slot, connection)) = self.edge.connection(to.connection, u32::MAX) else {
             return;
         };
         let Some(channel) = connection.incarnation(to.channel) else { return };
         if let Some(committing) = &mut channel.committing {
-            committing.report(first, last, false);
+            committing.report(first, last, queues, receipt);
         } else if let Some(confirms) = &mut channel.confirms {
-            confirms.report(first, last, refused);
+            confirms.report(first, last, queues, receipt);
             if confirms.listed {
                 return;
             }

@@ -283,21 +283,29 @@ impl Queue {
         }
     }
 
-    /// Takes a message that was logged at `position` after [`Queue::admit`]; one that the log did
-    /// not take stays in memory.
+    /// Forgets a message after [`Queue::admit`]: no log took it. The queue does not have it.
+    ///
+    /// # Panics
+    /// When another message came between.
+    pub fn withdraw(&mut self, ticket: &Ticket) {
+        let messages = self.messages.as_mut().expect("the ticket opened it");
+        assert!(messages.next_seq == ticket.seq + 1, "nothing comes between admission and log");
+        messages.next_seq = ticket.seq;
+    }
+
+    /// Takes a message that was logged at `position` after [`Queue::admit`].
     pub fn put(
         &mut self,
         now: Now,
         ticket: Ticket,
-        position: Option<Position>,
+        position: Position,
         incoming: &mut Incoming<'_>,
         sink: &mut impl Sink,
     ) {
         let consumer =
             if self.is_empty() { self.choose_consumer(incoming.bytes(), sink) } else { None };
         if let Some(slot) = consumer {
-            if position.is_some()
-                && let Some(lane) = self.lane(ticket.priority, false, sink)
+            if let Some(lane) = self.lane(ticket.priority, false, sink)
                 && let Some(mut backlog) = sink.backlog()
             {
                 // Should it come back, it is not to be fetched, too.
@@ -305,13 +313,8 @@ impl Queue {
             }
             return self.hand_over(now, slot, incoming, Some((ticket, position)), sink);
         }
-        match position {
-            Some(position) => {
-                let place = Place::logged(position, false);
-                self.push_logged(now, ticket.entry(place, incoming.bytes()), sink);
-            }
-            None => self.push_pooled(now, ticket, incoming, sink),
-        }
+        let place = Place::logged(position, false);
+        self.push_logged(now, ticket.entry(place, incoming.bytes()), sink);
     }
 
     /// Delivers up to `budget` ready messages; expired ones that it meets count too.

@@ -48,6 +48,7 @@ mod quorum;
 mod reply_to;
 mod requeue;
 mod restart;
+mod room;
 mod routing;
 mod rows;
 mod shut_down;

@@ -10,6 +10,8 @@ use alloc::vec::Vec;
 
 use lepus_amqp::server::{encode_ack, encode_nack};
 
+use crate::mail::Receipt;
+
 /// Open publishes that room is kept for when there is none.
 const SPARE_PUBLISHES_MAX: usize = 1024;
 
@@ -18,7 +20,7 @@ struct Open {
     number: u64,
     /// Reports still missing.
     missing: u32,
-    refused: bool,
+    receipt: Receipt,
 }
 
 /// What to tell the publisher.
@@ -89,13 +91,13 @@ impl Confirms {
         self.last - self.reported
     }
 
-    /// Keeps the newest number open until `missing` reports came. A refusal on the own shard is
-    /// `missing == 0 && refused`.
-    pub fn open(&mut self, number: u64, missing: u32, refused: bool) {
-        if missing == 0 && !refused {
+    /// Keeps the newest number open until `missing` reports came. `receipt` is what is known
+    /// already: a refusal on the own shard may have nothing missing.
+    pub fn open(&mut self, number: u64, missing: u32, receipt: Receipt) {
+        if missing == 0 && receipt == Receipt::Taken {
             return;
         }
-        self.open.push_back(Open { number, missing, refused });
+        self.open.push_back(Open { number, missing, receipt });
     }
 
     /// A number that is open waits for more reports.
@@ -106,22 +108,22 @@ impl Confirms {
         }
     }
 
-    /// One report for each number in `first..=last` has come.
-    pub fn report(&mut self, first: u64, last: u64, refused: bool) {
+    /// So many `reports` for each number in `first..=last` have come.
+    pub fn report(&mut self, first: u64, last: u64, reports: u32, receipt: Receipt) {
         let start = self.open.partition_point(|open| open.number < first);
         for open in self.open.iter_mut().skip(start) {
             if open.number > last {
                 break;
             }
-            open.missing = open.missing.saturating_sub(1);
-            open.refused |= refused;
+            open.missing = open.missing.saturating_sub(reports);
+            open.receipt = open.receipt.max(receipt);
         }
     }
 
-    /// Whether everything published is settled.
+    /// Whether all numbers are reported, and every log that was to have them does.
     #[must_use]
-    pub fn is_settled(&self) -> bool {
-        self.open.iter().all(|open| open.missing == 0)
+    pub fn is_committed(&self) -> bool {
+        self.open.iter().all(|open| open.missing == 0 && open.receipt != Receipt::Unlogged)
     }
 
     /// The next confirmation that may go out, if any.
@@ -131,7 +133,7 @@ impl Confirms {
             if front.missing > 0 {
                 return self.ack_up_to(front.number - 1);
             }
-            if front.refused {
+            if front.receipt != Receipt::Taken {
                 let number = front.number;
                 if let Some(ack) = self.ack_up_to(number - 1) {
                     return Some(ack);
@@ -187,21 +189,21 @@ mod tests {
         let mut confirms = Confirms::default();
         for missing in [0, 0, 2, 0] {
             let number = confirms.take_number();
-            confirms.open(number, missing, false);
+            confirms.open(number, missing, Receipt::Taken);
         }
         assert_eq!(drain(&mut confirms), [ack(2, 2)]);
-        confirms.report(3, 3, false);
+        confirms.report(3, 3, 1, Receipt::Taken);
         assert_eq!(drain(&mut confirms), []);
-        confirms.report(3, 3, false);
+        confirms.report(3, 3, 1, Receipt::Taken);
         assert_eq!(drain(&mut confirms), [ack(4, 2)]);
     }
 
     #[test]
     fn a_refusal_is_a_nack_of_exactly_that_number() {
         let mut confirms = Confirms::default();
-        for refused in [false, true, false] {
+        for receipt in [Receipt::Taken, Receipt::Refused, Receipt::Taken] {
             let number = confirms.take_number();
-            confirms.open(number, 0, refused);
+            confirms.open(number, 0, receipt);
         }
         assert_eq!(drain(&mut confirms), [ack(1, 1), Confirmation::Nack(2), ack(3, 1)]);
     }
@@ -211,13 +213,28 @@ mod tests {
         let mut confirms = Confirms::default();
         for missing in [1, 1] {
             let number = confirms.take_number();
-            confirms.open(number, missing, false);
+            confirms.open(number, missing, Receipt::Taken);
         }
         confirms.expect(1, 1);
-        confirms.report(1, 2, false);
+        confirms.report(1, 2, 1, Receipt::Taken);
         assert_eq!(drain(&mut confirms), []);
-        confirms.report(1, 1, false);
+        confirms.report(1, 1, 1, Receipt::Taken);
         assert_eq!(drain(&mut confirms), [ack(2, 2)]);
-        assert!(confirms.is_settled());
+        assert!(confirms.is_committed());
+    }
+
+    #[test]
+    fn what_a_log_did_not_take_is_never_committed() {
+        let mut confirms = Confirms::default();
+        let number = confirms.take_number();
+        confirms.open(number, 5, Receipt::Taken);
+        confirms.report(number, number, 3, Receipt::Refused);
+        confirms.report(number, number, 2, Receipt::Taken);
+        assert!(confirms.is_committed());
+        let number = confirms.take_number();
+        confirms.open(number, 2, Receipt::Taken);
+        confirms.report(number, number, 2, Receipt::Unlogged);
+        assert!(!confirms.is_committed());
+        assert_eq!(drain(&mut confirms), [Confirmation::Nack(1), Confirmation::Nack(2)]);
     }
 }

@@ -13,6 +13,7 @@ use super::{DeadLetter, Source, letters_of, terms_of};
 use crate::broker::Broker;
 use crate::channel::Target;
 use crate::edge::log;
+use crate::mail::Receipt;
 use crate::message::{Incoming, MessageView};
 use crate::outbox::{Outbox, Severity};
 use crate::publish::Terms;
@@ -218,7 +219,7 @@ impl Broker {
         incoming.finish(&mut self.edge.pool);
         match number {
             Some(number) if routed.remote + routed.logs > 0 => Posted::Waits(number),
-            _ if routed.refused => Posted::Refused,
+            _ if routed.receipt != Receipt::Taken => Posted::Refused,
             _ => Posted::Done,
         }
     }

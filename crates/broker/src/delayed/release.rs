@@ -15,7 +15,7 @@ use crate::journal::Found;
 use crate::message::MessageView;
 use crate::outbox::Outbox;
 use crate::properties::further_keys;
-use crate::publish::{Terms, logged_bytes, parse_expiration};
+use crate::publish::{Terms, parse_expiration};
 use crate::queue::{Place, Ticket};
 use crate::routing_keys::RoutingKeys;
 
@@ -23,6 +23,8 @@ use crate::routing_keys::RoutingKeys;
 const RELEASED_AT_ONCE_MAX: usize = 256;
 /// Bytes of those messages, above which a slice ends.
 const RELEASED_BYTES_MAX: usize = 256 << 10;
+/// Bytes of a message beside its payload, about, with its places in a log.
+const MESSAGE_BYTES: usize = 32 << 10;
 /// Queues that they go to, above which a slice ends.
 const RELEASED_TARGETS_MAX: usize = 512;
 /// Messages that are read ahead when one that is due has to be read.
@@ -153,11 +155,14 @@ impl Broker {
                     backlog.map_or(Found::Lost, |mut backlog| backlog.lookup(at, size))
                 }
             };
-            let room = logged_bytes(&[], size as usize);
+            let room = size as usize + MESSAGE_BYTES;
             if found == Found::Pending {
                 self.delayed.wait = Wait::Read;
                 return self.read_delayed_ahead(now, id, log, out);
-            } else if found == Found::Ready && self.journal.must_wait(room) {
+            } else if found == Found::Ready
+                && self.journal.must_wait(room)
+                && self.journal.could_hold(room)
+            {
                 self.delayed.wait = Wait::Room(room);
                 return;
             }

@@ -11,6 +11,7 @@ use super::{Journal, LETTERS, Log, Phase, READERS_MAX, Reader};
 use crate::broker::Broker;
 use crate::edge::log;
 use crate::inbox::report;
+use crate::mail::Receipt;
 use crate::outbox::{Outbox, Severity};
 
 impl Journal {
@@ -168,10 +169,10 @@ impl Broker {
     fn report_durable(&mut self, place: u16, out: &mut Outbox) {
         while let Some(due) = self.journal.pop_report(place) {
             if due.to.shard == self.edge.shard {
-                self.publish_reported(due.to, due.first, due.last, false);
+                self.publish_reported(due.to, due.first, due.last, due.count, Receipt::Taken);
             } else {
                 let batch = &mut out.mail[due.to.shard.index()];
-                report(batch, due.to, due.first, due.last, false);
+                report(batch, due.to, (due.first, due.last), due.count, Receipt::Taken);
             }
         }
     }

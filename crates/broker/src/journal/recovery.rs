@@ -135,6 +135,7 @@ impl Broker {
     pub(crate) fn continue_close(&mut self, now: Now, out: &mut Outbox) {
         let is_quiet = self.edge.dead_letters.is_empty()
             && self.postponed.is_empty()
+            && self.jobs.is_empty()
             && self.migrations.is_idle();
         if !self.journal.closes || !is_quiet || !self.ledger.is_empty() {
             return;

@@ -7,10 +7,10 @@ use lepus_base::{Body, Now, QueueId, ShardId};
 
 use crate::broker::Broker;
 use crate::channel::Target;
-use crate::mail::{Command, Mail};
+use crate::mail::{Command, Mail, Receipt};
 use crate::message::{Incoming, MessageView};
 use crate::outbox::Outbox;
-use crate::publish::{Terms, logged_bytes};
+use crate::publish::Terms;
 
 /// What a parcel costs beside its message, in bytes.
 const PARCEL_BYTES: usize = 64;
@@ -154,8 +154,8 @@ impl Broker {
     fn is_blocked(&mut self, parcel: &Parcel) -> bool {
         let Parcel::Message { body, terms, .. } = parcel else { return false };
         let view = MessageView::unpack(self.edge.pool.get(*body));
-        let bytes = logged_bytes(view.properties, view.body.len());
-        terms.persistent && self.journal.must_wait(bytes)
+        let bytes = self.journal.message_bytes(&view, 1);
+        terms.persistent && self.journal.must_wait(bytes) && self.journal.could_hold(bytes)
     }
 
     fn send_message_on(
@@ -183,7 +183,7 @@ impl Broker {
             None => {
                 self.edge.pool.release(body);
                 if let Some((to, number)) = terms.confirm {
-                    self.report_enqueued(to, number, false, out);
+                    self.report_enqueued(to, number, 1, Receipt::Taken, out);
                 }
             }
         }

@@ -39,6 +39,24 @@ pub(super) struct Checked<'a> {
     pub extra_keys: Vec<String>,
     /// How long a delayed exchange holds it.
     pub delay: Option<Duration>,
+    /// The logs have room for it, and it is to go to all its queues at once.
+    pub has_room: bool,
+}
+
+impl<'a> Checked<'a> {
+    /// With properties of which nothing but the delivery mode matters.
+    #[inline]
+    pub(super) fn plain(properties: &'a [u8]) -> Checked<'a> {
+        Checked {
+            properties: Cow::Borrowed(properties),
+            persistent: PropertiesRef(properties).is_persistent(),
+            priority: 0,
+            expiration: None,
+            extra_keys: Vec::new(),
+            delay: None,
+            has_room: false,
+        }
+    }
 }
 
 impl Broker {
@@ -61,14 +79,7 @@ impl Broker {
         }
         let delayed = info.delayed;
         let properties = PropertiesRef(publish.properties);
-        let mut checked = Checked {
-            properties: Cow::Borrowed(publish.properties),
-            persistent: properties.is_persistent(),
-            priority: 0,
-            expiration: None,
-            extra_keys: Vec::new(),
-            delay: None,
-        };
+        let mut checked = Checked::plain(publish.properties);
         if flags & LOOKED_AT == 0 {
             self.directory.authorize_topic(
                 user,

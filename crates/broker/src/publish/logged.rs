@@ -6,11 +6,23 @@ use lepus_store::AppendError;
 use crate::broker::Broker;
 use crate::channel::Target;
 use crate::journal::place_of;
-use crate::mail::ChannelRef;
+use crate::mail::{ChannelRef, Receipt};
 use crate::message::{Incoming, MessageView};
 use crate::outbox::Outbox;
 use crate::publish::Routed;
 use crate::queue::{Admission, Ticket};
+
+/// Whether a message may go into its queues on this shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Room {
+    /// A log that has to take it does, or none has to.
+    Now,
+    /// When a log has room for so many bytes.
+    Later(usize),
+    /// No log ever has room for so many bytes.
+    Never(usize),
+}
 
 /// A queue that wants the message once it is logged.
 #[derive(Debug)]
@@ -24,8 +36,8 @@ pub(crate) struct Put {
 
 impl Broker {
     /// Puts a persistent message into those targets that are here: first all queues are asked,
-    /// then it is logged once with all its places, then they get it. `confirm` is told when it is
-    /// durable, once for each log.
+    /// then it is logged once with all its places, then they get it. Queues whose log does not take
+    /// it do not get it. `confirm` is told when it is durable, once for each log.
     pub(crate) fn enqueue_logged(
         &mut self,
         now: Now,
@@ -37,7 +49,7 @@ impl Broker {
         let own = self.edge.shard;
         let mut puts = core::mem::take(&mut self.puts);
         puts.clear();
-        let (mut refused, mut is_mixed) = (false, false);
+        let (mut receipt, mut is_mixed) = (Receipt::Taken, false);
         incoming.last = false;
         for target in targets.iter().filter(|target| target.home == own) {
             let Some(slot) = self.home_slot(target.queue, target.slot) else { continue };
@@ -56,45 +68,93 @@ impl Broker {
                 }
                 Admission::Delivered => self.pump(now, slot, out),
                 Admission::Rejected => {
-                    refused = true;
+                    receipt = Receipt::Refused;
                     self.pump(now, slot, out);
                 }
             }
         }
-        let (mut logs, mut unlogged) = (0, false);
-        if !puts.is_empty() {
-            let (taken, is_whole) = self.log_puts(incoming, &mut puts, confirm);
-            logs = taken;
-            unlogged = !is_whole;
-        }
+        let logs = match puts.is_empty() {
+            true => 0,
+            false => self.log_puts(incoming, &mut puts, confirm),
+        };
         // Only now: what they have no memory for goes into the log too, and may take its last room.
         let transient = if is_mixed { targets } else { &[] };
         for target in transient.iter().filter(|target| target.home == own) {
             let Some(slot) = self.home_slot(target.queue, target.slot) else { continue };
             if !self.homes[slot as usize].queue.is_durable() {
-                refused |= self.enqueue(now, target, incoming, out);
+                receipt = receipt.max(self.enqueue(now, target, incoming, out));
             }
         }
         for put in &puts {
-            let (slot, ticket, position) = (put.slot, put.ticket, put.position);
+            let (slot, ticket) = (put.slot, put.ticket);
+            let Some(position) = put.position else {
+                self.homes[slot as usize].queue.withdraw(&ticket);
+                receipt = Receipt::Unlogged;
+                continue;
+            };
             self.with_queue(now, slot, out, |queue, sink| {
                 queue.put(now, ticket, position, incoming, sink);
             });
             self.pump(now, slot, out);
         }
         self.puts = puts;
-        Routed { remote: 0, logs, refused: refused || unlogged, unlogged }
+        Routed { remote: 0, logs, receipt }
     }
 
-    /// Appends the message to each log that is concerned. How many took it and are to report, and
-    /// whether all of them did.
+    /// Whether the logs have room for a message that goes to these queues.
+    #[inline]
+    pub(crate) fn room_for(
+        &mut self,
+        incoming: &Incoming<'_>,
+        persistent: bool,
+        targets: &[Target],
+    ) -> Room {
+        if !persistent || !self.journal.is_on() {
+            return Room::Now;
+        }
+        let own = self.edge.shard;
+        let here = targets.iter().filter(|target| target.home == own).count();
+        if here == 0 {
+            return Room::Now;
+        }
+        let bytes = self.bytes_in_log(incoming, here);
+        if self.journal.must_wait(bytes) { self.lack_of_room(bytes, targets) } else { Room::Now }
+    }
+
+    #[cold]
+    fn lack_of_room(&self, bytes: usize, targets: &[Target]) -> Room {
+        if self.journal.could_hold(bytes) {
+            return Room::Later(bytes);
+        }
+        let is_logged = |target: &Target| {
+            target.home == self.edge.shard
+                && self
+                    .home_slot(target.queue, target.slot)
+                    .is_some_and(|slot| self.homes[slot as usize].queue.is_durable())
+        };
+        if targets.iter().any(is_logged) { Room::Never(bytes) } else { Room::Now }
+    }
+
+    /// Bytes that a message takes in a log, with its places in so many queues, at most.
+    fn bytes_in_log(&self, incoming: &Incoming<'_>, queues: usize) -> usize {
+        match (incoming.view(), incoming.stored()) {
+            (Some(view), _) => self.journal.message_bytes(view, queues),
+            (None, Some(body)) => {
+                let view = MessageView::unpack(self.edge.pool.get(body));
+                self.journal.message_bytes(&view, queues)
+            }
+            (None, None) => 0,
+        }
+    }
+
+    /// Appends the message to each log that is concerned. How many took it and are to report.
     fn log_puts(
         &mut self,
         incoming: &Incoming<'_>,
         puts: &mut [Put],
         confirm: Option<(ChannelRef, u64)>,
-    ) -> (u32, bool) {
-        let (mut taken, mut is_whole) = (0, true);
+    ) -> u32 {
+        let mut taken = 0;
         let mut places = core::mem::take(&mut self.journal.places);
         for log in 0..self.journal.len() as u16 {
             places.clear();
@@ -128,13 +188,12 @@ impl Broker {
                     Err(_) => break,
                 }
             }
-            is_whole &= done == places.len();
             if let Some((to, number)) = confirm.filter(|_| done > 0) {
                 taken += 1;
                 self.journal.report_when_durable(log, to, number);
             }
         }
         self.journal.places = places;
-        (taken, is_whole)
+        taken
     }
 }

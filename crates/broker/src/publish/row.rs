@@ -13,6 +13,7 @@ use super::check::LOOKED_AT;
 use crate::broker::Broker;
 use crate::channel::confirm::Confirms;
 use crate::channel::{RouteCache, Target};
+use crate::mail::Receipt;
 use crate::message::{Incoming, MessageView};
 use crate::outbox::Outbox;
 use crate::queue::Enqueued;
@@ -58,8 +59,7 @@ impl Broker {
         out: &mut Outbox,
     ) -> usize {
         let Some((number, _)) = Repeats::publish_frame(bytes) else { return 0 };
-        let is_any_away = !self.fanouts.is_empty() || !self.migrations.is_idle();
-        if is_any_away || self.is_short_of_anything() {
+        if !self.migrations.is_idle() || self.is_short_of_anything() {
             return 0;
         }
         let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return 0 };
@@ -166,7 +166,7 @@ impl Broker {
             if let Some(confirms) = confirms {
                 let number = confirms.take_number();
                 if enqueued == Enqueued::Rejected {
-                    confirms.open(number, 0, true);
+                    confirms.open(number, 0, Receipt::Refused);
                 }
             }
             if queue.wants_dispatch()

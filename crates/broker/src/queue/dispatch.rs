@@ -59,11 +59,11 @@ impl Queue {
         now: Now,
         slot: u32,
         incoming: &mut Incoming<'_>,
-        logged: Option<(Ticket, Option<Position>)>,
+        logged: Option<(Ticket, Position)>,
         sink: &mut impl Sink,
     ) {
         let (ticket, position) = match logged {
-            Some((ticket, position)) => (ticket, position),
+            Some((ticket, position)) => (ticket, Some(position)),
             None => (self.ticket(now, incoming, sink), None),
         };
         let (Some(consumers), Some(messages)) = (&mut self.consumers, &mut self.messages) else {

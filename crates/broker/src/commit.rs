@@ -1,0 +1,280 @@
+//! `tx.commit`: what a transaction held is published and settled, in slices when it is much.
+//!
+//! First it is found out where its publishes go and how much of each shard's log they take. What
+//! fits a segment of each log is published in one go, so that a crash leaves it there as a whole or
+//! not at all. What is more comes in slices, each when there is room for it. What no log can ever
+//! take is refused before anything is published.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::format;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use lepus_amqp::code::ReplyCode;
+use lepus_amqp::properties::PropertiesRef;
+use lepus_base::Now;
+
+use crate::broker::Broker;
+use crate::channel::unacked::Unacked;
+use crate::channel::{At, HeldPublish, Pending, Tx};
+use crate::jobs::{Job, Step, TARGETS_AT_ONCE_MAX};
+use crate::mail::{ChannelRef, Mail, Receipt};
+use crate::outbox::Outbox;
+use crate::publish::Served;
+use crate::queue::Outcome;
+use crate::refusal::Refusal;
+
+/// Copies of messages that are published in one go at most.
+const COPIES_AT_ONCE_MAX: usize = 1 << 19;
+/// All reports of a commit come under this number; it is its channel's first.
+pub(crate) const COMMIT_NUMBER: u64 = 1;
+
+/// The commit of a transaction.
+#[derive(Debug)]
+pub(crate) struct Commit {
+    at: At,
+    publishes: VecDeque<HeldPublish>,
+    settles: VecDeque<(Unacked, Outcome)>,
+    /// Memory of the publishes that are left.
+    bytes: usize,
+    /// While it is not known how much it takes.
+    sizing: Option<Sizing>,
+}
+
+/// What a commit takes, as far as is known.
+#[derive(Debug, Default)]
+struct Sizing {
+    /// Version of the directory for which this holds.
+    version: u64,
+    /// The publish that is looked at next.
+    next: usize,
+    /// Bytes in the log of each shard, at most.
+    parts: Vec<usize>,
+    /// Copies of messages in queues.
+    copies: usize,
+    /// Queues of the publish looked at last, by shard.
+    queues: Vec<usize>,
+    /// Whether the next publish reaches the same ones if it names the same exchange and key.
+    is_route_known: bool,
+}
+
+/// How a commit goes on once its size is known.
+enum Plan {
+    /// In one go.
+    Whole(Vec<usize>),
+    Sliced,
+    /// A log has to have room for so many bytes first.
+    NeedsRoom(usize),
+    /// So many bytes are more than a log ever holds.
+    TooLarge(usize),
+}
+
+impl Commit {
+    pub(crate) fn is_of(&self, channel: ChannelRef) -> bool {
+        self.at.channel == channel
+    }
+
+    /// Whether something of it is done already.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.sizing.is_none()
+    }
+
+    /// What was to be settled is unacknowledged as before.
+    fn into_unacked(self) -> Vec<Unacked> {
+        self.settles.into_iter().map(|(unacked, _)| unacked).collect()
+    }
+}
+
+impl Broker {
+    /// Begins to commit what a channel's transaction held.
+    pub(crate) fn begin_commit(&mut self, now: Now, at: At, tx: Tx, out: &mut Outbox) {
+        self.set_pending(at, Pending::Commit);
+        let connection = &mut self.edge.connections[at.slot as usize];
+        if let Some(channel) = connection.incarnation(at.channel.channel) {
+            let committing = channel.committing.insert(Box::default());
+            committing.take_number();
+            committing.open(COMMIT_NUMBER, 1, Receipt::Taken);
+        }
+        let bytes = tx.publishes.iter().map(HeldPublish::memory_bytes).sum();
+        self.jobs.count_held(bytes);
+        let sizes = self.journal.is_on() && tx.is_persistent;
+        let commit = Box::new(Commit {
+            at,
+            publishes: tx.publishes.into(),
+            settles: tx.settles.into(),
+            bytes,
+            sizing: sizes.then(Sizing::default),
+        });
+        self.work_on_job(now, Job::Commit(commit), &mut { TARGETS_AT_ONCE_MAX }, out);
+    }
+
+    /// One slice of a commit.
+    pub(crate) fn step_commit(
+        &mut self,
+        now: Now,
+        mut commit: Box<Commit>,
+        budget: &mut usize,
+        out: &mut Outbox,
+    ) -> Step {
+        if commit.sizing.is_some() {
+            match self.plan(&mut commit, budget) {
+                None => return Step::More(Job::Commit(commit)),
+                Some(Plan::NeedsRoom(bytes)) => return Step::NeedsRoom(Job::Commit(commit), bytes),
+                Some(Plan::TooLarge(bytes)) => {
+                    self.refuse_commit(now, *commit, bytes, out);
+                    return Step::Done;
+                }
+                Some(Plan::Whole(parts)) => self.publish_whole(now, &mut commit, &parts, out),
+                Some(Plan::Sliced) => {}
+            }
+            commit.sizing = None;
+        }
+        while *budget > 0
+            && let Some(held) = commit.publishes.pop_front()
+        {
+            self.discount(&mut commit, held.memory_bytes());
+            let (served, queues) = self.publish_held(now, commit.at, &held, false, out);
+            *budget = budget.saturating_sub(1 + queues);
+            if served == Served::Later {
+                return Step::Fans(commit);
+            }
+        }
+        while *budget > 0
+            && let Some((unacked, outcome)) = commit.settles.pop_front()
+        {
+            *budget -= 1;
+            self.settle_one(now, commit.at, &unacked, outcome, out);
+        }
+        if !commit.publishes.is_empty() || !commit.settles.is_empty() {
+            return Step::More(Job::Commit(commit));
+        }
+        self.finish_commit(now, commit.at, out);
+        Step::Done
+    }
+
+    fn discount(&mut self, commit: &mut Commit, bytes: usize) {
+        commit.bytes -= bytes;
+        self.jobs.discount_held(bytes);
+    }
+
+    /// Finds out how much a commit takes, and how it goes on; `None` if the budget was too small.
+    fn plan(&mut self, commit: &mut Commit, budget: &mut usize) -> Option<Plan> {
+        let (at, publishes) = (commit.at, &commit.publishes);
+        let sizing = commit.sizing.as_mut()?;
+        if sizing.version != self.directory.version {
+            let shards = usize::from(self.settings.shards);
+            let (parts, queues) = (vec![0; shards], vec![0; shards]);
+            let version = self.directory.version;
+            *sizing = Sizing { version, parts, queues, ..Sizing::default() };
+        }
+        while let Some(held) = publishes.get(sizing.next) {
+            if *budget == 0 {
+                return None;
+            }
+            let is_same_way = sizing.is_route_known
+                && publishes.get(sizing.next.wrapping_sub(1)).is_some_and(|b| held.goes_with(b));
+            *budget -= 1;
+            if !is_same_way {
+                let queues = &mut sizing.queues;
+                sizing.is_route_known = self.count_queues(at, held, queues);
+                *budget = budget.saturating_sub(queues.iter().sum::<usize>() / 4);
+            }
+            self.add_size(held, sizing);
+            sizing.next += 1;
+        }
+        Some(self.plan_for(sizing))
+    }
+
+    /// Adds what one publish takes.
+    fn add_size(&self, held: &HeldPublish, sizing: &mut Sizing) {
+        let all: usize = sizing.queues.iter().sum();
+        sizing.copies += all;
+        if !PropertiesRef(&held.properties).is_persistent() {
+            return;
+        }
+        for (part, &queues) in sizing.parts.iter_mut().zip(&sizing.queues) {
+            // Where chance decides, it may be another shard's turn the next time.
+            let queues = if sizing.is_route_known { queues } else { all };
+            if queues > 0 {
+                *part += self.journal.message_bytes(&held.view(), queues);
+            }
+        }
+    }
+
+    fn plan_for(&mut self, sizing: &Sizing) -> Plan {
+        let here = sizing.parts[self.edge.shard.index()];
+        if let Some(&bytes) = sizing.parts.iter().find(|&&bytes| !self.journal.could_hold(bytes)) {
+            return Plan::TooLarge(bytes);
+        }
+        let segment = self.journal.payload_bytes_max();
+        let fits = sizing.parts.iter().all(|&bytes| bytes <= segment);
+        if !fits || sizing.copies > COPIES_AT_ONCE_MAX {
+            return Plan::Sliced;
+        }
+        // While a queue is on its way, its part would come apart from the rest.
+        if !self.migrations.is_idle() || (here > 0 && self.journal.must_wait(here)) {
+            return Plan::NeedsRoom(here);
+        }
+        Plan::Whole(sizing.parts.clone())
+    }
+
+    /// Publishes all of a commit so that it is in one batch of each log.
+    fn publish_whole(&mut self, now: Now, commit: &mut Commit, parts: &[usize], out: &mut Outbox) {
+        let here = parts[self.edge.shard.index()];
+        if here > 0 {
+            self.journal.hold(here);
+        }
+        let before: Vec<usize> = out.mail.iter().map(|mail| mail.items.len()).collect();
+        for held in core::mem::take(&mut commit.publishes) {
+            let (served, _) = self.publish_held(now, commit.at, &held, true, out);
+            assert!(served == Served::Now, "there was room for all of it");
+        }
+        let bytes = commit.bytes;
+        self.discount(commit, bytes);
+        for ((mail, &before), &bytes) in out.mail.iter_mut().zip(&before).zip(parts) {
+            if mail.items.len() > before && bytes > 0 {
+                mail.items.insert(before, Mail::Commit { bytes });
+            }
+        }
+    }
+
+    /// Nothing of a commit is done: no log can ever take it.
+    fn refuse_commit(&mut self, now: Now, mut commit: Commit, bytes: usize, out: &mut Outbox) {
+        let at = commit.at;
+        let held = commit.bytes;
+        self.discount(&mut commit, held);
+        self.put_back(at, commit.into_unacked());
+        let text = format!("transaction of {bytes} bytes is larger than what may be stored");
+        let refusal = Refusal::new(ReplyCode::PRECONDITION_FAILED, text);
+        self.fail_channel(now, at, &refusal, (90, 20), out);
+    }
+
+    /// A channel ends: its commit does not happen unless it has begun. Then the end waits for it.
+    pub(crate) fn give_commit_up(&mut self, at: At) {
+        let Some(mut commit) = self.jobs.take_unbegun(at.channel) else { return };
+        let held = commit.bytes;
+        self.discount(&mut commit, held);
+        self.put_back(at, commit.into_unacked());
+    }
+
+    fn put_back(&mut self, at: At, unacked: Vec<Unacked>) {
+        let connection = &mut self.edge.connections[at.slot as usize];
+        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
+        channel.pending = None;
+        channel.committing = None;
+        channel.unacked.put_back(unacked);
+    }
+
+    /// All of a commit is done; it is answered when all reports are there.
+    fn finish_commit(&mut self, now: Now, at: At, out: &mut Outbox) {
+        let connection = &mut self.edge.connections[at.slot as usize];
+        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
+        if channel.ending.is_some() {
+            channel.pending = None;
+            return self.go_on(now, at, out);
+        }
+        self.set_pending(at, Pending::Committed);
+        self.publish_reported(at.channel, COMMIT_NUMBER, COMMIT_NUMBER, 1, Receipt::Taken);
+    }
+}

@@ -1,0 +1,193 @@
+//! What clients asked for and takes long, or has to wait for room in a log: publishes to very many
+//! queues, publishes that no log has room for, commits. Each is a job with a cursor, served in
+//! slices between other work.
+//!
+//! A channel has one job at a time; what it says meanwhile is parked. So jobs need no order among
+//! each other: those that can go on take turns, those that need room stand in line for it.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+
+use lepus_base::{Now, QueueId};
+
+use crate::broker::Broker;
+use crate::channel::Target;
+use crate::commit::Commit;
+use crate::fanout::Fanout;
+use crate::mail::ChannelRef;
+use crate::outbox::Outbox;
+
+/// Queues that get a message in one slice; a publish to more is a job.
+pub(crate) const TARGETS_AT_ONCE_MAX: usize = 512;
+
+/// Something that takes long.
+#[derive(Debug)]
+pub(crate) enum Job {
+    Fanout(Fanout),
+    Commit(Box<Commit>),
+}
+
+/// How far a slice brought a job.
+pub(crate) enum Step {
+    Done,
+    More(Job),
+    /// It needs so many bytes in a log that has no room for them.
+    NeedsRoom(Job, usize),
+    /// The commit goes on when its last publish, a job now, is served.
+    Fans(Box<Commit>),
+}
+
+/// The jobs of a shard.
+#[derive(Debug, Default)]
+pub(crate) struct Jobs {
+    /// Those that can go on, by turns.
+    ready: VecDeque<Job>,
+    /// Those that wait until a log has room for so many bytes, by turns.
+    roomless: VecDeque<(Job, usize)>,
+    /// Commits one of whose publishes is a job.
+    fanning: Vec<Commit>,
+    /// The list of targets made last, for publishes that go the same way.
+    list: Option<Weak<[Target]>>,
+    /// Bytes of lists of targets, and of publishes that are being committed.
+    bytes: usize,
+}
+
+impl Jobs {
+    /// Whether nothing is to be done, now or later.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ready.is_empty() && self.roomless.is_empty() && self.fanning.is_empty()
+    }
+
+    /// Memory that is counted nowhere else, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Publishes that are being committed take so many bytes.
+    pub(crate) fn count_held(&mut self, bytes: usize) {
+        self.bytes += bytes;
+    }
+
+    /// Publishes of so many bytes are done.
+    pub(crate) fn discount_held(&mut self, bytes: usize) {
+        self.bytes -= bytes;
+    }
+
+    pub(crate) fn push(&mut self, job: Job) {
+        self.ready.push_back(job);
+    }
+
+    /// Targets as a list that is shared by those that go the same way.
+    pub(crate) fn list_of(&mut self, targets: &[Target]) -> Arc<[Target]> {
+        if let Some(list) = self.list.as_ref().and_then(Weak::upgrade)
+            && *list == *targets
+        {
+            return list;
+        }
+        let list: Arc<[Target]> = targets.into();
+        self.bytes += size_of_val(targets);
+        self.list = Some(Arc::downgrade(&list));
+        list
+    }
+
+    /// A job does not need its list any more.
+    pub(crate) fn drop_list(&mut self, list: Arc<[Target]>) {
+        if Arc::strong_count(&list) == 1 {
+            self.bytes -= size_of_val(&*list);
+        }
+    }
+
+    /// A publish that was a job is served: the commit that it belongs to goes on.
+    pub(crate) fn end_fanning(&mut self, channel: ChannelRef) {
+        if let Some(place) = self.fanning.iter().position(|commit| commit.is_of(channel)) {
+            let commit = self.fanning.swap_remove(place);
+            self.ready.push_back(Job::Commit(Box::new(commit)));
+        }
+    }
+
+    /// Takes a channel's commit out if nothing of it was done yet.
+    pub(crate) fn take_unbegun(&mut self, channel: ChannelRef) -> Option<Box<Commit>> {
+        let is_it = |job: &Job| matches!(job, Job::Commit(commit) if commit.is_of(channel) && !commit.is_begun());
+        let job = match self.ready.iter().position(is_it) {
+            Some(place) => self.ready.remove(place),
+            None => {
+                let place = self.roomless.iter().position(|(job, _)| is_it(job))?;
+                self.roomless.remove(place).map(|(job, _)| job)
+            }
+        };
+        match job {
+            Some(Job::Commit(commit)) => Some(commit),
+            _ => None,
+        }
+    }
+
+    /// A queue has another home, and another id.
+    pub(crate) fn redirect(&mut self, old: QueueId, new: Target) {
+        let roomless = self.roomless.iter_mut().map(|(job, _)| job);
+        for job in self.ready.iter_mut().chain(roomless) {
+            if let Job::Fanout(fanout) = job {
+                fanout.redirect(old, new);
+            }
+        }
+    }
+}
+
+impl Broker {
+    /// A slice of the jobs.
+    pub(crate) fn work_on_jobs(&mut self, now: Now, out: &mut Outbox) {
+        let mut budget = TARGETS_AT_ONCE_MAX;
+        for _ in 0..self.jobs.ready.len() {
+            if budget == 0 || !self.takes_job_work(out) {
+                break;
+            }
+            let Some(job) = self.jobs.ready.pop_front() else { break };
+            self.work_on_job(now, job, &mut budget, out);
+        }
+    }
+
+    /// Whether [`Broker::work_on_jobs`] would get on with something now.
+    pub(crate) fn has_job_work(&self, out: &Outbox) -> bool {
+        !self.jobs.ready.is_empty() && self.takes_job_work(out)
+    }
+
+    /// Whether neither the mail nor the log lags behind.
+    fn takes_job_work(&self, out: &Outbox) -> bool {
+        let limit = self.edge.limits.mail_batch_bytes_max;
+        !self.journal.is_behind() && out.mail.iter().all(|batch| batch.weight() <= limit)
+    }
+
+    /// A slice of one job, which takes what it does off the `budget`.
+    pub(crate) fn work_on_job(&mut self, now: Now, job: Job, budget: &mut usize, out: &mut Outbox) {
+        let step = match job {
+            Job::Fanout(fanout) => self.step_fanout(now, fanout, budget, out),
+            Job::Commit(commit) => self.step_commit(now, commit, budget, out),
+        };
+        match step {
+            Step::Done => {}
+            Step::More(job) => self.jobs.ready.push_back(job),
+            Step::NeedsRoom(job, bytes) => self.jobs.roomless.push_back((job, bytes)),
+            Step::Fans(commit) => self.jobs.fanning.push(*commit),
+        }
+    }
+
+    /// Lets jobs go on that waited for room in a log, as far as there is some.
+    pub(crate) fn give_jobs_room(&mut self) {
+        let is_moving = !self.migrations.is_idle();
+        let mut place = 0;
+        while let Some((job, bytes)) = self.jobs.roomless.get(place) {
+            if is_moving && matches!(job, Job::Commit(commit) if !commit.is_begun()) {
+                // A part of it would come apart from the rest.
+                place += 1;
+                continue;
+            }
+            if self.journal.must_wait(*bytes) {
+                return;
+            }
+            if let Some((job, _)) = self.jobs.roomless.remove(place) {
+                self.jobs.ready.push_back(job);
+            }
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Publishes that a transaction holds until its commit.
+
+use alloc::borrow::Cow;
+use alloc::format;
+
+use lepus_amqp::code::ReplyCode;
+use lepus_amqp::properties::PropertiesRef;
+use lepus_amqp::server::PublishRef;
+use lepus_base::Now;
+
+use super::Served;
+use super::check::{Checked, delay_of, parse_expiration};
+use crate::broker::Broker;
+use crate::channel::{At, HeldPublish};
+use crate::outbox::Outbox;
+use crate::properties::owned_headers;
+use crate::refusal::Refusal;
+use crate::routing_keys::RoutingKeys;
+
+impl Broker {
+    /// Keeps a publish for the commit.
+    pub(super) fn hold_publish(
+        &mut self,
+        at: At,
+        publish: &PublishRef<'_>,
+        checked: Checked<'_>,
+    ) -> Result<(), Refusal> {
+        let limit = self.edge.limits.tx_bytes_max;
+        let connection = &mut self.edge.connections[at.slot as usize];
+        let Some(tx) = connection.incarnation(at.channel.channel).and_then(|c| c.tx.as_mut())
+        else {
+            return Ok(());
+        };
+        let held = HeldPublish {
+            exchange: publish.exchange.into(),
+            routing_key: publish.routing_key.into(),
+            mandatory: publish.mandatory,
+            extra_keys: checked.extra_keys,
+            properties: checked.properties.into_owned(),
+            body: publish.body.to_vec(),
+        };
+        let bytes = held.memory_bytes();
+        tx.bytes += bytes;
+        if tx.bytes > limit {
+            let text = format!("transaction holds more than {limit} bytes; commit more often");
+            return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
+        }
+        tx.is_persistent |= checked.persistent;
+        tx.publishes.push(held);
+        connection.tx_bytes += bytes;
+        Ok(())
+    }
+
+    /// Publishes what a transaction held; with `has_room` in one go, since the logs have room for
+    /// it. How far it is, and how many queues get it.
+    pub(crate) fn publish_held(
+        &mut self,
+        now: Now,
+        at: At,
+        held: &HeldPublish,
+        has_room: bool,
+        out: &mut Outbox,
+    ) -> (Served, usize) {
+        let publish = PublishRef {
+            exchange: &held.exchange,
+            routing_key: &held.routing_key,
+            mandatory: held.mandatory,
+            immediate: false,
+            properties: &held.properties,
+            body: &held.body,
+        };
+        let properties = PropertiesRef(&held.properties);
+        let headers = owned_headers(properties);
+        let checked = Checked {
+            properties: Cow::Borrowed(&held.properties),
+            persistent: properties.is_persistent(),
+            priority: properties.priority().unwrap_or(0),
+            expiration: properties.expiration().and_then(|text| parse_expiration(text).ok()),
+            extra_keys: held.extra_keys.clone(),
+            delay: delay_of(&headers).unwrap_or_default(),
+            has_room,
+        };
+        self.route_and_publish(now, at, &publish, checked, out)
+    }
+
+    /// Counts the queues that a held publish reaches, by shard. Whether another one with the same
+    /// exchange and key reaches the same ones.
+    pub(crate) fn count_queues(
+        &mut self,
+        at: At,
+        held: &HeldPublish,
+        queues: &mut [usize],
+    ) -> bool {
+        queues.fill(0);
+        let keys = RoutingKeys { first: &held.routing_key, further: &held.extra_keys };
+        self.find_routes(at.vhost, &held.exchange, keys, &held.properties);
+        for route in self.routes.as_slice() {
+            queues[route.home.index()] += 1;
+        }
+        let exchange = self.directory.exchange(at.vhost, &held.exchange);
+        if exchange.is_some_and(|exchange| exchange.holding.is_some()) {
+            // It is logged here if it is held back, and there if not.
+            queues[self.edge.shard.index()] += 1;
+            return false;
+        }
+        self.routes.is_cacheable() && held.extra_keys.is_empty()
+    }
+}

@@ -1,0 +1,336 @@
+//! Publishes and commits that are large: they wait for room on the disk, they are refused as a whole,
+//! and they keep nobody else waiting.
+
+use lepus_amqp::code::ReplyCode;
+use lepus_amqp::method::{basic, tx};
+use lepus_amqp::table::Table;
+use lepus_sim::{Channel, Options, StoreOptions, World};
+
+use crate::restart::{durable, durable_exchange, durable_with, persistent};
+
+/// Durable queues behind a durable exchange `f`.
+fn fan(channel: &Channel, queues: u32) {
+    durable_exchange(channel, "f", "fanout");
+    for queue in 0..queues {
+        durable(channel, &format!("q{queue}"));
+        channel.bind(&format!("q{queue}"), "f", "");
+    }
+}
+
+/// A world whose logs have at most so many segments.
+fn small(shards: u16, segments_max: usize) -> World {
+    let mut store = StoreOptions::default();
+    store.template.segments_max = segments_max;
+    World::with(Options { shards, store: Some(store), ..Options::default() })
+}
+
+fn again(world: &World, shards: u16) {
+    world.stop();
+    world.start_again(shards);
+}
+
+/// Checks how many messages stand in each queue of the fan.
+fn expect_ready(world: &World, queues: u32, ready: u64) {
+    for queue in 0..queues {
+        assert_eq!(world.queue(&format!("q{queue}")).ready, ready, "in q{queue}");
+    }
+}
+
+#[test]
+fn a_message_for_very_many_durable_queues_waits_for_room_and_is_in_all_of_them() {
+    for shards in [1, 2] {
+        let world = World::on_disk(shards);
+        let channel = world.channel(0);
+        fan(&channel, 1_300);
+        channel.confirm_select();
+        channel.publish_with("f", "", &persistent(), vec![b'x'; 200_000]);
+        world.advance(1_000);
+        assert_eq!(channel.confirmed(), (vec![1], vec![]), "with {shards} shards");
+        expect_ready(&world, 1_300, 1);
+        again(&world, shards);
+        expect_ready(&world, 1_300, 1);
+    }
+}
+
+#[test]
+fn a_record_that_names_many_queues_finds_the_room_that_was_asked_for() {
+    let world = World::on_disk(1);
+    let channel = world.channel(0);
+    fan(&channel, 500);
+    channel.confirm_select();
+    channel.client().together(|| {
+        for _ in 0..400 {
+            channel.publish_with("f", "", &persistent(), "1");
+        }
+    });
+    world.advance(1_000);
+    let (acked, nacked) = channel.confirmed();
+    assert_eq!((acked.len(), nacked.len()), (400, 0));
+    again(&world, 1);
+    expect_ready(&world, 500, 400);
+}
+
+#[test]
+fn publishes_stay_in_order_behind_one_that_waits_for_room() {
+    let world = World::on_disk(1);
+    let channel = world.channel(0);
+    fan(&channel, 600);
+    channel.confirm_select();
+    channel.client().together(|| {
+        channel.publish_with("f", "", &persistent(), vec![b'0'; 300_000]);
+        channel.publish_with("", "q599", &persistent(), "1");
+        channel.publish("", "q599", "2");
+    });
+    world.advance(1_000);
+    let sizes = |channel: &Channel| -> Vec<usize> {
+        (0..3).map(|_| channel.get_no_ack("q599").expect("a message").body.len()).collect()
+    };
+    assert_eq!(sizes(&channel), [300_000, 1, 1]);
+    assert_eq!(channel.confirmed(), (vec![1, 2, 3], vec![]));
+}
+
+#[test]
+fn what_waits_for_room_on_a_full_disk_waits_asleep_and_is_stored_when_there_is_some() {
+    let world = World::on_disk(1);
+    let channel = world.channel(0);
+    fan(&channel, 600);
+    channel.confirm_select();
+    let used = world.disk(|disk| disk.bytes());
+    world.disk(|disk| disk.bytes_max = used);
+    channel.publish_with("f", "", &persistent(), vec![b'x'; 400_000]);
+    world.advance(3_000);
+    assert_eq!(channel.confirmed(), (vec![], vec![]));
+    let turns = world.turns(0);
+    world.advance(100);
+    assert!(world.turns(0) - turns < 10, "{} turns", world.turns(0) - turns);
+    // Others are served meanwhile.
+    let other = world.channel(0);
+    other.declare("other");
+    other.publish("", "other", "x");
+    assert_eq!(world.queue("other").ready, 1);
+    world.disk(|disk| disk.bytes_max = u64::MAX);
+    world.advance(5_000);
+    assert_eq!(channel.confirmed(), (vec![1], vec![]));
+    again(&world, 1);
+    expect_ready(&world, 600, 1);
+}
+
+#[test]
+fn a_message_that_no_log_can_ever_hold_is_refused_at_once() {
+    for home in [0, 1] {
+        let world = small(2, 12);
+        durable(&world.channel(home), "q");
+        let channel = world.channel(0);
+        channel.confirm_select();
+        channel.publish_with("", "q", &persistent(), vec![b'x'; 2_000_000]);
+        if home == 0 {
+            let refused = channel.expect_refused();
+            assert_eq!((refused.code, refused.method), (ReplyCode::PRECONDITION_FAILED, (60, 40)));
+            assert!(refused.text.contains("larger than what may be stored"), "{}", refused.text);
+        } else {
+            assert_eq!(channel.confirmed(), (vec![], vec![1]));
+        }
+        assert_eq!(world.queue("q").ready, 0);
+        // Nobody waits behind it.
+        let next = world.channel(0);
+        next.confirm_select();
+        next.publish_with("", "q", &persistent(), "1");
+        world.advance(10);
+        assert_eq!(next.confirmed(), (vec![1], vec![]));
+    }
+}
+
+#[test]
+fn a_queue_does_not_have_what_its_log_did_not_take() {
+    let world = World::on_disk(1);
+    let channel = world.channel(0);
+    durable(&channel, "graves");
+    let dead =
+        Table::new().with("x-dead-letter-exchange", "").with("x-dead-letter-routing-key", "graves");
+    durable_with(&channel, "q", dead);
+    channel.publish_with("", "q", &persistent(), "1");
+    let message = channel.get("q").expect("a message");
+    world.disk(|disk| disk.faults.sync_error = 1_000);
+    channel.publish_with("", "q", &persistent(), "2");
+    world.advance(10_000);
+    assert!(world.events().iter().any(|event| event.kind == "log-stopped"));
+    channel.reject(message.tag, false);
+    world.advance(1_000);
+    assert_eq!(world.queue("graves").ready, 0);
+}
+
+#[test]
+fn a_commit_of_any_size_is_answered_and_all_of_it_is_there_after_a_restart() {
+    for shards in [1, 2] {
+        let world = World::on_disk(shards);
+        let channel = world.channel(0);
+        fan(&channel, 400);
+        channel.tx_select();
+        channel.client().together(|| {
+            for _ in 0..250 {
+                channel.publish_with("f", "", &persistent(), "1");
+            }
+        });
+        channel.send(tx::Commit {});
+        world.advance(5_000);
+        channel.expect("tx.commit-ok");
+        expect_ready(&world, 400, 250);
+        again(&world, shards);
+        expect_ready(&world, 400, 250);
+    }
+}
+
+#[test]
+fn a_commit_that_no_log_can_ever_hold_is_refused_before_anything_of_it_is_done() {
+    let world = small(1, 12);
+    let channel = world.channel(0);
+    fan(&channel, 50);
+    durable(&channel, "work");
+    channel.publish_with("", "work", &persistent(), "1");
+    channel.tx_select();
+    let message = channel.get("work").expect("a message");
+    channel.client().together(|| {
+        channel.ack(message.tag);
+        for _ in 0..1_000 {
+            channel.publish_with("f", "", &persistent(), "1");
+        }
+    });
+    channel.send(tx::Commit {});
+    let refused = channel.expect_refused();
+    assert_eq!((refused.code, refused.method), (ReplyCode::PRECONDITION_FAILED, (90, 20)));
+    expect_ready(&world, 50, 0);
+    // Not even its acknowledgement.
+    let again = world.channel(0).get("work").expect("the message again");
+    assert!(again.redelivered);
+}
+
+#[test]
+fn a_commit_that_waits_for_room_does_not_happen_when_its_channel_is_gone() {
+    let world = World::on_disk(1);
+    let channel = world.channel(0);
+    durable(&channel, "q");
+    channel.publish_with("", "q", &persistent(), "1");
+    channel.tx_select();
+    let message = channel.get("q").expect("a message");
+    channel.ack(message.tag);
+    channel.publish_with("", "q", &persistent(), vec![b'2'; 50_000]);
+    channel.publish_with("", "q", &persistent(), vec![b'2'; 9_000]);
+    let used = world.disk(|disk| disk.bytes());
+    world.disk(|disk| disk.bytes_max = used);
+    // A commit that is too large to be done at once takes what room there is.
+    let filler = world.channel(0);
+    durable(&filler, "filled");
+    filler.tx_select();
+    for _ in 0..200 {
+        filler.publish_with("", "filled", &persistent(), vec![b'x'; 9_000]);
+    }
+    filler.send(tx::Commit {});
+    world.advance(1_000);
+    assert_eq!(filler.answer(), None);
+    channel.send(tx::Commit {});
+    world.advance(1_000);
+    assert_eq!(channel.answer(), None);
+    channel.client().reset();
+    world.advance(1_000);
+    assert_eq!(world.queue("q").ready, 1);
+    world.disk(|disk| disk.bytes_max = u64::MAX);
+    world.advance(5_000);
+    filler.expect("tx.commit-ok");
+    let found = world.queue("q");
+    assert_eq!((found.ready, found.unacked, world.queue("filled").ready), (1, 0, 200));
+}
+
+#[test]
+fn a_commit_that_has_begun_is_finished_though_its_connection_is_gone() {
+    let world = World::new(1);
+    let channel = world.channel(0);
+    channel.declare("work");
+    channel.publish_all("work", (0..300).map(|index| index.to_string()));
+    for queue in 0..20 {
+        channel.declare(&format!("q{queue}"));
+        channel.bind(&format!("q{queue}"), "amq.fanout", "");
+    }
+    channel.tx_select();
+    for _ in 0..300 {
+        channel.get("work").expect("a message");
+    }
+    world.quietly(|| {
+        channel.ack_up_to(300);
+        for _ in 0..500 {
+            channel.publish("amq.fanout", "", "x");
+        }
+        channel.send(tx::Commit {});
+    });
+    let began = || world.queue("q0").ready > 0;
+    while !began() {
+        assert!(world.round(), "it begins");
+    }
+    assert!(world.queue("q0").ready < 500, "in slices");
+    channel.client().reset();
+    world.settle();
+    for queue in 0..20 {
+        assert_eq!(world.queue(&format!("q{queue}")).ready, 500);
+    }
+    let work = world.queue("work");
+    assert_eq!((work.ready, work.unacked), (0, 0));
+    assert_eq!(world.leaks(), [""; 0]);
+}
+
+#[test]
+fn other_clients_are_served_between_the_slices_of_a_commit() {
+    let world = World::new(1);
+    let (channel, other) = (world.channel(0), world.channel(0));
+    other.declare("other");
+    for queue in 0..50 {
+        channel.declare(&format!("q{queue}"));
+        channel.bind(&format!("q{queue}"), "amq.fanout", "");
+    }
+    channel.tx_select();
+    channel.client().together(|| {
+        for _ in 0..400 {
+            channel.publish("amq.fanout", "", "x");
+        }
+    });
+    world.quietly(|| channel.send(tx::Commit {}));
+    let mut answered = 0;
+    while channel.answer().is_none() {
+        world.quietly(|| other.send(basic::Get { queue: "other", no_ack: true }));
+        assert!(world.round(), "the commit goes on");
+        world.round();
+        answered += usize::from(other.answer().is_some());
+    }
+    // 20,000 copies, at most 512 of them at once.
+    assert!(answered > 10, "{answered} answers during the commit");
+    for queue in 0..50 {
+        assert_eq!(world.queue(&format!("q{queue}")).ready, 400);
+    }
+}
+
+#[test]
+fn a_transaction_to_very_many_queues_costs_one_list_of_them() {
+    let world = World::new(1);
+    let channel = world.channel(0);
+    for queue in 0..600 {
+        channel.declare(&format!("q{queue}"));
+        channel.bind(&format!("q{queue}"), "amq.fanout", "");
+    }
+    channel.tx_select();
+    channel.client().together(|| {
+        for _ in 0..100 {
+            channel.publish("amq.fanout", "", "x");
+        }
+    });
+    world.quietly(|| channel.send(tx::Commit {}));
+    let mut most = 0;
+    while channel.answer().is_none() {
+        assert!(world.round(), "the commit goes on");
+        let bodies = world.broker(0, |broker| broker.edge.pool.len());
+        let done = world.queue("q0").ready as usize;
+        most = most.max(bodies.saturating_sub(done));
+    }
+    // One publish of it is under way at a time.
+    assert!(most <= 1, "{most} bodies wait");
+    for queue in 0..600 {
+        assert_eq!(world.queue(&format!("q{queue}")).ready, 100);
+    }
+}
