@@ -70,7 +70,8 @@ pub(crate) struct Assembler {
     side: Side,
     /// Largest payload of a frame in bytes.
     pub payload_max: u32,
-    pub channel_max: u16,
+    /// Contents that may be begun at once: not more than channels may be open.
+    pub contents_max: u16,
     /// Largest body of a content in bytes.
     pub body_bytes_max: u64,
     /// Bytes that all half-assembled contents together may hold.
@@ -90,7 +91,7 @@ impl Assembler {
         Assembler {
             side,
             payload_max: frame::HANDSHAKE_PAYLOAD_BYTES_MAX,
-            channel_max: 0,
+            contents_max: 0,
             body_bytes_max,
             held_bytes_max,
             held_bytes: 0,
@@ -108,9 +109,7 @@ impl Assembler {
     /// Whether contents may start on a channel.
     #[inline]
     pub fn is_free(&self, channel: u16) -> bool {
-        channel != 0
-            && channel <= self.channel_max
-            && (self.contents.is_empty() || self.position(channel).is_none())
+        channel != 0 && (self.contents.is_empty() || self.position(channel).is_none())
     }
 
     /// Bytes that half-assembled contents hold together.
@@ -204,15 +203,6 @@ impl Assembler {
         channel: u16,
         payload: &'a [u8],
     ) -> Result<Unit<'a>, ProtocolError> {
-        if channel > self.channel_max {
-            return Err(ProtocolError::new(
-                ReplyCode::NOT_ALLOWED,
-                format!(
-                    "channel number {channel} is above the negotiated channel_max ({})",
-                    self.channel_max
-                ),
-            ));
-        }
         let entry = self.position(channel).map(|index| &self.contents[index]);
         let is_ignored = match entry.map(|content| content.stage) {
             None => false,
@@ -249,6 +239,13 @@ impl Assembler {
             return refuse(ReplyCode::COMMAND_INVALID, text);
         }
         if !is_ignored {
+            if self.contents.len() >= usize::from(self.contents_max) {
+                let text = format!(
+                    "more contents begun than the negotiated channel_max ({})",
+                    self.contents_max
+                );
+                return refuse(ReplyCode::NOT_ALLOWED, text);
+            }
             self.hold(payload.len())?;
             self.contents.push(Content {
                 channel,

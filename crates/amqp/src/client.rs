@@ -342,7 +342,7 @@ impl ClientConnection {
         let open = connection::Open { virtual_host: &self.options.vhost };
         Method::from(open).encode_frame(0, out);
         self.assembler.payload_max = self.frame_max();
-        self.assembler.channel_max = self.channel_max();
+        self.assembler.contents_max = self.channel_max();
         self.state = ClientState::OpenOk;
     }
 

@@ -83,14 +83,14 @@ pub enum Event<'a> {
     },
     /// A method without content: of a channel, or `connection.update-secret` on channel 0.
     Method {
-        /// The channel, never above the negotiated limit.
+        /// The channel, not 0.
         channel: u16,
         /// The method.
         method: Method<'a>,
     },
     /// A whole message.
     Publish {
-        /// The channel, never above the negotiated limit.
+        /// The channel, not 0.
         channel: u16,
         /// The message.
         publish: Publish<'a>,
@@ -513,7 +513,7 @@ impl ServerConnection {
         self.state
     }
 
-    /// The highest channel number, after the handshake.
+    /// How many channels may be open at once, after the handshake.
     #[must_use]
     pub fn channel_max(&self) -> u16 {
         self.channel_max

@@ -4,6 +4,7 @@
 //! connections per cycle.
 
 use alloc::format;
+use alloc::vec::Vec;
 use core::time::Duration;
 
 use lepus_amqp::code::ReplyCode;
@@ -76,9 +77,10 @@ impl Broker {
         }
         let (id, vhost) = (connection.id, connection.vhost);
         let shard = self.edge.shard;
-        for number in 0..connection.channels.len() {
+        let keys: Vec<u64> = connection.open_channels().map(|channel| channel.key).collect();
+        for key in keys {
             let Some(connection) = self.edge.connection_at(slot, id) else { return };
-            let Some(channel) = connection.channel_mut(number as u16) else { continue };
+            let Some(channel) = connection.incarnation(key) else { continue };
             let oldest = channel.unacked.oldest().copied();
             let tag = oldest.map(|oldest| oldest.tag);
             let waited = channel.ages.look(now.instant, tag, channel.last_tag);

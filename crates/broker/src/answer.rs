@@ -539,11 +539,8 @@ impl Broker {
         for &(slot, key) in &listed {
             let Some(connection) = self.edge.connections.get_mut(slot as usize) else { continue };
             let number = key as u16;
-            let Some(channel) = connection
-                .channels
-                .get_mut(usize::from(number))
-                .and_then(|channel| channel.as_deref_mut())
-                .filter(|channel| channel.key == key)
+            let Some(channel) =
+                connection.channels.get_mut(number).filter(|channel| channel.key == key)
             else {
                 continue;
             };

@@ -511,7 +511,7 @@ impl Broker {
             connection.paused = 0;
             connection.machine.reading_paused(self.edge.now.instant, false);
         }
-        for channel in connection.channels.iter_mut().flatten() {
+        for channel in connection.channels.iter_mut() {
             channel.route = None;
             if let Some(global) = &mut channel.global {
                 global.waiting.clear();

@@ -14,6 +14,7 @@ use lepus_amqp::server::{ServerConnection, State};
 use lepus_base::{ConnectionId, Instant, QueueId, ShardId, VhostId};
 
 use crate::channel::{Channel, Subscription};
+use crate::channels::Channels;
 use crate::mail::Attachment;
 use crate::queue::ConsumerKey;
 use crate::send_buffer::SendBuffer;
@@ -92,7 +93,7 @@ pub struct Connection {
     /// The vhost's name.
     pub vhost_name: Box<str>,
     /// Channels by number.
-    pub channels: Vec<Option<Box<Channel>>>,
+    pub channels: Channels,
     /// Channels whose numbers are free again while other shards still clean up after them.
     #[allow(clippy::vec_box, reason = "a channel moves here in its box and must not be copied")]
     retired_channels: Vec<Box<Channel>>,
@@ -157,7 +158,7 @@ impl Connection {
             user: "".into(),
             vhost: VhostId::default(),
             vhost_name: "".into(),
-            channels: Vec::new(),
+            channels: Channels::default(),
             retired_channels: Vec::new(),
             incarnations: 0,
             exclusive_queues: BTreeSet::new(),
@@ -185,19 +186,18 @@ impl Connection {
     /// The channel with this number.
     #[must_use]
     pub fn channel(&self, number: u16) -> Option<&Channel> {
-        self.channels.get(usize::from(number))?.as_deref()
+        self.channels.get(number)
     }
 
     /// The channel with this number.
     pub fn channel_mut(&mut self, number: u16) -> Option<&mut Channel> {
-        self.channels.get_mut(usize::from(number))?.as_deref_mut()
+        self.channels.get_mut(number)
     }
 
     /// The channel of this incarnation.
     #[inline]
     pub fn incarnation(&mut self, key: u64) -> Option<&mut Channel> {
-        let open = self.channels.get_mut(usize::from(key as u16));
-        match open.and_then(Option::as_deref_mut).filter(|channel| channel.key == key) {
+        match self.channels.get_mut(key as u16).filter(|channel| channel.key == key) {
             Some(channel) => Some(channel),
             None => Self::retired_incarnation(&mut self.retired_channels, key),
         }
@@ -210,7 +210,7 @@ impl Connection {
 
     /// Frees a channel's number while other shards still clean up after it.
     pub fn retire_channel(&mut self, number: u16) {
-        if let Some(channel) = self.channels.get_mut(usize::from(number)).and_then(Option::take) {
+        if let Some(channel) = self.channels.take(number) {
             self.retired_channels.push(channel);
         }
     }
@@ -246,12 +246,8 @@ impl Connection {
     /// Opens a channel; the number must be free.
     pub fn open_channel(&mut self, number: u16) -> &mut Channel {
         self.incarnations += 1;
-        let index = usize::from(number);
-        if self.channels.len() <= index {
-            self.channels.resize_with(index + 1, || None);
-        }
         let key = self.incarnations << 16 | u64::from(number);
-        let channel = self.channels[index].insert(Box::new(Channel::new(key)));
+        let channel = self.channels.insert(number, Channel::new(key));
         channel.counted_bytes = channel.memory_bytes();
         self.channel_bytes += channel.counted_bytes;
         channel
@@ -268,7 +264,8 @@ impl Connection {
     /// The same for all channels.
     pub(crate) fn weigh_channels(&mut self) {
         self.channel_bytes = 0;
-        for channel in self.channels.iter_mut().flatten().chain(&mut self.retired_channels) {
+        let retired = self.retired_channels.iter_mut().map(|channel| &mut **channel);
+        for channel in self.channels.iter_mut().chain(retired) {
             channel.counted_bytes = channel.memory_bytes();
             self.channel_bytes += channel.counted_bytes;
         }
@@ -278,23 +275,20 @@ impl Connection {
     pub(crate) fn table_bytes(&self) -> usize {
         size_of::<Connection>()
             + size_of::<ServerConnection>()
-            + self.channels.capacity() * size_of::<Option<Box<Channel>>>()
+            + self.channels.table_bytes()
             + self.channel_bytes
     }
 
     /// Frees a channel's number.
     pub fn remove_channel(&mut self, number: u16) {
-        if let Some(gone) = self.channels.get_mut(usize::from(number)).and_then(Option::take) {
+        if let Some(gone) = self.channels.take(number) {
             self.channel_bytes -= gone.counted_bytes;
-        }
-        while let Some(None) = self.channels.last() {
-            self.channels.pop();
         }
     }
 
     /// Open channels.
     pub fn open_channels(&self) -> impl Iterator<Item = &Channel> {
-        self.channels.iter().flatten().map(|channel| &**channel)
+        self.channels.iter()
     }
 
     /// Open channels, and those whose numbers are free although they are not quite gone.

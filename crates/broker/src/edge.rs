@@ -356,8 +356,7 @@ pub fn deliver(
     let frame_max = connection.machine.frame_max();
     let Some(channel) = connection
         .channels
-        .get_mut(usize::from(arrival.consumer.channel as u16))
-        .and_then(|channel| channel.as_deref_mut())
+        .get_mut(arrival.consumer.channel as u16)
         .filter(|channel| channel.key == arrival.consumer.channel)
     else {
         return false;

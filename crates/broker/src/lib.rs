@@ -16,6 +16,7 @@ pub mod binding;
 pub mod broker;
 pub mod census;
 pub mod channel;
+pub mod channels;
 mod commit;
 pub mod connection;
 mod consume;

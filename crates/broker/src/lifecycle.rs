@@ -111,6 +111,15 @@ impl Broker {
             );
             return self.fail_connection(now, slot, error.caused_by(20, 10), out);
         }
+        let (open, channel_max) = (connection.channels.len(), connection.machine.channel_max());
+        if open >= usize::from(channel_max) {
+            let text = format!(
+                "number of channels opened ({open}) has reached the negotiated channel_max \
+                 ({channel_max})"
+            );
+            let error = ProtocolError::new(ReplyCode::NOT_ALLOWED, text);
+            return self.fail_connection(now, slot, error.caused_by(20, 10), out);
+        }
         connection.open_channel(number);
         connection.machine.open_channel_content(number);
         self.edge.counters.channels_opened += 1;

@@ -362,7 +362,7 @@ impl Broker {
         for (_, connection) in &mut self.edge.connections {
             let mut is_touched = connection.touched.contains(&info.home);
             let connection_id = connection.id;
-            for channel in connection.channels.iter_mut().flatten() {
+            for channel in connection.channels.iter_mut() {
                 let is_governed = channel.global.as_ref().is_some_and(|global| global.limit > 0);
                 let key = channel.key;
                 let Some(subscriptions) = &mut channel.subscriptions else { continue };

@@ -73,6 +73,23 @@ fn a_lower_channel_max_of_the_client_holds() {
 }
 
 #[test]
+fn the_limit_is_for_the_number_of_open_channels_and_not_for_their_numbers() {
+    let world = World::new(1);
+    let options = || ClientOptions { channel_max: 3, heartbeat: 0, ..Default::default() };
+    let client = world.connect_with(0, options());
+    let far = client.channel_number(65_535);
+    far.declare("q");
+    far.publish("", "q", b"from afar");
+    assert!(far.get("q").is_some_and(|message| message.body == b"from afar"));
+    let (_near, other) = (client.channel_number(1), client.channel_number(40_000));
+    other.close();
+    let _again = client.channel_number(40_001);
+    let refused = client.unopened(4).refused(lepus_amqp::method::channel::Open {});
+    assert_eq!((refused.code, refused.hard), (ReplyCode::NOT_ALLOWED, true));
+    assert_eq!(world.leaks(), [""; 0]);
+}
+
+#[test]
 fn every_channel_number_can_be_used_again_after_its_close() {
     let world = World::new(1);
     let client = world.connect(0);

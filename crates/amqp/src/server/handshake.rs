@@ -179,7 +179,7 @@ impl ServerConnection {
         self.heartbeat_seconds = tune_ok.heartbeat;
         // A peer that counts the payload only, and not the frame around it, is within its rights.
         self.assembler.payload_max = self.frame_max();
-        self.assembler.channel_max = self.channel_max;
+        self.assembler.contents_max = self.channel_max;
         self.state = State::Open;
         Event::None
     }

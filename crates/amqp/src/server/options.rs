@@ -36,7 +36,7 @@ pub struct ServerOptions {
     pub properties: Table,
     /// Names of the authentication mechanisms, separated by spaces.
     pub mechanisms: String,
-    /// Highest channel number offered.
+    /// Number of open channels offered.
     pub channel_max: u16,
     /// Largest frame offered in bytes, 0 for no limit.
     pub frame_max: u32,

@@ -66,10 +66,8 @@ impl Broker {
         if !connection.publishes || connection.blocked || connection.end.is_some() {
             return 0;
         }
-        let Some(channel) = connection.channels.get_mut(usize::from(number)) else { return 0 };
-        let Some(channel) = channel.as_deref_mut().filter(|channel| channel.is_plain()) else {
-            return 0;
-        };
+        let channel = connection.channels.get_mut(number);
+        let Some(channel) = channel.filter(|channel| channel.is_plain()) else { return 0 };
         let known = channel.route.as_deref().filter(|route| {
             route.version == self.directory.version && bytes.starts_with(&route.frame)
         });
