@@ -203,7 +203,10 @@ impl Broker {
         out: &mut Outbox,
     ) -> ConnectionSlot {
         let mut options = self.settings.server.clone();
-        if peer.tls.as_ref().is_some_and(|tls| tls.common_name.is_some()) {
+        if self.directory.anonymous().is_some() {
+            options.mechanisms.push_str(" ANONYMOUS");
+        }
+        if peer.tls.as_ref().is_some_and(|tls| tls.login_name.is_some()) {
             options.mechanisms.push_str(" EXTERNAL");
         }
         let machine = ServerConnection::new(&options, now.instant);

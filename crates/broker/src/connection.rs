@@ -38,8 +38,8 @@ pub struct PeerInfo {
 pub struct TlsPeer {
     /// Protocol version and cipher suite, for people to read.
     pub protocol: String,
-    /// Common name of the verified client certificate.
-    pub common_name: Option<String>,
+    /// The user that the verified client certificate speaks for.
+    pub login_name: Option<String>,
 }
 
 /// A reason for not reading a connection's socket; several may hold at once.

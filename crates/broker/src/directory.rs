@@ -31,6 +31,7 @@ pub use crate::router::{Route, Routes};
 pub use crate::routing_keys::RoutingKeys;
 pub use crate::user::{HashingAlgorithm, LoginFailure, PasswordHash, User, UserLimits};
 pub use crate::vhost::{VhostInfo, VhostLimits, VhostMetadata};
+pub use access::Anonymous;
 pub use capacity::Capacity;
 use capacity::Reserved;
 pub use change::{Applied, Change, Checked};
@@ -109,6 +110,8 @@ pub struct Directory {
     bindings: Bindings,
     users: BTreeMap<Box<str>, User>,
     loopback_users: Vec<Box<str>>,
+    /// Whom clients log in as that give no name.
+    anonymous: Option<Anonymous>,
     capacity: Capacity,
     size: size::Size,
     reserved: Reserved,
@@ -142,6 +145,7 @@ impl Directory {
             bindings: Bindings::new(hash),
             users: BTreeMap::new(),
             loopback_users: vec!["guest".into()],
+            anonymous: Some(Anonymous::new("guest", "guest")),
             capacity: Capacity::default(),
             size: size::Size::default(),
             reserved: Reserved::default(),
@@ -154,6 +158,11 @@ impl Directory {
     /// shards, before anything else.
     pub fn set_loopback_users(&mut self, names: Vec<Box<str>>) {
         self.loopback_users = names;
+    }
+
+    /// Replaces whom clients log in as that give no name; with `None` they are not let in.
+    pub fn set_anonymous(&mut self, anonymous: Option<Anonymous>) {
+        self.anonymous = anonymous;
     }
 
     /// Sets the first queue id, so that ids of an earlier run are not used again. The same on all

@@ -15,7 +15,7 @@ use crate::answer::return_late;
 use crate::broker::Broker;
 use crate::channel::{AfterRequeue, At, Ending, Pending};
 use crate::connection::{Connection, ConnectionEnd, PauseReason};
-use crate::directory::Request;
+use crate::directory::{Anonymous, Request};
 use crate::edge::{connection_name, log, mark_dirty};
 use crate::mail::{ChannelRef, Mail, Origin};
 use crate::outbox::{ConnectionSlot, Outbox, Severity};
@@ -34,11 +34,18 @@ impl Broker {
         let loopback = connection.peer.loopback;
         let (user, outcome) = match mechanism {
             "EXTERNAL" => {
-                let name = connection.peer.tls.as_ref().and_then(|tls| tls.common_name.clone());
+                let name = connection.peer.tls.as_ref().and_then(|tls| tls.login_name.clone());
                 let user = name.unwrap_or_default();
                 let outcome = self.directory.authenticate_external(&user, loopback).is_ok();
                 (user, outcome)
             }
+            "ANONYMOUS" => match self.directory.anonymous() {
+                Some(Anonymous { user, password }) => {
+                    let outcome = self.directory.authenticate(user, password.as_bytes(), loopback);
+                    (user.to_string(), outcome.is_ok())
+                }
+                None => (String::new(), false),
+            },
             _ => {
                 let credentials = match mechanism {
                     "AMQPLAIN" => sasl::amqplain(response),

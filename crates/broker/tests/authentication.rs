@@ -59,13 +59,29 @@ fn amqplain_works() {
 #[test]
 fn a_mechanism_that_is_not_offered_is_refused() {
     let world = World::new(1);
-    for mechanism in ["CRAM-MD5", "EXTERNAL", "ANONYMOUS", "plain", ""] {
+    for mechanism in ["CRAM-MD5", "EXTERNAL", "anonymous", "plain", ""] {
         let client = world.dial(0);
         client.send_bytes(wire::HEADER);
         let _ = client.take_bytes();
         client.send_bytes(&wire::start_ok(mechanism, b"\0guest\0guest", &[]));
         assert_eq!(wire::close_in(&client.take_bytes()).0, 503, "{mechanism}");
     }
+}
+
+#[test]
+fn who_gives_no_name_is_the_user_for_that_and_gets_no_more_than_with_name_and_password() {
+    let world = World::new(1);
+    let anonymous = || ClientOptions { mechanism: "ANONYMOUS".into(), ..World::login("", "", "/") };
+    let client = world.connect_with(0, anonymous());
+    assert!(client.is_open());
+    let alice = client.channel();
+    alice.declare("q");
+    // From another machine the user has no more rights than by name.
+    let refused = world.connect_from(0, "192.0.2.7:4000", anonymous());
+    refused.expect_closed(ReplyCode::ACCESS_REFUSED);
+    // Nor is there anybody else for them.
+    world.request(Request::DeleteUser { name: "guest".into() }).unwrap();
+    world.connect_with(0, anonymous()).expect_closed(ReplyCode::ACCESS_REFUSED);
 }
 
 #[test]

@@ -136,6 +136,7 @@ const HEARTBEAT_SECONDS_MAX: u64 = 65_535;
 pub const SECTIONS: &[(&str, &str)] = &[
     ("", "General"),
     ("tls", "TLS"),
+    ("login", "Logging in"),
     ("balancer", "Balancer"),
     ("metrics", "Metrics and health"),
     ("limits", "Limits"),
@@ -178,6 +179,16 @@ settings! {
         "File with the authorities that may sign client certificates, PEM.";
     "tls.verify" tls_verify: String = Kind::Choice(&["none", "optional", "required"]), "none";
         "Client certificates: not asked for, checked when there is one, or required. The latter two need tls.ca.";
+
+    "tls.login_from" tls_login_from: String = Kind::Choice(&["distinguished_name", "common_name", "dns", "email", "uri"]), "distinguished_name";
+        "What of a client's certificate is the name of its user (SASL EXTERNAL): the whole subject, most specific part first (CN=worker,O=Lepus), its common name, or the first of its alternative names of that kind.";
+
+    "login.anonymous_user" anonymous_user: String = Kind::Text, "guest";
+        "User for clients that give no name (SASL ANONYMOUS). What holds for that user holds for them: guest from this machine only. When it is empty they are not let in.";
+    "login.anonymous_password" anonymous_password: String = Kind::Text, "guest", secret;
+        "Password of that user. Clients without a name are refused when it is not right, so that a new password shuts them out.";
+    "login.loopback_users" loopback_users: String = Kind::Text, "guest";
+        "Users that may only log in from this machine, separated by commas; default.loopback_only decides about default.user.";
 
     "balancer.enabled" balancer_enabled: bool = Kind::Switch, "true";
         "Move connections between shards: to the shard of their queues while it has room; and queues, or publishers of a single one, away from a shard that is saturated while others idle. Each move is a line in the log.";

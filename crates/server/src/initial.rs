@@ -93,15 +93,25 @@ pub fn initial(config: &Config, shards: u16, data_dir: &Path) -> Result<Initial,
     let password = config.default_password.as_bytes();
     let login = stored.directory().authenticate(&config.default_user, password, true);
     let (changes, log) = stored.finish()?;
-    let loopback_only = config.default_loopback_only.then(|| config.default_user.as_str().into());
     Ok(Initial {
         changes,
         log: Some(log),
-        loopback_users: loopback_only.into_iter().collect(),
+        loopback_users: loopback_users(config),
         skipped: definitions.skipped,
         differing,
         has_default_user: login.is_ok(),
     })
+}
+
+/// Those that may log in from this machine only.
+fn loopback_users(config: &Config) -> Vec<Box<str>> {
+    let listed = config.loopback_users.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let mut names: Vec<Box<str>> =
+        listed.filter(|name| *name != config.default_user).map(Box::from).collect();
+    if config.default_loopback_only {
+        names.push(config.default_user.as_str().into());
+    }
+    names
 }
 
 fn read(config: &Config, path: &Path, shards: u16) -> Result<Definitions, String> {
@@ -217,6 +227,19 @@ mod tests {
         assert!(directory.authenticate("admin", b"secret", false).is_ok());
         assert!(directory.vhost("/").is_none());
         assert!(directory.may_open("admin", directory.vhost("work").unwrap()));
+    }
+
+    #[test]
+    fn another_default_user_does_not_let_guest_in_from_elsewhere() {
+        let root = Scratch::new("initial-loopback");
+        initial(&Config::preset(), 2, root.path()).unwrap();
+        for default_loopback_only in [true, false] {
+            let default_user = "admin".to_owned();
+            let config = Config { default_user, default_loopback_only, ..Config::preset() };
+            let again = directory(&initial(&config, 2, root.path()).unwrap());
+            assert!(again.authenticate("guest", b"guest", true).is_ok());
+            assert!(again.authenticate("guest", b"guest", false).is_err());
+        }
     }
 
     #[test]

@@ -25,7 +25,7 @@ impl From<PeerInfo> for connection::PeerInfo {
             loopback: peer.is_loopback(),
             tls: peer.tls.map(|tls| connection::TlsPeer {
                 protocol: tls.protocol,
-                common_name: tls.common_name,
+                login_name: tls.login_name,
             }),
         }
     }

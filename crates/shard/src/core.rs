@@ -42,8 +42,8 @@ impl PeerInfo {
 pub struct TlsPeer {
     /// Protocol version and cipher suite, for people to read.
     pub protocol: String,
-    /// Common name of the verified client certificate, if one was sent and has one.
-    pub common_name: Option<String>,
+    /// The user that the verified client certificate speaks for, if one was sent and names one.
+    pub login_name: Option<String>,
     /// Distinguished name of the verified client certificate, most specific part first (RFC 4514).
     pub subject: Option<String>,
 }

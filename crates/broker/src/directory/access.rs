@@ -6,10 +6,33 @@ use crate::exchange::{ALTERNATE_EXCHANGE, ExchangeKind};
 use crate::permission::{Access, Permission, Resource};
 use crate::refusal::Refusal;
 use crate::user::{HashingAlgorithm, LoginFailure, PasswordHash, User};
+use alloc::boxed::Box;
 use alloc::format;
 use lepus_amqp::code::ReplyCode;
 use lepus_amqp::table::{Table, Value};
 use lepus_base::VhostId;
+
+/// Whom clients log in as that give no name. The password has to be right, so that nobody gets more
+/// in this way than by giving both.
+#[derive(Clone)]
+pub struct Anonymous {
+    pub(crate) user: Box<str>,
+    pub(crate) password: Box<str>,
+}
+
+impl Anonymous {
+    /// The user of that name, as long as the password is right.
+    #[must_use]
+    pub fn new(user: &str, password: &str) -> Anonymous {
+        Anonymous { user: user.into(), password: password.into() }
+    }
+}
+
+impl core::fmt::Debug for Anonymous {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Anonymous").field("user", &self.user).finish_non_exhaustive()
+    }
+}
 
 impl Directory {
     /// Checks a name and password. An unknown name costs as much time as a wrong password.
@@ -46,6 +69,12 @@ impl Directory {
     ) -> Result<(), LoginFailure> {
         let user = self.users.get(user).ok_or(LoginFailure::UnknownUser)?;
         self.check_address(user, from_loopback)
+    }
+
+    /// Whom clients log in as that give no name, if they are let in.
+    #[must_use]
+    pub fn anonymous(&self) -> Option<&Anonymous> {
+        self.anonymous.as_ref()
     }
 
     fn check_address(&self, user: &User, from_loopback: bool) -> Result<(), LoginFailure> {

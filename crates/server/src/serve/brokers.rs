@@ -8,7 +8,7 @@ use crate::initial::Initial;
 use crate::random;
 use lepus_base::ShardId;
 use lepus_broker::definitions::DefinitionsLog;
-use lepus_broker::directory::Change;
+use lepus_broker::directory::{Anonymous, Change};
 use lepus_broker::{Broker, Outbox, Settings};
 use lepus_shard::Clock;
 use std::path::PathBuf;
@@ -20,6 +20,7 @@ pub struct Brokers {
     settings: Settings,
     changes: Vec<Change>,
     loopback_users: Vec<Box<str>>,
+    anonymous: Option<Anonymous>,
     /// For shard 0.
     definitions: Mutex<Option<DefinitionsLog>>,
     logs: Logs,
@@ -53,6 +54,8 @@ impl Brokers {
             settings: plan.broker_settings(config, seed, secret),
             changes: std::mem::take(&mut initial.changes),
             loopback_users: initial.loopback_users.clone(),
+            anonymous: (!config.anonymous_user.is_empty())
+                .then(|| Anonymous::new(&config.anonymous_user, &config.anonymous_password)),
             definitions: Mutex::new(initial.log.take()),
             logs: logs::find(&data_dir, plan.shards)?,
             clock,
@@ -78,6 +81,7 @@ impl Brokers {
         }
         let mut broker = Broker::new(settings);
         broker.directory.set_loopback_users(self.loopback_users.clone());
+        broker.directory.set_anonymous(self.anonymous.clone());
         // Nobody is connected: what these changes cause concerns this shard alone.
         broker.preset(self.clock.now(), &self.changes, &mut Outbox::new(self.settings.shards));
         if shard == ShardId(0) {

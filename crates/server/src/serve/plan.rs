@@ -9,7 +9,8 @@ use lepus_base::ShardId;
 use lepus_broker::outbox::Event;
 use lepus_broker::settings::{Limits, Settings, StoreSettings};
 use lepus_shard::{
-    Admission, Clock, Config as RuntimeConfig, IdlePreset, Listener, Storage, TlsFiles, Transport,
+    Admission, Clock, Config as RuntimeConfig, IdlePreset, Listener, LoginFrom, Storage, TlsFiles,
+    Transport,
 };
 use lepus_topology::{Machine, Wishes, source};
 use std::io::ErrorKind;
@@ -108,6 +109,13 @@ impl Plan {
                 key,
                 client_authorities: config.tls_ca.clone().filter(|_| verify),
                 client_certificate_required: config.tls_verify == "required",
+                login_from: match config.tls_login_from.as_str() {
+                    "common_name" => LoginFrom::CommonName,
+                    "dns" => LoginFrom::DnsName,
+                    "email" => LoginFrom::MailAddress,
+                    "uri" => LoginFrom::Uri,
+                    _ => LoginFrom::DistinguishedName,
+                },
             }),
             storage: Some(Storage {
                 directory: config.data_dir(),

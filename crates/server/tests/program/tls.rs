@@ -156,8 +156,10 @@ fn a_password_and_messages_travel_encrypted() {
 #[test]
 fn a_certificate_takes_the_place_of_a_password() {
     let broker = Encrypted::start("optional");
-    broker.program.order(&["user", "add", "worker", "--password", "unused"]).unwrap();
-    broker.program.order(&["permission", "set", "worker", ".*", ".*", ".*"]).unwrap();
+    // The user's name is the whole subject of the certificate.
+    let name = "CN=worker";
+    broker.program.order(&["user", "add", name, "--password", "unused"]).unwrap();
+    broker.program.order(&["permission", "set", name, ".*", ".*", ".*"]).unwrap();
     let worker = broker.authority.client(Some(broker.authority.issue("worker")));
     let mut session = broker.log_in(&worker, external()).unwrap();
     exchange_messages(&mut session, "external");

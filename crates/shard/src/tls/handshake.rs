@@ -12,7 +12,7 @@ use lepus_base::{Crowd, Instant, Slab, Ticket};
 use lepus_reactor::{Poller, Reactor, Readiness, Socket, TcpStream, Token};
 use rustls::ServerConnection;
 
-use super::{Identity, Session, parse_subject};
+use super::{Identity, LoginFrom, Session, parse_subject};
 use crate::acceptor::Gate;
 use crate::clock::Clock;
 use crate::core::{PeerInfo, TlsPeer};
@@ -158,7 +158,7 @@ impl<E> Greeter<E> {
         let mut socket = greeting.guest.socket;
         // It is about to be registered with a shard's poller; failing that shows there.
         let _ = self.poller.deregister(&mut socket);
-        let tls = Some(describe(&greeting.connection));
+        let tls = Some(describe(&greeting.connection, self.identity.login_from()));
         let session = Box::new(Session::new(greeting.connection));
         let (address, local_address) = (greeting.guest.address, greeting.guest.local_address);
         let peer = PeerInfo { address, local_address, tls };
@@ -228,7 +228,7 @@ impl Greeting {
     }
 }
 
-fn describe(connection: &ServerConnection) -> TlsPeer {
+fn describe(connection: &ServerConnection, login_from: LoginFrom) -> TlsPeer {
     let version = connection
         .protocol_version()
         .and_then(|version| version.as_str().map(str::to_owned))
@@ -240,7 +240,7 @@ fn describe(connection: &ServerConnection) -> TlsPeer {
     let subject = connection.peer_certificates().and_then(|chain| parse_subject(chain.first()?));
     TlsPeer {
         protocol: format!("{} {suite}", version.replace("v1_", "v1.")),
-        common_name: subject.as_ref().and_then(|s| s.common_name.clone()),
+        login_name: subject.as_ref().and_then(|subject| subject.login_name(login_from)),
         subject: subject.map(|s| s.name).filter(|name| !name.is_empty()),
     }
 }

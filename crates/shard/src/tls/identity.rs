@@ -20,6 +20,23 @@ pub struct TlsFiles {
     pub client_authorities: Option<PathBuf>,
     /// Whether a client without a certificate is refused.
     pub client_certificate_required: bool,
+    /// What of a client's certificate is the name of its user.
+    pub login_from: LoginFrom,
+}
+
+/// What of a client's certificate is the name of its user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoginFrom {
+    /// The whole subject: `CN=worker,O=Lepus`.
+    DistinguishedName,
+    /// The common name of the subject; several are joined by commas.
+    CommonName,
+    /// The first alternative name that is a host's name.
+    DnsName,
+    /// The first alternative name that is a mail address.
+    MailAddress,
+    /// The first alternative name that is a URI.
+    Uri,
 }
 
 /// Why an identity cannot be used.
@@ -76,6 +93,11 @@ impl Identity {
         let fresh = read(&self.files)?;
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = fresh;
         Ok(())
+    }
+
+    /// What of a client's certificate is the name of its user.
+    pub(crate) fn login_from(&self) -> LoginFrom {
+        self.files.login_from
     }
 
     /// What the next handshake uses.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lepus_shard::{Listener, Runtime, StartError, TlsFiles, Transport};
+use lepus_shard::{Listener, LoginFrom, Runtime, StartError, TlsFiles, Transport};
 
 use crate::client::{Client, config, start, start_with};
 use crate::core::*;
@@ -73,6 +73,7 @@ fn tls_without_or_with_missing_files_is_refused() {
         key: "/nonexistent/key.pem".into(),
         client_authorities: None,
         client_certificate_required: false,
+        login_from: LoginFrom::CommonName,
     });
     match Runtime::start(missing, |shard, _| Ok(EchoCore::new(shard, 1))) {
         Err(error) => assert!(error.to_string().contains("/nonexistent/certificate.pem")),

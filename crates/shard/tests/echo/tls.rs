@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use lepus_shard::{Listener, Notice, TlsFiles, Transport};
+use lepus_shard::{Listener, LoginFrom, Notice, TlsFiles, Transport};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -71,6 +71,7 @@ impl Authority {
             key: self.directory.join("key.pem"),
             client_authorities: Some(self.directory.join("authority.pem")),
             client_certificate_required: false,
+            login_from: LoginFrom::CommonName,
         }
     }
 
