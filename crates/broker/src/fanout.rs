@@ -1,15 +1,18 @@
 //! One message on its way to queues that cannot have it at once: they are very many, or a log has no
 //! room for it.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use lepus_base::{Body, Instant, Now, QueueId};
+use lepus_base::{Body, Instant, Now, QueueId, ShardId};
 
 use crate::broker::Broker;
 use crate::channel::{At, Pending, Target};
+use crate::edge::is_near;
+use crate::inbox::packed;
 use crate::jobs::{Job, Step};
-use crate::mail::{ChannelRef, Receipt};
+use crate::mail::{ChannelRef, Mail, Many, Receipt};
 use crate::message::{Incoming, MessageView};
 use crate::outbox::Outbox;
 use crate::publish::{Room, Terms};
@@ -17,10 +20,20 @@ use crate::publish::{Room, Terms};
 /// Who goes on when all its queues have the message.
 #[derive(Clone, Copy, Debug)]
 enum Owner {
-    /// A channel, with its connection's slot.
-    Channel(u32, ChannelRef),
+    /// A channel.
+    Channel(ChannelRef),
     /// The commit of a channel.
     Commit(ChannelRef),
+    /// A channel of another shard, from which the message came.
+    Far(ChannelRef),
+}
+
+impl Owner {
+    fn channel(self) -> ChannelRef {
+        match self {
+            Owner::Channel(channel) | Owner::Commit(channel) | Owner::Far(channel) => channel,
+        }
+    }
 }
 
 /// A message for queues that get it in slices. It owns one reference to its body.
@@ -35,20 +48,40 @@ pub(crate) struct Fanout {
     next: usize,
     /// When a delayed exchange, which is the target, lets go of it.
     until: Option<Instant>,
-    /// Targets that have moved since: they get it last.
+    /// Targets that were on their way, or have moved since: they get it last.
     moved: Vec<Target>,
     receipt: Receipt,
+    /// How it comes to queues of other shards.
+    reach: Reach,
+}
+
+/// How a message comes to queues of other shards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reach {
+    /// It is still to be mailed to them.
+    Unsent,
+    /// It is on its way to them.
+    Sent,
+    /// It came by mail itself: each queue is reported.
+    Mailed,
 }
 
 impl Fanout {
     /// One of its queues is elsewhere now. Under the old id nobody finds it.
     pub(crate) fn redirect(&mut self, old: QueueId, new: Target) {
+        assert!(!self.is_mailed_for(old), "a queue stays until it has what was mailed to it");
         if self.targets[self.next..].iter().any(|target| target.queue == old) {
             self.moved.push(new);
         }
         for target in self.moved.iter_mut().filter(|target| target.queue == old) {
             *target = new;
         }
+    }
+
+    /// Whether a queue of this shard is to get it, to which it was mailed.
+    pub(crate) fn is_mailed_for(&self, queue: QueueId) -> bool {
+        self.reach == Reach::Mailed
+            && self.targets[self.next..].iter().any(|target| target.queue == queue)
     }
 
     /// The queues that get it next.
@@ -83,21 +116,106 @@ impl Broker {
             Owner::Commit(at.channel)
         } else {
             self.set_pending(at, Pending::Route);
-            Owner::Channel(at.slot, at.channel)
+            Owner::Channel(at.channel)
         };
+        let fanout = self.fanout_of(owner, view, terms, targets, Reach::Unsent);
+        self.jobs.push(Job::Fanout(Fanout { until, ..fanout }));
+    }
+
+    fn fanout_of(
+        &mut self,
+        owner: Owner,
+        view: &MessageView<'_>,
+        terms: Terms,
+        targets: &[Target],
+        reach: Reach,
+    ) -> Fanout {
         let body = view.pack(&mut self.edge.pool);
         let targets = self.jobs.list_of(targets);
-        self.jobs.push(Job::Fanout(Fanout {
+        Fanout {
             owner,
             body,
             bytes: view.body.len() as u32,
             terms,
             targets,
             next: 0,
-            until,
+            until: None,
             moved: Vec::new(),
             receipt: Receipt::Taken,
-        }));
+            reach,
+        }
+    }
+
+    /// A message from another shard for very many queues of this one.
+    pub(crate) fn mailed_fanout(&mut self, many: &Many, bytes: &[u8]) -> Fanout {
+        let ids = bytes.get(many.queues.start as usize..many.queues.end as usize);
+        let own = self.edge.shard;
+        let target = |id: &[u8; 8]| Target {
+            queue: QueueId(u64::from_le_bytes(*id)),
+            home: own,
+            slot: u32::MAX,
+        };
+        let ids = ids.unwrap_or_default().as_chunks().0;
+        let targets: Vec<Target> = ids.iter().map(target).collect();
+        let terms = Terms {
+            persistent: many.persistent,
+            priority: many.priority,
+            expiration: many.expiration,
+            confirm: many.confirm,
+        };
+        let owner = Owner::Far(many.from);
+        let view = packed(bytes, many.message.clone());
+        self.fanout_of(owner, &view, terms, &targets, Reach::Mailed)
+    }
+
+    /// Mails a message once to each other shard with queues that get it.
+    fn mail_fanout(&mut self, fanout: &mut Fanout, out: &mut Outbox) {
+        fanout.reach = Reach::Sent;
+        let own = self.edge.shard;
+        if fanout.targets.iter().all(|target| target.home == own) {
+            return;
+        }
+        let starts: Vec<usize> = out.mail.iter().map(|batch| batch.bytes.len()).collect();
+        for target in fanout.targets.iter().filter(|target| target.home != own) {
+            if self.migrations.rests(target.queue).is_some() {
+                fanout.moved.push(*target);
+            } else {
+                let bytes = &mut out.mail[target.home.index()].bytes;
+                bytes.extend_from_slice(&target.queue.0.to_le_bytes());
+            }
+        }
+        let (mut queues, mut shards) = (0, 0);
+        for (shard, start) in starts.into_iter().enumerate() {
+            let batch = &mut out.mail[shard];
+            let end = batch.bytes.len();
+            let count = (end - start) as u64 / 8;
+            if count == 0 {
+                continue;
+            }
+            batch.bytes.extend_from_slice(self.edge.pool.get(fanout.body));
+            batch.items.push(Mail::EnqueueMany(Box::new(Many {
+                message: end as u32..batch.bytes.len() as u32,
+                queues: start as u32..end as u32,
+                persistent: fanout.terms.persistent,
+                priority: fanout.terms.priority,
+                expiration: fanout.terms.expiration,
+                confirm: fanout.terms.confirm,
+                from: fanout.owner.channel(),
+            })));
+            let counters = &mut self.edge.counters;
+            counters.enqueued_remote += count;
+            if is_near(&self.edge.near, ShardId(shard as u16)) {
+                counters.enqueued_near += count;
+            }
+            queues += count as u32;
+            shards += 1;
+        }
+        if let Some((to, number)) = fanout.terms.confirm {
+            self.expect_reports(to, number, queues);
+        }
+        if shards > 0 {
+            self.jobs.send_away(fanout.owner.channel(), shards);
+        }
     }
 
     /// One slice of a message's queues.
@@ -108,44 +226,78 @@ impl Broker {
         budget: &mut usize,
         out: &mut Outbox,
     ) -> Step {
+        if fanout.reach == Reach::Unsent {
+            self.mail_fanout(&mut fanout, out);
+        }
         let slice = fanout.slice(*budget);
+        let mut here = core::mem::take(&mut self.targets);
+        here.clear();
+        // Those of other shards got it by mail, but for those on their way, which come last.
+        let is_last = fanout.next == fanout.targets.len();
+        here.extend(slice.iter().filter(|target| is_last || target.home == self.edge.shard));
+        let step = self.serve_fanout(now, fanout, &here, budget, out);
+        self.targets = here;
+        step
+    }
+
+    fn serve_fanout(
+        &mut self,
+        now: Now,
+        mut fanout: Fanout,
+        here: &[Target],
+        budget: &mut usize,
+        out: &mut Outbox,
+    ) -> Step {
         self.edge.pool.retain(fanout.body);
         let mut incoming = Incoming::from_body(fanout.body, fanout.bytes);
-        if let Room::Later(bytes) = self.room_for(&incoming, fanout.terms.persistent, slice) {
+        if let Room::Later(bytes) = self.room_for(&incoming, fanout.terms.persistent, here) {
             incoming.finish(&mut self.edge.pool);
             return Step::NeedsRoom(Job::Fanout(fanout), bytes);
         }
-        let routed = match fanout.until {
-            Some(due) => {
-                let packed = self.edge.pool.get(fanout.body).to_vec();
-                let later = (slice[0].queue, due.since(now.instant));
-                self.delay_one(now, later, &MessageView::unpack(&packed), &fanout.terms, out)
+        if fanout.reach == Reach::Mailed {
+            self.enqueue_mailed(now, incoming, here, fanout.terms, out);
+        } else {
+            let routed = match fanout.until {
+                Some(due) => {
+                    let packed = self.edge.pool.get(fanout.body).to_vec();
+                    let later = (here[0].queue, due.since(now.instant));
+                    self.delay_one(now, later, &MessageView::unpack(&packed), &fanout.terms, out)
+                }
+                None => self.enqueue_all(now, &mut incoming, here, fanout.terms, out),
+            };
+            incoming.finish(&mut self.edge.pool);
+            fanout.receipt = fanout.receipt.max(routed.receipt);
+            if let Some((to, number)) = fanout.terms.confirm {
+                self.expect_reports(to, number, routed.remote + routed.logs);
             }
-            None => self.enqueue_all(now, &mut incoming, slice, fanout.terms, out),
-        };
-        incoming.finish(&mut self.edge.pool);
-        let count = slice.len();
-        *budget = budget.saturating_sub(count);
-        fanout.receipt = fanout.receipt.max(routed.receipt);
-        if let Some((to, number)) = fanout.terms.confirm {
-            self.expect_reports(to, number, routed.remote + routed.logs);
         }
+        let count = fanout.slice(*budget).len();
+        *budget = budget.saturating_sub(count.max(1));
         if !fanout.pass(count) {
             return Step::More(Job::Fanout(fanout));
         }
-        self.finish_fanout(fanout);
+        self.finish_fanout(fanout, out);
         Step::Done
     }
 
-    fn finish_fanout(&mut self, fanout: Fanout) {
+    fn finish_fanout(&mut self, fanout: Fanout, out: &mut Outbox) {
         self.edge.pool.release(fanout.body);
         self.jobs.drop_list(fanout.targets);
-        if let Some((to, number)) = fanout.terms.confirm {
+        if fanout.reach != Reach::Mailed
+            && let Some((to, number)) = fanout.terms.confirm
+        {
             self.publish_reported(to, number, number, 1, fanout.receipt);
         }
         match fanout.owner {
-            Owner::Channel(slot, channel) => self.finish_pending_route(slot, channel),
-            Owner::Commit(channel) => self.jobs.end_fanning(channel),
+            Owner::Far(to) => out.mail[to.shard.index()].items.push(Mail::Fanned { to }),
+            owner => self.fanned(owner.channel()),
+        }
+    }
+
+    /// All queues of a shard, this one or another, have what a channel published to very many.
+    pub(crate) fn fanned(&mut self, channel: ChannelRef) {
+        if self.jobs.come_back(channel) && !self.jobs.end_fanning(channel) {
+            self.finish_pending_route(channel);
         }
     }
 
@@ -158,8 +310,10 @@ impl Broker {
         }
     }
 
-    fn finish_pending_route(&mut self, slot: u32, at: ChannelRef) {
-        let Some(connection) = self.edge.connection_at(slot, at.connection) else { return };
+    fn finish_pending_route(&mut self, at: ChannelRef) {
+        let Some((slot, connection)) = self.edge.connection(at.connection, u32::MAX) else {
+            return;
+        };
         let Some(channel) = connection.incarnation(at.channel) else { return };
         if matches!(channel.pending.as_deref(), Some(Pending::Route)) {
             channel.pending = None;

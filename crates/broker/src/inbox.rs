@@ -7,15 +7,25 @@ use lepus_base::{Body, ConnectionId, Now, QueueId, ShardId};
 use crate::broker::Broker;
 use crate::channel::Target;
 use crate::dead_letter::must_arrive;
-use crate::mail::{ChannelRef, Mail, MailBatch, Receipt};
+use crate::fanout::Fanout;
+use crate::jobs::Job;
+use crate::mail::{ChannelRef, Mail, MailBatch, Many, Receipt};
 use crate::message::{Incoming, MessageView};
 use crate::migration::{Parcel, Rest};
 use crate::outbox::Outbox;
 use crate::publish::{Room, Terms};
 
-/// A message from another shard that waits for room in the log.
+/// A message from another shard that waits for room in the log, or behind one that does.
 #[derive(Debug)]
-pub(crate) struct Postponed {
+pub(crate) enum Postponed {
+    Few(Few),
+    /// It waits for room by itself, once it is its turn.
+    Many(Fanout),
+}
+
+/// A message for few queues.
+#[derive(Debug)]
+pub(crate) struct Few {
     /// One reference to the packed message.
     body: Body,
     /// Size of the payload.
@@ -29,7 +39,10 @@ pub(crate) struct Postponed {
 impl Postponed {
     /// Whether it is for this queue.
     pub(crate) fn is_for(&self, queue: QueueId) -> bool {
-        self.targets.iter().any(|target| target.queue == queue)
+        match self {
+            Postponed::Few(few) => few.targets.iter().any(|target| target.queue == queue),
+            Postponed::Many(fanout) => fanout.is_mailed_for(queue),
+        }
     }
 }
 
@@ -48,6 +61,7 @@ impl Broker {
             else {
                 match mail {
                     Mail::Commit { bytes } => commit_bytes = self.commit_bytes(bytes),
+                    Mail::EnqueueMany(many) => self.many_mailed(&many, &bytes),
                     mail => self.on_mail(now, from, mail, &bytes, out),
                 }
                 continue;
@@ -70,7 +84,8 @@ impl Broker {
                 let body = view.pack(&mut self.edge.pool);
                 let bytes = view.body.len() as u32;
                 let targets = targets.clone();
-                self.postponed.push_back(Postponed { body, bytes, targets, terms, commit_bytes });
+                let few = Few { body, bytes, targets, terms, commit_bytes };
+                self.postponed.push_back(Postponed::Few(few));
                 continue;
             }
             self.hold_commit(commit_bytes);
@@ -82,6 +97,17 @@ impl Broker {
         batch.bytes = bytes;
         batch.clear();
         self.settle_down(now, out);
+    }
+
+    /// A message for very many queues of this shard.
+    fn many_mailed(&mut self, many: &Many, bytes: &[u8]) {
+        let fanout = self.mailed_fanout(many, bytes);
+        if self.postponed.is_empty() {
+            self.jobs.push(Job::Fanout(fanout));
+        } else {
+            // What the channel said before may be among them.
+            self.postponed.push_back(Postponed::Many(fanout));
+        }
     }
 
     /// A message for queues of this shard; each of them is reported to the publisher.
@@ -166,21 +192,31 @@ impl Broker {
         }
     }
 
+    /// Whether what was postponed need not wait any more.
+    fn may_enqueue(&mut self, few: &Few) -> bool {
+        let bytes = few.commit_bytes;
+        if bytes > 0 && (self.migrations.expects_any() || self.journal.must_wait(bytes)) {
+            return false;
+        }
+        // It is only looked at.
+        let incoming = Incoming::from_body(few.body, few.bytes);
+        !matches!(self.room_for(&incoming, few.terms.persistent, &few.targets), Room::Later(_))
+    }
+
     /// Mail that waited for room in the log goes into its queues, as far as there is some.
     pub(crate) fn enqueue_postponed(&mut self, now: Now, out: &mut Outbox) {
-        while let Some(first) = self.postponed.front() {
-            if first.commit_bytes > 0 && self.migrations.expects_any() {
-                return;
+        while let Some(first) = self.postponed.pop_front() {
+            let first = match first {
+                Postponed::Few(few) => few,
+                Postponed::Many(fanout) => {
+                    self.jobs.push(Job::Fanout(fanout));
+                    continue;
+                }
+            };
+            if !self.may_enqueue(&first) {
+                return self.postponed.push_front(Postponed::Few(first));
             }
-            if first.commit_bytes > 0 && self.journal.must_wait(first.commit_bytes) {
-                return;
-            }
-            let Some(first) = self.postponed.pop_front() else { return };
             let incoming = Incoming::from_body(first.body, first.bytes);
-            if let Room::Later(_) = self.room_for(&incoming, first.terms.persistent, &first.targets)
-            {
-                return self.postponed.push_front(first);
-            }
             self.hold_commit(first.commit_bytes);
             self.enqueue_mailed(now, incoming, &first.targets, first.terms, out);
         }
@@ -211,7 +247,8 @@ impl Broker {
     fn on_mail(&mut self, now: Now, from: ShardId, mail: Mail, bytes: &[u8], out: &mut Outbox) {
         match mail {
             // Taken out before.
-            Mail::Enqueue { .. } | Mail::Commit { .. } => {}
+            Mail::Enqueue { .. } | Mail::EnqueueMany(_) | Mail::Commit { .. } => {}
+            Mail::Fanned { to } => self.fanned(to),
             Mail::Enqueued { to, first, last, queues, receipt } => {
                 self.publish_reported(to, first, last, queues, receipt);
             }

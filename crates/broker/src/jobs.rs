@@ -48,6 +48,9 @@ pub(crate) struct Jobs {
     roomless: VecDeque<(Job, usize)>,
     /// Commits one of whose publishes is a job.
     fanning: Vec<Commit>,
+    /// Channels with a publish on its way to very many queues, and how many other shards have yet
+    /// to say that theirs have it.
+    away: Vec<(ChannelRef, u32)>,
     /// The list of targets made last, for publishes that go the same way.
     list: Option<Weak<[Target]>>,
     /// Bytes of lists of targets, and of publishes that are being committed.
@@ -99,12 +102,42 @@ impl Jobs {
         }
     }
 
-    /// A publish that was a job is served: the commit that it belongs to goes on.
-    pub(crate) fn end_fanning(&mut self, channel: ChannelRef) {
-        if let Some(place) = self.fanning.iter().position(|commit| commit.is_of(channel)) {
-            let commit = self.fanning.swap_remove(place);
-            self.ready.push_back(Job::Commit(Box::new(commit)));
+    /// A channel's publish goes to so many other shards.
+    pub(crate) fn send_away(&mut self, channel: ChannelRef, shards: u32) {
+        self.away.push((channel, shards));
+    }
+
+    /// A shard is done with a channel's publish. Whether all are.
+    pub(crate) fn come_back(&mut self, channel: ChannelRef) -> bool {
+        let Some(place) = self.away.iter().position(|(away, _)| *away == channel) else {
+            return true;
+        };
+        let left = &mut self.away[place].1;
+        if *left > 0 {
+            *left -= 1;
+            return false;
         }
+        self.away.swap_remove(place);
+        true
+    }
+
+    /// A publish that was a job is served: the commit that it belongs to goes on, if there is one.
+    pub(crate) fn end_fanning(&mut self, channel: ChannelRef) -> bool {
+        let Some(place) = self.fanning.iter().position(|commit| commit.is_of(channel)) else {
+            return false;
+        };
+        let commit = self.fanning.swap_remove(place);
+        self.ready.push_back(Job::Commit(Box::new(commit)));
+        true
+    }
+
+    /// Whether a message that was mailed to this queue is yet to come into it.
+    pub(crate) fn is_mailed_for(&self, queue: QueueId) -> bool {
+        let roomless = self.roomless.iter().map(|(job, _)| job);
+        self.ready
+            .iter()
+            .chain(roomless)
+            .any(|job| matches!(job, Job::Fanout(fanout) if fanout.is_mailed_for(queue)))
     }
 
     /// Takes a channel's commit out if nothing of it was done yet.

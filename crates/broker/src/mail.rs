@@ -7,6 +7,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::Range;
+use core::time::Duration;
 
 use lepus_base::{ConnectionId, QueueId, ShardId, VhostId};
 
@@ -158,6 +159,25 @@ pub struct Attachment {
     pub handle: ConsumerHandle,
 }
 
+/// A message for very many queues of a shard.
+#[derive(Debug)]
+pub struct Many {
+    /// The packed message in the batch's bytes.
+    pub message: Range<u32>,
+    /// The numbers of the queues' ids in the batch's bytes, eight bytes each with the lowest first.
+    pub queues: Range<u32>,
+    /// Delivery mode 2.
+    pub persistent: bool,
+    /// The message's priority, 0 without one.
+    pub priority: u8,
+    /// The message's own `expiration`.
+    pub expiration: Option<Duration>,
+    /// Where to report that a queue has it.
+    pub confirm: Option<(ChannelRef, u64)>,
+    /// Who is told when all queues have it.
+    pub from: ChannelRef,
+}
+
 /// One item of mail.
 #[derive(Debug)]
 pub enum Mail {
@@ -175,6 +195,14 @@ pub enum Mail {
         expiration: Option<u64>,
         /// Where to report that the queue has it.
         confirm: Option<(ChannelRef, u64)>,
+    },
+    /// A message for very many queues.
+    EnqueueMany(Box<Many>),
+    /// All queues of a shard have what a channel published to very many: what it says next cannot
+    /// overtake that.
+    Fanned {
+        /// The channel.
+        to: ChannelRef,
     },
     /// What follows up to the next item of another kind than [`Mail::Enqueue`] is the part of a
     /// transaction that goes to this shard: it is to be there as a whole after a crash, or not at

@@ -282,6 +282,7 @@ impl Broker {
             && !self.retries.iter().any(|(_, queue, _)| *queue == id)
             && self.stalled_commands.range((id, 0)..=(id, u64::MAX)).next().is_none()
             && !self.postponed.iter().any(|postponed| postponed.is_for(id))
+            && !self.jobs.is_mailed_for(id)
     }
 
     fn give_migration_up(&mut self, now: Now, leaving: &Leaving, out: &mut Outbox) {

@@ -334,3 +334,27 @@ fn a_transaction_to_very_many_queues_costs_one_list_of_them() {
         assert_eq!(world.queue(&format!("q{queue}")).ready, 100);
     }
 }
+
+#[test]
+fn a_message_for_very_many_queues_is_kept_once_on_each_shard_and_what_follows_does_not_overtake_it()
+{
+    let world = World::new(2);
+    let (near, far) = (world.channel(0), world.channel(1));
+    for queue in 0..1_400 {
+        let channel = if queue % 2 == 0 { &near } else { &far };
+        channel.declare(&format!("q{queue}"));
+        channel.bind(&format!("q{queue}"), "amq.fanout", "");
+    }
+    let publisher = world.channel(0);
+    publisher.confirm_select();
+    publisher.client().together(|| {
+        publisher.publish("amq.fanout", "", "first");
+        publisher.publish("", "q1399", "second");
+    });
+    assert_eq!(publisher.confirmed(), (vec![1, 2], vec![]));
+    let bodies = |shard| world.broker(shard, |broker| broker.edge.pool.len());
+    assert_eq!((bodies(0), bodies(1)), (1, 2));
+    expect_ready(&world, 1_399, 1);
+    let texts = [(); 2].map(|()| near.get_no_ack("q1399").expect("a message").text());
+    assert_eq!(texts, ["first", "second"]);
+}
