@@ -153,10 +153,28 @@ const KEPT_BYTES_MAX: usize = 18 * (256 << 10) + (1 << 20);
 const SHARE_OF_LIVE: usize = 5;
 /// What a message costs beside its bytes at most, and an entry of a queue in memory.
 const MESSAGE_BYTES_MAX: usize = 512;
-/// Timers per connection and queue that there have ever been.
+/// Timers for each time that a connection or queue has come to a shard: the one it waits for, and
+/// those that an earlier moment has made idle.
 const TIMERS_MAX: u64 = 4;
 
-/// What a shard has too much of, counted by what lives on it: memory, timers.
+/// More timers than all that has ever come to a shard of this process explains, in words: what is
+/// armed once more for each word or message is seen by that. Whoever comes from another shard
+/// arms its timer anew, also if it then leaves at once.
+fn excess_timers(shards: &Shards) -> Option<String> {
+    let counters = counters(shards);
+    let moves = counters.handed_over + counters.queues_moved + counters.moves_given_up;
+    let gone = counters.queues_deleted;
+    let living: u64 = shards
+        .brokers()
+        .map(|broker| (broker.edge.connections.len() + broker.queues().count()) as u64)
+        .sum();
+    let come = shards.connections_taken() + moves + gone + living + shards.len() as u64;
+    let timers: u64 = shards.brokers().map(|broker| broker.edge.timers.len() as u64).sum();
+    let most = TIMERS_MAX * come;
+    (timers > most).then(|| format!("the shards have {timers} timers, {most} are enough"))
+}
+
+/// What there is too much of, counted by what lives: memory of a shard, timers of all.
 pub(crate) fn excess(shards: &Shards) -> Option<String> {
     for broker in shards.brokers() {
         let (shard, edge) = (broker.shard(), &broker.edge);
@@ -186,15 +204,8 @@ pub(crate) fn excess(shards: &Shards) -> Option<String> {
             let entries = figures.window_entries;
             return Some(format!("shard {shard} counts {entries} entries of no message"));
         }
-        let counters = &edge.counters;
-        let awaited = counters.connections_opened + counters.queues_created + 1;
-        let living = (edge.connections.len() + broker.queues().count()) as u64;
-        let (timers, most) = (edge.timers.len() as u64, TIMERS_MAX * (awaited + living));
-        if timers > most {
-            return Some(format!("shard {shard} has {timers} timers, {most} are enough"));
-        }
     }
-    None
+    excess_timers(shards)
 }
 
 /// Copies of messages that one duty cycle may put into queues for each message that it read, and

@@ -173,8 +173,14 @@ impl Plan {
             disk_plan(rng)
         });
         let mut queues = Vec::new();
-        // So many queues that a message for all of them is handled in slices.
+        // So many queues that a message for all of them is handled in slices, and then in the half of
+        // them mostly on one shard's disk.
         let wide = rng.chance(1, 80).then(|| pick(rng, &[120, 600, 700, 1100]));
+        let is_dense = wide.is_some() && rng.chance(1, 2);
+        if is_dense {
+            options.shards = 1 + rng.below(2) as u16;
+        }
+        let shards = options.shards;
         for index in 0..wide.unwrap_or_else(|| 1 + rng.below(6)) {
             let kind =
                 if wide.is_some() && !rng.chance(1, 8) { Kind::Plain } else { stable_kind(rng) };
@@ -184,7 +190,7 @@ impl Plan {
                 kind,
                 root,
                 declared_on: rng.below(u64::from(shards)) as u16,
-                durable: rng.chance(1, 2) || matches!(kind, Kind::Quorum(_)),
+                durable: is_dense || rng.chance(1, 2) || matches!(kind, Kind::Quorum(_)),
             };
             let dead = queue.dead_letters().then(|| QueuePlan {
                 name: queue.dead_name(),

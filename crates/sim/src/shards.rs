@@ -127,6 +127,8 @@ pub(crate) struct Shards {
     /// Wall time when the process started.
     start_millis: u64,
     connections: u64,
+    /// Those of them that were made to earlier processes.
+    connections_before: u64,
     /// The first duty cycle that did more than it should.
     pub(crate) overlong: Option<String>,
     pub(crate) disk: Option<SimDisk>,
@@ -157,6 +159,7 @@ impl Shards {
             now: Now::default(),
             start_millis: EPOCH_MILLIS,
             connections: 0,
+            connections_before: 0,
             overlong: None,
             disk: None,
         }
@@ -199,6 +202,7 @@ impl Shards {
         self.commands = wiring.commands;
         self.metrics = wiring.metrics;
         self.notices = notices;
+        self.connections_before = self.connections;
         Ok(())
     }
 
@@ -432,6 +436,11 @@ impl Shards {
         };
         assert!(self.arrivals[shard].send(arrival).is_ok(), "a shard takes connections");
         wire
+    }
+
+    /// Connections that this process was ever asked to take.
+    pub(crate) fn connections_taken(&self) -> u64 {
+        self.connections - self.connections_before
     }
 
     /// The id of the connection that was made last.

@@ -56,6 +56,21 @@ fn what_goes_to_more_queues_than_a_record_names_survives_an_orderly_stop() {
     hold(344_137..344_138);
 }
 
+/// A publish to hundreds of durable queues of one log, for whose records the log lacks room.
+#[test]
+fn a_fan_out_for_which_the_log_lacks_room_is_nowhere_or_on_the_disk() {
+    hold(1021..1022);
+}
+
+/// Connections come from another shard and leave again, or leave before they are open, while
+/// timers of those before them have yet to fire.
+#[test]
+fn timers_of_those_that_only_passed_are_no_leak() {
+    for seed in [3153, 5367, 6122] {
+        hold(seed..seed + 1);
+    }
+}
+
 #[test]
 fn a_seed_decides_everything() {
     for seed in [3, 1003] {
