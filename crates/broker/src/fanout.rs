@@ -68,13 +68,17 @@ enum Reach {
 
 impl Fanout {
     /// One of its queues is elsewhere now. Under the old id nobody finds it.
-    pub(crate) fn redirect(&mut self, old: QueueId, new: Target) {
+    pub(crate) fn redirect(&mut self, old: QueueId, new: Target, own: ShardId) {
         assert!(!self.is_mailed_for(old), "a queue stays until it has what was mailed to it");
-        if self.targets[self.next..].iter().any(|target| target.queue == old) {
-            self.moved.push(new);
-        }
-        for target in self.moved.iter_mut().filter(|target| target.queue == old) {
+        if let Some(target) = self.moved.iter_mut().find(|target| target.queue == old) {
             *target = new;
+            return;
+        }
+        // One of another shard has it if it was mailed: it did not move before.
+        let is_unsent = self.reach == Reach::Unsent;
+        let waits = |target: &Target| target.queue == old && (is_unsent || target.home == own);
+        if self.targets[self.next..].iter().any(waits) {
+            self.moved.push(new);
         }
     }
 

@@ -10,7 +10,7 @@ use alloc::collections::VecDeque;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 
-use lepus_base::{Now, QueueId};
+use lepus_base::{Now, QueueId, ShardId};
 
 use crate::broker::Broker;
 use crate::channel::Target;
@@ -157,11 +157,11 @@ impl Jobs {
     }
 
     /// A queue has another home, and another id.
-    pub(crate) fn redirect(&mut self, old: QueueId, new: Target) {
+    pub(crate) fn redirect(&mut self, old: QueueId, new: Target, own: ShardId) {
         let roomless = self.roomless.iter_mut().map(|(job, _)| job);
         for job in self.ready.iter_mut().chain(roomless) {
             if let Job::Fanout(fanout) = job {
-                fanout.redirect(old, new);
+                fanout.redirect(old, new, own);
             }
         }
     }

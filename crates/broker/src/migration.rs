@@ -334,7 +334,8 @@ impl Broker {
         out: &mut Outbox,
     ) {
         let Some(to) = self.directory.queue_by_id(id).map(|info| info.home) else { return };
-        self.jobs.redirect(info.id, Target { queue: id, home: to, slot: u32::MAX });
+        let target = Target { queue: id, home: to, slot: u32::MAX };
+        self.jobs.redirect(info.id, target, self.edge.shard);
         self.redirect_consumers(info, (id, to), out);
         let own = self.edge.shard;
         let rest = self.migrations.resting.remove(&info.id);

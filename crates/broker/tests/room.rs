@@ -358,3 +358,74 @@ fn a_message_for_very_many_queues_is_kept_once_on_each_shard_and_what_follows_do
     let texts = [(); 2].map(|()| near.get_no_ack("q1399").expect("a message").text());
     assert_eq!(texts, ["first", "second"]);
 }
+
+/// Declares durable queues until one of them is at home on this shard: its name.
+fn durable_of(world: &World, channel: &Channel, shard: u16) -> String {
+    let names = (0..).map(|number| format!("of{shard}-{number}"));
+    let is_there = |name: &String| {
+        durable(channel, name);
+        world.queue(name).home == shard
+    };
+    names.into_iter().find(is_there).expect("queues go to all shards in turn")
+}
+
+/// Three shards, the first of them without room in its log, and a fan to durable queues of all of
+/// them: with `x`, a queue of the second one. Who publishes on the first shard, who consumes from
+/// `x`, and how room is made.
+fn half_full() -> (World, Channel, Channel, String, impl FnOnce(&World)) {
+    let world = small(3, 20);
+    let channel = world.channel(0);
+    fan(&channel, 600);
+    let filled = durable_of(&world, &channel, 0);
+    let x = durable_of(&world, &channel, 1);
+    channel.bind(&x, "f", "");
+    let consumer = world.channel(1);
+    consumer.consume_no_ack(&x, "c");
+    let filler = world.channel(0);
+    filler.client().together(|| {
+        for _ in 0..200 {
+            filler.publish_with("", &filled, &persistent(), vec![b'0'; 9_000]);
+        }
+    });
+    world.advance(1_000);
+    let publisher = world.channel(0);
+    publisher.confirm_select();
+    let make_room = move |world: &World| {
+        world.channel(2).delete(&filled);
+        world.advance(5_000);
+    };
+    (world, publisher, consumer, x, make_room)
+}
+
+#[test]
+fn a_queue_that_has_what_others_wait_for_and_moves_does_not_get_it_again() {
+    let (world, publisher, consumer, x, make_room) = half_full();
+    publisher.publish_with("f", "", &persistent(), vec![b'x'; 30_000]);
+    world.advance(1_000);
+    assert_eq!((consumer.bodies().len(), publisher.confirmed().0.len()), (1, 0));
+    world.move_queue(&x, 2);
+    world.advance(1_000);
+    assert_eq!(world.queue(&x).home, 2);
+    make_room(&world);
+    assert_eq!(publisher.confirmed(), (vec![1], vec![]));
+    expect_ready(&world, 600, 1);
+    assert_eq!(consumer.bodies().len(), 0, "it came again");
+}
+
+#[test]
+fn a_queue_on_its_way_gets_what_others_wait_for_once() {
+    let (world, publisher, consumer, x, make_room) = half_full();
+    world.quietly(|| {
+        world.move_queue(&x, 2);
+        world.round();
+        publisher.publish_with("f", "", &persistent(), vec![b'x'; 30_000]);
+        world.round();
+    });
+    world.advance(1_000);
+    assert_eq!(world.queue(&x).home, 2);
+    assert_eq!((consumer.bodies().len(), publisher.confirmed().0.len()), (0, 0));
+    make_room(&world);
+    assert_eq!(publisher.confirmed(), (vec![1], vec![]));
+    expect_ready(&world, 600, 1);
+    assert_eq!(consumer.bodies().len(), 1);
+}
