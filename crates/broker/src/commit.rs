@@ -47,6 +47,8 @@ pub(crate) struct Commit {
 struct Sizing {
     /// Version of the directory for which this holds.
     version: u64,
+    /// Whether it had to be found out anew, since the directory changed.
+    is_anew: bool,
     /// The publish that is looked at next.
     next: usize,
     /// Bytes in the log of each shard, at most.
@@ -165,24 +167,27 @@ impl Broker {
         if sizing.version != self.directory.version {
             let shards = usize::from(self.settings.shards);
             let (parts, queues) = (vec![0; shards], vec![0; shards]);
-            let version = self.directory.version;
-            *sizing = Sizing { version, parts, queues, ..Sizing::default() };
+            let (version, is_anew) = (self.directory.version, sizing.version != 0);
+            *sizing = Sizing { version, is_anew, parts, queues, ..Sizing::default() };
         }
+        // Found out in slices it might never be known, where the directory changes all the time.
+        let mut left = if sizing.is_anew { usize::MAX } else { core::mem::take(budget) };
         while let Some(held) = publishes.get(sizing.next) {
-            if *budget == 0 {
+            if left == 0 {
                 return None;
             }
             let is_same_way = sizing.is_route_known
                 && publishes.get(sizing.next.wrapping_sub(1)).is_some_and(|b| held.goes_with(b));
-            *budget -= 1;
+            left -= 1;
             if !is_same_way {
                 let queues = &mut sizing.queues;
                 sizing.is_route_known = self.count_queues(at, held, queues);
-                *budget = budget.saturating_sub(queues.iter().sum::<usize>() / 4);
+                left = left.saturating_sub(queues.iter().sum::<usize>() / 4);
             }
             self.add_size(held, sizing);
             sizing.next += 1;
         }
+        *budget = if sizing.is_anew { 0 } else { left };
         Some(self.plan_for(sizing))
     }
 

@@ -2,7 +2,7 @@
 //! and they keep nobody else waiting.
 
 use lepus_amqp::code::ReplyCode;
-use lepus_amqp::method::{basic, tx};
+use lepus_amqp::method::{basic, queue, tx};
 use lepus_amqp::table::Table;
 use lepus_sim::{Channel, Options, StoreOptions, World};
 
@@ -428,4 +428,30 @@ fn a_queue_on_its_way_gets_what_others_wait_for_once() {
     assert_eq!(publisher.confirmed(), (vec![1], vec![]));
     expect_ready(&world, 600, 1);
     assert_eq!(consumer.bodies().len(), 1);
+}
+
+#[test]
+fn a_commit_of_many_publishes_comes_to_its_end_while_others_declare_queues() {
+    let world = World::on_disk(1);
+    let channel = world.channel(0);
+    durable(&channel, "q");
+    channel.tx_select();
+    channel.client().together(|| {
+        for _ in 0..3_000 {
+            channel.publish_with("", "q", &persistent(), "1");
+        }
+    });
+    let other = world.channel(0);
+    world.quietly(|| {
+        channel.send(tx::Commit {});
+        for number in 0..100 {
+            let queue = format!("other{number}");
+            other.send(queue::Declare { queue: &queue, ..Default::default() });
+            world.round();
+        }
+    });
+    let ready =
+        |broker: &lepus_broker::Broker| broker.queues().map(|(_, q)| q.ready()).sum::<u64>();
+    assert_eq!(world.broker(0, ready), 3_000);
+    channel.expect("tx.commit-ok");
 }
