@@ -28,13 +28,13 @@ use crate::departure::Departures;
 use crate::directory::{Change, Directory, Routes};
 use crate::edge::{Edge, Shortage};
 use crate::home::Home;
-use crate::inbox::Postponed;
 use crate::jobs::Jobs;
 use crate::journal::Journal;
 use crate::mail::{ChannelRef, Command, Mail};
 use crate::migration::Migrations;
 use crate::outbox::{ConnectionSlot, Outbox};
 use crate::places::Places;
+use crate::postponed::Line;
 use crate::publish::Put;
 use crate::queue::Queue;
 use crate::settings::Settings;
@@ -63,7 +63,7 @@ pub struct Broker {
     /// Dead letters that are settled later.
     pub(crate) ledger: Ledger,
     /// Mail that waits for room in the log.
-    pub(crate) postponed: VecDeque<Postponed>,
+    pub(crate) postponed: Line,
     /// Looks at deliveries that wait for their acknowledgement.
     pub(crate) looks: Looks,
     pub(crate) names: Names,
@@ -134,7 +134,7 @@ impl Broker {
             definitions: Definitions::new(hash),
             journal: Journal::default(),
             ledger: Ledger::default(),
-            postponed: VecDeque::new(),
+            postponed: Line::new(hash),
             looks: Looks::default(),
             names: Names::new(settings.secret, settings.shard),
             rng: Rng::new(settings.hash_seed ^ u64::from(settings.shard.0) << 32),

@@ -217,7 +217,7 @@ impl Broker {
         }
         let routed = self.route_dead_letter(now, &letter, out);
         if let Some((packed, targets)) = &routed {
-            let terms = terms_of(&letter.source, packed);
+            let terms = terms_of(&letter.source, packed, letters_of(self.edge.shard, false));
             let incoming = Incoming::new(MessageView::unpack(packed));
             if let Room::Later(bytes) = self.room_for(&incoming, terms.persistent, targets) {
                 return self.let_letter_wait(letter, bytes);
@@ -226,7 +226,7 @@ impl Broker {
         self.edge.counters.count_dead_letter(letter.reason);
         match routed {
             Some((packed, targets)) if !targets.is_empty() => {
-                let terms = terms_of(&letter.source, &packed);
+                let terms = terms_of(&letter.source, &packed, letters_of(self.edge.shard, false));
                 self.pass_on(now, letter.source, &packed, &targets, terms, out);
             }
             _ => self.settle_source(letter.source),
@@ -249,12 +249,10 @@ impl Broker {
         terms: Terms,
         out: &mut Outbox,
     ) {
-        let own = self.edge.shard;
         let goes_far = targets.iter().any(|target| self.is_far(target)) || self.journal.len() > 1;
         let waits = goes_far && source.is_kept();
         let number = waits.then(|| self.ledger.next_number());
-        let terms =
-            Terms { confirm: number.map(|number| (letters_of(own, false), number)), ..terms };
+        let terms = Terms { number, ..terms };
         let mut incoming = Incoming::new(MessageView::unpack(packed));
         let routed = self.enqueue_all(now, &mut incoming, targets, terms, out);
         incoming.finish(&mut self.edge.pool);
@@ -385,19 +383,20 @@ impl Broker {
     }
 }
 
-/// With what a packed dead letter is put into queues, but for whom to tell.
-fn terms_of(source: &Source, packed: &[u8]) -> Terms {
+/// With what a packed dead letter is put into queues.
+fn terms_of(source: &Source, packed: &[u8], from: ChannelRef) -> Terms {
     let properties = PropertiesRef(MessageView::unpack(packed).properties);
     Terms {
         persistent: properties.is_persistent(),
         priority: source.entry.priority,
         expiration: None,
-        confirm: None,
+        from,
+        number: None,
     }
 }
 
 /// To whom reports about a shard's dead letters go.
-fn letters_of(shard: ShardId, must_arrive: bool) -> ChannelRef {
+pub(crate) fn letters_of(shard: ShardId, must_arrive: bool) -> ChannelRef {
     ChannelRef { shard, connection: LETTERS_CONNECTION, channel: u64::from(must_arrive) }
 }
 

@@ -88,6 +88,11 @@ impl Fanout {
             && self.targets[self.next..].iter().any(|target| target.queue == queue)
     }
 
+    /// Who published it.
+    pub(crate) fn channel(&self) -> ChannelRef {
+        self.owner.channel()
+    }
+
     /// The queues that get it next.
     fn slice(&self, budget: usize) -> &[Target] {
         let rest = &self.targets[self.next..];
@@ -165,7 +170,8 @@ impl Broker {
             persistent: many.persistent,
             priority: many.priority,
             expiration: many.expiration,
-            confirm: many.confirm,
+            from: many.from,
+            number: many.number,
         };
         let owner = Owner::Far(many.from);
         let view = packed(bytes, many.message.clone());
@@ -203,8 +209,8 @@ impl Broker {
                 persistent: fanout.terms.persistent,
                 priority: fanout.terms.priority,
                 expiration: fanout.terms.expiration,
-                confirm: fanout.terms.confirm,
-                from: fanout.owner.channel(),
+                from: fanout.terms.from,
+                number: fanout.terms.number,
             })));
             let counters = &mut self.edge.counters;
             counters.enqueued_remote += count;
@@ -214,7 +220,7 @@ impl Broker {
             queues += count as u32;
             shards += 1;
         }
-        if let Some((to, number)) = fanout.terms.confirm {
+        if let Some((to, number)) = fanout.terms.confirm() {
             self.expect_reports(to, number, queues);
         }
         if shards > 0 {
@@ -271,7 +277,7 @@ impl Broker {
             };
             incoming.finish(&mut self.edge.pool);
             fanout.receipt = fanout.receipt.max(routed.receipt);
-            if let Some((to, number)) = fanout.terms.confirm {
+            if let Some((to, number)) = fanout.terms.confirm() {
                 self.expect_reports(to, number, routed.remote + routed.logs);
             }
         }
@@ -288,7 +294,7 @@ impl Broker {
         self.edge.pool.release(fanout.body);
         self.jobs.drop_list(fanout.targets);
         if fanout.reach != Reach::Mailed
-            && let Some((to, number)) = fanout.terms.confirm
+            && let Some((to, number)) = fanout.terms.confirm()
         {
             self.publish_reported(to, number, number, 1, fanout.receipt);
         }

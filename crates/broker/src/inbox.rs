@@ -1,50 +1,19 @@
 //! What mail from other shards means.
 
-use alloc::vec::Vec;
-
-use lepus_base::{Body, ConnectionId, Now, QueueId, ShardId};
+use lepus_amqp::code::ReplyCode;
+use lepus_base::{ConnectionId, Now, QueueId, ShardId};
 
 use crate::broker::Broker;
 use crate::channel::Target;
 use crate::dead_letter::must_arrive;
-use crate::fanout::Fanout;
 use crate::jobs::Job;
-use crate::mail::{ChannelRef, Mail, MailBatch, Many, Receipt};
+use crate::mail::{ChannelRef, Command, Mail, MailBatch, Many, Receipt, Reply};
 use crate::message::{Incoming, MessageView};
 use crate::migration::{Parcel, Rest};
 use crate::outbox::Outbox;
+use crate::postponed::{Few, Postponed};
 use crate::publish::{Room, Terms};
-
-/// A message from another shard that waits for room in the log, or behind one that does.
-#[derive(Debug)]
-pub(crate) enum Postponed {
-    Few(Few),
-    /// It waits for room by itself, once it is its turn.
-    Many(Fanout),
-}
-
-/// A message for few queues.
-#[derive(Debug)]
-pub(crate) struct Few {
-    /// One reference to the packed message.
-    body: Body,
-    /// Size of the payload.
-    bytes: u32,
-    targets: Vec<Target>,
-    terms: Terms,
-    /// Bytes of the transaction that begins with it, or 0.
-    commit_bytes: usize,
-}
-
-impl Postponed {
-    /// Whether it is for this queue.
-    pub(crate) fn is_for(&self, queue: QueueId) -> bool {
-        match self {
-            Postponed::Few(few) => few.targets.iter().any(|target| target.queue == queue),
-            Postponed::Many(fanout) => fanout.is_mailed_for(queue),
-        }
-    }
-}
+use crate::refusal::Refusal;
 
 impl Broker {
     /// Mail from another shard. The batch is left empty.
@@ -57,7 +26,8 @@ impl Broker {
         let mut targets = core::mem::take(&mut self.mailed_targets);
         let mut commit_bytes = 0;
         while let Some(mail) = mails.next() {
-            let Mail::Enqueue { queue, message, persistent, priority, expiration, confirm } = mail
+            let Mail::Enqueue { queue, message, persistent, priority, expiration, from, number } =
+                mail
             else {
                 match mail {
                     Mail::Commit { bytes } => commit_bytes = self.commit_bytes(bytes),
@@ -78,14 +48,14 @@ impl Broker {
                 targets.push(target(queue));
             }
             let expiration = expiration.map(core::time::Duration::from_millis);
-            let terms = Terms { persistent, priority, expiration, confirm };
+            let terms = Terms { persistent, priority, expiration, from, number };
             let view = packed(&bytes, message);
             if self.must_postpone(&Incoming::new(view), &targets, &terms, commit_bytes) {
                 let body = view.pack(&mut self.edge.pool);
                 let bytes = view.body.len() as u32;
                 let targets = targets.clone();
                 let few = Few { body, bytes, targets, terms, commit_bytes };
-                self.postponed.push_back(Postponed::Few(few));
+                self.postponed.push(Postponed::Few(few));
                 continue;
             }
             self.hold_commit(commit_bytes);
@@ -106,7 +76,7 @@ impl Broker {
             self.jobs.push(Job::Fanout(fanout));
         } else {
             // What the channel said before may be among them.
-            self.postponed.push_back(Postponed::Many(fanout));
+            self.postponed.push(Postponed::Many(fanout));
         }
     }
 
@@ -132,7 +102,7 @@ impl Broker {
         // Counted where it was published.
         self.edge.counters.enqueued_local = before;
         incoming.finish(&mut self.edge.pool);
-        if let Some((to, number)) = terms.confirm {
+        if let Some((to, number)) = terms.confirm() {
             let is_gone = |target: &Target| self.home_slot(target.queue, target.slot).is_none();
             let receipt = match must_arrive(to) && targets.iter().any(is_gone) {
                 true => Receipt::Refused,
@@ -205,20 +175,48 @@ impl Broker {
 
     /// Mail that waited for room in the log goes into its queues, as far as there is some.
     pub(crate) fn enqueue_postponed(&mut self, now: Now, out: &mut Outbox) {
-        while let Some(first) = self.postponed.pop_front() {
-            let first = match first {
-                Postponed::Few(few) => few,
-                Postponed::Many(fanout) => {
-                    self.jobs.push(Job::Fanout(fanout));
-                    continue;
+        while let Some(first) = self.postponed.pop() {
+            match first {
+                Postponed::Few(few) if !self.may_enqueue(&few) => {
+                    return self.postponed.put_back(Postponed::Few(few));
                 }
-            };
-            if !self.may_enqueue(&first) {
-                return self.postponed.push_front(Postponed::Few(first));
+                Postponed::Few(few) => {
+                    let incoming = Incoming::from_body(few.body, few.bytes);
+                    self.hold_commit(few.commit_bytes);
+                    self.enqueue_mailed(now, incoming, &few.targets, few.terms, out);
+                }
+                Postponed::Many(fanout) => self.jobs.push(Job::Fanout(fanout)),
+                Postponed::Command { from, queue, command } => {
+                    self.command_mailed(now, from, queue, command, out);
+                }
             }
-            let incoming = Incoming::from_body(first.body, first.bytes);
-            self.hold_commit(first.commit_bytes);
-            self.enqueue_mailed(now, incoming, &first.targets, first.terms, out);
+        }
+    }
+
+    /// A question from a channel of another shard, once all that the channel published before is
+    /// in its queues.
+    fn command_mailed(
+        &mut self,
+        now: Now,
+        from: ChannelRef,
+        queue: QueueId,
+        command: Command,
+        out: &mut Outbox,
+    ) {
+        if self.postponed.has_from(from) && command.is_about_messages() {
+            self.postponed.push(Postponed::Command { from, queue, command });
+        } else if self.migrations.rests(queue).is_some_and(Rest::is_expected) {
+            self.let_rest(queue, Parcel::Mail(Mail::Command { from, queue, command }));
+        } else {
+            self.command(now, from, queue, command, out);
+        }
+    }
+
+    /// A channel of another shard ends, and with it its question, if that waits here.
+    fn question_given_up(&mut self, now: Now, from: ChannelRef, out: &mut Outbox) {
+        if let Some(queue) = self.postponed.give_up(from) {
+            let refusal = Refusal::new(ReplyCode::CHANNEL_ERROR, "the channel ends");
+            self.reply(now, from, queue, Reply::Refused(refusal), out);
         }
     }
 
@@ -252,12 +250,15 @@ impl Broker {
             Mail::Enqueued { to, first, last, queues, receipt } => {
                 self.publish_reported(to, first, last, queues, receipt);
             }
-            Mail::Command { queue, .. } | Mail::Govern { queue, .. }
+            Mail::Govern { queue, .. }
                 if self.migrations.rests(queue).is_some_and(Rest::is_expected) =>
             {
                 self.let_rest(queue, Parcel::Mail(mail));
             }
-            Mail::Command { from, queue, command } => self.command(now, from, queue, command, out),
+            Mail::Command { from, queue, command } => {
+                self.command_mailed(now, from, queue, command, out);
+            }
+            Mail::GiveUp { from } => self.question_given_up(now, from, out),
             Mail::Reply { to, queue, reply } => {
                 self.on_mailed_reply(now, from, to, queue, reply, bytes, out)
             }

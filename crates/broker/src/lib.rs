@@ -43,6 +43,7 @@ mod migration;
 pub mod outbox;
 pub mod permission;
 mod places;
+mod postponed;
 mod pressure;
 mod properties;
 mod publish;

@@ -187,6 +187,7 @@ impl Broker {
         match channel.pending.as_deref() {
             Some(Pending::Route | Pending::Committed) => channel.pending = None,
             Some(Pending::Commit) => self.give_commit_up(at),
+            Some(_) if !already => give_question_up(connection, at, out),
             _ => {}
         }
         let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else { return };
@@ -528,6 +529,14 @@ impl Broker {
     /// Stops reading a connection whose parked frames are too many.
     pub(crate) fn pause_parked(&mut self, slot: u32, out: &mut Outbox) {
         self.edge.pause(slot, PauseReason::Parked, out);
+    }
+}
+
+/// A channel's question waits no longer, wherever it is, for messages that the channel published.
+fn give_question_up(connection: &Connection, at: At, out: &mut Outbox) {
+    let from = at.channel;
+    for shard in connection.touched.iter().filter(|&&shard| shard != from.shard) {
+        out.mail[shard.index()].items.push(Mail::GiveUp { from });
     }
 }
 

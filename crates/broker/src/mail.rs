@@ -76,8 +76,15 @@ pub enum Command {
         /// Only without ready messages.
         if_empty: bool,
     },
-    /// Nothing; the reply shows that all earlier mail of the channel is applied.
+    /// Nothing; the reply shows that all that the channel settled before is applied.
     Barrier,
+}
+
+impl Command {
+    /// Whether its answer depends on the messages that its channel published before.
+    pub(crate) fn is_about_messages(&self) -> bool {
+        !matches!(self, Command::Cancel(..) | Command::Barrier)
+    }
 }
 
 /// The home's answer to a [`Command`].
@@ -115,7 +122,7 @@ pub enum Reply {
     Purged(u64),
     /// Deleted with this number of ready messages.
     Deleted(u64),
-    /// All earlier mail of the channel is applied.
+    /// All that the channel settled before is applied.
     Passed,
     /// The queue does not exist any more.
     Gone,
@@ -172,10 +179,10 @@ pub struct Many {
     pub priority: u8,
     /// The message's own `expiration`.
     pub expiration: Option<Duration>,
-    /// Where to report that a queue has it.
-    pub confirm: Option<(ChannelRef, u64)>,
-    /// Who is told when all queues have it.
+    /// Who published it, and is told when all queues have it.
     pub from: ChannelRef,
+    /// Its publish sequence number, if `from` is to hear what became of it in each queue.
+    pub number: Option<u64>,
 }
 
 /// One item of mail.
@@ -193,8 +200,10 @@ pub enum Mail {
         priority: u8,
         /// Milliseconds of the message's own `expiration`.
         expiration: Option<u64>,
-        /// Where to report that the queue has it.
-        confirm: Option<(ChannelRef, u64)>,
+        /// Who published it.
+        from: ChannelRef,
+        /// Its publish sequence number, if `from` is to hear what became of it.
+        number: Option<u64>,
     },
     /// A message for very many queues.
     EnqueueMany(Box<Many>),
@@ -241,6 +250,12 @@ pub enum Mail {
         queue: QueueId,
         /// The answer.
         reply: Reply,
+    },
+    /// A channel ends and waits for no answer: a question that waits until all that the channel
+    /// published has room is given up, and answered as refused.
+    GiveUp {
+        /// The channel.
+        from: ChannelRef,
     },
     /// What a channel decided about a delivered message.
     Settle {

@@ -281,7 +281,7 @@ impl Broker {
             && !self.ledger.has_of(id)
             && !self.retries.iter().any(|(_, queue, _)| *queue == id)
             && self.stalled_commands.range((id, 0)..=(id, u64::MAX)).next().is_none()
-            && !self.postponed.iter().any(|postponed| postponed.is_for(id))
+            && !self.postponed.has_for(id)
             && !self.jobs.is_mailed_for(id)
     }
 

@@ -13,7 +13,6 @@ use crate::broker::Broker;
 use crate::channel::Channel;
 use crate::connection::{Connection, PauseReason};
 use crate::edge::Edge;
-use crate::inbox::Postponed;
 use crate::mail::{ChannelRef, MailBatch};
 use crate::outbox::Outbox;
 use crate::timers::Timer;
@@ -132,7 +131,7 @@ impl Broker {
         let mail: usize = out.mail.iter().map(MailBatch::weight).sum();
         edge.table_bytes = self.directory.bytes()
             + self.home_slots.memory_bytes()
-            + self.postponed.len() * size_of::<Postponed>()
+            + self.postponed.memory_bytes()
             + self.jobs.memory_bytes()
             + edge.timers.memory_bytes()
             + edge.by_id.allocation_size()

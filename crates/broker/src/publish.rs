@@ -43,10 +43,19 @@ pub(crate) struct Terms {
     pub persistent: bool,
     pub priority: u8,
     pub expiration: Option<Duration>,
-    pub confirm: Option<(ChannelRef, u64)>,
+    /// Who publishes it.
+    pub from: ChannelRef,
+    /// Its publish sequence number, if `from` is to hear what became of it.
+    pub number: Option<u64>,
 }
 
 impl Terms {
+    /// To whom to report what became of it.
+    #[inline]
+    pub(crate) fn confirm(&self) -> Option<(ChannelRef, u64)> {
+        self.number.map(|number| (self.from, number))
+    }
+
     /// The packed message at `message` in a batch, for a queue of the shard to which that goes.
     #[inline]
     pub(crate) fn mail(&self, queue: QueueId, message: Range<u32>) -> Mail {
@@ -56,7 +65,8 @@ impl Terms {
             persistent: self.persistent,
             priority: self.priority,
             expiration: self.expiration.map(|expiration| expiration.as_millis() as u64),
-            confirm: self.confirm,
+            from: self.from,
+            number: self.number,
         }
     }
 }
@@ -232,12 +242,13 @@ impl Broker {
         }));
     }
 
-    fn terms_of(&self, checked: &Checked<'_>, confirm: Option<(ChannelRef, u64)>) -> Terms {
+    fn terms_of(&self, checked: &Checked<'_>, from: ChannelRef, number: Option<u64>) -> Terms {
         Terms {
             persistent: checked.persistent,
             priority: checked.priority,
             expiration: checked.expiration,
-            confirm,
+            from,
+            number,
         }
     }
 
@@ -253,7 +264,7 @@ impl Broker {
     ) -> Served {
         let view = view_of(publish, &checked.properties);
         let number = self.next_number(at);
-        let terms = self.terms_of(checked, number.map(|number| (at.channel, number)));
+        let terms = self.terms_of(checked, at.channel, number);
         let target = Target { queue: id, home: self.edge.shard, slot: u32::MAX };
         let room = self.room_for(&Incoming::new(view), terms.persistent, &[target]);
         if matches!(room, Room::Later(_)) && !checked.has_room {
@@ -278,7 +289,7 @@ impl Broker {
         let Ok(log) = self.delay(now, id, delay, view, terms.persistent, out) else {
             return Routed { receipt: Receipt::Unlogged, ..Routed::default() };
         };
-        let Some((log, (to, number))) = log.zip(terms.confirm) else { return Routed::default() };
+        let Some((log, (to, number))) = log.zip(terms.confirm()) else { return Routed::default() };
         self.journal.report_when_durable(log, to, number);
         Routed { logs: 1, ..Routed::default() }
     }
@@ -317,8 +328,7 @@ impl Broker {
             connection.count(target.home, own);
         }
         let number = self.next_number(at);
-        let confirm = number.map(|number| (at.channel, number));
-        let terms = self.terms_of(checked, confirm);
+        let terms = self.terms_of(checked, at.channel, number);
         if is_job {
             self.tie(at);
             self.open_number(at, number, 1, Receipt::Taken);
@@ -408,7 +418,7 @@ impl Broker {
         }
         let Some(last) = last_local else { return Routed { remote, ..Routed::default() } };
         if terms.persistent && self.journal.is_on() {
-            let routed = self.enqueue_logged(now, incoming, targets, terms.confirm, out);
+            let routed = self.enqueue_logged(now, incoming, targets, terms.confirm(), out);
             return Routed { remote, ..routed };
         }
         let mut receipt = Receipt::Taken;

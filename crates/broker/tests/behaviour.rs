@@ -38,6 +38,7 @@ mod mandatory;
 mod marks;
 mod moves;
 mod negotiation;
+mod own_publishes;
 mod permissions;
 mod priorities;
 mod publish;

@@ -212,8 +212,7 @@ impl Broker {
         let own = self.edge.shard;
         let waits = self.is_far(&target) || self.journal.len() > 1;
         let number = waits.then(|| self.ledger.next_number());
-        let confirm = number.map(|number| (letters_of(own, true), number));
-        let terms = Terms { confirm, ..terms_of(source, packed) };
+        let terms = Terms { number, ..terms_of(source, packed, letters_of(own, true)) };
         let mut incoming = Incoming::new(MessageView::unpack(packed));
         let routed = self.enqueue_all(now, &mut incoming, &[target], terms, out);
         incoming.finish(&mut self.edge.pool);

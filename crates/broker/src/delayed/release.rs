@@ -10,7 +10,7 @@ use lepus_store::{AppendError, Fetch};
 use super::{Held, Moment, Wait};
 use crate::broker::Broker;
 use crate::channel::Target;
-use crate::dead_letter::Source;
+use crate::dead_letter::{Source, letters_of};
 use crate::journal::Found;
 use crate::message::MessageView;
 use crate::outbox::Outbox;
@@ -218,7 +218,8 @@ impl Broker {
             persistent: properties.is_persistent(),
             priority: properties.priority().unwrap_or(0),
             expiration: properties.expiration().and_then(|text| parse_expiration(text).ok()),
-            confirm: None,
+            from: letters_of(self.edge.shard, false),
+            number: None,
         };
         let mut packed = Vec::new();
         view.append_packed(&mut packed);
