@@ -13,6 +13,8 @@ mod places;
 #[cfg(test)]
 mod tests;
 
+use alloc::boxed::Box;
+use alloc::vec;
 use alloc::vec::Vec;
 use places::Places;
 use slab::Slab;
@@ -58,9 +60,14 @@ impl Body {
 
 #[derive(Debug)]
 struct Chunk {
-    bytes: Vec<u8>,
-    /// Bytes of bodies that still live here, with their headers.
+    bytes: Box<[u8]>,
+    /// So many of them were written.
+    filled: usize,
+    /// Bytes of bodies that still live here, each with a header, also where none is stored.
     live: usize,
+    /// With fewer living bytes there is something to do about it: none while bodies are appended or
+    /// it is in the list of sparse ones.
+    thin_below: usize,
     /// Where it stands in the list of sparse chunks.
     sparse_at: u32,
 }
@@ -76,7 +83,7 @@ pub struct Pool {
     shelter: Option<u32>,
     /// Shared chunks that are full of dead bodies for the most part, in no order.
     sparse: Vec<u32>,
-    spare: Vec<Vec<u8>>,
+    spare: Vec<Box<[u8]>>,
     /// Sum of the capacities of all chunks with bodies.
     chunk_bytes: usize,
     live: usize,
@@ -95,27 +102,43 @@ impl Pool {
     /// When a body is larger than 4 GiB, which the protocol's limits exclude.
     #[inline]
     pub fn insert(&mut self, parts: &[&[u8]]) -> Body {
-        let length: usize = parts.iter().map(|part| part.len()).sum();
+        self.insert_behind([], parts)
+    }
+
+    /// Stores `head`, of a length known to the compiler, and behind it the concatenation of `parts`.
+    ///
+    /// # Panics
+    /// As [`Pool::insert`].
+    #[inline]
+    pub fn insert_behind<const HEAD: usize>(&mut self, head: [u8; HEAD], parts: &[&[u8]]) -> Body {
+        let length: usize = HEAD + parts.iter().map(|part| part.len()).sum::<usize>();
         if length == 0 {
             return Body(self.places.insert(NO_CHUNK, 0, 0));
         }
         self.live += length;
         if length > SHARED_BODY_BYTES_MAX {
-            return self.insert_alone(parts, length);
+            return self.insert_alone(&head, parts, length);
         }
         let stored = HEADER_BYTES + length;
         let chunk = match self.open {
-            Some(open) if self.chunks[open as usize].bytes.len() + stored <= CHUNK_BYTES => open,
+            Some(open) if self.chunks[open as usize].filled + stored <= CHUNK_BYTES => open,
             _ => self.open_chunk(),
         };
         let target = &mut self.chunks[chunk as usize];
-        let offset = target.bytes.len() + HEADER_BYTES;
-        let handle = self.places.insert(chunk, offset as u32, length as u32);
-        target.bytes.extend_from_slice(&header(handle, length as u32));
-        for part in parts {
-            target.bytes.extend_from_slice(part);
-        }
+        let start = target.filled;
+        let handle = self.places.insert(chunk, (start + HEADER_BYTES) as u32, length as u32);
+        target.filled += stored;
         target.live += stored;
+        // Slices of one slice: what is written has its bounds checked once, not with each part.
+        let (front, mut rest) =
+            target.bytes[start..start + stored].split_at_mut(HEADER_BYTES + HEAD);
+        front[..HEADER_BYTES].copy_from_slice(&header(handle, length as u32));
+        front[HEADER_BYTES..].copy_from_slice(&head);
+        for part in parts {
+            let (place, left) = core::mem::take(&mut rest).split_at_mut(part.len());
+            place.copy_from_slice(part);
+            rest = left;
+        }
         Body(handle)
     }
 
@@ -157,9 +180,9 @@ impl Pool {
             return;
         }
         self.live -= length;
-        let left = &mut self.chunks[chunk as usize].live;
-        *left -= if length > SHARED_BODY_BYTES_MAX { length } else { HEADER_BYTES + length };
-        if *left < SPARSE_BYTES {
+        let found = &mut self.chunks[chunk as usize];
+        found.live -= HEADER_BYTES + length;
+        if found.live < found.thin_below {
             self.thin(chunk);
         }
     }
@@ -220,14 +243,15 @@ impl Pool {
     }
 
     #[cold]
-    fn insert_alone(&mut self, parts: &[&[u8]], length: usize) -> Body {
+    fn insert_alone(&mut self, head: &[u8], parts: &[&[u8]], length: usize) -> Body {
         let mut bytes = Vec::with_capacity(length);
+        bytes.extend_from_slice(head);
         for part in parts {
             bytes.extend_from_slice(part);
         }
         let stored = u32::try_from(length).expect("a body is smaller than 4 GiB");
-        let chunk = self.add_chunk(bytes);
-        self.chunks[chunk as usize].live = length;
+        let chunk = self.add_chunk(bytes.into_boxed_slice());
+        self.chunks[chunk as usize].live = HEADER_BYTES + length;
         Body(self.places.insert(chunk, 0, stored))
     }
 
@@ -236,23 +260,36 @@ impl Pool {
         self.places.reserve(PLACES_MIN);
         let chunk = self.shared_chunk();
         if let Some(full) = self.open.replace(chunk) {
-            self.thin(full);
+            self.close(full);
         }
         chunk
     }
 
+    /// Nothing is appended to a shared chunk any more.
+    fn close(&mut self, chunk: u32) {
+        self.chunks[chunk as usize].thin_below = SPARSE_BYTES;
+        self.thin(chunk);
+    }
+
     /// An empty chunk for many bodies.
     fn shared_chunk(&mut self) -> u32 {
-        let bytes = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(CHUNK_BYTES));
+        let new = || vec![0; CHUNK_BYTES].into_boxed_slice();
+        let bytes = self.spare.pop().unwrap_or_else(new);
         self.add_chunk(bytes)
     }
 
-    fn add_chunk(&mut self, bytes: Vec<u8>) -> u32 {
+    fn add_chunk(&mut self, bytes: Box<[u8]>) -> u32 {
         if self.chunks.capacity() == 0 {
             self.chunks.reserve(PLACES_MIN);
         }
-        self.chunk_bytes += bytes.capacity();
-        self.chunks.insert(Chunk { bytes, live: 0, sparse_at: NOT_SPARSE }) as u32
+        self.chunk_bytes += bytes.len();
+        self.chunks.insert(Chunk {
+            bytes,
+            filled: 0,
+            live: 0,
+            thin_below: 1,
+            sparse_at: NOT_SPARSE,
+        }) as u32
     }
 
     /// Does with a chunk what its living bytes ask for: an empty one is reused, one that nothing is
@@ -262,20 +299,21 @@ impl Pool {
         let found = &mut self.chunks[chunk as usize];
         if found.live == 0 {
             if is_open {
-                found.bytes.clear();
+                found.filled = 0;
             } else {
                 let bytes = self.remove_chunk(chunk);
                 self.keep_spare(bytes);
             }
-        } else if !is_open && found.live < SPARSE_BYTES && found.sparse_at == NOT_SPARSE {
+        } else if found.live < found.thin_below {
+            found.thin_below = 1;
             found.sparse_at = self.sparse.len() as u32;
             self.sparse.push(chunk);
         }
     }
 
-    fn remove_chunk(&mut self, chunk: u32) -> Vec<u8> {
+    fn remove_chunk(&mut self, chunk: u32) -> Box<[u8]> {
         let Chunk { bytes, sparse_at, .. } = self.chunks.remove(chunk as usize);
-        self.chunk_bytes -= bytes.capacity();
+        self.chunk_bytes -= bytes.len();
         if sparse_at != NOT_SPARSE {
             self.sparse.swap_remove(sparse_at as usize);
             if let Some(&moved) = self.sparse.get(sparse_at as usize) {
@@ -285,9 +323,8 @@ impl Pool {
         bytes
     }
 
-    fn keep_spare(&mut self, mut bytes: Vec<u8>) {
-        if bytes.capacity() == CHUNK_BYTES && self.spare.len() < SPARE_CHUNKS_MAX {
-            bytes.clear();
+    fn keep_spare(&mut self, bytes: Box<[u8]>) {
+        if bytes.len() == CHUNK_BYTES && self.spare.len() < SPARE_CHUNKS_MAX {
             self.spare.push(bytes);
         }
     }
@@ -314,13 +351,13 @@ impl Pool {
 
     /// Puts a body with its header into the shelter.
     fn take_in(&mut self, handle: u32, stored: &[u8]) {
-        let has_room = |chunk: &Chunk| chunk.bytes.len() + stored.len() <= CHUNK_BYTES;
+        let has_room = |chunk: &Chunk| chunk.filled + stored.len() <= CHUNK_BYTES;
         let shelter = match self.shelter {
             Some(shelter) if has_room(&self.chunks[shelter as usize]) => shelter,
             _ => {
                 let chunk = self.shared_chunk();
                 if let Some(full) = self.shelter.replace(chunk) {
-                    self.thin(full);
+                    self.close(full);
                 }
                 chunk
             }
@@ -328,8 +365,9 @@ impl Pool {
         let target = &mut self.chunks[shelter as usize];
         let place = self.places.get_mut(handle);
         place.chunk = shelter;
-        place.offset = (target.bytes.len() + HEADER_BYTES) as u32;
-        target.bytes.extend_from_slice(stored);
+        place.offset = (target.filled + HEADER_BYTES) as u32;
+        target.bytes[target.filled..][..stored.len()].copy_from_slice(stored);
+        target.filled += stored.len();
         target.live += stored.len();
     }
 }

@@ -29,6 +29,10 @@ pub struct MessageView<'a> {
 }
 
 impl<'a> MessageView<'a> {
+    /// A message of which nothing is known.
+    const EMPTY: MessageView<'static> =
+        MessageView { exchange: &[], routing_key: &[], properties: &[], body: &[], wire: None };
+
     /// Stores the message with one reference. Names beyond 255 bytes are cut: the protocol's short
     /// strings cannot be longer.
     pub fn pack(&self, pool: &mut Pool) -> Body {
@@ -44,7 +48,7 @@ impl<'a> MessageView<'a> {
             length[2],
             length[3],
         ];
-        pool.insert(&[&prefix, exchange, routing_key, self.properties, self.body])
+        pool.insert_behind(prefix, &[exchange, routing_key, self.properties, self.body])
     }
 
     /// Appends the packed message to `out` and says where it stands.
@@ -149,6 +153,7 @@ impl<'a> Incoming<'a> {
     }
 
     /// One reference for the caller. Packs the message unless that was done before.
+    #[inline]
     pub fn keep(&mut self, pool: &mut Pool) -> Body {
         match self.stored {
             Some(body) if self.last => {
@@ -160,7 +165,7 @@ impl<'a> Incoming<'a> {
                 body
             }
             None => {
-                let body = self.view.unwrap_or_default().pack(pool);
+                let body = self.view.as_ref().unwrap_or(&MessageView::EMPTY).pack(pool);
                 if !self.last {
                     pool.retain(body);
                     self.stored = Some(body);

@@ -23,8 +23,8 @@ pub(super) struct Unacked {
 pub(super) struct UnackedList {
     slots: Slab<Unacked>,
     bytes: u64,
-    /// With so many or more it is not worth a try to give memory back: the last one looked at all slots.
-    trimmed_at: usize,
+    /// With fewer it is worth a try to give memory back: the last one looked at all slots.
+    trim_below: usize,
 }
 
 impl UnackedList {
@@ -39,10 +39,20 @@ impl UnackedList {
 
     pub(super) fn insert(&mut self, entry: Entry, consumer: ConsumerHandle) -> u32 {
         self.bytes += u64::from(entry.bytes);
-        if self.slots.len() == self.slots.capacity() {
-            self.trimmed_at = usize::MAX;
+        let is_full = self.slots.len() == self.slots.capacity();
+        let slot = self.slots.insert(Unacked { entry, consumer }) as u32;
+        if is_full {
+            self.note_trim(usize::MAX);
         }
-        self.slots.insert(Unacked { entry, consumer }) as u32
+        slot
+    }
+
+    /// Says when to try to give memory back: when an eighth of it is used, and fewer than `most`.
+    #[cold]
+    fn note_trim(&mut self, most: usize) {
+        let capacity = self.slots.capacity();
+        let is_spare = capacity > SPARE_SLOTS_MAX;
+        self.trim_below = if is_spare { most.min(capacity / 8).max(1) } else { 0 };
     }
 
     /// The slot that the next delivery will have.
@@ -66,6 +76,7 @@ impl UnackedList {
     }
 
     /// Takes the delivery out; `None` if it is not there (any more).
+    #[inline]
     pub(super) fn take(&mut self, slot: u32, seq: u64) -> Option<Unacked> {
         let index = slot as usize;
         if self.slots.get(index)?.entry.seq != seq {
@@ -73,21 +84,22 @@ impl UnackedList {
         }
         let unacked = self.slots.try_remove(index)?;
         self.bytes -= u64::from(unacked.entry.bytes);
-        if self.slots.capacity() > SPARE_SLOTS_MAX {
+        if self.slots.len() < self.trim_below {
             self.give_back();
         }
         Some(unacked)
     }
 
-    /// Gives memory back when most of it is not needed any more, as far as no slot behind is in use.
+    /// Gives memory back, as far as no slot behind is in use.
+    #[cold]
     fn give_back(&mut self) {
         let left = self.slots.len();
         if left == 0 {
             self.slots = Slab::new();
-        } else if left < self.trimmed_at.min(self.slots.capacity() / 8) {
+        } else {
             self.slots.shrink_to_fit();
-            self.trimmed_at = left / 2;
         }
+        self.note_trim(left / 2);
     }
 
     /// Takes whatever is at or behind `slot`, and says where to go on.
