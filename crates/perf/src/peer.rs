@@ -87,15 +87,16 @@ impl Peer {
         for step in steps {
             self.output.extend_from_slice(&step.frame);
         }
-        for step in steps {
-            self.wait(&step.about, |event| match event {
-                ClientEvent::Method { channel, method }
-                    if *channel == step.channel && method.ids() == step.answer =>
-                {
-                    Some(())
-                }
+        // Answers are in order on each channel, but not from one channel to another.
+        let mut left: Vec<&Step> = steps.iter().rev().collect();
+        while let Some(&next) = left.last() {
+            let found = self.wait(&next.about, |event| match event {
+                ClientEvent::Method { channel, method } => left
+                    .iter()
+                    .rposition(|step| *channel == step.channel && method.ids() == step.answer),
                 _ => None,
             })?;
+            left.remove(found);
         }
         Ok(())
     }

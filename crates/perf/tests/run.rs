@@ -311,6 +311,14 @@ fn idle_things_are_counted_and_their_cost_is_told() {
 }
 
 #[test]
+fn answers_on_several_channels_may_come_in_any_order() {
+    let broker = Broker::start(Fault::LateAnswers);
+    let line = "idle --connections 1 --channels 3 --queues 4 -z 0.1";
+    assert_eq!(run_apart(&broker.uri, line, &[]).0, "good");
+    assert_eq!(broker.seen().queues.len(), 12);
+}
+
+#[test]
 fn messages_are_asked_for_one_by_one() {
     let broker = Broker::start(Fault::None);
     let line = "throughput -u q,r -y 2 -po -pi 1 -a -C 40 -D 20 --check -z 20 -k q -e amq.default";

@@ -29,6 +29,8 @@ pub enum Fault {
     Damage(u64),
     /// The connection that published it is closed.
     Close(u64),
+    /// Queues declared on the first channel are answered behind those on others.
+    LateAnswers,
 }
 
 /// What the broker saw.
@@ -47,6 +49,8 @@ pub struct Seen {
 #[derive(Debug, Default)]
 struct State {
     fault: Fault,
+    /// Answers that are held back.
+    late: Vec<u8>,
     count: u64,
     held: Option<(String, Message)>,
     seen: Seen,
@@ -319,6 +323,7 @@ impl Peer {
                     }
                 }
             }
+            out.append(&mut state.late);
             self.socket.write_all(&out)?;
             bytes.drain(..used);
             if ends {
@@ -381,6 +386,8 @@ fn take_method(
             state.seen.queues.push(name.clone());
             state.queues.entry(name.clone()).or_default();
             let ok = queue::DeclareOk { queue: &name, ..queue::DeclareOk::default() };
+            let is_late = channel == 1 && matches!(state.fault, Fault::LateAnswers);
+            let out = if is_late { &mut state.late } else { out };
             Method::from(ok).encode_frame(channel, out);
             last_queue.insert(channel, name);
         }
