@@ -207,7 +207,13 @@ impl Scan {
         for (_, name, wanted) in compared(arguments, mode) {
             self.count();
             let is_less = |&place: &u32| name_at(headers, place) < name.as_bytes();
-            from += self.fields[from..].partition_point(is_less);
+            // Mostly it is among the next ones.
+            let rest = &self.fields[from..];
+            let mut end = 2;
+            while end < rest.len() && is_less(&rest[end - 1]) {
+                end *= 2;
+            }
+            from += rest[..end.min(rest.len())].partition_point(is_less);
             let given = self.fields.get(from).and_then(|&place| headers.at(place as usize));
             if !given.is_some_and(|(given, value)| given == name && is_met(wanted, value)) {
                 return false;
