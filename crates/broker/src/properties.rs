@@ -7,6 +7,7 @@
 //! - A message whose further routing keys are other ones than those of its header `CC` has one. Then
 //!   all of them stand in a header `BCC`, which no client sees and no exchange looks at.
 
+use alloc::collections::BTreeSet;
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -48,10 +49,10 @@ pub fn further_keys(properties: &[u8]) -> Vec<String> {
     let headers = PropertiesRef(properties).headers().unwrap_or_default();
     let keys = headers.get(name).map(|keys| keys.to_owned());
     // What is stored was checked when it was published.
-    keys.and_then(|keys| key_list(&keys).ok()).unwrap_or_default()
+    distinct(keys.and_then(|keys| key_list(&keys).ok()).unwrap_or_default())
 }
 
-/// A published message's keys beside the routing key. They are those of its headers `CC` and `BCC`;
+/// A published message's keys beside the routing key, each once. They are those of its headers `CC` and `BCC`;
 /// if there are any of the latter, `headers` becomes what is to be stored: see [`mark_keys`].
 ///
 /// # Errors
@@ -59,12 +60,24 @@ pub fn further_keys(properties: &[u8]) -> Vec<String> {
 pub fn take_keys(headers: &mut Table) -> Result<Vec<String>, &'static str> {
     let list = |name| headers.get(name).map_or(Ok(Vec::new()), key_list).map_err(|()| name);
     let (mut keys, hidden) = (list(CC)?, list(BCC)?);
-    headers.remove(BCC);
-    if !hidden.is_empty() {
-        keys.extend(hidden);
-        store_keys(headers, &keys);
+    // Of several with this name the first one counts. None is to be taken for one of the broker's.
+    headers.0.retain(|(name, _)| name != BCC);
+    if hidden.is_empty() {
+        return Ok(distinct(keys));
     }
+    keys.extend(hidden);
+    let keys = distinct(keys);
+    store_keys(headers, &keys);
     Ok(keys)
+}
+
+/// The keys without those that were there before: a message is routed by each of them once.
+fn distinct(mut keys: Vec<String>) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    let is_new: Vec<bool> = keys.iter().map(|key| seen.insert(key.as_str())).collect();
+    let mut is_new = is_new.into_iter();
+    keys.retain(|_| is_new.next().unwrap_or(true));
+    keys
 }
 
 /// Marks properties whose headers hold all further keys in [`BCC`].

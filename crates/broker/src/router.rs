@@ -159,8 +159,10 @@ impl Routes {
                 }
             }
             Router::Topic(trie) => {
-                for key in message.keys.iter() {
-                    trie.walk(key, bindings, topic, &mut emit);
+                if message.keys.further.is_empty() {
+                    trie.walk(message.keys.first, bindings, topic, emit);
+                } else {
+                    trie.walk_each(message.keys.iter(), bindings, topic, emit);
                 }
             }
             Router::Headers(headers) => {

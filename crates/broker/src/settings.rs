@@ -54,6 +54,8 @@ pub struct Limits {
     pub unread_bytes_max: usize,
     /// Bytes of frames parked behind the pending questions of a connection before reading pauses.
     pub parked_bytes_max: usize,
+    /// Different keys of a message beside its routing key.
+    pub copy_keys_max: usize,
     /// Bytes buffered by a transaction on one channel.
     pub tx_bytes_max: usize,
     /// Bytes of mail for one shard in one batch before publishers pause.
@@ -99,6 +101,7 @@ impl Default for Limits {
             send_window_bytes: 256 * 1024,
             unread_bytes_max: 16 * 1024 * 1024,
             parked_bytes_max: 1024 * 1024,
+            copy_keys_max: 1000,
             tx_bytes_max: 256 * 1024 * 1024,
             mail_batch_bytes_max: 512 * 1024,
             memory_bytes: 1 << 30,

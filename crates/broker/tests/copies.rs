@@ -3,7 +3,7 @@
 use lepus_amqp::code::ReplyCode;
 use lepus_amqp::properties::Properties;
 use lepus_amqp::table::{Table, Value};
-use lepus_sim::Channel;
+use lepus_sim::{Channel, Limits, Options, World};
 
 use crate::stage::everywhere;
 
@@ -255,5 +255,45 @@ fn a_message_that_comes_back_shows_no_hidden_keys() {
         let returned = far.returns();
         let expected = Table::new().with("CC", keys(&["seen"]));
         assert_eq!(returned[0].properties.headers.as_ref(), Some(&expected));
+    });
+}
+
+#[test]
+fn more_keys_than_allowed_are_refused_and_equal_ones_count_once() {
+    let limits = Limits { copy_keys_max: 3, ..Limits::default() };
+    let world = World::with(Options { limits, ..Options::default() });
+    let channel = world.channel(0);
+    channel.declare("q");
+    let names = ["q", "a", "q", "b", "q", "a"];
+    let allowed = Table::new().with("CC", keys(&names)).with("BCC", keys(&names));
+    channel.publish_with("", "q", &with(allowed), "x");
+    assert_eq!(channel.purge("q"), 1);
+    let refused = Table::new().with("CC", keys(&names)).with("BCC", keys(&["c"]));
+    channel.publish_with("", "q", &with(refused), "x");
+    let refused = channel.expect_refused();
+    assert_eq!(refused.code, ReplyCode::PRECONDITION_FAILED);
+    assert_eq!(world.queue("q").ready, 0);
+}
+
+#[test]
+fn a_second_header_of_that_name_adds_no_keys() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        near.exchange("graves", "direct");
+        near.declare_with("source", Table::new().with("x-dead-letter-exchange", "graves"));
+        for (queue, key) in [("first", "one"), ("second", "two")] {
+            near.declare(queue);
+            near.bind(queue, "graves", key);
+        }
+        for (hidden, expected) in [(keys(&["one"]), [1, 0]), (keys(&[]), [0, 0])] {
+            let mut headers = Table::new().with("BCC", hidden);
+            headers.0.push(("BCC".into(), keys(&["two"])));
+            headers.0.push(("BCC".into(), keys(&["two"])));
+            far.publish_with("", "source", &with(headers), "x");
+            let message = near.get("source").unwrap();
+            assert_eq!(message.header("BCC"), None);
+            near.reject(message.tag, false);
+            assert_eq!(counts(&near, &["first", "second"]), expected);
+        }
     });
 }

@@ -224,6 +224,8 @@ settings! {
         "Largest frame that is offered to clients.";
     "limits.body_bytes_max" body_bytes_max: u64 = Kind::Bytes { min: 1, max: 1 << 30, zero_is_unlimited: false }, "128MiB";
         "Largest message body; a larger one closes the channel with 406.";
+    "limits.copy_keys_max" copy_keys_max: u64 = Kind::Count { min: 1, max: 10_000_000 }, "1000";
+        "Different routing keys that a message may have in its headers CC and BCC; one with more closes the channel with 406. A topic exchange compares its patterns with each of them.";
     "limits.transaction_bytes_max" transaction_bytes_max: u64 = Kind::Bytes { min: 4096, max: 1 << 30, zero_is_unlimited: false }, "128MiB";
         "Bytes that one channel's open transaction may hold; a larger one closes the channel with 406.";
     "limits.unread_bytes_max" unread_bytes_max: u64 = Kind::Bytes { min: 65_536, max: 1 << 32, zero_is_unlimited: false }, "16MiB";

@@ -112,6 +112,15 @@ impl Broker {
         if let Some(headers) = &stored {
             edit.headers = Change::Set(headers);
         }
+        let keys_max = self.edge.limits.copy_keys_max;
+        if checked.extra_keys.len() > keys_max {
+            let text = format!(
+                "message with {} further routing keys in headers '{CC}' and '{BCC}'; {keys_max} are \
+                 allowed",
+                checked.extra_keys.len()
+            );
+            return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
+        }
         for key in core::iter::once(publish.routing_key)
             .chain(checked.extra_keys.iter().map(String::as_str))
         {

@@ -7,6 +7,7 @@
 
 use crate::binding::{Bindings, Link, Links, NONE};
 use crate::key::Key;
+use alloc::vec;
 use alloc::vec::Vec;
 use core::hash::{BuildHasher, Hasher};
 use hashbrown::HashTable;
@@ -136,7 +137,30 @@ impl Trie {
         walk: &mut Walk,
         mut emit: impl FnMut(&[Link]),
     ) {
-        let mut emit = |links: &Links| emit(bindings.links(links));
+        self.walk_nodes(key, walk, |_, links| emit(bindings.links(links)));
+    }
+
+    /// Calls `emit` for each binding whose pattern fits one of the keys, each once.
+    #[cold]
+    pub(crate) fn walk_each<'k>(
+        &self,
+        keys: impl Iterator<Item = &'k str>,
+        bindings: &Bindings,
+        walk: &mut Walk,
+        mut emit: impl FnMut(&[Link]),
+    ) {
+        let mut is_emitted = vec![false; self.nodes.capacity()];
+        for key in keys {
+            self.walk_nodes(key, walk, |node, links| {
+                if !core::mem::replace(&mut is_emitted[node as usize], true) {
+                    emit(bindings.links(links));
+                }
+            });
+        }
+    }
+
+    /// Calls `emit` for each node at which a pattern that fits `key` ends, each once.
+    fn walk_nodes(&self, key: &str, walk: &mut Walk, mut emit: impl FnMut(u32, &Links)) {
         walk.start(self.nodes.capacity());
         self.activate(ROOT, walk, &mut emit);
         for word in split(key) {
@@ -167,13 +191,13 @@ impl Trie {
             }
         }
         for &node in &walk.next {
-            emit(&self.nodes[node as usize].links);
+            emit(node, &self.nodes[node as usize].links);
         }
     }
 
     /// Makes a node that is not behind `#` active for the next word, and with it what `#` reaches
     /// from there without a word.
-    fn activate(&self, node: u32, walk: &mut Walk, emit: &mut impl FnMut(&Links)) {
+    fn activate(&self, node: u32, walk: &mut Walk, emit: &mut impl FnMut(u32, &Links)) {
         let mut current = &self.nodes[node as usize];
         walk.next.push(node);
         while current.hash != NONE {
@@ -182,7 +206,7 @@ impl Trie {
                 return;
             }
             current = &self.nodes[behind as usize];
-            emit(&current.links);
+            emit(behind, &current.links);
             if current.children > 0 || current.star != NONE {
                 walk.sticky.push(behind);
             }

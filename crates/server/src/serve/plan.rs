@@ -142,6 +142,7 @@ impl Plan {
                 consumers_per_channel_max: narrow(config.consumers_per_channel_max),
                 unacked_per_channel_max: narrow(config.unacked_per_channel_max),
                 consumer_timeout: config.consumer_timeout,
+                copy_keys_max: usize::try_from(config.copy_keys_max).unwrap_or(usize::MAX),
                 tx_bytes_max: usize::try_from(config.transaction_bytes_max).unwrap_or(usize::MAX),
                 unread_bytes_max: usize::try_from(config.unread_bytes_max).unwrap_or(usize::MAX),
                 capacity: capacity(config),

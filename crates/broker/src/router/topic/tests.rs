@@ -144,6 +144,19 @@ fn a_binding_behind_repeated_hashes_is_found_once() {
 }
 
 #[test]
+fn a_binding_that_several_keys_fit_is_found_once() {
+    let mut fixture = Fixture::new();
+    let places = ["#", "*.a", "#.a", "b"].map(|pattern| fixture.bind(0, pattern));
+    let mut found = Vec::new();
+    let keys = ["x.a", "y.a", "x.a", "b", ""];
+    fixture.trie.walk_each(keys.into_iter(), &fixture.bindings, &mut fixture.walk, |links| {
+        found.extend(links.iter().map(|link| link.binding));
+    });
+    found.sort_unstable();
+    assert_eq!(found, places);
+}
+
+#[test]
 fn a_walk_over_another_trie_starts_afresh() {
     let mut first = Fixture::new();
     let mut second = Fixture::new();
