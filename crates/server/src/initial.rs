@@ -27,6 +27,8 @@ pub struct Initial {
     pub skipped: Vec<String>,
     /// What exists otherwise than the definitions file has it, one sentence each.
     pub differing: Vec<String>,
+    /// Whom nothing but a password that everybody knows keeps out, one sentence each.
+    pub open_doors: Vec<String>,
     /// Whether the default user can log in with the default password, so that it is worth telling.
     pub has_default_user: bool,
 }
@@ -92,11 +94,14 @@ pub fn initial(config: &Config, shards: u16, data_dir: &Path) -> Result<Initial,
     }
     let password = config.default_password.as_bytes();
     let login = stored.directory().authenticate(&config.default_user, password, true);
+    let loopback_users = loopback_users(config);
+    let open_doors = open_doors(config, stored.directory(), &loopback_users);
     let (changes, log) = stored.finish()?;
     Ok(Initial {
         changes,
         log: Some(log),
-        loopback_users: loopback_users(config),
+        loopback_users,
+        open_doors,
         skipped: definitions.skipped,
         differing,
         has_default_user: login.is_ok(),
@@ -112,6 +117,36 @@ fn loopback_users(config: &Config) -> Vec<Box<str>> {
         names.push(config.default_user.as_str().into());
     }
     names
+}
+
+/// Users with a password that everybody knows who may log in from elsewhere, and as whom one may
+/// without any.
+fn open_doors(config: &Config, directory: &Directory, loopback_users: &[Box<str>]) -> Vec<String> {
+    let tls = config.tls_certificate.iter().flat_map(|_| &config.tls_listen);
+    if config.listen.iter().chain(tls).all(|address| address.ip().to_canonical().is_loopback()) {
+        return Vec::new();
+    }
+    let knows = |name: &str, password: &str| {
+        directory.authenticate(name, password.as_bytes(), true).is_ok()
+    };
+    let mut doors = Vec::new();
+    for user in directory.users().filter(|user| !loopback_users.contains(&user.name)) {
+        let name = &*user.name;
+        if name == config.anonymous_user && knows(name, &config.anonymous_password) {
+            doors.push(format!(
+                "clients that give no name log in as {name} from any machine \
+                 (login.anonymous_user, login.loopback_users)"
+            ));
+        }
+        if [name, "guest", "password"].iter().any(|password| knows(name, password)) {
+            doors.push(format!(
+                "user {name} has a password that everybody knows and may log in from any machine: \
+                 give it another one (lepus user set-password {name}) or name it in \
+                 login.loopback_users"
+            ));
+        }
+    }
+    doors
 }
 
 fn read(config: &Config, path: &Path, shards: u16) -> Result<Definitions, String> {
@@ -240,6 +275,31 @@ mod tests {
             assert!(again.authenticate("guest", b"guest", true).is_ok());
             assert!(again.authenticate("guest", b"guest", false).is_err());
         }
+    }
+
+    #[test]
+    fn users_whose_password_everybody_knows_are_told_where_they_come_from_elsewhere() {
+        let root = Scratch::new("initial-doors");
+        let doors = |config: &Config| initial(config, 2, root.path()).unwrap().open_doors;
+        assert_eq!(doors(&Config::preset()), [""; 0]);
+        let open = Config { default_loopback_only: false, ..Config::preset() };
+        let told = doors(&open);
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told[0].starts_with("clients that give no name log in as guest"), "{told:?}");
+        assert!(told[1].starts_with("user guest has a password that everybody knows"), "{told:?}");
+        let unnamed = Config { anonymous_user: String::new(), ..open.clone() };
+        assert_eq!(doors(&unnamed), told[1..]);
+        let near = Config { listen: vec!["127.0.0.1:5672".parse().unwrap()], ..open.clone() };
+        assert_eq!(doors(&near), [""; 0]);
+        let mut stored = Stored::open(root.path(), 2).unwrap();
+        let request = Request::PutUser {
+            name: "guest".into(),
+            password: PasswordHash::new(HashingAlgorithm::Sha256, b"another", [1; 4]),
+            tags: Vec::new(),
+        };
+        stored.carry_out(&request).unwrap().unwrap();
+        stored.finish().unwrap();
+        assert_eq!(doors(&open), [""; 0]);
     }
 
     #[test]

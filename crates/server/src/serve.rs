@@ -19,7 +19,7 @@ use brokers::Brokers;
 use lepus_broker::Broker;
 use lepus_management::http;
 use lepus_shard::{Clock, Running, Runtime, StartError, Transport};
-pub use plan::{Plan, place, wishes};
+pub use plan::{Plan, Room, place, wishes};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
@@ -64,12 +64,19 @@ fn run(config: &Config, plan: &Plan, log: &Log) -> Result<(), String> {
     for differing in &initial.differing {
         log.warning("definition-differs", differing.clone());
     }
-    raise_file_limit(log);
+    for door in &initial.open_doors {
+        log.warning("open-door", door.clone());
+    }
+    let files = raise_file_limit(log);
+    let room = Room::new(config, files, plan.shards);
+    if let Some(text) = room.complaint(config, files) {
+        log.warning("few-files", text);
+    }
     // Before clients come in: a port that is in use stops the start, it does not leave half a broker.
     let metrics = bind_metrics(config, log)?;
     let clock = Clock::start();
     let brokers = Arc::new(Brokers::new(config, plan, &mut initial, &data_dir, clock)?);
-    let (running, transports) = start_runtime(config, plan, &brokers, wish, log)?;
+    let (running, transports) = start_runtime(config, plan, &brokers, room, wish, log)?;
     let running = Arc::new(running);
     let node = figures::node(config, plan.memory_budget_bytes);
     let figures = Arc::new(Figures::new(
@@ -108,14 +115,16 @@ fn run(config: &Config, plan: &Plan, log: &Log) -> Result<(), String> {
     failure.map_or(Ok(()), Err)
 }
 
-/// Many connections need many file descriptors; systems start programs with few.
-fn raise_file_limit(log: &Log) {
+/// Many connections need many file descriptors; systems start programs with few. How many there may
+/// be; `None` is any number.
+fn raise_file_limit(log: &Log) -> Option<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
         log.warning("file-limit", format!("the limit of open files stays as it is: {error}"));
     }
+    getrlimit(Resource::Nofile).current
 }
 
 fn bind_metrics(config: &Config, log: &Log) -> Result<Vec<TcpListener>, String> {
@@ -139,13 +148,14 @@ fn start_runtime(
     config: &Config,
     plan: &Plan,
     brokers: &Arc<Brokers>,
+    room: Room,
     wish: Sender<Wish>,
     log: &Log,
 ) -> Result<(Running<Broker>, Vec<Transport>), String> {
     let notices = notice::start(log.clone(), wish)
         .map_err(|error| format!("cannot start the notices thread: {error}"))?;
     let clock = brokers.clock();
-    let mut runtime = plan.runtime(config, clock, notices);
+    let mut runtime = plan.runtime(config, clock, notices, room);
     loop {
         let of_shards = Arc::clone(brokers);
         let make = move |shard, out: &mut _| of_shards.make(shard, out);

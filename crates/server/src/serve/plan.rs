@@ -86,6 +86,7 @@ impl Plan {
         config: &Config,
         clock: Clock,
         notices: Sender<lepus_shard::Notice<Event>>,
+        room: Room,
     ) -> RuntimeConfig<Event> {
         let tls = config.tls_certificate.clone().zip(config.tls_key.clone());
         let verify = config.tls_verify != "none";
@@ -97,9 +98,9 @@ impl Plan {
                 (false, false) => IdlePreset::Adaptive,
             },
             ring_capacity: RING_CAPACITY,
-            connections_max: usize::try_from(config.connections_max).unwrap_or(usize::MAX),
+            connections_max: room.connections_max,
             admission: Admission {
-                waiting_max: usize::try_from(config.waiting_max).unwrap_or(usize::MAX),
+                waiting_max: room.waiting_max,
                 silence_timeout: config.silence_timeout,
                 handshake_timeout: config.handshake_timeout,
             },
@@ -225,6 +226,49 @@ impl Plan {
     }
 }
 
+/// How many connections there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// With a shard.
+    pub connections_max: usize,
+    /// Silent ones, those in a TLS handshake, and those on their way to a login, each for themselves.
+    pub waiting_max: usize,
+}
+
+impl Room {
+    /// What the configuration allows, but never so many that logs, or the next connection, find no
+    /// file descriptor. The process may have `files` of them; `None` is any number.
+    #[must_use]
+    pub fn new(config: &Config, files: Option<u64>, shards: u16) -> Room {
+        let mut connections_max = config.connections_max;
+        let mut waiting_max = config.waiting_max;
+        if let Some(files) = files {
+            // For logs, rings and metrics.
+            let own = (512 + 32 * u64::from(shards)).min(files / 2);
+            let sockets = files - own;
+            waiting_max = waiting_max.min((sockets / 8).max(1));
+            connections_max = connections_max.min(sockets.saturating_sub(2 * waiting_max).max(1));
+        }
+        Room {
+            connections_max: usize::try_from(connections_max).unwrap_or(usize::MAX),
+            waiting_max: usize::try_from(waiting_max).unwrap_or(usize::MAX),
+        }
+    }
+
+    /// What to tell where files are fewer than the configuration asks for.
+    #[must_use]
+    pub fn complaint(&self, config: &Config, files: Option<u64>) -> Option<String> {
+        let is_less = (self.connections_max as u64) < config.connections_max;
+        let files = files.filter(|_| is_less)?;
+        Some(format!(
+            "{} connections at most instead of {} (limits.connections_max), and {} that wait for a \
+             login: this process may open {files} files only; raise its limit (ulimit -n, \
+             LimitNOFILE)",
+            self.connections_max, config.connections_max, self.waiting_max
+        ))
+    }
+}
+
 /// Where the configuration puts shards on a machine.
 ///
 /// # Errors
@@ -325,6 +369,24 @@ mod tests {
         assert_eq!(settings.limits.memory_bytes, 100 << 20);
         assert_eq!(settings.server.heartbeat, 60);
         assert_eq!(settings.server.version, config.version);
+    }
+
+    #[test]
+    fn connections_leave_files_for_logs_and_for_those_who_come_next() {
+        let config = Config::preset();
+        for shards in [1, 4, 64] {
+            for files in [4, 64, 256, 512, 1024, 4096, 20_000, 65_536, 200_000, 1 << 20] {
+                let room = Room::new(&config, Some(files), shards);
+                let sockets = room.connections_max as u64 + 2 * room.waiting_max as u64;
+                assert!(sockets < files, "{files} files: {room:?}");
+                assert!(room.waiting_max * 3 <= room.connections_max || files < 16, "{room:?}");
+                let is_told = room.complaint(&config, Some(files)).is_some();
+                assert_eq!(is_told, room.connections_max < 100_000, "{files} files");
+            }
+        }
+        let all = Room { connections_max: 100_000, waiting_max: 10_000 };
+        assert_eq!(Room::new(&config, Some(1 << 20), 4), all);
+        assert_eq!(Room::new(&config, None, 4), all);
     }
 
     #[test]
