@@ -107,6 +107,30 @@ fn a_message_for_more_queues_than_a_record_names_is_in_all_of_them_after_a_stop(
 }
 
 #[test]
+fn a_queue_that_moves_while_a_message_waits_for_room_for_others_gets_it_once() {
+    let world = tight_disk(3);
+    let alice = world.channel(0);
+    declare(&alice, "here", Table::new());
+    world.channel(1).declare("far");
+    for queue in ["here", "far"] {
+        alice.bind(queue, "amq.fanout", "");
+    }
+    alice.confirm_select();
+    let bob = world.channel(1);
+    bob.consume_no_ack("far", "c");
+    let _filler = fill(&world, 0);
+    let persistent = Properties { delivery_mode: Some(2), ..Properties::default() };
+    alice.publish_with("amq.fanout", "", &persistent, "x".repeat(1000));
+    world.move_queue("far", 2);
+    assert_eq!((world.queue("far").home, world.queue("here").ready), (2, 0));
+    world.release_disk();
+    world.advance(3000);
+    assert_eq!(alice.confirmed(), (vec![1], vec![]));
+    assert_eq!((bob.bodies().len(), world.queue("here").ready), (1, 1));
+    assert_eq!(world.leaks(), [""; 0]);
+}
+
+#[test]
 fn messages_behind_a_purge_are_counted_right_after_a_crash() {
     let world = World::on_disk(1);
     let alice = world.channel(0);

@@ -62,6 +62,12 @@ fn a_fan_out_for_which_the_log_lacks_room_is_nowhere_or_on_the_disk() {
     hold(1021..1022);
 }
 
+/// Queues move while a message for hundreds of them is on its way.
+#[test]
+fn a_queue_that_moves_gets_what_is_on_its_way_to_hundreds_once() {
+    hold(2751..2752);
+}
+
 /// Connections come from another shard and leave again, or leave before they are open, while
 /// timers of those before them have yet to fire.
 #[test]
