@@ -19,6 +19,7 @@ use lepus_store::LaneSlot;
 use crate::broker::Broker;
 use crate::channel::Target;
 use crate::edge::log;
+use crate::jobs::TARGETS_AT_ONCE_MAX;
 use crate::journal::{Found, LETTERS};
 use crate::mail::{ChannelRef, Receipt};
 use crate::message::{Incoming, MessageView};
@@ -160,9 +161,13 @@ impl Ledger {
 impl Broker {
     /// Routes some of the waiting dead letters. True when more wait and can go on.
     pub(crate) fn route_dead_letters(&mut self, now: Now, out: &mut Outbox) -> bool {
+        let mut queues = 0;
         for _ in 0..DEAD_LETTERS_AT_ONCE_MAX {
             if self.edge.letters_wait {
                 return false;
+            }
+            if queues > TARGETS_AT_ONCE_MAX {
+                break;
             }
             if !self.has_room_for_letters(out) {
                 // The letters stay where they are until the mail has gone.
@@ -184,7 +189,7 @@ impl Broker {
                 return false;
             }
             match found {
-                Found::Ready => self.send_letter(now, letter, out),
+                Found::Ready => queues += self.send_letter(now, letter, out),
                 Found::Pending => {
                     self.edge.dead_letters.push_front(letter);
                     self.edge.letters_wait = true;
@@ -207,7 +212,8 @@ impl Broker {
         self.edge.letters_bytes = bytes;
     }
 
-    fn send_letter(&mut self, now: Now, letter: DeadLetter, out: &mut Outbox) {
+    /// Sends a letter, or has it wait. To how many queues it goes.
+    fn send_letter(&mut self, now: Now, letter: DeadLetter, out: &mut Outbox) -> usize {
         let info = self.directory.queue_by_id(letter.source.queue);
         if info.is_some_and(|info| info.settings().at_least_once) {
             if letter.progress.is_none() {
@@ -220,7 +226,8 @@ impl Broker {
             let terms = terms_of(&letter.source, packed, letters_of(self.edge.shard, false));
             let incoming = Incoming::new(MessageView::unpack(packed));
             if let Room::Later(bytes) = self.room_for(&incoming, terms.persistent, targets) {
-                return self.let_letter_wait(letter, bytes);
+                self.let_letter_wait(letter, bytes);
+                return 0;
             }
         }
         self.edge.counters.count_dead_letter(letter.reason);
@@ -228,8 +235,12 @@ impl Broker {
             Some((packed, targets)) if !targets.is_empty() => {
                 let terms = terms_of(&letter.source, &packed, letters_of(self.edge.shard, false));
                 self.pass_on(now, letter.source, &packed, &targets, terms, out);
+                targets.len()
             }
-            _ => self.settle_source(letter.source),
+            _ => {
+                self.settle_source(letter.source);
+                0
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use lepus_amqp::method::queue;
 use lepus_amqp::properties::Properties;
 use lepus_amqp::table::{Table, Value};
-use lepus_sim::{Channel, Message, Options};
+use lepus_sim::{Channel, Message, Options, World};
 
 use crate::stage::{Stage, everywhere, everywhere_with};
 
@@ -543,4 +543,29 @@ fn persistence_and_priority_survive_death() {
         assert_eq!(texts, ["5", "3", "1"]);
         assert!(messages.iter().all(|message| message.properties.delivery_mode == Some(2)));
     });
+}
+
+#[test]
+fn dead_letters_that_go_to_many_queues_come_in_slices() {
+    let world = World::new(1);
+    let channel = world.channel(0);
+    for queue in 0..600 {
+        channel.declare(&format!("g{queue}"));
+        channel.bind(&format!("g{queue}"), "amq.fanout", "");
+    }
+    let dead = Table::new().with("x-dead-letter-exchange", "amq.fanout");
+    channel.declare_with("q", dead);
+    channel.publish_all("q", (0..200).map(|number: u32| number.to_string()));
+    channel.consume("q", "c");
+    let last = channel.deliveries().pop().expect("messages").tag;
+    world.quietly(|| channel.nack(last, true, false));
+    let (mut before, mut most) = (world.counters().enqueued_local, 0);
+    let mut is_busy = true;
+    while is_busy {
+        is_busy = world.round();
+        let copies = world.counters().enqueued_local;
+        most = most.max(copies - core::mem::replace(&mut before, copies));
+    }
+    assert!(most < 20_000, "{most} copies in one turn");
+    assert_eq!(world.queue("g599").ready, 200);
 }

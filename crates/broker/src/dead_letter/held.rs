@@ -162,14 +162,21 @@ impl Shelf {
 
 impl Broker {
     /// Sends a letter that must arrive to the queues that have yet to get it, one after the other: so
-    /// it is known which of them has it.
-    pub(super) fn send_surely(&mut self, now: Now, mut letter: DeadLetter, out: &mut Outbox) {
+    /// it is known which of them has it. How many queues were asked.
+    pub(super) fn send_surely(
+        &mut self,
+        now: Now,
+        mut letter: DeadLetter,
+        out: &mut Outbox,
+    ) -> usize {
         if letter.progress.is_none() && self.ledger.shelf.holds_back(letter.source.queue) {
             let progress = Box::new(Progress { is_refused: true, ..Progress::default() });
-            return self.hold_letter(now, letter, progress, out);
+            self.hold_letter(now, letter, progress, out);
+            return 0;
         }
         let Some((packed, targets)) = self.route_dead_letter(now, &letter, out) else {
-            return self.settle_source(letter.source);
+            self.settle_source(letter.source);
+            return 0;
         };
         let mut progress = letter.progress.take().unwrap_or_default();
         if !progress.is_addressed {
@@ -181,17 +188,20 @@ impl Broker {
             // It goes nowhere any more: there is nothing to send.
             progress.rest.clear();
         }
+        let mut asked = 0;
         while let Some(queue) = progress.rest.pop() {
+            asked += 1;
             match self.post(now, &letter.source, &packed, queue, out) {
                 Posted::Done => progress.done.push(queue),
                 Posted::Refused => progress.is_refused = true,
                 Posted::Waits(number) => {
                     self.ledger.shelf.asked.insert(number, Asked { letter, progress, queue });
-                    return;
+                    return asked;
                 }
             }
         }
         self.end_attempt(now, letter, progress, out);
+        asked
     }
 
     /// Puts a letter into one queue.
