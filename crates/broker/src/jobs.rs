@@ -3,7 +3,7 @@
 //! slices between other work.
 //!
 //! A channel has one job at a time; what it says meanwhile is parked. So jobs need no order among
-//! each other: those that can go on take turns, those that need room stand in line for it.
+//! each other: those that can go on take turns, those that need room wait until there is enough.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -205,18 +205,21 @@ impl Broker {
         }
     }
 
-    /// Lets jobs go on that waited for room in a log, as far as there is some.
+    /// Lets jobs go on that waited for room in a log, as far as there is some. One that needs more
+    /// than there is keeps none behind it waiting that needs less: it may wait for ever.
     pub(crate) fn give_jobs_room(&mut self) {
         let is_moving = !self.migrations.is_idle();
-        let mut place = 0;
+        let (mut place, mut too_much) = (0, usize::MAX);
         while let Some((job, bytes)) = self.jobs.roomless.get(place) {
             if is_moving && matches!(job, Job::Commit(commit) if !commit.is_begun()) {
                 // A part of it would come apart from the rest.
                 place += 1;
                 continue;
             }
-            if self.journal.must_wait(*bytes) {
-                return;
+            if *bytes >= too_much || self.journal.must_wait(*bytes) {
+                too_much = too_much.min(*bytes);
+                place += 1;
+                continue;
             }
             if let Some((job, _)) = self.jobs.roomless.remove(place) {
                 self.jobs.ready.push_back(job);

@@ -269,6 +269,13 @@ impl Journal {
         })
     }
 
+    /// Who waits for room asks again now; nobody waits for what others asked for before.
+    pub(crate) fn forget_wishes(&mut self) {
+        for log in &mut self.logs {
+            log.store.forget_wishes();
+        }
+    }
+
     /// Whether messages of `bytes` in all would be taken if the logs were empty.
     pub(crate) fn could_hold(&self, bytes: usize) -> bool {
         self.logs.iter().all(|log| !log.takes() || log.store.could_hold(bytes))

@@ -167,6 +167,7 @@ impl Broker {
     /// Lets dead letters, mail and jobs go on that waited for room in a log, as far as there
     /// is some.
     pub(crate) fn give_room(&mut self, now: Now, out: &mut Outbox) {
+        self.journal.forget_wishes();
         if self.edge.letters_bytes > 0 && !self.journal.must_wait(self.edge.letters_bytes) {
             self.edge.letters_bytes = 0;
             self.letters_go_on(now, out);

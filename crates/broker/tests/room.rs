@@ -455,3 +455,85 @@ fn a_commit_of_many_publishes_comes_to_its_end_while_others_declare_queues() {
     assert_eq!(world.broker(0, ready), 3_000);
     channel.expect("tx.commit-ok");
 }
+
+/// Whether somebody may publish to a log with `filled` messages; before that a transaction may come
+/// that finds no room, and go.
+fn may_publish(filled: usize, somebody_waited: bool) -> Option<bool> {
+    let mut store = StoreOptions::default();
+    (store.template.segments_max, store.template.segment_bytes) = (12, 128 << 10);
+    let world = World::with(Options { shards: 1, store: Some(store), ..Options::default() });
+    let channel = world.channel(0);
+    durable(&channel, "q");
+    channel.confirm_select();
+    for _ in 0..filled {
+        channel.publish_with("", "q", &persistent(), vec![b'0'; 9_000]);
+    }
+    world.advance(1_000);
+    if somebody_waited {
+        let client = world.channel(0);
+        client.tx_select();
+        for _ in 0..12 {
+            client.publish_with("", "q", &persistent(), vec![b'1'; 9_000]);
+        }
+        client.send(tx::Commit {});
+        world.advance(1_000);
+        if client.answer().is_some() {
+            return None;
+        }
+        client.client().reset();
+        world.advance(5_000);
+    }
+    let other = world.channel(0);
+    other.confirm_select();
+    other.client().together(|| {
+        for _ in 0..2 {
+            other.publish_with("", "q", &persistent(), "2");
+        }
+    });
+    world.advance(1_000);
+    other.client().together(|| other.publish_with("", "q", &persistent(), "2"));
+    world.advance(1_000);
+    Some(other.confirmed().0.len() == 3)
+}
+
+#[test]
+fn who_waited_for_room_and_is_gone_keeps_nobody_waiting() {
+    let mut waited = 0;
+    for filled in (60..150).step_by(5) {
+        let Some(may) = may_publish(filled, true) else { continue };
+        waited += 1;
+        assert_eq!(may, may_publish(filled, false) == Some(true), "with {filled} messages");
+    }
+    assert!(waited > 0);
+}
+
+#[test]
+fn what_needs_little_room_does_not_wait_behind_what_needs_much() {
+    let world = small(1, 24);
+    let channel = world.channel(0);
+    durable(&channel, "q");
+    for (queue, count) in [("dropped", 50), ("kept", 150)] {
+        let filler = world.channel(0);
+        durable(&filler, queue);
+        filler.client().together(|| {
+            for _ in 0..count {
+                filler.publish_with("", queue, &persistent(), vec![b'0'; 9_000]);
+            }
+        });
+        world.advance(1_000);
+    }
+    let (much, little) = (world.channel(0), world.channel(0));
+    for (channel, bytes) in [(&much, 400_000), (&little, 9_000)] {
+        channel.confirm_select();
+        channel.publish_with("", "q", &persistent(), vec![b'1'; bytes]);
+        world.advance(1_000);
+        assert_eq!(channel.confirmed(), (vec![], vec![]));
+    }
+    channel.delete("dropped");
+    world.advance(5_000);
+    assert_eq!(little.confirmed(), (vec![1], vec![]));
+    assert_eq!(much.confirmed(), (vec![], vec![]));
+    channel.delete("kept");
+    world.advance(5_000);
+    assert_eq!(much.confirmed(), (vec![1], vec![]));
+}

@@ -216,6 +216,8 @@ pub(crate) struct Log {
     message_end: Position,
     /// Prepared segments that something large waits for.
     spare_wanted: usize,
+    /// Nobody has asked for them since the last look.
+    is_wish_old: bool,
     closed: VecDeque<Closed>,
     recent: VecDeque<Closed>,
     recent_bytes: usize,
@@ -269,6 +271,7 @@ impl Log {
             holds_message: false,
             message_end: Position(0),
             spare_wanted: 0,
+            is_wish_old: false,
             closed: VecDeque::new(),
             recent: VecDeque::new(),
             recent_bytes: 0,
@@ -443,8 +446,20 @@ impl Log {
         if self.spare_segments() >= needed {
             return Ok(());
         }
-        self.spare_wanted = needed;
+        let others = if self.is_wish_old { 0 } else { self.spare_wanted };
+        (self.spare_wanted, self.is_wish_old) = (needed.max(others), false);
         Err(AppendError::Full)
+    }
+
+    /// Whoever was refused room and does not ask again before the next call wants none any more.
+    pub(crate) fn forget_wishes(&mut self) {
+        let is_old = core::mem::replace(&mut self.is_wish_old, true);
+        if is_old && self.spare_wanted > 0 {
+            self.spare_wanted = 0;
+            if !self.lacks_spares() {
+                self.full = false;
+            }
+        }
     }
 
     /// The last message appended ends before.
@@ -675,8 +690,12 @@ impl Log {
 
     /// Whether another segment should be made, and none is on its way.
     fn lacks_segment(&self) -> bool {
+        self.creation.is_none() && self.lacks_spares()
+    }
+
+    fn lacks_spares(&self) -> bool {
         let wanted = self.settings.spare_segments + self.settings.reserve_segments;
-        self.creation.is_none() && self.spare_segments() < wanted.max(self.spare_wanted)
+        self.spare_segments() < wanted.max(self.spare_wanted)
     }
 
     /// Whether there may be another segment.

@@ -40,11 +40,11 @@ impl Broker {
             body: publish.body.to_vec(),
         };
         let bytes = held.memory_bytes();
-        tx.bytes += bytes;
-        if tx.bytes > limit {
+        if tx.bytes + bytes > limit {
             let text = format!("transaction holds more than {limit} bytes; commit more often");
             return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
         }
+        tx.bytes += bytes;
         tx.is_persistent |= checked.persistent;
         tx.publishes.push(held);
         connection.tx_bytes += bytes;

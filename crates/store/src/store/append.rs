@@ -99,6 +99,13 @@ impl Store {
         self.log.has_room(bytes, self.whole_bytes_max())
     }
 
+    /// To be called now and then while somebody may wait for room: whoever was refused it and has not
+    /// asked again since the last call is not waited for. Otherwise the wish of one who is gone would
+    /// keep the disk full.
+    pub fn forget_wishes(&mut self) {
+        self.log.forget_wishes();
+    }
+
     /// Whether messages of `bytes` in all would be taken if nothing else were in the log. If not, to
     /// wait for room is in vain.
     #[must_use]
