@@ -31,8 +31,6 @@ use crate::routing_keys::RoutingKeys;
 
 /// Dead letters handled in one go before other work gets its turn.
 const DEAD_LETTERS_AT_ONCE_MAX: usize = 256;
-/// Bytes of a dead letter beside its payload, about.
-const LETTER_BYTES: usize = 4096;
 /// Stands for the connection of a publisher where a dead letter is meant.
 pub(crate) const LETTERS_CONNECTION: ConnectionId = ConnectionId(u64::MAX);
 
@@ -182,12 +180,6 @@ impl Broker {
                     .log(letter.source.log)
                     .map_or(Found::Lost, |log| log.lookup(at, size, LETTERS, &mut out.disk)),
             };
-            let bytes = size as usize + LETTER_BYTES;
-            let must_wait = self.journal.must_wait(bytes) && self.journal.could_hold(bytes);
-            if found == Found::Ready && must_wait {
-                self.let_letter_wait(letter, bytes);
-                return false;
-            }
             match found {
                 Found::Ready => queues += self.send_letter(now, letter, out),
                 Found::Pending => {
@@ -225,7 +217,8 @@ impl Broker {
         if let Some((packed, targets)) = &routed {
             let terms = terms_of(&letter.source, packed, letters_of(self.edge.shard, false));
             let incoming = Incoming::new(MessageView::unpack(packed));
-            if let Room::Later(bytes) = self.room_for(&incoming, terms.persistent, targets) {
+            let room = self.room_to_pass_on(&incoming, terms.persistent, targets);
+            if let Room::Later(bytes) = room {
                 self.let_letter_wait(letter, bytes);
                 return 0;
             }

@@ -1,10 +1,11 @@
 //! Dead letters that must arrive: `x-dead-letter-strategy: at-least-once`.
 
 use lepus_amqp::method::queue;
+use lepus_amqp::properties::Properties;
 use lepus_amqp::table::{Table, Value};
 use lepus_sim::{Channel, World};
 
-use crate::restart::{drain, durable, publish_confirmed};
+use crate::restart::{drain, durable, persistent, publish_confirmed};
 use crate::stage::{everywhere, on_disk};
 
 /// Longer than any pause before letters are tried again.
@@ -266,4 +267,31 @@ fn a_letter_that_one_queue_has_and_no_other_is_to_get_any_more_has_arrived() {
         assert_eq!(near.confirmed(), (vec![2], vec![]));
         assert_eq!(bodies(&far, "takes"), ["x"]);
     });
+}
+
+#[test]
+fn letters_with_large_headers_find_the_room_that_they_need() {
+    for size in [20_000, 35_000, 50_000, 65_000] {
+        let world = World::on_disk(1);
+        let channel = world.channel(0);
+        durable(&channel, "graves");
+        declare(&channel, "q", surely_to("", "graves"));
+        let headers = Some(Table::new().with("h", "x".repeat(size).as_str()));
+        let message = Properties { headers, ..persistent() };
+        channel.confirm_select();
+        for _ in 0..100 {
+            channel.publish_with("", "q", &message, "1");
+            world.advance(1);
+        }
+        let used = world.disk(|disk| disk.bytes());
+        world.disk(|disk| disk.bytes_max = used);
+        reject_all(&channel, "q");
+        world.advance(10_000);
+        assert!(world.queue("graves").ready < 100, "the disk is full");
+        world.disk(|disk| disk.bytes_max = u64::MAX);
+        world.advance(10_000);
+        // None was refused for lack of room.
+        assert_eq!(warnings(&world, "dead-letters-wait"), 0);
+        assert_eq!(world.queue("graves").ready, 100);
+    }
 }

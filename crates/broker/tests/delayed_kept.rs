@@ -316,3 +316,25 @@ fn one_that_is_due_waits_for_room_on_the_disk_without_looking_for_it() {
     world.advance(10_000);
     assert_eq!(world.queue("q").ready, 1);
 }
+
+#[test]
+fn those_for_very_many_queues_find_the_room_that_they_need() {
+    let world = World::on_disk(1);
+    let channel = world.channel(0);
+    declare(&channel, "x", "fanout");
+    for queue in 0..2_000 {
+        let queue = format!("q{queue}");
+        durable(&channel, &queue);
+        channel.bind(&queue, "x", "");
+    }
+    publish_later(&channel, (0..60).map(|body| (body, 10_000)));
+    let used = world.disk(|disk| disk.bytes());
+    world.disk(|disk| disk.bytes_max = used);
+    world.advance(60_000);
+    assert!(world.queue("q0").ready < 60, "the disk is full");
+    world.disk(|disk| disk.bytes_max = u64::MAX);
+    world.advance(60_000);
+    for queue in 0..2_000 {
+        assert_eq!(world.queue(&format!("q{queue}")).ready, 60, "in q{queue}");
+    }
+}

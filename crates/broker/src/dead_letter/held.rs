@@ -16,7 +16,7 @@ use crate::edge::log;
 use crate::mail::Receipt;
 use crate::message::{Incoming, MessageView};
 use crate::outbox::{Outbox, Severity};
-use crate::publish::Terms;
+use crate::publish::{Room, Terms};
 use crate::timers::Timer;
 
 /// The first pause before the letters of a queue are tried again.
@@ -59,6 +59,8 @@ enum Posted {
     Refused,
     /// It reports under this number.
     Waits(u64),
+    /// Nothing yet: it waits until a log has room for so many bytes.
+    NeedsRoom(usize),
 }
 
 /// The letters of one queue that wait for another attempt.
@@ -194,6 +196,12 @@ impl Broker {
             match self.post(now, &letter.source, &packed, queue, out) {
                 Posted::Done => progress.done.push(queue),
                 Posted::Refused => progress.is_refused = true,
+                Posted::NeedsRoom(bytes) => {
+                    progress.rest.push(queue);
+                    letter.progress = Some(progress);
+                    self.let_letter_wait(letter, bytes);
+                    return asked;
+                }
                 Posted::Waits(number) => {
                     self.ledger.shelf.asked.insert(number, Asked { letter, progress, queue });
                     return asked;
@@ -224,6 +232,10 @@ impl Broker {
         let number = waits.then(|| self.ledger.next_number());
         let terms = Terms { number, ..terms_of(source, packed, letters_of(own, true)) };
         let mut incoming = Incoming::new(MessageView::unpack(packed));
+        let room = self.room_to_pass_on(&incoming, terms.persistent, &[target]);
+        if let Room::Later(bytes) = room {
+            return Posted::NeedsRoom(bytes);
+        }
         let routed = self.enqueue_all(now, &mut incoming, &[target], terms, out);
         incoming.finish(&mut self.edge.pool);
         match number {

@@ -12,10 +12,10 @@ use crate::broker::Broker;
 use crate::channel::Target;
 use crate::dead_letter::{Source, letters_of};
 use crate::journal::Found;
-use crate::message::MessageView;
+use crate::message::{Incoming, MessageView};
 use crate::outbox::Outbox;
 use crate::properties::further_keys;
-use crate::publish::{Terms, parse_expiration};
+use crate::publish::{Room, Terms, parse_expiration};
 use crate::queue::{Place, Ticket};
 use crate::routing_keys::RoutingKeys;
 
@@ -23,8 +23,6 @@ use crate::routing_keys::RoutingKeys;
 const RELEASED_AT_ONCE_MAX: usize = 256;
 /// Bytes of those messages, above which a slice ends.
 const RELEASED_BYTES_MAX: usize = 256 << 10;
-/// Bytes of a message beside its payload, about, with its places in a log.
-const MESSAGE_BYTES: usize = 32 << 10;
 /// Queues that they go to, above which a slice ends.
 const RELEASED_TARGETS_MAX: usize = 512;
 /// Messages that are read ahead when one that is due has to be read.
@@ -146,8 +144,8 @@ impl Broker {
                 self.delayed.is_due = false;
                 return;
             };
-            let (log, size) = (held.log, held.bytes);
-            let found = match held.place.position() {
+            let (log, size, place) = (held.log, held.bytes, held.place);
+            let found = match place.position() {
                 None => Found::Ready,
                 Some(at) => {
                     let reader = (u32::MAX, id);
@@ -155,21 +153,23 @@ impl Broker {
                     backlog.map_or(Found::Lost, |mut backlog| backlog.lookup(at, size))
                 }
             };
-            let room = size as usize + MESSAGE_BYTES;
             if found == Found::Pending {
                 self.delayed.wait = Wait::Read;
                 return self.read_delayed_ahead(now, id, log, out);
-            } else if found == Found::Ready
-                && self.journal.must_wait(room)
-                && self.journal.could_hold(room)
-            {
-                self.delayed.wait = Wait::Room(room);
-                return;
+            }
+            let routed = self.route_delayed(id, log, place);
+            if let Some((packed, targets, terms)) = &routed {
+                let incoming = Incoming::new(MessageView::unpack(packed));
+                let room = self.room_to_pass_on(&incoming, terms.persistent, targets);
+                if let Room::Later(bytes) = room {
+                    self.delayed.wait = Wait::Room(bytes);
+                    return;
+                }
             }
             let Some((id, held, lane)) = self.delayed.take_first() else { return };
             let source = Source { queue: id, log, lane, entry: held.entry(), was_delivered: false };
             bytes += size as usize;
-            match self.route_delayed(&source) {
+            match routed {
                 Some((packed, found, terms)) if !found.is_empty() => {
                     targets += found.len();
                     self.pass_on(now, source, &packed, &found, terms, out);
@@ -191,13 +191,17 @@ impl Broker {
     }
 
     /// Routes a delayed message: its bytes, packed, where it goes, and how; `None` if it is lost.
-    fn route_delayed(&mut self, source: &Source) -> Option<(Vec<u8>, Vec<Target>, Terms)> {
-        let place = source.entry.place;
+    fn route_delayed(
+        &mut self,
+        id: QueueId,
+        log: u16,
+        place: Place,
+    ) -> Option<(Vec<u8>, Vec<Target>, Terms)> {
         let view = match (place.body(), place.position()) {
             (Some(body), _) => MessageView::unpack(self.edge.pool.get(body)),
-            (None, at) => self.journal.view(source.log, at?)?,
+            (None, at) => self.journal.view(log, at?)?,
         };
-        let vhost = self.directory.holding(source.queue)?.vhost;
+        let vhost = self.directory.holding(id)?.vhost;
         let properties = PropertiesRef(view.properties);
         let exchange = core::str::from_utf8(view.exchange).ok()?;
         let first = core::str::from_utf8(view.routing_key).ok()?;

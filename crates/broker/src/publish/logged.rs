@@ -121,6 +121,27 @@ impl Broker {
         if self.journal.must_wait(bytes) { self.lack_of_room(bytes, targets) } else { Room::Now }
     }
 
+    /// The same for a message that is in a log until all its queues have it. Those on other shards
+    /// count like those here: while room is short it is better kept there than in their memory.
+    pub(crate) fn room_to_pass_on(
+        &mut self,
+        incoming: &Incoming<'_>,
+        persistent: bool,
+        targets: &[Target],
+    ) -> Room {
+        if !persistent || !self.journal.is_on() || targets.is_empty() {
+            return Room::Now;
+        }
+        let bytes = self.bytes_in_log(incoming, targets.len());
+        if !self.journal.must_wait(bytes) {
+            return Room::Now;
+        }
+        match self.room_for(incoming, persistent, targets) {
+            Room::Now if self.journal.could_hold(bytes) => Room::Later(bytes),
+            room => room,
+        }
+    }
+
     #[cold]
     fn lack_of_room(&self, bytes: usize, targets: &[Target]) -> Room {
         if self.journal.could_hold(bytes) {
