@@ -837,6 +837,10 @@ impl Log {
             }
             return self.submit(start, sync, now, out);
         }
+        if core::mem::take(&mut self.write_retry_at) > Instant(0) && !self.lacks_spares() {
+            self.full = false;
+        }
+        let Some(front) = self.closed.front() else { return };
         self.written = front.end();
         if sync {
             self.sync_done(self.written);

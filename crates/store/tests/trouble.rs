@@ -19,6 +19,8 @@ struct World {
     millis: u64,
     lane: LaneSlot,
     appended: u64,
+    /// No message comes.
+    is_idle: bool,
     stopped: Option<(File, DiskError)>,
     /// Operations that were refused.
     refused: u64,
@@ -44,7 +46,7 @@ impl World {
         }
         let lane = store.lane(Lane::of(QueueId(1)));
         let (millis, appended, refused) = (1, 0, 0);
-        World { store, disk, out, now, millis, lane, appended, stopped, refused }
+        World { store, disk, out, now, millis, lane, appended, is_idle: false, stopped, refused }
     }
 
     /// Lets time pass, with messages, while the disk refuses `which` so.
@@ -52,7 +54,7 @@ impl World {
         for _ in 0..millis {
             self.millis += 1;
             self.now = Now::from_millis(self.millis);
-            if self.millis.is_multiple_of(MESSAGE_INTERVAL_MILLIS) {
+            if !self.is_idle && self.millis.is_multiple_of(MESSAGE_INTERVAL_MILLIS) {
                 self.append();
             }
             self.store.flush(self.now, &mut self.out);
@@ -174,4 +176,16 @@ fn a_place_in_the_index_that_cannot_be_written_is_left() {
     world.pass(20_000, is_first_page, DiskError::Failed);
     assert_eq!((world.refused, world.stopped), (1, None));
     assert_eq!(world.count(), world.appended);
+}
+
+#[test]
+fn a_write_that_found_no_room_once_keeps_nobody_waiting_once_it_is_done() {
+    let mut world = World::new();
+    world.pass(100, |_| false, DiskError::Full);
+    let is_write = |action: &Action| matches!(action, Action::Write { .. });
+    world.pass(20, is_write, DiskError::Full);
+    assert!(world.store.is_out_of_disk());
+    world.is_idle = true;
+    world.pass(3_000, |_| false, DiskError::Full);
+    assert!(!world.store.is_out_of_disk());
 }
