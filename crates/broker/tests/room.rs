@@ -360,8 +360,8 @@ fn a_message_for_very_many_queues_is_kept_once_on_each_shard_and_what_follows_do
 }
 
 /// Declares durable queues until one of them is at home on this shard: its name.
-fn durable_of(world: &World, channel: &Channel, shard: u16) -> String {
-    let names = (0..).map(|number| format!("of{shard}-{number}"));
+fn durable_of(world: &World, channel: &Channel, prefix: &str, shard: u16) -> String {
+    let names = (0..).map(|number| format!("{prefix}{number}"));
     let is_there = |name: &String| {
         durable(channel, name);
         world.queue(name).home == shard
@@ -376,8 +376,8 @@ fn half_full() -> (World, Channel, Channel, String, impl FnOnce(&World)) {
     let world = small(3, 20);
     let channel = world.channel(0);
     fan(&channel, 600);
-    let filled = durable_of(&world, &channel, 0);
-    let x = durable_of(&world, &channel, 1);
+    let filled = durable_of(&world, &channel, "filled", 0);
+    let x = durable_of(&world, &channel, "x", 1);
     channel.bind(&x, "f", "");
     let consumer = world.channel(1);
     consumer.consume_no_ack(&x, "c");
@@ -454,6 +454,22 @@ fn a_commit_of_many_publishes_comes_to_its_end_while_others_declare_queues() {
         |broker: &lepus_broker::Broker| broker.queues().map(|(_, q)| q.ready()).sum::<u64>();
     assert_eq!(world.broker(0, ready), 3_000);
     channel.expect("tx.commit-ok");
+}
+
+#[test]
+fn a_queue_that_waits_for_room_and_moves_gets_what_it_waits_for() {
+    let (world, publisher, consumer, _, make_room) = half_full();
+    let x = durable_of(&world, &consumer, "y", 0);
+    consumer.bind(&x, "f", "");
+    publisher.publish_with("f", "", &persistent(), vec![b'x'; 30_000]);
+    world.advance(1_000);
+    assert_eq!(world.queue(&x).ready, 0);
+    world.move_queue(&x, 2);
+    world.advance(1_000);
+    assert_eq!(world.queue(&x).home, 2);
+    make_room(&world);
+    assert_eq!(publisher.confirmed(), (vec![1], vec![]));
+    assert_eq!(world.queue(&x).ready, 1);
 }
 
 /// Whether somebody may publish to a log with `filled` messages; before that a transaction may come
