@@ -23,6 +23,10 @@ const DISPATCH_BUDGET: usize = 256;
 /// Entries released or expired in one slice of work.
 const WORK_BUDGET: usize = 512;
 
+/// Stands for the log of a queue that takes no persistent messages, because the next start might
+/// not know what they belong to.
+pub(crate) const NO_LOG: u16 = u16::MAX;
+
 /// A queue on the shard that is its home.
 #[derive(Debug)]
 pub struct Home {
@@ -30,7 +34,7 @@ pub struct Home {
     pub id: QueueId,
     /// Its messages and consumers.
     pub queue: Queue,
-    /// Its log's place in the journal.
+    /// Its log's place in the journal; [`NO_LOG`] where nothing may be logged for it.
     pub(crate) log: u16,
     /// The earliest timer that is armed.
     armed: Instant,

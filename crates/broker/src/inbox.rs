@@ -300,6 +300,7 @@ impl Broker {
             }
             Mail::QueueLeaves { queue, number } => self.queue_leaves(from, queue, number, out),
             Mail::QueueQuiet { number } => self.migrations.is_quiet(number),
+            Mail::QueueUndecided { queue } => self.take_log_from(queue, out),
             Mail::QueueStays { queue } => self.rest_over(now, queue, out),
             Mail::QueueArrives { queue, cargo } => {
                 self.queue_arrives(now, from, queue, *cargo, out)

@@ -411,6 +411,12 @@ pub enum Mail {
         /// The attempt.
         number: u64,
     },
+    /// The definitions log failed with the move of a queue of the receiver in it: only the next
+    /// start finds out whether the disk has it.
+    QueueUndecided {
+        /// The queue.
+        queue: QueueId,
+    },
     /// The queue stays after all.
     QueueStays {
         /// The queue.

@@ -14,6 +14,10 @@
 //! So messages of a publisher stay in order, nothing is lost and nothing comes twice. What waits is
 //! bounded by time and, since publishers are not read while it is much, in bytes. A migration that
 //! takes too long is given up.
+//!
+//! When the definitions log fails before it has synced the new id, the queue stays, and nobody can
+//! say whether the next start will know it by the old id or the new one. Persistent messages would
+//! be lost with the other one: they are refused from then on.
 
 mod rest;
 
@@ -32,7 +36,7 @@ use crate::broker::Broker;
 use crate::channel::Target;
 use crate::directory::{QueueInfo, Request};
 use crate::edge::{RemoteConsumer, log};
-use crate::home::Home;
+use crate::home::{Home, NO_LOG};
 use crate::mail::{Mail, Origin};
 use crate::outbox::{Outbox, Severity};
 use crate::queue::{ConsumerKey, Queue};
@@ -307,6 +311,33 @@ impl Broker {
             let leaving = self.migrations.leaving.swap_remove(place);
             self.give_migration_up(now, &leaving, out);
         }
+    }
+
+    /// Tells a queue's home that its move is in the failed definitions log, synced or not.
+    pub(crate) fn tell_undecided(&mut self, home: ShardId, queue: QueueId, out: &mut Outbox) {
+        if home == self.edge.shard {
+            self.take_log_from(queue, out);
+        } else {
+            out.mail[home.index()].items.push(Mail::QueueUndecided { queue });
+        }
+    }
+
+    /// Nobody knows under which of two ids the next start will find a queue, so nothing is logged
+    /// for it any more. It is empty: what it had has left its log.
+    pub(crate) fn take_log_from(&mut self, queue: QueueId, out: &mut Outbox) {
+        let Some(slot) = self.home_slot(queue, u32::MAX) else { return };
+        let home = &mut self.homes[slot as usize];
+        if !home.queue.is_durable() {
+            // Nothing of it is found again anyway.
+            return;
+        }
+        home.log = NO_LOG;
+        let name = self.describe_queue(queue);
+        let text = format!(
+            "{name}: takes no persistent messages until the next start, which finds out whether \
+             the disk has its move to another shard"
+        );
+        log(out, Severity::Error, "queue-undecided", text);
     }
 
     /// A channel's global prefetch limit starts or ceases to govern a consumer of another shard.

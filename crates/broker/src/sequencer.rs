@@ -156,6 +156,9 @@ impl Broker {
                 self.directory.release(change);
             }
             if is_logged && !is_synced {
+                if let Origin::Migration { shard, queue } = origin {
+                    self.tell_undecided(shard, queue, out);
+                }
                 decision = Decision::Answer(Err(stopped()));
             }
             self.carry_out(now, origin, decision, out);

@@ -4,8 +4,9 @@ use lepus_amqp::code::ReplyCode;
 use lepus_amqp::method::{basic, queue, tx};
 use lepus_amqp::properties::Properties;
 use lepus_amqp::table::Table;
+use lepus_broker::definitions::LOG;
 use lepus_broker::directory::Request;
-use lepus_sim::{Channel, World};
+use lepus_sim::{Channel, Options, StoreOptions, World};
 use lepus_store::disk::LogId;
 
 use crate::moves::{consumed, numbers, texts};
@@ -352,6 +353,54 @@ fn a_moved_queue_is_there_again_in_every_way_a_run_ends() {
         assert_eq!(found, (8..=20).collect::<Vec<u32>>(), "{ending:?}");
         world.stop();
     }
+}
+
+/// The disk has the move or not: what is confirmed is there in both cases.
+#[test]
+fn a_queue_whose_move_fails_on_the_disk_confirms_nothing_that_the_next_start_may_not_find() {
+    let mut found_moved = 0;
+    for (home, seed) in (0..20).map(|seed| (seed % 2, u64::from(seed))) {
+        let store = Some(StoreOptions { seed, ..StoreOptions::default() });
+        let world = World::with(Options { shards: 3, store, ..Options::default() });
+        let channel = tied(&world, home);
+        durable(&channel, "q");
+        publish_confirmed(&channel, "q", 0..5);
+        assert_eq!(drain(&world, "q").len(), 5);
+        world.advance(2_000);
+        let (near, far) = (tied(&world, home), tied(&world, 2));
+        near.confirm_select();
+        far.confirm_select();
+        world.hold_log(LOG);
+        world.move_queue("q", 2);
+        world.advance(10);
+        near.publish_with("", "q", &persistent(), "5");
+        far.publish_with("", "q", &persistent(), "6");
+        // What follows from the failure is not to fail as well.
+        world.slow_disk(1);
+        world.disk(|disk| disk.faults.sync_error = 1_000);
+        world.release_disk();
+        world.disk(|disk| disk.faults.sync_error = 0);
+        world.slow_disk(0);
+        world.advance(10);
+        assert_eq!(world.queue("q").home, home);
+        let undecided = lines(&world).iter().filter(|line| line.contains("undecided")).count();
+        assert_eq!(undecided, 1);
+        near.publish_with("", "q", &persistent(), "7");
+        far.publish_with("", "q", &persistent(), "8");
+        near.publish("", "q", "9");
+        assert_eq!(near.confirmed(), (vec![3], vec![1, 2]));
+        assert_eq!(far.confirmed(), (vec![], vec![1, 2]));
+        assert_eq!(texts(&near, "q"), ["9"]);
+        world.kill();
+        world.start_again(3);
+        found_moved += u32::from(world.queue("q").home == 2);
+        publish_confirmed(&world.channel(0), "q", 10..13);
+        world.crash();
+        world.start_again(3);
+        let found: Vec<u32> = drain(&world, "q").iter().map(|found| found.0).collect();
+        assert!(found.ends_with(&[10, 11, 12]), "{found:?}");
+    }
+    assert!((1..20).contains(&found_moved), "{found_moved} of 20 show one case only");
 }
 
 #[test]

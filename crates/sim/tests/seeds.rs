@@ -68,6 +68,13 @@ fn a_queue_that_moves_gets_what_is_on_its_way_to_hundreds_once() {
     hold(2751..2752);
 }
 
+/// The definitions log fails with the move of a queue, which the next start finds on the disk
+/// nevertheless.
+#[test]
+fn a_queue_whose_move_fails_on_the_disk_loses_nothing_that_was_confirmed() {
+    hold(16_703..16_704);
+}
+
 /// Connections come from another shard and leave again, or leave before they are open, while
 /// timers of those before them have yet to fire.
 #[test]

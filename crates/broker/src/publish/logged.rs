@@ -5,6 +5,7 @@ use lepus_store::AppendError;
 
 use crate::broker::Broker;
 use crate::channel::Target;
+use crate::home::NO_LOG;
 use crate::journal::place_of;
 use crate::mail::{ChannelRef, Receipt};
 use crate::message::{Incoming, MessageView};
@@ -57,18 +58,22 @@ impl Broker {
                 is_mixed = true;
                 continue;
             }
+            let log = self.homes[slot as usize].log;
+            if log == NO_LOG {
+                receipt = Receipt::Unlogged;
+                continue;
+            }
             self.edge.counters.enqueued_local += 1;
             let admission =
                 self.with_queue(now, slot, out, |queue, sink| queue.admit(now, incoming, sink));
             match admission {
                 Admission::Wanted(ticket, lane) => {
-                    let log = self.homes[slot as usize].log;
                     let place = place_of(now, lane, &ticket);
                     puts.push(Put { slot, log, ticket, place, position: None });
                 }
                 Admission::Delivered => self.pump(now, slot, out),
                 Admission::Rejected => {
-                    receipt = Receipt::Refused;
+                    receipt = receipt.max(Receipt::Refused);
                     self.pump(now, slot, out);
                 }
             }
