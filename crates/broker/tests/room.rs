@@ -1,6 +1,8 @@
 //! Publishes and commits that are large: they wait for room on the disk, they are refused as a whole,
 //! and they keep nobody else waiting.
 
+use core::time::Duration;
+
 use lepus_amqp::code::ReplyCode;
 use lepus_amqp::method::{basic, queue, tx};
 use lepus_amqp::table::Table;
@@ -552,4 +554,32 @@ fn what_needs_little_room_does_not_wait_behind_what_needs_much() {
     channel.delete("kept");
     world.advance(5_000);
     assert_eq!(much.confirmed(), (vec![1], vec![]));
+}
+
+#[test]
+fn publishers_are_held_back_again_as_soon_as_room_that_came_free_is_used_up() {
+    let mut store = StoreOptions::default();
+    store.template.retry_interval = Duration::from_secs(3_600);
+    store.template.free_segments_max = 100;
+    let world = World::with(Options { shards: 1, store: Some(store), ..Options::default() });
+    let channel = world.channel(0);
+    durable(&channel, "dropped");
+    durable(&channel, "kept");
+    let used = world.disk(|disk| disk.bytes());
+    world.disk(|disk| disk.bytes_max = used + 400_000);
+    let fill = |queue| {
+        let publisher = world.channel(0);
+        for _ in 0..1_000 {
+            publisher.publish_with("", queue, &persistent(), vec![b'1'; 9_000]);
+            if publisher.client().blocked().is_some() {
+                return;
+            }
+        }
+        panic!("nobody holds the publisher back");
+    };
+    fill("dropped");
+    channel.delete("dropped");
+    world.advance(5_000);
+    assert_eq!(channel.client().blocked(), None);
+    fill("kept");
 }

@@ -62,6 +62,12 @@ fn a_fan_out_for_which_the_log_lacks_room_is_nowhere_or_on_the_disk() {
     hold(1021..1022);
 }
 
+/// The disk is full; a segment comes free and is used up before a new one is tried again.
+#[test]
+fn a_log_without_room_says_so_also_before_it_asks_the_disk_again() {
+    hold(14_873..14_874);
+}
+
 /// Queues move while a message for hundreds of them is on its way.
 #[test]
 fn a_queue_that_moves_gets_what_is_on_its_way_to_hundreds_once() {

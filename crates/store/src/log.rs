@@ -712,6 +712,9 @@ impl Log {
             return;
         }
         if !self.creation_retry.is_due(now) {
+            // What came free since then has been taken, or is less than somebody waits for.
+            self.full |= self.spare_segments() <= self.settings.reserve_segments
+                || self.spare_segments() < self.spare_wanted;
             return;
         }
         let slot = self.next_slot;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use lepus_base::{Now, QueueId};
 use lepus_store::disk::{Action, File, LogId, Operation, Operations};
 use lepus_store::simulation::Disk;
-use lepus_store::{Lane, Message, Place, Settings, Store};
+use lepus_store::{Lane, Message, Place, Settings, Space, Store};
 
 const LOG: LogId = LogId(1);
 /// Cycles that may follow at one moment until the store rests.
@@ -177,6 +177,44 @@ fn a_new_file_is_tried_again_also_when_a_freed_segment_ended_the_shortage() {
         world.now.instant = due.max(world.now.instant);
         world.run(|_| false);
     }
+}
+
+/// The shortage is there again when the segment that ended it is used up, and not only when the next try
+/// for a new file says so.
+#[test]
+fn a_freed_segment_that_is_used_up_ends_no_shortage() {
+    let mut world = World::new(Settings { segment_bytes: 8192, ..Settings::new(LOG) });
+    world.disk.bytes_max = world.disk.bytes() + 6 * 8192 + 8000;
+    let lane = world.store.lane(Lane::of(QueueId(1)));
+    let fill = |world: &mut World, seqs: std::ops::Range<u64>| {
+        let mut appended = Vec::new();
+        for seq in seqs {
+            let message =
+                Message { exchange: b"e", routing_key: b"k", properties: &[], body: &[7; 1000] };
+            let place = Place { lane, seq, deadline_millis: 0 };
+            appended.extend(world.store.append(&message, &[place]).map(|at| (seq, at)));
+            world.store.want_durable();
+            world.run(|_| false);
+        }
+        appended
+    };
+    let appended = fill(&mut world, 0..100);
+    world.pass(Duration::from_secs(60));
+    world.run(|_| false);
+    assert!(world.store.is_out_of_disk());
+    for &(seq, at) in &appended {
+        assert!(world.store.settle(lane, seq, at, 1000));
+    }
+    world.store.request_checkpoint();
+    for _ in 0..3 {
+        world.pass(Duration::from_millis(250));
+        world.run(|_| false);
+    }
+    assert!(!world.store.is_out_of_disk());
+    let more = fill(&mut world, 100..200);
+    assert!((1..100).contains(&more.len()), "{} more", more.len());
+    assert_eq!(world.store.space(), Space::Full);
+    assert!(world.store.is_out_of_disk());
 }
 
 /// Messages that were moved once are found through the index when they are moved again: more of its
