@@ -240,8 +240,9 @@ impl Delayed {
     /// An exchange is gone with what it held back.
     fn drop_holding(&mut self, id: QueueId) {
         self.listing.retain(|(_, _, other)| *other != id);
-        // Whoever waited may have been one of them.
-        self.wake();
+        // Whoever waited may have been one of them; the others may need less room, or none.
+        self.listing_waits = false;
+        self.wait = Wait::Nothing;
         let Some(holding) = self.holdings.remove(&id) else { return };
         if let Some((&(due, count), _)) = holding.held.first_key_value() {
             self.firsts.remove(&(due, count, id));

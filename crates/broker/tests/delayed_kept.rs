@@ -318,6 +318,26 @@ fn one_that_is_due_waits_for_room_on_the_disk_without_looking_for_it() {
 }
 
 #[test]
+fn one_that_waits_for_much_room_and_goes_with_its_exchange_keeps_no_other_waiting() {
+    let world = World::on_disk(1);
+    let channel = world.channel(0);
+    declare_both(&channel);
+    declare(&channel, "large", "fanout");
+    channel.bind("q", "large", "");
+    channel.confirm_select();
+    channel.publish_with("large", "", &after(10_000), vec![b'1'; 100_000]);
+    channel.publish_with("x", "", &after(11_000), "1");
+    assert_eq!(channel.confirmed().0, [1, 2]);
+    let used = world.disk(|disk| disk.bytes());
+    world.disk(|disk| disk.bytes_max = used);
+    world.advance(20_000);
+    assert_eq!(world.queue("q").ready, 0, "there is no room for the first");
+    channel.delete_exchange("large");
+    world.advance(1_000);
+    assert_eq!(world.queue("q").ready, 1);
+}
+
+#[test]
 fn those_for_very_many_queues_find_the_room_that_they_need() {
     let world = World::on_disk(1);
     let channel = world.channel(0);
