@@ -314,6 +314,13 @@ impl Edge {
         }
     }
 
+    /// Whether what comes into a transient queue with so many bytes in memory goes to the log, where
+    /// there is one.
+    #[inline]
+    pub(crate) fn must_spill(&self, pooled_bytes: u64) -> bool {
+        pooled_bytes >= QUEUE_POOL_BYTES_MAX || self.pool.used() >= self.limits.spilling_bytes()
+    }
+
     /// Bytes that count against the shard's memory budget.
     #[must_use]
     #[inline]
@@ -736,10 +743,7 @@ impl Sink for QueueSink<'_> {
 
     #[inline]
     fn spills(&self, pooled_bytes: u64) -> bool {
-        let limits = &self.edge.limits;
-        self.journal.is_on()
-            && (pooled_bytes >= QUEUE_POOL_BYTES_MAX
-                || self.edge.pool.used() >= limits.spilling_bytes())
+        self.journal.is_on() && self.edge.must_spill(pooled_bytes)
     }
 
     fn letters(&self, lane: LaneSlot) -> Vec<u64> {

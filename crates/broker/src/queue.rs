@@ -154,6 +154,12 @@ impl Queue {
         Queue { is_durable: true, ..self }
     }
 
+    /// Bytes of its ready messages that are in memory.
+    #[inline]
+    pub(crate) fn pooled_bytes(&self) -> u64 {
+        self.messages.as_ref().map_or(0, |messages| messages.ready.pooled_bytes())
+    }
+
     /// Whether its persistent messages are logged.
     #[must_use]
     pub fn is_durable(&self) -> bool {

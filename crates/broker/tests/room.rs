@@ -583,3 +583,29 @@ fn publishers_are_held_back_again_as_soon_as_room_that_came_free_is_used_up() {
     assert_eq!(channel.client().blocked(), None);
     fill("kept");
 }
+
+#[test]
+fn a_persistent_message_to_transient_queues_alone_waits_for_no_log() {
+    let world = small(1, 24);
+    let channel = world.channel(0);
+    durable(&channel, "filled");
+    channel.declare("transient");
+    channel.client().together(|| {
+        for _ in 0..90 {
+            channel.publish_with("", "filled", &persistent(), vec![b'0'; 9_000]);
+        }
+    });
+    world.advance(1_000);
+    let (waits, goes) = (world.channel(0), world.channel(0));
+    waits.confirm_select();
+    goes.confirm_select();
+    world.quietly(|| {
+        for (channel, queue) in [(&waits, "filled"), (&goes, "transient")] {
+            channel.publish_with("", queue, &persistent(), vec![b'1'; 400_000]);
+        }
+    });
+    world.advance(1_000);
+    assert_eq!(waits.confirmed(), (vec![], vec![]));
+    assert_eq!(goes.confirmed(), (vec![1], vec![]));
+    assert_eq!(world.queue("transient").ready, 1);
+}

@@ -149,16 +149,21 @@ impl Broker {
 
     #[cold]
     fn lack_of_room(&self, bytes: usize, targets: &[Target]) -> Room {
-        if self.journal.could_hold(bytes) {
+        let (mut is_logged, mut needs_log) = (false, false);
+        for target in targets.iter().filter(|target| target.home == self.edge.shard) {
+            let Some(slot) = self.home_slot(target.queue, target.slot) else {
+                // A delayed exchange, or a queue that is yet to come here.
+                needs_log = true;
+                continue;
+            };
+            let queue = &self.homes[slot as usize].queue;
+            is_logged |= queue.is_durable();
+            needs_log |= queue.is_durable() || self.edge.must_spill(queue.pooled_bytes());
+        }
+        if needs_log && self.journal.could_hold(bytes) {
             return Room::Later(bytes);
         }
-        let is_logged = |target: &Target| {
-            target.home == self.edge.shard
-                && self
-                    .home_slot(target.queue, target.slot)
-                    .is_some_and(|slot| self.homes[slot as usize].queue.is_durable())
-        };
-        if targets.iter().any(is_logged) { Room::Never(bytes) } else { Room::Now }
+        if is_logged { Room::Never(bytes) } else { Room::Now }
     }
 
     /// Bytes that a message takes in a log, with its places in so many queues, at most.

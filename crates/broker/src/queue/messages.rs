@@ -128,8 +128,7 @@ impl Queue {
         incoming: &mut Incoming<'_>,
         sink: &mut impl Sink,
     ) {
-        let pooled = self.messages.as_ref().map_or(0, |messages| messages.ready.pooled_bytes());
-        if sink.spills(pooled)
+        if sink.spills(self.pooled_bytes())
             && let Some(position) = self.spill(&ticket, incoming, sink)
         {
             let place = Place::logged(position, true);
