@@ -83,7 +83,10 @@ fn a_second_request_to_stop_ends_at_once() {
 #[test]
 fn the_log_can_be_json() {
     let scratch = Scratch::new("json");
-    let program = Program::start(&scratch, &["--log-format", "json", "--economy"]);
+    // Fewer connections than any limit of files allows: otherwise the start says so.
+    let few = ["--limits-connections-max", "100", "--limits-waiting-max", "100"];
+    let json = ["--log-format", "json", "--economy"];
+    let program = Program::start(&scratch, &[&json[..], &few].concat());
     let (status, log) = program.stop();
     assert!(status.success());
     let events: Vec<serde_json::Value> =
