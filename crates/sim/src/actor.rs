@@ -329,6 +329,10 @@ impl Actor {
                     closing.questions.push_back(Question { at: 0, expect, may_fail: false });
                     self.channels.insert(number, closing);
                 }
+                if plan.times_out && text.contains("delivery acknowledgement on channel") {
+                    channel.timed_out(oracle);
+                    return Ok(());
+                }
                 channel.failed(&text, &plan.queues, oracle)
             }
             Method::ChannelCloseOk(_) => {
@@ -488,6 +492,13 @@ impl Channel {
                 TxStep::Settle(_, held, _) => oracle.release(held.copy, self.id),
             }
         }
+    }
+
+    /// The broker closed the channel because it did not acknowledge in time, whatever it said
+    /// meanwhile.
+    fn timed_out(self, oracle: &mut Oracle) {
+        oracle.lossy |= self.is_careful();
+        self.end(oracle);
     }
 
     /// The broker closed the channel.

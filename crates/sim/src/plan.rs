@@ -64,6 +64,8 @@ pub(crate) struct QueuePlan {
     /// The shard on which the client that declares it starts.
     pub(crate) declared_on: u16,
     pub(crate) durable: bool,
+    /// Whether its dead letters wait with it until their queue has them.
+    pub(crate) must_arrive: bool,
 }
 
 impl QueuePlan {
@@ -109,9 +111,17 @@ impl QueuePlan {
                 table.with("x-max-length", i64::from(length)).with("x-overflow", "reject-publish")
             }
             Kind::Priorities => table.with("x-max-priority", 5),
-            Kind::Quorum(limit) => dead(table)
-                .with("x-queue-type", "quorum")
-                .with("x-delivery-limit", i64::from(limit)),
+            Kind::Quorum(limit) => {
+                let table = dead(table)
+                    .with("x-queue-type", "quorum")
+                    .with("x-delivery-limit", i64::from(limit));
+                match self.must_arrive {
+                    true => table
+                        .with("x-dead-letter-strategy", "at-least-once")
+                        .with("x-overflow", "reject-publish"),
+                    false => table,
+                }
+            }
             Kind::SingleActive => table.with("x-single-active-consumer", true),
             Kind::Volatile(volatility) => match volatility {
                 Volatility::Expires(millis) => table.with("x-expires", i64::from(millis)),
@@ -157,6 +167,8 @@ pub(crate) struct Plan {
     pub(crate) large_bytes: u64,
     /// `None` in a run that keeps everything in memory.
     pub(crate) disk: Option<DiskPlan>,
+    /// Whether deliveries that wait long for their acknowledgement close their channel.
+    pub(crate) times_out: bool,
 }
 
 fn pick(rng: &mut Rng, from: &[u64]) -> u64 {
@@ -191,6 +203,7 @@ impl Plan {
                 root,
                 declared_on: rng.below(u64::from(shards)) as u16,
                 durable: is_dense || rng.chance(1, 2) || matches!(kind, Kind::Quorum(_)),
+                must_arrive: false,
             };
             let dead = queue.dead_letters().then(|| QueuePlan {
                 name: queue.dead_name(),
@@ -198,6 +211,7 @@ impl Plan {
                 root,
                 declared_on: rng.below(u64::from(shards)) as u16,
                 durable: true,
+                must_arrive: false,
             });
             queues.push(queue);
             queues.extend(dead);
@@ -212,6 +226,7 @@ impl Plan {
                 root,
                 declared_on: rng.below(u64::from(shards)) as u16,
                 durable: rng.chance(1, 2),
+                must_arrive: false,
             });
         }
         let lasting: BTreeSet<usize> =
@@ -232,6 +247,19 @@ impl Plan {
             },
             large_bytes: if rng.chance(1, 100) { 200_000 } else { 10_000 },
             disk,
+            times_out: false,
+        }
+    }
+
+    /// What came later to the plans of all seeds. It is decided apart from the rest.
+    pub(crate) fn extend(&mut self, rng: &mut Rng) {
+        if rng.chance(1, 8) {
+            self.times_out = true;
+            self.options.limits.consumer_timeout = Duration::from_secs(1 + rng.below(60));
+        }
+        let must_arrive = rng.chance(1, 2);
+        for queue in &mut self.queues {
+            queue.must_arrive = must_arrive && matches!(queue.kind, Kind::Quorum(_));
         }
     }
 }

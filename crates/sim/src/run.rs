@@ -43,6 +43,8 @@ use crate::world::{State, World};
 
 /// Lines of the trace that are kept unless all are asked for.
 const TRACE_LINES_MAX: usize = 80;
+/// After so long deliveries that wait for their acknowledgement have been looked at, in milliseconds.
+const LOOKED_AT_MILLIS: u64 = 31_000;
 /// Longer than a write waits for more to gather.
 const GATHERING: std::time::Duration = std::time::Duration::from_millis(10);
 
@@ -147,6 +149,7 @@ fn run_moving(seed: u64, prints: bool, moves: Option<Rng>) -> Result<Figures, St
     TRACE.set(Trace { seed, prints, lines: VecDeque::new() });
     let mut rng = Rng::new(seed);
     let mut plan = Plan::new(&mut rng);
+    plan.extend(&mut Rng::new(seed ^ 0x006c_6174_6572));
     if moves.is_some() {
         plan.options.shards = SHARDS_OF_MOVES;
     }
@@ -423,7 +426,11 @@ impl Run {
         if self.plan.disk.is_some() && self.rng.chance(1, 40) {
             return self.rest();
         }
-        let millis = if self.rng.chance(1, 50) { 1500 } else { self.rng.below(30) };
+        let millis = match self.plan.times_out && self.rng.chance(1, 20) {
+            true => LOOKED_AT_MILLIS,
+            false if self.rng.chance(1, 50) => 1500,
+            false => self.rng.below(30),
+        };
         let now = self.shards.now().instant;
         self.shards.set_time(now + std::time::Duration::from_millis(millis));
         trace(format!("{millis} ms pass"));

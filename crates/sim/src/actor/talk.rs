@@ -75,7 +75,7 @@ impl Actor {
             _ => Mode::Confirm,
         };
         let mut opened = Channel::new(*stage.channels, mode);
-        if self.mortal || self.expelled || self.refusable {
+        if self.mortal || self.expelled || self.refusable || stage.plan.times_out {
             opened.mortal = true;
             stage.oracle.uncertain.insert(opened.id);
         }

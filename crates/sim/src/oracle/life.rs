@@ -189,7 +189,14 @@ mod tests {
     const PERSISTENT: &[u8] = &[0x10, 0, 2];
 
     fn queue(root: usize, kind: Kind) -> QueuePlan {
-        QueuePlan { name: format!("q{root}"), kind, root, declared_on: 0, durable: true }
+        QueuePlan {
+            name: format!("q{root}"),
+            kind,
+            root,
+            declared_on: 0,
+            durable: true,
+            must_arrive: false,
+        }
     }
 
     fn arrive(oracle: &mut Oracle, queues: &[QueuePlan], message: MessageId, taking: Taking) {

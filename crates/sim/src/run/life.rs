@@ -16,6 +16,8 @@ use crate::world::{State, World};
 /// How long what has left a queue may come back, in milliseconds: as long as it takes until that
 /// is on the disk.
 const FORGETTING_MILLIS: u64 = 1000;
+/// The longest pause before dead letters that must arrive are tried again, in milliseconds.
+const LETTERS_MILLIS: u64 = 31_000;
 /// Rounds after which shards that should come to rest are taken to be stuck in a circle.
 const ROUNDS_MAX: usize = 100_000;
 /// How long connections may take to leave when a process ends in order, and then its logs to
@@ -182,8 +184,12 @@ impl Run {
         if self.lives.has_stopped { self.next_life(None) } else { Ok(()) }
     }
 
-    /// Everything that exchanges hold back comes to its queues.
+    /// Everything that exchanges hold back comes to its queues, and dead letters that must arrive
+    /// are tried again.
     pub(super) fn release_delayed(&mut self) -> Verdict {
+        if self.plan.queues.iter().any(|queue| queue.must_arrive) {
+            self.pass_quietly(LETTERS_MILLIS)?;
+        }
         match self.plan.exchanges.iter().any(|exchange| exchange.delays) {
             true => self.pass_quietly(crate::routing::DELAY_MILLIS_MAX),
             false => Ok(()),
