@@ -84,7 +84,11 @@ impl Broker {
             let oldest = channel.unacked.oldest().copied();
             let tag = oldest.map(|oldest| oldest.tag);
             let waited = channel.ages.look(now.instant, tag, channel.last_tag);
-            let Some(oldest) = oldest.filter(|_| channel.ending.is_none()) else { continue };
+            // What is asked is answered first: behind the close nobody waits for that answer. The next
+            // look finds the channel again.
+            let is_asking = channel.pending.is_some() || channel.committing.is_some();
+            let may_end = channel.ending.is_none() && !is_asking;
+            let Some(oldest) = oldest.filter(|_| may_end) else { continue };
             let channel = ChannelRef { shard, connection: id, channel: channel.key };
             let timeout = self.consumer_timeout(&oldest);
             if timeout > Duration::ZERO && waited >= timeout {

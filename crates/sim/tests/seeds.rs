@@ -90,6 +90,14 @@ fn timers_of_those_that_only_passed_are_no_leak() {
     }
 }
 
+/// An acknowledgement timed out while its channel waited for an answer, which came behind the close.
+#[test]
+fn a_channel_is_closed_for_a_timeout_when_what_it_asked_is_answered() {
+    for seed in [101429, 203420, 208828] {
+        hold(seed..seed + 1);
+    }
+}
+
 #[test]
 fn a_seed_decides_everything() {
     for seed in [3, 1003] {
