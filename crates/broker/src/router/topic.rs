@@ -1,9 +1,9 @@
 //! Topic patterns as a trie of words.
 //!
-//! Words are interned, so that a node costs 32 bytes and a word of the message's key is hashed
-//! once. A key is matched by walking all nodes that fit so far, word by word; a node behind `#`
-//! stays active until the end. The work per word is bounded by the number of nodes, however the
-//! patterns are chosen.
+//! Words are interned, so that a node costs 40 bytes and a word of the message's key is hashed
+//! once. A key is matched from the root down: each node is visited once at most, with the set of all
+//! places in the key at which the pattern up to there may end. So the work is bounded by the number
+//! of nodes, however patterns and key are chosen, and does not grow with the product of both.
 
 use crate::binding::{Bindings, Link, Links, NONE};
 use crate::key::Key;
@@ -26,18 +26,30 @@ struct Node {
     star: u32,
     /// The child behind `#`.
     hash: u32,
-    /// Number of children behind plain words.
-    children: u32,
+    /// The first of the children behind plain words.
+    first: u32,
+    /// The neighbours among the parent's children behind plain words.
+    next: u32,
+    previous: u32,
     links: Links,
 }
 
 impl Node {
     fn new(parent: u32, word: u32) -> Node {
-        Node { parent, word, star: NONE, hash: NONE, children: 0, links: Links::EMPTY }
+        Node {
+            parent,
+            word,
+            star: NONE,
+            hash: NONE,
+            first: NONE,
+            next: NONE,
+            previous: NONE,
+            links: Links::EMPTY,
+        }
     }
 
     fn is_leaf(&self) -> bool {
-        self.children == 0 && self.star == NONE && self.hash == NONE
+        self.first == NONE && self.star == NONE && self.hash == NONE
     }
 }
 
@@ -60,15 +72,30 @@ pub(crate) struct Trie {
 }
 
 /// What a walk needs, kept between walks so that it allocates nothing.
+///
+/// A set of places in the key is as many numbers as the key needs, 64 places in each: place 0 is
+/// before the first word, the last one behind all words.
 #[derive(Debug, Default)]
 pub(crate) struct Walk {
-    active: Vec<u32>,
-    next: Vec<u32>,
-    /// Active nodes behind `#` that have children.
-    sticky: Vec<u32>,
-    /// For nodes behind `#`: the walk that activated them last.
-    stamps: Vec<u32>,
+    /// Numbers that a set has.
+    width: usize,
+    /// The key's words in their order: interned ones, [`NONE`] for others.
+    words: Vec<u32>,
+    /// The interned ones, each once.
+    distinct: Vec<u32>,
+    /// Before which places each of these stands: a set for each.
+    places: Vec<u64>,
+    /// By interned word: the walk that saw it last, and where it is among the distinct ones.
+    known: Vec<(u32, u32)>,
     walk: u32,
+    /// Nodes that are yet to be visited, and a set for each: where the pattern may end there.
+    nodes: Vec<u32>,
+    reached: Vec<u64>,
+    /// The set of the node that is visited.
+    current: Vec<u64>,
+    /// Nodes, children and words that were looked at.
+    #[cfg(test)]
+    pub(super) steps: u64,
 }
 
 /// Bytes that a pattern takes where it shares half of its words with others, about.
@@ -97,7 +124,7 @@ impl Trie {
 
     #[cfg(test)]
     pub(super) fn memory_bytes(&self) -> usize {
-        // The slab's own mark makes a node of 28 bytes one of 32.
+        // The slab's own mark makes a node of 36 bytes one of 40.
         self.nodes.capacity() * (size_of::<Node>() + 4)
             + self.words.capacity() * size_of::<Option<Word>>()
             + self.edges.allocation_size()
@@ -161,54 +188,57 @@ impl Trie {
 
     /// Calls `emit` for each node at which a pattern that fits `key` ends, each once.
     fn walk_nodes(&self, key: &str, walk: &mut Walk, mut emit: impl FnMut(u32, &Links)) {
-        walk.start(self.nodes.capacity());
-        self.activate(ROOT, walk, &mut emit);
-        for word in split(key) {
-            core::mem::swap(&mut walk.active, &mut walk.next);
-            walk.next.clear();
-            // Nodes behind `#` that this word activates see only the words after it.
-            let sticky = walk.sticky.len();
-            let count = walk.active.len() + sticky;
-            if count == 0 {
-                return;
+        walk.read(self, key);
+        walk.begin();
+        while let Some(number) = walk.take() {
+            let node = &self.nodes[number as usize];
+            if walk.is_at_end() && !node.links.is_empty() {
+                emit(number, &node.links);
             }
-            let mut interned = None;
-            for index in 0..count {
-                let node = match walk.active.get(index) {
-                    Some(&node) => node,
-                    None => walk.sticky[index - walk.active.len()],
-                };
-                let current = &self.nodes[node as usize];
-                if current.star != NONE {
-                    self.activate(current.star, walk, &mut emit);
-                }
-                if current.children > 0 {
-                    let word = *interned.get_or_insert_with(|| self.word(word).unwrap_or(NONE));
-                    if let Some(child) = self.child(node, word) {
-                        self.activate(child, walk, &mut emit);
-                    }
-                }
+            if node.hash != NONE {
+                walk.go_anywhere_behind(node.hash);
             }
-        }
-        for &node in &walk.next {
-            emit(node, &self.nodes[node as usize].links);
+            if !walk.has_words_left() {
+                continue;
+            }
+            if node.star != NONE {
+                walk.go_behind_any_word(node.star);
+            }
+            if node.first != NONE {
+                self.go_down(number, node.first, walk);
+            }
         }
     }
 
-    /// Makes a node that is not behind `#` active for the next word, and with it what `#` reaches
-    /// from there without a word.
-    fn activate(&self, node: u32, walk: &mut Walk, emit: &mut impl FnMut(u32, &Links)) {
-        let mut current = &self.nodes[node as usize];
-        walk.next.push(node);
-        while current.hash != NONE {
-            let behind = current.hash;
-            if !walk.stamp(behind) {
+    /// Goes from a node to its children behind plain words: it looks at all children or at all
+    /// words of the key, whatever is less.
+    fn go_down(&self, node: u32, first: u32, walk: &mut Walk) {
+        if let Some(word) = walk.only_word() {
+            walk.count();
+            if let Some(child) = self.child(node, word) {
+                walk.go_behind_any_word(child);
+            }
+            return;
+        }
+        let before = walk.nodes.len();
+        let mut child = first;
+        for _ in 0..walk.distinct.len() {
+            let found = &self.nodes[child as usize];
+            walk.count();
+            if let Some(place) = walk.place_of(found.word) {
+                walk.go_behind(child, place);
+            }
+            child = found.next;
+            if child == NONE {
                 return;
             }
-            current = &self.nodes[behind as usize];
-            emit(behind, &current.links);
-            if current.children > 0 || current.star != NONE {
-                walk.sticky.push(behind);
+        }
+        // There are more children than words.
+        walk.drop_behind(before);
+        for place in 0..walk.distinct.len() {
+            walk.count();
+            if let Some(child) = self.child(node, walk.distinct[place]) {
+                walk.go_behind(child, place);
             }
         }
     }
@@ -238,8 +268,12 @@ impl Trie {
         if let Some(child) = self.child(parent, word) {
             return child;
         }
-        let child = self.nodes.insert(Node::new(parent, word)) as u32;
-        self.nodes[parent as usize].children += 1;
+        let next = self.nodes[parent as usize].first;
+        let child = self.nodes.insert(Node { next, ..Node::new(parent, word) }) as u32;
+        self.nodes[parent as usize].first = child;
+        if next != NONE {
+            self.nodes[next as usize].previous = child;
+        }
         self.words[word as usize].edges += 1;
         let nodes = &self.nodes;
         self.edges.insert_unique(edge_hash(parent, word), child, |&child| {
@@ -279,13 +313,20 @@ impl Trie {
     }
 
     fn remove_leaf(&mut self, node: u32) {
-        let Node { parent, word, .. } = self.nodes.remove(node as usize);
+        let Node { parent, word, next, previous, .. } = self.nodes.remove(node as usize);
         let above = &mut self.nodes[parent as usize];
         match word {
             STAR => above.star = NONE,
             HASH => above.hash = NONE,
             _ => {
-                above.children -= 1;
+                if previous == NONE {
+                    above.first = next;
+                } else {
+                    self.nodes[previous as usize].next = next;
+                }
+                if next != NONE {
+                    self.nodes[next as usize].previous = previous;
+                }
                 remove_number(&mut self.edges, edge_hash(parent, word), node);
                 self.release(word);
             }
@@ -304,23 +345,132 @@ impl Trie {
 }
 
 impl Walk {
-    fn start(&mut self, nodes: usize) {
-        self.active.clear();
-        self.next.clear();
-        self.sticky.clear();
-        if self.stamps.len() < nodes {
-            self.stamps.resize(nodes, 0);
-        }
+    /// Takes a key apart.
+    fn read(&mut self, trie: &Trie, key: &str) {
         self.walk = self.walk.wrapping_add(1);
         if self.walk == 0 {
-            self.stamps.fill(0);
+            self.known.fill((0, 0));
             self.walk = 1;
+        }
+        if self.known.len() < trie.words.capacity() {
+            self.known.resize(trie.words.capacity(), (0, 0));
+        }
+        self.words.clear();
+        self.words.extend(split(key).map(|word| trie.word(word).unwrap_or(NONE)));
+        self.width = self.words.len() / 64 + 1;
+        self.distinct.clear();
+        self.places.clear();
+        for (place, &word) in self.words.iter().enumerate() {
+            if word == NONE {
+                continue;
+            }
+            let (walk, known) = &mut self.known[word as usize];
+            if *walk != self.walk {
+                (*walk, *known) = (self.walk, self.distinct.len() as u32);
+                self.distinct.push(word);
+                self.places.resize(self.places.len() + self.width, 0);
+            }
+            self.places[*known as usize * self.width + place / 64] |= 1 << (place % 64);
         }
     }
 
-    /// Marks a node; false where this walk marked it before.
-    fn stamp(&mut self, node: u32) -> bool {
-        core::mem::replace(&mut self.stamps[node as usize], self.walk) != self.walk
+    /// Begins at the root, before the first word.
+    fn begin(&mut self) {
+        self.nodes.clear();
+        self.reached.clear();
+        self.nodes.push(ROOT);
+        self.reached.push(1);
+        self.reached.resize(self.width, 0);
+    }
+
+    /// The next node; its set is the current one from now on.
+    fn take(&mut self) -> Option<u32> {
+        let node = self.nodes.pop()?;
+        let start = self.reached.len() - self.width;
+        self.current.clear();
+        self.current.extend_from_slice(&self.reached[start..]);
+        self.reached.truncate(start);
+        self.count();
+        Some(node)
+    }
+
+    /// Whether the pattern may end behind all words.
+    fn is_at_end(&self) -> bool {
+        let place = self.words.len();
+        self.current[place / 64] >> (place % 64) & 1 == 1
+    }
+
+    /// Goes to a node behind `#`: the pattern may end wherever it could before, and behind that.
+    fn go_anywhere_behind(&mut self, node: u32) {
+        self.nodes.push(node);
+        let mut is_behind = false;
+        for &part in &self.current {
+            self.reached.push(if is_behind { u64::MAX } else { part | part.wrapping_neg() });
+            is_behind |= part != 0;
+        }
+    }
+
+    /// Takes the place behind all words out of the current set. Whether others are left.
+    fn has_words_left(&mut self) -> bool {
+        let place = self.words.len();
+        // `#` sets places that the key does not have, too.
+        self.current[place / 64] &= (1 << (place % 64)) - 1;
+        self.current.iter().any(|&part| part != 0)
+    }
+
+    /// The word that comes next, if that is the same wherever the pattern may end because it can end
+    /// at one place only. [`NONE`] where the word is in no pattern.
+    fn only_word(&self) -> Option<u32> {
+        let mut parts = self.current.iter().zip((0..).step_by(64)).filter(|(part, _)| **part != 0);
+        let (part, start) = parts.next()?;
+        let is_one = part.is_power_of_two() && parts.next().is_none();
+        is_one.then(|| self.words[start + part.trailing_zeros() as usize])
+    }
+
+    /// Goes to a node behind whatever words come next.
+    fn go_behind_any_word(&mut self, node: u32) {
+        self.nodes.push(node);
+        let mut carried = 0;
+        for &part in &self.current {
+            self.reached.push(part << 1 | carried);
+            carried = part >> 63;
+        }
+    }
+
+    /// Goes to a node behind one of the distinct words, if that comes next anywhere.
+    fn go_behind(&mut self, node: u32, word: usize) {
+        let places = &self.places[word * self.width..][..self.width];
+        let (mut carried, mut found) = (0, 0);
+        for (&part, &place) in self.current.iter().zip(places) {
+            let both = part & place;
+            self.reached.push(both << 1 | carried);
+            carried = both >> 63;
+            found |= both;
+        }
+        if found == 0 {
+            self.reached.truncate(self.reached.len() - self.width);
+        } else {
+            self.nodes.push(node);
+        }
+    }
+
+    /// Forgets the nodes that were added when there were so many.
+    fn drop_behind(&mut self, nodes: usize) {
+        self.nodes.truncate(nodes);
+        self.reached.truncate(nodes * self.width);
+    }
+
+    /// Where an interned word is among the distinct ones of the key.
+    fn place_of(&self, word: u32) -> Option<usize> {
+        let (walk, place) = self.known[word as usize];
+        (walk == self.walk).then_some(place as usize)
+    }
+
+    fn count(&mut self) {
+        #[cfg(test)]
+        {
+            self.steps += 1;
+        }
     }
 }
 

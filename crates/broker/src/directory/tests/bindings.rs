@@ -331,7 +331,7 @@ fn bytes_of_binding(exchange: &str, count: usize) -> usize {
 #[test]
 fn a_binding_is_small() {
     // Tables double, so the cost per binding goes up and down with their number.
-    for (exchange, bytes_max) in [("amq.direct", [82, 84]), ("amq.topic", [157, 148])] {
+    for (exchange, bytes_max) in [("amq.direct", [82, 84]), ("amq.topic", [166, 157])] {
         for (count, bytes_max) in [50_000, 60_000].into_iter().zip(bytes_max) {
             let bytes = bytes_of_binding(exchange, count);
             assert!(bytes <= bytes_max, "{bytes} bytes in {exchange} with {count}");

@@ -166,3 +166,81 @@ fn a_walk_over_another_trie_starts_afresh() {
     core::mem::swap(&mut first.walk, &mut second.walk);
     assert_eq!(second.matches("x.a"), [place]);
 }
+
+/// Whether a pattern fits a key, place by place: for long ones.
+fn fits_long(pattern: &[&str], key: &[&str]) -> bool {
+    let mut reached = alloc::vec![false; key.len() + 1];
+    reached[0] = true;
+    for word in pattern {
+        if *word == "#" {
+            let first = reached.iter().position(|is_reached| *is_reached);
+            reached.iter_mut().skip(first.unwrap_or(key.len() + 1)).for_each(|place| *place = true);
+            continue;
+        }
+        for place in (0..key.len()).rev() {
+            reached[place + 1] = reached[place] && (*word == "*" || *word == key[place]);
+        }
+        reached[0] = false;
+    }
+    reached[key.len()]
+}
+
+#[test]
+fn long_keys_agree_with_the_definition() {
+    let mut rng = Rng::new(12);
+    let alphabet = ["a", "b", "", "*", "#", "#"];
+    for _ in 0..40 {
+        let mut fixture = Fixture::new();
+        let bound: Vec<(u32, String)> = (0..60)
+            .map(|queue| {
+                let pattern = random_key(&mut rng, &alphabet, 90);
+                (fixture.bind(queue, &pattern), pattern)
+            })
+            .collect();
+        for words_max in [6, 63, 64, 65, 130, 300] {
+            let key = random_key(&mut rng, &["a", "b", "c", ""], words_max);
+            let key_words = words(&key);
+            let fitting = bound.iter().filter(|(_, text)| fits_long(&words(text), &key_words));
+            let mut expected: Vec<u32> = fitting.map(|(place, _)| *place).collect();
+            expected.sort_unstable();
+            assert_eq!(fixture.matches(&key), expected, "key {key:?}");
+        }
+    }
+}
+
+/// Patterns that all begin to fit a key of `a`s, each in its own way.
+fn greedy_patterns(rest: &str) -> Vec<String> {
+    let ways = 0..1 << 12;
+    ways.map(|way: u32| {
+        let words: Vec<&str> =
+            (0..12).map(|bit| if way >> bit & 1 == 1 { "*" } else { "a" }).collect();
+        alloc::format!("{}.#.{rest}", words.join("."))
+    })
+    .collect()
+}
+
+#[test]
+fn the_work_does_not_grow_with_the_length_of_the_key() {
+    for rest in ["x", "a.x", "a.*.a.#.*.*.x", "*.*.*.*.*.a"] {
+        let mut fixture = Fixture::new();
+        for (queue, pattern) in (0..).zip(greedy_patterns(rest)) {
+            fixture.bind(queue, &pattern);
+        }
+        let key = ["a"; 127].join(".");
+        let found = fixture.matches(&key).len();
+        assert_eq!(found, if rest.ends_with('x') { 0 } else { 1 << 12 });
+        // Each node is visited once at most, and looked at once from its parent.
+        let nodes = fixture.trie.nodes.len() as u64;
+        assert!(fixture.walk.steps <= 2 * nodes, "{} for {nodes} nodes", fixture.walk.steps);
+    }
+}
+
+#[test]
+fn a_node_with_very_many_children_costs_as_much_as_the_key_has_words() {
+    let mut fixture = Fixture::new();
+    for queue in 0..10_000 {
+        fixture.bind(queue, &alloc::format!("#.w{queue}.#"));
+    }
+    assert_eq!(fixture.matches("w7.w8.other").len(), 2);
+    assert!(fixture.walk.steps < 20, "{}", fixture.walk.steps);
+}
