@@ -69,7 +69,8 @@ pub struct Settings {
     pub checkpoint_factor: u64,
     /// However long the checkpoint is: this much log is at most read at a start.
     pub checkpoint_log_bytes_max: u64,
-    /// A checkpoint is written, too, when so many messages were appended behind the last one.
+    /// A checkpoint is written, too, when so many messages were appended behind the last one; 64
+    /// further references of one message count as another.
     pub checkpoint_messages: u64,
     /// Bytes of a checkpoint encoded in one cycle, about.
     pub checkpoint_slice_bytes: usize,

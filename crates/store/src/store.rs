@@ -149,7 +149,7 @@ pub struct Store {
     names: NameTable,
     waits: BTreeMap<OperationId, Purpose>,
     events: Vec<Event>,
-    /// References to messages appended in this run.
+    /// What a start would have to replay of this run: see [`append::weight`].
     appended: u64,
     settles: Vec<(LaneSlot, u64)>,
     settle_due: Instant,
@@ -510,7 +510,7 @@ impl Store {
         let pages = self.pages_due().filter(|_| self.index_retry.is_in_trouble());
         let is_closing = self.publication.is_closing();
         let others = others.min(pages.filter(|_| !is_closing).unwrap_or(Instant::NEVER));
-        let due = self.publication.due(self.state.died);
+        let due = self.checkpoint_due();
         if due < others && self.may_publish() { due } else { others }
     }
 

@@ -19,6 +19,8 @@ const WHOLE_BYTES_MAX: usize = 64 << 10;
 const LENDER_BYTES_MAX: usize = 4096;
 /// Runs in one part of a settle record.
 const RUNS_MAX: usize = 1024;
+/// References of one message that are replayed in about the time that a message takes by itself.
+const REFERENCES_PER_WEIGHT: usize = 64;
 
 /// A message's place in a lane of this store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +31,13 @@ pub struct Place {
     pub seq: u64,
     /// Wall time in milliseconds when it expires; 0 for never.
     pub deadline_millis: u64,
+}
+
+/// What a message with so many references counts until the next checkpoint. A fan-out counts as a
+/// few messages, not as many as it has queues: it would have a checkpoint of all of them written
+/// every few publishes.
+fn weight(references: usize) -> u64 {
+    1 + (references / REFERENCES_PER_WEIGHT) as u64
 }
 
 impl Store {
@@ -67,7 +76,7 @@ impl Store {
         );
         let (start, generation_last) = written?;
         let bytes = message.body.len() as u32;
-        self.appended += places.len() as u64;
+        self.appended += weight(places.len());
         self.state.count(
             &mut self.log.segments,
             start,

@@ -118,15 +118,16 @@ impl Publication {
         self.requested = true;
     }
 
-    /// When a checkpoint is due without anything happening.
-    pub(super) fn due(&self, died: usize) -> Instant {
+    /// When a checkpoint is due without anything happening; `frees` says whether it would free as
+    /// much as it costs.
+    fn due(&self, frees: bool) -> Instant {
         if let Some(current) = &self.current {
             // The rest of the lanes, unless the disk is behind.
             let is_free = current.stage == Stage::Encoding && !current.is_behind();
             if is_free { Instant(0) } else { Instant::NEVER }
         } else if self.requested {
             self.retry.at()
-        } else if died > 0 {
+        } else if frees {
             (self.last_at + FREE_INTERVAL).max(self.retry.at())
         } else {
             Instant::NEVER
@@ -164,12 +165,24 @@ impl Store {
         let scale = publication.length * self.settings.checkpoint_factor;
         let scale = scale.min(self.settings.checkpoint_log_bytes_max);
         let bound = self.settings.checkpoint_log_bytes.max(scale);
-        let died = self.state.died as u64 * u64::from(self.settings.segment_bytes);
         publication.requested
             || grown > bound
             || self.appended - publication.appended > self.settings.checkpoint_messages
-            || (died > 0 && (self.log.is_full() || died > bound))
-            || publication.due(self.state.died) <= now.instant
+            || (self.state.died > 0 && (self.log.is_full() || self.died_bytes() > bound))
+            || self.checkpoint_due() <= now.instant
+    }
+
+    /// Bytes of the segments that died since the last checkpoint.
+    fn died_bytes(&self) -> u64 {
+        self.state.died as u64 * u64::from(self.settings.segment_bytes)
+    }
+
+    /// When a checkpoint is due, or goes on, without anything happening. What has died waits for one
+    /// until it is as long as the checkpoint would be, unless the disk is short.
+    pub(super) fn checkpoint_due(&self) -> Instant {
+        let frees = self.state.died > 0
+            && (self.log.is_full() || self.died_bytes() >= self.publication.length);
+        self.publication.due(frees)
     }
 
     /// Whether a checkpoint goes on, or may begin: what one that was given up left with the disk may

@@ -1,0 +1,132 @@
+//! What checkpoints cost: bytes written for the bytes that are published, counted.
+
+use std::collections::VecDeque;
+
+use lepus_base::{Now, Position, QueueId};
+use lepus_store::disk::{LogId, Operations};
+use lepus_store::simulation::Plain;
+use lepus_store::{AppendError, Lane, LaneSlot, Message, Place, Settings, Store};
+
+const LOG: LogId = LogId(1);
+
+/// A store whose disk keeps up, and a clock.
+struct World {
+    store: Store,
+    disk: Plain,
+    out: Operations,
+    millis: u64,
+}
+
+impl World {
+    fn new(settings: Settings) -> World {
+        let mut out = Operations::default();
+        let store = Store::open(settings, &mut out);
+        let mut world = World { store, disk: Plain::default(), out, millis: 1 };
+        world.turn();
+        assert!(world.store.is_running());
+        world
+    }
+
+    /// A turn of the shard. True if it has more to do at once.
+    fn turn(&mut self) -> bool {
+        let now = Now::from_millis(self.millis);
+        let more = self.store.work(now, &mut self.out);
+        self.store.flush(now, &mut self.out);
+        self.disk.run(&mut self.store, now, &mut self.out);
+        more
+    }
+
+    /// Time passes, with turns when the store wants them.
+    fn pass(&mut self, millis: u64) {
+        let end = self.millis + millis;
+        loop {
+            while self.turn() {}
+            let due = self.store.next_timeout().0.div_ceil(1_000_000);
+            if due > end {
+                break;
+            }
+            self.millis = self.millis.max(due);
+        }
+        self.millis = end;
+    }
+
+    fn lanes(&mut self, count: u64) -> Vec<LaneSlot> {
+        (1..=count).map(|queue| self.store.lane(Lane::of(QueueId(queue)))).collect()
+    }
+
+    /// Appends a message to the lanes under their next number.
+    fn append(&mut self, body: &[u8], lanes: &[LaneSlot]) -> Position {
+        let store = &self.store;
+        let place = |&lane| Place { lane, seq: store.next_seq(lane), deadline_millis: 0 };
+        let places: Vec<Place> = lanes.iter().map(place).collect();
+        let message =
+            Message { exchange: b"", routing_key: b"queue", properties: &[0x10, 0, 2], body };
+        loop {
+            match self.store.append(&message, &places) {
+                Ok(position) => return position,
+                Err(error) => assert_eq!(error, AppendError::Full),
+            }
+            self.turn();
+        }
+    }
+
+    fn written(&self) -> u64 {
+        self.disk.log_bytes + self.disk.index_bytes
+    }
+}
+
+fn settings() -> Settings {
+    Settings {
+        segment_bytes: 256 << 10,
+        checkpoint_log_bytes: 1 << 20,
+        checkpoint_log_bytes_max: 64 << 20,
+        checkpoint_messages: 10_000,
+        ..Settings::new(LOG)
+    }
+}
+
+/// Many queues keep what they have; messages come to another one and go.
+#[test]
+fn messages_of_a_busy_queue_cost_no_checkpoints_of_the_others() {
+    let mut world = World::new(settings());
+    let lanes = world.lanes(2_000);
+    for round in 0..100_usize {
+        // Of different lengths: each is a run of its own.
+        world.append(&vec![7; round % 7], &lanes);
+        world.pass(10);
+    }
+    world.pass(60_000);
+    let busy = world.store.lane(Lane::of(QueueId(5_000)));
+    let (before, body, count) = (world.written(), [7; 1_000], 20_000);
+    let mut held = VecDeque::new();
+    for seq in 0..count {
+        held.push_back((seq, world.append(&body, &[busy])));
+        if held.len() > 20
+            && let Some((seq, position)) = held.pop_front()
+        {
+            assert!(world.store.settle(busy, seq, position, body.len() as u32));
+        }
+        // A hundred a second: a segment dies more often than each second.
+        world.pass(10);
+    }
+    let (written, published) = (world.written() - before, count * body.len() as u64);
+    assert!(written * 100 <= published * 200, "{written} for {published}");
+    assert!(world.store.figures().segments <= 60, "{:?}", world.store.figures());
+}
+
+/// A message with very many references is one message: what a start would have to do for them counts,
+/// but not as much as a message each.
+#[test]
+fn a_fan_out_to_many_queues_costs_no_checkpoint_every_few_publishes() {
+    let mut world = World::new(settings());
+    let lanes = world.lanes(2_000);
+    world.pass(60_000);
+    let before = world.store.figures().checkpoints;
+    for _ in 0..100 {
+        world.append(b"to all", &lanes);
+        world.pass(10);
+    }
+    // The log has grown by two megabytes, which may be worth one each.
+    let checkpoints = world.store.figures().checkpoints - before;
+    assert!(checkpoints <= 2, "{checkpoints}");
+}
