@@ -98,6 +98,13 @@ fn a_channel_is_closed_for_a_timeout_when_what_it_asked_is_answered() {
     }
 }
 
+/// A queue goes while a settlement waits for its write, which something else brings about; the power
+/// fails a second after the settlement.
+#[test]
+fn what_was_settled_a_second_before_the_power_fails_stays_away() {
+    hold(202_372..202_373);
+}
+
 #[test]
 fn a_seed_decides_everything() {
     for seed in [3, 1003] {

@@ -593,10 +593,10 @@ impl Log {
         });
     }
 
-    /// What was appended so far is written by the next flush.
-    pub(crate) fn write_now(&mut self) {
+    /// What was appended so far is written at this moment at the latest.
+    pub(crate) fn write_by(&mut self, due: Instant) {
         if !self.open.bytes.is_empty() {
-            self.write_due = Instant(0);
+            self.write_due = self.write_due.min(due);
         }
     }
 
@@ -673,7 +673,7 @@ impl Log {
             sync,
         });
         self.flight = Some(Flight::Write { id, start, sync });
-        if self.closed.len() == 1 {
+        if self.closed.len() == 1 && self.open.bytes.is_empty() {
             self.write_due = Instant::NEVER;
         }
     }

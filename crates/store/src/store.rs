@@ -367,11 +367,7 @@ impl Store {
             }
             let is_due = self.settle_due <= now.instant || self.log.is_due(now);
             if is_due || self.settles.len() >= SETTLES_MAX {
-                let is_late = self.settle_due <= now.instant;
                 self.write_settles();
-                if is_late {
-                    self.log.write_now();
-                }
             }
         }
         self.state.lanes.cool(self.settings.lanes_kept, COOL_LOOKS);

@@ -253,7 +253,7 @@ impl Store {
 
     /// Hands gathered settles to the log.
     pub(super) fn write_settles(&mut self) {
-        self.settle_due = Instant::NEVER;
+        let due = core::mem::replace(&mut self.settle_due, Instant::NEVER);
         if self.settles.is_empty() {
             return;
         }
@@ -279,6 +279,8 @@ impl Store {
             }
         }
         self.settles.clear();
+        // Whoever has them written early does not have them wait anew.
+        self.log.write_by(due);
     }
 }
 
