@@ -297,7 +297,13 @@ impl Broker {
                 }
                 return;
             }
-            Origin::Home | Origin::Control(_) => return,
+            Origin::Home { queue, .. } => {
+                if let Err(refusal) = result {
+                    self.deletion_refused(now, queue, &refusal, out);
+                }
+                return;
+            }
+            Origin::Control(_) => return,
         };
         let Some(at) = self.find_channel(to) else { return };
         let Some(pending) = self.take_pending(at) else { return };

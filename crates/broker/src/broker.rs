@@ -551,7 +551,7 @@ impl Broker {
     pub(crate) fn settle_down(&mut self, now: Now, out: &mut Outbox) {
         // Bounded: what is left goes on in the next cycle through `work`.
         for _ in 0..4 {
-            self.route_dead_letters(now, out);
+            let more = self.route_dead_letters(now, out);
             for slot in core::mem::take(&mut self.edge.roomy) {
                 let Some(connection) = self.edge.connections.get_mut(slot as usize) else {
                     continue;
@@ -561,10 +561,10 @@ impl Broker {
                 }
             }
             self.replay_parked(now, out);
-            if self.edge.dead_letters.is_empty()
+            let is_quiet = self.edge.dead_letters.is_empty()
                 && self.edge.roomy.is_empty()
-                && self.edge.unparking.is_empty()
-            {
+                && self.edge.unparking.is_empty();
+            if more || is_quiet {
                 break;
             }
         }

@@ -139,6 +139,13 @@ impl Ledger {
         self.last
     }
 
+    /// So many more reports of a message are to come.
+    pub(crate) fn expect(&mut self, number: u64, more: u32) {
+        if let Some(waiting) = self.waiting.get_mut(&number) {
+            waiting.missing += more;
+        }
+    }
+
     /// So many reports have come; the source, if they were the last and all have it.
     fn report(&mut self, number: u64, reports: u32, is_kept: bool) -> Option<Source> {
         let waiting = self.waiting.get_mut(&number)?;
@@ -191,7 +198,7 @@ impl Broker {
             }
         }
         // Whatever ended the loop: behind the last letter nobody comes by for those who wait.
-        if self.edge.dead_letters.is_empty() {
+        if self.edge.dead_letters.is_empty() && !self.edge.letters_wait {
             self.letters_go_on(now, out);
         }
         !self.edge.dead_letters.is_empty()
@@ -217,7 +224,8 @@ impl Broker {
         if let Some((packed, targets)) = &routed {
             let terms = terms_of(&letter.source, packed, letters_of(self.edge.shard, false));
             let incoming = Incoming::new(MessageView::unpack(packed));
-            let room = self.room_to_pass_on(&incoming, terms.persistent, targets);
+            let first = &targets[..targets.len().min(TARGETS_AT_ONCE_MAX)];
+            let room = self.room_to_pass_on(&incoming, terms.persistent, first);
             if let Room::Later(bytes) = room {
                 self.let_letter_wait(letter, bytes);
                 return 0;
@@ -227,6 +235,7 @@ impl Broker {
         match routed {
             Some((packed, targets)) if !targets.is_empty() => {
                 let terms = terms_of(&letter.source, &packed, letters_of(self.edge.shard, false));
+                self.edge.letters_wait = targets.len() > TARGETS_AT_ONCE_MAX;
                 self.pass_on(now, letter.source, &packed, &targets, terms, out);
                 targets.len()
             }
@@ -243,7 +252,8 @@ impl Broker {
         out.mail.iter().all(|batch| batch.weight() <= limit)
     }
 
-    /// Puts a message into queues; its source keeps it until all of them have it.
+    /// Puts a message into queues; its source keeps it until all of them have it. Where they are very
+    /// many it becomes a job, and [`Broker::passed_on`] is called when that is done.
     pub(crate) fn pass_on(
         &mut self,
         now: Now,
@@ -253,6 +263,9 @@ impl Broker {
         terms: Terms,
         out: &mut Outbox,
     ) {
+        if targets.len() > TARGETS_AT_ONCE_MAX {
+            return self.pass_on_in_slices(source, packed, targets, terms);
+        }
         let goes_far = targets.iter().any(|target| self.is_far(target)) || self.journal.len() > 1;
         let waits = goes_far && source.is_kept();
         let number = waits.then(|| self.ledger.next_number());
@@ -269,6 +282,33 @@ impl Broker {
             }
             _ if is_kept => self.ledger.kept.push(source),
             _ => self.settle_source(source),
+        }
+    }
+
+    fn pass_on_in_slices(
+        &mut self,
+        source: Source,
+        packed: &[u8],
+        targets: &[Target],
+        terms: Terms,
+    ) {
+        if !source.is_kept() {
+            self.settle_source(source);
+            return self.start_passing_on(packed, terms, targets);
+        }
+        // One report is that of the job itself.
+        let number = self.ledger.next_number();
+        self.ledger.waiting.insert(number, Waiting { source, missing: 1, is_kept: false });
+        self.start_passing_on(packed, Terms { number: Some(number), ..terms }, targets);
+    }
+
+    /// Very many queues have what was passed on to them: the next message of those who sent it may
+    /// follow.
+    pub(crate) fn passed_on(&mut self, now: Now, from: ChannelRef, out: &mut Outbox) {
+        if from == delayed_of(from.shard) {
+            self.delayed.go_on();
+        } else {
+            self.letters_go_on(now, out);
         }
     }
 
@@ -402,6 +442,12 @@ fn terms_of(source: &Source, packed: &[u8], from: ChannelRef) -> Terms {
 /// To whom reports about a shard's dead letters go.
 pub(crate) fn letters_of(shard: ShardId, must_arrive: bool) -> ChannelRef {
     ChannelRef { shard, connection: LETTERS_CONNECTION, channel: u64::from(must_arrive) }
+}
+
+/// To whom reports about what a shard's delayed exchanges held go, and who waits while it goes to
+/// very many queues.
+pub(crate) fn delayed_of(shard: ShardId) -> ChannelRef {
+    ChannelRef { shard, connection: LETTERS_CONNECTION, channel: 2 }
 }
 
 /// Whether reports to this channel are about dead letters that must arrive.

@@ -102,6 +102,8 @@ enum Wait {
     Room(usize),
     /// It is read from the log.
     Read,
+    /// The one before goes to very many queues.
+    Passing,
 }
 
 /// The delayed messages of one shard.
@@ -175,6 +177,18 @@ impl Delayed {
         }
     }
 
+    /// Nothing is released before [`Delayed::go_on`].
+    fn pass(&mut self) {
+        self.wait = Wait::Passing;
+    }
+
+    /// The one that went to very many queues is in all of them.
+    pub(crate) fn go_on(&mut self) {
+        if self.wait == Wait::Passing {
+            self.wait = Wait::Nothing;
+        }
+    }
+
     /// Something was read that is waited for, perhaps.
     pub(crate) fn wake(&mut self) {
         self.listing_waits = false;
@@ -242,7 +256,9 @@ impl Delayed {
         self.listing.retain(|(_, _, other)| *other != id);
         // Whoever waited may have been one of them; the others may need less room, or none.
         self.listing_waits = false;
-        self.wait = Wait::Nothing;
+        if self.wait != Wait::Passing {
+            self.wait = Wait::Nothing;
+        }
         let Some(holding) = self.holdings.remove(&id) else { return };
         if let Some((&(due, count), _)) = holding.held.first_key_value() {
             self.firsts.remove(&(due, count, id));

@@ -9,6 +9,7 @@ use lepus_base::{Body, Instant, Now, QueueId, ShardId};
 
 use crate::broker::Broker;
 use crate::channel::{At, Pending, Target};
+use crate::dead_letter::LETTERS_CONNECTION;
 use crate::edge::is_near;
 use crate::inbox::packed;
 use crate::jobs::{Job, Step};
@@ -26,12 +27,17 @@ enum Owner {
     Commit(ChannelRef),
     /// A channel of another shard, from which the message came.
     Far(ChannelRef),
+    /// What stands for the dead letters of this shard, or for what its delayed exchanges hold.
+    Source(ChannelRef),
 }
 
 impl Owner {
     fn channel(self) -> ChannelRef {
         match self {
-            Owner::Channel(channel) | Owner::Commit(channel) | Owner::Far(channel) => channel,
+            Owner::Channel(channel)
+            | Owner::Commit(channel)
+            | Owner::Far(channel)
+            | Owner::Source(channel) => channel,
         }
     }
 }
@@ -129,6 +135,15 @@ impl Broker {
         };
         let fanout = self.fanout_of(owner, view, terms, targets, Reach::Unsent);
         self.jobs.push(Job::Fanout(Fanout { until, ..fanout }));
+    }
+
+    /// A message that is passed on from one queue, or a delayed exchange, to very many queues becomes
+    /// a job. Others from there wait until it is done.
+    pub(crate) fn start_passing_on(&mut self, packed: &[u8], terms: Terms, targets: &[Target]) {
+        let view = MessageView::unpack(packed);
+        let owner = Owner::Source(terms.from);
+        let fanout = self.fanout_of(owner, &view, terms, targets, Reach::Unsent);
+        self.jobs.push(Job::Fanout(fanout));
     }
 
     fn fanout_of(
@@ -286,11 +301,11 @@ impl Broker {
         if !fanout.pass(count) {
             return Step::More(Job::Fanout(fanout));
         }
-        self.finish_fanout(fanout, out);
+        self.finish_fanout(now, fanout, out);
         Step::Done
     }
 
-    fn finish_fanout(&mut self, fanout: Fanout, out: &mut Outbox) {
+    fn finish_fanout(&mut self, now: Now, fanout: Fanout, out: &mut Outbox) {
         self.edge.pool.release(fanout.body);
         self.jobs.drop_list(fanout.targets);
         if fanout.reach != Reach::Mailed
@@ -300,19 +315,27 @@ impl Broker {
         }
         match fanout.owner {
             Owner::Far(to) => out.mail[to.shard.index()].items.push(Mail::Fanned { to }),
-            owner => self.fanned(owner.channel()),
+            owner => self.fanned(now, owner.channel(), out),
         }
     }
 
-    /// All queues of a shard, this one or another, have what a channel published to very many.
-    pub(crate) fn fanned(&mut self, channel: ChannelRef) {
-        if self.jobs.come_back(channel) && !self.jobs.end_fanning(channel) {
+    /// All queues of a shard, this one or another, have what was published to very many.
+    pub(crate) fn fanned(&mut self, now: Now, channel: ChannelRef, out: &mut Outbox) {
+        if !self.jobs.come_back(channel) {
+            return;
+        }
+        if channel.connection == LETTERS_CONNECTION {
+            self.passed_on(now, channel, out);
+        } else if !self.jobs.end_fanning(channel) {
             self.finish_pending_route(channel);
         }
     }
 
     /// More reports of a publish are to come than were counted.
     fn expect_reports(&mut self, to: ChannelRef, number: u64, more: u32) {
+        if to.connection == LETTERS_CONNECTION {
+            return self.ledger.expect(number, more);
+        }
         let Some((_, connection)) = self.edge.connection(to.connection, u32::MAX) else { return };
         let Some(channel) = connection.incarnation(to.channel) else { return };
         if let Some(confirms) = channel.committing.as_mut().or(channel.confirms.as_mut()) {

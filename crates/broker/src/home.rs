@@ -3,17 +3,18 @@
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use lepus_amqp::code::ReplyCode;
 use lepus_base::{Instant, Now, QueueId, slab_entry_bytes};
 
 use crate::broker::Broker;
 use crate::directory::{QueueInfo, Request};
-use crate::edge::{Edge, QueueSink, RemoteConsumer};
+use crate::edge::{Edge, QueueSink, RemoteConsumer, log};
 use crate::mail::{ChannelRef, Command, Mail, Origin, Reply};
 use crate::message::MessageView;
 use crate::migration::Parcel;
-use crate::outbox::Outbox;
+use crate::outbox::{Outbox, Severity};
 use crate::queue::{Consumer, ConsumerHandle, ConsumerKey, Get, Got, NO_SLOT, Outcome, Queue};
 use crate::refusal::Refusal;
 use crate::timers::Timer;
@@ -40,7 +41,7 @@ pub struct Home {
     armed: Instant,
     /// Whether it is on the list of queues with work left.
     working: bool,
-    /// Set while the directory is asked to delete it.
+    /// Set while it is to be deleted.
     dying: Option<Box<Dying>>,
     /// Whether its tables are counted anew at the end of the cycle.
     is_unweighed: bool,
@@ -55,6 +56,8 @@ struct Dying {
     answers: Vec<(ChannelRef, Reply)>,
     /// Commands that came meanwhile; they find no queue.
     commands: Vec<ChannelRef>,
+    /// When the directory is asked again, which refused it; `None` while it is asked.
+    again_at: Option<Instant>,
 }
 
 impl Home {
@@ -117,9 +120,20 @@ impl Home {
         edge.queue_bytes -= core::mem::take(&mut self.counted_bytes);
     }
 
-    /// Whether the directory is asked to delete it.
+    /// Whether it is to be deleted.
     pub(crate) fn is_dying(&self) -> bool {
         self.dying.is_some()
+    }
+
+    /// Whether the directory is asked to delete it: nobody is served meanwhile.
+    fn awaits_deletion(&self) -> bool {
+        self.dying.as_ref().is_some_and(|dying| dying.again_at.is_none())
+    }
+
+    /// When something has to be done by itself.
+    fn next_timeout(&self) -> Instant {
+        let again_at = self.dying.as_ref().and_then(|dying| dying.again_at);
+        again_at.unwrap_or_else(|| self.queue.next_timeout())
     }
 
     /// Who waits for its deletion, and what to answer.
@@ -130,6 +144,8 @@ impl Home {
     }
 }
 
+/// Pause before the directory is asked again to delete a queue that is due to go.
+const DELETION_PAUSE: Duration = Duration::from_secs(5);
 /// Timers that may be there for nothing before they are swept out.
 const IDLE_TIMERS_MAX: usize = 4096;
 
@@ -199,7 +215,7 @@ impl Broker {
     pub(crate) fn pump(&mut self, now: Now, slot: u32, out: &mut Outbox) {
         let Some(home) = self.homes.get_mut(slot as usize) else { return };
         home.note(slot, &mut self.edge);
-        if home.dying.is_some() {
+        if home.awaits_deletion() {
             return;
         }
         let mut more = false;
@@ -220,7 +236,7 @@ impl Broker {
             home.working = true;
             self.working.push_back((slot, home.id));
         }
-        let next = home.queue.next_timeout();
+        let next = home.next_timeout();
         if next < home.armed {
             home.armed = next;
             self.edge.timers.arm(next, Timer::Queue(slot, home.id));
@@ -242,7 +258,7 @@ impl Broker {
             && self.homes.get(slot as usize).is_some_and(|home| home.id == id)
         {
             self.homes[slot as usize].working = false;
-            if self.homes[slot as usize].dying.is_none() {
+            if !self.homes[slot as usize].awaits_deletion() {
                 let more = self
                     .with_queue(now, slot, out, |queue, sink| queue.work(now, WORK_BUDGET, sink));
                 let home = &mut self.homes[slot as usize];
@@ -285,9 +301,13 @@ impl Broker {
             return;
         }
         let home = &mut self.homes[slot as usize];
-        if home.dying.is_none() && home.queue.is_lease_over(now) {
-            self.delete_home(now, slot, None, out);
-            return;
+        if !home.awaits_deletion() {
+            let was_refused = home.dying.take().is_some();
+            let is_due = was_refused && home.queue.auto_delete_due();
+            if is_due || home.queue.is_lease_over(now) {
+                self.delete_home(now, slot, None, out);
+                return;
+            }
         }
         if !home.working {
             home.working = true;
@@ -315,7 +335,9 @@ impl Broker {
         let Some(slot) = self.home_slot(queue, u32::MAX) else {
             return self.forward_command(now, from, queue, command, out);
         };
-        if let Some(dying) = &mut self.homes[slot as usize].dying {
+        if let Some(dying) = &mut self.homes[slot as usize].dying
+            && dying.again_at.is_none()
+        {
             dying.commands.push(from);
             return;
         }
@@ -530,7 +552,40 @@ impl Broker {
         let id = home.id;
         let dying = home.dying.get_or_insert_default();
         dying.answers.extend(answer);
-        self.ask_directory(now, Origin::Home, Request::DeleteQueue { id }, out);
+        dying.again_at = None;
+        let origin = Origin::Home { shard: self.edge.shard, queue: id };
+        self.ask_directory(now, origin, Request::DeleteQueue { id }, out);
+    }
+
+    /// The directory refuses to delete a queue whose home is here: it stays. One that is due to go
+    /// by itself goes later.
+    pub(crate) fn deletion_refused(
+        &mut self,
+        now: Now,
+        queue: QueueId,
+        refusal: &Refusal,
+        out: &mut Outbox,
+    ) {
+        let Some(slot) = self.home_slot(queue, u32::MAX) else { return };
+        let home = &mut self.homes[slot as usize];
+        let Some(dying) = home.dying.take() else { return };
+        if home.queue.auto_delete_due() || home.queue.is_lease_over(now) {
+            let again_at = Some(now.instant + DELETION_PAUSE);
+            home.dying = Some(Box::new(Dying { again_at, ..Dying::default() }));
+        }
+        let text = format!("{} stays for now: {}", self.describe_queue(queue), refusal.text);
+        log(out, Severity::Warning, "queue-not-deleted", text);
+        for (to, reply) in dying.answers {
+            // Who cancelled the last consumer has done that.
+            let is_done = reply == Reply::Cancelled;
+            let reply = if is_done { reply } else { Reply::Refused(refusal.clone()) };
+            self.reply(now, to, queue, reply, out);
+        }
+        for from in dying.commands {
+            self.reply(now, from, queue, Reply::Refused(refusal.clone()), out);
+        }
+        self.list_work(slot);
+        self.pump(now, slot, out);
     }
 
     /// The directory deleted a queue whose home is here.

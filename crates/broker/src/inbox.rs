@@ -15,6 +15,9 @@ use crate::postponed::{Few, Postponed};
 use crate::publish::{Room, Terms};
 use crate::refusal::Refusal;
 
+/// Channels whose postponed mail is looked at in one go.
+const CHANNELS_AT_ONCE_MAX: usize = 512;
+
 impl Broker {
     /// Mail from another shard. The batch is left empty.
     pub fn mail(&mut self, now: Now, from: ShardId, batch: &mut MailBatch, out: &mut Outbox) {
@@ -72,11 +75,10 @@ impl Broker {
     /// A message for very many queues of this shard.
     fn many_mailed(&mut self, many: &Many, bytes: &[u8]) {
         let fanout = self.mailed_fanout(many, bytes);
-        if self.postponed.is_empty() {
-            self.jobs.push(Job::Fanout(fanout));
-        } else {
-            // What the channel said before may be among them.
+        if self.postponed.has_from(many.from) {
             self.postponed.push(Postponed::Many(fanout));
+        } else {
+            self.jobs.push(Job::Fanout(fanout));
         }
     }
 
@@ -133,7 +135,7 @@ impl Broker {
         }
     }
 
-    /// Whether a message has to wait until the log has room, or behind one that does.
+    /// Whether a message has to wait until the log has room, or behind one of its channel that does.
     fn must_postpone(
         &mut self,
         incoming: &Incoming<'_>,
@@ -143,7 +145,7 @@ impl Broker {
     ) -> bool {
         // A transaction must not come apart because one of its queues is not here yet.
         (commit_bytes > 0 && self.migrations.expects_any())
-            || !self.postponed.is_empty()
+            || self.postponed.has_from(terms.from)
             || (commit_bytes > 0 && self.journal.must_wait(commit_bytes))
             || matches!(self.room_for(incoming, terms.persistent, targets), Room::Later(_))
     }
@@ -173,12 +175,20 @@ impl Broker {
         !matches!(self.room_for(&incoming, few.terms.persistent, &few.targets), Room::Later(_))
     }
 
-    /// Mail that waited for room in the log goes into its queues, as far as there is some.
+    /// Mail that waited for room in the log goes into its queues, as far as there is some. What one
+    /// channel sent keeps that of no other waiting: it may need more room than there ever is.
     pub(crate) fn enqueue_postponed(&mut self, now: Now, out: &mut Outbox) {
-        while let Some(first) = self.postponed.pop() {
+        for _ in 0..self.postponed.channels().min(CHANNELS_AT_ONCE_MAX) {
+            let Some(channel) = self.postponed.take_turn() else { return };
+            self.enqueue_postponed_of(now, channel, out);
+        }
+    }
+
+    fn enqueue_postponed_of(&mut self, now: Now, channel: ChannelRef, out: &mut Outbox) {
+        while let Some(first) = self.postponed.pop(channel) {
             match first {
                 Postponed::Few(few) if !self.may_enqueue(&few) => {
-                    return self.postponed.put_back(Postponed::Few(few));
+                    return self.postponed.put_back(channel, Postponed::Few(few));
                 }
                 Postponed::Few(few) => {
                     let incoming = Incoming::from_body(few.body, few.bytes);
@@ -220,33 +230,11 @@ impl Broker {
         }
     }
 
-    /// A direct reply for a channel of this shard: delivered, or returned to its publisher.
-    fn reply_mailed(
-        &mut self,
-        to: ChannelRef,
-        view: &MessageView<'_>,
-        from: ChannelRef,
-        number: Option<u64>,
-        mandatory: bool,
-        out: &mut Outbox,
-    ) {
-        let delivered = self.deliver_reply(to, view, out);
-        let batch = &mut out.mail[from.shard.index()];
-        if !delivered && mandatory {
-            // Ahead of the report: a return precedes its confirm.
-            let message = view.append_packed(&mut batch.bytes);
-            batch.items.push(Mail::ReturnReply { to: from, message });
-        }
-        if let Some(number) = number {
-            report(batch, from, (number, number), 1, Receipt::Taken);
-        }
-    }
-
     fn on_mail(&mut self, now: Now, from: ShardId, mail: Mail, bytes: &[u8], out: &mut Outbox) {
         match mail {
             // Taken out before.
             Mail::Enqueue { .. } | Mail::EnqueueMany(_) | Mail::Commit { .. } => {}
-            Mail::Fanned { to } => self.fanned(to),
+            Mail::Fanned { to } => self.fanned(now, to, out),
             Mail::Enqueued { to, first, last, queues, receipt } => {
                 self.publish_reported(to, first, last, queues, receipt);
             }
@@ -271,10 +259,7 @@ impl Broker {
             }
             Mail::Hold { queue, on } => self.hold_home(now, queue, on, out),
             Mail::Deliver { .. } => self.on_delivery(now, from, &mail, bytes, out),
-            Mail::DeliverReply { to, message, from, number, mandatory } => {
-                let view = packed(bytes, message);
-                self.reply_mailed(to, &view, from, number, mandatory, out);
-            }
+            Mail::DeliverReply { .. } => self.reply_mailed(&mail, bytes, out),
             Mail::ReturnReply { to, message } => {
                 self.return_reply(to, &packed(bytes, message), out);
             }

@@ -258,6 +258,16 @@ impl Journal {
         self.logs.iter().any(|log| log.is_short)
     }
 
+    /// Whether messages of `bytes` in all find no room now, as [`Journal::must_wait`] says; but
+    /// nothing is prepared for them.
+    pub(crate) fn lacks_room(&self, bytes: usize) -> bool {
+        self.logs.iter().any(|log| match log.phase {
+            Phase::Opening => true,
+            Phase::Running => !log.store.would_take(bytes),
+            Phase::Refused(_) | Phase::Closing => false,
+        })
+    }
+
     /// Whether messages of `bytes` in all have to wait: a log has no room for them yet, and it is
     /// being made. Nobody waits for a log that takes nothing any more, because it has stopped or
     /// closes: [`Journal::append`] says so, and what was meant for it is refused.

@@ -135,8 +135,14 @@ pub enum Reply {
 pub enum Origin {
     /// A channel with a pending question.
     Channel(ChannelRef),
-    /// A queue's home that wants the queue gone; the answer is the change itself.
-    Home,
+    /// A queue's home that wants the queue gone; it hears only of a refusal, otherwise the answer is
+    /// the change itself.
+    Home {
+        /// The home.
+        shard: ShardId,
+        /// The queue.
+        queue: QueueId,
+    },
     /// A connection that ends and deletes its exclusive queues.
     Ending {
         /// The shard of the connection.
@@ -300,6 +306,8 @@ pub enum Mail {
         to: ChannelRef,
         /// The packed message in the batch's bytes.
         message: Range<u32>,
+        /// How many further addresses stand behind it, to which it goes from there.
+        further: u32,
         /// The publisher's channel.
         from: ChannelRef,
         /// The publish number that waits for the outcome.

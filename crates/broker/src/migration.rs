@@ -367,6 +367,7 @@ impl Broker {
         let Some(to) = self.directory.queue_by_id(id).map(|info| info.home) else { return };
         let target = Target { queue: id, home: to, slot: u32::MAX };
         self.jobs.redirect(info.id, target, self.edge.shard);
+        self.redirect_letters(info.id, id);
         self.redirect_consumers(info, (id, to), out);
         let own = self.edge.shard;
         let rest = self.migrations.resting.remove(&info.id);

@@ -1,7 +1,8 @@
 //! Mail for queues of this shard that waits for room in the log, or behind such mail.
 //!
-//! Messages wait in one line, whoever sent them. A question waits in it only behind what its own
-//! channel sent, so that a full disk can be drained by everybody else.
+//! What a channel sent waits in a line of its own, and a question waits only behind what its own
+//! channel sent: so a large message keeps no smaller ones of others waiting, and a full disk can be
+//! drained by everybody else.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -57,75 +58,94 @@ impl Postponed {
     }
 }
 
-/// All that wait, oldest first.
+/// All that wait.
 #[derive(Debug)]
 pub(crate) struct Line {
-    waiting: VecDeque<Postponed>,
-    /// How many of them each channel sent.
-    by_channel: HashMap<ChannelRef, u32>,
+    /// What each channel sent, oldest first; never empty.
+    by_channel: HashMap<ChannelRef, VecDeque<Postponed>>,
+    /// The channels, by turns.
+    turns: VecDeque<ChannelRef>,
+    len: usize,
 }
 
 impl Line {
     pub(crate) fn new(hash: HashState) -> Line {
-        Line { waiting: VecDeque::new(), by_channel: HashMap::with_hasher(hash) }
+        Line { by_channel: HashMap::with_hasher(hash), turns: VecDeque::new(), len: 0 }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.len == 0
+    }
+
+    /// Channels of which something waits.
+    pub(crate) fn channels(&self) -> usize {
+        self.by_channel.len()
     }
 
     /// Whether something that this channel sent waits.
     #[inline]
     pub(crate) fn has_from(&self, channel: ChannelRef) -> bool {
-        !self.waiting.is_empty() && self.by_channel.contains_key(&channel)
+        !self.is_empty() && self.by_channel.contains_key(&channel)
     }
 
     /// Whether something for this queue waits.
     pub(crate) fn has_for(&self, queue: QueueId) -> bool {
-        self.waiting.iter().any(|postponed| postponed.is_for(queue))
+        self.by_channel.values().flatten().any(|postponed| postponed.is_for(queue))
     }
 
     pub(crate) fn push(&mut self, postponed: Postponed) {
-        *self.by_channel.entry(postponed.from()).or_default() += 1;
-        self.waiting.push_back(postponed);
+        let channel = postponed.from();
+        let line = self.by_channel.entry(channel).or_default();
+        if line.is_empty() {
+            self.turns.push_back(channel);
+        }
+        line.push_back(postponed);
+        self.len += 1;
     }
 
-    /// Puts the one back that was first.
-    pub(crate) fn put_back(&mut self, first: Postponed) {
-        *self.by_channel.entry(first.from()).or_default() += 1;
-        self.waiting.push_front(first);
+    /// The channel whose turn it is. It has no other one before something of it is put back.
+    pub(crate) fn take_turn(&mut self) -> Option<ChannelRef> {
+        self.turns.pop_front()
     }
 
-    pub(crate) fn pop(&mut self) -> Option<Postponed> {
-        let first = self.waiting.pop_front()?;
-        self.discount(first.from());
+    /// The oldest of a channel.
+    pub(crate) fn pop(&mut self, channel: ChannelRef) -> Option<Postponed> {
+        let line = self.by_channel.get_mut(&channel)?;
+        let first = line.pop_front()?;
+        if line.is_empty() {
+            self.by_channel.remove(&channel);
+        }
+        self.len -= 1;
         Some(first)
+    }
+
+    /// Puts the one back that was the oldest of its channel, which has its turn again after all
+    /// others.
+    pub(crate) fn put_back(&mut self, channel: ChannelRef, first: Postponed) {
+        self.by_channel.entry(channel).or_default().push_front(first);
+        self.turns.push_back(channel);
+        self.len += 1;
     }
 
     /// Takes out the question of a channel, if it waits. The queue that it is about.
     pub(crate) fn give_up(&mut self, channel: ChannelRef) -> Option<QueueId> {
-        if !self.has_from(channel) {
-            return None;
-        }
+        let line = self.by_channel.get_mut(&channel)?;
         // A channel has one question at a time.
-        let place = self.waiting.iter().position(
-            |postponed| matches!(postponed, Postponed::Command { from, .. } if *from == channel),
-        )?;
-        let Postponed::Command { queue, .. } = self.waiting.remove(place)? else { return None };
-        self.discount(channel);
+        let is_question = |postponed: &Postponed| matches!(postponed, Postponed::Command { .. });
+        let place = line.iter().position(is_question)?;
+        let Postponed::Command { queue, .. } = line.remove(place)? else { return None };
+        if line.is_empty() {
+            self.by_channel.remove(&channel);
+            self.turns.retain(|other| *other != channel);
+        }
+        self.len -= 1;
         Some(queue)
     }
 
     /// Bytes that it takes, beside bodies.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.waiting.len() * size_of::<Postponed>() + self.by_channel.allocation_size()
-    }
-
-    fn discount(&mut self, channel: ChannelRef) {
-        let count = self.by_channel.get_mut(&channel).expect("who waits is counted");
-        *count -= 1;
-        if *count == 0 {
-            self.by_channel.remove(&channel);
-        }
+        self.len * size_of::<Postponed>()
+            + self.turns.capacity() * size_of::<ChannelRef>()
+            + self.by_channel.allocation_size()
     }
 }

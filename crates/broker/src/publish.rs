@@ -3,6 +3,7 @@
 mod check;
 mod held;
 mod logged;
+mod replies;
 mod row;
 
 use alloc::boxed::Box;
@@ -20,6 +21,7 @@ pub(crate) use logged::{Put, Room};
 
 pub(crate) use check::parse_expiration;
 use check::{Checked, LOOKED_AT};
+use replies::Addressed;
 
 use crate::broker::Broker;
 use crate::channel::{At, RouteCache, Target};
@@ -34,7 +36,7 @@ use crate::outbox::Outbox;
 use crate::properties::for_client;
 use crate::queue::Enqueued;
 use crate::refusal::Refusal;
-use crate::reply_to::{address, is_reply_address};
+use crate::reply_to::is_reply_address;
 use crate::routing_keys::RoutingKeys;
 
 /// How the queues are told apart from the message: what enqueueing needs to know.
@@ -166,13 +168,13 @@ impl Broker {
         out: &mut Outbox,
     ) -> (Served, usize) {
         let keys = RoutingKeys { first: publish.routing_key, further: &checked.extra_keys };
-        let mut is_answered = false;
+        let mut replies = Addressed::default();
         if publish.exchange.is_empty() {
             if keys.further.is_empty() && is_reply_address(keys.first) {
                 self.publish_reply(at, publish, &checked, out);
                 return (Served::Now, 1);
             }
-            is_answered = self.copy_to_replies(at, publish, &checked, keys, out);
+            replies = self.copy_to_replies(publish, &checked, keys, out);
         }
         if let Some(delay) = checked.delay
             && let Some(info) = self.directory.exchange(at.vhost, publish.exchange)
@@ -186,11 +188,15 @@ impl Broker {
         targets.clear();
         self.resolve(&self.routes, &mut targets);
         let queues = targets.len();
-        let served = if is_answered && targets.is_empty() {
-            self.account(at);
-            Served::Now
-        } else {
+        let is_reached = replies.is_answered || queues > 0;
+        self.copy_to_far_replies(at, publish, &checked, &replies, is_reached, out);
+        let served = if queues > 0 || !(replies.is_answered || replies.is_asked()) {
             self.publish_to(now, at, publish, &checked, &targets, out)
+        } else {
+            if replies.is_answered {
+                self.account(at);
+            }
+            Served::Now
         };
         let connection = &mut self.edge.connections[at.slot as usize];
         if cacheable
@@ -478,95 +484,6 @@ impl Broker {
             publish.body,
         );
         mark_dirty(connection, at.slot, out);
-    }
-
-    fn publish_reply(
-        &mut self,
-        at: At,
-        publish: &PublishRef<'_>,
-        checked: &Checked<'_>,
-        out: &mut Outbox,
-    ) {
-        let view = view_of(publish, &checked.properties);
-        match address(&self.settings.secret, publish.routing_key) {
-            Some(to) if to.shard == self.edge.shard => {
-                if !self.deliver_reply(to, &view, out) {
-                    self.unroutable(at, publish, &checked.properties, out);
-                }
-            }
-            Some(to) if to.shard.index() < out.mail.len() => {
-                let number = self.next_number(at);
-                let batch = &mut out.mail[to.shard.index()];
-                let message = view.append_packed(&mut batch.bytes);
-                let (from, mandatory) = (at.channel, publish.mandatory);
-                batch.items.push(Mail::DeliverReply { to, message, from, number, mandatory });
-                self.edge.connections[at.slot as usize].touch(to.shard);
-                self.tie(at);
-                self.open_number(at, number, 1, Receipt::Taken);
-                return;
-            }
-            _ => self.unroutable(at, publish, &checked.properties, out),
-        }
-        self.account(at);
-    }
-
-    /// Sends a message with several keys to the reply consumers among them. True if there is one;
-    /// one on another shard counts without being asked.
-    fn copy_to_replies(
-        &mut self,
-        at: At,
-        publish: &PublishRef<'_>,
-        checked: &Checked<'_>,
-        keys: RoutingKeys<'_>,
-        out: &mut Outbox,
-    ) -> bool {
-        let mut addresses: Vec<&str> = keys.iter().filter(|key| is_reply_address(key)).collect();
-        addresses.sort_unstable();
-        addresses.dedup();
-        let view = view_of(publish, &checked.properties);
-        let mut is_answered = false;
-        for key in addresses {
-            match address(&self.settings.secret, key) {
-                Some(to) if to.shard == self.edge.shard => {
-                    is_answered |= self.deliver_reply(to, &view, out);
-                }
-                Some(to) if to.shard.index() < out.mail.len() => {
-                    let batch = &mut out.mail[to.shard.index()];
-                    let message = view.append_packed(&mut batch.bytes);
-                    let (from, number, mandatory) = (at.channel, None, false);
-                    batch.items.push(Mail::DeliverReply { to, message, from, number, mandatory });
-                    self.edge.connections[at.slot as usize].touch(to.shard);
-                    self.tie(at);
-                    is_answered = true;
-                }
-                _ => {}
-            }
-        }
-        is_answered
-    }
-
-    /// A mandatory direct reply comes back from another shard.
-    pub(crate) fn return_reply(
-        &mut self,
-        to: ChannelRef,
-        view: &MessageView<'_>,
-        out: &mut Outbox,
-    ) {
-        let Some(at) = self.find_channel(to) else { return };
-        let (Ok(exchange), Ok(routing_key)) =
-            (core::str::from_utf8(view.exchange), core::str::from_utf8(view.routing_key))
-        else {
-            return;
-        };
-        let publish = PublishRef {
-            exchange,
-            routing_key,
-            mandatory: true,
-            immediate: false,
-            properties: view.properties,
-            body: view.body,
-        };
-        self.unroutable(at, &publish, view.properties, out);
     }
 
     /// Takes the next publish number of a channel that confirms; a commit has one for all.

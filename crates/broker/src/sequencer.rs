@@ -190,7 +190,8 @@ impl Broker {
         let shard = match origin {
             Origin::Channel(channel) => channel.shard,
             Origin::Ending { shard, .. } | Origin::Migration { shard, .. } => shard,
-            Origin::Home => return,
+            Origin::Home { .. } if result.is_ok() => return,
+            Origin::Home { shard, .. } => shard,
             Origin::Control(question) => {
                 out.answers.push((question, result.map(|_| ())));
                 return;

@@ -11,7 +11,7 @@ use crate::stage::{everywhere, on_disk};
 /// Longer than any pause before letters are tried again.
 const A_WHILE: u64 = 31_000;
 
-fn surely_to(exchange: &str, key: &str) -> Table {
+pub fn surely_to(exchange: &str, key: &str) -> Table {
     Table::new()
         .with("x-queue-type", "quorum")
         .with("x-overflow", "reject-publish")
@@ -20,7 +20,7 @@ fn surely_to(exchange: &str, key: &str) -> Table {
         .with("x-dead-letter-routing-key", key)
 }
 
-fn declare(channel: &Channel, name: &str, arguments: Table) {
+pub fn declare(channel: &Channel, name: &str, arguments: Table) {
     let arguments = arguments.to_bytes();
     channel.declare_method(queue::Declare {
         queue: name,
@@ -296,5 +296,25 @@ fn letters_with_large_headers_find_the_room_that_they_need() {
         // None was refused for lack of room.
         assert_eq!(warnings(&world, "dead-letters-wait"), 0);
         assert_eq!(world.queue("graves").ready, 100);
+    }
+}
+
+#[test]
+fn who_has_it_does_not_get_it_again_after_it_has_moved() {
+    let world = World::new(2);
+    let channel = world.channel(0);
+    channel.exchange("dlx", "fanout");
+    declare(&channel, "q", surely_to("dlx", ""));
+    channel.declare("takes");
+    declare_short(&channel, "full", 0);
+    channel.bind("takes", "dlx", "");
+    channel.bind("full", "dlx", "");
+    channel.publish("", "q", "x");
+    reject_all(&channel, "q");
+    assert_eq!(bodies(&channel, "takes"), ["x"]);
+    for round in 0..6 {
+        world.move_queue("takes", 1 - round % 2);
+        world.advance(A_WHILE);
+        assert_eq!(world.queue("takes").ready, 0, "in round {round}");
     }
 }

@@ -39,6 +39,7 @@ mod marks;
 mod moves;
 mod negotiation;
 mod own_publishes;
+mod passing_on;
 mod permissions;
 mod priorities;
 mod publish;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use lepus_amqp::code::ReplyCode;
-use lepus_amqp::method::{exchange, queue};
+use lepus_amqp::method::{basic, exchange, queue};
 use lepus_amqp::table::Table;
 use lepus_base::{QueueId, Rng};
 use lepus_broker::definitions::LOG;
@@ -450,4 +450,69 @@ fn who_saw_the_answer_finds_it_after_a_loss_of_power() {
             }
         }
     }
+}
+
+/// Fills the disk until the definitions log takes nothing more; the channels that wait for it.
+fn fill_definitions(world: &World) -> Vec<Channel> {
+    world.disk(|disk| disk.bytes_max = disk.bytes());
+    let mut made = 0;
+    let fill = |size: usize| {
+        let filler = "x".repeat(size);
+        let arguments = Table::new().with("filler", filler.as_str()).to_bytes();
+        loop {
+            let channel = world.channel(0);
+            made += 1;
+            let name = format!("fill{made}");
+            channel.send(queue::Declare { arguments: arguments.as_ref(), ..durable(&name) });
+            if channel.answer().is_none() {
+                return channel;
+            }
+        }
+    };
+    [8_000, 500, 1].map(fill).into()
+}
+
+#[test]
+fn a_queue_whose_deletion_is_refused_lives_on_and_goes_later() {
+    let world = World::on_disk(2);
+    let one = world.channel(1);
+    one.declare_method(queue::Declare { auto_delete: true, ..durable("auto") });
+    let expires = Table::new().with("x-expires", 3_000).to_bytes();
+    one.declare_method(queue::Declare { arguments: expires.as_ref(), ..durable("expires") });
+    one.consume("auto", "c");
+    let _waiting = fill_definitions(&world);
+    one.send(basic::Cancel { consumer_tag: "c", no_wait: false });
+    world.advance(40_000);
+    one.expect("basic.cancel-ok");
+    // They are there and serve.
+    for queue in ["auto", "expires"] {
+        one.publish("", queue, "x");
+        assert_eq!(one.get_no_ack(queue).map(|message| message.text()), Some("x".into()));
+    }
+    world.disk(|disk| disk.bytes_max = u64::MAX);
+    world.advance(40_000);
+    for queue in ["auto", "expires"] {
+        assert!(world.find_queue("/", queue).is_none(), "{queue}");
+    }
+    assert!(world.events().iter().any(|event| event.kind == "queue-not-deleted"));
+}
+
+#[test]
+fn a_queue_whose_deletion_was_refused_stays_while_it_is_used_again() {
+    let world = World::on_disk(1);
+    let one = world.channel(0);
+    one.declare_method(queue::Declare { auto_delete: true, ..durable("auto") });
+    one.consume("auto", "c");
+    let _waiting = fill_definitions(&world);
+    one.send(basic::Cancel { consumer_tag: "c", no_wait: false });
+    world.advance(40_000);
+    one.expect("basic.cancel-ok");
+    one.consume("auto", "again");
+    world.disk(|disk| disk.bytes_max = u64::MAX);
+    world.advance(60_000);
+    one.publish("", "auto", "x");
+    assert_eq!(one.bodies(), ["x"]);
+    one.cancel("again");
+    world.advance(1_000);
+    assert!(world.find_queue("/", "auto").is_none());
 }

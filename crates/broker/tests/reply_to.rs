@@ -231,3 +231,48 @@ fn an_address_may_be_one_key_of_several() {
         assert_eq!(server.purge("log"), 2);
     });
 }
+
+#[test]
+fn an_address_among_several_keys_at_which_nobody_listens_is_no_route() {
+    for shards in [1, 3] {
+        let world = World::new(shards);
+        let server = world.channel(0);
+        server.declare("rpc");
+        let clients: Vec<Channel> = (0..4).map(|index| world.channel(index % shards)).collect();
+        let addresses: Vec<String> = clients
+            .iter()
+            .map(|client| {
+                // Something that keeps it on its shard.
+                client.declare_exclusive("");
+                listen(client);
+                request(client, "rpc", "x");
+                take(&server, "rpc")
+            })
+            .collect();
+        server.confirm_select();
+        let to = |keys: &[&str]| {
+            let keys: Vec<Value> = keys.iter().map(|&key| key.into()).collect();
+            let headers = Some(Table::new().with("CC", keys));
+            let properties = Properties { headers, ..Properties::default() }.to_bytes();
+            server.publish_raw("", "nowhere", true, &properties, b"x");
+            let confirmed = server.confirmed();
+            assert_eq!((confirmed.0.len(), confirmed.1.len()), (1, 0), "with {shards} shards");
+            server.returns().len()
+        };
+        let all: Vec<&str> = addresses.iter().map(String::as_str).collect();
+        assert_eq!(to(&all), 0);
+        assert!(clients.iter().all(|client| client.bodies() == ["x"]));
+        for (gone, client) in clients.iter().enumerate() {
+            client.cancel("replies");
+            // Those that are left get it, and one is enough.
+            assert_eq!(to(&all), usize::from(gone + 1 == clients.len()));
+            assert_eq!(to(&all[gone..=gone]), 1);
+            for (index, client) in clients.iter().enumerate() {
+                assert_eq!(client.bodies().len(), usize::from(index > gone));
+            }
+        }
+        server.declare("takes");
+        assert_eq!(to(&[&addresses[0], "takes"]), 0);
+        assert_eq!(server.purge("takes"), 1);
+    }
+}

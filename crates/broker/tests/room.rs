@@ -609,3 +609,49 @@ fn a_persistent_message_to_transient_queues_alone_waits_for_no_log() {
     assert_eq!(goes.confirmed(), (vec![1], vec![]));
     assert_eq!(world.queue("transient").ready, 1);
 }
+
+#[test]
+fn a_message_to_transient_queues_alone_has_no_segments_made() {
+    let world = small(1, 24);
+    let channel = world.channel(0);
+    channel.declare("transient");
+    let spare = || world.broker(0, |broker| broker.log_figures().spare_segments);
+    let before = spare();
+    for _ in 0..10 {
+        channel.publish_with("", "transient", &persistent(), vec![b'1'; 400_000]);
+        world.advance(100);
+    }
+    assert_eq!(world.queue("transient").ready, 10);
+    assert_eq!(spare(), before);
+}
+
+#[test]
+fn what_one_client_sends_to_another_shard_does_not_wait_behind_what_needs_much() {
+    let world = small(2, 24);
+    let home = world.channel(1);
+    home.declare_exclusive("");
+    durable(&home, "filled");
+    home.client().together(|| {
+        for _ in 0..90 {
+            home.publish_with("", "filled", &persistent(), vec![b'0'; 9_000]);
+        }
+    });
+    world.advance(1_000);
+    let publishers = [world.channel(0), world.channel(0)];
+    let [much, little] = &publishers;
+    for channel in &publishers {
+        channel.declare_exclusive("");
+        channel.confirm_select();
+    }
+    much.publish_with("", "filled", &persistent(), vec![b'1'; 400_000]);
+    // What the same client says next keeps its order.
+    much.publish_with("", "filled", &persistent(), "behind");
+    world.advance(1_000);
+    little.publish_with("", "filled", &persistent(), "little");
+    world.advance(1_000);
+    assert_eq!(little.confirmed(), (vec![1], vec![]));
+    assert_eq!(much.confirmed(), (vec![], vec![]));
+    home.purge("filled");
+    world.advance(5_000);
+    assert_eq!(much.confirmed(), (vec![1, 2], vec![]));
+}

@@ -418,11 +418,19 @@ impl Log {
     /// Whether a message of `bytes` in all would be taken now; one up to `whole_max` is not cut. If
     /// not, segments are prepared.
     pub(crate) fn has_room(&mut self, bytes: usize, whole_max: usize) -> bool {
+        self.has_room_in_segment(bytes) || self.admit(self.segments_for(bytes, whole_max)).is_ok()
+    }
+
+    /// The same for who does not wait: no segments are prepared.
+    pub(crate) fn would_take(&self, bytes: usize, whole_max: usize) -> bool {
+        let needed = self.segments_for(bytes, whole_max) + self.settings.reserve_segments;
+        self.has_room_in_segment(bytes) || self.spare_segments() >= needed
+    }
+
+    /// Whether a message needs no further segment, or is refused anyway.
+    fn has_room_in_segment(&self, bytes: usize) -> bool {
         let is_begun = self.offset > 0 || !self.open.bytes.is_empty();
-        if self.stopped.is_some() || (bytes <= self.rest_behind_batch() && is_begun) {
-            return true;
-        }
-        self.admit(self.segments_for(bytes, whole_max)).is_ok()
+        self.stopped.is_some() || (bytes <= self.rest_behind_batch() && is_begun)
     }
 
     /// Whether messages of `bytes` in all would be taken by an empty log.

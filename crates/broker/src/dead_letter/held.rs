@@ -2,7 +2,7 @@
 //! wait with their source, which counts them, and are tried again after a pause that grows.
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -13,6 +13,7 @@ use super::{DeadLetter, Source, letters_of, terms_of};
 use crate::broker::Broker;
 use crate::channel::Target;
 use crate::edge::log;
+use crate::jobs::TARGETS_AT_ONCE_MAX;
 use crate::mail::Receipt;
 use crate::message::{Incoming, MessageView};
 use crate::outbox::{Outbox, Severity};
@@ -38,9 +39,23 @@ pub(crate) struct Progress {
     /// Queues that have yet to get it, in this attempt.
     rest: Vec<QueueId>,
     /// Queues that have it.
-    done: Vec<QueueId>,
+    done: BTreeSet<QueueId>,
     /// Whether a queue did not take it, or it stands behind such a one.
     is_refused: bool,
+    /// Whether the log was told that it is too large.
+    is_told_too_large: bool,
+}
+
+impl Progress {
+    /// A queue has another id now.
+    fn redirect(&mut self, old: QueueId, new: QueueId) {
+        if self.done.remove(&old) {
+            self.done.insert(new);
+        }
+        for queue in self.rest.iter_mut().filter(|queue| **queue == old) {
+            *queue = new;
+        }
+    }
 }
 
 /// A letter about which one queue has yet to report.
@@ -57,6 +72,8 @@ enum Posted {
     Done,
     /// It, or its log, did not take it.
     Refused,
+    /// No log ever has room for so many bytes.
+    TooLarge(usize),
     /// It reports under this number.
     Waits(u64),
     /// Nothing yet: it waits until a log has room for so many bytes.
@@ -111,6 +128,19 @@ impl Shelf {
 
     pub(super) fn memory_bytes(&self) -> usize {
         (self.held + self.asked.len()) * (size_of::<Asked>() + size_of::<Progress>())
+    }
+
+    fn redirect(&mut self, old: QueueId, new: QueueId) {
+        for asked in self.asked.values_mut() {
+            asked.progress.redirect(old, new);
+            if asked.queue == old {
+                asked.queue = new;
+            }
+        }
+        let held = self.by_queue.values_mut().flat_map(|held| held.letters.values_mut());
+        for progress in held.filter_map(|letter| letter.progress.as_mut()) {
+            progress.redirect(old, new);
+        }
     }
 
     /// Whether a new letter of this queue would overtake one.
@@ -192,10 +222,25 @@ impl Broker {
         }
         let mut asked = 0;
         while let Some(queue) = progress.rest.pop() {
+            if asked == TARGETS_AT_ONCE_MAX {
+                progress.rest.push(queue);
+                letter.progress = Some(progress);
+                self.edge.dead_letters.push_front(letter);
+                // One more than fit into a slice: that ends it.
+                return asked + 1;
+            }
             asked += 1;
             match self.post(now, &letter.source, &packed, queue, out) {
-                Posted::Done => progress.done.push(queue),
+                Posted::Done => {
+                    progress.done.insert(queue);
+                }
                 Posted::Refused => progress.is_refused = true,
+                Posted::TooLarge(bytes) => {
+                    progress.is_refused = true;
+                    if !core::mem::replace(&mut progress.is_told_too_large, true) {
+                        self.tell_too_large(letter.source.queue, bytes, out);
+                    }
+                }
                 Posted::NeedsRoom(bytes) => {
                     progress.rest.push(queue);
                     letter.progress = Some(progress);
@@ -233,8 +278,10 @@ impl Broker {
         let terms = Terms { number, ..terms_of(source, packed, letters_of(own, true)) };
         let mut incoming = Incoming::new(MessageView::unpack(packed));
         let room = self.room_to_pass_on(&incoming, terms.persistent, &[target]);
-        if let Room::Later(bytes) = room {
-            return Posted::NeedsRoom(bytes);
+        match room {
+            Room::Now => {}
+            Room::Later(bytes) => return Posted::NeedsRoom(bytes),
+            Room::Never(bytes) => return Posted::TooLarge(bytes),
         }
         let routed = self.enqueue_all(now, &mut incoming, &[target], terms, out);
         incoming.finish(&mut self.edge.pool);
@@ -252,7 +299,7 @@ impl Broker {
         if refused {
             progress.is_refused = true;
         } else {
-            progress.done.push(queue);
+            progress.done.insert(queue);
         }
         letter.progress = Some(progress);
         // It goes on, or ends, with those that are on their way.
@@ -294,6 +341,26 @@ impl Broker {
             );
             log(out, Severity::Warning, "dead-letters-wait", text);
         }
+    }
+
+    fn tell_too_large(&self, queue: QueueId, bytes: usize, out: &mut Outbox) {
+        let text = format!(
+            "a dead letter of {} takes {bytes} bytes in the log, more than may ever be stored: it \
+             stays there and holds up those behind it until the queue is deleted, its dead-letter \
+             exchange leads elsewhere, or store.bytes_max is raised",
+            self.describe_queue(queue)
+        );
+        log(out, Severity::Warning, "dead-letter-too-large", text);
+    }
+
+    /// A queue has another id now: letters that have come there do not come again.
+    pub(crate) fn redirect_letters(&mut self, old: QueueId, new: QueueId) {
+        for letter in self.edge.dead_letters.iter_mut() {
+            if let Some(progress) = &mut letter.progress {
+                progress.redirect(old, new);
+            }
+        }
+        self.ledger.shelf.redirect(old, new);
     }
 
     /// Drops the letters of a queue that is gone.

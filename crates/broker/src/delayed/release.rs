@@ -10,7 +10,8 @@ use lepus_store::{AppendError, Fetch};
 use super::{Held, Moment, Wait};
 use crate::broker::Broker;
 use crate::channel::Target;
-use crate::dead_letter::{Source, letters_of};
+use crate::dead_letter::{Source, delayed_of};
+use crate::jobs::TARGETS_AT_ONCE_MAX;
 use crate::journal::Found;
 use crate::message::{Incoming, MessageView};
 use crate::outbox::Outbox;
@@ -23,8 +24,6 @@ use crate::routing_keys::RoutingKeys;
 const RELEASED_AT_ONCE_MAX: usize = 256;
 /// Bytes of those messages, above which a slice ends.
 const RELEASED_BYTES_MAX: usize = 256 << 10;
-/// Queues that they go to, above which a slice ends.
-const RELEASED_TARGETS_MAX: usize = 512;
 /// Messages that are read ahead when one that is due has to be read.
 const READ_AHEAD: usize = 64;
 /// Entries of the log's index that are listed in one slice, about.
@@ -136,7 +135,7 @@ impl Broker {
     fn release_delayed(&mut self, now: Now, out: &mut Outbox) {
         let (mut bytes, mut targets) = (0, 0);
         for _ in 0..RELEASED_AT_ONCE_MAX {
-            let is_full = bytes > RELEASED_BYTES_MAX || targets > RELEASED_TARGETS_MAX;
+            let is_full = bytes > RELEASED_BYTES_MAX || targets > TARGETS_AT_ONCE_MAX;
             if is_full || !self.can_release(out) {
                 return;
             }
@@ -160,7 +159,8 @@ impl Broker {
             let routed = self.route_delayed(id, log, place);
             if let Some((packed, targets, terms)) = &routed {
                 let incoming = Incoming::new(MessageView::unpack(packed));
-                let room = self.room_to_pass_on(&incoming, terms.persistent, targets);
+                let first = &targets[..targets.len().min(TARGETS_AT_ONCE_MAX)];
+                let room = self.room_to_pass_on(&incoming, terms.persistent, first);
                 if let Room::Later(bytes) = room {
                     self.delayed.wait = Wait::Room(bytes);
                     return;
@@ -172,6 +172,9 @@ impl Broker {
             match routed {
                 Some((packed, found, terms)) if !found.is_empty() => {
                     targets += found.len();
+                    if found.len() > TARGETS_AT_ONCE_MAX {
+                        self.delayed.pass();
+                    }
                     self.pass_on(now, source, &packed, &found, terms, out);
                 }
                 _ => self.settle_source(source),
@@ -222,7 +225,7 @@ impl Broker {
             persistent: properties.is_persistent(),
             priority: properties.priority().unwrap_or(0),
             expiration: properties.expiration().and_then(|text| parse_expiration(text).ok()),
-            from: letters_of(self.edge.shard, false),
+            from: delayed_of(self.edge.shard),
             number: None,
         };
         let mut packed = Vec::new();

@@ -123,7 +123,15 @@ impl Broker {
             return Room::Now;
         }
         let bytes = self.bytes_in_log(incoming, here);
-        if self.journal.must_wait(bytes) { self.lack_of_room(bytes, targets) } else { Room::Now }
+        if !self.journal.lacks_room(bytes) {
+            return Room::Now;
+        }
+        let room = self.lack_of_room(bytes, targets);
+        // Only who waits for room has it made.
+        if matches!(room, Room::Later(_)) && !self.journal.must_wait(bytes) {
+            return Room::Now;
+        }
+        room
     }
 
     /// The same for a message that is in a log until all its queues have it. Those on other shards
@@ -138,11 +146,13 @@ impl Broker {
             return Room::Now;
         }
         let bytes = self.bytes_in_log(incoming, targets.len());
-        if !self.journal.must_wait(bytes) {
+        if !self.journal.lacks_room(bytes) {
             return Room::Now;
         }
         match self.room_for(incoming, persistent, targets) {
-            Room::Now if self.journal.could_hold(bytes) => Room::Later(bytes),
+            Room::Now if self.journal.could_hold(bytes) && self.journal.must_wait(bytes) => {
+                Room::Later(bytes)
+            }
             room => room,
         }
     }

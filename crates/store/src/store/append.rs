@@ -108,6 +108,12 @@ impl Store {
         self.log.has_room(bytes, self.whole_bytes_max())
     }
 
+    /// The same for who does not wait: nothing is prepared.
+    #[must_use]
+    pub fn would_take(&self, bytes: usize) -> bool {
+        self.log.would_take(bytes, self.whole_bytes_max())
+    }
+
     /// To be called now and then while somebody may wait for room: whoever was refused it and has not
     /// asked again since the last call is not waited for. Otherwise the wish of one who is gone would
     /// keep the disk full.
