@@ -655,3 +655,27 @@ fn what_one_client_sends_to_another_shard_does_not_wait_behind_what_needs_much()
     world.advance(5_000);
     assert_eq!(much.confirmed(), (vec![1, 2], vec![]));
 }
+
+#[test]
+fn a_publish_that_waits_for_more_room_than_the_disk_has_keeps_no_other_publisher_waiting() {
+    let world = World::on_disk(1);
+    let large = world.channel(0);
+    durable(&large, "q");
+    large.confirm_select();
+    let used = world.disk(|disk| disk.bytes());
+    world.disk(|disk| disk.bytes_max = used + 300_000);
+    large.publish_with("", "q", &persistent(), vec![b'1'; 400_000]);
+    world.advance(5_000);
+    assert_eq!(large.confirmed(), (vec![], vec![]));
+    let small = world.channel(0);
+    small.confirm_select();
+    for _ in 0..5 {
+        small.publish_with("", "q", &persistent(), "1");
+        world.advance(100);
+    }
+    assert_eq!(small.confirmed(), ((1..=5).collect(), vec![]));
+    assert_eq!(small.client().blocked(), None);
+    world.disk(|disk| disk.bytes_max = u64::MAX);
+    world.advance(5_000);
+    assert_eq!(large.confirmed(), (vec![1], vec![]));
+}

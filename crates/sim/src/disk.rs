@@ -161,6 +161,7 @@ impl SimDisk {
             Action::Sync(_) | Action::Reload(_) => done.syncs = 1,
             Action::List(_)
             | Action::Create { .. }
+            | Action::Reserve { .. }
             | Action::Delete(_)
             | Action::SyncDirectory(_) => {}
         }

@@ -109,6 +109,16 @@ pub enum Action {
         /// Its length in bytes.
         length: u64,
     },
+    /// Give `from`, if there is such a file, the name `file`, also when the rest fails; then make `file`
+    /// `length` bytes long, with their blocks allocated. What it holds is of no matter.
+    Reserve {
+        /// A file whose blocks are used.
+        from: Option<File>,
+        /// Its name afterwards.
+        file: File,
+        /// Its length in bytes.
+        length: u64,
+    },
     /// Write `bytes[start..]` at `offset`, then sync the file's data if `sync`.
     Write {
         /// Which file; it is created if it is missing.
@@ -152,6 +162,7 @@ impl Action {
             Action::List(log) | Action::SyncDirectory(log) => *log,
             Action::Sync(file) | Action::Reload(file) | Action::Delete(file) => file.log(),
             Action::Create { file, .. }
+            | Action::Reserve { file, .. }
             | Action::Write { file, .. }
             | Action::Read { file, .. } => file.log(),
         }

@@ -310,6 +310,9 @@ pub struct CheckpointReport {
 /// # Errors
 /// Another version, or damage.
 pub fn checkpoint(bytes: &[u8], root: &Root) -> Result<CheckpointReport, HeaderError> {
+    // The rest of the file is room that the checkpoint might have needed.
+    let length = usize::try_from(root.length).unwrap_or(usize::MAX);
+    let bytes = bytes.get(..length).unwrap_or(bytes);
     let sum = bytes.last_chunk::<4>().map(|sum| u32::from_le_bytes(*sum));
     if bytes.len() as u64 != root.length || sum != Some(root.crc) {
         return Err(HeaderError::Invalid);

@@ -248,6 +248,8 @@ pub(crate) struct Log {
     spare: Vec<u32>,
     next_slot: u32,
     creation: Option<Creation>,
+    /// A checkpoint waits for room: no segment takes it.
+    makes_none: bool,
     ignored: Vec<OperationId>,
     full: bool,
     /// Failures to make a segment.
@@ -296,6 +298,7 @@ impl Log {
             spare: resume.spare,
             next_slot: resume.next_slot,
             creation: None,
+            makes_none: false,
             ignored: Vec::new(),
             full: false,
             creation_retry: Retry::default(),
@@ -333,7 +336,13 @@ impl Log {
         self.stopped
     }
 
+    /// Whether messages of ordinary size run out of room, and no more can be made.
     pub(crate) fn is_full(&self) -> bool {
+        self.full && (self.lacks_ordinary_spares() || self.write_retry_at > Instant(0))
+    }
+
+    /// The same, or something large waits for more room than can be made.
+    pub(crate) fn lacks_room(&self) -> bool {
         self.full
     }
 
@@ -702,13 +711,17 @@ impl Log {
     }
 
     fn lacks_spares(&self) -> bool {
-        let wanted = self.settings.spare_segments + self.settings.reserve_segments;
-        self.spare_segments() < wanted.max(self.spare_wanted)
+        self.lacks_ordinary_spares() || self.spare_segments() < self.spare_wanted
+    }
+
+    /// Whether there are fewer than are to be ready when nobody waits for room.
+    fn lacks_ordinary_spares(&self) -> bool {
+        self.spare_segments() < self.settings.spare_segments + self.settings.reserve_segments
     }
 
     /// Whether there may be another segment.
     fn may_grow(&self) -> bool {
-        self.segments.len() + self.spare.len() < self.settings.segments_max
+        !self.makes_none && self.segments.len() + self.spare.len() < self.settings.segments_max
     }
 
     fn prepare(&mut self, now: Now, out: &mut Operations) {
@@ -748,6 +761,16 @@ impl Log {
                 self.full = false;
             }
         }
+    }
+
+    /// No segment is made while a checkpoint waits for room, and none again when it does not.
+    pub(crate) fn make_none(&mut self, makes_none: bool) {
+        self.makes_none = makes_none;
+    }
+
+    /// Whether a prepared segment may be used by messages.
+    pub(crate) fn has_more_than_reserve(&self) -> bool {
+        self.spare_segments() > self.settings.reserve_segments
     }
 
     /// Gives the file of a spare segment back to the disk.

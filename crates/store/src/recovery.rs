@@ -99,6 +99,8 @@ pub(crate) struct Recovered {
     pub start: Chain,
     /// Number for the next checkpoint, and the root record it goes to.
     pub checkpoint_number: u64,
+    /// The checkpoint that is valid, if there is one, and its length.
+    pub checkpoint: Option<(File, u64)>,
     pub root_index: usize,
     /// Files that are not needed when the next checkpoint is valid.
     pub obsolete: Vec<File>,
@@ -770,6 +772,9 @@ impl Recovery {
             opaque: self.replay.opaque,
             start: self.start,
             checkpoint_number: checkpoint_number.max(number) + 1,
+            checkpoint: self
+                .root
+                .map(|(_, root)| (File::Checkpoint(root.log, root.number), root.length)),
             root_index,
             obsolete,
             damages: self.damages,

@@ -234,6 +234,7 @@ impl Disk {
                 self.files.insert(file, content);
                 Completion::done(id, 0)
             }
+            Action::Reserve { from, file, length } => self.reserve(id, from, file, length),
             Action::Write { file, offset, bytes, start, sync } => {
                 self.write(id, file, offset as usize, &bytes[start..], sync)
             }
@@ -277,6 +278,30 @@ impl Disk {
                 Completion::done(id, 0)
             }
         }
+    }
+
+    fn reserve(
+        &mut self,
+        id: OperationId,
+        from: Option<File>,
+        file: File,
+        length: u64,
+    ) -> Completion {
+        if let Some(content) = from.and_then(|from| Some((from, self.files.remove(&from)?))) {
+            let (from, content) = content;
+            self.files.insert(file, Content { is_named: false, ..content.clone() });
+            if content.is_named {
+                self.removed.insert(from, content);
+            }
+        }
+        let before = self.files.get(&file).map_or(0, |content| content.data.len() as u64);
+        if self.bytes() + length.saturating_sub(before) > self.bytes_max {
+            return Completion::failed(id, DiskError::Full);
+        }
+        let content = self.files.entry(file).or_default();
+        content.data.resize(length as usize, 0);
+        content.synced.resize(length as usize, 0);
+        Completion::done(id, 0)
     }
 
     fn list(&self, id: OperationId, log: LogId) -> Completion {

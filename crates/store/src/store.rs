@@ -5,6 +5,7 @@ mod compaction;
 mod counts;
 mod publish;
 mod read;
+mod reserve;
 mod rewrite;
 
 use alloc::collections::{BTreeMap, VecDeque};
@@ -128,6 +129,7 @@ enum Purpose {
     Compaction { generation: u32 },
     Rebuild { generation: u32 },
     Publish(u64, publish::Step),
+    Reserve,
     Ignored,
 }
 
@@ -163,6 +165,7 @@ pub struct Store {
     /// Failures to write index pages.
     index_retry: Retry,
     publication: publish::Publication,
+    reserve: reserve::Reserve,
     compaction: compaction::Compaction,
     rewriting: rewrite::Rewriting,
     opaque: Vec<(Position, Vec<u8>)>,
@@ -208,6 +211,7 @@ impl Store {
             index_bytes: 0,
             index_retry: Retry::default(),
             publication: publish::Publication::default(),
+            reserve: reserve::Reserve::default(),
             compaction: compaction::Compaction::default(),
             rewriting: rewrite::Rewriting::default(),
             opaque: Vec::new(),
@@ -296,6 +300,7 @@ impl Store {
             Purpose::Publish(number, step) => {
                 self.publish_step(now, (number, step), completion.result, out);
             }
+            Purpose::Reserve => self.reserved(now, completion.result, out),
             Purpose::Ignored => {}
         }
     }
@@ -319,11 +324,13 @@ impl Store {
         self.next_page = used.last().map_or(0, |last| last + 1);
         self.free_pages =
             (0..self.next_page).rev().filter(|slot| used.binary_search(slot).is_err()).collect();
+        let mut obsolete = found.obsolete;
+        self.reserve = reserve::Reserve::after(&mut obsolete, found.checkpoint);
         self.publication = publish::Publication::after(
             now,
             found.checkpoint_number,
             found.root_index,
-            found.obsolete,
+            obsolete,
             !found.is_clean || found.log_bytes > 0,
         );
         for damage in found.damages {
@@ -506,7 +513,13 @@ impl Store {
         let pages = self.pages_due().filter(|_| self.index_retry.is_in_trouble());
         let is_closing = self.publication.is_closing();
         let others = others.min(pages.filter(|_| !is_closing).unwrap_or(Instant::NEVER));
-        let due = self.checkpoint_due();
+        let is_awaited = self.reserve.is_awaited();
+        let reserve = if is_closing && !is_awaited { Instant::NEVER } else { self.reserve.due() };
+        let others = others.min(reserve);
+        let due = match is_awaited {
+            true => Instant::NEVER,
+            false => self.checkpoint_due(),
+        };
         if due < others && self.may_publish() { due } else { others }
     }
 

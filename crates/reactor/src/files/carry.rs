@@ -59,6 +59,7 @@ impl Files {
         let result = match &action {
             Action::List(log) => self.list(*log),
             Action::Create { file, length } => self.create(*file, *length),
+            Action::Reserve { from, file, length } => self.reserve(*from, *file, *length),
             Action::Write { file, offset, bytes, start, sync } => {
                 self.write(*file, *offset, bytes.get(*start..).unwrap_or(&[]), *sync)
             }
@@ -96,6 +97,9 @@ impl Files {
             Action::List(log) => format!("list {}", self.log_directory(*log).display()),
             Action::Create { file, length } => {
                 format!("create {} with {length} bytes", path(file))
+            }
+            Action::Reserve { file, length, .. } => {
+                format!("take room of {length} bytes for {}", path(file))
             }
             Action::Write { file, offset, bytes, start, sync } => {
                 let count = bytes.len().saturating_sub(*start);
@@ -157,6 +161,22 @@ impl Files {
             let _ = self.delete(name);
             return Err(error);
         }
+        Ok(Yield::default())
+    }
+
+    fn reserve(&self, from: Option<File>, name: File, length: u64) -> io::Result<Yield> {
+        if let Some(from) = from {
+            let renamed = fs::rename(self.path(from), self.path(name));
+            self.open.removed(from);
+            self.open.removed(name);
+            if let Err(error) = renamed
+                && error.kind() != ErrorKind::NotFound
+            {
+                return Err(error);
+            }
+        }
+        let file = self.get(name, true)?;
+        allocate(&file, length)?;
         Ok(Yield::default())
     }
 

@@ -10,8 +10,7 @@ use rustix::io::Errno;
 /// Zeros written at once where the system cannot allocate blocks.
 const ZEROS_BYTES: usize = 256 * 1024;
 
-/// Allocates the first `length` bytes of an empty file, so that writing them cannot run out of
-/// space.
+/// Makes a file `length` bytes long and allocates them, so that writing them cannot run out of space.
 ///
 /// # Errors
 /// When there is no room, or the disk fails.
@@ -27,7 +26,8 @@ pub(super) fn allocate(file: &fs::File, length: u64) -> io::Result<()> {
             Err(error) => return Err(error.into()),
         }
     }
-    fill(file, length)
+    fill(file, length)?;
+    file.set_len(length)
 }
 
 /// Writes `length` zeros.

@@ -66,6 +66,12 @@ impl Plain {
                 self.files.insert(file, vec![0; length]);
                 Completion::done(id, 0)
             }
+            Action::Reserve { from, file, length } => {
+                let mut bytes = from.and_then(|from| self.files.remove(&from)).unwrap_or_default();
+                bytes.resize(length as usize, 0);
+                self.files.insert(file, bytes);
+                Completion::done(id, 0)
+            }
             Action::Write { file, offset, bytes, start, .. } => {
                 let part = &bytes[start..];
                 let is_segment = matches!(file, File::Segment(..));

@@ -183,7 +183,7 @@ impl Store {
             (!compaction.wanted.contains(generation), weight(**generation, segment))
         });
         let (&generation, segment) = least?;
-        let is_wanted = compaction.wanted.contains(&generation) || self.log.is_full();
+        let is_wanted = compaction.wanted.contains(&generation) || self.log.lacks_room();
         let pays = is_wanted || gain > self.settings.compaction_slack_bytes;
         pays.then_some((generation, segment.slot?, segment.used_bytes))
     }

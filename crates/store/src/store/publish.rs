@@ -79,6 +79,8 @@ pub(super) struct Publication {
     log_bytes: u64,
     appended: u64,
     length: u64,
+    /// The length of the one that is valid, if this run made it.
+    valid_length: u64,
     pub published: u64,
     /// Bytes written so far.
     pub bytes: u64,
@@ -112,6 +114,11 @@ impl Publication {
     /// Nothing may change any more.
     pub(super) fn is_closing(&self) -> bool {
         self.closing
+    }
+
+    /// The number of the next checkpoint.
+    pub(super) fn next_number(&self) -> u64 {
+        self.number
     }
 
     pub(super) fn request(&mut self) {
@@ -158,7 +165,8 @@ impl Store {
 
     fn is_checkpoint_due(&self, now: Now) -> bool {
         let publication = &self.publication;
-        if !publication.retry.is_due(now) || self.log.stopped().is_some() {
+        let is_early = !publication.retry.is_due(now) || self.reserve.is_awaited();
+        if is_early || self.log.stopped().is_some() {
             return false;
         }
         let grown = self.log.bytes_written - publication.log_bytes;
@@ -168,7 +176,7 @@ impl Store {
         publication.requested
             || grown > bound
             || self.appended - publication.appended > self.settings.checkpoint_messages
-            || (self.state.died > 0 && (self.log.is_full() || self.died_bytes() > bound))
+            || (self.state.died > 0 && (self.log.lacks_room() || self.died_bytes() > bound))
             || self.checkpoint_due() <= now.instant
     }
 
@@ -181,14 +189,15 @@ impl Store {
     /// until it is as long as the checkpoint would be, unless the disk is short.
     pub(super) fn checkpoint_due(&self) -> Instant {
         let frees = self.state.died > 0
-            && (self.log.is_full() || self.died_bytes() >= self.publication.length);
+            && (self.log.lacks_room() || self.died_bytes() >= self.publication.length);
         self.publication.due(frees)
     }
 
     /// Whether a checkpoint goes on, or may begin: what one that was given up left with the disk may
     /// still say that the index cannot be relied on.
     pub(super) fn may_publish(&self) -> bool {
-        let is_left = |purpose: &Purpose| matches!(purpose, Purpose::Publish(..));
+        let is_left =
+            |purpose: &Purpose| matches!(purpose, Purpose::Publish(..) | Purpose::Reserve);
         self.publication.current.is_some()
             || (self.log.stopped().is_none() && !self.waits.values().any(is_left))
     }
@@ -196,6 +205,9 @@ impl Store {
     pub(super) fn publish(&mut self, now: Now, out: &mut Operations) {
         self.state.died += core::mem::take(&mut self.log.sealed_dead);
         if self.publication.current.is_none() {
+            if !self.publication.closing || self.reserve.is_awaited() {
+                self.reserve(now, out);
+            }
             if !self.is_checkpoint_due(now) || !self.may_publish() {
                 return;
             }
@@ -251,6 +263,7 @@ impl Store {
         let dead = dead.map(|(&generation, _)| generation).collect();
         self.log.want_synced();
         self.publication.number += 1;
+        self.reserve.begin();
         self.publication.requested = false;
         self.publication.log_bytes = self.log.bytes_written;
         self.publication.appended = self.appended;
@@ -393,18 +406,23 @@ impl Store {
         self.state.freed_pages.extend(current.released);
         self.state.died += current.dead.len();
         self.publication.requested = true;
+        let checkpoint = File::Checkpoint(self.settings.log, current.root.number);
         let file = match current.stage {
             Stage::Root => File::Root(self.settings.log),
-            _ => File::Checkpoint(self.settings.log, current.root.number),
+            _ => checkpoint,
         };
         if !self.publication.retry.failed(now, self.settings.retry_interval, error) {
             self.stop(file, error);
         }
-        if current.stage != Stage::Root {
-            self.publication.obsolete.push(file);
-        }
         if error == DiskError::Full && current.stage != Stage::Root {
+            // The next one is written over it: what it has of the disk is not given away.
+            self.publication.number = current.root.number;
+            self.reserve.lacked(current.root.length.max(self.publication.valid_length));
+            self.log.make_none(true);
             self.log.give_back(out);
+        } else {
+            // The root may name it, or this place of the disk is the trouble.
+            self.publication.obsolete.push(checkpoint);
         }
     }
 
@@ -415,8 +433,13 @@ impl Store {
         publication.last_at = now.instant;
         publication.retry.succeeded();
         publication.published += 1;
+        publication.valid_length = current.root.length;
         let this = File::Checkpoint(self.settings.log, current.root.number);
-        let obsolete = core::mem::replace(&mut publication.obsolete, alloc::vec![this]);
+        let mut obsolete = core::mem::replace(&mut publication.obsolete, alloc::vec![this]);
+        self.log.make_none(false);
+        self.reserve.want(current.root.length);
+        // Also when the run ends: the next one takes it.
+        self.reserve.take_one(&mut obsolete);
         for file in obsolete {
             self.ask(Action::Delete(file), Purpose::Ignored, out);
         }

@@ -1,0 +1,131 @@
+//! The room of the next checkpoint, taken before it is needed: on a full disk nothing dead comes free
+//! without a checkpoint, and none is written without room.
+//!
+//! The file of the checkpoint before the valid one becomes the next one's, with its blocks. So from
+//! the second checkpoint on there are always two files, and what a checkpoint needs beyond the room
+//! of an old one is only what the state has grown by.
+
+use alloc::vec::Vec;
+use lepus_base::{Instant, Now};
+
+use super::{Purpose, Store};
+use crate::disk::{Action, DiskError, File, Operations};
+use crate::retry::Retry;
+
+/// Room is taken in multiples of this.
+const UNIT_BYTES: u64 = 4096;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Reserve {
+    /// A file that no valid checkpoint needs: its blocks become the next one's.
+    from: Option<File>,
+    /// How long the next checkpoint's file is to be, once that is known.
+    wanted: u64,
+    /// The next checkpoint's file is so long.
+    bytes: u64,
+    /// An operation is under way for so many bytes.
+    asked: Option<u64>,
+    /// A checkpoint had no room: the next one waits for it.
+    is_awaited: bool,
+    retry: Retry,
+}
+
+impl Reserve {
+    /// What the start found: files that are not needed when the next checkpoint is valid, and the one
+    /// that is valid now, with its length.
+    pub(super) fn after(obsolete: &mut Vec<File>, valid: Option<(File, u64)>) -> Reserve {
+        let mut reserve = Reserve::default();
+        if let Some((file, length)) = valid {
+            obsolete.retain(|found| *found != file);
+            reserve.take_one(obsolete);
+            obsolete.push(file);
+            reserve.want(length);
+        }
+        reserve
+    }
+
+    /// A checkpoint of `length` bytes is valid; the next one needs somewhat more perhaps.
+    pub(super) fn want(&mut self, length: u64) {
+        self.wanted = (length + length / 4).next_multiple_of(UNIT_BYTES);
+        (self.bytes, self.is_awaited) = (0, false);
+    }
+
+    /// A checkpoint needed at least so much, and the disk did not have it.
+    pub(super) fn lacked(&mut self, length: u64) {
+        self.wanted = length.next_multiple_of(UNIT_BYTES);
+        (self.bytes, self.is_awaited) = (0, true);
+    }
+
+    /// Takes the file of a checkpoint out of those that can go.
+    pub(super) fn take_one(&mut self, obsolete: &mut Vec<File>) {
+        let is_checkpoint = |file: &File| matches!(file, File::Checkpoint(..));
+        if self.from.is_none()
+            && let Some(place) = obsolete.iter().rposition(is_checkpoint)
+        {
+            self.from = Some(obsolete.swap_remove(place));
+        }
+    }
+
+    /// A checkpoint begins, and uses it.
+    pub(super) fn begin(&mut self) {
+        (self.wanted, self.bytes, self.is_awaited) = (0, 0, false);
+    }
+
+    /// Whether no checkpoint is to begin before there is room for it.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.is_awaited && self.bytes < self.wanted
+    }
+
+    /// Whether the disk has refused the room.
+    fn is_missing(&self) -> bool {
+        self.is_awaited() || (self.bytes < self.wanted && self.retry.is_in_trouble())
+    }
+
+    /// When the room is asked for.
+    pub(super) fn due(&self) -> Instant {
+        let is_wanted = self.bytes < self.wanted && self.asked.is_none();
+        if is_wanted { self.retry.at() } else { Instant::NEVER }
+    }
+}
+
+impl Store {
+    /// Asks for the room of the next checkpoint if it is not there.
+    pub(super) fn reserve(&mut self, now: Now, out: &mut Operations) {
+        if self.reserve.due() > now.instant || self.log.stopped().is_some() {
+            return;
+        }
+        let length = self.reserve.wanted;
+        let file = File::Checkpoint(self.settings.log, self.publication.next_number());
+        let from = self.reserve.from.take();
+        self.reserve.asked = Some(length);
+        self.ask(Action::Reserve { from, file, length }, Purpose::Reserve, out);
+    }
+
+    pub(super) fn reserved(
+        &mut self,
+        now: Now,
+        result: Result<usize, DiskError>,
+        out: &mut Operations,
+    ) {
+        let Some(length) = self.reserve.asked.take() else { return };
+        match result {
+            Ok(_) => {
+                self.reserve.bytes = length;
+                self.reserve.retry.succeeded();
+            }
+            Err(error) => {
+                let pause = self.settings.retry_interval;
+                if !self.reserve.retry.failed(now, pause, error) {
+                    let number = self.publication.next_number();
+                    self.stop(File::Checkpoint(self.settings.log, number), error);
+                } else if error == DiskError::Full
+                    && (self.reserve.is_awaited || self.log.has_more_than_reserve())
+                {
+                    self.log.give_back(out);
+                }
+            }
+        }
+        self.log.make_none(self.reserve.is_missing());
+    }
+}
