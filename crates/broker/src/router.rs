@@ -173,9 +173,7 @@ impl Routes {
                 *varies |= hash.looks_beyond_key();
                 emit(hash.select(message));
             }
-            Router::Modulus(links) => {
-                emit(hash::modulus(bindings.links(links), message.keys.first))
-            }
+            Router::Modulus(links) => emit(hash::modulus(bindings.links(links), message.keys)),
             Router::Random(links) => {
                 *varies = true;
                 let links = bindings.links(links);

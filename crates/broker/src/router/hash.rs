@@ -10,6 +10,7 @@ use crate::binding::{Binding, Bindings, Link};
 use crate::directory::Destination;
 use crate::properties::BCC;
 use crate::refusal::Refusal;
+use crate::routing_keys::RoutingKeys;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
@@ -80,12 +81,16 @@ impl ConsistentHash {
     }
 }
 
-/// The one link that the key's hash modulo their number names.
-pub(super) fn modulus<'a>(links: &'a [Link], routing_key: &str) -> &'a [Link] {
+/// The one link that the hash of all keys modulo their number names. A consistent-hash exchange looks
+/// at the first key alone, this one at all of them, as in RabbitMQ.
+pub(super) fn modulus<'a>(links: &'a [Link], keys: RoutingKeys<'_>) -> &'a [Link] {
     if links.is_empty() {
         return &[];
     }
-    let index = (hash(routing_key.as_bytes()) % links.len() as u64) as usize;
+    let first = hash(keys.first.as_bytes());
+    let further = keys.further.iter();
+    let hash = further.fold(first, |state, key| mix(fnv(state, key.as_bytes())));
+    let index = (hash % links.len() as u64) as usize;
     &links[index..=index]
 }
 
@@ -324,6 +329,31 @@ mod tests {
         let fixture = Fixture::new(&Table::new());
         let message = Message { keys: "".into(), properties: PropertiesRef(&[]) };
         assert!(fixture.router.select(message).is_empty());
-        assert!(modulus(&[], "k").is_empty());
+        assert!(modulus(&[], "k".into()).is_empty());
+    }
+
+    #[test]
+    fn of_several_keys_one_exchange_looks_at_the_first_and_the_other_at_all() {
+        let mut fixture = Fixture::new(&Table::new());
+        let target = |queue| Link { target: Target::queue(queue), binding: queue };
+        let links: Vec<Link> = (0..8).map(target).collect();
+        for queue in 0..8 {
+            fixture.bind(queue, "1");
+        }
+        let (mut consistent, mut by_modulus) = (Vec::new(), Vec::new());
+        for number in 0..100 {
+            let further = [format!("copy{number}")];
+            let keys = RoutingKeys { first: "k", further: &further };
+            let message = Message { keys, properties: PropertiesRef(&[]) };
+            consistent.push(fixture.router.select(message)[0].binding);
+            let [link] = modulus(&links, keys) else { panic!("one link") };
+            by_modulus.push(link.binding);
+        }
+        let number = |mut list: Vec<u32>| {
+            list.sort_unstable();
+            list.dedup();
+            list.len()
+        };
+        assert_eq!((number(consistent), number(by_modulus)), (1, 8));
     }
 }
