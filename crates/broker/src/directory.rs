@@ -110,6 +110,8 @@ pub struct Directory {
     bindings: Bindings,
     users: BTreeMap<Box<str>, User>,
     loopback_users: Vec<Box<str>>,
+    /// Whether clients may come from other machines.
+    is_reachable: bool,
     /// Whom clients log in as that give no name.
     anonymous: Option<Anonymous>,
     capacity: Capacity,
@@ -145,6 +147,7 @@ impl Directory {
             bindings: Bindings::new(hash),
             users: BTreeMap::new(),
             loopback_users: vec!["guest".into()],
+            is_reachable: false,
             anonymous: Some(Anonymous::new("guest", "guest")),
             capacity: Capacity::default(),
             size: size::Size::default(),
@@ -158,6 +161,12 @@ impl Directory {
     /// shards, before anything else.
     pub fn set_loopback_users(&mut self, names: Vec<Box<str>>) {
         self.loopback_users = names;
+    }
+
+    /// Sets whether clients may come from other machines: then [`Directory::open_door`] has something
+    /// to tell.
+    pub fn set_reachable(&mut self, is_reachable: bool) {
+        self.is_reachable = is_reachable;
     }
 
     /// Replaces whom clients log in as that give no name; with `None` they are not let in.

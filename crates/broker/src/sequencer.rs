@@ -11,10 +11,11 @@ use crate::broker::Broker;
 use crate::channel::At;
 use crate::definitions::{Decided, Decision, Recorded, stopped};
 use crate::directory::{Change, Checked, Request};
+use crate::edge::log;
 use crate::home::Home;
 use crate::mail::{Command, Mail, Origin};
 use crate::migration::Parcel;
-use crate::outbox::Outbox;
+use crate::outbox::{Outbox, Severity};
 use crate::refusal::Refusal;
 
 /// Why no queue goes to another shard any more.
@@ -171,6 +172,11 @@ impl Broker {
             Decision::Change(change) => {
                 let id = change.queue_id();
                 self.apply(now, &change, out);
+                if let Change::UserPut { name, .. } = &change
+                    && let Some(text) = self.directory.open_door(name)
+                {
+                    log(out, Severity::Warning, "open-door", text);
+                }
                 if self.settings.shards > 1 {
                     out.changes.push(Arc::new(change));
                 }
@@ -283,5 +289,53 @@ impl Broker {
             let mail = Mail::Command { from: at.channel, queue, command };
             out.mail[home.index()].items.push(mail);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::directory::Directory;
+    use crate::settings::{Limits, Settings};
+    use crate::user::{HashingAlgorithm, PasswordHash};
+    use alloc::vec::Vec;
+
+    const NOW: Now = Now { instant: lepus_base::Instant(1), wall_millis: 1 };
+
+    /// Kinds of the lines that the log gets when a user gets this password.
+    fn told(is_reachable: bool, name: &str, password: &str) -> Vec<&'static str> {
+        let mut out = Outbox::new(1);
+        let mut broker = Broker::new(Settings {
+            shard: ShardId(0),
+            shards: 1,
+            nodes: Vec::new(),
+            hash_seed: 1,
+            secret: [3; 32],
+            server: Default::default(),
+            limits: Limits::default(),
+            store: None,
+        });
+        broker.preset(NOW, &Directory::preset("guest", b"guest", [7; 4], "/"), &mut out);
+        broker.directory.set_reachable(is_reachable);
+        let put = |password: &str| Request::PutUser {
+            name: name.into(),
+            password: PasswordHash::new(HashingAlgorithm::Sha256, password.as_bytes(), [1; 4]),
+            tags: Vec::new(),
+        };
+        broker.request(NOW, 1, &put("of its own"), &mut out);
+        assert!(out.events.is_empty());
+        broker.request(NOW, 2, &put(password), &mut out);
+        out.events.iter().map(|event| event.kind).collect()
+    }
+
+    #[test]
+    fn a_password_that_everybody_knows_is_told_when_it_is_given() {
+        for password in ["ann", "guest", "password"] {
+            assert_eq!(told(true, "ann", password), ["open-door"]);
+            assert_eq!(told(false, "ann", password), [""; 0]);
+        }
+        assert_eq!(told(true, "ann", "another"), [""; 0]);
+        // It may log in from this machine only.
+        assert_eq!(told(true, "guest", "guest"), [""; 0]);
     }
 }

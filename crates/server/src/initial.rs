@@ -119,11 +119,16 @@ fn loopback_users(config: &Config) -> Vec<Box<str>> {
     names
 }
 
+/// Whether clients may come from other machines.
+pub fn is_reachable(config: &Config) -> bool {
+    let tls = config.tls_certificate.iter().flat_map(|_| &config.tls_listen);
+    !config.listen.iter().chain(tls).all(|address| address.ip().to_canonical().is_loopback())
+}
+
 /// Users with a password that everybody knows who may log in from elsewhere, and as whom one may
 /// without any.
 fn open_doors(config: &Config, directory: &Directory, loopback_users: &[Box<str>]) -> Vec<String> {
-    let tls = config.tls_certificate.iter().flat_map(|_| &config.tls_listen);
-    if config.listen.iter().chain(tls).all(|address| address.ip().to_canonical().is_loopback()) {
+    if !is_reachable(config) {
         return Vec::new();
     }
     let knows = |name: &str, password: &str| {
@@ -138,13 +143,7 @@ fn open_doors(config: &Config, directory: &Directory, loopback_users: &[Box<str>
                  (login.anonymous_user, login.loopback_users)"
             ));
         }
-        if [name, "guest", "password"].iter().any(|password| knows(name, password)) {
-            doors.push(format!(
-                "user {name} has a password that everybody knows and may log in from any machine: \
-                 give it another one (lepus user set-password {name}) or name it in \
-                 login.loopback_users"
-            ));
-        }
+        doors.extend(directory.known_password(name));
     }
     doors
 }

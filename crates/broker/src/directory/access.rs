@@ -8,6 +8,7 @@ use crate::refusal::Refusal;
 use crate::user::{HashingAlgorithm, LoginFailure, PasswordHash, User};
 use alloc::boxed::Box;
 use alloc::format;
+use alloc::string::String;
 use lepus_amqp::code::ReplyCode;
 use lepus_amqp::table::{Table, Value};
 use lepus_base::VhostId;
@@ -82,6 +83,28 @@ impl Directory {
             return Err(LoginFailure::NotLoopback);
         }
         Ok(())
+    }
+
+    /// What to tell of a user who may log in from any machine with a password that everybody knows, if
+    /// clients can come from there.
+    #[must_use]
+    pub fn open_door(&self, user: &str) -> Option<String> {
+        let is_open = self.is_reachable && self.check_address(self.user(user)?, false).is_ok();
+        is_open.then(|| self.known_password(user)).flatten()
+    }
+
+    /// The same, wherever the user may come from.
+    #[must_use]
+    pub fn known_password(&self, user: &str) -> Option<String> {
+        let password = &self.user(user)?.password;
+        let mut known = [user, "guest", "password"].into_iter();
+        known.any(|word| password.matches(word.as_bytes())).then(|| {
+            format!(
+                "user {user} has a password that everybody knows and may log in from any machine: \
+                 give it another one (lepus user set-password {user}) or name it in \
+                 login.loopback_users"
+            )
+        })
     }
 
     fn permission(&self, user: &str, vhost: VhostId) -> Option<&Permission> {

@@ -4,7 +4,7 @@ use super::logs::{self, Found, Logs};
 use super::plan::Plan;
 use crate::config::Config;
 use crate::data_dir::DataDir;
-use crate::initial::Initial;
+use crate::initial::{Initial, is_reachable};
 use crate::random;
 use lepus_base::ShardId;
 use lepus_broker::definitions::DefinitionsLog;
@@ -21,6 +21,7 @@ pub struct Brokers {
     changes: Vec<Change>,
     loopback_users: Vec<Box<str>>,
     anonymous: Option<Anonymous>,
+    is_reachable: bool,
     /// For shard 0.
     definitions: Mutex<Option<DefinitionsLog>>,
     logs: Logs,
@@ -54,6 +55,7 @@ impl Brokers {
             settings: plan.broker_settings(config, seed, secret),
             changes: std::mem::take(&mut initial.changes),
             loopback_users: initial.loopback_users.clone(),
+            is_reachable: is_reachable(config),
             anonymous: (!config.anonymous_user.is_empty())
                 .then(|| Anonymous::new(&config.anonymous_user, &config.anonymous_password)),
             definitions: Mutex::new(initial.log.take()),
@@ -82,6 +84,7 @@ impl Brokers {
         let mut broker = Broker::new(settings);
         broker.directory.set_loopback_users(self.loopback_users.clone());
         broker.directory.set_anonymous(self.anonymous.clone());
+        broker.directory.set_reachable(self.is_reachable);
         // Nobody is connected: what these changes cause concerns this shard alone.
         broker.preset(self.clock.now(), &self.changes, &mut Outbox::new(self.settings.shards));
         if shard == ShardId(0) {
