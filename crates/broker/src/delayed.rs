@@ -142,6 +142,11 @@ impl Delayed {
         self.is_due |= self.next_timeout() <= now.instant;
     }
 
+    /// How many are held back.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
     /// How many are held back in the pool.
     pub(crate) fn pooled(&self) -> usize {
         self.pooled

@@ -653,10 +653,12 @@ impl Queue {
         }
     }
 
-    /// The lowest position in the log of an unsettled message.
+    /// The lowest position in the log of an unsettled message, among those in so many slots from
+    /// `first` on; and how many slots there were.
     #[must_use]
-    pub fn oldest_unacked(&self) -> Option<Position> {
-        self.messages.as_ref()?.unacked.oldest()
+    pub fn oldest_unacked(&self, first: usize, slots: usize) -> (Option<Position>, usize) {
+        let Some(messages) = &self.messages else { return (None, 0) };
+        messages.unacked.oldest(first, slots)
     }
 
     /// Entries of messages in the log that are in memory.

@@ -2,6 +2,7 @@
 
 use lepus_amqp::properties::Properties;
 use lepus_amqp::table::Table;
+use lepus_broker::Survey;
 use lepus_sim::{Channel, Limits, Options, StoreOptions, World};
 
 use crate::restart::{durable, durable_with, persistent, publish_confirmed};
@@ -287,7 +288,12 @@ fn an_old_unacknowledged_message_is_named() {
         world.advance(1_000);
     }
     let now = world.now();
-    let oldest = world.broker(0, |broker| broker.oldest_delivery(now)).expect("a delivery");
+    let oldest = world.broker(0, |broker| {
+        let mut survey = Survey::default();
+        while !broker.survey(&mut survey) {}
+        broker.oldest_delivery(now, &survey)
+    });
+    let oldest = oldest.expect("a delivery");
     assert_eq!(Some(oldest.queue), id);
     assert!(oldest.segments > 1);
     assert!(oldest.age >= Some(std::time::Duration::from_secs(5)));

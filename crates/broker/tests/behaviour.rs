@@ -56,6 +56,7 @@ mod rows;
 mod shut_down;
 mod single_active;
 mod stage;
+mod survey;
 mod transactions;
 mod ttl;
 mod unread;

@@ -81,6 +81,8 @@ pub struct Holdings {
     pub ready: u64,
     /// Messages of theirs that are delivered and not acknowledged.
     pub unacked: u64,
+    /// Messages that delayed exchanges hold back.
+    pub delayed: u64,
     /// Bytes that count against the budget.
     pub memory_bytes: u64,
     /// Whether publishers are held back because the memory is used up.
@@ -291,6 +293,7 @@ fn holdings(snapshot: &Snapshot, page: &mut Exposition) {
         ("rabbitmq_queue_messages", "Messages in queues, ready and unacknowledged.", |h| {
             h.ready + h.unacked
         }),
+        ("lepus_messages_delayed", "Messages that delayed exchanges hold back.", |h| h.delayed),
         (
             "lepus_memory_used_bytes",
             "Bytes of messages, connections, consumers, deliveries and tables, of the budget.",

@@ -5,16 +5,22 @@ use lepus_management::metrics::{Shard, Snapshot};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 #[derive(Default)]
 struct Broker {
     stopping: AtomicBool,
+    collected: AtomicUsize,
 }
 
 impl Source for Broker {
     fn collect(&self) -> Result<Snapshot, String> {
+        self.collected.fetch_add(1, Ordering::Relaxed);
         Ok(Snapshot { shards: vec![Shard::default()], ..Snapshot::default() })
+    }
+
+    fn alive(&self) -> Result<(), String> {
+        Ok(())
     }
 
     fn ready(&self) -> Result<(), String> {
@@ -50,6 +56,8 @@ fn the_paths_answer() {
     assert!(page.contains("text/plain; version=0.0.4"), "{page}");
     assert!(page.contains("\nrabbitmq_connections 0\n"), "{page}");
     assert!(get(address, "/health").starts_with("HTTP/1.1 200 "));
+    // That counts nothing.
+    assert_eq!(broker.collected.load(Ordering::Relaxed), 1);
     assert!(get(address, "/ready").starts_with("HTTP/1.1 200 "));
     broker.stopping.store(true, Ordering::Relaxed);
     let answer = get(address, "/ready");

@@ -2,19 +2,23 @@
 
 use crate::config::{Budget, Config};
 use lepus_base::{Instant, Now, ShardId};
-use lepus_broker::Broker;
+use lepus_broker::{Broker, Survey};
 use lepus_management::http::Source;
 use lepus_management::machine::OwnFigures;
 use lepus_management::metrics::{Holdings, LoopFigures, Node, Oldest, Shard, Snapshot, Waiting};
 use lepus_shard::{Clock, Commands, EntranceMetrics, MetricsSnapshot, ShardMetrics};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// How long a shard may take to answer before it counts as stuck.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+/// How many times as long as it took to collect figures they are given to others who ask.
+const REST_FACTOR: u32 = 20;
+/// How long they are at most.
+const HOLDS_MAX: Duration = Duration::from_secs(1);
 
 /// How far the broker is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +42,8 @@ pub struct Figures {
     started: Instant,
     data_dir: PathBuf,
     stage: AtomicU8,
+    /// What was collected last, and how long it is given to others who ask.
+    last: Mutex<Option<(Instant, Snapshot)>>,
 }
 
 impl std::fmt::Debug for Figures {
@@ -66,6 +72,7 @@ impl Figures {
             started: clock.instant(),
             data_dir,
             stage: AtomicU8::new(Stage::Serving as u8),
+            last: Mutex::new(None),
         }
     }
 
@@ -112,12 +119,31 @@ impl Figures {
         }
         Ok(values)
     }
-}
 
-impl Source for Figures {
-    fn collect(&self) -> Result<Snapshot, String> {
+    /// Counts what every shard holds, in steps between which it serves others.
+    fn survey(&self) -> Result<Vec<Survey>, String> {
+        let mut surveys = vec![Survey::default(); usize::from(self.commands.shards())];
+        let mut is_complete = false;
+        while !is_complete {
+            let begun = surveys;
+            let steps = self.ask_all(move |broker| {
+                let mut survey = begun[broker.shard().index()];
+                let is_complete = broker.survey(&mut survey);
+                (survey, is_complete)
+            })?;
+            is_complete = steps.iter().all(|(_, is_complete)| *is_complete);
+            surveys = steps.into_iter().map(|(survey, _)| survey).collect();
+        }
+        Ok(surveys)
+    }
+
+    fn collect_anew(&self) -> Result<Snapshot, String> {
+        let surveys = self.survey()?;
         let now = self.clock.now();
-        let mut shards = self.ask_all(move |broker| shard(broker, now))?;
+        let mut shards = self.ask_all(move |broker| {
+            let survey = surveys[broker.shard().index()];
+            shard(broker, &survey, now)
+        })?;
         let entrance = self.entrance.snapshot();
         let mut waiting = Waiting {
             silent: entrance.silent,
@@ -139,6 +165,29 @@ impl Source for Figures {
             own: OwnFigures::read(&self.data_dir),
         })
     }
+}
+
+impl Source for Figures {
+    /// Figures of this moment; where it takes long to collect them, those of a moment ago, so that
+    /// the shards collect for a small part of their time, whoever asks.
+    fn collect(&self) -> Result<Snapshot, String> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let begun = self.clock.instant();
+        if let Some((until, snapshot)) = &*last
+            && begun < *until
+        {
+            return Ok(snapshot.clone());
+        }
+        let snapshot = self.collect_anew()?;
+        let ended = self.clock.instant();
+        let holds_for = (ended.since(begun) * REST_FACTOR).min(HOLDS_MAX);
+        *last = Some((ended + holds_for, snapshot.clone()));
+        Ok(snapshot)
+    }
+
+    fn alive(&self) -> Result<(), String> {
+        self.ask_all(|_| ()).map(|_| ())
+    }
 
     fn ready(&self) -> Result<(), String> {
         if self.stage.load(Ordering::Relaxed) == Stage::Serving as u8 {
@@ -149,12 +198,12 @@ impl Source for Figures {
     }
 }
 
-fn shard(broker: &Broker, now: Now) -> Shard {
+fn shard(broker: &Broker, survey: &Survey, now: Now) -> Shard {
     Shard {
         counters: broker.edge.counters,
-        holdings: holdings(broker),
+        holdings: holdings(broker, survey),
         logs: broker.log_figures(),
-        oldest: broker.oldest_delivery(now).and_then(|delivery| {
+        oldest: broker.oldest_delivery(now, survey).and_then(|delivery| {
             let info = broker.directory.queue_by_id(delivery.queue)?;
             Some(Oldest {
                 vhost: broker.directory.vhost_name(info.vhost).to_owned(),
@@ -166,28 +215,20 @@ fn shard(broker: &Broker, now: Now) -> Shard {
     }
 }
 
-fn holdings(broker: &Broker) -> Holdings {
-    let mut holdings = Holdings {
-        connections: broker.edge.connections.len() as u64,
-        memory_bytes: broker.edge.memory() as u64,
-        ..Holdings::default()
-    };
+fn holdings(broker: &Broker, survey: &Survey) -> Holdings {
     let limit = broker.edge.limits.memory_bytes;
-    holdings.memory_alarm = broker.edge.memory() > limit - limit / 10;
-    for (_, connection) in &broker.edge.connections {
-        let channels = connection.open_channels().count() as u64;
-        holdings.channels += channels;
-        if connection.publishes {
-            holdings.publishers += 1;
-        }
+    Holdings {
+        connections: broker.edge.connections.len() as u64,
+        channels: survey.channels,
+        consumers: survey.consumers,
+        publishers: survey.publishers,
+        queues: broker.queue_count() as u64,
+        ready: survey.ready,
+        unacked: survey.unacked,
+        delayed: broker.delayed_count() as u64,
+        memory_bytes: broker.edge.memory() as u64,
+        memory_alarm: broker.edge.memory() > limit - limit / 10,
     }
-    for (_, queue) in broker.queues() {
-        holdings.queues += 1;
-        holdings.ready += queue.ready();
-        holdings.unacked += queue.unacked();
-        holdings.consumers += u64::from(queue.consumer_count());
-    }
-    holdings
 }
 
 fn loop_figures(metrics: &MetricsSnapshot) -> LoopFigures {

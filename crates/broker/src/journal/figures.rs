@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use lepus_base::{Now, QueueId};
+use lepus_base::{Now, Position, QueueId};
 use lepus_store::place::generation;
 
 use super::Journal;
@@ -89,14 +89,16 @@ impl Broker {
         self.journal.figures()
     }
 
-    /// The unacknowledged delivery that pins the oldest segment. Looks at all of them.
-    #[must_use]
-    pub fn oldest_delivery(&self, now: Now) -> Option<OldestDelivery> {
-        let homes = self.homes.iter().map(|(_, home)| home);
-        let oldest = homes.filter_map(|home| Some((home.queue.oldest_unacked()?, home)));
-        let (position, home) = oldest.min_by_key(|(position, _)| *position)?;
+    /// What is to be told of a delivery of a queue, as long as the queue is here.
+    pub(crate) fn delivery_at(
+        &self,
+        now: Now,
+        position: Position,
+        queue: QueueId,
+    ) -> Option<OldestDelivery> {
+        let home = self.homes.get(self.home_slot(queue, u32::MAX)? as usize)?;
         let log = self.journal.logs.get(usize::from(home.log))?;
         let segments = generation(log.store.end()).saturating_sub(generation(position)) + 1;
-        Some(OldestDelivery { queue: home.id, segments, age: log.age(now, position) })
+        Some(OldestDelivery { queue, segments, age: log.age(now, position) })
     }
 }

@@ -70,9 +70,12 @@ impl UnackedList {
         found
     }
 
-    /// The lowest position in the log.
-    pub(super) fn oldest(&self) -> Option<Position> {
-        self.slots.iter().filter_map(|(_, unacked)| unacked.entry.place.position()).min()
+    /// The lowest position in the log of those in so many slots from `first` on, and how many slots
+    /// there were.
+    pub(super) fn oldest(&self, first: usize, slots: usize) -> (Option<Position>, usize) {
+        let end = self.slots.capacity().min(first.saturating_add(slots));
+        let found = (first..end).filter_map(|slot| self.slots.get(slot)?.entry.place.position());
+        (found.min(), end.saturating_sub(first))
     }
 
     /// Takes the delivery out; `None` if it is not there (any more).
