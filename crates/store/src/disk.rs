@@ -167,6 +167,19 @@ impl Action {
             | Action::Read { file, .. } => file.log(),
         }
     }
+
+    /// The file that it uses; `None` where it is for the whole directory.
+    #[must_use]
+    pub fn file(&self) -> Option<File> {
+        match self {
+            Action::List(_) | Action::SyncDirectory(_) => None,
+            Action::Sync(file) | Action::Reload(file) | Action::Delete(file) => Some(*file),
+            Action::Create { file, .. }
+            | Action::Reserve { file, .. }
+            | Action::Write { file, .. }
+            | Action::Read { file, .. } => Some(*file),
+        }
+    }
 }
 
 /// Why an operation failed.

@@ -13,13 +13,15 @@
 //! - Operations take any time and end in any order.
 //! - By chance, as [`Faults`] says: a write takes only some bytes; a read, write or sync fails.
 //!   A full disk refuses to create or to grow files; bytes allocated before can be written.
+//! - For a time, as [`Outage`] says: every operation of a kind fails, whatever it is for, or no file
+//!   can be opened that the program has not open.
 //! - Bits of what is synced flip only when [`Disk::flip`] is called.
 
 mod plain;
 
 pub use plain::Plain;
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 use lepus_base::Rng;
@@ -41,6 +43,40 @@ pub struct Faults {
     /// A sync fails, also one that belongs to a write.
     pub sync_error: u64,
 }
+
+/// Operations that all fail for as long as this lasts, without having done anything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outage {
+    /// Reads.
+    pub reads: bool,
+    /// Files are not made, and get no blocks ahead of need.
+    pub creates: bool,
+    /// Files are not removed.
+    pub deletes: bool,
+    /// Names of files are not made durable.
+    pub directory_syncs: bool,
+    /// There are no descriptors: only files that are open can be used.
+    pub opens: bool,
+}
+
+impl Outage {
+    /// Whether an operation fails; `is_open` says whether the program has its file open.
+    fn hits(&self, action: &Action, is_open: bool) -> bool {
+        let of_its_kind = match action {
+            Action::Read { .. } => self.reads,
+            Action::Create { .. } | Action::Reserve { .. } => self.creates,
+            Action::Delete(_) => self.deletes,
+            Action::SyncDirectory(_) => self.directory_syncs,
+            Action::List(_) | Action::Write { .. } | Action::Sync(_) | Action::Reload(_) => false,
+        };
+        // A file is removed by its name.
+        let opens = !is_open && !matches!(action, Action::Delete(_));
+        of_its_kind || (self.opens && opens)
+    }
+}
+
+/// Files that a program has open at the same time, by default.
+const OPEN_MAX: usize = 64;
 
 #[derive(Clone, Debug, Default)]
 struct Content {
@@ -103,8 +139,14 @@ pub struct Disk {
     /// Removed, and the directory not synced since.
     removed: BTreeMap<File, Content>,
     pending: Vec<Operation>,
-    /// What goes wrong.
+    /// What goes wrong by chance.
     pub faults: Faults,
+    /// What fails now.
+    pub outage: Outage,
+    /// Files that the program has open, the one used last at the end.
+    open: VecDeque<File>,
+    /// How many of them at most; the one not used for longest is closed for another.
+    pub open_max: usize,
     /// Bytes of all files at most.
     pub bytes_max: u64,
     /// Operations carried out so far.
@@ -121,6 +163,9 @@ impl Disk {
             removed: BTreeMap::new(),
             pending: Vec::new(),
             faults: Faults::default(),
+            outage: Outage::default(),
+            open: VecDeque::new(),
+            open_max: OPEN_MAX,
             bytes_max: u64::MAX,
             operations: 0,
         }
@@ -201,6 +246,7 @@ impl Disk {
             content.settle(keep, rng);
             content.is_named = true;
         }
+        self.open.clear();
     }
 
     /// The program ends; the system goes on and keeps what was written.
@@ -210,14 +256,36 @@ impl Disk {
                 let _ = self.carry_out(operation);
             }
         }
+        self.open.clear();
     }
 
     fn fails(&mut self, chance: u64) -> bool {
         self.rng.chance(chance, 1000)
     }
 
+    /// Opens the file that an action uses, if that is possible. Whether the action can go on.
+    fn open(&mut self, action: &Action) -> bool {
+        let file = action.file();
+        let is_open = file.is_some_and(|file| self.open.contains(&file));
+        if self.outage.hits(action, is_open) {
+            return false;
+        }
+        let Some(file) = file else { return true };
+        self.open.retain(|open| *open != file);
+        if !matches!(action, Action::Delete(_)) {
+            self.open.push_back(file);
+        }
+        if self.open.len() > self.open_max {
+            self.open.pop_front();
+        }
+        true
+    }
+
     fn carry_out(&mut self, operation: Operation) -> Completion {
         let id = operation.id;
+        if !self.open(&operation.action) {
+            return Completion::failed(id, DiskError::Failed);
+        }
         match operation.action {
             Action::List(log) => self.list(id, log),
             Action::Create { file, length } => {

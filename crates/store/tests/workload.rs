@@ -8,16 +8,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use lepus_base::{Now, Position, QueueId, Rng};
-use lepus_store::disk::{LogId, Operations};
-use lepus_store::simulation::{Disk, Faults};
+use lepus_store::disk::{DiskError, File, LogId, Operations};
+use lepus_store::inspect::{self, Content, Part};
+use lepus_store::simulation::{Disk, Faults, Outage};
 use lepus_store::{
     AppendError, Entry, Event, Fetch, LEVEL_TRANSIENT, Lane, LaneSlot, Lookup, Message, Place,
-    SegmentCounts, Settings, Space, Store, SyncMode,
+    Refusal, SegmentCounts, Settings, Space, Store, SyncMode,
 };
 
 const LOG: LogId = LogId(7);
 /// A settle that no flush has seen.
 const UNSEEN: u64 = u64::MAX;
+/// A message of so many bytes may be in several segments.
+const LONG_BYTES: u32 = 8000;
 /// In one of so many seeds the counts of segments are checked at each step; that takes most of its time.
 const RECOUNTED_SEEDS: u64 = 4;
 
@@ -67,8 +70,12 @@ struct World {
     has_failed: bool,
     damages: usize,
     lost: usize,
-    /// Damage is expected: bits were flipped.
+    /// What fails for a while, now and then.
+    outage: Outage,
+    /// Damage is expected: bits were flipped. What was settled may come back.
     forgiving: bool,
+    /// Messages that the damage may cost.
+    damaged: BTreeSet<(Lane, u64)>,
     recovered: u64,
     /// The last run ended in order.
     is_clean: bool,
@@ -141,7 +148,9 @@ impl World {
             has_failed: false,
             damages: 0,
             lost: 0,
+            outage: Outage::default(),
             forgiving: false,
+            damaged: BTreeSet::new(),
             recovered: 0,
             is_clean: false,
             full_seen: 0,
@@ -186,6 +195,7 @@ impl World {
 
     fn run_until_ready(&mut self) {
         let faults = std::mem::take(&mut self.disk.faults);
+        self.disk.outage = Outage::default();
         while !self.store.is_running() {
             assert!(self.step_disk(), "seed {}: recovery waits for nothing", self.seed);
         }
@@ -336,7 +346,8 @@ impl World {
                     self.lost += 1;
                     // A failed read is told once, and works again later.
                     assert!(
-                        self.forgiving || self.disk.faults.read_error > 0,
+                        self.damaged.contains(&(lane, entry.seq))
+                            || self.disk.faults.read_error > 0,
                         "seed {}: {lane:?} {entry:?} lost",
                         self.seed
                     );
@@ -418,7 +429,85 @@ impl World {
         }
     }
 
+    /// What fails for a while begins to fail, or does so no more.
+    fn toggle_outage(&mut self) {
+        let is_on = self.disk.outage != Outage::default();
+        if self.rng.chance(1, if is_on { 40 } else { 150 }) {
+            self.disk.outage = if is_on { Outage::default() } else { self.outage };
+        }
+    }
+
+    /// The segment in a slot, as its header says it.
+    fn generation_in(&self, file: File) -> u32 {
+        let header = self.disk.data(file).and_then(|data| data.get(16..20));
+        header.and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_le_bytes)
+    }
+
+    /// Notes what a damaged byte may cost: the message whose record has it, and those of its segment
+    /// that may borrow the names of that one. Nothing elsewhere, and nothing at all where it is in
+    /// another file; but what was written last looks like the end of the log when it is damaged.
+    fn expect_damage(&mut self, file: File, at: u64) {
+        let (File::Segment(..), Some(bytes)) = (file, self.disk.data(file)) else { return };
+        let files = self.disk.files().map(|(file, _)| file);
+        let segments = files.filter(|file| matches!(file, File::Segment(..)));
+        let last = segments.map(|file| self.generation_in(file)).max().unwrap_or_default();
+        let hit = self.generation_in(file);
+        let mut found = Vec::new();
+        inspect::segment(LOG, bytes, |part| match part {
+            Part::Record(offset, Content::Message(message)) => {
+                let ids =
+                    message.references.iter().map(|reference| (reference.lane, reference.seq));
+                found.push((offset, ids.collect::<Vec<_>>(), message.names));
+            }
+            Part::Record(offset, _) => found.push((offset, Vec::new(), None)),
+            Part::Batch(batch) => found.push((batch.offset, Vec::new(), None)),
+            Part::Gap(gap) => found.push((gap.offset, Vec::new(), None)),
+        });
+        let damaged = found.iter().rfind(|(offset, ..)| u64::from(*offset) <= at);
+        let names = damaged.and_then(|(_, _, names)| *names);
+        let mut lost = BTreeSet::new();
+        for (_, ids, lent) in &found {
+            if hit == last || (names.is_some() && *lent == names) {
+                lost.extend(ids);
+            }
+        }
+        // A long message goes on in the segments behind its own.
+        for (&lane, known) in &self.lanes {
+            for (&seq, message) in &known.messages {
+                let first = self.store.segment_of(message.position);
+                let reaches = first + 1 + message.bytes / self.settings.segment_bytes;
+                if message.bytes >= LONG_BYTES && (first..=reaches).contains(&hit) {
+                    lost.insert((lane, seq));
+                }
+            }
+        }
+        self.damaged.append(&mut lost);
+    }
+
+    /// A start that meets an outage, by a process that does not live on. Whether it was refused.
+    fn start_in_vain(&mut self, outage: Outage) -> bool {
+        self.disk.outage = outage;
+        let before: Vec<_> = self.disk.files().collect();
+        let mut out = Operations::default();
+        let mut store = Store::open(self.settings, &mut out);
+        loop {
+            self.disk.submit(&mut out.list);
+            let Some(completion) = self.disk.step() else { break };
+            store.complete(self.now(), completion, &mut out);
+            assert!(!store.is_running(), "seed {}: it starts without reading", self.seed);
+        }
+        self.disk.outage = Outage::default();
+        let after: Vec<_> = self.disk.files().collect();
+        assert_eq!(before, after, "seed {}: what is refused changes nothing", self.seed);
+        let mut events = Vec::new();
+        store.take_events(&mut events);
+        matches!(events[..], [Event::Refused(Refusal::Disk(_, DiskError::Failed))])
+    }
+
     fn act(&mut self) {
+        if self.outage != Outage::default() {
+            self.toggle_outage();
+        }
         match self.rng.below(100) {
             0..=39 => self.append(),
             40..=54 => {
@@ -568,7 +657,7 @@ impl World {
                 let is_there = found.contains(seq);
                 if message.confirmed && !message.settled && !lane.is_transient() {
                     assert!(
-                        is_there || self.forgiving,
+                        is_there || self.damaged.contains(&(lane, *seq)),
                         "seed {seed}: {lane:?} {seq} was confirmed and is lost after {kind}"
                     );
                 }
@@ -610,6 +699,7 @@ impl World {
     /// Settles everything and sees the space come back.
     fn drain(&mut self) {
         self.disk.faults = Faults::default();
+        self.disk.outage = Outage::default();
         self.disk.bytes_max = u64::MAX;
         let lanes: Vec<Lane> = self.lanes.keys().copied().collect();
         for &lane in &lanes {
@@ -712,6 +802,53 @@ fn a_disk_that_fails_costs_nothing_that_was_confirmed() {
     }
 }
 
+/// Files cannot be made or removed for a while, or their names not be made durable.
+#[test]
+fn operations_beside_the_log_that_fail_for_a_while_cost_nothing() {
+    let none = Outage::default();
+    let outages = [
+        Outage { creates: true, ..none },
+        Outage { deletes: true, ..none },
+        Outage { directory_syncs: true, ..none },
+        Outage { creates: true, deletes: true, directory_syncs: true, ..none },
+    ];
+    let mut stopped = 0;
+    for seed in seeds(40) {
+        let mut world = World::new(seed);
+        world.outage = outages[seed as usize % outages.len()];
+        for _ in 0..4 {
+            lives(&mut world, 1, 700);
+            assert_eq!((world.damages, world.lost), (0, 0), "seed {seed}");
+            stopped += u32::from(world.stopped);
+        }
+        world.outage = none;
+        world.disk.outage = none;
+        if !world.stopped {
+            world.drain();
+        }
+    }
+    println!("stopped {stopped} times");
+}
+
+#[test]
+fn a_start_that_cannot_read_is_refused_and_changes_nothing() {
+    let none = Outage::default();
+    for seed in seeds(30) {
+        let mut world = World::new(seed);
+        lives(&mut world, 1, 500);
+        world.settle_down();
+        world.disk.kill();
+        let outage = match seed % 2 {
+            0 => Outage { reads: true, ..none },
+            _ => Outage { opens: true, ..none },
+        };
+        assert!(world.start_in_vain(outage), "seed {seed}");
+        world.restart("kill");
+        assert_eq!((world.damages, world.lost), (0, 0), "seed {seed}");
+        world.drain();
+    }
+}
+
 #[test]
 fn a_full_disk_refuses_messages_and_recovers_when_space_returns() {
     let mut full = 0;
@@ -739,12 +876,16 @@ fn flipped_bits_are_reported_and_cost_only_what_they_hit() {
         let mut world = World::new(seed);
         lives(&mut world, 1, 700);
         world.settle_down();
+        // Where everything is now.
+        world.restart("kill");
+        world.settle_down();
         world.forgiving = true;
         let files: Vec<_> = world.disk.files().filter(|(_, length)| *length > 0).collect();
         for _ in 0..1 + world.rng.below(3) {
             let (file, length) = files[world.rng.below(files.len() as u64) as usize];
-            let offset = world.rng.below(length) as usize;
-            world.disk.flip(file, offset, world.rng.below(8) as u8);
+            let offset = world.rng.below(length);
+            world.expect_damage(file, offset);
+            world.disk.flip(file, offset as usize, world.rng.below(8) as u8);
         }
         for lane in world.lanes.values_mut() {
             // A rebuild from segments brings settled messages back: duplicates, no loss.
