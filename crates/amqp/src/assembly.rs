@@ -13,8 +13,8 @@ use alloc::vec::Vec;
 
 /// Methods and headers must lie in one buffer; they are bounded even when frames are not.
 const WHOLE_PAYLOAD_BYTES_MAX: u32 = 1024 * 1024;
-/// Memory taken for a body before its bytes have come.
-const BODY_RESERVE_BYTES_MAX: u64 = 64 * 1024;
+/// Contents that the list of those under way keeps room for once none is.
+const CONTENTS_KEPT: usize = 16;
 
 /// Which end of the connection this is: it decides what contents may come in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,10 +112,10 @@ impl Assembler {
         channel != 0 && (self.contents.is_empty() || self.position(channel).is_none())
     }
 
-    /// Bytes that half-assembled contents hold together.
+    /// Bytes that half-assembled contents hold together, with the list of them.
     #[inline]
     pub fn held_bytes(&self) -> usize {
-        self.held_bytes
+        self.held_bytes + self.contents.capacity() * size_of::<Content>()
     }
 
     fn position(&self, channel: u16) -> Option<usize> {
@@ -124,7 +124,10 @@ impl Assembler {
 
     fn remove(&mut self, index: usize) -> Content {
         let content = self.contents.swap_remove(index);
-        self.held_bytes -= content.owned.bytes.len();
+        self.held_bytes -= content.owned.bytes.capacity();
+        if self.contents.is_empty() {
+            self.contents.shrink_to(CONTENTS_KEPT);
+        }
         content
     }
 
@@ -246,7 +249,8 @@ impl Assembler {
                 );
                 return refuse(ReplyCode::NOT_ALLOWED, text);
             }
-            self.hold(payload.len())?;
+            self.check_room(payload.len())?;
+            self.held_bytes += payload.len();
             self.contents.push(Content {
                 channel,
                 stage: Stage::Header,
@@ -301,10 +305,10 @@ impl Assembler {
             )));
         }
         PropertiesRef(properties).validate().map_err(|error| blame(error.into()))?;
-        self.hold(properties.len())?;
+        self.check_room(properties.len())?;
+        self.held_bytes += self.contents[index].owned.append(properties, 0, usize::MAX);
         let content = &mut self.contents[index];
         content.body_rest = size;
-        content.owned.bytes.extend_from_slice(properties);
         content.owned.properties_end = content.owned.bytes.len();
         if size > self.body_bytes_max {
             content.stage = Stage::Skip;
@@ -314,20 +318,17 @@ impl Assembler {
             return Ok(self.finish(index));
         }
         content.stage = Stage::Body;
-        let reserve = size.min(BODY_RESERVE_BYTES_MAX) as usize;
-        content.owned.bytes.reserve(reserve);
         Ok(Unit::More)
     }
 
-    /// Counts bytes that are kept until a content is whole.
-    fn hold(&mut self, bytes: usize) -> Result<(), ProtocolError> {
+    /// Whether there is room for more bytes that are kept until a content is whole.
+    fn check_room(&self, bytes: usize) -> Result<(), ProtocolError> {
         if self.held_bytes + bytes > self.held_bytes_max {
             return Err(ProtocolError::new(
                 ReplyCode::RESOURCE_ERROR,
                 format!("unfinished contents hold more than {} bytes", self.held_bytes_max),
             ));
         }
-        self.held_bytes += bytes;
         Ok(())
     }
 
@@ -365,9 +366,7 @@ impl Assembler {
             Stage::Skip => Ok(()),
             Stage::Body => {
                 // The bytes are counted as they come; only the limit is checked in advance.
-                self.hold(head.payload_bytes as usize)?;
-                self.held_bytes -= head.payload_bytes as usize;
-                Ok(())
+                self.check_room(head.payload_bytes as usize)
             }
         }
     }
@@ -385,9 +384,9 @@ impl Assembler {
             let content = &mut self.contents[index];
             match content.stage {
                 Stage::Body => {
-                    content.owned.bytes.extend_from_slice(piece);
                     content.body_rest -= count as u64;
-                    self.held_bytes += count;
+                    let room = self.held_bytes_max.saturating_sub(self.held_bytes);
+                    self.held_bytes += content.owned.append(piece, content.body_rest, room);
                 }
                 Stage::Skip => content.body_rest -= count as u64,
                 Stage::Header | Stage::Ignored => {}

@@ -24,6 +24,22 @@ impl ContentOwned {
         self.bytes.get(..self.method_end).unwrap_or_default()
     }
 
+    /// Appends bytes behind which `rest` more are to come, and tells by how many bytes the memory
+    /// taken has grown: never to more than twice of what came, nor beyond all that is to come, nor
+    /// by more than `room` unless these bytes need it.
+    pub fn append(&mut self, bytes: &[u8], rest: u64, room: usize) -> usize {
+        let before = self.bytes.capacity();
+        let needed = self.bytes.len() + bytes.len();
+        if needed > before {
+            let whole = needed.saturating_add(usize::try_from(rest).unwrap_or(usize::MAX));
+            let ample = needed.max(before.saturating_mul(2)).min(whole);
+            let target = if ample - before <= room { ample } else { needed };
+            self.bytes.reserve_exact(target - self.bytes.len());
+        }
+        self.bytes.extend_from_slice(bytes);
+        self.bytes.capacity() - before
+    }
+
     pub fn properties(&self) -> &[u8] {
         let range = self.method_end..self.properties_end;
         self.bytes.get(range).unwrap_or_default()

@@ -5,7 +5,8 @@ use lepus_amqp::client::ClientOptions;
 use lepus_amqp::code::ReplyCode;
 use lepus_amqp::frame;
 use lepus_amqp::method::basic;
-use lepus_sim::World;
+use lepus_amqp::server::ServerOptions;
+use lepus_sim::{Options, World};
 
 use crate::wire;
 
@@ -28,7 +29,7 @@ fn the_server_offers_2047_channels_frames_of_128_kib_and_a_minute() {
 #[test]
 fn a_frame_max_outside_of_the_limits_is_refused_in_words() {
     for (frame_max, allowed) in
-        [(4095, false), (1, false), (131_073, false), (4096, true), (131_072, true), (0, true)]
+        [(4095, false), (1, false), (131_073, false), (0, false), (4096, true), (131_072, true)]
     {
         let world = World::new(1);
         let client = wire::tuned(&world, 0);
@@ -146,7 +147,8 @@ fn a_frame_larger_than_agreed_is_a_frame_error() {
 
 #[test]
 fn without_a_frame_max_a_whole_body_comes_in_one_frame() {
-    let world = World::new(1);
+    let server = ServerOptions { frame_max: 0, ..ServerOptions::default() };
+    let world = World::with(Options { server, ..Options::default() });
     let raw = wire::opened(&world, 0, 0);
     let alice = world.channel(0);
     alice.declare("q");

@@ -147,7 +147,8 @@ impl ServerConnection {
         self.close(&ProtocolError::new(ReplyCode::ACCESS_REFUSED, text), out);
     }
 
-    /// Checks what the client makes of the offer. Only frame_max may be unlimited on its own.
+    /// Checks what the client makes of the offer: 0 means no limit, and so more than any offer.
+    /// What was agreed holds once a virtual host is open.
     fn tune_ok<'a>(&mut self, tune_ok: connection::TuneOk) -> Event<'a> {
         let offer = self.offer;
         let not_allowed = |name: &str, value: u32, side: &str, limit: u32| {
@@ -164,7 +165,7 @@ impl ServerConnection {
         if frames != 0 && frames < FRAME_MAX_MIN {
             return self.fail(not_allowed("frame_max", frames, "lower", FRAME_MAX_MIN));
         }
-        if offer.frame_max != 0 && frames > offer.frame_max {
+        if offer.frame_max != 0 && (frames == 0 || frames > offer.frame_max) {
             return self.fail(not_allowed("frame_max", frames, "higher", offer.frame_max));
         }
         if offer.channel_max != 0 && (channels == 0 || channels > offer.channel_max) {
@@ -177,9 +178,6 @@ impl ServerConnection {
             limit => limit,
         };
         self.heartbeat_seconds = tune_ok.heartbeat;
-        // A peer that counts the payload only, and not the frame around it, is within its rights.
-        self.assembler.payload_max = self.frame_max();
-        self.assembler.contents_max = self.channel_max;
         self.state = State::Open;
         Event::None
     }
@@ -193,6 +191,10 @@ impl ServerConnection {
             Ok(()) => {
                 Method::from(connection::OpenOk {}).encode_frame(0, out);
                 self.heartbeat.start(self.now, self.heartbeat_seconds);
+                // A peer that counts the payload only, and not the frame around it, is within its
+                // rights.
+                self.assembler.payload_max = self.frame_max();
+                self.assembler.contents_max = self.channel_max;
                 self.state = State::Running;
             }
             Err(error) => {

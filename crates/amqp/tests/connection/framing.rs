@@ -10,6 +10,11 @@ fn server() -> Server {
     Server::running(&ServerOptions::default(), 4096)
 }
 
+/// A server that offers frames of any size.
+fn unlimited() -> ServerOptions {
+    ServerOptions { frame_max: 0, ..ServerOptions::default() }
+}
+
 fn publish_method(channel: u16) -> Vec<u8> {
     method(channel, basic::Publish::default())
 }
@@ -102,7 +107,7 @@ fn bytes_may_come_one_by_one_or_in_small_reads() {
 
 #[test]
 fn what_is_not_taken_stays_small_whatever_the_body() {
-    let mut server = Server::running(&ServerOptions::default(), 0);
+    let mut server = Server::running(&unlimited(), 0);
     let message = message(1, "", "q", &EMPTY, &vec![3; 5_000_000]);
     let mut seen = Vec::new();
     for piece in encoded(&message, 0).chunks(65_536) {
@@ -270,14 +275,14 @@ fn a_frame_may_exceed_the_limit_by_its_envelope_only() {
     let mut exceeds = server();
     let error = exceeds.fails(&content(4097));
     assert_eq!(error.code, ReplyCode::FRAME_ERROR);
-    let mut unlimited = Server::running(&ServerOptions::default(), 0);
+    let mut unlimited = Server::running(&unlimited(), 0);
     let seen = unlimited.feed(&content(1_000_000));
     assert!(matches!(&seen[..], [Seen::Publish(_)]));
 }
 
 #[test]
 fn methods_and_headers_are_bounded_even_without_a_frame_limit() {
-    let mut server = Server::running(&ServerOptions::default(), 0);
+    let mut server = Server::running(&unlimited(), 0);
     let error = server.fails(b"\x01\0\x01\0\x20\0\0");
     assert_eq!(error.code, ReplyCode::FRAME_ERROR);
 }
@@ -363,6 +368,40 @@ fn an_announced_size_costs_no_memory_until_the_bytes_come() {
         let seen = server.feed(&frame(FrameKind::Body, channel, b"abc"));
         assert_eq!(seen, []);
     }
+    let sent = 100 * (publish_method(1).len() + 14 + 3);
+    let held = server.machine.held_bytes();
+    assert!(held >= sent && held < sent + 100 * 200, "{held} bytes are held of {sent}");
+}
+
+#[test]
+fn what_an_unfinished_content_takes_grows_with_what_came_of_it() {
+    let mut server = Server::running(&ServerOptions::default(), 131_072);
+    server.feed(&publish_method(1));
+    server.feed(&header(1, 60, 0, 1_000_000, &EMPTY));
+    let empty = server.machine.held_bytes();
+    assert!(empty < 1000, "{empty}");
+    for came in (1..).map(|count| count * 65_536).take_while(|came| *came < 1_000_000) {
+        server.feed(&frame(FrameKind::Body, 1, &[0; 65_536]));
+        let held = server.machine.held_bytes();
+        assert!(held >= came && held <= (2 * came).min(1_000_000) + 1000, "{held} of {came}");
+    }
+    let seen = server.feed(&frame(FrameKind::Body, 1, &[0; 1_000_000 % 65_536]));
+    assert!(matches!(&seen[..], [Seen::Publish(_)]));
+    assert!(server.machine.held_bytes() < 10_000);
+}
+
+#[test]
+fn the_list_of_unfinished_contents_is_counted_and_given_back() {
+    let mut server = server();
+    for channel in 1..=2000 {
+        server.feed(&publish_method(channel));
+    }
+    let each = publish_method(1).len() - 8;
+    assert!(server.machine.held_bytes() >= 2000 * (each + 32), "{}", server.machine.held_bytes());
+    for channel in 1..=2000 {
+        server.feed(&header(channel, 60, 0, 0, &EMPTY));
+    }
+    assert!(server.machine.held_bytes() < 10_000, "{}", server.machine.held_bytes());
 }
 
 #[test]

@@ -166,6 +166,7 @@ fn tune_ok_may_lower_the_limits_and_not_raise_them() {
         (100, 4095, "frame_max"),
         (100, 100, "frame_max"),
         (100, offer.frame_max + 1, "frame_max"),
+        (100, 0, "frame_max"),
         (0, 4096, "channel_max"),
         (offer.channel_max + 1, 4096, "channel_max"),
     ] {
@@ -176,12 +177,11 @@ fn tune_ok_may_lower_the_limits_and_not_raise_them() {
         assert_eq!((error.class_id, error.method_id), (10, 31));
         assert_eq!(server.written(), ["connection.close"]);
     }
-    for (channel_max, frame_max) in [(1, 4096), (2047, 131_072), (2047, 0)] {
+    for (channel_max, frame_max) in [(1, 4096), (2047, 131_072)] {
         let mut server = tuning();
         assert_eq!(server.feed(&tune_ok(channel_max, frame_max, 0)), []);
         assert_eq!(server.machine.state(), State::Open);
-        let expected = if frame_max == 0 { u32::MAX } else { frame_max };
-        assert_eq!(server.machine.frame_max(), expected);
+        assert_eq!(server.machine.frame_max(), frame_max);
     }
 }
 
@@ -203,6 +203,23 @@ fn large_frames_are_refused_before_the_limits_are_agreed() {
     let mut server = tuning();
     let error = server.fails(&frame(FrameKind::Method, 0, &[0; 8193]));
     assert_eq!(error.code, ReplyCode::FRAME_ERROR);
+}
+
+#[test]
+fn large_frames_are_refused_until_a_virtual_host_is_open() {
+    for options in
+        [ServerOptions::default(), ServerOptions { frame_max: 0, ..ServerOptions::default() }]
+    {
+        let mut server = Server::new(&options);
+        server.feed(HEADER);
+        server.feed(&start_ok(&capable(), "PLAIN"));
+        server.machine.authenticated(Ok(()), &mut server.out);
+        assert_eq!(server.feed(&tune_ok(2047, options.frame_max, 0)), []);
+        assert_eq!(server.machine.state(), State::Open);
+        // The head of the frame is enough.
+        let error = server.fails(b"\x01\0\0\xff\xff\xff\xf0");
+        assert_eq!(error.code, ReplyCode::FRAME_ERROR);
+    }
 }
 
 #[test]
