@@ -215,10 +215,18 @@ impl Broker {
         self.edge.by_id.insert(id, slot);
         self.edge.arm(slot);
         self.arm_looks(now);
+        self.edge.recount(slot);
         if self.stopping {
             out.close.push(ConnectionSlot(slot));
         }
         ConnectionSlot(slot)
+    }
+
+    /// Whether connections that have not opened a vhost hold more memory than they may: then some
+    /// of them have to give way.
+    #[must_use]
+    pub fn is_crowded(&self) -> bool {
+        self.edge.entering_bytes > self.edge.limits.entering_bytes_max()
     }
 
     /// Whether the client has logged in and opened a vhost.
@@ -493,6 +501,7 @@ impl Broker {
         self.continue_close(now, out);
         self.hear_logs(now, out);
         self.journal.flush(now, &mut out.disk);
+        self.tell_channels(out);
         self.weigh_tables(out);
     }
 

@@ -137,6 +137,8 @@ pub struct Connection {
     channel_bytes: usize,
     /// What the shard's sum has of it.
     pub counted_bytes: usize,
+    /// Channels that the user's count has of it.
+    pub counted_channels: usize,
 }
 
 impl Connection {
@@ -180,6 +182,7 @@ impl Connection {
             tx_bytes: 0,
             channel_bytes: 0,
             counted_bytes: 0,
+            counted_channels: 0,
         }
     }
 

@@ -195,6 +195,9 @@ impl Directory {
         if let Some((vhost, bytes)) = size::arguments_of(change) {
             self.size.reserve(vhost, bytes);
         }
+        if let Some((vhost, kind)) = size::kind_of(change) {
+            self.size.hold(vhost, kind, true);
+        }
         if let Some(id) = change.used_id() {
             self.next_queue = self.next_queue.max(id.0.saturating_add(1));
         }
@@ -214,6 +217,9 @@ impl Directory {
         }
         if let Some((vhost, bytes)) = size::arguments_of(change) {
             self.size.release(vhost, bytes);
+        }
+        if let Some((vhost, kind)) = size::kind_of(change) {
+            self.size.hold(vhost, kind, false);
         }
         let Change::QueueDeclared(info) = change else { return };
         if let Some(count) = self.queue_counts.get_mut(&info.vhost) {

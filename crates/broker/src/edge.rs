@@ -32,6 +32,7 @@ use crate::queue::{
 use crate::send_buffer::LARGE_BODY_BYTES_MIN;
 use crate::settings::Limits;
 use crate::timers::{Timer, Timers};
+use crate::user_channels::UserChannels;
 
 /// Dead letters that may wait before queues stop producing more.
 const DEAD_LETTERS_MAX: usize = 1024;
@@ -123,6 +124,11 @@ pub struct Edge {
     pub unparking: VecDeque<(u32, ConnectionId, u64)>,
     /// Bytes that clients made their connections hold, see [`Connection::memory_bytes`].
     pub connection_bytes: usize,
+    /// The same of those that have not opened a vhost: they block nobody, and have a limit of their
+    /// own, see [`Limits::entering_bytes_max`].
+    pub entering_bytes: usize,
+    /// How many channels the users have.
+    pub user_channels: UserChannels,
     /// Bytes that wait to be written to the log, and of what queues know of their logs.
     pub log_bytes: usize,
     /// Connections paused because much waits to be written to the log.
@@ -177,6 +183,8 @@ impl Edge {
             roomy: Vec::new(),
             unparking: VecDeque::new(),
             connection_bytes: 0,
+            entering_bytes: 0,
+            user_channels: UserChannels::new(hash),
             log_bytes: 0,
             paused_by_log: Vec::new(),
             paused_by_mail: Vec::new(),
@@ -321,7 +329,8 @@ impl Edge {
         pooled_bytes >= QUEUE_POOL_BYTES_MAX || self.pool.used() >= self.limits.spilling_bytes()
     }
 
-    /// Bytes that count against the shard's memory budget.
+    /// Bytes that count against the shard's memory budget; those of connections that have not opened
+    /// a vhost do not.
     #[must_use]
     #[inline]
     pub fn memory(&self) -> usize {

@@ -297,6 +297,9 @@ impl Broker {
             Mail::ConnectionCounted { connection, vhost, user, came } => {
                 self.connection_counted(connection, vhost, user, came);
             }
+            Mail::ChannelsCounted { user, channels } => {
+                self.edge.user_channels.set_elsewhere(&user, from, channels);
+            }
             Mail::ConnectionGone(id) => {
                 self.edge.remote_windows.remove(&id);
                 self.edge.detached.retain(|detached| *detached != id);

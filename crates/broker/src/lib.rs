@@ -61,6 +61,7 @@ mod timers;
 mod token;
 mod traffic;
 pub mod user;
+pub mod user_channels;
 pub mod vhost;
 
 pub use broker::{Broker, Traveller};

@@ -66,7 +66,7 @@ impl Broker {
             Ok(())
         } else {
             self.edge.counters.logins_refused += 1;
-            let shown: String = user.chars().take(64).filter(|c| !c.is_control()).collect();
+            let shown: String = user.chars().take(64).flat_map(char::escape_debug).collect();
             let text = format!(
                 "{}: login of user '{shown}' refused (mechanism {mechanism})",
                 connection_name(connection)
@@ -90,6 +90,7 @@ impl Broker {
             Some(id) => self.over_limit(id, &user).map_or(Ok(id), refuse),
         };
         if let Ok(id) = result {
+            self.edge.let_in(slot);
             let connection = self.edge.connections[slot as usize].id;
             self.count_connection(connection, (id, &user), true, out);
         }
@@ -127,6 +128,11 @@ impl Broker {
             let error = ProtocolError::new(ReplyCode::NOT_ALLOWED, text);
             return self.fail_connection(now, slot, error.caused_by(20, 10), out);
         }
+        if let Some(text) = self.over_channel_limit(slot) {
+            let error = ProtocolError::new(ReplyCode::NOT_ALLOWED, text);
+            return self.fail_connection(now, slot, error.caused_by(20, 10), out);
+        }
+        let connection = &mut self.edge.connections[slot as usize];
         connection.open_channel(number);
         connection.machine.open_channel_content(number);
         self.edge.counters.channels_opened += 1;

@@ -450,6 +450,13 @@ pub enum Mail {
         /// Whether it came.
         came: bool,
     },
+    /// A user with a limit of channels has so many on the shard that says so.
+    ChannelsCounted {
+        /// The user.
+        user: Box<str>,
+        /// Channels of the user's connections there.
+        channels: u64,
+    },
     /// A connection is gone; its window may be forgotten.
     ConnectionGone(ConnectionId),
     /// A change of the directory is asked for (to shard 0).

@@ -1,11 +1,13 @@
 //! Who may do what: patterns over the names of queues and exchanges, and over routing keys.
 
+mod expression;
+
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
 use core::fmt;
-use regex::{Regex, RegexBuilder};
+use regex::bytes::{Regex, RegexBuilder};
 
 /// Longest pattern in bytes.
 pub const PATTERN_BYTES_MAX: usize = 4096;
@@ -113,7 +115,8 @@ fn literal(expression: &str) -> Option<Box<str>> {
     Some(text.into_boxed_str())
 }
 
-/// A regular expression that is searched for anywhere in a name. The empty one matches nothing.
+/// A regular expression that is searched for anywhere in the bytes of a name. The empty one matches
+/// nothing. Classes such as `\d` and `\w` know ASCII only.
 ///
 /// Look-around and back references, which need unbounded time, are refused.
 #[derive(Clone, Debug)]
@@ -145,7 +148,8 @@ impl Pattern {
         let matcher = match Matcher::plain(&expression) {
             Some(matcher) => matcher,
             None => Matcher::Expression(Box::new(
-                RegexBuilder::new(&expression)
+                RegexBuilder::new(&expression::translate(&expression)?)
+                    .unicode(false)
                     .size_limit(COMPILED_BYTES_MAX)
                     .nest_limit(100)
                     .build()
@@ -153,6 +157,11 @@ impl Pattern {
             )),
         };
         Ok(Pattern { text: text.into(), matcher })
+    }
+
+    /// A pattern of that text that matches nothing.
+    fn nothing(text: &str) -> Pattern {
+        Pattern { text: text.into(), matcher: Matcher::Nothing }
     }
 
     /// The pattern as it was given.
@@ -169,7 +178,7 @@ impl Pattern {
             Matcher::Everything => true,
             Matcher::Prefix(prefix) => name.starts_with(&**prefix),
             Matcher::Exact(exact) => name == &**exact,
-            Matcher::Expression(regex) => regex.is_match(name),
+            Matcher::Expression(regex) => regex.is_match(name.as_bytes()),
         }
     }
 }
@@ -195,6 +204,15 @@ impl Permission {
             configure: named("configure", configure)?,
             write: named("write", write)?,
             read: named("read", read)?,
+        })
+    }
+
+    /// As [`Permission::new`]; where a pattern does not compile, no access is given.
+    pub(crate) fn recovered(configure: &str, write: &str, read: &str) -> Permission {
+        Permission::new(configure, write, read).unwrap_or_else(|_| Permission {
+            configure: Pattern::nothing(configure),
+            write: Pattern::nothing(write),
+            read: Pattern::nothing(read),
         })
     }
 
@@ -234,6 +252,14 @@ impl TopicPermission {
             Pattern::expanded(text, expression).map_err(|error| wrong(kind, text, &error))
         };
         Ok(TopicPermission { write: compile("write", write)?, read: compile("read", read)? })
+    }
+
+    /// As [`TopicPermission::new`]; where a pattern does not compile, no routing key is allowed.
+    pub(crate) fn recovered(write: &str, read: &str, user: &str, vhost: &str) -> TopicPermission {
+        TopicPermission::new(write, read, user, vhost).unwrap_or_else(|_| TopicPermission {
+            write: Pattern::nothing(write),
+            read: Pattern::nothing(read),
+        })
     }
 
     /// Whether the routing key may be written or read with; there is nothing to configure.
@@ -294,7 +320,8 @@ mod tests {
             let pattern = Pattern::new(text).unwrap();
             let engine = Regex::new(text).unwrap();
             for name in names {
-                assert_eq!(pattern.matches(name), engine.is_match(name), "{text} on {name:?}");
+                let found = engine.is_match(name.as_bytes());
+                assert_eq!(pattern.matches(name), found, "{text} on {name:?}");
             }
         }
         let is_plain =
@@ -304,7 +331,7 @@ mod tests {
 
     #[test]
     fn patterns_that_cost_too_much_are_refused() {
-        for text in ["(", "(?=a)", "\\1", "(\\w{100}){100}"] {
+        for text in ["(", "(?=a)", "\\1", "(\\w{100}){1000}"] {
             assert!(Pattern::new(text).is_err(), "{text}");
         }
         assert!(Pattern::new(&"a".repeat(PATTERN_BYTES_MAX)).is_ok());
@@ -324,10 +351,24 @@ mod tests {
     }
 
     #[test]
+    fn a_pattern_that_was_taken_once_and_is_not_any_more_allows_nothing() {
+        let permission = Permission::recovered("a++", ".*", ".*");
+        assert!(!permission.allows(Access::Configure, "a"));
+        assert!(!permission.allows(Access::Write, "a") && !permission.allows(Access::Read, "a"));
+        assert_eq!((permission.configure.text(), permission.read.text()), ("a++", ".*"));
+        let topic = TopicPermission::recovered("a++", ".*", "ann", "/");
+        assert!(!topic.allows(Access::Write, "a") && !topic.allows(Access::Read, "a"));
+        assert!(Permission::recovered("", "^w", "").allows(Access::Write, "w"));
+    }
+
+    #[test]
     fn names_in_topic_patterns_are_taken_literally() {
         let permission = TopicPermission::new("^{username}-{vhost}$", ".*", "a.b", "/").unwrap();
         assert!(permission.allows(Access::Write, "a.b-/"));
         assert!(!permission.allows(Access::Write, "axb-/"));
+        let other = TopicPermission::new("^{client_id}$", "^a{$", "a.b", "/").unwrap();
+        assert!(other.allows(Access::Write, "{client_id}") && other.allows(Access::Read, "a{"));
+        assert!(!other.allows(Access::Write, "client_id"));
         assert_eq!(permission.write.text(), "^{username}-{vhost}$");
     }
 }

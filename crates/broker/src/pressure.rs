@@ -68,8 +68,24 @@ impl Edge {
     pub(crate) fn recount(&mut self, slot: u32) {
         let Some(connection) = self.connections.get_mut(slot as usize) else { return };
         let bytes = connection.memory_bytes();
-        self.connection_bytes = self.connection_bytes + bytes - connection.counted_bytes;
-        connection.counted_bytes = bytes;
+        let before = core::mem::replace(&mut connection.counted_bytes, bytes);
+        let sum = match connection.vhost_name.is_empty() {
+            true => &mut self.entering_bytes,
+            false => &mut self.connection_bytes,
+        };
+        *sum = *sum + bytes - before;
+        if connection.channels.len() != connection.counted_channels {
+            let count = connection.channels.len();
+            let before = core::mem::replace(&mut connection.counted_channels, count);
+            self.user_channels.adjust(&connection.user, before, count);
+        }
+    }
+
+    /// A connection is about to open its vhost: it does not count among those any more that have
+    /// not.
+    pub(crate) fn let_in(&mut self, slot: u32) {
+        let Some(connection) = self.connections.get_mut(slot as usize) else { return };
+        self.entering_bytes -= core::mem::take(&mut connection.counted_bytes);
     }
 
     /// Notes a send buffer that is empty and keeps its memory, to be looked at again.
@@ -110,7 +126,15 @@ impl Edge {
 
     /// Takes a connection that leaves the shard out of the sum.
     pub(crate) fn forget_bytes(&mut self, connection: &mut Connection) {
-        self.connection_bytes -= core::mem::take(&mut connection.counted_bytes);
+        let bytes = core::mem::take(&mut connection.counted_bytes);
+        match connection.vhost_name.is_empty() {
+            true => self.entering_bytes -= bytes,
+            false => self.connection_bytes -= bytes,
+        }
+        let channels = core::mem::take(&mut connection.counted_channels);
+        if channels > 0 {
+            self.user_channels.adjust(&connection.user, channels, 0);
+        }
     }
 }
 
@@ -145,8 +169,9 @@ impl Broker {
     #[must_use]
     pub fn memory_by_walk(&self) -> usize {
         let edge = &self.edge;
-        let connections: usize =
-            edge.connections.iter().map(|(_, connection)| connection.memory_by_walk()).sum();
+        let all = edge.connections.iter().map(|(_, connection)| connection);
+        let open = all.filter(|connection| !connection.vhost_name.is_empty());
+        let connections: usize = open.map(|connection| connection.memory_by_walk()).sum();
         let homes: usize = self.homes.iter().map(|(_, home)| home.memory_bytes()).sum();
         let dead: usize = self.graveyard.iter().map(|(_, counted)| counted).sum();
         let counted = edge.connection_bytes + edge.queue_bytes;

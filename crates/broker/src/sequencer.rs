@@ -220,6 +220,9 @@ impl Broker {
             }
         }
         let applied = self.directory.apply(change);
+        if let Change::UserLimited { name, .. } = change {
+            self.edge.user_channels.note(name);
+        }
         for id in applied.queues_created {
             let Some(info) = self.directory.queue_by_id(id) else { continue };
             if info.home != self.edge.shard {

@@ -9,6 +9,11 @@ use lepus_store::disk::LogId;
 
 use crate::directory::Capacity;
 
+/// Of a shard's memory, one part in so many is for connections that have not opened a vhost.
+const ENTERING_PART: usize = 20;
+/// The least that they have, in bytes.
+const ENTERING_BYTES_MIN: usize = 256 * 1024;
+
 /// Everything a [`crate::Broker`] needs to know at its start.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -80,6 +85,13 @@ impl Limits {
     #[inline]
     pub fn spilling_bytes(&self) -> usize {
         self.spill_bytes.min(self.memory_bytes / 2)
+    }
+
+    /// Bytes that connections which have not opened a vhost may hold together. They come on top of
+    /// `memory_bytes`.
+    #[must_use]
+    pub fn entering_bytes_max(&self) -> usize {
+        (self.memory_bytes / ENTERING_PART).max(ENTERING_BYTES_MIN)
     }
 
     /// The prefetch limit of a consumer whose queue is on another shard: there nobody knows how much

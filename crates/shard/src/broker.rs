@@ -87,6 +87,10 @@ impl Core for Broker {
         Broker::is_open(self, slot)
     }
 
+    fn is_crowded(&self) -> bool {
+        Broker::is_crowded(self)
+    }
+
     fn writable_bytes(&mut self, slot: ConnectionSlot) -> &[u8] {
         Broker::writable_bytes(self, slot)
     }

@@ -120,6 +120,9 @@ pub trait Core: Sized + 'static {
     ) -> usize;
     /// Whether the connection has logged in. Until then it may have to give way to another one.
     fn is_open(&self, slot: Self::Slot) -> bool;
+    /// Whether the connections that have not logged in hold more memory than they may. Then some of
+    /// them give way.
+    fn is_crowded(&self) -> bool;
     /// The bytes to send.
     fn writable_bytes(&mut self, slot: Self::Slot) -> &[u8];
     /// The first `bytes` of them are on their way.

@@ -235,6 +235,7 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         self.drain_directory(now);
         self.take_completions(now);
         self.read_sockets(now);
+        self.make_room_to_enter(now);
         if self.core.next_timeout() <= now.instant {
             self.busy = true;
             self.core.timeout(now, &mut self.out);

@@ -5,7 +5,7 @@ use super::request::{Destination, Request, VhostRef, clean_name};
 use crate::exchange::{ALTERNATE_EXCHANGE, ExchangeKind};
 use crate::permission::{Access, Permission, Resource};
 use crate::refusal::Refusal;
-use crate::user::{HashingAlgorithm, LoginFailure, PasswordHash, User};
+use crate::user::{LoginFailure, PasswordHash, User};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
@@ -36,7 +36,8 @@ impl core::fmt::Debug for Anonymous {
 }
 
 impl Directory {
-    /// Checks a name and password. An unknown name costs as much time as a wrong password.
+    /// Checks a name and password. An unknown name costs as much time as a wrong password, however
+    /// that of a user is kept.
     ///
     /// # Errors
     /// Why the login is refused, for the log.
@@ -47,14 +48,14 @@ impl Directory {
         from_loopback: bool,
     ) -> Result<(), LoginFailure> {
         let Some(user) = self.users.get(user) else {
-            let _ = PasswordHash::new(HashingAlgorithm::Sha256, password, [0; 4]);
+            let _ = core::hint::black_box(PasswordHash::none().matches(password));
             return Err(LoginFailure::UnknownUser);
         };
-        if user.password.is_none() {
-            return Err(LoginFailure::NoPassword);
-        }
         if !user.password.matches(password) {
-            return Err(LoginFailure::WrongPassword);
+            return Err(match user.password.is_none() {
+                true => LoginFailure::NoPassword,
+                false => LoginFailure::WrongPassword,
+            });
         }
         self.check_address(user, from_loopback)
     }

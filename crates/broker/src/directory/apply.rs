@@ -79,8 +79,8 @@ impl Directory {
             Change::PermissionSet { user, vhost, configure, write, read } => {
                 if let Some(user) = self.users.get_mut(user)
                     && self.vhosts.contains_key(vhost)
-                    && let Ok(permission) = Permission::new(configure, write, read)
                 {
+                    let permission = Permission::recovered(configure, write, read);
                     user.permissions.insert(*vhost, permission);
                 }
             }
@@ -92,9 +92,9 @@ impl Directory {
             Change::TopicPermissionSet { user, vhost, exchange, write, read } => {
                 if let Some(user) = self.users.get_mut(user)
                     && let Some(info) = self.vhosts.get(vhost)
-                    && let Ok(permission) =
-                        TopicPermission::new(write, read, &user.name, &info.name)
                 {
+                    let (user_name, vhost_name) = (&user.name, &info.name);
+                    let permission = TopicPermission::recovered(write, read, user_name, vhost_name);
                     let key = (*vhost, exchange.clone());
                     user.topic_permissions.insert(key, permission);
                 }

@@ -2,12 +2,17 @@
 
 use super::Directory;
 use super::change::Change;
-use super::size::arguments_of;
+use super::size::{arguments_of, kind_of};
 use crate::refusal::Refusal;
 use alloc::format;
 use lepus_amqp::code::ReplyCode;
 
-/// What all virtual hosts together may hold. A virtual host's own limit comes on top.
+/// Of each limit one part in so many is divided among the virtual hosts: so much each of them may
+/// have, however much the others take.
+const KEPT_PART: u64 = 10;
+
+/// What all virtual hosts together may hold. A virtual host's own limit comes on top. A tenth of the
+/// queues, exchanges and bindings is kept for the virtual hosts in equal shares.
 ///
 /// What is over a limit already, because it was lowered between two starts, stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +103,12 @@ impl Directory {
                 "cannot {what}: {plural} limit of the broker ({limit}) is reached"
             ));
         }
+        if !self.leaves_shares(change, there, limit) {
+            return refuse(format!(
+                "cannot {what}: what is left of the {plural} limit of the broker ({limit}) is kept \
+                 for other virtual hosts"
+            ));
+        }
         let (vhost, bytes) = arguments_of(change).unwrap_or_default();
         let limit = self.capacity.arguments_bytes_max;
         if bytes as u64 > limit {
@@ -122,5 +133,22 @@ impl Directory {
             ));
         }
         Ok(())
+    }
+
+    /// Whether, with one more of what `change` adds beside those that are there, every other virtual
+    /// host can still have its share of `limit`.
+    fn leaves_shares(&self, change: &Change, there: u64, limit: u64) -> bool {
+        let kept = limit / KEPT_PART;
+        if there < limit - kept {
+            return true;
+        }
+        let Some((vhost, kind)) = kind_of(change) else { return true };
+        let share = kept / (self.vhosts.len() as u64).max(1);
+        if self.size.holding(vhost, kind) < share {
+            return true;
+        }
+        let others = self.vhosts.keys().filter(|other| **other != vhost);
+        let lacking = others.map(|other| share.saturating_sub(self.size.holding(*other, kind)));
+        there + lacking.sum::<u64>() < limit
     }
 }

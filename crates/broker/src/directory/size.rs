@@ -13,10 +13,21 @@ const ENTRY_BYTES: usize = 8;
 /// Bytes that an allocation takes beside what was asked for, about.
 const ALLOCATION_BYTES: usize = 16;
 
+/// What is counted by virtual host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Queue,
+    Exchange,
+    Binding,
+}
+
 /// The sums.
 #[derive(Debug, Default)]
 pub(super) struct Size {
     bytes: usize,
+    /// Queues, exchanges and bindings by virtual host, what is decided and not applied yet
+    /// included.
+    holdings: BTreeMap<VhostId, [u64; 3]>,
     /// Bytes of arguments by virtual host, what is decided and not applied yet included.
     arguments: BTreeMap<VhostId, u64>,
 }
@@ -49,6 +60,25 @@ impl Size {
         }
     }
 
+    /// Counts one more of a kind in a virtual host, or one less.
+    pub(super) fn hold(&mut self, vhost: VhostId, kind: Kind, comes: bool) {
+        let counts = self.holdings.entry(vhost).or_default();
+        let count = &mut counts[kind as usize];
+        if comes {
+            *count += 1;
+        } else {
+            *count -= 1;
+            if *counts == [0; 3] {
+                self.holdings.remove(&vhost);
+            }
+        }
+    }
+
+    /// How many of a kind there are in a virtual host.
+    pub(super) fn holding(&self, vhost: VhostId, kind: Kind) -> u64 {
+        self.holdings.get(&vhost).map_or(0, |counts| counts[kind as usize])
+    }
+
     /// Bytes of all arguments in a virtual host.
     pub(super) fn arguments(&self, vhost: VhostId) -> u64 {
         self.arguments.get(&vhost).copied().unwrap_or(0)
@@ -70,7 +100,7 @@ impl Directory {
             + info.arguments.len()
             + ENTRY_BYTES
             + 2 * ALLOCATION_BYTES;
-        self.count(info.vhost, bytes, info.arguments.len(), comes);
+        self.count(info.vhost, Kind::Exchange, bytes, info.arguments.len(), comes);
     }
 
     pub(super) fn count_queue(&mut self, info: &QueueInfo, comes: bool) {
@@ -81,7 +111,8 @@ impl Directory {
             shared += size_of::<QueueSettings>() + arguments + 2 * ALLOCATION_BYTES;
         }
         let own = size_of::<QueueSlot>() + size_of::<Route>() + 3 * ENTRY_BYTES;
-        self.count(info.vhost, own + shared / self.held.len(), arguments, comes);
+        let bytes = own + shared / self.held.len();
+        self.count(info.vhost, Kind::Queue, bytes, arguments, comes);
     }
 
     /// Counts a binding that stands among the others.
@@ -93,15 +124,26 @@ impl Directory {
             + binding.routing_key.bytes()
             + exchange.router.bytes_of(binding);
         let (vhost, arguments) = (exchange.info.vhost, binding.arguments().bytes().len());
-        self.count(vhost, bytes, arguments, comes);
+        self.count(vhost, Kind::Binding, bytes, arguments, comes);
     }
 
-    fn count(&mut self, vhost: VhostId, bytes: usize, arguments: usize, comes: bool) {
+    fn count(&mut self, vhost: VhostId, kind: Kind, bytes: usize, arguments: usize, comes: bool) {
+        self.size.hold(vhost, kind, comes);
         if comes {
             self.size.add(vhost, bytes, arguments);
         } else {
             self.size.take(vhost, bytes, arguments);
         }
+    }
+}
+
+/// Of what kind and in which virtual host it is what a change adds.
+pub(super) fn kind_of(change: &Change) -> Option<(VhostId, Kind)> {
+    match change {
+        Change::ExchangeDeclared(info) => Some((info.vhost, Kind::Exchange)),
+        Change::QueueDeclared(info) => Some((info.vhost, Kind::Queue)),
+        Change::Bound(binding) => Some((binding.vhost, Kind::Binding)),
+        _ => None,
     }
 }
 

@@ -19,6 +19,12 @@ const PLAIN_BYTES: usize = HEAD_BYTES + READ_BYTES_MAX + 64 * 1024;
 /// With less than this left of the turn's budget, the next connection waits for the next turn.
 const READ_BYTES_MIN: usize = 4 * 1024;
 
+/// Bytes that a buffer with so many bytes of a leftover may take: it may be held for long, and the
+/// core counts the bytes.
+fn room_for(bytes: usize) -> usize {
+    2 * bytes + 512
+}
+
 impl<C: Core, R: Reactor> Shard<C, R> {
     /// Reads from the connections in the queue, each at most once, until the budget is used up.
     pub(super) fn read_sockets(&mut self, now: Now) {
@@ -161,7 +167,8 @@ impl<C: Core, R: Reactor> Shard<C, R> {
             let rest = &bytes[consumed.min(bytes.len())..];
             if !rest.is_empty() {
                 if leftover.capacity() == 0 {
-                    leftover = self.spares.pop().unwrap_or_default();
+                    let fits = |spare: &mut Vec<u8>| spare.capacity() <= room_for(rest.len());
+                    leftover = self.spares.pop_if(fits).unwrap_or_default();
                 }
                 leftover.extend_from_slice(rest);
             }
@@ -174,6 +181,9 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         if leftover.is_empty() {
             self.keep_spare(leftover);
         } else {
+            if leftover.capacity() > room_for(leftover.len()) {
+                leftover.shrink_to(leftover.len());
+            }
             self.connections[token as usize].leftover = leftover;
         }
         if is_entering {

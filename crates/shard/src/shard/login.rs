@@ -68,6 +68,12 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         false
     }
 
+    /// Those that have not logged in give way, one after the other, while together they hold more
+    /// memory than they may.
+    pub(super) fn make_room_to_enter(&mut self, now: Now) {
+        while !self.entering.is_empty() && self.core.is_crowded() && self.make_room(now) {}
+    }
+
     /// The core has taken bytes of a connection that had not logged in.
     #[cold]
     pub(super) fn watch_login(&mut self, token: u32, has_spoken: bool) {

@@ -244,6 +244,10 @@ impl Core for EchoCore {
         self.clients[slot as usize].is_known
     }
 
+    fn is_crowded(&self) -> bool {
+        false
+    }
+
     fn writable_bytes(&mut self, slot: u32) -> &[u8] {
         let client = &mut self.clients[slot as usize];
         client.dirty = false;

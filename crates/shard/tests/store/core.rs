@@ -259,6 +259,10 @@ impl Core for StoreCore {
         true
     }
 
+    fn is_crowded(&self) -> bool {
+        false
+    }
+
     fn writable_bytes(&mut self, slot: u32) -> &[u8] {
         let client = &self.clients[slot as usize];
         &client.send[client.sent..]

@@ -385,6 +385,43 @@ fn the_brokers_limits_hold_whatever_declares() {
 }
 
 #[test]
+fn a_virtual_host_that_takes_what_there_is_leaves_the_others_their_shares() {
+    let mut fixture = Fixture::new();
+    for name in ["crowded", "late"] {
+        let metadata = VhostMetadata::default();
+        fixture.does(&Request::CreateVhost { name: name.into(), metadata });
+    }
+    fixture.directory.set_capacity(Capacity { queues_max: 60, ..Capacity::default() });
+    let declare = |vhost: &str, number: u32| {
+        let mut request = declare_queue(&alloc::format!("q{number}"));
+        if let Request::DeclareQueue { vhost: other, .. } = &mut request {
+            *other = vhost.into();
+        }
+        request
+    };
+    let fill = |fixture: &mut Fixture, vhost: &str| {
+        let mut count = 0;
+        while fixture.ask(&declare(vhost, count)).is_ok() {
+            count += 1;
+        }
+        count
+    };
+    // A tenth of 60 is divided by three.
+    assert_eq!(fill(&mut fixture, "crowded"), 56);
+    let text = "cannot declare queue 'q99': what is left of the queue limit of the broker (60) is \
+                kept for other virtual hosts";
+    assert_eq!(fixture.ask(&declare("crowded", 99)), refusal(406, text));
+    assert_eq!(fill(&mut fixture, "/"), 2);
+    assert_eq!(fill(&mut fixture, "late"), 2);
+    let text = "cannot declare queue 'q99': queue limit of the broker (60) is reached";
+    assert_eq!(fixture.ask(&declare("late", 99)), refusal(406, text));
+    // Alone, one may take all.
+    fixture.does(&Request::DeleteVhost { name: "crowded".into() });
+    fixture.does(&Request::DeleteVhost { name: "late".into() });
+    assert_eq!(fill(&mut fixture, "/"), 60);
+}
+
+#[test]
 fn what_is_decided_and_not_applied_yet_counts_for_the_limits() {
     let mut fixture = Fixture::new();
     fixture.directory.set_capacity(Capacity { queues_max: 1, ..Capacity::default() });
