@@ -178,8 +178,11 @@ settings! {
     "tls.ca" tls_ca: Option<PathBuf> = Kind::Path, "";
         "File with the authorities that may sign client certificates, PEM.";
     "tls.verify" tls_verify: String = Kind::Choice(&["none", "optional", "required"]), "none";
-        "Client certificates: not asked for, checked when there is one, or required. The latter two need tls.ca.";
-
+        "Client certificates: not asked for, checked when there is one, or required. The latter two need tls.ca, and judge the certificate at every connection: no TLS session is resumed.";
+    "tls.crl" tls_crl: Option<PathBuf> = Kind::Path, "";
+        "File with the revocation lists of these authorities, PEM, one behind the other. Client certificates on them are refused. Read again on SIGHUP.";
+    "tls.crl_check" tls_crl_check: String = Kind::Choice(&["chain", "peer", "best_effort"]), "chain";
+        "What is looked for in tls.crl: the client's certificate and those of its issuers, or the client's own alone. For each there must be a list that is not past its next update. best_effort looks for all of them in the lists there are, whatever their age.";
     "tls.login_from" tls_login_from: String = Kind::Choice(&["distinguished_name", "common_name", "dns", "email", "uri"]), "distinguished_name";
         "What of a client's certificate is the name of its user (SASL EXTERNAL): the whole subject, most specific part first (CN=worker,O=Lepus), its common name, or the first of its alternative names of that kind.";
 
@@ -209,11 +212,11 @@ settings! {
     "limits.consumer_timeout" consumer_timeout: Duration = Kind::Seconds { min: 0, max: 315_360_000 }, "1800";
         "How long a delivery may wait for its acknowledgement; then its channel is closed with 406 and what it held goes back to its queues. A queue's own x-consumer-timeout, in milliseconds, wins; 0 is for ever, in both. Noticed within a minute, or a sixtieth of a longer wait.";
     "limits.queues_max" queues_max: u64 = Kind::Count { min: 1, max: 100_000_000 }, "1000000";
-        "Queues of the whole broker; declaring one more closes the channel with 406. A virtual host may have a limit of its own below that.";
+        "Queues of the whole broker; declaring one more closes the channel with 406. A virtual host may have a limit of its own below that. A tenth is kept for the virtual hosts in equal shares, whatever the others take.";
     "limits.exchanges_max" exchanges_max: u64 = Kind::Count { min: 7, max: 100_000_000 }, "100000";
-        "Exchanges of the whole broker, the seven that each virtual host begins with included.";
+        "Exchanges of the whole broker, the seven that each virtual host begins with included. A tenth is kept as that of the queues is.";
     "limits.bindings_max" bindings_max: u64 = Kind::Count { min: 1, max: 1_000_000_000 }, "5000000";
-        "Bindings of the whole broker; each takes about 100 bytes of memory per shard, and what its arguments and a long routing key take.";
+        "Bindings of the whole broker; each takes about 100 bytes of memory per shard, and what its arguments and a long routing key take. A tenth is kept as that of the queues is.";
     "limits.binding_arguments_max" binding_arguments_max: u64 = Kind::Count { min: 1, max: 65_535 }, "256";
         "Arguments of one binding, each of which a headers exchange compares; with more it is refused with 406.";
     "limits.arguments_bytes_max" arguments_bytes_max: u64 = Kind::Bytes { min: 1024, max: 1 << 27, zero_is_unlimited: false }, "16KiB";
@@ -237,7 +240,7 @@ settings! {
     "limits.silence_timeout" silence_timeout: Duration = Kind::Seconds { min: 1, max: 600 }, "3";
         "How long a client may take to say its first words: AMQP's protocol header, or the greeting of TLS.";
     "limits.waiting_max" waiting_max: u64 = Kind::Count { min: 16, max: 10_000_000 }, "10000";
-        "Connections that may wait at once without having said anything, and as many on their way to a login. With one more, one gives way: silent ones before others, those of the address (IPv4 address, IPv6 network of 64 bits) with the most before others, and of these the oldest. So new clients get in. It is never more than an eighth of the files that the process may open (ulimit -n).";
+        "Connections that may wait at once without having said anything, and as many on their way to a login. With one more, one gives way: silent ones before others, those of the address (IPv4 address, IPv6 network of 64 bits) with the most before others, and of these the oldest. So new clients get in. It is never more than an eighth of the files that the process may open (ulimit -n). The same rule holds when those on their way to a login take more than a twentieth of memory.budget, which comes on top of it.";
 
     "memory.budget" memory_budget: Budget = Kind::Budget, "50%";
         "Memory for messages and connections; publishers are slowed down before it is used up. A share is one of the memory that this process may use (the container's limit, or the machine's).";
@@ -265,7 +268,7 @@ settings! {
     "default.user" default_user: String = Kind::Text, "guest";
         "Administrator that exists from the first start.";
     "default.password" default_password: String = Kind::Text, "guest", secret;
-        "Password of that user.";
+        "Password of that user. Better not as a flag: other users of this machine can read a command line.";
     "default.loopback_only" default_loopback_only: bool = Kind::Switch, "true";
         "Whether that user may only log in from this machine.";
     "default.vhost" default_vhost: String = Kind::Text, "/";

@@ -35,5 +35,5 @@ pub use runtime::{
     Config, Listener, Running, Runtime, StartError, StopReport, Stopper, Storage, Transport,
 };
 pub use shard::{Shard, Turn};
-pub use tls::{LoginFrom, TlsError, TlsFiles};
+pub use tls::{LoginFrom, RevocationCheck, Revocations, TlsError, TlsFiles};
 pub use wiring::{Links, Wiring};

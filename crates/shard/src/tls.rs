@@ -6,6 +6,6 @@ mod session;
 mod subject;
 
 pub(crate) use handshake::Greeter;
-pub use identity::{Identity, LoginFrom, TlsError, TlsFiles};
+pub use identity::{Identity, LoginFrom, RevocationCheck, Revocations, TlsError, TlsFiles};
 pub use session::Session;
 pub use subject::{Subject, parse_subject};

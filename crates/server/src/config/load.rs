@@ -139,6 +139,13 @@ fn together(config: &Config) -> Vec<String> {
             config.tls_verify
         ));
     }
+    if config.tls_verify == "none" && config.tls_crl.is_some() {
+        wrong.push(
+            "tls.crl needs tls.verify = \"optional\" or \"required\": without that no client \
+             certificate is looked at"
+                .to_owned(),
+        );
+    }
     if config.listen.is_empty() && (!certificate || config.tls_listen.is_empty()) {
         wrong.push("no listener: listen is none and there is none with TLS either".to_owned());
     }

@@ -9,8 +9,8 @@ use lepus_base::ShardId;
 use lepus_broker::outbox::Event;
 use lepus_broker::settings::{Limits, Settings, StoreSettings};
 use lepus_shard::{
-    Admission, Clock, Config as RuntimeConfig, IdlePreset, Listener, LoginFrom, Storage, TlsFiles,
-    Transport,
+    Admission, Clock, Config as RuntimeConfig, IdlePreset, Listener, LoginFrom, RevocationCheck,
+    Revocations, Storage, TlsFiles, Transport,
 };
 use lepus_topology::{Machine, Wishes, source};
 use std::io::ErrorKind;
@@ -110,6 +110,14 @@ impl Plan {
                 key,
                 client_authorities: config.tls_ca.clone().filter(|_| verify),
                 client_certificate_required: config.tls_verify == "required",
+                revocations: config.tls_crl.clone().map(|file| Revocations {
+                    file,
+                    check: match config.tls_crl_check.as_str() {
+                        "peer" => RevocationCheck::Peer,
+                        "best_effort" => RevocationCheck::BestEffort,
+                        _ => RevocationCheck::Chain,
+                    },
+                }),
                 login_from: match config.tls_login_from.as_str() {
                     "common_name" => LoginFrom::CommonName,
                     "dns" => LoginFrom::DnsName,

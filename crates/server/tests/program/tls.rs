@@ -4,10 +4,13 @@ use crate::running::{Program, Scratch, Signal};
 use crate::session::{Seen, Session, connect, tcp};
 use lepus_amqp::client::ClientOptions;
 use lepus_amqp::method::{basic, channel};
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer,
+    KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber, date_time_ymd,
+};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, StreamOwned};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
@@ -43,6 +46,35 @@ impl Authority {
         (made.pem(), key.serialize_pem())
     }
 
+    /// A certificate with this number and its key as PEM.
+    fn issue_numbered(&self, common_name: &str, number: u64) -> (String, String) {
+        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, common_name);
+        params.serial_number = Some(SerialNumber::from(number));
+        let key = KeyPair::generate().unwrap();
+        let made = params.signed_by(&key, &self.issuer).unwrap();
+        (made.pem(), key.serialize_pem())
+    }
+
+    /// A list that revokes the certificates with these numbers, as PEM.
+    fn revoke(&self, numbers: &[u64], next_update: i32) -> String {
+        let revoke = |number: &u64| RevokedCertParams {
+            serial_number: SerialNumber::from(*number),
+            revocation_time: date_time_ymd(2020, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let params = CertificateRevocationListParams {
+            this_update: date_time_ymd(2020, 1, 1),
+            next_update: date_time_ymd(next_update, 1, 1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: numbers.iter().map(revoke).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        params.signed_by(&self.issuer).unwrap().pem().unwrap()
+    }
+
     /// A client that trusts this authority and shows a certificate.
     fn client(&self, identity: Option<(String, String)>) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
@@ -73,13 +105,18 @@ struct Encrypted {
 
 impl Encrypted {
     fn start(verify: &str) -> Encrypted {
+        Encrypted::start_with(verify, Authority::new(), None)
+    }
+
+    /// With a file of revocation lists.
+    fn start_with(verify: &str, authority: Authority, crl: Option<&str>) -> Encrypted {
         let scratch = Scratch::new("tls");
-        let authority = Authority::new();
         std::fs::write(scratch.path().join("ca.pem"), &authority.pem).unwrap();
         write_identity(&scratch, authority.issue("broker"));
         let path = |name: &str| scratch.path().join(name).to_str().unwrap().to_owned();
         let (certificate, key, ca) = (path("certificate.pem"), path("key.pem"), path("ca.pem"));
-        let words = [
+        let crl_file = path("crl.pem");
+        let mut words = vec![
             "--tls-listen=127.0.0.1:0",
             "--tls-certificate",
             &certificate,
@@ -91,6 +128,10 @@ impl Encrypted {
             verify,
             "--shards=2",
         ];
+        if let Some(pem) = crl {
+            std::fs::write(&crl_file, pem).unwrap();
+            words.extend(["--tls-crl", &crl_file]);
+        }
         let program = Program::start(&scratch, &words);
         let line = program.banner.lines().find_map(|line| line.trim().strip_prefix("amqps "));
         let address = line.unwrap().trim().parse().unwrap();
@@ -230,4 +271,76 @@ fn a_new_certificate_is_for_new_connections() {
     for session in [before, still, after, last] {
         session.close();
     }
+}
+
+/// How the second of two connections with the same client began.
+fn second_handshake(broker: &Encrypted, config: &Arc<ClientConfig>) -> Option<HandshakeKind> {
+    broker.log_in(config, ClientOptions::default()).unwrap().close();
+    let session = broker.log_in(config, ClientOptions::default()).unwrap();
+    let kind = session.stream.conn.handshake_kind();
+    session.close();
+    kind
+}
+
+#[test]
+fn a_client_certificate_is_judged_at_every_connection() {
+    for verify in ["optional", "required"] {
+        let broker = Encrypted::start(verify);
+        let worker = broker.authority.client(Some(broker.authority.issue("worker")));
+        assert_eq!(second_handshake(&broker, &worker), Some(HandshakeKind::Full), "TLS 1.3");
+        let older = Arc::new(only_tls12(&broker.authority, broker.authority.issue("worker")));
+        assert_eq!(second_handshake(&broker, &older), Some(HandshakeKind::Full), "TLS 1.2");
+    }
+    // Where none is asked for, a session may be resumed.
+    let broker = Encrypted::start("none");
+    let anybody = broker.authority.client(None);
+    assert_eq!(second_handshake(&broker, &anybody), Some(HandshakeKind::Resumed));
+}
+
+fn only_tls12(authority: &Authority, (certificate, key): (String, String)) -> ClientConfig {
+    let mut roots = RootCertStore::empty();
+    roots.add(authority.certificate.clone()).unwrap();
+    let certificate = CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap();
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+    ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_protocol_versions(&[&rustls::version::TLS12])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_client_auth_cert(vec![certificate], key)
+        .unwrap()
+}
+
+#[test]
+fn a_revoked_certificate_is_refused() {
+    let authority = Authority::new();
+    let list = authority.revoke(&[7], 2090);
+    let broker = Encrypted::start_with("required", authority, Some(&list));
+    let client =
+        |number| broker.authority.client(Some(broker.authority.issue_numbered("worker", number)));
+    let comes_in = |config| match broker.log_in(config, ClientOptions::default()) {
+        Ok(session) => {
+            session.close();
+            true
+        }
+        Err(_) => {
+            broker.program.wait_for_log("event=tls-failed");
+            false
+        }
+    };
+    let (revoked, other) = (client(7), client(8));
+    assert!(!comes_in(&revoked) && comes_in(&other));
+    // A new list holds from SIGHUP on.
+    let file = broker.scratch.path().join("crl.pem");
+    let replace = |list: &str, said| {
+        std::fs::write(&file, list).unwrap();
+        broker.program.signal(Signal::HUP);
+        broker.program.wait_for_log(said);
+    };
+    replace(&broker.authority.revoke(&[8], 2090), "event=tls-reloaded");
+    assert!(comes_in(&revoked) && !comes_in(&other));
+    replace("no list", "event=tls-reload-failed");
+    assert!(comes_in(&revoked) && !comes_in(&other));
+    // A list past its next update says nothing about anybody.
+    replace(&broker.authority.revoke(&[8], 2021), "event=tls-reloaded");
+    assert!(!comes_in(&revoked) && !comes_in(&other));
 }

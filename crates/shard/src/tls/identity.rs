@@ -4,9 +4,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 
 /// Where the TLS identity comes from. All files are PEM.
@@ -20,8 +22,30 @@ pub struct TlsFiles {
     pub client_authorities: Option<PathBuf>,
     /// Whether a client without a certificate is refused.
     pub client_certificate_required: bool,
+    /// Which client certificates hold no longer, if that is looked at.
+    pub revocations: Option<Revocations>,
     /// What of a client's certificate is the name of its user.
     pub login_from: LoginFrom,
+}
+
+/// Which client certificates hold no longer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Revocations {
+    /// The authorities' revocation lists, PEM.
+    pub file: PathBuf,
+    /// What has to be on no list.
+    pub check: RevocationCheck,
+}
+
+/// What of a client's certificate and its issuers has to be on no revocation list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RevocationCheck {
+    /// All but the trusted authority; for each there must be a list that is up to date.
+    Chain,
+    /// The client's own; for it there must be a list that is up to date.
+    Peer,
+    /// All but the trusted authority, as far as there are lists, up to date or not.
+    BestEffort,
 }
 
 /// What of a client's certificate is the name of its user.
@@ -122,22 +146,50 @@ fn read(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
             ));
         }
         None => builder.with_no_client_auth(),
-        Some(file) => {
-            let mut roots = RootCertStore::empty();
-            for authority in read_certificates(file)? {
-                roots.add(authority).map_err(|error| fault(file, error))?;
-            }
-            let mut verifier =
-                WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-            if !files.client_certificate_required {
-                verifier = verifier.allow_unauthenticated();
-            }
-            let verifier = verifier.build().map_err(|error| fault(file, error))?;
-            builder.with_client_cert_verifier(verifier)
-        }
+        Some(file) => builder.with_client_cert_verifier(verifier(files, file, provider)?),
     };
-    let config = builder.with_single_cert(chain, key).map_err(misfit)?;
+    let mut config = builder.with_single_cert(chain, key).map_err(misfit)?;
+    if files.client_authorities.is_some() {
+        // A resumed session keeps a certificate that may not hold any more.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+    }
     Ok(Arc::new(config))
+}
+
+/// What judges client certificates by the authorities in `file`.
+fn verifier(
+    files: &TlsFiles,
+    file: &Path,
+    provider: Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for authority in read_certificates(file)? {
+        roots.add(authority).map_err(|error| fault(file, error))?;
+    }
+    let mut verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+    if !files.client_certificate_required {
+        verifier = verifier.allow_unauthenticated();
+    }
+    let mut at_fault = file;
+    if let Some(Revocations { file, check }) = &files.revocations {
+        at_fault = file;
+        let lists: Vec<_> = CertificateRevocationListDer::pem_file_iter(file)
+            .and_then(Iterator::collect)
+            .map_err(|error| fault(file, error))?;
+        if lists.is_empty() {
+            return Err(fault(file, "no revocation list in it"));
+        }
+        verifier = verifier.with_crls(lists);
+        verifier = match check {
+            RevocationCheck::Chain => verifier.enforce_revocation_expiration(),
+            RevocationCheck::Peer => {
+                verifier.only_check_end_entity_revocation().enforce_revocation_expiration()
+            }
+            RevocationCheck::BestEffort => verifier.allow_unknown_revocation_status(),
+        };
+    }
+    verifier.build().map_err(|error| fault(at_fault, error))
 }
 
 fn read_certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {

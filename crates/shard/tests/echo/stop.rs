@@ -73,6 +73,7 @@ fn tls_without_or_with_missing_files_is_refused() {
         key: "/nonexistent/key.pem".into(),
         client_authorities: None,
         client_certificate_required: false,
+        revocations: None,
         login_from: LoginFrom::CommonName,
     });
     match Runtime::start(missing, |shard, _| Ok(EchoCore::new(shard, 1))) {

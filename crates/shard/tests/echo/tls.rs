@@ -71,6 +71,7 @@ impl Authority {
             key: self.directory.join("key.pem"),
             client_authorities: Some(self.directory.join("authority.pem")),
             client_certificate_required: false,
+            revocations: None,
             login_from: LoginFrom::CommonName,
         }
     }
