@@ -21,13 +21,14 @@ impl Uri {
     /// # Errors
     /// A text for the user.
     pub fn parse(text: &str) -> Result<Uri, String> {
+        let shown = without_login(text);
         let wrong =
-            |what: &str| Err(format!("{what} in '{text}' (amqp://user:password@host:port/vhost)"));
+            |what: &str| Err(format!("{what} in '{shown}' (amqp://user:password@host:port/vhost)"));
         let rest = match text.split_once("://") {
             Some(("amqp", rest)) => rest,
             Some(("amqps", _)) => {
                 return Err(format!(
-                    "'{text}' asks for TLS, which the load tester does not speak; use the plain port"
+                    "'{shown}' asks for TLS, which the load tester does not speak; use the plain port"
                 ));
             }
             Some(_) => return wrong("no amqp:// at the start"),
@@ -75,6 +76,16 @@ impl Uri {
             vhost: if vhost.is_empty() { "/".to_owned() } else { vhost },
         })
     }
+}
+
+/// The text for people: what stands in front of the last `@` may be a password, wherever it is wrong.
+fn without_login(text: &str) -> String {
+    let Some((before, place)) = text.rsplit_once('@') else { return text.to_owned() };
+    let scheme = match before.split_once("://") {
+        Some((scheme, _)) if scheme.bytes().all(|byte| byte.is_ascii_alphanumeric()) => scheme,
+        _ => return format!("…@{place}"),
+    };
+    format!("{scheme}://…@{place}")
 }
 
 fn decode(text: &str) -> Option<String> {
@@ -144,6 +155,23 @@ mod tests {
             "amqp://%ff@h",
         ] {
             assert!(Uri::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn no_refusal_repeats_a_password() {
+        for (text, shown) in [
+            ("amqp://boss:S3cret%word@h:1/", "'amqp://…@h:1/'"),
+            ("amqp://boss:S3cret@h:1/%zz", "'amqp://…@h:1/%zz'"),
+            ("amqp://boss:S3cret@h:99999/", "'amqp://…@h:99999/'"),
+            ("amq://boss:S3cret@h/", "'amq://…@h/'"),
+            ("amqps://boss:S3cret@h/", "'amqps://…@h/'"),
+            ("amqp://boss:S3/cr:et@h/", "'amqp://…@h/'"),
+            ("boss:S3cret%@h", "'…@h'"),
+            ("S3cret:x://y%zz@h", "'…@h'"),
+        ] {
+            let error = Uri::parse(text).unwrap_err();
+            assert!(error.contains(shown) && !error.contains("S3"), "{text}: {error}");
         }
     }
 }

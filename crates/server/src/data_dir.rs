@@ -3,10 +3,12 @@
 use std::fmt;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use lepus_reactor::files::sync_directory;
+use rustix::fs::OFlags;
+use rustix::process::geteuid;
 
 /// Name of the lock file; it holds the number of the process that has the directory.
 const LOCK_FILE: &str = "lepus.lock";
@@ -15,6 +17,7 @@ const LOCK_FILE: &str = "lepus.lock";
 #[derive(Debug)]
 pub struct DataDir {
     path: PathBuf,
+    cautions: Vec<String>,
     /// Unlocked by the system when it is closed, also after a crash.
     _lock: File,
 }
@@ -62,12 +65,15 @@ impl DataDir {
         create(path, sync_directory).map_err(failed)?;
         let file = path.join(LOCK_FILE);
         let failed = |error| DataDirError::Io(file.clone(), error);
+        let mut cautions = who_else(path).map_err(failed)?;
+        cautions.extend(remove_foreign(&file).map_err(failed)?);
         let mut lock = OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
             .truncate(false)
             .mode(0o600)
+            .custom_flags(OFlags::NOFOLLOW.bits() as i32)
             .open(&file)
             .map_err(failed)?;
         match lock.try_lock() {
@@ -86,7 +92,13 @@ impl DataDir {
             writeln!(lock, "{}", std::process::id())
         };
         note().map_err(failed)?;
-        Ok(DataDir { path: path.to_owned(), _lock: lock })
+        Ok(DataDir { path: path.to_owned(), cautions, _lock: lock })
+    }
+
+    /// What an operator should know about who else may come at the directory, a sentence each.
+    #[must_use]
+    pub fn cautions(&self) -> &[String] {
+        &self.cautions
     }
 
     /// Where it is.
@@ -94,6 +106,46 @@ impl DataDir {
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// Who else may put files into the directory, as sentences.
+fn who_else(path: &Path) -> io::Result<Vec<String>> {
+    let found = path.metadata()?;
+    let (mode, owner, own) = (found.mode() & 0o7777, found.uid(), geteuid().as_raw());
+    let mut cautions = Vec::new();
+    if mode & 0o022 != 0 {
+        cautions.push(format!(
+            "other users may write to the data directory {} (mode {mode:04o}): they can replace \
+             messages, users and the control socket; chmod go-w takes that away",
+            path.display()
+        ));
+    }
+    if owner != own && owner != 0 {
+        cautions.push(format!(
+            "the data directory {} belongs to user {owner}, and lepus runs as user {own}: that user \
+             can replace messages, users and the control socket; chown gives it to lepus",
+            path.display()
+        ));
+    }
+    Ok(cautions)
+}
+
+/// Removes a lock that is a link, has another name somewhere or is no plain file: writing to it would
+/// write to something else. What it leads to stays as it is.
+fn remove_foreign(file: &Path) -> io::Result<Option<String>> {
+    let found = match file.symlink_metadata() {
+        Ok(found) => found,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if found.is_file() && found.nlink() == 1 {
+        return Ok(None);
+    }
+    std::fs::remove_file(file)?;
+    Ok(Some(format!(
+        "{} was a link or no plain file and was removed; somebody else may have put it there",
+        file.display()
+    )))
 }
 
 /// Makes a directory and those above it, as far as they are missing, each for its owner only. The
@@ -157,6 +209,41 @@ mod tests {
         drop(first);
         let again = DataDir::open(&path).unwrap();
         assert_eq!(again.path(), path);
+    }
+
+    #[test]
+    fn nothing_is_written_through_a_lock_that_leads_elsewhere() {
+        let root = crate::scratch::Scratch::new("lock-link");
+        let (path, victim) = (root.path().join("data"), root.path().join("victim"));
+        drop(DataDir::open(&path).unwrap());
+        assert_eq!(DataDir::open(&path).unwrap().cautions(), [""; 0]);
+        let lock = path.join(LOCK_FILE);
+        let precious = "not to be written to\n".repeat(100);
+        std::fs::write(&victim, &precious).unwrap();
+        for is_symbolic in [true, false] {
+            std::fs::remove_file(&lock).unwrap();
+            match is_symbolic {
+                true => std::os::unix::fs::symlink(&victim, &lock).unwrap(),
+                false => std::fs::hard_link(&victim, &lock).unwrap(),
+            }
+            let held = DataDir::open(&path).unwrap();
+            assert!(held.cautions()[0].contains("lepus.lock was a link"), "{:?}", held.cautions());
+            assert_eq!(std::fs::read_to_string(&victim).unwrap(), precious);
+            assert!(lock.symlink_metadata().unwrap().is_file());
+        }
+    }
+
+    #[test]
+    fn a_directory_that_others_may_write_to_is_told() {
+        use std::os::unix::fs::PermissionsExt;
+        let root = crate::scratch::Scratch::new("open-directory");
+        let path = root.path().join("data");
+        std::fs::create_dir(&path).unwrap();
+        for (mode, is_told) in [(0o777, true), (0o770, true), (0o755, false), (0o700, false)] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            let held = DataDir::open(&path).unwrap();
+            assert_eq!(held.cautions().len(), usize::from(is_told), "{mode:o}");
+        }
     }
 
     #[test]

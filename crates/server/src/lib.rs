@@ -123,6 +123,12 @@ fn carry_out(call: OrderCall) -> Result<String, String> {
         }
     }
     if call.order.password {
+        if password.is_some() {
+            eprintln!(
+                "lepus: other users of this machine can read a command line, and the password in \
+                 it; without --password it is asked for, or read from standard input"
+            );
+        }
         request.insert("password_hash".to_owned(), password::hash(password)?.into());
     }
     let answer = control::ask_table(&config.control_socket(), &request.into());

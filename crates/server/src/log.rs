@@ -250,15 +250,15 @@ fn text_line(line: &Line) -> String {
         if plain {
             out.push_str(&format!(" {key}={value}"));
         } else {
-            out.push_str(&format!(" {key}={}", serde_json::Value::from(value.as_str())));
+            out.push_str(&format!(" {key}={}", quoted(value)));
         }
     }
-    out.push_str(&format!(" text={}", serde_json::Value::from(line.text.as_str())));
+    out.push_str(&format!(" text={}", quoted(&line.text)));
     out
 }
 
 fn json_line(line: &Line) -> String {
-    let string = |text: &str| serde_json::Value::from(text).to_string();
+    let string = quoted;
     let mut out = format!(
         "{{\"time\":\"{}\",\"level\":\"{}\",\"event\":{},\"text\":{}",
         timestamp(line.at),
@@ -271,6 +271,43 @@ fn json_line(line: &Line) -> String {
     }
     out.push('}');
     out
+}
+
+/// The text as a JSON string, in which everything is escaped that a terminal obeys or does not show:
+/// what clients say comes in here.
+fn quoted(text: &str) -> String {
+    let string = serde_json::Value::from(text).to_string();
+    if string.is_ascii() && !string.contains('\x7f') {
+        return string;
+    }
+    let mut out = String::with_capacity(string.len() + 16);
+    for character in string.chars() {
+        if is_hidden(character) {
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                out.push_str(&format!("\\u{unit:04x}"));
+            }
+        } else {
+            out.push(character);
+        }
+    }
+    out
+}
+
+/// Whether a character is none that one sees: control, direction, separators of lines, tags.
+fn is_hidden(character: char) -> bool {
+    character.is_control()
+        || matches!(
+            character,
+            '\u{ad}'
+                | '\u{61c}'
+                | '\u{180e}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{feff}'
+                | '\u{fff9}'..='\u{fffb}'
+                | '\u{e0000}'..='\u{e0fff}'
+        )
 }
 
 /// `2026-01-31T23:59:59.123Z` (RFC 3339, UTC).
@@ -320,6 +357,14 @@ fn date(days: u64) -> (u64, u64, u64) {
 mod tests {
     use super::*;
     use std::sync::Mutex;
+
+    #[test]
+    fn what_a_terminal_obeys_or_hides_is_escaped() {
+        let text = "a\u{202e}b\u{2028}c\u{7f}\u{9b}1m\u{e0041}\u{1b}ä\"";
+        let expected = "\"a\\u202eb\\u2028c\\u007f\\u009b1m\\udb40\\udc41\\u001bä\\\"\"";
+        assert_eq!(quoted(text), expected);
+        assert_eq!(serde_json::from_str::<String>(&quoted(text)).unwrap(), text);
+    }
 
     #[derive(Clone, Default)]
     struct Memory(Arc<Mutex<Vec<u8>>>);

@@ -52,6 +52,9 @@ pub fn serve(config: &Config) -> Result<(), String> {
 
 fn run(config: &Config, plan: &Plan, log: &Log) -> Result<(), String> {
     let data_dir = DataDir::open(&config.data_dir()).map_err(|error| error.to_string())?;
+    for caution in data_dir.cautions() {
+        log.warning("data-directory", caution.clone());
+    }
     let (wish, wishes) = channel();
     signal::send_wishes(wish.clone()).map_err(|error| format!("cannot take signals: {error}"))?;
     for note in &plan.notes {

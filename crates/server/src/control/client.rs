@@ -4,6 +4,7 @@ use super::{ANSWER_BYTES_MAX, PATIENCE_SECONDS};
 use serde_json::{Value, json};
 use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,6 +14,8 @@ use std::time::Duration;
 pub enum ControlError {
     /// Nobody answers at the socket.
     NotRunning(PathBuf, std::io::Error),
+    /// Somebody else answers at the socket: the user id of that process.
+    Stranger(PathBuf, u32),
     /// The broker refused, in its own words.
     Refused(String),
     /// The conversation broke off.
@@ -36,6 +39,12 @@ impl fmt::Display for ControlError {
                 f,
                 "no running lepus answers at {} ({error}); \
                  name its data directory with --data-dir, or start one with `lepus serve`",
+                path.display()
+            ),
+            ControlError::Stranger(path, user) => write!(
+                f,
+                "a process of user {user} listens at {}, who is neither root, nor you, nor the \
+                 owner of its directory: nothing was sent; see who made that socket",
                 path.display()
             ),
             ControlError::Refused(text) => f.write_str(text),
@@ -63,7 +72,30 @@ pub fn ask(path: &Path, request: &Value) -> Result<Value, ControlError> {
 pub fn ask_within(path: &Path, request: &Value, patience: Duration) -> Result<Value, ControlError> {
     let stream = UnixStream::connect(path)
         .map_err(|error| ControlError::NotRunning(path.to_owned(), error))?;
+    check_listener(path, &stream)?;
     exchange(&stream, request, patience)
+}
+
+/// Whether the process that listens is the broker's, as far as its user tells: orders carry hashes of
+/// passwords. The owner of the directory could put a socket there in any case, unless others can too.
+fn check_listener(path: &Path, stream: &UnixStream) -> Result<(), ControlError> {
+    let broken = |error: std::io::Error| ControlError::Broken(error.to_string());
+    let listener = rustix::net::sockopt::socket_peercred(stream)
+        .map_err(|error| broken(error.into()))?
+        .uid
+        .as_raw();
+    if listener == 0 || listener == rustix::process::geteuid().as_raw() {
+        return Ok(());
+    }
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let directory = std::fs::metadata(directory).map_err(broken)?;
+    if listener == directory.uid() && directory.mode() & 0o022 == 0 {
+        return Ok(());
+    }
+    Err(ControlError::Stranger(path.to_owned(), listener))
 }
 
 fn exchange(
