@@ -1,7 +1,7 @@
 //! The definitions log before the shards start: it is opened, added to and synced here, with
 //! nobody to keep waiting.
 
-use lepus_broker::definitions::{DefinitionsLog, Draft, LOG, OpenError};
+use lepus_broker::definitions::{DefinitionsLog, Draft, LOG, OpenError, RecoveryError};
 use lepus_broker::directory::{Capacity, Change, Directory, Request};
 use lepus_broker::refusal::Refusal;
 use lepus_reactor::files::Blocking;
@@ -21,23 +21,14 @@ impl Definitions {
     /// Opens the log in a data directory that this process holds; makes it where it is missing.
     ///
     /// # Errors
-    /// In words, with the file and what to do, for a log that cannot be used. It is as it was.
+    /// In words, with the file and what to do, for a log that cannot be used. Nothing was written to it
+    /// then.
     pub fn open(data_dir: &Path, shards: u16) -> Result<Definitions, String> {
         let mut files = Blocking::new(data_dir);
         let clock = Clock::start();
         let mut run = |operation| files.run(operation);
         let draft = Draft::open(DefinitionsLog::settings(), clock.now(), shards, &mut run)
             .map_err(|error| unusable(data_dir, &error, &files))?;
-        if let Some(damage) = draft.damages().first() {
-            let (file, offset, bytes) = (damage.file, damage.offset, damage.bytes);
-            return Err(format!(
-                "the definitions log is damaged: {bytes} bytes at offset {offset} of {} cannot be \
-                 read, so queues, users or bindings may be missing and the broker does not start; \
-                 restore {} from a backup, or go on without what is lost: see `lepus store repair`",
-                data_dir.join(file.to_string()).display(),
-                data_dir.join(LOG.to_string()).display(),
-            ));
-        }
         Ok(Definitions { draft, files, clock, data_dir: data_dir.to_owned() })
     }
 
@@ -84,6 +75,11 @@ impl Definitions {
 fn unusable(data_dir: &Path, error: &OpenError, files: &Blocking) -> String {
     let system = files.failures().last().map(|failure| format!(" ({failure})"));
     let remedy = match error {
+        OpenError::Damaged(_) | OpenError::Recovery(RecoveryError::Snapshot) => {
+            "queues, users or bindings may be missing, so the broker does not start, and nothing was \
+             changed: restore the log from a backup, or go on with what can be read (`lepus store \
+             repair` says what that leaves out)"
+        }
         OpenError::Full => "make room on the disk",
         OpenError::Stopped(..) | OpenError::Store(lepus_store::Refusal::Disk(..)) => {
             "see to the disk and to the rights of this user in the directory"
@@ -142,6 +138,48 @@ mod tests {
             // A root that says nothing is no root: the log is read from its beginning.
             Ok(names) => assert_eq!(names, ["a"]),
             Err(text) => assert!(text.contains("log-00000000"), "{text}"),
+        }
+    }
+
+    /// Every file below a directory.
+    fn image(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+        let mut files: Vec<_> = std::fs::read_dir(directory)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .map(|path| (path.clone(), std::fs::read(path).unwrap()))
+            .collect();
+        files.sort_unstable();
+        files
+    }
+
+    #[test]
+    fn damage_stops_every_start_with_its_place_and_nothing_is_written() {
+        let root = Scratch::new("definitions-damaged");
+        let mut definitions = Definitions::open(root.path(), 1).unwrap();
+        for number in 0..100 {
+            definitions.carry_out(&create_vhost(&format!("vhost-{number:03}"))).unwrap().unwrap();
+        }
+        definitions.finish().unwrap();
+        // The next start knows by its checkpoint what was there.
+        Definitions::open(root.path(), 1).unwrap().finish().unwrap();
+        let log = root.path().join("log-00000000");
+        let wanted = b"vhost-099";
+        let (path, mut bytes, at) = image(&log)
+            .into_iter()
+            .find_map(|(path, bytes)| {
+                let at = bytes.windows(wanted.len()).position(|found| found == wanted)?;
+                Some((path, bytes, at))
+            })
+            .unwrap();
+        bytes[at / 4096 * 4096..][..4096].fill(0);
+        std::fs::write(&path, bytes).unwrap();
+        let before = image(&log);
+        for _ in 0..3 {
+            let text = Definitions::open(root.path(), 1).unwrap_err();
+            let file = path.file_name().unwrap().to_str().unwrap();
+            let words = [file, " bytes at offset ", "nothing was changed", "lepus store repair"];
+            assert!(words.iter().all(|word| text.contains(word)), "{text}");
+            assert_eq!(image(&log), before);
         }
     }
 

@@ -22,9 +22,6 @@ pub(crate) fn definitions(
     let mut run = |operation| disk.run(operation);
     let mut draft =
         Draft::open(settings, now, shards, &mut run).map_err(|error| error.to_string())?;
-    if let Some(damage) = draft.damages().first() {
-        return Err(format!("the log of definitions is damaged: {damage:?}"));
-    }
     if draft.is_new() {
         for change in first {
             let applied = draft.apply(now, change, &mut run).map_err(|error| error.to_string())?;

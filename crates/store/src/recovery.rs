@@ -138,6 +138,8 @@ pub(crate) struct Recovery {
     generation_max: u32,
     damages: Vec<Damage>,
     log_bytes: u64,
+    /// Everything is read, and nothing is written yet.
+    is_read: bool,
     result: Option<Result<(), Refusal>>,
 }
 
@@ -166,6 +168,7 @@ impl Recovery {
             generation_max: 0,
             damages: Vec::new(),
             log_bytes: 0,
+            is_read: false,
             result: None,
         };
         recovery.ask(Action::List(settings.log), Wait::List, out);
@@ -193,6 +196,21 @@ impl Recovery {
     fn ask_read(&mut self, file: File, length: u64, wait: Wait, out: &mut Operations) {
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         self.ask(Action::Read { file, offset: 0, length }, wait, out);
+    }
+
+    /// Whether everything was read and the owner is to say whether the store goes on.
+    pub(crate) fn asks(&self) -> bool {
+        self.is_read && self.settings.asks_first
+    }
+
+    /// What cannot be read.
+    pub(crate) fn damages(&self) -> &[Damage] {
+        &self.damages
+    }
+
+    /// Opaque records, in order, once everything was read.
+    pub(crate) fn take_opaque(&mut self) -> Vec<(Position, Vec<u8>)> {
+        core::mem::take(&mut self.replay.opaque)
     }
 
     /// The end: what was found, or why the log cannot be used.
@@ -601,12 +619,17 @@ impl Recovery {
                 replay.apply(image.generation, &record, state, segments);
             });
             self.at = (image.generation, end);
+            self.chain.end = position(image.generation, end as u32);
             if let Some(next) = next {
-                let crc = next.header.previous_crc;
-                let end = position(image.generation, end as u32);
-                self.chain = Chain { end, crc, number: next.header.number };
+                self.chain.crc = next.header.previous_crc;
+                self.chain.number = next.header.number;
             } else {
-                self.chain.end = position(image.generation, end as u32);
+                // What is written behind the damage must not seem to follow right in front of it: a
+                // later start would take the break for one that an earlier start had cut.
+                self.chain.number += 1;
+            }
+            if let Some(segment) = self.segments.get_mut(&image.generation) {
+                segment.used_bytes = end as u32;
             }
         }
         if saved == 0 {
@@ -692,6 +715,14 @@ impl Recovery {
         }
         self.image = None;
         self.replay.finish(&mut self.state, &mut self.segments);
+        self.is_read = true;
+        if !self.settings.asks_first {
+            self.take_over(out);
+        }
+    }
+
+    /// The first writes: from here on the log is this run's.
+    pub(crate) fn take_over(&mut self, out: &mut Operations) {
         if !self.files.iter().any(|(file, _)| matches!(file, File::Root(_))) {
             let file = File::Root(self.settings.log);
             let length = (2 * ROOT_STRIDE_BYTES) as u64;

@@ -24,6 +24,9 @@ pub enum SyncMode {
 pub struct Settings {
     /// The log it writes.
     pub log: LogId,
+    /// Nothing is written before the owner has looked at what recovery found: [`crate::Event::Found`]
+    /// says when, [`crate::Store::go_on`] goes on.
+    pub asks_first: bool,
     /// When it syncs.
     pub sync: SyncMode,
     /// Length of new segments, 4 KiB to 256 MiB. The segments of a log may differ.
@@ -94,6 +97,7 @@ impl Settings {
     pub fn new(log: LogId) -> Settings {
         Settings {
             log,
+            asks_first: false,
             sync: SyncMode::Always,
             segment_bytes: 16 << 20,
             batch_bytes_max: 1 << 20,

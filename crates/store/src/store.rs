@@ -53,6 +53,10 @@ pub enum Event {
     },
     /// Recovery failed; nothing was changed.
     Refused(Refusal),
+    /// Everything was read and nothing written ([`Settings::asks_first`]): damage was told before, and
+    /// [`Store::take_opaque`] has the opaque records. The store waits for [`Store::go_on`], or is
+    /// dropped and leaves the files as they are.
+    Found,
     /// A page of the lane was read: fetch again.
     LaneReady(LaneSlot),
     /// What the lookup of this position waited for was read, or cannot be: look it up again.
@@ -240,16 +244,15 @@ impl Store {
     /// An operation ended.
     pub fn complete(&mut self, now: Now, completion: Completion, out: &mut Operations) {
         if let Phase::Recovering(recovery) = &mut self.phase {
+            let asked = recovery.asks();
             recovery.complete(completion, out);
-            match recovery.result() {
-                None => {}
-                Some(Ok(())) => self.start(now, out),
-                Some(Err(refusal)) => {
-                    self.phase = Phase::Refused;
-                    self.events.push(Event::Refused(refusal));
-                }
+            if recovery.asks() && !asked {
+                self.events.extend(recovery.damages().iter().copied().map(Event::Damaged));
+                self.events.push(Event::Found);
+                self.opaque = recovery.take_opaque();
+                self.has_opaque = !self.opaque.is_empty();
             }
-            return;
+            return self.recovered(now, out);
         }
         if let Some(purpose) = self.waits.remove(&completion.id) {
             self.completed(now, purpose, completion, out);
@@ -268,6 +271,28 @@ impl Store {
         {
             self.told_stopped = true;
             self.events.push(Event::Stopped(file, error));
+        }
+    }
+
+    fn recovered(&mut self, now: Now, out: &mut Operations) {
+        let Phase::Recovering(recovery) = &self.phase else { return };
+        match recovery.result() {
+            None => {}
+            Some(Ok(())) => self.start(now, out),
+            Some(Err(refusal)) => {
+                self.phase = Phase::Refused;
+                self.events.push(Event::Refused(refusal));
+            }
+        }
+    }
+
+    /// The owner has looked at what [`Event::Found`] told of and wants to go on with it: the files
+    /// are written to from here on.
+    pub fn go_on(&mut self, now: Now, out: &mut Operations) {
+        let Phase::Recovering(recovery) = &mut self.phase else { return };
+        if recovery.asks() {
+            recovery.take_over(out);
+            self.recovered(now, out);
         }
     }
 
@@ -316,8 +341,11 @@ impl Store {
         let found = recovery.into_recovered();
         self.state = found.state;
         self.log = Log::new(self.settings, found.resume);
-        self.has_opaque = !found.opaque.is_empty();
-        self.opaque = found.opaque;
+        if !self.settings.asks_first {
+            self.has_opaque = !found.opaque.is_empty();
+            self.opaque = found.opaque;
+            self.events.extend(found.damages.iter().copied().map(Event::Damaged));
+        }
         self.opaque_start = found.start;
         let mut used = found.used_pages;
         used.sort_unstable();
@@ -331,11 +359,10 @@ impl Store {
             found.checkpoint_number,
             found.root_index,
             obsolete,
-            !found.is_clean || found.log_bytes > 0,
+            // Of damaged definitions the files stay as they are until a snapshot replaces them.
+            (!found.is_clean || found.log_bytes > 0)
+                && !(self.has_opaque && !found.damages.is_empty()),
         );
-        for damage in found.damages {
-            self.events.push(Event::Damaged(damage));
-        }
         self.opening = Some(found.is_clean);
         for slot in self.state.unaccounted.clone() {
             let lane = self.state.lane_mut(LaneSlot(slot));

@@ -19,6 +19,8 @@ pub type Run<'a> = &'a mut dyn FnMut(Operation) -> Completion;
 pub enum OpenError {
     /// The log's files cannot be used.
     Store(lepus_store::Refusal),
+    /// Parts of the log cannot be read: what they said is missing.
+    Damaged(Vec<Damage>),
     /// The log was read, and what it says cannot be understood.
     Recovery(RecoveryError),
     /// A file cannot be written or synced.
@@ -39,6 +41,13 @@ impl fmt::Display for OpenError {
             OpenError::Store(lepus_store::Refusal::Foreign(file)) => {
                 write!(f, "{file} belongs to another log")
             }
+            OpenError::Damaged(damages) => {
+                for (index, Damage { file, offset, bytes }) in damages.iter().enumerate() {
+                    let comma = if index > 0 { ", " } else { "" };
+                    write!(f, "{comma}{bytes} bytes at offset {offset} of {file}")?;
+                }
+                f.write_str(" cannot be read")
+            }
             OpenError::Recovery(error) => error.fmt(f),
             OpenError::Stopped(file, error) => write!(f, "{file} cannot be written ({error:?})"),
             OpenError::Full => f.write_str("the disk has no room for it"),
@@ -52,7 +61,6 @@ pub struct Draft {
     /// What exists.
     pub directory: Directory,
     log: DefinitionsLog,
-    damages: Vec<Damage>,
     out: Operations,
 }
 
@@ -60,7 +68,8 @@ impl Draft {
     /// Recovers the log. Queues get the homes that they have with `shards` shards.
     ///
     /// # Errors
-    /// [`OpenError`]; the log is as it was.
+    /// [`OpenError`]. Nothing was written then, unless it is [`OpenError::Stopped`]: what is damaged
+    /// stays so for everybody to see until the operator has decided.
     pub fn open(
         settings: Settings,
         now: Now,
@@ -68,38 +77,36 @@ impl Draft {
         run: Run<'_>,
     ) -> Result<Draft, OpenError> {
         let mut out = Operations::default();
-        let mut store = Store::open(settings, &mut out);
-        let (mut events, mut damages) = (Vec::new(), Vec::new());
-        while !out.list.is_empty() {
-            for operation in core::mem::take(&mut out.list) {
-                store.complete(now, run(operation), &mut out);
-            }
-            store.take_events(&mut events);
-            for event in events.drain(..) {
-                match event {
-                    Event::Refused(refusal) => return Err(OpenError::Store(refusal)),
-                    Event::Stopped(file, error) => return Err(OpenError::Stopped(file, error)),
-                    Event::Damaged(damage) => damages.push(damage),
-                    _ => {}
-                }
-            }
+        let mut store = Store::open(Settings { asks_first: true, ..settings }, &mut out);
+        let damages = carry_out(&mut store, now, run, &mut out)?;
+        if !damages.is_empty() {
+            return Err(OpenError::Damaged(damages));
         }
-        let (log, directory) =
+        let (mut log, directory) =
             DefinitionsLog::recover(store, settings, HashState::default(), shards)
                 .map_err(OpenError::Recovery)?;
-        Ok(Draft { directory, log, damages, out })
+        log.go_on(now, &mut out);
+        let draft = Draft { directory, log, out };
+        draft.settle(now, run)
+    }
+
+    /// Carries operations out until the log wants none.
+    fn settle(mut self, now: Now, run: Run<'_>) -> Result<Draft, OpenError> {
+        while !self.out.list.is_empty() {
+            for operation in core::mem::take(&mut self.out.list) {
+                self.log.complete(now, run(operation), &mut self.out);
+            }
+        }
+        match self.log.refusal() {
+            Some(refusal) => Err(OpenError::Store(refusal)),
+            None => self.fail().map(|()| self),
+        }
     }
 
     /// Whether the log has said nothing: this is the first start.
     #[must_use]
     pub fn is_new(&self) -> bool {
         self.log.is_empty()
-    }
-
-    /// Parts of the log that cannot be read: what they said is missing.
-    #[must_use]
-    pub fn damages(&self) -> &[Damage] {
-        &self.damages
     }
 
     /// Fulfils a request. Whether anything had to be changed for it, or its refusal.
@@ -194,6 +201,31 @@ impl Draft {
             None => Ok(()),
         }
     }
+}
+
+/// Carries operations out until the store wants none. What cannot be read.
+fn carry_out(
+    store: &mut Store,
+    now: Now,
+    run: Run<'_>,
+    out: &mut Operations,
+) -> Result<Vec<Damage>, OpenError> {
+    let (mut events, mut damages) = (Vec::new(), Vec::new());
+    while !out.list.is_empty() {
+        for operation in core::mem::take(&mut out.list) {
+            store.complete(now, run(operation), out);
+        }
+    }
+    store.take_events(&mut events);
+    for event in events {
+        match event {
+            Event::Refused(refusal) => return Err(OpenError::Store(refusal)),
+            Event::Stopped(file, error) => return Err(OpenError::Stopped(file, error)),
+            Event::Damaged(damage) => damages.push(damage),
+            _ => {}
+        }
+    }
+    Ok(damages)
 }
 
 #[cfg(test)]

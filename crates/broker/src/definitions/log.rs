@@ -8,7 +8,7 @@ use core::fmt;
 use lepus_amqp::code::ReplyCode;
 use lepus_base::{HashState, Now, Position};
 use lepus_store::disk::{Completion, DiskError, File, Operations};
-use lepus_store::{AppendError, Event, Settings, Store};
+use lepus_store::{AppendError, Event, Refusal as StoreRefusal, Settings, Store};
 
 use super::LOG;
 use crate::directory::codec::{self, DecodeError};
@@ -122,6 +122,7 @@ pub struct DefinitionsLog {
     record: Vec<u8>,
     events: Vec<Event>,
     failure: Option<(File, DiskError)>,
+    refusal: Option<StoreRefusal>,
     is_closing: bool,
 }
 
@@ -140,7 +141,8 @@ impl DefinitionsLog {
         }
     }
 
-    /// Reads what a store that just became ready has found, and makes the directory of it.
+    /// Reads what a store has found and makes the directory of it. The store waits for
+    /// [`DefinitionsLog::go_on`] then.
     ///
     /// # Errors
     /// [`RecoveryError`]; the log is as it was.
@@ -169,9 +171,20 @@ impl DefinitionsLog {
             record: Vec::new(),
             events: Vec::new(),
             failure: None,
+            refusal: None,
             is_closing: false,
         };
         Ok((log, replay.directory))
+    }
+
+    /// What was read is used: the log is written to from here on.
+    pub(crate) fn go_on(&mut self, now: Now, out: &mut Operations) {
+        self.store.go_on(now, out);
+    }
+
+    /// Why the log cannot be used, if its first writes failed.
+    pub(crate) fn refusal(&self) -> Option<StoreRefusal> {
+        self.refusal
     }
 
     /// Records what is durable of a change that `directory` has checked and not yet applied.
@@ -264,8 +277,10 @@ impl DefinitionsLog {
     fn look(&mut self) {
         self.store.take_events(&mut self.events);
         for event in self.events.drain(..) {
-            if let Event::Stopped(file, error) = event {
-                self.failure = Some((file, error));
+            match event {
+                Event::Stopped(file, error) => self.failure = Some((file, error)),
+                Event::Refused(refusal) => self.refusal = Some(refusal),
+                _ => {}
             }
         }
     }

@@ -126,7 +126,7 @@ impl Broker {
                 );
                 log(out, Severity::Error, "log-stopped", text);
             }
-            Event::Checkpointed(_) => {}
+            Event::Checkpointed(_) | Event::Found => {}
         }
     }
 

@@ -106,7 +106,7 @@ impl StoreCore {
                 Event::Refused(refusal) => {
                     return Err(format!("{refusal:?} {:?}", files.failures()));
                 }
-                Event::Checkpointed(_) => {}
+                Event::Checkpointed(_) | Event::Found => {}
                 other => panic!("{other:?}"),
             }
         }
