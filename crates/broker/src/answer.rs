@@ -303,7 +303,7 @@ impl Broker {
                 }
                 return;
             }
-            Origin::Control(_) => return,
+            Origin::Start | Origin::Control(_) => return,
         };
         let Some(at) = self.find_channel(to) else { return };
         let Some(pending) = self.take_pending(at) else { return };

@@ -7,10 +7,12 @@
 
 mod draft;
 mod log;
+mod replay;
 
 pub use draft::{Draft, OpenError, Run};
 pub(crate) use log::stopped;
-pub use log::{DefinitionsLog, Recorded, RecoveryError};
+pub use log::{DefinitionsLog, Recorded};
+pub use replay::RecoveryError;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;

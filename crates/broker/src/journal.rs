@@ -10,6 +10,7 @@
 mod backlog;
 mod completion;
 mod figures;
+mod orphans;
 mod recovery;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -24,6 +25,7 @@ use lepus_store::{AppendError, LaneSlot, Message, Place, Refusal, Settings, Stor
 use crate::mail::ChannelRef;
 use crate::message::MessageView;
 use crate::settings::StoreSettings;
+use orphans::Orphans;
 
 pub(crate) use backlog::place_of;
 pub use backlog::{Backlog, Found};
@@ -87,6 +89,7 @@ pub struct Log {
     stopped: Option<(File, DiskError)>,
     /// The run before did not end in order.
     was_unclean: bool,
+    orphans: Orphans,
 }
 
 /// A queue that waits: its slot and its id. [`LETTERS`] stands for dead letters; what a delayed exchange
@@ -131,6 +134,7 @@ impl Journal {
                 begun: VecDeque::new(),
                 stopped: None,
                 was_unclean: false,
+                orphans: Orphans::default(),
             });
         }
     }
@@ -151,9 +155,14 @@ impl Journal {
         self.logs.get_mut(usize::from(log))
     }
 
-    /// The place of a log; new queues are in the first.
+    /// The place of a log that a queue names; new queues are in the first.
+    ///
+    /// # Panics
+    /// When the shard does not drive it: what is confirmed elsewhere is not found at the next start.
     pub(crate) fn place_of(&self, id: LogId) -> u16 {
-        self.logs.iter().position(|log| log.id == id).unwrap_or(0) as u16
+        let place = self.logs.iter().position(|log| log.id == id);
+        assert!(place.is_some(), "a queue names {id}, which its shard does not drive");
+        place.unwrap_or_default() as u16
     }
 
     /// A message that a look-up just found.

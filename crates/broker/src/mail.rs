@@ -135,6 +135,8 @@ pub enum Reply {
 pub enum Origin {
     /// A channel with a pending question.
     Channel(ChannelRef),
+    /// A shard at its start; nobody waits for the answer.
+    Start,
     /// A queue's home that wants the queue gone; it hears only of a refusal, otherwise the answer is
     /// the change itself.
     Home {

@@ -196,6 +196,7 @@ impl Broker {
         let shard = match origin {
             Origin::Channel(channel) => channel.shard,
             Origin::Ending { shard, .. } | Origin::Migration { shard, .. } => shard,
+            Origin::Start => return,
             Origin::Home { .. } if result.is_ok() => return,
             Origin::Home { shard, .. } => shard,
             Origin::Control(question) => {

@@ -1,10 +1,11 @@
 //! What the operator decides about a shard, and the limits that keep every peer's share bounded.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
 use lepus_amqp::server::ServerOptions;
-use lepus_base::ShardId;
+use lepus_base::{QueueId, ShardId};
 use lepus_store::disk::LogId;
 
 use crate::directory::Capacity;
@@ -42,8 +43,12 @@ pub struct Settings {
 pub struct StoreSettings {
     /// Settings of each of them, but for the log's number.
     pub template: lepus_store::Settings,
-    /// The logs: first the shard's own, to which new queues go.
+    /// The logs: first the shard's own, to which new queues go. Every log is there whose number a
+    /// queue of the shard names.
     pub logs: Vec<LogId>,
+    /// Ids of queues, and of what delayed exchanges held back, that were deleted, in growing order: what
+    /// logs still have of these goes. What they have of others that nobody knows is kept.
+    pub deleted: Arc<[QueueId]>,
 }
 
 /// Limits on what peers can make grow.

@@ -38,6 +38,7 @@ mod mandatory;
 mod marks;
 mod moves;
 mod negotiation;
+mod orphans;
 mod own_publishes;
 mod passing_on;
 mod permission_matrix;

@@ -1,11 +1,15 @@
 //! The definitions log before the shards start: it is opened, added to and synced here, with
 //! nobody to keep waiting.
 
+use crate::serve::logs;
+use lepus_base::{QueueId, ShardId};
 use lepus_broker::definitions::{DefinitionsLog, Draft, LOG, OpenError, RecoveryError};
 use lepus_broker::directory::{Capacity, Change, Directory, Request};
 use lepus_broker::refusal::Refusal;
-use lepus_reactor::files::Blocking;
+use lepus_reactor::files::{Blocking, sync_directory};
 use lepus_shard::Clock;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// The definitions of a broker that does not run yet.
@@ -29,7 +33,14 @@ impl Definitions {
         let mut run = |operation| files.run(operation);
         let draft = Draft::open(DefinitionsLog::settings(), clock.now(), shards, &mut run)
             .map_err(|error| unusable(data_dir, &error, &files))?;
+        ready_logs(data_dir, &draft.directory, shards)?;
         Ok(Definitions { draft, files, clock, data_dir: data_dir.to_owned() })
+    }
+
+    /// Ids of queues and of what delayed exchanges held back that were deleted, as far as the log tells.
+    #[must_use]
+    pub fn deleted(&self) -> &[QueueId] {
+        self.draft.deleted()
     }
 
     /// What exists.
@@ -71,6 +82,38 @@ impl Definitions {
     }
 }
 
+/// Makes sure that every log of messages is there before a definition names it, so that one that is
+/// named and missing was there once.
+///
+/// # Errors
+/// In words, where one is missing, or cannot be made.
+fn ready_logs(data_dir: &Path, directory: &Directory, shards: u16) -> Result<(), String> {
+    let path = |number| data_dir.join(logs::own_log(ShardId(number)).to_string());
+    for (number, queues) in directory.logs() {
+        let path = path(number);
+        if !path.exists() {
+            return Err(format!(
+                "{} is missing, and {queues} of the queues that are defined have their messages \
+                 there, so the broker does not start: put the directory back where it was, or \
+                 restore it from a backup; `lepus store repair` makes it anew, empty, which drops \
+                 what was in it",
+                path.display()
+            ));
+        }
+    }
+    let mut is_new = false;
+    for path in (0..shards).map(path).filter(|path| !path.exists()) {
+        let made = DirBuilder::new().mode(0o700).create(&path);
+        made.map_err(|error| format!("cannot make {}: {error}", path.display()))?;
+        is_new = true;
+    }
+    if is_new {
+        sync_directory(data_dir)
+            .map_err(|error| format!("cannot sync {}: {error}", data_dir.display()))?;
+    }
+    Ok(())
+}
+
 /// Why the log is no use, and what to do.
 fn unusable(data_dir: &Path, error: &OpenError, files: &Blocking) -> String {
     let system = files.failures().last().map(|failure| format!(" ({failure})"));
@@ -97,6 +140,7 @@ fn unusable(data_dir: &Path, error: &OpenError, files: &Blocking) -> String {
 mod tests {
     use super::*;
     use crate::scratch::Scratch;
+    use lepus_amqp::table::Table;
     use lepus_broker::directory::{VhostMetadata, VhostRef};
 
     fn create_vhost(name: &str) -> Request {
@@ -181,6 +225,48 @@ mod tests {
             assert!(words.iter().all(|word| text.contains(word)), "{text}");
             assert_eq!(image(&log), before);
         }
+    }
+
+    #[test]
+    fn a_log_that_queues_name_is_made_before_them_and_stops_the_start_when_it_is_missing() {
+        let root = Scratch::new("definitions-logs");
+        let log = |number: u32| root.path().join(format!("log-{number:08}"));
+        let mut definitions = Definitions::open(root.path(), 4).unwrap();
+        assert!((1..=4).all(|number| log(number).is_dir()), "before anything is defined");
+        definitions.carry_out(&create_vhost("v")).unwrap().unwrap();
+        for name in ["a", "b"] {
+            let request = Request::DeclareQueue {
+                vhost: "v".into(),
+                name: name.into(),
+                server_named: false,
+                durable: true,
+                exclusive: None,
+                auto_delete: false,
+                arguments: Table::new(),
+                declared_on: ShardId(3),
+                user: "guest".into(),
+            };
+            definitions.carry_out(&request).unwrap().unwrap();
+        }
+        let named: Vec<u16> = definitions.directory().logs().into_keys().collect();
+        definitions.finish().unwrap();
+        // Others may go.
+        for number in 1..=4 {
+            if !named.contains(&(number - 1)) {
+                std::fs::remove_dir(log(number.into())).unwrap();
+            }
+        }
+        Definitions::open(root.path(), 1).unwrap().finish().unwrap();
+        for shards in [1, 4] {
+            let number = u32::from(named[0]) + 1;
+            std::fs::remove_dir(log(number)).unwrap();
+            let text = Definitions::open(root.path(), shards).unwrap_err();
+            let name = format!("log-{number:08} is missing");
+            assert!(text.contains(&name) && text.contains("lepus store repair"), "{text}");
+            assert!(!log(number).exists(), "nothing is made of it");
+            std::fs::create_dir(log(number)).unwrap();
+        }
+        Definitions::open(root.path(), 1).unwrap().finish().unwrap();
     }
 
     #[test]

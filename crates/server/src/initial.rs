@@ -7,12 +7,14 @@
 use crate::config::Config;
 use crate::definitions::Definitions as Stored;
 use crate::random;
+use lepus_base::QueueId;
 use lepus_broker::definitions::DefinitionsLog;
 use lepus_broker::directory::{
     Capacity, Change, Directory, HashingAlgorithm, PasswordHash, Request, VhostMetadata, VhostRef,
 };
 use lepus_management::definitions::{Definitions, Importer, Step};
 use std::path::Path;
+use std::sync::Arc;
 
 /// The state at the start.
 #[derive(Debug)]
@@ -21,6 +23,10 @@ pub struct Initial {
     pub changes: Vec<Change>,
     /// For shard 0, once the changes are applied there.
     pub log: Option<DefinitionsLog>,
+    /// Ids of queues, and of what delayed exchanges held back, that were deleted, in growing order.
+    pub deleted: Arc<[QueueId]>,
+    /// Nothing was defined before.
+    pub is_first: bool,
     /// Users that may log in from this machine only.
     pub loopback_users: Vec<Box<str>>,
     /// What the definitions file has and the broker does not apply, one sentence each.
@@ -96,10 +102,13 @@ pub fn initial(config: &Config, shards: u16, data_dir: &Path) -> Result<Initial,
     let login = stored.directory().authenticate(&config.default_user, password, true);
     let loopback_users = loopback_users(config);
     let open_doors = open_doors(config, stored.directory(), &loopback_users);
+    let deleted = stored.deleted().into();
     let (changes, log) = stored.finish()?;
     Ok(Initial {
         changes,
         log: Some(log),
+        deleted,
+        is_first,
         loopback_users,
         open_doors,
         skipped: definitions.skipped,

@@ -2,7 +2,7 @@
 
 mod balancer;
 mod brokers;
-mod logs;
+pub(crate) mod logs;
 mod plan;
 
 use crate::config::Config;

@@ -210,13 +210,13 @@ impl Shards {
     fn make_brokers(&mut self, count: usize) -> Result<Vec<(Broker, Outbox)>, String> {
         let first = Directory::preset("guest", b"guest", [7; 4], "/");
         let template = self.options.store.as_ref().map(|store| store.template);
-        let (mut definitions, changes) = match (&mut self.disk, template) {
+        let (mut definitions, changes, deleted, named) = match (&mut self.disk, template) {
             (Some(disk), Some(template)) => {
                 let shards = count as u16;
-                let (log, changes) = start::definitions(disk, template, shards, self.now, &first)?;
-                (Some(log), changes)
+                let found = start::definitions(disk, template, shards, self.now, &first)?;
+                (Some(found.log), found.changes, found.deleted, found.named)
             }
-            _ => (None, first),
+            _ => (None, first, [].into(), Vec::new()),
         };
         let mut brokers = Vec::new();
         for index in 0..count {
@@ -230,7 +230,8 @@ impl Shards {
                 limits: self.options.limits.clone(),
                 store: template.and_then(|template| {
                     let disk = self.disk.as_ref()?;
-                    Some(StoreSettings { template, logs: start::logs(disk, index, count) })
+                    let logs = start::logs(disk, &named, index, count);
+                    Some(StoreSettings { template, logs, deleted: Arc::clone(&deleted) })
                 }),
             });
             // What applying the presets says to others is said to nobody: there is no one yet.

@@ -1,7 +1,9 @@
 //! The start of a process from its disk, as the server does it: definitions first, then each
 //! shard's logs.
 
-use lepus_base::Now;
+use std::sync::Arc;
+
+use lepus_base::{Now, QueueId};
 use lepus_broker::definitions::{self, DefinitionsLog, Draft};
 use lepus_broker::directory::Change;
 use lepus_broker::{Broker, Outbox, Recovery};
@@ -10,6 +12,16 @@ use lepus_store::disk::LogId;
 
 use crate::disk::SimDisk;
 
+/// What the log of definitions says.
+pub(crate) struct Definitions {
+    pub(crate) log: DefinitionsLog,
+    pub(crate) changes: Vec<Change>,
+    /// What was deleted.
+    pub(crate) deleted: Arc<[QueueId]>,
+    /// Logs that queues name.
+    pub(crate) named: Vec<LogId>,
+}
+
 /// Recovers the log of definitions; what it says. `first` goes into an empty one.
 pub(crate) fn definitions(
     disk: &mut SimDisk,
@@ -17,7 +29,7 @@ pub(crate) fn definitions(
     shards: u16,
     now: Now,
     first: &[Change],
-) -> Result<(DefinitionsLog, Vec<Change>), String> {
+) -> Result<Definitions, String> {
     let settings = Settings { log: definitions::LOG, ..template };
     let mut run = |operation| disk.run(operation);
     let mut draft =
@@ -28,15 +40,19 @@ pub(crate) fn definitions(
             applied.map_err(|refusal| refusal.text.to_string())?;
         }
     }
+    let deleted = draft.deleted().into();
+    let named = draft.directory.logs().into_keys().map(|log| LogId(1 + u32::from(log))).collect();
     let (changes, log) = draft.finish(now, &mut run).map_err(|error| error.to_string())?;
-    Ok((log, changes))
+    Ok(Definitions { log, changes, deleted, named })
 }
 
 /// The logs that shard `index` of `count` drives: its own first, then those of shards that are no
 /// more.
-pub(crate) fn logs(disk: &SimDisk, index: usize, count: usize) -> Vec<LogId> {
+pub(crate) fn logs(disk: &SimDisk, named: &[LogId], index: usize, count: usize) -> Vec<LogId> {
     let own = LogId(1 + index as u32);
     let mut found: Vec<LogId> = disk.disk.files().map(|(file, _)| file.log()).collect();
+    // A directory outlives the names in it.
+    found.extend(named);
     found.retain(|log| {
         let place = log.0.wrapping_sub(1) as usize;
         *log != definitions::LOG && *log != own && place % count == index

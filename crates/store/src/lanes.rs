@@ -69,10 +69,15 @@ impl Lanes {
         self.by_lane.iter().map(|(&lane, &slot)| (lane, LaneSlot(slot)))
     }
 
-    /// Slots of all lanes of a queue.
-    pub(crate) fn of(&self, queue: QueueId) -> Vec<LaneSlot> {
+    /// All lanes of a queue, ordered by level.
+    pub(crate) fn all_of(&self, queue: QueueId) -> impl Iterator<Item = (Lane, LaneSlot)> {
         let range = Lane { queue, level: 0 }..=Lane { queue, level: u16::MAX };
-        self.by_lane.range(range).map(|(_, &slot)| LaneSlot(slot)).collect()
+        self.by_lane.range(range).map(|(&lane, &slot)| (lane, LaneSlot(slot)))
+    }
+
+    /// Their slots.
+    pub(crate) fn of(&self, queue: QueueId) -> Vec<LaneSlot> {
+        self.all_of(queue).map(|(_, slot)| slot).collect()
     }
 
     fn hold(&mut self, lane: Lane, form: Form, delivered_below: u64) -> LaneSlot {

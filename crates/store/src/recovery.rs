@@ -16,6 +16,7 @@ use crate::checksum::seed;
 use crate::disk::{Action, Completion, DiskError, File, OperationId, Operations};
 use crate::log::{Chain, Resume, Segment};
 use crate::place::{generation, offset, position};
+use crate::record::KIND_OPAQUE;
 use crate::replay::Replay;
 use crate::scan::{FoundBatch, Image};
 use crate::segment::{
@@ -138,6 +139,8 @@ pub(crate) struct Recovery {
     generation_max: u32,
     damages: Vec<Damage>,
     log_bytes: u64,
+    /// Batches of opaque records: the first of each, and what is before them.
+    opaque_batches: Vec<(Position, Chain)>,
     /// Everything is read, and nothing is written yet.
     is_read: bool,
     result: Option<Result<(), Refusal>>,
@@ -168,6 +171,7 @@ impl Recovery {
             generation_max: 0,
             damages: Vec::new(),
             log_bytes: 0,
+            opaque_batches: Vec::new(),
             is_read: false,
             result: None,
         };
@@ -211,6 +215,11 @@ impl Recovery {
     /// Opaque records, in order, once everything was read.
     pub(crate) fn take_opaque(&mut self) -> Vec<(Position, Vec<u8>)> {
         core::mem::take(&mut self.replay.opaque)
+    }
+
+    /// The first opaque records of batches, in order, and what is before the batch of each.
+    pub(crate) fn take_opaque_batches(&mut self) -> Vec<(Position, Chain)> {
+        core::mem::take(&mut self.opaque_batches)
     }
 
     /// The end: what was found, or why the log cannot be used.
@@ -522,6 +531,9 @@ impl Recovery {
     }
 
     fn apply(&mut self, image: &Image<'_>, batch: &FoundBatch) {
+        if let Some(first) = image.records(batch).next().filter(|first| first.kind == KIND_OPAQUE) {
+            self.opaque_batches.push((position(image.generation, first.offset), self.chain));
+        }
         for record in image.records(batch) {
             self.replay.apply(image.generation, &record, &mut self.state, &mut self.segments);
         }
@@ -712,6 +724,7 @@ impl Recovery {
                 self.at = (generation, SEGMENT_HEADER_BYTES);
                 return self.read_tail(generation, out);
             }
+            self.lose_rest();
         }
         self.image = None;
         self.replay.finish(&mut self.state, &mut self.segments);
@@ -719,6 +732,20 @@ impl Recovery {
         if !self.settings.asks_first {
             self.take_over(out);
         }
+    }
+
+    /// The checkpoint names more than there is, in a segment of which nothing can be told any more.
+    fn lose_rest(&mut self) {
+        let last = generation(self.evidence);
+        let Some(slot) = self.segments.get(&last).and_then(|segment| segment.slot) else { return };
+        let begin = if last == generation(self.chain.end) { offset(self.chain.end) } else { 0 };
+        self.damages.push(Damage {
+            file: self.segment_file(slot),
+            offset: begin.into(),
+            bytes: offset(self.evidence).saturating_sub(begin).into(),
+        });
+        self.chain.end = self.evidence;
+        self.chain.number += 1;
     }
 
     /// The first writes: from here on the log is this run's.

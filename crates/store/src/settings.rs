@@ -24,8 +24,8 @@ pub enum SyncMode {
 pub struct Settings {
     /// The log it writes.
     pub log: LogId,
-    /// Nothing is written before the owner has looked at what recovery found: [`crate::Event::Found`]
-    /// says when, [`crate::Store::go_on`] goes on.
+    /// The log has opaque records, and nothing is written before the owner has looked at those that
+    /// recovery found: [`crate::Event::Found`] says when, [`crate::Store::go_on`] goes on.
     pub asks_first: bool,
     /// When it syncs.
     pub sync: SyncMode,

@@ -176,6 +176,10 @@ pub struct Store {
     /// Where the opaque records begin that count.
     opaque_start: Chain,
     snapshot: Option<Chain>,
+    /// Where the last complete snapshot begins, as far as it is known.
+    last_snapshot: Option<Chain>,
+    /// Batches that recovery found: their first opaque records, and what is before them.
+    opaque_batches: Vec<(Position, Chain)>,
     /// The log holds opaque records: what they need is kept.
     has_opaque: bool,
     failed_reads: read::FailedReads,
@@ -221,6 +225,8 @@ impl Store {
             opaque: Vec::new(),
             opaque_start: Chain::default(),
             snapshot: None,
+            last_snapshot: None,
+            opaque_batches: Vec::new(),
             has_opaque: false,
             failed_reads: read::FailedReads::new(),
             record_extra: RECORD_EXTRA_BYTES,
@@ -250,7 +256,9 @@ impl Store {
                 self.events.extend(recovery.damages().iter().copied().map(Event::Damaged));
                 self.events.push(Event::Found);
                 self.opaque = recovery.take_opaque();
-                self.has_opaque = !self.opaque.is_empty();
+                self.opaque_batches = recovery.take_opaque_batches();
+                // Also where nothing of it can be read.
+                self.has_opaque = true;
             }
             return self.recovered(now, out);
         }
@@ -360,8 +368,8 @@ impl Store {
             found.root_index,
             obsolete,
             // Of damaged definitions the files stay as they are until a snapshot replaces them.
-            (!found.is_clean || found.log_bytes > 0)
-                && !(self.has_opaque && !found.damages.is_empty()),
+            (found.damages.is_empty() || !self.has_opaque)
+                && (found.log_bytes > 0 || !found.is_clean),
         );
         self.opening = Some(found.is_clean);
         for slot in self.state.unaccounted.clone() {
@@ -654,11 +662,15 @@ impl Store {
         self.state.lanes.is_marked(slot, seq)
     }
 
-    /// Drops the queues for which `keep` says no: those whose definition is gone.
-    pub fn retain_queues(&mut self, mut keep: impl FnMut(QueueId) -> bool) {
-        let queues: Vec<QueueId> = self.state.lanes.all().map(|(lane, _)| lane.queue).collect();
+    /// Drops the queues for which `keep` says no: those that were deleted. It is told of each how many
+    /// persistent messages it has.
+    pub fn retain_queues(&mut self, mut keep: impl FnMut(QueueId, u64) -> bool) {
+        let mut queues: Vec<QueueId> = self.state.lanes.all().map(|(lane, _)| lane.queue).collect();
+        queues.dedup();
         for queue in queues {
-            if !keep(queue) && !self.state.lanes_of(queue).is_empty() {
+            let lanes = self.state.lanes.all_of(queue).filter(|(lane, _)| !lane.is_transient());
+            let live = lanes.map(|(_, slot)| self.summary(slot).live).sum();
+            if !keep(queue, live) {
                 crate::replay::drop_queue(queue, &mut self.state);
             }
         }

@@ -108,12 +108,14 @@ fn filled(is_closed: bool) -> (Disk, File, std::ops::Range<usize>) {
     (disk, file, start..start + 48 + bytes)
 }
 
-/// Ways to damage the last batch: the page that it ends in, its header, its last byte.
+/// Ways to damage the last batch: the page that it ends in, its header, its last byte, its whole segment.
 fn spoil(disk: &mut Disk, way: u8, file: File, batch: &std::ops::Range<usize>) {
     let mut bytes = disk.data(file).expect("a segment").to_vec();
     match way {
         0 => bytes[(batch.end - 1) / 4096 * 4096..][..4096].fill(0),
         1 => bytes[batch.start..][..48].fill(0),
+        3 => bytes.fill(0),
+        4 => bytes.clear(),
         _ => bytes[batch.end - 1] ^= 1,
     }
     disk.put(file, bytes);
@@ -123,7 +125,7 @@ fn spoil(disk: &mut Disk, way: u8, file: File, batch: &std::ops::Range<usize>) {
 /// away first.
 #[test]
 fn a_look_at_a_damaged_log_tells_the_damage_each_time_and_writes_nothing() {
-    for (is_closed, way) in [(true, 0), (true, 1), (true, 2), (false, 0), (false, 1), (false, 2)] {
+    for (is_closed, way) in (0..10).map(|number| (number % 2 == 0, number / 2)) {
         let (mut disk, file, batch) = filled(is_closed);
         spoil(&mut disk, way, file, &batch);
         let before = image(&disk);
@@ -173,7 +175,7 @@ fn a_look_asks_for_nothing_but_reading() {
 /// and what is written behind the damage is found.
 #[test]
 fn damage_is_told_at_every_start_until_a_snapshot_replaces_what_is_there() {
-    for way in 0..3 {
+    for way in 0..5 {
         let (mut disk, file, batch) = filled(way == 1);
         spoil(&mut disk, way, file, &batch);
         let (mut store, ..) = look(&mut disk);
@@ -196,10 +198,56 @@ fn damage_is_told_at_every_start_until_a_snapshot_replaces_what_is_there() {
         for text in &kept {
             append(&mut store, &mut disk, &mut out, text);
         }
-        store.end_snapshot();
+        store.end_snapshot(false);
         run(&mut store, &mut disk, &mut out);
         disk.crash();
         let (mut store, _, events) = look(&mut disk);
         assert_eq!((damages(&events), texts(&mut store)), (Vec::new(), kept), "way {way}");
+    }
+}
+
+/// Texts of a snapshot, appended as one.
+fn snapshot(store: &mut Store, disk: &mut Disk, out: &mut Operations, name: &str) {
+    store.begin_snapshot();
+    for part in ["begins", "part", "ends"] {
+        append(store, disk, out, &format!("{name} {part}"));
+    }
+    store.end_snapshot(true);
+    run(store, disk, out);
+}
+
+#[test]
+fn the_snapshot_before_the_last_stays_until_the_next_also_over_a_start() {
+    for restarts in [false, true] {
+        let mut disk = Disk::new(7);
+        let (mut store, mut out, _) = take_over(&mut disk);
+        append(&mut store, &mut disk, &mut out, "first");
+        for number in 0..4 {
+            if restarts {
+                disk.crash();
+                let (found, operations, _) = take_over(&mut disk);
+                (store, out) = (found, operations);
+                let last = format!("snapshot {} begins", number - 1);
+                let texts: Vec<_> = store.take_opaque();
+                let begin = texts.iter().find(|(_, bytes)| *bytes == last.as_bytes());
+                assert_eq!(begin.is_some(), number > 0);
+                begin.into_iter().for_each(|(at, _)| store.snapshot_found(*at));
+            }
+            snapshot(&mut store, &mut disk, &mut out, &format!("snapshot {number}"));
+            append(&mut store, &mut disk, &mut out, &format!("behind {number}"));
+        }
+        disk.crash();
+        let (mut store, _, _) = look(&mut disk);
+        let expected = [
+            "snapshot 2 begins",
+            "snapshot 2 part",
+            "snapshot 2 ends",
+            "behind 2",
+            "snapshot 3 begins",
+            "snapshot 3 part",
+            "snapshot 3 ends",
+            "behind 3",
+        ];
+        assert_eq!(texts(&mut store), expected, "with restarts {restarts}");
     }
 }

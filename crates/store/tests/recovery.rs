@@ -169,7 +169,7 @@ fn definitions_are_found_in_order_and_a_snapshot_replaces_them() {
             expected.clear();
             expected.push(b"all so far".to_vec());
             store.append_opaque(b"all so far").expect("room");
-            store.end_snapshot();
+            store.end_snapshot(false);
         }
         for change in 0..40u8 {
             let bytes = vec![round ^ change; 100];

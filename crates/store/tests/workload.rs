@@ -691,7 +691,7 @@ impl World {
         }
         // A dropped queue of which something came back is dropped again, as its owner would.
         let queue_first = self.queue_next - 3;
-        self.store.retain_queues(|queue| queue.0 >= queue_first);
+        self.store.retain_queues(|queue, _| queue.0 >= queue_first);
         self.lanes.retain(|lane, _| lane.queue.0 >= queue_first);
         self.slots.retain(|lane, _| lane.queue.0 >= queue_first);
     }

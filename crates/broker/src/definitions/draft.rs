@@ -3,11 +3,12 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use lepus_base::{HashState, Now};
+use lepus_base::{HashState, Now, QueueId};
 use lepus_store::disk::{Completion, DiskError, File, Operation, Operations};
 use lepus_store::{Damage, Event, Settings, Store};
 
-use super::log::{DefinitionsLog, Recorded, RecoveryError};
+use super::log::{DefinitionsLog, Recorded};
+use super::replay::RecoveryError;
 use crate::directory::{Change, Checked, Directory, Extent, Request};
 use crate::refusal::Refusal;
 
@@ -61,6 +62,7 @@ pub struct Draft {
     /// What exists.
     pub directory: Directory,
     log: DefinitionsLog,
+    deleted: Vec<QueueId>,
     out: Operations,
 }
 
@@ -82,11 +84,11 @@ impl Draft {
         if !damages.is_empty() {
             return Err(OpenError::Damaged(damages));
         }
-        let (mut log, directory) =
+        let (mut log, directory, deleted) =
             DefinitionsLog::recover(store, settings, HashState::default(), shards)
                 .map_err(OpenError::Recovery)?;
         log.go_on(now, &mut out);
-        let draft = Draft { directory, log, out };
+        let draft = Draft { directory, log, deleted, out };
         draft.settle(now, run)
     }
 
@@ -107,6 +109,13 @@ impl Draft {
     #[must_use]
     pub fn is_new(&self) -> bool {
         self.log.is_empty()
+    }
+
+    /// Ids of queues, and of what delayed exchanges held back, that the log has and that are deleted, in
+    /// growing order. Others may have been deleted longer ago.
+    #[must_use]
+    pub fn deleted(&self) -> &[QueueId] {
+        &self.deleted
     }
 
     /// Fulfils a request. Whether anything had to be changed for it, or its refusal.
@@ -233,7 +242,7 @@ mod tests {
     use super::*;
     use alloc::vec;
     use lepus_amqp::table::Table;
-    use lepus_base::{QueueId, VhostId};
+    use lepus_base::VhostId;
     use lepus_store::simulation::Disk;
 
     const NOW: Now = Now { instant: lepus_base::Instant(1), wall_millis: 1 };

@@ -1,26 +1,20 @@
 //! The definitions log: records of changes, and snapshots that replace all before them.
 
 use alloc::format;
-use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt;
 
 use lepus_amqp::code::ReplyCode;
-use lepus_base::{HashState, Now, Position};
+use lepus_base::{HashState, Now, Position, QueueId};
 use lepus_store::disk::{Completion, DiskError, File, Operations};
 use lepus_store::{AppendError, Event, Refusal as StoreRefusal, Settings, Store};
 
 use super::LOG;
-use crate::directory::codec::{self, DecodeError};
+use super::replay::{
+    CHANGES, Read, RecoveryError, SNAPSHOT_BEGIN, SNAPSHOT_END, SNAPSHOT_PART, VERSION,
+};
+use crate::directory::codec;
 use crate::directory::{Change, Directory, Extent, Snapshot};
 use crate::refusal::Refusal;
-
-/// Version of the records.
-const VERSION: u8 = 1;
-const CHANGES: u8 = 1;
-const SNAPSHOT_BEGIN: u8 = 2;
-const SNAPSHOT_PART: u8 = 3;
-const SNAPSHOT_END: u8 = 4;
 
 /// Queue ids that are marked as used at once: so many declarations of queues that leave nothing
 /// in the log go without a record.
@@ -30,44 +24,11 @@ const IDS_STEP: u64 = 1 << 16;
 const SNAPSHOT_BYTES_MIN: u64 = 1 << 20;
 /// Every start takes a new segment: a snapshot is also worth while when the log lies in more than
 /// these, and than twice those that a snapshot fills.
-const SEGMENTS_MAX: u64 = 8;
+const SEGMENTS_MAX: u64 = 4;
 /// A record of a snapshot ends when it has grown to this.
 const PART_BYTES: usize = 32 << 10;
 /// Bytes of a snapshot that wait for the disk at most.
 const UNWRITTEN_BYTES_MAX: usize = 1 << 20;
-
-/// Why a log cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RecoveryError {
-    /// A record was written by a later version.
-    Version(u8),
-    /// A record is of a kind that this version does not know, or has no kind.
-    Kind,
-    /// A record's changes cannot be read.
-    Changes(Position, DecodeError),
-    /// A snapshot has another number of changes than its end says.
-    Snapshot,
-    /// A pattern of a permission does not compile any more.
-    Pattern(String),
-}
-
-impl fmt::Display for RecoveryError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RecoveryError::Version(version) => {
-                write!(f, "it has records of version {version}; this program knows {VERSION}")
-            }
-            RecoveryError::Kind => f.write_str("it has a record of an unknown kind"),
-            RecoveryError::Changes(at, error) => {
-                write!(f, "the record at position {:#x} has {error}", at.0)
-            }
-            RecoveryError::Snapshot => f.write_str("a snapshot in it is not whole"),
-            RecoveryError::Pattern(user) => {
-                write!(f, "a permission of user '{user}' is no pattern that this program takes")
-            }
-        }
-    }
-}
 
 /// What became of a change that was to be recorded.
 #[derive(Debug)]
@@ -146,27 +107,24 @@ impl DefinitionsLog {
     ///
     /// # Errors
     /// [`RecoveryError`]; the log is as it was.
-    pub fn recover(
+    pub(super) fn recover(
         mut store: Store,
         settings: Settings,
         hash: HashState,
         shards: u16,
-    ) -> Result<(DefinitionsLog, Directory), RecoveryError> {
-        let mut replay = Replay::new(hash, shards);
-        let mut total = 0;
-        for (at, record) in store.take_opaque() {
-            total += record.len() as u64;
-            replay.record(at, &record)?;
+    ) -> Result<(DefinitionsLog, Directory, Vec<QueueId>), RecoveryError> {
+        let read = Read::new(&store.take_opaque(), hash, shards)?;
+        if let Some(at) = read.snapshot {
+            store.snapshot_found(at);
         }
-        let segments = store.figures().segments as u64;
-        let filled = replay.snapshot_bytes / u64::from(settings.segment_bytes);
+        let filled = read.snapshot_bytes / u64::from(settings.segment_bytes);
         let log = DefinitionsLog {
             store,
-            is_scattered: segments > SEGMENTS_MAX + 2 * filled,
-            bytes: total,
-            snapshot_bytes: replay.snapshot_bytes,
+            is_scattered: read.segments > SEGMENTS_MAX + 2 * filled,
+            bytes: read.bytes,
+            snapshot_bytes: read.snapshot_bytes,
             snapshot_above: SNAPSHOT_BYTES_MIN,
-            ids_below: replay.directory.next_queue(),
+            ids_below: read.directory.next_queue(),
             recording: None,
             record: Vec::new(),
             events: Vec::new(),
@@ -174,7 +132,7 @@ impl DefinitionsLog {
             refusal: None,
             is_closing: false,
         };
-        Ok((log, replay.directory))
+        Ok((log, read.directory, read.deleted))
     }
 
     /// What was read is used: the log is written to from here on.
@@ -368,7 +326,8 @@ impl DefinitionsLog {
         if let Err(error) = self.append() {
             return self.stumble(recording, error);
         }
-        self.store.end_snapshot();
+        // Should this one be damaged, the last and what follows it say the same.
+        self.store.end_snapshot(true);
         self.snapshot_bytes = recording.bytes;
         self.bytes = recording.bytes;
         self.snapshot_above = SNAPSHOT_BYTES_MIN;
@@ -402,87 +361,4 @@ impl DefinitionsLog {
 pub(crate) fn stopped() -> Refusal {
     let text = "definitions cannot be made durable any more: the server's log has the reason";
     Refusal::new(ReplyCode::INTERNAL_ERROR, text)
-}
-
-/// Records on their way into a directory.
-struct Replay {
-    directory: Directory,
-    hash: HashState,
-    shards: u16,
-    /// A snapshot that is not complete yet, with the number and bytes of its changes.
-    snapshot: Option<(Directory, u64, u64)>,
-    snapshot_bytes: u64,
-}
-
-impl Replay {
-    fn new(hash: HashState, shards: u16) -> Replay {
-        let directory = Directory::new(hash, shards);
-        Replay { directory, hash, shards, snapshot: None, snapshot_bytes: 0 }
-    }
-
-    fn record(&mut self, at: Position, record: &[u8]) -> Result<(), RecoveryError> {
-        let (kind, payload) = match record {
-            [VERSION, kind, payload @ ..] => (*kind, payload),
-            [version, _, ..] => return Err(RecoveryError::Version(*version)),
-            _ => return Err(RecoveryError::Kind),
-        };
-        match kind {
-            CHANGES => {
-                // The snapshot was given up: it would have ended otherwise.
-                self.snapshot = None;
-                for change in codec::decode_each(payload, self.shards) {
-                    replay(&mut self.directory, at, change)?;
-                }
-            }
-            SNAPSHOT_BEGIN => {
-                self.snapshot = Some((Directory::new(self.hash, self.shards), 0, 0));
-            }
-            SNAPSHOT_PART => {
-                let Some((directory, count, bytes)) = &mut self.snapshot else {
-                    return Err(RecoveryError::Snapshot);
-                };
-                *bytes += record.len() as u64;
-                for change in codec::decode_each(payload, self.shards) {
-                    replay(directory, at, change)?;
-                    *count += 1;
-                }
-            }
-            SNAPSHOT_END => match self.snapshot.take() {
-                Some((directory, count, bytes)) if count.to_le_bytes() == payload => {
-                    self.directory = directory;
-                    self.snapshot_bytes = bytes;
-                }
-                _ => return Err(RecoveryError::Snapshot),
-            },
-            _ => return Err(RecoveryError::Kind),
-        }
-        Ok(())
-    }
-}
-
-fn replay(
-    directory: &mut Directory,
-    at: Position,
-    change: Result<Change, DecodeError>,
-) -> Result<(), RecoveryError> {
-    let change = &change.map_err(|error| RecoveryError::Changes(at, error))?;
-    directory.replay(change);
-    let is_there = match change {
-        Change::PermissionSet { user, vhost, .. } => {
-            directory.user(user).is_none_or(|user| user.permissions.contains_key(vhost))
-        }
-        Change::TopicPermissionSet { user, vhost, exchange, .. } => {
-            let key = (*vhost, exchange.clone());
-            directory.user(user).is_none_or(|user| user.topic_permissions.contains_key(&key))
-        }
-        _ => true,
-    };
-    match change {
-        Change::PermissionSet { user, .. } | Change::TopicPermissionSet { user, .. }
-            if !is_there =>
-        {
-            Err(RecoveryError::Pattern((**user).into()))
-        }
-        _ => Ok(()),
-    }
 }

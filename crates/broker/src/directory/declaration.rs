@@ -101,6 +101,10 @@ impl Directory {
                 })
             }
             Request::MoveQueue { id, to } => self.check_move_queue(*id, *to),
+            Request::UseIds { below } if *below <= self.next_queue => Ok(Checked::Already(None)),
+            Request::UseIds { below } => {
+                Ok(Checked::Change(Change::IdsUsed { vhosts: 0, queues: *below }))
+            }
             Request::Bind { .. } | Request::Unbind { .. } => self.check_binding(request),
             _ => self.check_account(request),
         }

@@ -47,6 +47,16 @@ impl Directory {
         self.is_replaying = false;
     }
 
+    /// Numbers of the logs that durable queues name, and of how many queues each is named.
+    #[must_use]
+    pub fn logs(&self) -> BTreeMap<u16, u64> {
+        let mut logs = BTreeMap::new();
+        for (_, slot) in self.queues.iter().filter(|(_, slot)| slot.info.durable) {
+            *logs.entry(slot.info.log).or_default() += 1;
+        }
+        logs
+    }
+
     fn touches_durable(&self, change: &Change) -> bool {
         match change {
             Change::ExchangeDeleted { vhost, name } => {

@@ -120,6 +120,7 @@ impl Look<'_> {
                 let source = self.hash(Kind::Binding, vhost, &source);
                 self.found.push((source.rotate_left(1) ^ key, true));
             }
+            Request::UseIds { .. } => return None,
             Request::PutUser { name, .. }
             | Request::SetUserLimits { name, .. }
             | Request::SetPermission { user: name, .. }

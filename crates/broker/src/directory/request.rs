@@ -43,6 +43,11 @@ pub enum Destination {
 /// permissions, queues, exchanges, bindings.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Request {
+    /// Makes sure that no queue gets an id below this: a log has messages of queues that nobody knows.
+    UseIds {
+        /// The lowest id that is free.
+        below: u64,
+    },
     /// Makes sure that an exchange exists.
     DeclareExchange {
         /// Where.

@@ -90,7 +90,7 @@ impl Broker {
 
     fn on_log_event(&mut self, now: Now, place: u16, event: Event, out: &mut Outbox) {
         match event {
-            Event::Ready { is_clean } => self.log_opened(place, is_clean),
+            Event::Ready { is_clean } => self.log_opened(now, place, is_clean, out),
             Event::Refused(refusal) => {
                 if let Some(log) = self.journal.log(place) {
                     log.phase = Phase::Refused(refusal);

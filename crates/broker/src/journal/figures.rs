@@ -43,6 +43,8 @@ pub struct LogFigures {
     pub is_stopped: bool,
     /// Logs that the run before did not close in order.
     pub unclean: usize,
+    /// Messages of queues that the definitions do not have in these logs.
+    pub orphaned: u64,
 }
 
 /// The unacknowledged delivery whose message lies furthest back in the log: what is behind it
@@ -77,6 +79,7 @@ impl Journal {
             sum.is_low |= log.is_short;
             sum.is_stopped |= log.stopped.is_some();
             sum.unclean += usize::from(log.was_unclean);
+            sum.orphaned += log.orphans.messages();
         }
         sum
     }

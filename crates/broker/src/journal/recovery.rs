@@ -10,8 +10,10 @@ use lepus_store::{Lane, Outline, Refusal};
 
 use super::{Journal, Log, Phase};
 use crate::broker::Broker;
-use crate::directory::QueueInfo;
-use crate::outbox::Outbox;
+use crate::directory::{QueueInfo, Request};
+use crate::edge;
+use crate::mail::Origin;
+use crate::outbox::{Outbox, Severity};
 
 /// How far the recovery of a shard's logs is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,18 +92,45 @@ impl Broker {
     }
 
     /// A log is recovered: its queues get what they had.
-    pub(super) fn log_opened(&mut self, place: u16, is_clean: bool) {
-        let directory = &self.directory;
+    pub(super) fn log_opened(&mut self, now: Now, place: u16, is_clean: bool, out: &mut Outbox) {
+        let (directory, store) = (&self.directory, &self.settings.store);
+        let deleted = store.as_ref().map_or(&[][..], |store| &store.deleted);
         let Some(log) = self.journal.log(place) else { return };
         log.phase = Phase::Running;
         log.was_unclean = !is_clean;
-        let id = log.id;
-        log.store.retain_queues(|queue| {
-            directory.queue_by_id(queue).is_some_and(|info| info.durable && log_of(info) == id)
+        let (id, orphans) = (log.id, &mut log.orphans);
+        log.store.retain_queues(|queue, messages| {
+            let info = directory.queue_by_id(queue);
+            if info.is_some_and(|info| info.durable && log_of(info) == id)
                 || directory.holding(queue).is_some_and(|info| info.durable)
+            {
+                return true;
+            }
+            if messages == 0 || (info.is_none() && deleted.binary_search(&queue).is_ok()) {
+                return false;
+            }
+            orphans.add(queue, messages);
+            true
         });
+        self.give_back(place);
+        self.tell_orphans(now, place, out);
+    }
+
+    /// Messages of queues that nobody knows are named, and their ids are not given to others.
+    fn tell_orphans(&mut self, now: Now, place: u16, out: &mut Outbox) {
+        let Some(log) = self.journal.log(place) else { return };
+        let Some(below) = log.orphans.ids_below() else { return };
+        let text = log.orphans.text(log.id);
+        edge::log(out, Severity::Warning, "orphaned-messages", text);
+        self.ask_directory(now, Origin::Start, Request::UseIds { below }, out);
+    }
+
+    /// The queues of a log get what they had.
+    fn give_back(&mut self, place: u16) {
+        let Some(log) = self.journal.log(place) else { return };
         let outlines = log.store().lanes().map(|(lane, slot)| (lane, log.store.outline(slot)));
-        let lanes: Vec<(Lane, Outline)> = outlines.collect();
+        let own = outlines.filter(|(lane, _)| !log.orphans.has(lane.queue));
+        let lanes: Vec<(Lane, Outline)> = own.collect();
         for of_queue in lanes.chunk_by(|(one, _), (other, _)| one.queue == other.queue) {
             let is_live =
                 |(lane, found): &&(Lane, Outline)| found.count > 0 && !lane.is_transient();

@@ -12,7 +12,7 @@ use lepus_broker::directory::{Anonymous, Change};
 use lepus_broker::{Broker, Outbox, Settings};
 use lepus_shard::Clock;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What the brokers are made of, and what they found in their logs.
 #[derive(Debug)]
@@ -51,8 +51,12 @@ impl Brokers {
         let secret = random::bytes().map_err(no_random)?;
         let seed = u64::from_ne_bytes(random::bytes().map_err(no_random)?);
         let data_dir = data_dir.path().to_owned();
+        let mut settings = plan.broker_settings(config, seed, secret);
+        if let Some(store) = &mut settings.store {
+            store.deleted = Arc::clone(&initial.deleted);
+        }
         Ok(Brokers {
-            settings: plan.broker_settings(config, seed, secret),
+            settings,
             changes: std::mem::take(&mut initial.changes),
             loopback_users: initial.loopback_users.clone(),
             is_reachable: is_reachable(config),
@@ -61,7 +65,7 @@ impl Brokers {
             definitions: Mutex::new(initial.log.take()),
             logs: logs::find(&data_dir, plan.shards)?,
             clock,
-            is_first_start: !data_dir.join(logs::own_log(ShardId(0)).to_string()).exists(),
+            is_first_start: initial.is_first,
             found: Mutex::default(),
             data_dir,
         })

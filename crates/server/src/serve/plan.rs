@@ -165,6 +165,7 @@ impl Plan {
                     usize::try_from(shard_bytes).unwrap_or(1 << 30),
                 ),
                 logs: Vec::new(),
+                deleted: [].into(),
             }),
         }
     }

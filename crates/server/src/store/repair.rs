@@ -122,7 +122,7 @@ impl Repair {
                     self.cycle(&mut store)?;
                 }
             }
-            store.end_snapshot();
+            store.end_snapshot(false);
         }
         // What is whole around the damage moves; the files are free then.
         for damage in &self.losses.damages {

@@ -158,6 +158,42 @@ fn the_number_of_shards_may_change_from_start_to_start() {
     assert!(program.stop().0.success());
 }
 
+/// What failed was behind the definitions: they name logs for four shards, of which one is left.
+#[test]
+fn queues_of_a_first_start_that_failed_keep_their_messages_with_fewer_shards() {
+    let scratch = Scratch::new("failed-first");
+    let names: Vec<String> = (0..12).map(|number| format!("q{number}")).collect();
+    let queue = |name: &String| {
+        format!(
+            r#"{{"name":"{name}","vhost":"/","durable":true,"auto_delete":false,"arguments":{{}}}}"#
+        )
+    };
+    let queues: Vec<String> = names.iter().map(queue).collect();
+    let file = scratch.path().join("definitions.json");
+    std::fs::write(&file, format!(r#"{{"queues":[{}]}}"#, queues.join(","))).unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let output = lepus(&["serve", "--listen", "127.0.0.1:0", "--shards", "4"])
+        .args(["--metrics-listen", &taken.local_addr().unwrap().to_string()])
+        .arg("--definitions")
+        .arg(&file)
+        .arg("--data-dir")
+        .arg(scratch.path().join("data"))
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let program = Program::start(&scratch, &["--shards", "1"]);
+    for name in &names {
+        publish(&program, name, &bodies(name, 5));
+    }
+    assert!(program.stop().0.success());
+    let program = Program::start(&scratch, &["--shards", "1"]);
+    let line = program.wait_for_log("event=recovered");
+    assert!(line.contains("12 queues with 60 messages found"), "{line}");
+    for name in &names {
+        expect(&program, name, &bodies(name, 5));
+    }
+}
+
 #[test]
 fn a_log_that_cannot_be_used_stops_the_start_and_is_named() {
     let scratch = Scratch::new("in-the-way");

@@ -248,13 +248,24 @@ impl Store {
         self.snapshot = Some(self.log.cut());
     }
 
-    /// The snapshot is complete: what came before it does not count from the next checkpoint on,
-    /// which is asked for.
-    pub fn end_snapshot(&mut self) {
-        if let Some(start) = self.snapshot.take() {
-            self.opaque_start = start;
-            self.publication.request();
+    /// The snapshot is complete. From the next checkpoint on, which is asked for, what came before it
+    /// does not count any more; if it `keeps_last`, what came before the complete snapshot before it.
+    pub fn end_snapshot(&mut self, keeps_last: bool) {
+        let Some(start) = self.snapshot.take() else { return };
+        match self.last_snapshot.replace(start) {
+            _ if !keeps_last => self.opaque_start = start,
+            Some(last) => self.opaque_start = last,
+            None => {}
         }
+        self.publication.request();
+    }
+
+    /// The last complete snapshot among the opaque records that were found begins with the one at
+    /// this position.
+    pub fn snapshot_found(&mut self, at: Position) {
+        let index = self.opaque_batches.binary_search_by_key(&at, |(first, _)| *first);
+        self.last_snapshot = index.ok().map(|index| self.opaque_batches[index].1);
+        self.opaque_batches.clear();
     }
 
     /// Hands gathered settles to the log.
