@@ -132,6 +132,16 @@ impl Bindings {
         self.records.len()
     }
 
+    /// Places of records, free ones included.
+    pub(crate) fn places(&self) -> usize {
+        self.records.capacity()
+    }
+
+    /// The record at a place that may be free.
+    pub(crate) fn try_get(&self, place: u32) -> Option<&Binding> {
+        self.records.get(place as usize)
+    }
+
     pub(crate) fn get(&self, binding: u32) -> &Binding {
         &self.records[binding as usize]
     }

@@ -4,6 +4,7 @@ use lepus_base::{Now, Position, QueueId};
 
 use crate::broker::Broker;
 use crate::journal::OldestDelivery;
+use crate::queue::Queue;
 
 /// Connections and queues that one step looks at.
 const LOOKS_MAX: usize = 4_096;
@@ -132,6 +133,18 @@ impl Broker {
     #[must_use]
     pub fn queue_count(&self) -> usize {
         self.homes.len()
+    }
+
+    /// The queues whose home is here, in so many slots from `first` on; `None` when there are no
+    /// slots there. Where a queue was does not change, so a list made in parts has each queue once.
+    pub fn queues_in(
+        &self,
+        first: usize,
+        slots: usize,
+    ) -> Option<impl Iterator<Item = (QueueId, &Queue)>> {
+        let end = self.homes.capacity().min(first.saturating_add(slots));
+        let homes = (first < end).then(|| (first..end).filter_map(|slot| self.homes.get(slot)));
+        homes.map(|homes| homes.map(|home| (home.id, &home.queue)))
     }
 
     /// Messages that delayed exchanges hold back on this shard.

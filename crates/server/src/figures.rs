@@ -120,6 +120,25 @@ impl Figures {
         Ok(values)
     }
 
+    /// Asks one shard.
+    ///
+    /// # Errors
+    /// As with [`Figures::ask_all`].
+    pub fn ask_one<T: Send + 'static>(
+        &self,
+        shard: ShardId,
+        ask: impl FnOnce(&mut Broker) -> T + Send + 'static,
+    ) -> Result<T, String> {
+        let (sender, receiver) = sync_channel(1);
+        let sent = self.commands.send(shard, move |broker, _, _| {
+            // Whoever asked may have given up.
+            let _ = sender.try_send(ask(broker));
+        });
+        sent.map_err(|stopped| stopped.to_string())?;
+        let answer = receiver.recv_timeout(ANSWER_TIMEOUT);
+        answer.map_err(|_| format!("shard {} does not answer", shard.0))
+    }
+
     /// Counts what every shard holds, in steps between which it serves others.
     fn survey(&self) -> Result<Vec<Survey>, String> {
         let mut surveys = vec![Survey::default(); usize::from(self.commands.shards())];

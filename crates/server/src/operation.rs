@@ -50,14 +50,8 @@ impl Operations {
             "profile" => crate::profile::take(request),
             "list queues" => list::queues(&self.figures, request),
             "list connections" => list::connections(&self.figures, request),
-            "list exchanges" => {
-                let vhost = vhost_name(request);
-                self.read(move |directory| list::exchanges(directory, &vhost))?
-            }
-            "list bindings" => {
-                let vhost = vhost_name(request);
-                self.read(move |directory| list::bindings(directory, &vhost))?
-            }
+            "list exchanges" => list::exchanges(&self.figures, request),
+            "list bindings" => list::bindings(&self.figures, request),
             "user list" => self.read(account::users),
             "vhost list" => self.read(account::vhosts),
             "permission list" => self.read(account::permissions),

@@ -99,6 +99,36 @@ impl Directory {
         list.into_iter()
     }
 
+    /// The exchanges of a virtual host among those at so many places from `first` on, in no particular
+    /// order; `None` when there are no places there. A list made in parts has each once.
+    pub fn exchanges_in(
+        &self,
+        vhost: VhostId,
+        first: usize,
+        places: usize,
+    ) -> Option<impl Iterator<Item = &ExchangeInfo>> {
+        let end = self.exchanges.capacity().min(first.saturating_add(places));
+        let found = (first < end)
+            .then(|| (first..end).filter_map(|place| Some(&self.exchanges.get(place)?.info)));
+        found.map(|found| found.filter(move |info| info.vhost == vhost))
+    }
+
+    /// The same for bindings, without those of the default exchange.
+    pub fn bindings_in(
+        &self,
+        vhost: VhostId,
+        first: usize,
+        places: usize,
+    ) -> Option<impl Iterator<Item = BindingInfo<'_>>> {
+        let end = self.bindings.places().min(first.saturating_add(places));
+        let is_own = move |place: &u32| {
+            let source = self.bindings.try_get(*place).map(|binding| binding.source);
+            source.is_some_and(|source| self.exchanges[source as usize].info.vhost == vhost)
+        };
+        let found = (first < end).then(|| (first as u32..end as u32).filter(is_own));
+        found.map(|found| found.map(|place| self.binding_info(place)))
+    }
+
     /// All bindings of a virtual host by source, destination and key. The default exchange comes
     /// first with each queue under its name.
     pub fn bindings(&self, vhost: VhostId) -> impl ExactSizeIterator<Item = BindingInfo<'_>> {

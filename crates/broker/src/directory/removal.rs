@@ -60,12 +60,15 @@ impl Directory {
             return;
         };
         self.vhosts_by_name.remove(&info.name);
+        // Exchanges that lose their last binding go in any case.
         let mut left = Vec::new();
         for place in self.queue_places(id) {
             self.remove_queue(place, applied, &mut left);
+            left.clear();
         }
         for place in self.exchange_places(id) {
             self.remove_exchange(place, applied, &mut left);
+            left.clear();
         }
         self.queue_counts.remove(&id);
         for user in self.users.values_mut() {

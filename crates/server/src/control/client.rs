@@ -123,7 +123,8 @@ fn exchange(
     Ok(answer["ok"].take())
 }
 
-/// Like [`ask`], following `next` until a table is complete; other answers come as they are.
+/// Like [`ask`], following `next` until a table is complete; other answers come as they are. Rows whose
+/// order the broker leaves open are put in that of their first columns.
 ///
 /// # Errors
 /// As with [`ask`].
@@ -142,8 +143,18 @@ pub fn ask_table(path: &Path, request: &Value) -> Result<Value, ControlError> {
         }
         whole["next"] = part.get_mut("next").map_or(json!(null), Value::take);
     }
+    if let Some(columns) = whole.get("sorted_by").and_then(Value::as_u64)
+        && let Some(rows) = whole["rows"].as_array_mut()
+    {
+        let text = |row: &Value, column: u64| match &row[column as usize] {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        rows.sort_by_cached_key(|row| (0..columns).map(|at| text(row, at)).collect::<Vec<_>>());
+    }
     if let Some(object) = whole.as_object_mut() {
         object.remove("next");
+        object.remove("sorted_by");
     }
     Ok(whole)
 }

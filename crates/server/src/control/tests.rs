@@ -15,6 +15,12 @@ fn handler() -> Arc<Handler> {
             let next = (from < 20).then_some(from + 10);
             Ok(json!({"columns": ["n"], "rows": rows, "next": next}))
         }
+        Some("unsorted") => {
+            let from = request["from"].as_u64().unwrap_or(0);
+            let rows = json!([["b", from], ["a", 9 - from], ["c", 0]]);
+            Ok(json!({"columns": ["name", "n"], "rows": rows, "next": (from == 0).then_some(1),
+                "sorted_by": 2}))
+        }
         _ => Err("no such order".to_owned()),
     })
 }
@@ -46,6 +52,16 @@ fn a_long_table_comes_in_parts() {
     assert_eq!(table["rows"].as_array().unwrap().len(), 30);
     assert_eq!(table["rows"][29], json!([29]));
     assert_eq!(table.get("next"), None);
+}
+
+#[test]
+fn rows_whose_order_is_open_are_sorted_when_all_are_there() {
+    let root = Scratch::new("control-sorted");
+    let path = root.path().join("control.sock");
+    let _server = ControlServer::start(&path, handler()).unwrap();
+    let table = ask_table(&path, &json!({"order": "unsorted"})).unwrap();
+    let rows = json!([["a", 8], ["a", 9], ["b", 0], ["b", 1], ["c", 0], ["c", 0]]);
+    assert_eq!(table, json!({"columns": ["name", "n"], "rows": rows}));
 }
 
 #[test]

@@ -1,32 +1,57 @@
 //! Orders that list what the broker holds.
 //!
-//! A list is made in parts of at most [`ROWS_MAX`] rows, so that no shard works on one for long.
+//! A list is made in parts, and each part in steps by place, not by name: so that a step costs what it
+//! looks at, no shard works on one for long, and no index by name is needed. Whoever asks puts the rows
+//! in order.
 
 use crate::figures::Figures;
+use lepus_base::ShardId;
 use lepus_broker::Broker;
 use lepus_broker::connection::Connection;
-use lepus_broker::directory::{DestinationRef, Directory};
+use lepus_broker::directory::{BindingInfo, Directory, ExchangeInfo};
 use serde_json::{Value, json};
 
-/// Rows of one answer.
+/// Rows after which an answer ends.
 const ROWS_MAX: usize = 2_000;
+/// Places that a shard looks at in one step.
+const STEP: usize = 256;
+/// Steps after which an answer ends, however few rows it has: the shard may hold much of others.
+const STEPS_MAX: usize = 256;
+
+/// One part of a list: rows from where `request` says to go on, and where the next part begins.
+/// `step` gives the rows at some places of a shard, `None` behind the last one.
+fn part(
+    figures: &Figures,
+    request: &Value,
+    shards: u16,
+    columns: &[&str],
+    step: impl Fn(&mut Broker, usize) -> Option<Result<Vec<Value>, String>> + Clone + Send + 'static,
+) -> Result<Value, String> {
+    let from = |key: &str| request["from"][key].as_u64().unwrap_or(0);
+    let mut shard = u16::try_from(from("shard")).unwrap_or(shards);
+    let mut place = usize::try_from(from("place")).unwrap_or(usize::MAX);
+    let mut rows: Vec<Value> = Vec::new();
+    for _ in 0..STEPS_MAX {
+        if shard >= shards || rows.len() >= ROWS_MAX {
+            break;
+        }
+        let step = step.clone();
+        match figures.ask_one(ShardId(shard), move |broker| step(broker, place))? {
+            Some(found) => {
+                rows.append(&mut found?);
+                place = place.saturating_add(STEP);
+            }
+            None => (shard, place) = (shard + 1, 0),
+        }
+    }
+    let next = (shard < shards).then(|| json!({"shard": shard, "place": place}));
+    // The first columns tell the rows apart and are their order.
+    Ok(json!({"columns": columns, "rows": rows, "next": next, "sorted_by": columns.len().min(4)}))
+}
 
 /// Queues of a virtual host with their messages and consumers.
 pub fn queues(figures: &Figures, request: &Value) -> Result<Value, String> {
     let vhost = super::vhost_name(request);
-    let from = request["from"].as_str().unwrap_or("").to_owned();
-    let first = from.is_empty();
-    let parts = figures.ask_all(move |broker| queues_of(broker, &vhost, &from, first))?;
-    let mut rows: Vec<(String, Value)> = Vec::new();
-    for part in parts {
-        rows.extend(part?);
-    }
-    rows.sort_by(|a, b| a.0.cmp(&b.0));
-    let next = (rows.len() > ROWS_MAX).then(|| {
-        rows.truncate(ROWS_MAX);
-        rows[ROWS_MAX - 1].0.clone()
-    });
-    let rows: Vec<Value> = rows.into_iter().map(|(_, row)| row).collect();
     let columns = [
         "name",
         "type",
@@ -38,41 +63,31 @@ pub fn queues(figures: &Figures, request: &Value) -> Result<Value, String> {
         "consumers",
         "shard",
     ];
-    Ok(json!({"columns": columns, "rows": rows, "next": next}))
+    let shards = figures.commands.shards();
+    part(figures, request, shards, &columns, move |broker, place| queues_of(broker, &vhost, place))
 }
 
-/// The first queues of this shard behind `from` by name, one more than fit into an answer.
-fn queues_of(
-    broker: &Broker,
-    vhost: &str,
-    from: &str,
-    first: bool,
-) -> Result<Vec<(String, Value)>, String> {
+fn queues_of(broker: &Broker, vhost: &str, place: usize) -> Option<Result<Vec<Value>, String>> {
     let directory = &broker.directory;
-    let vhost = find_vhost(directory, vhost)?;
-    let shard = broker.shard();
-    let rows = directory
-        .queues(Some(vhost))
-        .filter(|info| info.home == shard && (first || info.name() > from))
-        .take(ROWS_MAX + 1)
-        .map(|info| {
-            let (ready, unacked, consumers) = broker.queue(info.id).map_or((0, 0, 0), |queue| {
-                (queue.ready(), queue.unacked(), queue.consumer_count())
-            });
-            let row = json!([
-                info.name(),
-                info.kind.name(),
-                info.durable,
-                info.auto_delete,
-                info.exclusive().is_some(),
-                ready,
-                unacked,
-                consumers,
-                shard.0,
-            ]);
-            (info.name().to_string(), row)
-        });
-    Ok(rows.collect())
+    let vhost = match find_vhost(directory, vhost) {
+        Ok(vhost) => vhost,
+        Err(text) => return Some(Err(text)),
+    };
+    let rows = broker.queues_in(place, STEP)?.filter_map(|(id, queue)| {
+        let info = directory.queue_by_id(id).filter(|info| info.vhost == vhost)?;
+        Some(json!([
+            info.name(),
+            info.kind.name(),
+            info.durable,
+            info.auto_delete,
+            info.exclusive().is_some(),
+            queue.ready(),
+            queue.unacked(),
+            queue.consumer_count(),
+            broker.shard().0,
+        ]))
+    });
+    Some(Ok(rows.collect()))
 }
 
 /// Connections of all shards in the order in which they were opened.
@@ -92,15 +107,17 @@ pub fn connections(figures: &Figures, request: &Value) -> Result<Value, String> 
 
 fn connections_of(broker: &Broker, from: Option<u64>) -> Vec<(u64, Value)> {
     let shard = broker.shard();
-    let mut connections: Vec<_> = broker
+    let mut connections: Vec<&Connection> = broker
         .edge
         .connections
         .iter()
         .map(|(_, connection)| &**connection)
         .filter(|connection| from.is_none_or(|from| connection.id.0 > from))
         .collect();
-    connections.sort_by_key(|connection| connection.id);
-    connections.truncate(ROWS_MAX + 1);
+    if connections.len() > ROWS_MAX {
+        connections.select_nth_unstable_by_key(ROWS_MAX, |connection| connection.id);
+        connections.truncate(ROWS_MAX + 1);
+    }
     let row = |connection: &&Connection| {
         let row = json!([
             connection.peer.address,
@@ -117,11 +134,16 @@ fn connections_of(broker: &Broker, from: Option<u64>) -> Vec<(u64, Value)> {
 }
 
 /// Exchanges of a virtual host.
-pub fn exchanges(directory: &Directory, vhost: &str) -> Result<Value, String> {
-    let vhost = find_vhost(directory, vhost)?;
-    let rows: Vec<Value> = directory
-        .exchanges(Some(vhost))
-        .map(|exchange| {
+pub fn exchanges(figures: &Figures, request: &Value) -> Result<Value, String> {
+    let vhost = super::vhost_name(request);
+    let columns = ["name", "type", "durable", "auto_delete", "internal"];
+    part(figures, request, 1, &columns, move |broker, place| {
+        let directory = &broker.directory;
+        let vhost = match find_vhost(directory, &vhost) {
+            Ok(vhost) => vhost,
+            Err(text) => return Some(Err(text)),
+        };
+        let row = |exchange: &ExchangeInfo| {
             json!([
                 exchange.name,
                 exchange.kind_name(),
@@ -129,28 +151,27 @@ pub fn exchanges(directory: &Directory, vhost: &str) -> Result<Value, String> {
                 exchange.auto_delete,
                 exchange.internal,
             ])
-        })
-        .collect();
-    let columns = ["name", "type", "durable", "auto_delete", "internal"];
-    Ok(json!({"columns": columns, "rows": rows}))
+        };
+        Some(Ok(directory.exchanges_in(vhost, place, STEP)?.map(row).collect()))
+    })
 }
 
 /// Bindings of a virtual host without those of the default exchange.
-pub fn bindings(directory: &Directory, vhost: &str) -> Result<Value, String> {
-    let vhost = find_vhost(directory, vhost)?;
-    let rows: Vec<Value> = directory
-        .bindings(vhost)
-        .filter(|binding| !binding.source.is_empty())
-        .map(|binding| {
-            let (kind, name) = match binding.destination {
-                DestinationRef::Queue(name) => ("queue", name),
-                DestinationRef::Exchange(name) => ("exchange", name),
-            };
-            json!([binding.source, kind, name, binding.routing_key])
-        })
-        .collect();
+pub fn bindings(figures: &Figures, request: &Value) -> Result<Value, String> {
+    let vhost = super::vhost_name(request);
     let columns = ["source", "destination_type", "destination", "routing_key"];
-    Ok(json!({"columns": columns, "rows": rows}))
+    part(figures, request, 1, &columns, move |broker, place| {
+        let directory = &broker.directory;
+        let vhost = match find_vhost(directory, &vhost) {
+            Ok(vhost) => vhost,
+            Err(text) => return Some(Err(text)),
+        };
+        let row = |binding: BindingInfo<'_>| {
+            let destination = binding.destination;
+            json!([binding.source, destination.kind(), destination.name(), binding.routing_key])
+        };
+        Some(Ok(directory.bindings_in(vhost, place, STEP)?.map(row).collect()))
+    })
 }
 
 fn find_vhost(directory: &Directory, name: &str) -> Result<lepus_base::VhostId, String> {

@@ -315,6 +315,42 @@ fn bindings_are_listed_in_order_with_the_default_ones_first() {
     assert!(names.is_sorted() && names.len() == 7 && names.contains(&"amq.rabbitmq.trace"));
 }
 
+#[test]
+fn lists_in_parts_have_everything_once_and_no_part_looks_at_much() {
+    let mut fixture = Fixture::new();
+    for index in 0..300 {
+        fixture.queue(&alloc::format!("q{index}"));
+        fixture.exchange(&alloc::format!("x{index}"), "fanout");
+        fixture.bind("amq.topic", &alloc::format!("q{index}"), "k");
+    }
+    fixture.does(&delete_exchange("x7", false));
+    fixture.does(&unbind("amq.topic", "q9", "k"));
+    let (directory, vhost) = (&fixture.directory, fixture.vhost());
+    let (mut exchanges, mut bindings) = (Vec::new(), Vec::new());
+    let mut place = 0;
+    while let Some(part) = directory.exchanges_in(vhost, place, 64) {
+        exchanges.extend(part.map(|info| String::from(&*info.name)));
+        assert!(exchanges.len() <= place + 64);
+        place += 64;
+    }
+    place = 0;
+    while let Some(part) = directory.bindings_in(vhost, place, 64) {
+        bindings.extend(part.map(|binding| String::from(binding.destination.name())));
+        assert!(bindings.len() <= place + 64);
+        place += 64;
+    }
+    exchanges.sort();
+    bindings.sort();
+    let mut expected: Vec<String> =
+        directory.exchanges(Some(vhost)).map(|info| String::from(&*info.name)).collect();
+    expected.sort();
+    assert_eq!(exchanges, expected);
+    let all = directory.bindings(vhost).filter(|binding| !binding.source.is_empty());
+    let mut expected: Vec<String> = all.map(|found| found.destination.name().into()).collect();
+    expected.sort();
+    assert_eq!((bindings.len(), bindings), (299, expected));
+}
+
 /// Bytes of a binding with a key of its own, where there are `count` of them.
 fn bytes_of_binding(exchange: &str, count: usize) -> usize {
     let mut fixture = Fixture::new();
