@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 extern crate alloc;
 
+mod by_shard;
 mod crowd;
 mod hash;
 mod id;
@@ -13,6 +14,7 @@ mod rng;
 mod slab_bytes;
 mod time;
 
+pub use by_shard::ByShard;
 pub use crowd::{Crowd, Ticket};
 pub use hash::{HashMap, HashSet, HashState};
 pub use id::{ConnectionId, Position, QueueId, ShardId, VhostId};

@@ -474,8 +474,8 @@ impl Broker {
             || !self.edge.unparking.is_empty()
             || !self.edge.roomy.is_empty()
             || !self.edge.confirming.is_empty()
-            || (self.has_room_for_mail(out)
-                && !(self.edge.paused_by_mail.is_empty() && self.edge.stalled_by_mail.is_empty()))
+            || (!(self.edge.paused_by_mail.is_empty() && self.edge.stalled_by_mail.is_empty())
+                && self.has_room_for_mail(out))
     }
 
     /// Whether so little mail waits that publishers may be read again.

@@ -230,16 +230,17 @@ impl Broker {
         if here > 0 {
             self.journal.hold(here);
         }
-        let before: Vec<usize> = out.mail.iter().map(|mail| mail.items.len()).collect();
+        let shards = 0..out.mail.shards();
+        let before: Vec<usize> = shards.map(|shard| out.mail[shard].items.len()).collect();
         for held in core::mem::take(&mut commit.publishes) {
             let (served, _) = self.publish_held(now, commit.at, &held, true, out);
             assert!(served == Served::Now, "there was room for all of it");
         }
         let bytes = commit.bytes;
         self.discount(commit, bytes);
-        for ((mail, &before), &bytes) in out.mail.iter_mut().zip(&before).zip(parts) {
-            if mail.items.len() > before && bytes > 0 {
-                mail.items.insert(before, Mail::Commit { bytes });
+        for (shard, (&before, &bytes)) in before.iter().zip(parts).enumerate() {
+            if out.mail[shard].items.len() > before && bytes > 0 {
+                out.mail[shard].items.insert(before, Mail::Commit { bytes });
             }
         }
     }

@@ -289,7 +289,7 @@ impl Broker {
         let of = address(&self.settings.secret, method.queue);
         if let Some(of) = of
             && of.shard != self.edge.shard
-            && of.shard.index() < out.mail.len()
+            && of.shard.index() < out.mail.shards()
         {
             let name = method.queue.into();
             let pending = Pending::Declare { name, request: None, no_wait: method.no_wait };

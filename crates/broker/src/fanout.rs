@@ -200,7 +200,8 @@ impl Broker {
         if fanout.targets.iter().all(|target| target.home == own) {
             return;
         }
-        let starts: Vec<usize> = out.mail.iter().map(|batch| batch.bytes.len()).collect();
+        let shards = 0..out.mail.shards();
+        let starts: Vec<usize> = shards.map(|shard| out.mail[shard].bytes.len()).collect();
         for target in fanout.targets.iter().filter(|target| target.home != own) {
             if self.migrations.rests(target.queue).is_some() {
                 fanout.moved.push(*target);
@@ -211,12 +212,12 @@ impl Broker {
         }
         let (mut queues, mut shards) = (0, 0);
         for (shard, start) in starts.into_iter().enumerate() {
-            let batch = &mut out.mail[shard];
-            let end = batch.bytes.len();
+            let end = out.mail[shard].bytes.len();
             let count = (end - start) as u64 / 8;
             if count == 0 {
                 continue;
             }
+            let batch = &mut out.mail[shard];
             batch.bytes.extend_from_slice(self.edge.pool.get(fanout.body));
             batch.items.push(Mail::EnqueueMany(Box::new(Many {
                 message: end as u32..batch.bytes.len() as u32,

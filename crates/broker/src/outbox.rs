@@ -7,7 +7,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use lepus_base::ShardId;
+use lepus_base::{ByShard, ShardId};
 use lepus_store::disk::Operations;
 
 use crate::directory::Change;
@@ -43,7 +43,7 @@ pub struct Outbox {
     /// Connections to move to another shard, with the bytes that were not consumed.
     pub hand_over: Vec<(ConnectionSlot, ShardId)>,
     /// Mail by destination shard; the own shard's entry stays empty.
-    pub mail: Vec<MailBatch>,
+    pub mail: ByShard<MailBatch>,
     /// Directory changes for every other shard's lane. Only shard 0 makes any.
     pub changes: Vec<Arc<Change>>,
     /// What an operator may want to read in the log.
@@ -59,9 +59,7 @@ impl Outbox {
     /// An empty outbox for `shards` shards.
     #[must_use]
     pub fn new(shards: u16) -> Outbox {
-        let mut mail = Vec::new();
-        mail.resize_with(usize::from(shards), MailBatch::default);
-        Outbox { mail, ..Outbox::default() }
+        Outbox { mail: ByShard::new(shards), ..Outbox::default() }
     }
 
     /// Whether nothing waits to be carried out.

@@ -59,8 +59,7 @@ impl Edge {
     #[inline]
     fn is_mail_full(&self, out: &Outbox) -> bool {
         let limit = self.limits.mail_batch_bytes_max;
-        self.resting_bytes > limit
-            || out.mail.len() > 1 && out.mail.iter().any(|batch| batch.weight() > limit)
+        self.resting_bytes > limit || out.mail.iter().any(|batch| batch.weight() > limit)
     }
 
     /// Brings the shard's sum up to date with one connection.

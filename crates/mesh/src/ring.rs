@@ -1,6 +1,8 @@
-//! One bounded ring per ordered pair of shards, with a second one that brings emptied items back.
+//! One bounded ring per ordered pair of shards, with a second one that brings emptied items back. Both
+//! are made when the pair is used first: of very many pairs most never are.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lepus_base::ShardId;
 use rtrb::{Consumer, Producer, RingBuffer};
@@ -23,11 +25,35 @@ struct Incoming<T> {
     spare: Producer<T>,
 }
 
+/// Emptied items on their way back to one shard; more are dropped.
+const SPARES_MAX: usize = 4;
+
+/// Where peers leave the ends of new rings for a shard.
+#[derive(Debug)]
+struct Door<T> {
+    ends: Mutex<Vec<(ShardId, Incoming<T>)>>,
+    /// Whether there are any; set before the first item of theirs is announced.
+    has_ends: AtomicBool,
+}
+
+impl<T> Door<T> {
+    fn new() -> Door<T> {
+        Door { ends: Mutex::new(Vec::new()), has_ends: AtomicBool::new(false) }
+    }
+
+    fn ends(&self) -> MutexGuard<'_, Vec<(ShardId, Incoming<T>)>> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// One shard's ends of all its rings.
 #[derive(Debug)]
 pub struct Endpoint<T> {
     shard: ShardId,
+    capacity: usize,
     bells: Vec<Arc<Bell>>,
+    /// Every shard's door.
+    doors: Arc<[Door<T>]>,
     outgoing: Vec<Option<Outgoing<T>>>,
     incoming: Vec<Option<Incoming<T>>>,
     /// Peers that got something since the last ring, each once.
@@ -44,25 +70,19 @@ pub struct Endpoint<T> {
 pub fn connect<T: Send>(bells: &[Arc<Bell>], capacity: usize) -> Vec<Endpoint<T>> {
     let capacity = capacity.max(CAPACITY_MIN);
     let shards = u16::try_from(bells.len()).expect("a shard's number has 16 bits");
-    let mut endpoints: Vec<Endpoint<T>> = (0..shards)
+    let doors: Arc<[Door<T>]> = bells.iter().map(|_| Door::new()).collect();
+    (0..shards)
         .map(|shard| Endpoint {
             shard: ShardId(shard),
+            capacity,
             bells: bells.to_vec(),
+            doors: Arc::clone(&doors),
             outgoing: bells.iter().map(|_| None).collect(),
             incoming: bells.iter().map(|_| None).collect(),
             touched: Vec::with_capacity(bells.len()),
             is_touched: vec![false; bells.len()],
         })
-        .collect();
-    for from in 0..bells.len() {
-        for to in (0..bells.len()).filter(|&to| to != from) {
-            let (sending, receiving) = RingBuffer::new(capacity);
-            let (giving, taking) = RingBuffer::new(capacity);
-            endpoints[from].outgoing[to] = Some(Outgoing { ring: sending, spare: taking });
-            endpoints[to].incoming[from] = Some(Incoming { ring: receiving, spare: giving });
-        }
-    }
-    endpoints
+        .collect()
 }
 
 impl<T> Endpoint<T> {
@@ -87,7 +107,8 @@ impl<T> Endpoint<T> {
     /// Whether the ring to `to` takes an item. False for the shard itself.
     #[must_use]
     pub fn has_room(&self, to: ShardId) -> bool {
-        self.outgoing[to.index()].as_ref().is_some_and(|outgoing| !outgoing.ring.is_full())
+        let is_full = |outgoing: &Outgoing<T>| outgoing.ring.is_full();
+        to != self.shard && !self.outgoing[to.index()].as_ref().is_some_and(is_full)
     }
 
     /// Puts an item into the ring to `to` and announces it; the peer is not woken before
@@ -97,9 +118,12 @@ impl<T> Endpoint<T> {
     /// # Errors
     /// Gives the item back when the ring is full (or `to` is this shard).
     pub fn send(&mut self, to: ShardId, item: T) -> Result<(), T> {
-        let Some(outgoing) = &mut self.outgoing[to.index()] else {
+        if to == self.shard {
             return Err(item);
-        };
+        }
+        let (doors, from, capacity) = (&self.doors, self.shard, self.capacity);
+        let outgoing = self.outgoing[to.index()]
+            .get_or_insert_with(|| open_ring(&doors[to.index()], from, capacity));
         match outgoing.ring.push(item) {
             Ok(()) => {
                 self.bells[to.index()].post_mail(self.shard);
@@ -122,29 +146,40 @@ impl<T> Endpoint<T> {
         if announced == 0 {
             return;
         }
-        for index in 0..self.incoming.len() {
-            if announced & (1 << (index % 64)) == 0 {
-                continue;
+        let door = &self.doors[self.shard.index()];
+        if door.has_ends.load(Ordering::Acquire) {
+            door.has_ends.store(false, Ordering::Relaxed);
+            for (from, end) in door.ends().drain(..) {
+                self.incoming[from.index()] = Some(end);
             }
-            let Some(incoming) = &mut self.incoming[index] else {
-                continue;
-            };
-            let from = ShardId(index as u16);
-            let capacity = incoming.ring.buffer().capacity();
-            let mut taken = 0;
-            while taken < 2 * capacity {
-                let Ok(item) = incoming.ring.pop() else { break };
-                into.push((from, item));
-                taken += 1;
+        }
+        for block in (0..self.incoming.len()).step_by(64) {
+            let mut left = announced;
+            while left != 0 {
+                let index = block + left.trailing_zeros() as usize;
+                left &= left - 1;
+                self.receive_from(index, into);
             }
-            // A push can only have failed while a whole ring of items waited to be taken here.
-            if taken >= capacity {
-                self.bells[index].post(Signal::Room);
-                self.touch(from);
-            }
-            if taken == 2 * capacity {
-                self.bell().post_mail(from);
-            }
+        }
+    }
+
+    fn receive_from(&mut self, index: usize, into: &mut Vec<(ShardId, T)>) {
+        let Some(Some(incoming)) = self.incoming.get_mut(index) else { return };
+        let from = ShardId(index as u16);
+        let capacity = incoming.ring.buffer().capacity();
+        let mut taken = 0;
+        while taken < 2 * capacity {
+            let Ok(item) = incoming.ring.pop() else { break };
+            into.push((from, item));
+            taken += 1;
+        }
+        // A push can only have failed while a whole ring of items waited to be taken here.
+        if taken >= capacity {
+            self.bells[index].post(Signal::Room);
+            self.touch(from);
+        }
+        if taken == 2 * capacity {
+            self.bell().post_mail(from);
         }
     }
 
@@ -172,4 +207,14 @@ impl<T> Endpoint<T> {
         }
         wakes
     }
+}
+
+/// Makes the rings from one shard to another, and leaves the other one's ends at its door.
+#[cold]
+fn open_ring<T>(door: &Door<T>, from: ShardId, capacity: usize) -> Outgoing<T> {
+    let (sending, receiving) = RingBuffer::new(capacity);
+    let (giving, taking) = RingBuffer::new(capacity.min(SPARES_MAX));
+    door.ends().push((from, Incoming { ring: receiving, spare: giving }));
+    door.has_ends.store(true, Ordering::Release);
+    Outgoing { ring: sending, spare: taking }
 }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use lepus_base::{ConnectionId, Instant, Now, ShardId};
+use lepus_base::{ByShard, ConnectionId, Instant, Now, ShardId};
 use lepus_store::disk::{Completion, LogId, Operation};
 
 /// A connection's place in its core's table, a small number that is reused.
@@ -63,7 +63,7 @@ pub struct Effects<'a, C: Core> {
     /// Connections to move to another shard.
     pub hand_over: &'a mut Vec<(C::Slot, ShardId)>,
     /// Mail by destination shard.
-    pub mail: &'a mut Vec<C::Mail>,
+    pub mail: &'a mut ByShard<C::Mail>,
     /// Operations on files. Only a core whose shard has a disk asks for any.
     pub disk: &'a mut Vec<Operation>,
     /// Directory changes for every other shard.

@@ -64,7 +64,7 @@ impl Broker {
                     self.unroutable(at, publish, &checked.properties, out);
                 }
             }
-            Some(to) if to.shard.index() < out.mail.len() => {
+            Some(to) if to.shard.index() < out.mail.shards() => {
                 return self.ask_for_listeners(at, publish, &view, &[to], out);
             }
             _ => self.unroutable(at, publish, &checked.properties, out),
@@ -90,7 +90,7 @@ impl Broker {
                 Some(to) if to.shard == self.edge.shard => {
                     found.is_answered |= self.deliver_reply(to, &view, out);
                 }
-                Some(to) if to.shard.index() < out.mail.len() => found.far.push(to),
+                Some(to) if to.shard.index() < out.mail.shards() => found.far.push(to),
                 _ => {}
             }
         }

@@ -62,16 +62,21 @@ impl<C: Core, R: Reactor> Shard<C, R> {
                 }
             }
         }
-        for (index, mail) in effects.mail.iter_mut().enumerate() {
-            let peer = ShardId(index as u16);
-            let connections = &mut self.outgoing[index];
-            if peer == self.id || (C::is_mail_empty(mail) && connections.is_empty()) {
+        let outgoing = &self.outgoing;
+        effects.mail.settle(|peer, mail| {
+            C::is_mail_empty(mail) && outgoing.get(peer.index()).is_none_or(Vec::is_empty)
+        });
+        for place in 0..effects.mail.touched().len() {
+            let peer = effects.mail.touched_at(place);
+            if peer == self.id {
                 continue;
             }
             if !self.links.endpoint.has_room(peer) {
                 self.links.metrics.ring_full.add(1);
                 continue;
             }
+            let mail = &mut effects.mail[peer.index()];
+            let connections = &mut self.outgoing[peer.index()];
             let mut parcel = self.links.endpoint.spare(peer).unwrap_or_default();
             std::mem::swap(&mut parcel.mail, mail);
             std::mem::swap(&mut parcel.connections, connections);
@@ -102,6 +107,7 @@ impl<C: Core, R: Reactor> Shard<C, R> {
             // The other shard's reactor takes it even if this one has lost it.
             let _ = self.reactor.deregister(&mut connection.socket);
             self.links.metrics.handed_over.add(1);
+            C::effects(&mut self.out).mail.touch(to);
             self.outgoing[to.index()].push(Envelope {
                 id: connection.id,
                 traveller,

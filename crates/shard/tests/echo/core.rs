@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use lepus_base::{ConnectionId, Instant, Now, ShardId, Slab};
+use lepus_base::{ByShard, ConnectionId, Instant, Now, ShardId, Slab};
 use lepus_shard::{Core, Effects, PeerInfo};
 use lepus_store::disk::{Completion, LogId, Operation};
 
@@ -45,7 +45,7 @@ pub struct Outbox {
     pause: Vec<u32>,
     resume: Vec<u32>,
     hand_over: Vec<(u32, ShardId)>,
-    mail: Vec<Vec<Letter>>,
+    mail: ByShard<Vec<Letter>>,
     disk: Vec<Operation>,
     changes: Vec<Arc<u64>>,
     events: Vec<String>,
@@ -136,8 +136,7 @@ impl Core for EchoCore {
     type Answer = String;
 
     fn outbox(shards: u16) -> Outbox {
-        let mail = (0..shards).map(|_| Vec::new()).collect();
-        Outbox { mail, ..Outbox::default() }
+        Outbox { mail: ByShard::new(shards), ..Outbox::default() }
     }
 
     fn effects(out: &mut Outbox) -> Effects<'_, EchoCore> {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use lepus_base::{ConnectionId, Instant, Now, Position, QueueId, ShardId, Slab};
+use lepus_base::{ByShard, ConnectionId, Instant, Now, Position, QueueId, ShardId, Slab};
 use lepus_reactor::files::Blocking;
 use lepus_shard::{Core, Effects, PeerInfo};
 use lepus_store::disk::{Completion, LogId, Operations};
@@ -37,7 +37,7 @@ pub struct Outbox {
     pause: Vec<u32>,
     resume: Vec<u32>,
     hand_over: Vec<(u32, ShardId)>,
-    mail: Vec<Vec<u8>>,
+    mail: ByShard<Vec<u8>>,
     disk: Operations,
     changes: Vec<Arc<()>>,
     events: Vec<()>,
@@ -199,7 +199,7 @@ impl Core for StoreCore {
     type Answer = ();
 
     fn outbox(shards: u16) -> Outbox {
-        Outbox { mail: vec![Vec::new(); usize::from(shards)], ..Outbox::default() }
+        Outbox { mail: ByShard::new(shards), ..Outbox::default() }
     }
 
     fn effects(out: &mut Outbox) -> Effects<'_, StoreCore> {
