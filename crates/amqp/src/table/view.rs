@@ -97,6 +97,12 @@ impl<'a> TableRef<'a> {
 pub struct ArrayRef<'a>(&'a [u8]);
 
 impl<'a> ArrayRef<'a> {
+    /// The values as they stand on the wire.
+    #[must_use]
+    pub fn bytes(self) -> &'a [u8] {
+        self.0
+    }
+
     /// All values in their order.
     pub fn iter(self) -> impl Iterator<Item = ValueRef<'a>> {
         let mut reader = Reader::new(self.0);
