@@ -8,11 +8,12 @@
 mod draft;
 mod log;
 mod replay;
+pub mod salvage;
 
 pub use draft::{Draft, OpenError, Run};
 pub(crate) use log::stopped;
 pub use log::{DefinitionsLog, Recorded};
-pub use replay::RecoveryError;
+pub use replay::{Record, RecoveryError};
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;

@@ -370,6 +370,12 @@ impl Directory {
         self.queue_counts.get(&vhost).copied().unwrap_or(0)
     }
 
+    /// Number of queues and exchanges in all virtual hosts.
+    #[must_use]
+    pub fn object_count(&self) -> usize {
+        self.queues.len() + self.exchanges.len()
+    }
+
     /// Number of bindings in all virtual hosts, those to the default exchange not counted.
     #[must_use]
     pub fn binding_count(&self) -> usize {

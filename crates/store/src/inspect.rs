@@ -12,11 +12,11 @@ use crate::checkpoint::{self, Root};
 use crate::disk::LogId;
 use crate::place::position;
 use crate::record::{
-    KIND_FILLER, KIND_FRAGMENT, KIND_MESSAGE, KIND_OPAQUE, KIND_QUEUE_DROPPED, KIND_SETTLES, Lane,
-    MessageRecord, Names, Reference, each_settle,
+    self, KIND_FILLER, KIND_FRAGMENT, KIND_MESSAGE, KIND_OPAQUE, KIND_QUEUE_DROPPED, KIND_SETTLES,
+    Lane, MessageRecord, Names, RECORD_HEADER_BYTES, Reference, each_settle,
 };
 use crate::scan::{FoundBatch, FoundRecord, Image};
-use crate::segment::{BATCH_HEADER_BYTES, SEGMENT_HEADER_BYTES};
+use crate::segment::{BATCH_HEADER_BYTES, BATCH_MAGIC, SEGMENT_HEADER_BYTES};
 use crate::varint::Reader;
 
 /// What a segment is made of.
@@ -204,6 +204,27 @@ impl SegmentReport {
             each(Part::Record(record.offset, content(image, &record)));
         });
     }
+}
+
+/// Opaque records within damaged bytes, each with its offset, as far as their lengths tell where they
+/// are: some may be whole, others say what nobody can vouch for.
+#[must_use]
+pub fn torn_records(bytes: &[u8], damage: core::ops::Range<usize>) -> Vec<(u32, &[u8])> {
+    let bytes = bytes.get(..damage.end.min(bytes.len())).unwrap_or_default();
+    let mut at = damage.start;
+    if bytes.get(at..).is_some_and(|rest| rest.starts_with(&BATCH_MAGIC)) {
+        at += BATCH_HEADER_BYTES;
+    }
+    let mut found = Vec::new();
+    while let Some((kind, length)) = bytes.get(at..).and_then(record::peek)
+        && let Some(payload) = bytes.get(at + RECORD_HEADER_BYTES..at + length)
+    {
+        if kind == KIND_OPAQUE {
+            found.push((at as u32, payload));
+        }
+        at += length;
+    }
+    found
 }
 
 fn content<'a>(image: &Image<'a>, record: &FoundRecord<'a>) -> Content<'a> {

@@ -26,7 +26,7 @@ const SNAPSHOT_BYTES_MIN: u64 = 1 << 20;
 /// these, and than twice those that a snapshot fills.
 const SEGMENTS_MAX: u64 = 4;
 /// A record of a snapshot ends when it has grown to this.
-const PART_BYTES: usize = 32 << 10;
+pub(super) const PART_BYTES: usize = 32 << 10;
 /// Bytes of a snapshot that wait for the disk at most.
 const UNWRITTEN_BYTES_MAX: usize = 1 << 20;
 

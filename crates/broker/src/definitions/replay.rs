@@ -51,7 +51,7 @@ impl fmt::Display for RecoveryError {
 }
 
 /// A record: where it is and what it says.
-pub(super) type Record = (Position, Vec<u8>);
+pub type Record = (Position, Vec<u8>);
 
 /// What the records of a log amount to.
 pub(super) struct Read {
@@ -113,12 +113,12 @@ impl Read {
 }
 
 /// The kind of a record that this version knows.
-pub(super) fn kind(record: &[u8]) -> Option<u8> {
+fn kind(record: &[u8]) -> Option<u8> {
     taken_apart(record).ok().map(|(kind, _)| kind)
 }
 
 /// A record's kind and the changes in it; none in the beginning and the end of a snapshot.
-fn taken_apart(record: &[u8]) -> Result<(u8, &[u8]), RecoveryError> {
+pub(super) fn taken_apart(record: &[u8]) -> Result<(u8, &[u8]), RecoveryError> {
     match record {
         [VERSION, kind @ (CHANGES | SNAPSHOT_PART), payload @ ..] => Ok((*kind, payload)),
         [VERSION, kind @ (SNAPSHOT_BEGIN | SNAPSHOT_END), ..] => Ok((*kind, &[])),

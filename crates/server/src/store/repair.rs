@@ -1,12 +1,15 @@
 //! `lepus store repair`: a log recovered as far as it can be, and written anew without what cannot
 //! be read.
 
+mod definitions;
+
 use super::{Call, Failure, logs};
 use crate::data_dir::DataDir;
 use lepus_base::{Now, QueueId};
+use lepus_broker::definitions::{DefinitionsLog, LOG};
 use lepus_reactor::files::Blocking;
 use lepus_store::disk::{File, LogId, Operations};
-use lepus_store::{AppendError, Damage, Event, Fetch, LaneSlot, Lookup, Refusal, Settings, Store};
+use lepus_store::{Damage, Event, Fetch, LaneSlot, Lookup, Refusal, Settings, Store};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -50,6 +53,10 @@ pub(super) fn repair(call: &Call, out: &mut impl Write) -> Result<bool, Failure>
         }
     };
     for log in found {
+        if log.id == LOG {
+            Repair::new(directory, log.id).definitions(out)?;
+            continue;
+        }
         let losses = Repair::new(directory, log.id).run()?;
         report(log.id, &losses, out)?;
     }
@@ -93,7 +100,10 @@ impl Repair {
     fn new(directory: &Path, log: LogId) -> Repair {
         Repair {
             directory: directory.to_owned(),
-            settings: Settings { compaction_rate: u64::MAX, ..Settings::new(log) },
+            settings: match log {
+                LOG => Settings { asks_first: true, ..DefinitionsLog::settings() },
+                _ => Settings { compaction_rate: u64::MAX, ..Settings::new(log) },
+            },
             files: Blocking::new(directory),
             out: Operations::default(),
             events: Vec::new(),
@@ -104,25 +114,12 @@ impl Repair {
 
     fn run(mut self) -> Result<Losses, Failure> {
         let mut store = self.open()?;
-        let opaque = store.take_opaque();
         for slot in store.lanes().map(|(_, slot)| slot).collect::<Vec<_>>() {
             self.read_lane(&mut store, slot)?;
         }
         let is_whole = self.losses.damages.is_empty() && self.losses.removed.is_empty();
         if is_whole {
             return Ok(self.losses);
-        }
-        if !opaque.is_empty() {
-            store.begin_snapshot();
-            for (_, bytes) in &opaque {
-                while let Err(error) = store.append_opaque(bytes) {
-                    if error != AppendError::Full {
-                        return Err(Failure::Text(format!("a definition: {error:?}")));
-                    }
-                    self.cycle(&mut store)?;
-                }
-            }
-            store.end_snapshot(false);
         }
         // What is whole around the damage moves; the files are free then.
         for damage in &self.losses.damages {
@@ -146,9 +143,19 @@ impl Repair {
                 _ => None,
             });
             match refusal {
-                None if store.is_running() => return Ok(store),
+                None if store.is_running() || self.events.contains(&Event::Found) => {
+                    return Ok(store);
+                }
                 None => return Err(Failure::Text("the log does not open".to_owned())),
-                Some(Refusal::Version(file, _) | Refusal::Foreign(file)) => self.remove(file)?,
+                Some(Refusal::Version(file, version)) => {
+                    let path = self.directory.join(file.to_string());
+                    return Err(Failure::Text(format!(
+                        "{} is of format version {version}, which this lepus cannot read; nothing \
+                         was changed in its log: repair it with the version that wrote it",
+                        path.display()
+                    )));
+                }
+                Some(Refusal::Foreign(file)) => self.remove(file)?,
                 Some(Refusal::Disk(file, error)) => {
                     let path = self.directory.join(file.to_string());
                     return Err(Failure::Text(format!("{}: {error:?}", path.display())));

@@ -1,9 +1,12 @@
 //! `lepus store` on directories that were damaged.
 
-use crate::running::{Scratch, lepus};
+use crate::running::{Program, Scratch, lepus};
+use crate::session::{Seen, connect};
+use lepus_amqp::method::{confirm, queue};
 use lepus_base::{Now, QueueId};
 use lepus_reactor::files::Blocking;
-use lepus_store::disk::{LogId, Operations};
+use lepus_store::disk::{File, LogId, Operations};
+use lepus_store::inspect::{self, Content, Part};
 use lepus_store::{Lane, Message, Place, Settings, Store};
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -159,5 +162,119 @@ fn a_wrong_call_says_what_would_be_right() {
         let output = store(words);
         assert_eq!(output.status.code(), Some(2), "{words:?}");
         assert!(text(&output.stderr).contains(hint), "{}", text(&output.stderr));
+    }
+}
+
+/// Declares durable queues, each with one confirmed message.
+fn declare(program: &Program, names: &[String]) {
+    let mut session = connect(program.amqp);
+    assert_eq!(session.call(1, confirm::Select::default()), Seen::Method("confirm.select-ok"));
+    for name in names {
+        session.declare(name);
+        session.publish_persistent(1, name, b"x");
+        session.flush();
+        assert!(matches!(session.see(), Seen::Ack { .. }));
+    }
+    session.close();
+}
+
+/// The opaque records of the definitions log: file, offset of the last byte, kind.
+fn definitions(data: &Path) -> Vec<(PathBuf, usize, u8)> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(data.join("log-00000000")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = format!("log-00000000/{}", path.file_name().unwrap().to_str().unwrap());
+        let Ok(File::Segment(log, _)) = name.parse() else { continue };
+        let bytes = std::fs::read(&path).unwrap();
+        let mut records = Vec::new();
+        let report = inspect::segment(log, &bytes, |part| {
+            if let Part::Record(offset, Content::Opaque(record)) = part {
+                records.push((offset as usize + 8 + record.len() - 1, record[1]));
+            }
+        });
+        for (at, kind) in records {
+            found.push((report.generation, path.clone(), at, kind));
+        }
+    }
+    found.sort();
+    found.into_iter().map(|(_, path, at, kind)| (path, at, kind)).collect()
+}
+
+/// Ends with all that was confirmed, whichever record of the definitions is hit.
+#[test]
+fn damaged_definitions_are_repaired_and_no_message_is_lost() {
+    const CHANGES: u8 = 1;
+    let scratch = Scratch::new("store-definitions");
+    let names: Vec<String> = (0..30).map(|number| format!("queue-{number:02}")).collect();
+    let words = ["--shards", "1"];
+    let program = Program::start(&scratch, &words);
+    declare(&program, &names);
+    assert!(program.stop().0.success());
+    let data = scratch.path().join("data");
+    // Enough starts that write something, and a snapshot is made.
+    for start in 0.. {
+        let program = Program::start(&scratch, &words);
+        let mut session = connect(program.amqp);
+        session.declare(&format!("empty-{start}"));
+        session.close();
+        assert!(program.stop().0.success());
+        let kinds: Vec<u8> = definitions(&data).into_iter().map(|(_, _, kind)| kind).collect();
+        if kinds.contains(&4) {
+            break;
+        }
+        assert!(start < 20, "{kinds:?}");
+    }
+    let program = Program::start(&scratch, &words);
+    declare(&program, &["later".to_owned()]);
+    assert!(program.stop().0.success());
+    for kind in CHANGES..=4 {
+        let copy = Scratch::new("store-definitions-copy");
+        copy_files(&data, &copy.path().join("data"));
+        let data = copy.path().join("data");
+        let all = definitions(&data);
+        let (path, at, _) = all.iter().rfind(|(_, _, found)| *found == kind).unwrap();
+        let mut bytes = std::fs::read(path).unwrap();
+        bytes[*at] ^= 1;
+        std::fs::write(path, bytes).unwrap();
+        let directory = data.to_str().unwrap();
+        let serve = ["serve", "--listen", "127.0.0.1:0", "--metrics-listen", "none"];
+        for _ in 0..2 {
+            let refused = lepus(&serve).args(["--data-dir", directory]).output().unwrap();
+            assert_eq!(refused.status.code(), Some(1), "kind {kind}");
+            let said = text(&refused.stderr);
+            let file = path.file_name().unwrap().to_str().unwrap();
+            assert!(said.contains(file) && said.contains(" bytes at offset "), "{said}");
+        }
+        let repair = store(&["repair", directory]);
+        assert_eq!(repair.status.code(), Some(0), "{}", text(&repair.stderr));
+        let said = text(&repair.stdout);
+        assert!(said.contains("log-00000000: repaired"), "{said}");
+        let is_doubtful = said.contains("whether it is right: queue 'later' in virtual host '/'");
+        assert_eq!(is_doubtful, kind == CHANGES, "{said}");
+        let program = Program::start(&copy, &words);
+        let line = program.wait_for_log("event=recovered");
+        assert!(line.contains("with 31 messages found"), "kind {kind}: {line}\n{said}");
+        let mut session = connect(program.amqp);
+        for name in names.iter().map(String::as_str).chain(["later"]) {
+            let passive = queue::Declare { queue: name, passive: true, ..Default::default() };
+            assert_eq!(session.call(1, passive), Seen::Method("queue.declare-ok"), "{name}");
+        }
+        session.close();
+        assert!(program.stop().0.success());
+        let again = text(&store(&["repair", directory]).stdout);
+        assert!(again.contains("log-00000000: no damage"), "{again}");
+    }
+}
+
+fn copy_files(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let target = to.join(path.file_name().unwrap());
+        if path.is_dir() {
+            copy_files(&path, &target);
+        } else if path.is_file() {
+            std::fs::copy(&path, &target).unwrap();
+        }
     }
 }
