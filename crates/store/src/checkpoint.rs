@@ -1,41 +1,45 @@
-//! Checkpoints: the whole state of a store at one position of its log, in one file, and the root
-//! that names the valid one.
+//! Checkpoints: the state of a store at one position of its log, in one file, and the root that
+//! names the valid one.
+//!
+//! The file is a row of sections. The first says everything; each further one says what changed since
+//! the one before: the lanes that did, in the place of what was said of them before, and the small
+//! tables as a whole. The root names how much of the file counts.
+
+mod older;
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use lepus_base::Position;
+use lepus_base::{Position, QueueId};
 
 use crate::checksum::crc;
 use crate::disk::LogId;
-use crate::lane::{Summary, skip_runs};
+use crate::lanes::Lanes;
 use crate::log::{Chain, Segment};
-use crate::place::position;
+use crate::record::Lane;
+use crate::relocations::{Relocation, Relocations};
 use crate::segment::{FORMAT_VERSION, HeaderError};
+use crate::state::LaneSlot;
 use crate::varint::{Reader, put};
 
-/// First bytes of a checkpoint.
+/// First bytes of each section of a checkpoint.
 pub const CHECKPOINT_MAGIC: [u8; 8] = *b"LEPUSCKP";
 /// The version of a checkpoint's format that is written.
-pub const CHECKPOINT_VERSION: u16 = 2;
-/// The oldest one that is read: it does not say what was delivered.
-const CHECKPOINT_VERSION_MIN: u16 = 1;
+pub const CHECKPOINT_VERSION: u16 = 3;
 /// First bytes of a root record.
 pub const ROOT_MAGIC: [u8; 8] = *b"LEPUSROT";
-/// Bytes of a checkpoint before its body.
+/// Bytes of a section before its tables.
 const HEADER_BYTES: usize = 64;
+/// Bytes of the checksum behind each section.
+const SUM_BYTES: usize = 4;
 /// Bytes of one root record.
 pub const ROOT_RECORD_BYTES: usize = 64;
 /// Distance of the two root records in their file.
 pub const ROOT_STRIDE_BYTES: usize = 4096;
 
-/// Where a copied message lies now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Relocation {
-    pub to: Position,
-    pub references: u32,
-    /// Of a spilled message, which no checkpoint knows.
-    pub is_transient: bool,
-}
+/// What is said before holds where this section says nothing else.
+const FLAG_DELTA: u32 = 1;
+/// What sections before say of deliveries does not count: everything may have been delivered.
+const FLAG_DELIVERED: u32 = 2;
 
 /// A message in several segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,34 +52,14 @@ pub(crate) struct Span {
 /// What recovery rebuilds and a checkpoint holds, without the log's own state.
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
-    pub relocations: BTreeMap<Position, Relocation>,
+    pub relocations: Relocations,
     pub spans: BTreeMap<Position, Span>,
 }
 
 impl Tables {
-    /// `references` more entries whose message was first at `origin` find it at `to`.
-    pub(crate) fn add_relocation(&mut self, origin: Position, to: Position, references: u32) {
-        let empty = Relocation { to, references: 0, is_transient: false };
-        let relocation = self.relocations.entry(origin).or_insert(empty);
-        relocation.to = to;
-        relocation.references += references;
-    }
-
-    /// A segment is gone: nothing that nobody refers to needs to be known of it.
-    pub(crate) fn forget(&mut self, generation: u32) {
-        let range = position(generation, 0)..=position(generation, u32::MAX);
-        let rows = self.relocations.range(range).filter(|(_, row)| row.references == 0);
-        for origin in rows.map(|(&origin, _)| origin).collect::<Vec<_>>() {
-            self.relocations.remove(&origin);
-        }
-    }
-
     /// Where the message is that was first written at `origin`.
     pub(crate) fn place(&self, origin: Position) -> Position {
-        if self.relocations.is_empty() {
-            return origin;
-        }
-        self.relocations.get(&origin).map_or(origin, |relocation| relocation.to)
+        self.relocations.place(origin)
     }
 }
 
@@ -98,7 +82,7 @@ pub struct Root {
     pub log: LogId,
     /// Which checkpoint is valid.
     pub number: u64,
-    /// Length of its file in bytes.
+    /// How many bytes of its file count.
     pub length: u64,
     /// Checksum of its file.
     pub crc: u32,
@@ -107,6 +91,11 @@ pub struct Root {
 }
 
 impl Root {
+    /// Of two records that with the higher rank is valid.
+    pub(crate) fn rank(&self) -> (u64, u64, bool) {
+        (self.number, self.length, !self.is_clean)
+    }
+
     /// The record as bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -154,35 +143,52 @@ impl Root {
     }
 }
 
-/// A checkpoint taken apart.
-#[derive(Debug)]
-pub(crate) struct Checkpoint {
-    version: u16,
-    pub chain: Chain,
-    /// The generation new batches went to.
-    pub generation: u32,
-    pub segments: BTreeMap<u32, Segment>,
-    pub tables: Tables,
-    /// Lanes, not taken apart: where the first is in the file, and how many there are.
-    pub lanes: (usize, u64),
+/// The checkpoint that is valid.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Valid {
+    pub number: u64,
+    /// How many bytes of its file count.
+    pub length: u64,
+    /// How many of them its first section has.
+    pub base_bytes: u64,
+    /// The checksum of the last section.
+    pub crc: u32,
 }
 
-/// Writes a checkpoint up to its lanes. Transient messages are left out.
-pub(crate) fn encode(
-    (log, number, chain, generation): (LogId, u64, Chain, u32),
+/// What a section begins with.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Head {
+    pub log: LogId,
+    pub number: u64,
+    pub chain: Chain,
+    /// The generation new batches go to.
+    pub generation: u32,
+    /// The checksum of the section before, if this one says only what changed since.
+    pub previous: Option<u32>,
+    /// What sections before say of deliveries does not count.
+    pub is_delivered: bool,
+}
+
+/// Begins a section: its header, and the tables that are short. Transient messages are left out.
+/// [`put_block`]s of removed lanes, of moved messages and of lanes follow, then [`end_section`].
+pub(crate) fn begin_section(
+    head: &Head,
     segments: &BTreeMap<u32, Segment>,
-    tables: &Tables,
-    lanes: usize,
+    spans: &BTreeMap<Position, Span>,
 ) -> Vec<u8> {
     let mut out = Vec::new();
+    let mut flags = if head.previous.is_some() { FLAG_DELTA } else { 0 };
+    flags |= if head.is_delivered { FLAG_DELIVERED } else { 0 };
     out.extend_from_slice(&CHECKPOINT_MAGIC);
     out.extend_from_slice(&u32::from(CHECKPOINT_VERSION).to_le_bytes());
-    out.extend_from_slice(&log.0.to_le_bytes());
-    out.extend_from_slice(&number.to_le_bytes());
-    out.extend_from_slice(&chain.end.0.to_le_bytes());
-    out.extend_from_slice(&chain.crc.to_le_bytes());
-    out.extend_from_slice(&generation.to_le_bytes());
-    out.extend_from_slice(&chain.number.to_le_bytes());
+    out.extend_from_slice(&head.log.0.to_le_bytes());
+    out.extend_from_slice(&head.number.to_le_bytes());
+    out.extend_from_slice(&head.chain.end.0.to_le_bytes());
+    out.extend_from_slice(&head.chain.crc.to_le_bytes());
+    out.extend_from_slice(&head.generation.to_le_bytes());
+    out.extend_from_slice(&head.chain.number.to_le_bytes());
+    out.extend_from_slice(&flags.to_le_bytes());
+    out.extend_from_slice(&head.previous.unwrap_or(0).to_le_bytes());
     out.resize(HEADER_BYTES, 0);
     put(&mut out, segments.len() as u64);
     for (&generation, segment) in segments {
@@ -194,53 +200,169 @@ pub(crate) fn encode(
         put(&mut out, segment.used_bytes.into());
         put(&mut out, segment.pins.into());
     }
-    let relocations = tables.relocations.iter().filter(|(_, row)| !row.is_transient);
-    put(&mut out, relocations.clone().count() as u64);
-    for (origin, relocation) in relocations {
-        put(&mut out, origin.0);
-        put(&mut out, relocation.to.0);
-        put(&mut out, relocation.references.into());
-    }
-    let spans = tables.spans.iter().filter(|(_, span)| !span.is_transient);
+    let spans = spans.iter().filter(|(_, span)| !span.is_transient);
     put(&mut out, spans.clone().count() as u64);
     for (start, span) in spans {
         put(&mut out, start.0);
         put(&mut out, span.generation_last.into());
         put(&mut out, span.references.into());
     }
-    put(&mut out, lanes as u64);
     out
+}
+
+/// Appends some rows of a table, if there are any; [`end_table`] says that there are no more.
+pub(crate) fn put_block(out: &mut Vec<u8>, rows: u64, bytes: &[u8]) {
+    if rows > 0 {
+        put(out, rows);
+        out.extend_from_slice(bytes);
+    }
+}
+
+/// All rows of a table are there.
+pub(crate) fn end_table(out: &mut Vec<u8>) {
+    put(out, 0);
+}
+
+/// Appends a row of the table of removed lanes.
+pub(crate) fn put_removed(out: &mut Vec<u8>, lane: Lane) {
+    put(out, lane.queue.0);
+    put(out, lane.level.into());
+}
+
+/// Appends a row of the table of moved messages.
+pub(crate) fn put_relocation(out: &mut Vec<u8>, origin: Position, row: &Relocation) {
+    put(out, origin.0);
+    put(out, row.to.0);
+    put(out, row.references.into());
+}
+
+/// The checksum of a file that goes on behind the checksum `sum`.
+pub(crate) fn crc_behind(sum: u32) -> u32 {
+    crc(sum, &sum.to_le_bytes())
+}
+
+/// The root of a checkpoint with one section more than `root` names, if a whole one follows in the
+/// file.
+pub(crate) fn follower(root: &Root, file: &[u8]) -> Option<Root> {
+    let behind = file.get(usize::try_from(root.length).ok()?..)?;
+    let mut reader = Reader(behind);
+    Checkpoint::default().section(&mut reader, Some(root.crc))?;
+    let section = behind.len() - reader.0.len();
+    let sum = reader.u32()?;
+    let length = root.length + (section + SUM_BYTES) as u64;
+    let is_whole = crc(crc_behind(root.crc), &behind[..section]) == sum;
+    is_whole.then_some(Root { length, crc: sum, is_clean: false, ..*root })
+}
+
+/// What a checkpoint says.
+#[derive(Debug, Default)]
+pub(crate) struct Checkpoint {
+    pub chain: Chain,
+    /// The generation new batches went to.
+    pub generation: u32,
+    pub segments: BTreeMap<u32, Segment>,
+    pub tables: Tables,
+    pub lanes: Lanes,
+    /// Lanes with something to account for.
+    pub unaccounted: Vec<LaneSlot>,
+    /// Pages of the index file in use.
+    pub pages: Vec<u32>,
+    /// Bytes of the first section; `None` of an older version, to which nothing can be appended.
+    pub base_bytes: Option<u64>,
 }
 
 /// Reads a checkpoint.
 ///
 /// # Errors
 /// As for a segment's header.
-pub(crate) fn decode(bytes: &[u8]) -> Result<Checkpoint, HeaderError> {
-    let Some((covered, sum)) = bytes.split_last_chunk::<4>() else {
+pub(crate) fn load(bytes: &[u8]) -> Result<Checkpoint, HeaderError> {
+    let Some((covered, sum)) = bytes.split_last_chunk::<SUM_BYTES>() else {
         return Err(HeaderError::Invalid);
     };
-    if crc(0, covered) != u32::from_le_bytes(*sum) || covered.len() < HEADER_BYTES {
+    if crc(0, covered) != u32::from_le_bytes(*sum) || !covered.starts_with(&CHECKPOINT_MAGIC) {
         return Err(HeaderError::Invalid);
     }
-    fields(covered).unwrap_or(Err(HeaderError::Invalid))
+    let version = Reader(&covered[CHECKPOINT_MAGIC.len()..]).u32().unwrap_or(0) as u16;
+    let mut found = Checkpoint::default();
+    let read = match version {
+        1 | 2 => older::read(&mut found, version, covered),
+        CHECKPOINT_VERSION => found.read(bytes),
+        other => return Err(HeaderError::Version(other)),
+    };
+    read.and_then(|()| found.lanes.end_load(&mut found.pages))
+        .map(|unaccounted| found.unaccounted = unaccounted)
+        .ok_or(HeaderError::Invalid)?;
+    Ok(found)
 }
 
-fn fields(bytes: &[u8]) -> Option<Result<Checkpoint, HeaderError>> {
-    let mut reader = Reader(bytes);
-    if reader.bytes(8)? != CHECKPOINT_MAGIC {
-        return None;
+impl Checkpoint {
+    /// Reads all sections.
+    fn read(&mut self, bytes: &[u8]) -> Option<()> {
+        let mut reader = Reader(bytes);
+        let mut previous = None;
+        while !reader.is_empty() {
+            self.section(&mut reader, previous)?;
+            previous = Some(reader.u32()?);
+            let end = bytes.len() - reader.0.len();
+            self.base_bytes.get_or_insert(end as u64);
+        }
+        Some(())
     }
-    let version = reader.u32()? as u16;
-    if !(CHECKPOINT_VERSION_MIN..=CHECKPOINT_VERSION).contains(&version) {
-        return Some(Err(HeaderError::Version(version)));
+
+    /// Reads a section, which follows one with the checksum `previous`.
+    fn section(&mut self, reader: &mut Reader<'_>, previous: Option<u32>) -> Option<()> {
+        let (flags, claimed) = self.header(reader)?;
+        let is_delta = flags & FLAG_DELTA != 0;
+        // A section that was written over and came back would not follow the one before.
+        if is_delta != previous.is_some() || claimed != previous.unwrap_or(0) {
+            return None;
+        }
+        self.segments = segments(reader)?;
+        self.tables = Tables { spans: spans(reader)?, ..Tables::default() };
+        self.lanes.begin_section();
+        if flags & FLAG_DELIVERED != 0 {
+            self.lanes.mark_all();
+        }
+        blocks(reader, |reader| {
+            let queue = QueueId(reader.varint()?);
+            let level = u16::try_from(reader.varint()?).ok()?;
+            self.lanes.load_removed(Lane { queue, level });
+            Some(())
+        })?;
+        blocks(reader, |reader| relocation(reader, &mut self.tables.relocations))?;
+        blocks(reader, |reader| self.lanes.load(reader, true))
     }
-    let (_log, _number) = (reader.u32()?, reader.u64()?);
-    let (end, crc) = (Position(reader.u64()?), reader.u32()?);
-    let generation = reader.u32()?;
-    let chain = Chain { end, crc, number: reader.u64()? };
-    let body = bytes.get(HEADER_BYTES..)?;
-    let mut reader = Reader(body);
+
+    /// Reads a section's header: its flags, and the checksum of the section before.
+    fn header(&mut self, reader: &mut Reader<'_>) -> Option<(u32, u32)> {
+        let mut reader = Reader(reader.bytes(HEADER_BYTES)?);
+        let is_known = reader.bytes(CHECKPOINT_MAGIC.len())? == CHECKPOINT_MAGIC;
+        let _version = reader.u32()?;
+        let (_log, _number) = (reader.u32()?, reader.u64()?);
+        let (end, crc) = (Position(reader.u64()?), reader.u32()?);
+        self.generation = reader.u32()?;
+        self.chain = Chain { end, crc, number: reader.u64()? };
+        is_known.then_some((reader.u32()?, reader.u32()?))
+    }
+}
+
+/// Reads a table that comes in blocks.
+fn blocks(
+    reader: &mut Reader<'_>,
+    mut row: impl FnMut(&mut Reader<'_>) -> Option<()>,
+) -> Option<()> {
+    loop {
+        let rows = reader.varint()?;
+        if rows == 0 {
+            return Some(());
+        }
+        for _ in 0..rows {
+            row(reader)?;
+        }
+    }
+}
+
+fn segments(reader: &mut Reader<'_>) -> Option<BTreeMap<u32, Segment>> {
     let mut segments = BTreeMap::new();
     for _ in 0..reader.varint()? {
         let generation = reader.varint32()?;
@@ -258,52 +380,22 @@ fn fields(bytes: &[u8]) -> Option<Result<Checkpoint, HeaderError>> {
         };
         segments.insert(generation, segment);
     }
-    let mut tables = Tables::default();
-    for _ in 0..reader.varint()? {
-        let origin = Position(reader.varint()?);
-        let (to, references) = (Position(reader.varint()?), reader.varint32()?);
-        tables.relocations.insert(origin, Relocation { to, references, is_transient: false });
-    }
+    Some(segments)
+}
+
+fn spans(reader: &mut Reader<'_>) -> Option<BTreeMap<Position, Span>> {
+    let mut spans = BTreeMap::new();
     for _ in 0..reader.varint()? {
         let start = Position(reader.varint()?);
         let (generation_last, references) = (reader.varint32()?, reader.varint32()?);
-        tables.spans.insert(start, Span { generation_last, references, is_transient: false });
+        spans.insert(start, Span { generation_last, references, is_transient: false });
     }
-    let count = reader.varint()?;
-    let lanes = (bytes.len() - reader.0.len(), count);
-    Some(Ok(Checkpoint { version, chain, generation, segments, tables, lanes }))
+    Some(spans)
 }
 
-impl Checkpoint {
-    /// Goes through the lanes of the checkpoint in `bytes`: what each amounts to, and its bytes as
-    /// [`crate::lane::LaneIndex::decode`] reads them.
-    /// Notes all pages of the index file that are in use. `None` where the bytes are no lanes.
-    pub(crate) fn each_lane(
-        &self,
-        bytes: &[u8],
-        slots: &mut Vec<u32>,
-        mut each: impl FnMut(&Summary, &[u8]) -> Option<()>,
-    ) -> Option<()> {
-        let (start, count) = self.lanes;
-        let mut unmarked = Vec::new();
-        let mut reader = Reader(bytes.get(start..bytes.len().checked_sub(4)?)?);
-        for _ in 0..count {
-            let all = reader.0;
-            let mut summary = Summary::skip(&mut reader, slots)?;
-            if self.version == 1 {
-                // It does not say what was delivered: anything may have been.
-                summary.delivered_below = summary.next;
-                unmarked.clear();
-                unmarked.extend_from_slice(&all[..all.len() - reader.0.len()]);
-                unmarked.push(0);
-                each(&summary, &unmarked)?;
-                continue;
-            }
-            skip_runs(&mut reader)?;
-            let lane = &all[..all.len() - reader.0.len()];
-            summary.delivered_below = reader.varint()?;
-            each(&summary, lane)?;
-        }
-        reader.is_empty().then_some(())
-    }
+fn relocation(reader: &mut Reader<'_>, table: &mut Relocations) -> Option<()> {
+    let (origin, to) = (Position(reader.varint()?), Position(reader.varint()?));
+    let references = reader.varint32()?;
+    table.insert(origin, Relocation { to, references, is_transient: false });
+    Some(())
 }

@@ -280,9 +280,8 @@ pub fn root(bytes: &[u8]) -> RootReport {
     let mut report = RootReport::default();
     for offset in [0, ROOT_STRIDE_BYTES] {
         let record = bytes.get(offset..).unwrap_or_default();
-        let rank = |root: &Root| (root.number, !root.is_clean);
         match Root::decode(record) {
-            Ok(root) if report.valid.is_none_or(|best| rank(&best) < rank(&root)) => {
+            Ok(root) if report.valid.is_none_or(|best| best.rank() < root.rank()) => {
                 report.valid = Some(root);
             }
             Ok(_) => {}
@@ -331,22 +330,22 @@ pub struct CheckpointReport {
 /// # Errors
 /// Another version, or damage.
 pub fn checkpoint(bytes: &[u8], root: &Root) -> Result<CheckpointReport, HeaderError> {
-    // The rest of the file is room that the checkpoint might have needed.
-    let length = usize::try_from(root.length).unwrap_or(usize::MAX);
-    let bytes = bytes.get(..length).unwrap_or(bytes);
-    let sum = bytes.last_chunk::<4>().map(|sum| u32::from_le_bytes(*sum));
-    if bytes.len() as u64 != root.length || sum != Some(root.crc) {
+    // The file may be longer: what is behind did not become valid.
+    let length = usize::try_from(root.length).map_err(|_| HeaderError::Invalid)?;
+    let (bytes, _) = bytes.split_at_checked(length).ok_or(HeaderError::Invalid)?;
+    if bytes.last_chunk::<4>().map(|sum| u32::from_le_bytes(*sum)) != Some(root.crc) {
         return Err(HeaderError::Invalid);
     }
-    let found = checkpoint::decode(bytes)?;
-    let mut report = CheckpointReport { position: found.chain.end, ..Default::default() };
-    let lanes = &mut report.lanes;
-    found
-        .each_lane(bytes, &mut report.pages, |summary, _| {
-            lanes.push((summary.lane, summary.live));
-            Some(())
-        })
-        .ok_or(HeaderError::Invalid)?;
+    let found = checkpoint::load(bytes)?;
+    let mut report = CheckpointReport {
+        position: found.chain.end,
+        pages: found.pages,
+        ..CheckpointReport::default()
+    };
+    for (lane, slot) in found.lanes.all() {
+        let live = found.lanes.summary(slot).map_or(0, |summary| summary.live);
+        report.lanes.push((lane, live));
+    }
     for (&generation, segment) in &found.segments {
         report.segments.push(SegmentRow {
             generation,

@@ -212,6 +212,8 @@ pub(crate) struct LaneIndex {
     pub is_dropped: bool,
     /// On the list of lanes with something to account for.
     pub is_listed: bool,
+    /// What [`LaneIndex::encode`] says has changed.
+    is_changed: bool,
 }
 
 impl LaneIndex {
@@ -235,6 +237,7 @@ impl LaneIndex {
 
     /// Appends an entry; its number is at least [`LaneIndex::next`]. True if a page was closed.
     pub(crate) fn append(&mut self, entry: Entry) -> bool {
+        self.is_changed = true;
         self.next = entry.seq + 1;
         self.live += 1;
         self.live_bytes += u64::from(entry.bytes);
@@ -246,8 +249,14 @@ impl LaneIndex {
         closes
     }
 
+    /// Whether what [`LaneIndex::encode`] says has changed since this was asked last.
+    pub(crate) fn take_changed(&mut self) -> bool {
+        core::mem::take(&mut self.is_changed)
+    }
+
     /// Numbers below `next` are used, by whatever.
     pub(crate) fn skip_to(&mut self, next: u64) {
+        self.is_changed = true;
         self.next = self.next.max(next);
     }
 
@@ -295,6 +304,7 @@ impl LaneIndex {
         if !self.is_live(seq) {
             return false;
         }
+        self.is_changed = true;
         self.settled.insert(seq, seq + 1);
         self.live -= 1;
         self.live_bytes = self.live_bytes.saturating_sub(bytes.into());
@@ -319,6 +329,7 @@ impl LaneIndex {
 
     /// Everything goes.
     pub(crate) fn drop_all(&mut self) {
+        self.is_changed = true;
         self.is_dropped = true;
         self.unaccounted.insert(0, self.next);
         self.unaccounted_live = self.live;
@@ -382,6 +393,7 @@ impl LaneIndex {
         if !self.is_live(seq) {
             return;
         }
+        self.is_changed = true;
         self.marks.insert(seq, seq + 1);
         if self.marks.runs() > MARK_RUNS_MAX {
             self.marks.join_lower_half();
@@ -407,6 +419,7 @@ impl LaneIndex {
     /// Goes through one page with entries to account for; calls `each` for those settled now.
     pub(crate) fn account(&mut self, freed: &mut Vec<u32>, mut each: impl FnMut(&Entry)) -> Stop {
         let Some((first, end)) = self.unaccounted.iter().next() else { return Stop::Done };
+        self.is_changed = true;
         let index = self.pages.partition_point(|page| page.last < first);
         let is_tail = index == self.pages.len();
         let (page_first, page_last) = match self.pages.get(index) {
@@ -572,6 +585,11 @@ impl LaneIndex {
         self.fetch_from
     }
 
+    /// The pages of the index file that it has.
+    pub(crate) fn page_slots(&self) -> impl Iterator<Item = u32> {
+        self.pages.iter().filter_map(Page::slot)
+    }
+
     /// Whether [`LaneIndex::encode`] says everything: all pages are on disk and nobody waits for one,
     /// and nothing is to be accounted for.
     pub(crate) fn is_at_rest(&self) -> bool {
@@ -697,6 +715,7 @@ impl LaneIndex {
         let slot = *slot;
         if ok {
             page.state = PageState::Disk(slot);
+            self.is_changed = true;
             return None;
         }
         let mut bytes = bytes.as_ref().clone();

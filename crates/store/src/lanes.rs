@@ -1,15 +1,19 @@
 //! All lanes of a store. Those in use are taken apart; idle ones are bytes, as a checkpoint has
 //! them.
 //!
-//! A checkpoint shows all lanes as they were at one moment, without stopping for it: lanes are
-//! encoded in slices, and one that is about to change before its turn is encoded then.
+//! A checkpoint shows lanes as they were at one moment, without stopping for it: lanes are encoded in
+//! slices, and one that is about to change before its turn is encoded then. It shows all of them, or
+//! those that changed since the last one that became valid: whoever asks for a lane to change it has
+//! it put on a list.
+//!
+//! Each snapshot begins an *epoch*.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use lepus_base::{QueueId, Slab};
 
-use crate::lane::{LaneIndex, Summary};
+use crate::lane::{LaneIndex, Summary, skip_runs};
 use crate::record::Lane;
 use crate::state::LaneSlot;
 use crate::varint::{Reader, put};
@@ -30,20 +34,91 @@ struct Held {
     fetch_from: u64,
     /// Any entry below may have been delivered by an earlier run.
     delivered_below: u64,
-    /// The last snapshot that has it, or is older than it.
-    epoch: u32,
+    /// The last epoch in which it was on the list of those that may change.
+    listed: u32,
+    /// The last snapshot that has it, need not have it, or is older than it.
+    kept: u32,
+    /// The last epoch in which it is known to have changed; what its index says of that comes on top.
+    changed: u32,
     /// Since the clock came by.
     is_used: bool,
 }
 
+impl Held {
+    /// The lane may change in this epoch: it goes to a list with room for `room` places.
+    fn list(
+        &mut self,
+        (slot, room): (LaneSlot, usize),
+        epoch: u32,
+        changing: &mut Option<Vec<u32>>,
+    ) {
+        self.listed = epoch;
+        match changing {
+            Some(list) if !self.lane.is_transient() && list.len() < room => list.push(slot.0),
+            Some(_) if !self.lane.is_transient() => *changing = None,
+            _ => {}
+        }
+    }
+
+    /// Before it changes in this epoch: it is put into the snapshot under way as it is, if that has to
+    /// have it.
+    fn keep(&mut self, (epoch, valid): (u32, u32), snapshot: &mut Option<Snapshot>) {
+        if core::mem::replace(&mut self.kept, epoch) == epoch {
+            return;
+        }
+        if let Form::Hot(index) = &mut self.form
+            && index.take_changed()
+        {
+            self.changed = self.listed;
+        }
+        let Some(snapshot) = snapshot else { return };
+        if self.lane.is_transient() || (!snapshot.is_base && self.changed < valid) {
+            return;
+        }
+        snapshot.rows += 1;
+        match &self.form {
+            Form::Hot(index) => index.encode(&mut snapshot.bytes),
+            Form::Cold(bytes) => snapshot.bytes.extend_from_slice(bytes),
+        }
+        put(&mut snapshot.bytes, self.delivered_below);
+    }
+}
+
 /// Lanes being encoded, as they were when that began.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Snapshot {
-    /// The next place to look at.
+    /// All lanes belong to it, not only those that changed.
+    is_base: bool,
+    /// Where those that may have changed are; `None` if every place has to be looked at.
+    places: Option<Vec<u32>>,
+    /// How many places there are to look at, and the next one.
+    end: usize,
     next: usize,
+    /// Lanes that were removed, and how many of them were shown.
+    removed: Vec<Lane>,
+    removed_shown: usize,
+    /// Too many were removed to be listed.
+    has_forgotten: bool,
+    /// What is said before of deliveries does not count.
+    is_delivered: bool,
+    /// Encoded, and not taken yet.
+    rows: u64,
     bytes: Vec<u8>,
-    /// Lanes not encoded yet.
-    left: usize,
+}
+
+impl Snapshot {
+    /// The next place to look at.
+    fn place(&mut self) -> Option<u32> {
+        let at = self.next;
+        if at >= self.end {
+            return None;
+        }
+        self.next += 1;
+        match &self.places {
+            Some(places) => places.get(at).copied(),
+            None => Some(at as u32),
+        }
+    }
 }
 
 /// See the module.
@@ -51,11 +126,21 @@ struct Snapshot {
 pub(crate) struct Lanes {
     slab: Slab<Held>,
     by_lane: BTreeMap<Lane, u32>,
-    persistent: usize,
     hot: usize,
     cold_bytes: usize,
     clock: usize,
     epoch: u32,
+    /// The epoch that the last valid snapshot began: changes from then on are in no checkpoint.
+    valid: u32,
+    /// Lanes that may have changed since; `None` when they are too many to be listed.
+    changing: Option<Vec<u32>>,
+    /// Lanes of persistent messages removed since.
+    removed: Vec<Lane>,
+    /// Too many were removed to be listed.
+    has_forgotten: bool,
+    /// What the valid snapshot says of deliveries does not count.
+    is_delivered: bool,
+    /// The snapshot that is being encoded, or waits until it is valid.
     snapshot: Option<Snapshot>,
 }
 
@@ -80,43 +165,133 @@ impl Lanes {
         self.all_of(queue).map(|(_, slot)| slot).collect()
     }
 
-    fn hold(&mut self, lane: Lane, form: Form, delivered_below: u64) -> LaneSlot {
-        match &form {
-            Form::Hot(_) => self.hot += 1,
-            Form::Cold(bytes) => self.cold_bytes += bytes.len(),
-        }
-        self.persistent += usize::from(!lane.is_transient());
+    fn hold(&mut self, lane: Lane, form: Form, (delivered_below, changed): (u64, u32)) -> u32 {
+        self.count(&form, true);
         let epoch = self.epoch;
-        let held = Held { lane, form, fetch_from: 0, delivered_below, epoch, is_used: true };
+        let held = Held {
+            lane,
+            form,
+            fetch_from: 0,
+            delivered_below,
+            listed: epoch,
+            kept: epoch,
+            changed,
+            is_used: true,
+        };
         let slot = self.slab.insert(held) as u32;
         self.by_lane.insert(lane, slot);
-        LaneSlot(slot)
+        slot
+    }
+
+    /// A lane has this form from now on, or has it no more.
+    fn count(&mut self, form: &Form, is_more: bool) {
+        let (sum, count) = match form {
+            Form::Hot(_) => (&mut self.hot, 1),
+            Form::Cold(bytes) => (&mut self.cold_bytes, bytes.len()),
+        };
+        if is_more {
+            *sum += count;
+        } else {
+            *sum -= count;
+        }
     }
 
     pub(crate) fn insert(&mut self, index: LaneIndex) -> LaneSlot {
-        self.hold(index.lane, Form::Hot(Box::new(index)), 0)
+        let slot = LaneSlot(self.hold(index.lane, Form::Hot(Box::new(index)), (0, self.epoch)));
+        if let Some(held) = self.slab.get_mut(slot.0 as usize) {
+            held.list((slot, self.by_lane.len()), self.epoch, &mut self.changing);
+        }
+        slot
     }
 
-    /// Takes a lane as a checkpoint has it; `None` if there is one of that name.
-    pub(crate) fn insert_encoded(&mut self, summary: &Summary, bytes: &[u8]) -> Option<LaneSlot> {
+    /// The rows that are loaded next are newer than all before.
+    pub(crate) fn begin_section(&mut self) {
+        self.epoch += 1;
+    }
+
+    /// Takes a lane as a checkpoint has it, in the place of what an earlier section said of it. Of two
+    /// with one name in one section neither can be trusted. The marks may be missing.
+    pub(crate) fn load(&mut self, reader: &mut Reader<'_>, has_marks: bool) -> Option<()> {
+        let all = reader.0;
+        let summary = Summary::skip(reader, &mut Vec::new())?;
+        let mut unmarked = Vec::new();
+        let (bytes, delivered_below) = if has_marks {
+            skip_runs(reader)?;
+            (&all[..all.len() - reader.0.len()], reader.varint()?)
+        } else {
+            // Anything may have been delivered.
+            unmarked.extend_from_slice(&all[..all.len() - reader.0.len()]);
+            put(&mut unmarked, 0);
+            (&unmarked[..], summary.next)
+        };
+        if summary.next == 0 && !summary.is_dropped {
+            // It was made and never used.
+            return Some(());
+        }
         let form = if summary.has_unaccounted {
             Form::Hot(Box::new(LaneIndex::decode(&mut Reader(bytes))?))
         } else {
             Form::Cold(bytes.into())
         };
-        let slot = self.hold(summary.lane, form, summary.delivered_below);
-        (self.by_lane.len() == self.slab.len()).then_some(slot)
+        let Some(&slot) = self.by_lane.get(&summary.lane) else {
+            self.hold(summary.lane, form, (delivered_below, 0));
+            return Some(());
+        };
+        self.count(&form, true);
+        let held = self.slab.get_mut(slot as usize)?;
+        if core::mem::replace(&mut held.kept, self.epoch) == self.epoch {
+            return None;
+        }
+        held.delivered_below = delivered_below;
+        let before = core::mem::replace(&mut held.form, form);
+        self.count(&before, false);
+        Some(())
+    }
+
+    /// A lane that an earlier section has is gone.
+    pub(crate) fn load_removed(&mut self, lane: Lane) {
+        if let Some(slot) = self.by_lane.remove(&lane)
+            && let Some(held) = self.slab.try_remove(slot as usize)
+        {
+            self.count(&held.form, false);
+        }
+    }
+
+    /// All of a checkpoint is loaded: `pages` gets the pages of the index file that lanes have. Those
+    /// with something to account for.
+    pub(crate) fn end_load(&mut self, pages: &mut Vec<u32>) -> Option<Vec<LaneSlot>> {
+        self.epoch += 1;
+        self.valid = self.epoch;
+        self.changing = Some(Vec::new());
+        let mut unaccounted = Vec::new();
+        for (slot, held) in &self.slab {
+            match &held.form {
+                Form::Hot(index) => {
+                    pages.extend(index.page_slots());
+                    unaccounted.push(LaneSlot(slot as u32));
+                }
+                Form::Cold(bytes) => {
+                    Summary::skip(&mut Reader(bytes), pages)?;
+                }
+            }
+        }
+        Some(unaccounted)
     }
 
     pub(crate) fn remove(&mut self, slot: LaneSlot) {
         self.keep(slot);
         let Some(held) = self.slab.try_remove(slot.0 as usize) else { return };
-        match held.form {
-            Form::Hot(_) => self.hot -= 1,
-            Form::Cold(bytes) => self.cold_bytes -= bytes.len(),
-        }
-        self.persistent -= usize::from(!held.lane.is_transient());
+        self.count(&held.form, false);
         self.by_lane.remove(&held.lane);
+        if held.lane.is_transient() || self.has_forgotten {
+            return;
+        }
+        if self.removed.len() < self.slab.capacity() {
+            self.removed.push(held.lane);
+        } else {
+            self.removed = Vec::new();
+            self.has_forgotten = true;
+        }
     }
 
     /// Which lane it is.
@@ -140,8 +315,9 @@ impl Lanes {
     /// The index of a lane, to be changed.
     pub(crate) fn get_mut(&mut self, slot: LaneSlot) -> Option<&mut LaneIndex> {
         let held = self.slab.get_mut(slot.0 as usize)?;
-        if held.epoch != self.epoch {
-            encode(held, self.epoch, &mut self.snapshot);
+        if held.listed != self.epoch {
+            held.keep((self.epoch, self.valid), &mut self.snapshot);
+            held.list((slot, self.by_lane.len()), self.epoch, &mut self.changing);
         }
         if let Form::Cold(bytes) = &held.form {
             let index = LaneIndex::decode(&mut Reader(bytes));
@@ -191,7 +367,13 @@ impl Lanes {
         }
     }
 
-    /// Nobody knows which of the entries so far were delivered.
+    /// Nobody knows which of the entries so far were delivered, and no checkpoint says so yet.
+    pub(crate) fn forget_delivered(&mut self) {
+        self.is_delivered = true;
+        self.mark_all();
+    }
+
+    /// Any of the entries so far may have been delivered.
     pub(crate) fn mark_all(&mut self) {
         for (_, held) in &mut self.slab {
             held.delivered_below = match &held.form {
@@ -231,9 +413,12 @@ impl Lanes {
             if core::mem::take(&mut held.is_used) {
                 continue;
             }
-            let Form::Hot(index) = &held.form else { continue };
+            let Form::Hot(index) = &mut held.form else { continue };
             if !index.is_at_rest() {
                 continue;
+            }
+            if index.take_changed() {
+                held.changed = held.listed;
             }
             let mut bytes = Vec::new();
             index.encode(&mut bytes);
@@ -244,38 +429,81 @@ impl Lanes {
         }
     }
 
-    /// Begins a snapshot of all lanes of persistent messages. How many there are.
-    pub(crate) fn begin_snapshot(&mut self) -> usize {
-        self.epoch = self.epoch.wrapping_add(1);
-        self.snapshot = Some(Snapshot { left: self.persistent, ..Snapshot::default() });
-        self.persistent
+    /// Lanes that the next snapshot would have to look at, unless it is one of all.
+    pub(crate) fn changing(&self) -> usize {
+        self.changing.as_ref().map_or(self.slab.len(), Vec::len)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    /// Whether the next snapshot has to be one of all lanes.
+    pub(crate) fn needs_base(&self) -> bool {
+        self.has_forgotten
+    }
+
+    /// Begins a snapshot of the lanes of persistent messages: all of them, or those that changed since
+    /// the last one that became valid. Whether what that said of deliveries does not count.
+    pub(crate) fn begin_snapshot(&mut self, is_base: bool) -> bool {
+        assert!(self.snapshot.is_none(), "one snapshot at a time");
+        assert!(is_base || !self.has_forgotten, "what was removed is known");
+        self.epoch += 1;
+        let places = self.changing.replace(Vec::new());
+        let places = places.filter(|_| !is_base);
+        let end = places.as_ref().map_or(self.slab.capacity(), Vec::len);
+        let removed = core::mem::take(&mut self.removed);
+        let has_forgotten = core::mem::take(&mut self.has_forgotten);
+        let is_delivered = core::mem::take(&mut self.is_delivered);
+        let (next, removed_shown, rows, bytes) = (0, 0, 0, Vec::new());
+        self.snapshot = Some(Snapshot {
+            is_base,
+            places,
+            end,
+            next,
+            removed,
+            removed_shown,
+            has_forgotten,
+            is_delivered,
+            rows,
+            bytes,
+        });
+        is_delivered && !is_base
     }
 
     /// A lane that is about to go belongs to the snapshot under way.
     fn keep(&mut self, slot: LaneSlot) {
-        if let Some(held) = self.slab.get_mut(slot.0 as usize)
-            && held.epoch != self.epoch
-        {
-            encode(held, self.epoch, &mut self.snapshot);
+        if let Some(held) = self.slab.get_mut(slot.0 as usize) {
+            held.keep((self.epoch, self.valid), &mut self.snapshot);
         }
+    }
+
+    /// Shows up to `count` further lanes that were removed before the snapshot began. True when all
+    /// were shown, as they need not be in a snapshot of all lanes.
+    pub(crate) fn show_removed(&mut self, count: usize, each: impl FnMut(Lane)) -> bool {
+        let Some(snapshot) = self.snapshot.as_mut().filter(|snapshot| !snapshot.is_base) else {
+            return true;
+        };
+        let shown = snapshot.removed_shown;
+        let end = snapshot.removed.len().min(shown + count);
+        snapshot.removed[shown..end].iter().copied().for_each(each);
+        snapshot.removed_shown = end;
+        end == snapshot.removed.len()
     }
 
     /// Encodes further lanes, until about `bytes_max` more are there or `looks` places were seen.
     /// True when all are encoded.
     pub(crate) fn encode_some(&mut self, bytes_max: usize, looks: usize) -> bool {
-        let Some(snapshot) = &self.snapshot else { return true };
-        let end = snapshot.bytes.len() + bytes_max;
+        let end = self.encoded_bytes() + bytes_max;
         for _ in 0..looks {
             let Some(snapshot) = &mut self.snapshot else { return true };
-            if snapshot.left == 0 || snapshot.bytes.len() >= end {
+            if snapshot.bytes.len() >= end {
                 break;
             }
-            let at = snapshot.next;
-            assert!(at < self.slab.capacity(), "every lane is in the snapshot");
-            snapshot.next += 1;
-            self.keep(LaneSlot(at as u32));
+            let Some(place) = snapshot.place() else { return true };
+            self.keep(LaneSlot(place));
         }
-        self.snapshot.as_ref().is_none_or(|snapshot| snapshot.left == 0)
+        self.snapshot.as_ref().is_none_or(|snapshot| snapshot.next >= snapshot.end)
     }
 
     /// Bytes that [`Lanes::take_encoded`] would give.
@@ -283,28 +511,37 @@ impl Lanes {
         self.snapshot.as_ref().map_or(0, |snapshot| snapshot.bytes.len())
     }
 
-    /// What was encoded since it was taken last.
-    pub(crate) fn take_encoded(&mut self) -> Vec<u8> {
-        self.snapshot.as_mut().map(|found| core::mem::take(&mut found.bytes)).unwrap_or_default()
+    /// What was encoded since it was taken last, and how many lanes it is.
+    pub(crate) fn take_encoded(&mut self) -> (u64, Vec<u8>) {
+        let Some(snapshot) = &mut self.snapshot else { return (0, Vec::new()) };
+        (core::mem::take(&mut snapshot.rows), core::mem::take(&mut snapshot.bytes))
     }
 
-    /// The snapshot is complete, or not needed any more.
-    pub(crate) fn end_snapshot(&mut self) {
-        self.snapshot = None;
+    /// The checkpoint with the snapshot is valid: the next one shows what changes after it.
+    pub(crate) fn snapshot_valid(&mut self) {
+        let snapshot = self.snapshot.take();
+        assert!(snapshot.is_some_and(|snapshot| snapshot.bytes.is_empty()), "all was taken");
+        self.valid = self.epoch;
     }
-}
 
-/// Puts a lane into the snapshot under way, if there is one.
-fn encode(held: &mut Held, epoch: u32, snapshot: &mut Option<Snapshot>) {
-    held.epoch = epoch;
-    let Some(snapshot) = snapshot else { return };
-    if held.lane.is_transient() {
-        return;
+    /// The snapshot is not needed any more: what it would have shown is for the next one to show.
+    pub(crate) fn snapshot_failed(&mut self) {
+        let Some(snapshot) = self.snapshot.take() else { return };
+        self.is_delivered |= snapshot.is_delivered;
+        let lists = (snapshot.places, self.changing.take());
+        let room = self.slab.capacity();
+        if let (Some(mut places), Some(more)) = lists
+            && places.len() + more.len() <= room
+        {
+            places.extend(more);
+            self.changing = Some(places);
+        }
+        self.has_forgotten |= snapshot.has_forgotten;
+        if snapshot.removed.len() + self.removed.len() <= room && !self.has_forgotten {
+            self.removed.extend(snapshot.removed);
+        } else {
+            self.removed = Vec::new();
+            self.has_forgotten = true;
+        }
     }
-    snapshot.left -= 1;
-    match &held.form {
-        Form::Hot(index) => index.encode(&mut snapshot.bytes),
-        Form::Cold(bytes) => snapshot.bytes.extend_from_slice(bytes),
-    }
-    put(&mut snapshot.bytes, held.delivered_below);
 }

@@ -53,6 +53,7 @@ mod page;
 pub mod place;
 mod record;
 mod recovery;
+mod relocations;
 mod replay;
 mod retry;
 mod runs;

@@ -11,7 +11,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use lepus_base::Position;
 
-use crate::checkpoint::{self, ROOT_RECORD_BYTES, ROOT_STRIDE_BYTES, Root};
+use crate::checkpoint::{self, ROOT_RECORD_BYTES, ROOT_STRIDE_BYTES, Root, Valid};
 use crate::checksum::seed;
 use crate::disk::{Action, Completion, DiskError, File, OperationId, Operations};
 use crate::log::{Chain, Resume, Segment};
@@ -98,6 +98,8 @@ pub(crate) struct Recovered {
     pub opaque: Vec<(Position, Vec<u8>)>,
     /// Where reading began.
     pub start: Chain,
+    /// The same if more may be appended to it; then it is not among the files that are not needed.
+    pub valid: Option<Valid>,
     /// Number for the next checkpoint, and the root record it goes to.
     pub checkpoint_number: u64,
     /// The checkpoint that is valid, if there is one, and its length.
@@ -120,6 +122,8 @@ pub(crate) struct Recovery {
     was_clean: bool,
     /// One of the two root records cannot be read.
     is_root_damaged: bool,
+    /// Bytes of the first section of the checkpoint, if more can be appended to it.
+    base_bytes: Option<u64>,
     state: State,
     /// Pages of the index file that lanes have.
     used_pages: Vec<u32>,
@@ -155,6 +159,7 @@ impl Recovery {
             root: None,
             was_clean: false,
             is_root_damaged: false,
+            base_bytes: None,
             state: State::default(),
             used_pages: Vec::new(),
             segments: Segments::new(),
@@ -297,8 +302,7 @@ impl Recovery {
                     return self.refuse(Refusal::Foreign(file));
                 }
                 Ok(root) => {
-                    let rank = |root: &Root| (root.number, !root.is_clean);
-                    if self.root.is_none_or(|(_, best)| rank(&best) < rank(&root)) {
+                    if self.root.is_none_or(|(_, best)| best.rank() < root.rank()) {
                         self.root = Some((index, root));
                     }
                 }
@@ -325,34 +329,32 @@ impl Recovery {
             return self.probe(out);
         };
         let file = File::Checkpoint(self.settings.log, root.number);
-        self.ask_read(file, root.length, Wait::Checkpoint, out);
+        // Of a file that goes on, perhaps all of it counts.
+        let listed = self.files.iter().find(|(found, _)| *found == file);
+        let listed = listed.filter(|_| self.is_root_damaged).map_or(0, |(_, length)| *length);
+        self.ask_read(file, root.length.max(listed), Wait::Checkpoint, out);
     }
 
     fn checkpoint_read(&mut self, bytes: &[u8], out: &mut Operations) {
-        let Some((_, root)) = self.root else { return };
+        let Some((_, root)) = &mut self.root else { return };
+        // The damaged record was written when what it names was whole: it named that, or less.
+        if self.is_root_damaged
+            && let Some(more) = checkpoint::follower(root, bytes)
+        {
+            *root = more;
+        }
+        let root = *root;
         let file = File::Checkpoint(self.settings.log, root.number);
-        let mut unaccounted = Vec::new();
-        let is_right = bytes.len() as u64 == root.length
-            && bytes.last_chunk::<4>().is_some_and(|sum| u32::from_le_bytes(*sum) == root.crc);
-        let decoded = if is_right { checkpoint::decode(bytes) } else { Err(HeaderError::Invalid) };
-        let decoded = decoded.and_then(|found| {
-            let lanes = &mut self.state.lanes;
-            let taken = found.each_lane(bytes, &mut self.used_pages, |summary, bytes| {
-                if summary.next == 0 && !summary.is_dropped {
-                    // It was made and never used.
-                    return Some(());
-                }
-                // Of two with one name neither can be trusted.
-                let slot = lanes.insert_encoded(summary, bytes)?;
-                if summary.has_unaccounted {
-                    unaccounted.push(slot);
-                }
-                Some(())
-            });
-            taken.map(|()| found).ok_or(HeaderError::Invalid)
-        });
-        match decoded {
+        let length = usize::try_from(root.length).unwrap_or(usize::MAX);
+        let bytes = bytes.get(..length).unwrap_or_default();
+        let is_right =
+            bytes.last_chunk::<4>().is_some_and(|sum| u32::from_le_bytes(*sum) == root.crc);
+        let loaded = if is_right { checkpoint::load(bytes) } else { Err(HeaderError::Invalid) };
+        match loaded {
             Ok(found) => {
+                self.base_bytes = found.base_bytes;
+                self.used_pages = found.pages;
+                self.state.lanes = found.lanes;
                 self.chain = found.chain;
                 self.at = (generation(found.chain.end), offset(found.chain.end) as usize);
                 self.generation_max = found.generation;
@@ -375,11 +377,9 @@ impl Recovery {
                     .collect();
                 self.state.tables = found.tables;
                 let segments = &self.segments;
-                self.state.tables.relocations.retain(|&origin, row| {
-                    row.references > 0 || segments.contains_key(&generation(origin))
-                });
+                self.state.tables.relocations.retain(|found| segments.contains_key(&found));
                 self.start = found.chain;
-                for slot in unaccounted {
+                for slot in found.unaccounted {
                     self.state.list(slot.0);
                 }
             }
@@ -387,8 +387,6 @@ impl Recovery {
                 return self.refuse(Refusal::Version(file, version));
             }
             Err(HeaderError::Invalid) => {
-                self.state = State::default();
-                self.used_pages.clear();
                 self.damages.push(Damage { file, offset: 0, bytes: root.length });
                 self.replay.start_rebuild();
             }
@@ -793,6 +791,12 @@ impl Recovery {
         let mut spare = Vec::new();
         let (mut next_slot, mut checkpoint_number) = (0, 0);
         let mut obsolete = Vec::new();
+        let valid = self.root.zip(self.base_bytes).map(|((_, root), base_bytes)| Valid {
+            number: root.number,
+            length: root.length,
+            base_bytes,
+            crc: root.crc,
+        });
         for (file, length) in &self.files {
             match *file {
                 File::Segment(_, slot) => {
@@ -812,7 +816,7 @@ impl Recovery {
             }
         }
         if !is_clean {
-            self.state.lanes.mark_all();
+            self.state.lanes.forget_delivered();
         }
         let root_index = self.root.map_or(0, |(index, _)| 1 - index);
         let number = self.root.map_or(0, |(_, root)| root.number);
@@ -829,6 +833,7 @@ impl Recovery {
             resume,
             opaque: self.replay.opaque,
             start: self.start,
+            valid,
             checkpoint_number: checkpoint_number.max(number) + 1,
             checkpoint: self
                 .root

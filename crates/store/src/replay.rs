@@ -238,7 +238,7 @@ impl Replay {
                     span.references += 1;
                 }
                 if start != position {
-                    state.tables.add_relocation(position, start, 1);
+                    state.tables.relocations.add(position, start, 1);
                 }
             }
         }

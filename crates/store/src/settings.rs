@@ -75,6 +75,9 @@ pub struct Settings {
     /// A checkpoint is written, too, when so many messages were appended behind the last one; 64
     /// further references of one message count as another.
     pub checkpoint_messages: u64,
+    /// A checkpoint is written anew as a whole when what was appended to it is as long as its first
+    /// section, but not before it is as long as this.
+    pub checkpoint_delta_bytes_min: u64,
     /// Bytes of a checkpoint encoded in one cycle, about.
     pub checkpoint_slice_bytes: usize,
     /// Lanes kept ready for use even if they are idle; others take little memory.
@@ -119,6 +122,7 @@ impl Settings {
             checkpoint_factor: 16,
             checkpoint_log_bytes_max: 512 << 20,
             checkpoint_messages: 1 << 19,
+            checkpoint_delta_bytes_min: 1 << 20,
             checkpoint_slice_bytes: 16 << 10,
             lanes_kept: 1024,
             compaction_percent: 20,

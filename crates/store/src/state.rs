@@ -4,13 +4,14 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use lepus_base::{Position, QueueId};
 
-use crate::checkpoint::{Relocation, Span, Tables};
+use crate::checkpoint::{Span, Tables};
 use crate::lane::LaneIndex;
 use crate::lanes::Lanes;
 use crate::log::Segment;
 use crate::page::Entry;
 use crate::place::generation;
 use crate::record::{Lane, Reference};
+use crate::relocations::Relocation;
 
 /// A lane's place in a store, for as long as the lane exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -54,6 +55,11 @@ impl State {
     /// Slots of all lanes of a queue.
     pub(crate) fn lanes_of(&self, queue: QueueId) -> Vec<LaneSlot> {
         self.lanes.of(queue)
+    }
+
+    /// Memory of the index, in bytes, about.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.lanes.memory_bytes() + self.tables.relocations.memory_bytes()
     }
 
     pub(crate) fn list(&mut self, slot: u32) {
@@ -103,12 +109,11 @@ impl State {
     ) {
         let mut place = position;
         if !self.tables.relocations.is_empty()
-            && let Some(relocation) = self.tables.relocations.get_mut(&position)
+            && let Some(relocation) = self.tables.relocations.release(position)
         {
             place = relocation.to;
-            relocation.references = relocation.references.saturating_sub(1);
             if relocation.references == 0 {
-                self.tables.relocations.remove(&position);
+                self.tables.relocations.remove(position);
             }
         }
         let Some(segment) = segments.get_mut(&generation(place)) else { return };

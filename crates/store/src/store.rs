@@ -362,10 +362,12 @@ impl Store {
             (0..self.next_page).rev().filter(|slot| used.binary_search(slot).is_err()).collect();
         let mut obsolete = found.obsolete;
         self.reserve = reserve::Reserve::after(&mut obsolete, found.checkpoint);
+        let valid = found.valid.map(|valid| File::Checkpoint(self.settings.log, valid.number));
+        obsolete.retain(|file| Some(*file) != valid);
         self.publication = publish::Publication::after(
             now,
-            found.checkpoint_number,
-            found.root_index,
+            found.valid,
+            (found.checkpoint_number, found.root_index),
             obsolete,
             // Of damaged definitions the files stay as they are until a snapshot replaces them.
             (found.damages.is_empty() || !self.has_opaque)
@@ -423,7 +425,7 @@ impl Store {
         if !self.is_running() {
             return false;
         }
-        let more = self.account(out) | self.encode_lanes(WORK_SLICES, out);
+        let more = self.account(out) | self.encode_checkpoint(WORK_SLICES, out);
         let more = self.fold(out) | more;
         self.state.lanes.cool(self.settings.lanes_kept, WORK_COOL_LOOKS);
         self.write_pages(now, out);
@@ -686,7 +688,7 @@ impl Store {
     pub fn figures(&self) -> Figures {
         let segments = self.log.segments.values();
         let is_dead = |segment: &&crate::log::Segment| segment.live + segment.live_transient == 0;
-        let lanes = self.state.lanes.memory_bytes();
+        let index = self.state.memory_bytes();
         Figures {
             log_bytes: self.log.bytes_written,
             index_bytes: self.index_bytes + self.publication.bytes,
@@ -696,7 +698,7 @@ impl Store {
             segments: segments.len(),
             dead_segments: segments.filter(is_dead).count(),
             spare_segments: self.log.spare_segments(),
-            memory_bytes: self.log.memory_bytes() + self.cache.memory_bytes() + lanes,
+            memory_bytes: self.log.memory_bytes() + self.cache.memory_bytes() + index,
             relocated: self.state.tables.relocations.len(),
             moved: self.compaction.moved,
             oldest_generation: self.log.segments.keys().next().copied().unwrap_or(0),

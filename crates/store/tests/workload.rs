@@ -98,6 +98,7 @@ fn settings(rng: &mut Rng) -> Settings {
         read_ahead_bytes: 4096 << rng.below(3),
         compaction_percent: 20 + rng.below(30) as u32,
         checkpoint_messages: 50 + rng.below(2000),
+        checkpoint_delta_bytes_min: [0, 3000, 1 << 20][rng.below(3) as usize],
         checkpoint_slice_bytes: [1, 100, 16 << 10][rng.below(3) as usize],
         relocations_kept: rng.below(20) as usize,
         lanes_kept: rng.below(8) as usize,

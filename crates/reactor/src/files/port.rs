@@ -13,19 +13,26 @@ use super::lane::Lane;
 /// Failures kept for the log; further ones say nothing new.
 const FAILURES_MAX: usize = 16;
 
-/// What a thread is for. A read never waits for a sync, and the log never for files to come.
-#[derive(Clone, Copy, Debug)]
+/// What a thread is for. A read never waits for a sync, the log never for files to come, and a new
+/// segment never for a long checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Duty {
     /// Writes and syncs of segments: what confirms wait for.
     Log,
     /// Reads.
     Read,
-    /// The rest: new and removed files, index, checkpoints.
+    /// Checkpoints: what they write, and what they wait for to be synced.
+    Checkpoint,
+    /// The rest: new and removed segments, index pages, the directory.
     Upkeep,
 }
 
-const DUTIES: [(Duty, &str); 3] =
-    [(Duty::Log, "log"), (Duty::Read, "read"), (Duty::Upkeep, "upkeep")];
+const DUTIES: [(Duty, &str); 4] = [
+    (Duty::Log, "log"),
+    (Duty::Read, "read"),
+    (Duty::Checkpoint, "checkpoint"),
+    (Duty::Upkeep, "upkeep"),
+];
 
 impl Duty {
     fn of(action: &Action) -> Duty {
@@ -34,12 +41,18 @@ impl Duty {
                 Duty::Log
             }
             Action::Read { .. } => Duty::Read,
+            Action::Write { file: File::Checkpoint(..) | File::Root(_), .. }
+            | Action::Reserve { file: File::Checkpoint(..), .. }
+            | Action::Delete(File::Checkpoint(..))
+            | Action::Sync(File::Checkpoint(..) | File::Root(_) | File::Index(_)) => {
+                Duty::Checkpoint
+            }
             _ => Duty::Upkeep,
         }
     }
 }
 
-/// Three threads that serve one shard. They end, after what was submitted, when it is dropped.
+/// Threads that serve one shard. They end, after what was submitted, when it is dropped.
 #[derive(Debug)]
 pub struct FilePort {
     lanes: Vec<Arc<Lane>>,
@@ -182,5 +195,34 @@ impl Drop for FilePort {
             // A panic would have ended the process.
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_part_of_a_checkpoint_stands_before_a_new_segment_or_a_read() {
+        let log = LogId(1);
+        let checkpoint = File::Checkpoint(log, 1);
+        let write =
+            |file| Action::Write { file, offset: 0, bytes: Arc::default(), start: 0, sync: true };
+        let of_checkpoints = [
+            write(checkpoint),
+            write(File::Root(log)),
+            Action::Sync(checkpoint),
+            Action::Sync(File::Index(log)),
+            Action::Delete(checkpoint),
+            Action::Reserve { from: None, file: checkpoint, length: 1 },
+        ];
+        for action in of_checkpoints {
+            assert_eq!(Duty::of(&action), Duty::Checkpoint, "{action:?}");
+        }
+        let segment = File::Segment(log, 1);
+        assert_eq!(Duty::of(&Action::Create { file: segment, length: 1 }), Duty::Upkeep);
+        assert_eq!(Duty::of(&Action::SyncDirectory(log)), Duty::Upkeep);
+        assert_eq!(Duty::of(&Action::Read { file: segment, offset: 0, length: 1 }), Duty::Read);
+        assert_eq!(Duty::of(&write(segment)), Duty::Log);
     }
 }

@@ -169,6 +169,7 @@ impl LaneIndex {
         let Some(old) = self.pages.get(index).filter(|page| page.first == first) else {
             return Vec::new();
         };
+        self.is_changed = true;
         freed.extend(old.slot());
         let (begin, end) = (old.first, old.last + 1);
         let before = u64::from(old.count.saturating_sub(old.settled));
@@ -203,6 +204,7 @@ impl LaneIndex {
     }
 
     fn replace_tail(&mut self, entries: &[Entry]) -> Vec<u64> {
+        self.is_changed = true;
         let begin = self.tail.first();
         self.tail.clear();
         self.tail_settled = 0;

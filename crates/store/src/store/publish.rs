@@ -1,26 +1,32 @@
 //! Making checkpoints valid, one step after the other, and what may be used again then.
 //!
-//! The state is that at one position of the log. Lanes are encoded in slices, a few each cycle, and
-//! written as they come. When the file is complete it is synced, the index pages it names too, and
-//! the log up to its position; then the directory; then one of the two root records, the one that
-//! is not valid now.
+//! The state is that at one position of the log. A checkpoint is a section of a file: the first of a
+//! new one, with everything, or one behind those that are valid, with what changed since. It is
+//! encoded in slices, a few each cycle, and written as they come. When it is complete it is synced,
+//! the index pages it names too, and the log up to its position; then the directory, if the file is
+//! new; then one of the two root records, the one that is not valid now.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use lepus_base::{Instant, Now, Position};
 
 use super::{Event, FREE_INTERVAL, Purpose, Shared, Store};
-use crate::checkpoint::{self, ROOT_STRIDE_BYTES, Root};
+use crate::checkpoint::{self, Head, ROOT_STRIDE_BYTES, Root, Valid};
 use crate::checksum::crc;
 use crate::disk::{Action, DiskError, File, Operations};
 use crate::retry::Retry;
 
-/// Places looked at in one slice.
+/// Places and rows looked at in one slice.
 const SLICE_LOOKS: usize = 256;
 /// Slices gathered for one write.
 const CHUNK_SLICES: usize = 16;
 /// Chunks encoded and not yet written, from which on encoding waits for the disk.
 const CHUNKS_MAX: usize = 4;
+/// Bytes after which what is written so far is synced, so that the last sync has little to do and
+/// nobody's sync waits for all of it.
+const SYNC_BYTES: usize = 4 << 20;
+/// What a row of the tables takes in a section, about.
+const ROW_BYTES: u64 = 16;
 
 /// An operation of a checkpoint.
 #[derive(Clone, Copy, Debug)]
@@ -38,24 +44,52 @@ pub(super) enum Step {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Lanes are being encoded.
-    Encoding,
+    /// Rows are being encoded.
+    Encoding(Part),
     /// Everything is with the disk.
     Writing,
     Files,
     Directory,
     Root,
+    /// The root was not written, and is tried again: nobody knows what of it reached the disk.
+    RootFailed,
+}
+
+/// A table of a section.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Removed,
+    Relocations,
+    Lanes,
+}
+
+/// Bytes on their way to the file.
+#[derive(Debug)]
+struct Chunk {
+    offset: u64,
+    bytes: Shared,
+    sync: bool,
 }
 
 #[derive(Debug)]
 struct Current {
+    /// Tells its operations from those of others.
+    attempt: u64,
     root: Root,
-    /// The log must be synced up to here: behind it are only settles, which the checkpoint has.
+    /// It is the first section of a file.
+    is_base: bool,
+    /// The log must be synced up to here.
     end: Position,
+    /// While the disk is full, this is enough: behind it are only settles, which the checkpoint has.
+    message_end: Position,
     /// Encoded, and not handed to the disk yet.
     open: Vec<u8>,
-    /// Chunks with the disk, by their offset.
-    chunks: Vec<(u64, Shared)>,
+    /// Lanes encoded so far, and their bytes.
+    lanes: (u64, u64),
+    /// Those with the disk.
+    chunks: Vec<Chunk>,
+    /// Bytes handed to the disk since a sync was asked for.
+    unsynced: usize,
     stage: Stage,
     waiting: u32,
     /// Segments with nothing that lives at this position.
@@ -67,8 +101,15 @@ struct Current {
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Publication {
+    /// For the next file.
     number: u64,
+    attempts: u64,
     root_index: usize,
+    valid: Option<Valid>,
+    /// The next checkpoint says everything: what changed had no room.
+    is_base_forced: bool,
+    /// How many lanes the last checkpoint with any said, and in how many bytes.
+    lanes_written: (u64, u64),
     obsolete: Vec<File>,
     current: Option<Current>,
     requested: bool,
@@ -78,9 +119,6 @@ pub(super) struct Publication {
     last_at: Instant,
     log_bytes: u64,
     appended: u64,
-    length: u64,
-    /// The length of the one that is valid, if this run made it.
-    valid_length: u64,
     pub published: u64,
     /// Bytes written so far.
     pub bytes: u64,
@@ -91,19 +129,24 @@ impl Current {
     fn is_behind(&self) -> bool {
         self.chunks.len() >= CHUNKS_MAX
     }
+
+    fn is_encoding(&self) -> bool {
+        matches!(self.stage, Stage::Encoding(_))
+    }
 }
 
 impl Publication {
     pub(super) fn after(
         now: Now,
-        number: u64,
-        root_index: usize,
+        valid: Option<Valid>,
+        (number, root_index): (u64, usize),
         obsolete: Vec<File>,
         requested: bool,
     ) -> Publication {
         Publication {
             number,
             root_index,
+            valid,
             obsolete,
             requested,
             last_at: now.instant,
@@ -129,9 +172,12 @@ impl Publication {
     /// much as it costs.
     fn due(&self, frees: bool) -> Instant {
         if let Some(current) = &self.current {
-            // The rest of the lanes, unless the disk is behind.
-            let is_free = current.stage == Stage::Encoding && !current.is_behind();
-            if is_free { Instant(0) } else { Instant::NEVER }
+            match current.stage {
+                // The rest, unless the disk is behind.
+                Stage::Encoding(_) if !current.is_behind() => Instant(0),
+                Stage::RootFailed => self.retry.at(),
+                _ => Instant::NEVER,
+            }
         } else if self.requested {
             self.retry.at()
         } else if frees {
@@ -139,6 +185,15 @@ impl Publication {
         } else {
             Instant::NEVER
         }
+    }
+
+    /// Whether so much is behind the first section of the file, and not less than `least`, that a new
+    /// file costs no more.
+    fn is_long(&self, least: u64) -> bool {
+        self.valid.is_none_or(|valid| {
+            let least = valid.base_bytes.max(least);
+            self.is_base_forced || valid.length - valid.base_bytes >= least
+        })
     }
 }
 
@@ -170,7 +225,7 @@ impl Store {
             return false;
         }
         let grown = self.log.bytes_written - publication.log_bytes;
-        let scale = publication.length * self.settings.checkpoint_factor;
+        let scale = self.checkpoint_bytes() * self.settings.checkpoint_factor;
         let scale = scale.min(self.settings.checkpoint_log_bytes_max);
         let bound = self.settings.checkpoint_log_bytes.max(scale);
         publication.requested
@@ -189,17 +244,42 @@ impl Store {
     /// until it is as long as the checkpoint would be, unless the disk is short.
     pub(super) fn checkpoint_due(&self) -> Instant {
         let frees = self.state.died > 0
-            && (self.log.lacks_room() || self.died_bytes() >= self.publication.length);
+            && (self.log.lacks_room() || self.died_bytes() >= self.checkpoint_bytes());
         self.publication.due(frees)
+    }
+
+    /// Whether the next checkpoint says everything, in a new file.
+    fn is_base_next(&self) -> bool {
+        let least = self.settings.checkpoint_delta_bytes_min;
+        self.publication.is_long(least) || self.state.lanes.needs_base()
+    }
+
+    /// What the next checkpoint will have written, about.
+    fn checkpoint_bytes(&self) -> u64 {
+        let Some(valid) = self.publication.valid else { return 0 };
+        if self.is_base_next() {
+            return valid.length;
+        }
+        let lanes = &self.state.lanes;
+        let rows = self.log.segments.len() + self.state.tables.relocations.len();
+        let (count, bytes) = match self.publication.lanes_written {
+            (0, _) => (lanes.len() as u64, valid.base_bytes),
+            written => written,
+        };
+        rows as u64 * ROW_BYTES + lanes.changing() as u64 * (bytes / count.max(1))
     }
 
     /// Whether a checkpoint goes on, or may begin: what one that was given up left with the disk may
     /// still say that the index cannot be relied on.
     pub(super) fn may_publish(&self) -> bool {
+        self.publication.current.is_some()
+            || (self.log.stopped().is_none() && !self.has_left_operations())
+    }
+
+    fn has_left_operations(&self) -> bool {
         let is_left =
             |purpose: &Purpose| matches!(purpose, Purpose::Publish(..) | Purpose::Reserve);
-        self.publication.current.is_some()
-            || (self.log.stopped().is_none() && !self.waits.values().any(is_left))
+        self.waits.values().any(is_left)
     }
 
     pub(super) fn publish(&mut self, now: Now, out: &mut Operations) {
@@ -213,16 +293,18 @@ impl Store {
             }
             self.begin_checkpoint();
         }
-        self.encode_lanes(1, out);
-        self.publish_files(out);
+        self.encode_checkpoint(1, out);
+        self.publish_files(now, out);
     }
 
     /// Goes on when all files are written.
-    fn publish_files(&mut self, out: &mut Operations) {
+    fn publish_files(&mut self, now: Now, out: &mut Operations) {
         let Some(current) = &mut self.publication.current else { return };
         if current.waiting > 0 {
             return;
         }
+        let needed = if self.log.lacks_room() { current.message_end } else { current.end };
+        let is_retried = self.publication.retry.is_due(now) && self.log.stopped().is_none();
         match current.stage {
             Stage::Writing => {
                 current.stage = Stage::Files;
@@ -233,13 +315,27 @@ impl Store {
                     self.wait_for(Step::SyncIndex, Action::Sync(index), out);
                 }
             }
-            Stage::Files if self.log.synced() >= current.end => {
+            Stage::Files if self.log.synced() >= needed && current.is_base => {
                 current.stage = Stage::Directory;
-                let purpose = Purpose::Publish(current.root.number, Step::Directory);
-                self.ask(Action::SyncDirectory(self.settings.log), purpose, out);
+                self.wait_for(Step::Directory, Action::SyncDirectory(self.settings.log), out);
             }
+            Stage::Files if self.log.synced() >= needed => self.write_root(out),
+            Stage::RootFailed if is_retried => self.write_root(out),
             _ => {}
         }
+    }
+
+    fn write_root(&mut self, out: &mut Operations) {
+        let Some(current) = &mut self.publication.current else { return };
+        current.stage = Stage::Root;
+        let action = Action::Write {
+            file: File::Root(self.settings.log),
+            offset: (self.publication.root_index * ROOT_STRIDE_BYTES) as u64,
+            bytes: Arc::new(current.root.encode()),
+            start: 0,
+            sync: true,
+        };
+        self.wait_for(Step::Root, action, out);
     }
 
     fn begin_checkpoint(&mut self) {
@@ -247,94 +343,169 @@ impl Store {
         let end = self.log.cut();
         // Opaque records have no other state than themselves: they are read again every time.
         let chain = if self.has_opaque { self.opaque_start } else { end };
+        let is_base = self.is_base_next();
+        let valid = self.publication.valid.filter(|_| !is_base);
+        let number = valid.map_or(self.publication.number, |valid| valid.number);
+        let is_delivered = self.state.lanes.begin_snapshot(is_base);
+        self.state.tables.relocations.freeze();
+        let log = self.settings.log;
         let generation = self.log.generation();
-        let number = self.publication.number;
-        let lanes = self.state.lanes.begin_snapshot();
-        let open = checkpoint::encode(
-            (self.settings.log, number, chain, generation),
-            &self.log.segments,
-            &self.state.tables,
-            lanes,
-        );
+        let previous = valid.map(|valid| valid.crc);
+        let head = Head { log, number, chain, generation, previous, is_delivered };
+        let open = checkpoint::begin_section(&head, &self.log.segments, &self.state.tables.spans);
         let end_generation = crate::place::generation(chain.end);
         let dead = self.log.segments.iter().filter(|(generation, segment)| {
             segment.live == 0 && segment.pins == 0 && **generation < end_generation
         });
         let dead = dead.map(|(&generation, _)| generation).collect();
         self.log.want_synced();
-        self.publication.number += 1;
-        self.reserve.begin();
-        self.publication.requested = false;
-        self.publication.log_bytes = self.log.bytes_written;
-        self.publication.appended = self.appended;
+        if is_base {
+            self.reserve.begin();
+        }
+        let publication = &mut self.publication;
+        publication.number += u64::from(is_base);
+        publication.attempts += 1;
+        publication.requested = false;
+        publication.log_bytes = self.log.bytes_written;
+        publication.appended = self.appended;
         self.state.died = 0;
-        let is_clean = self.publication.closing;
-        let log = self.settings.log;
-        self.publication.current = Some(Current {
-            root: Root { log, number, length: 0, crc: 0, is_clean },
-            end: end.end.min(self.log.message_end()),
+        let is_clean = publication.closing;
+        let length = valid.map_or(0, |valid| valid.length);
+        let crc = valid.map_or(0, |valid| checkpoint::crc_behind(valid.crc));
+        publication.current = Some(Current {
+            attempt: publication.attempts,
+            root: Root { log, number, length, crc, is_clean },
+            is_base,
+            end: end.end,
+            message_end: end.end.min(self.log.message_end()),
             open,
+            lanes: (0, 0),
             chunks: Vec::new(),
-            stage: Stage::Encoding,
+            unsynced: 0,
+            stage: Stage::Encoding(Part::Removed),
             waiting: 0,
             dead,
             released: core::mem::take(&mut self.state.freed_pages),
         });
     }
 
-    /// Encodes further lanes for the checkpoint under way. True if more are left that can be
-    /// encoded at once.
-    pub(super) fn encode_lanes(&mut self, slices: usize, out: &mut Operations) -> bool {
-        for _ in 0..slices {
+    /// Encodes further rows for the checkpoint under way. True if more are left that can be encoded at
+    /// once.
+    pub(super) fn encode_checkpoint(&mut self, slices: usize, out: &mut Operations) -> bool {
+        let chunk_bytes = CHUNK_SLICES * self.settings.checkpoint_slice_bytes;
+        let mut left = slices;
+        while left > 0 {
             let Some(current) = &mut self.publication.current else { return false };
-            if current.stage != Stage::Encoding || current.is_behind() {
+            let Stage::Encoding(part) = current.stage else { return false };
+            let before = current.open.len();
+            if current.is_behind() {
                 return false;
             }
-            let slice = self.settings.checkpoint_slice_bytes;
-            let is_done = self.state.lanes.encode_some(slice, SLICE_LOOKS);
-            if is_done || self.state.lanes.encoded_bytes() >= CHUNK_SLICES * slice {
-                current.open.append(&mut self.state.lanes.take_encoded());
-                current.root.crc = crc(current.root.crc, &current.open);
-                if is_done {
-                    let sum = current.root.crc.to_le_bytes();
-                    current.open.extend_from_slice(&sum);
-                    current.stage = Stage::Writing;
-                    self.state.lanes.end_snapshot();
-                }
-                self.write_chunk(out);
+            let stage = match part {
+                Part::Removed => self.encode_removed(),
+                Part::Relocations => self.encode_relocations(),
+                Part::Lanes => self.encode_lanes(chunk_bytes),
+            };
+            let Some(current) = &mut self.publication.current else { return false };
+            current.stage = stage;
+            // A table that is empty is no slice.
+            let is_short = stage != Stage::Encoding(part) && current.open.len() <= before + 1;
+            left -= usize::from(!is_short);
+            let is_done = !current.is_encoding();
+            if is_done || current.open.len() >= chunk_bytes {
+                self.write_chunk(is_done, out);
             }
         }
-        self.publication.current.as_ref().is_some_and(|current| current.stage == Stage::Encoding)
+        self.publication.current.as_ref().is_some_and(Current::is_encoding)
     }
 
-    fn write_chunk(&mut self, out: &mut Operations) {
+    fn encode_removed(&mut self) -> Stage {
+        let Some(current) = &mut self.publication.current else { return Stage::Writing };
+        let (mut rows, mut bytes) = (0, Vec::new());
+        let is_done = self.state.lanes.show_removed(SLICE_LOOKS, |lane| {
+            rows += 1;
+            checkpoint::put_removed(&mut bytes, lane);
+        });
+        checkpoint::put_block(&mut current.open, rows, &bytes);
+        if !is_done {
+            return current.stage;
+        }
+        checkpoint::end_table(&mut current.open);
+        Stage::Encoding(Part::Relocations)
+    }
+
+    fn encode_relocations(&mut self) -> Stage {
+        let Some(current) = &mut self.publication.current else { return Stage::Writing };
+        let (mut rows, mut bytes) = (0, Vec::new());
+        let is_done = self.state.tables.relocations.show(SLICE_LOOKS, |origin, row| {
+            if !row.is_transient {
+                rows += 1;
+                checkpoint::put_relocation(&mut bytes, origin, row);
+            }
+        });
+        checkpoint::put_block(&mut current.open, rows, &bytes);
+        if !is_done {
+            return current.stage;
+        }
+        checkpoint::end_table(&mut current.open);
+        Stage::Encoding(Part::Lanes)
+    }
+
+    fn encode_lanes(&mut self, chunk_bytes: usize) -> Stage {
+        let Some(current) = &mut self.publication.current else { return Stage::Writing };
+        let slice = self.settings.checkpoint_slice_bytes;
+        let is_done = self.state.lanes.encode_some(slice, SLICE_LOOKS);
+        if is_done || self.state.lanes.encoded_bytes() >= chunk_bytes {
+            let (rows, bytes) = self.state.lanes.take_encoded();
+            checkpoint::put_block(&mut current.open, rows, &bytes);
+            current.lanes.0 += rows;
+            current.lanes.1 += bytes.len() as u64;
+        }
+        if !is_done {
+            return current.stage;
+        }
+        checkpoint::end_table(&mut current.open);
+        Stage::Writing
+    }
+
+    fn write_chunk(&mut self, is_last: bool, out: &mut Operations) {
         let Some(current) = &mut self.publication.current else { return };
+        let mut bytes = core::mem::take(&mut current.open);
+        current.root.crc = crc(current.root.crc, &bytes);
+        if is_last {
+            bytes.extend_from_slice(&current.root.crc.to_le_bytes());
+        }
         let offset = current.root.length;
-        let bytes = core::mem::take(&mut current.open);
         current.root.length += bytes.len() as u64;
         self.publication.bytes += bytes.len() as u64;
-        self.publication.length = current.root.length;
-        current.chunks.push((offset, Arc::new(bytes)));
+        current.unsynced += bytes.len();
+        let sync = current.unsynced >= SYNC_BYTES;
+        if sync {
+            current.unsynced = 0;
+        }
+        current.chunks.push(Chunk { offset, bytes: Arc::new(bytes), sync });
         self.write_checkpoint(offset, 0, out);
     }
 
     fn wait_for(&mut self, step: Step, action: Action, out: &mut Operations) {
         if let Some(current) = &mut self.publication.current {
             current.waiting += 1;
-            let number = current.root.number;
-            self.ask(action, Purpose::Publish(number, step), out);
+            let attempt = current.attempt;
+            self.ask(action, Purpose::Publish(attempt, step), out);
         }
     }
 
     fn write_checkpoint(&mut self, offset: u64, start: usize, out: &mut Operations) {
         let Some(current) = &self.publication.current else { return };
-        let Some((_, bytes)) = current.chunks.iter().find(|(at, _)| *at == offset) else { return };
+        let Some(chunk) = current.chunks.iter().find(|chunk| chunk.offset == offset) else {
+            return;
+        };
         let action = Action::Write {
             file: File::Checkpoint(self.settings.log, current.root.number),
             offset: offset + start as u64,
-            bytes: bytes.clone(),
+            bytes: chunk.bytes.clone(),
             start,
-            sync: false,
+            sync: chunk.sync,
         };
         self.wait_for(Step::Write { offset, start }, action, out);
     }
@@ -342,12 +513,12 @@ impl Store {
     pub(super) fn publish_step(
         &mut self,
         now: Now,
-        (number, step): (u64, Step),
+        (attempt, step): (u64, Step),
         result: Result<usize, DiskError>,
         out: &mut Operations,
     ) {
         let current = self.publication.current.as_mut();
-        let Some(current) = current.filter(|current| current.root.number == number) else {
+        let Some(current) = current.filter(|current| current.attempt == attempt) else {
             // A step of a checkpoint that was given up.
             if let (Step::SyncIndex, Err(error)) = (step, result) {
                 self.stop(File::Index(self.settings.log), error);
@@ -363,15 +534,18 @@ impl Store {
                     // relied on.
                     self.stop(File::Index(self.settings.log), error);
                 }
-                return self.give_up(now, error, out);
+                return match step {
+                    Step::Root => self.root_failed(now, error),
+                    _ => self.give_up(now, error, out),
+                };
             }
         };
         match step {
             Step::Write { offset, start } => {
-                let found = current.chunks.iter().position(|(at, _)| *at == offset);
+                let found = current.chunks.iter().position(|chunk| chunk.offset == offset);
                 let Some(found) = found else { return };
                 let start = start + count;
-                if start < current.chunks[found].1.len() {
+                if start < current.chunks[found].bytes.len() {
                     if count == 0 {
                         return self.give_up(now, DiskError::Failed, out);
                     }
@@ -380,49 +554,51 @@ impl Store {
                 current.chunks.swap_remove(found);
             }
             Step::Sync | Step::SyncIndex => {}
-            Step::Directory => {
-                current.stage = Stage::Root;
-                let bytes = Arc::new(current.root.encode());
-                let action = Action::Write {
-                    file: File::Root(self.settings.log),
-                    offset: (self.publication.root_index * ROOT_STRIDE_BYTES) as u64,
-                    bytes,
-                    start: 0,
-                    sync: true,
-                };
-                return self.ask(action, Purpose::Publish(number, Step::Root), out);
-            }
+            Step::Directory => return self.write_root(out),
             Step::Root if count < checkpoint::ROOT_RECORD_BYTES => {
-                return self.give_up(now, DiskError::Failed, out);
+                return self.root_failed(now, DiskError::Failed);
             }
             Step::Root => return self.published(now, out),
         }
-        self.publish_files(out);
+        self.publish_files(now, out);
+    }
+
+    /// The root may name the checkpoint already, or not: nothing else can be done with it than to try
+    /// again.
+    fn root_failed(&mut self, now: Now, error: DiskError) {
+        let Some(current) = &mut self.publication.current else { return };
+        current.stage = Stage::RootFailed;
+        if !self.publication.retry.failed(now, self.settings.retry_interval, error) {
+            self.stop(File::Root(self.settings.log), error);
+        }
     }
 
     fn give_up(&mut self, now: Now, error: DiskError, out: &mut Operations) {
         let Some(current) = self.publication.current.take() else { return };
-        self.state.lanes.end_snapshot();
+        self.state.lanes.snapshot_failed();
+        self.state.tables.relocations.thaw();
         self.state.freed_pages.extend(current.released);
         self.state.died += current.dead.len();
         self.publication.requested = true;
-        let checkpoint = File::Checkpoint(self.settings.log, current.root.number);
-        let file = match current.stage {
-            Stage::Root => File::Root(self.settings.log),
-            _ => checkpoint,
-        };
+        let file = File::Checkpoint(self.settings.log, current.root.number);
         if !self.publication.retry.failed(now, self.settings.retry_interval, error) {
             self.stop(file, error);
         }
-        if error == DiskError::Full && current.stage != Stage::Root {
+        let valid_length = self.publication.valid.map_or(0, |valid| valid.length);
+        if error == DiskError::Full && current.is_base {
             // The next one is written over it: what it has of the disk is not given away.
             self.publication.number = current.root.number;
-            self.reserve.lacked(current.root.length.max(self.publication.valid_length));
+            self.reserve.lacked(current.root.length.max(valid_length));
             self.log.make_none(true);
             self.log.give_back(out);
-        } else {
-            // The root may name it, or this place of the disk is the trouble.
-            self.publication.obsolete.push(checkpoint);
+        } else if current.is_base {
+            // This place of the disk may be the trouble.
+            self.publication.obsolete.push(file);
+        } else if error == DiskError::Full {
+            // Everything has its room, in the next file.
+            self.publication.is_base_forced = true;
+            self.reserve.lacked(valid_length);
+            self.log.make_none(true);
         }
     }
 
@@ -433,23 +609,34 @@ impl Store {
         publication.last_at = now.instant;
         publication.retry.succeeded();
         publication.published += 1;
-        publication.valid_length = current.root.length;
-        let this = File::Checkpoint(self.settings.log, current.root.number);
-        let mut obsolete = core::mem::replace(&mut publication.obsolete, alloc::vec![this]);
+        if current.lanes.0 > 0 {
+            publication.lanes_written = current.lanes;
+        }
+        let Root { number, length, crc, .. } = current.root;
+        let before = publication.valid;
+        let base_bytes =
+            before.filter(|_| !current.is_base).map_or(length, |valid| valid.base_bytes);
+        publication.valid = Some(Valid { number, length, base_bytes, crc });
+        let mut obsolete = core::mem::take(&mut publication.obsolete);
+        if current.is_base {
+            publication.is_base_forced = false;
+            obsolete.extend(before.map(|valid| File::Checkpoint(self.settings.log, valid.number)));
+        }
         self.log.make_none(false);
-        self.reserve.want(current.root.length);
+        self.reserve.want(length);
         // Also when the run ends: the next one takes it.
         self.reserve.take_one(&mut obsolete);
         for file in obsolete {
             self.ask(Action::Delete(file), Purpose::Ignored, out);
         }
+        self.state.lanes.snapshot_valid();
         self.free_pages.extend(current.released);
         for generation in current.dead {
             let is_free =
                 self.log.segments.get(&generation).is_some_and(|segment| segment.is_empty());
             if is_free {
                 self.log.free(generation, out);
-                self.state.tables.forget(generation);
+                self.state.tables.relocations.forget(generation);
             }
         }
         self.events.push(Event::Checkpointed(current.root.number));

@@ -47,8 +47,11 @@ impl Reserve {
 
     /// A checkpoint of `length` bytes is valid; the next one needs somewhat more perhaps.
     pub(super) fn want(&mut self, length: u64) {
-        self.wanted = (length + length / 4).next_multiple_of(UNIT_BYTES);
-        (self.bytes, self.is_awaited) = (0, false);
+        self.is_awaited = false;
+        let wanted = (length + length / 4).next_multiple_of(UNIT_BYTES);
+        if wanted > self.bytes {
+            (self.wanted, self.bytes) = (wanted, 0);
+        }
     }
 
     /// A checkpoint needed at least so much, and the disk did not have it.

@@ -99,22 +99,25 @@ impl Store {
             part,
             freed_pages,
             |at| moves.borrow().get(&at).is_some_and(|row| row.references > 0),
-            |at| match moves.borrow_mut().get_mut(&at).filter(|row| row.references > 0) {
-                Some(row) => {
-                    row.references -= 1;
-                    if row.references == 0 {
-                        left.push(at);
+            |at| {
+                let mut moves = moves.borrow_mut();
+                let is_moved = moves.get(&at).is_some_and(|row| row.references > 0);
+                match moves.release(at).filter(|_| is_moved) {
+                    Some(row) => {
+                        if row.references == 0 {
+                            left.push(at);
+                        }
+                        row.to
                     }
-                    row.to
+                    None => at,
                 }
-                None => at,
             },
         );
         // For as long as the message is still in its first place too, it must be known that it
         // does not live there.
         for at in left {
             if !self.log.segments.contains_key(&generation(at)) {
-                self.state.tables.relocations.remove(&at);
+                self.state.tables.relocations.remove(at);
             }
         }
         match folded {
