@@ -5,7 +5,7 @@ use super::change::{Change, Checked};
 use super::request::{Request, VhostRef};
 use crate::permission::{Permission, TopicPermission};
 use crate::refusal::Refusal;
-use crate::user::User;
+use crate::user::{PasswordHash, User};
 use crate::vhost::VhostInfo;
 use alloc::boxed::Box;
 use alloc::format;
@@ -49,16 +49,22 @@ impl Directory {
                 Change::VhostLimited { id: info.id, limits: *limits }
             }
             Request::PutUser { name, password, tags } => {
-                check_name("user", name)?;
-                let is_same = |user: &User| user.password == *password && user.tags == *tags;
-                if self.user(name).is_some_and(is_same) {
-                    return Ok(Checked::Already(None));
-                }
-                Change::UserPut {
-                    name: name.as_str().into(),
-                    password: password.clone(),
-                    tags: tags.clone(),
-                }
+                return self.check_user(name, password, tags);
+            }
+            Request::AddUser { name, .. } if self.user(name).is_some() => {
+                let text = format!("user {name:?} exists already");
+                return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
+            }
+            Request::AddUser { name, password, tags } => {
+                return self.check_user(name, password, tags);
+            }
+            Request::SetPassword { name, password } => {
+                let tags = self.known_user(name)?.tags.clone();
+                return self.check_user(name, password, &tags);
+            }
+            Request::SetTags { name, tags } => {
+                let password = self.known_user(name)?.password.clone();
+                return self.check_user(name, &password, tags);
             }
             Request::DeleteUser { name } => {
                 Change::UserDeleted { name: self.known_user(name)?.name.clone() }
@@ -73,6 +79,21 @@ impl Directory {
             _ => return self.check_permission(request),
         };
         Ok(Checked::Change(change))
+    }
+
+    fn check_user(
+        &self,
+        name: &str,
+        password: &PasswordHash,
+        tags: &[Box<str>],
+    ) -> Result<Checked, Refusal> {
+        check_name("user", name)?;
+        let is_same = |user: &User| user.password == *password && user.tags == *tags;
+        if self.user(name).is_some_and(is_same) {
+            return Ok(Checked::Already(None));
+        }
+        let (password, tags) = (password.clone(), tags.to_vec());
+        Ok(Checked::Change(Change::UserPut { name: name.into(), password, tags }))
     }
 
     fn check_permission(&self, request: &Request) -> Result<Checked, Refusal> {

@@ -122,6 +122,9 @@ impl Look<'_> {
             }
             Request::UseIds { .. } => return None,
             Request::PutUser { name, .. }
+            | Request::AddUser { name, .. }
+            | Request::SetPassword { name, .. }
+            | Request::SetTags { name, .. }
             | Request::SetUserLimits { name, .. }
             | Request::SetPermission { user: name, .. }
             | Request::ClearPermission { user: name, .. }

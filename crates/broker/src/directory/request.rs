@@ -165,6 +165,29 @@ pub enum Request {
         /// The tags.
         tags: Vec<Box<str>>,
     },
+    /// Creates a user that is not there yet.
+    AddUser {
+        /// The name.
+        name: String,
+        /// The password's hash.
+        password: PasswordHash,
+        /// The tags.
+        tags: Vec<Box<str>>,
+    },
+    /// Replaces a user's password; everything else stays as it is when this is decided.
+    SetPassword {
+        /// The name.
+        name: String,
+        /// The password's hash.
+        password: PasswordHash,
+    },
+    /// Replaces a user's tags; everything else stays as it is when this is decided.
+    SetTags {
+        /// The name.
+        name: String,
+        /// The tags.
+        tags: Vec<Box<str>>,
+    },
     /// Deletes a user with all permissions.
     DeleteUser {
         /// The name.

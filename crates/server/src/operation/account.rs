@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 pub fn change(directory: &Directory, request: &Value) -> Result<Request, String> {
     let words = text(request, "order")?;
     match words {
-        "user add" | "user set-password" | "user set-tags" => put_user(directory, words, request),
+        "user add" | "user set-password" | "user set-tags" => {
+            change_user(directory, words, request)
+        }
         "user delete" => {
             let name = known_user(directory, request, "name")?;
             Ok(Request::DeleteUser { name })
@@ -68,36 +70,29 @@ fn known_user(directory: &Directory, request: &Value, key: &str) -> Result<Strin
     Ok(name.to_owned())
 }
 
-fn put_user(directory: &Directory, words: &str, request: &Value) -> Result<Request, String> {
+/// The broker decides by what is there when the change is ordered: changes of different fields that come
+/// at the same time both stand.
+fn change_user(directory: &Directory, words: &str, request: &Value) -> Result<Request, String> {
     let name = text(request, "name")?.to_owned();
-    let old = directory.user(&name);
-    match (words, old.is_some()) {
-        ("user add", true) => {
-            return Err(format!(
-                "user {name:?} exists already; `lepus user set-password` and `lepus user set-tags` change it"
-            ));
-        }
-        ("user set-password" | "user set-tags", false) => {
-            return Err(format!("there is no user {name:?}"));
-        }
-        _ => {}
+    if words == "user add" && directory.user(&name).is_some() {
+        return Err(format!(
+            "user {name:?} exists already; `lepus user set-password` and `lepus user set-tags` change it"
+        ));
     }
-    let password = match (words, old) {
-        ("user set-tags", Some(old)) => old.password.clone(),
-        _ => {
-            let hash = text(request, "password_hash")?;
-            PasswordHash::from_base64(HashingAlgorithm::Sha256, hash)?
-        }
+    let password = || {
+        let hash = text(request, "password_hash")?;
+        PasswordHash::from_base64(HashingAlgorithm::Sha256, hash)
     };
-    let tags = match (words, old) {
-        ("user set-password", Some(old)) => old.tags.clone(),
-        _ => {
-            let tags = request["tags"].as_str().unwrap_or("");
-            let words = tags.split(',').map(str::trim);
-            words.filter(|tag| !tag.is_empty()).map(Box::from).collect()
+    let tags = request["tags"].as_str().unwrap_or("").split(',').map(str::trim);
+    let tags = tags.filter(|tag| !tag.is_empty()).map(Box::from).collect();
+    match words {
+        "user add" => Ok(Request::AddUser { name, password: password()?, tags }),
+        "user set-password" => {
+            let name = known_user(directory, request, "name")?;
+            Ok(Request::SetPassword { name, password: password()? })
         }
-    };
-    Ok(Request::PutUser { name, password, tags })
+        _ => Ok(Request::SetTags { name: known_user(directory, request, "name")?, tags }),
+    }
 }
 
 /// All users.

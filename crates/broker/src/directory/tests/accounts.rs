@@ -40,6 +40,27 @@ fn a_login_needs_name_password_and_place() {
 }
 
 #[test]
+fn password_and_tags_change_apart_from_each_other() {
+    let mut fixture = Fixture::new();
+    let hash =
+        |password: &str| PasswordHash::new(HashingAlgorithm::Sha256, password.as_bytes(), [5; 4]);
+    let (name, tags) = (|| alloc::string::String::from("ann"), || vec!["monitoring".into()]);
+    let add = Request::AddUser { name: name(), password: hash("one"), tags: Vec::new() };
+    let set_password = Request::SetPassword { name: name(), password: hash("two") };
+    let set_tags = Request::SetTags { name: name(), tags: tags() };
+    assert_eq!(fixture.ask(&set_password).unwrap_err().1, "user 'ann' not found");
+    assert_eq!(fixture.ask(&set_tags).unwrap_err().1, "user 'ann' not found");
+    fixture.does(&add);
+    assert!(fixture.ask(&add).unwrap_err().1.contains("exists already"));
+    fixture.does(&set_tags);
+    fixture.does(&set_password);
+    let user = fixture.directory.user("ann").unwrap();
+    assert_eq!((&user.password, &user.tags), (&hash("two"), &tags()));
+    assert_eq!(fixture.ask(&set_password), Ok(None));
+    assert_eq!(fixture.ask(&set_tags), Ok(None));
+}
+
+#[test]
 fn a_user_without_permission_may_not_open() {
     let mut fixture = Fixture::new();
     fixture.does(&put_user("ann", "secret"));

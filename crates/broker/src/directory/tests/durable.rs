@@ -42,7 +42,7 @@ fn random_request(rng: &mut Rng, directory: &Directory) -> Request {
     let (key, user) = (pick("", 3), pick("u", 2));
     let to = if rng.chance(1, 3) { other } else { queue.clone() };
     let flag = |rng: &mut Rng| rng.chance(1, 2);
-    match rng.below(17) {
+    match rng.below(19) {
         0..=2 => Request::DeclareExchange {
             vhost: "/".into(),
             name: exchange,
@@ -73,6 +73,8 @@ fn random_request(rng: &mut Rng, directory: &Directory) -> Request {
         }
         8 | 9 => unbind(&exchange, &to, &key),
         10 => Request::PutUser { name: user, password: PasswordHash::none(), tags: vec![] },
+        17 => Request::AddUser { name: user, password: PasswordHash::none(), tags: vec![] },
+        18 => Request::SetTags { name: user, tags: vec![key.as_str().into()] },
         11 => Request::SetPermission {
             user,
             vhost: "/".into(),
