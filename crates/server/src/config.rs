@@ -57,6 +57,20 @@ impl Setting {
         format!("LEPUS_{}", self.key.replace('.', "_").to_ascii_uppercase())
     }
 
+    /// Whether `variable` is one of the setting's environment variables: a flag with a shorter name has
+    /// one, too (`--port`: `LEPUS_PORT`).
+    #[must_use]
+    pub fn has_variable(&self, variable: &str) -> bool {
+        self.short_variable().as_deref() == Some(variable) || self.variable() == variable
+    }
+
+    /// The environment variable of the shorter flag.
+    #[must_use]
+    pub fn short_variable(&self) -> Option<String> {
+        let flag = self.short?.strip_prefix("--")?;
+        Some(format!("LEPUS_{}", flag.replace('-', "_").to_ascii_uppercase()))
+    }
+
     /// The section of the file, empty for keys at its top.
     #[must_use]
     pub fn section(&self) -> &'static str {
@@ -166,8 +180,8 @@ settings! {
         "Definitions file (JSON as exported by RabbitMQ) that is imported at start. When it has users the default one is not created, when it has virtual hosts the default one is not.";
     "control_socket" control_socket: Option<PathBuf> = Kind::Path, "";
         "Socket for the operator's commands; when empty it is control.sock in data_dir.";
-    "stop_timeout" stop_timeout: Duration = Kind::Seconds { min: 0, max: 3600 }, "10";
-        "How long a stop may take before connections that still have not closed are cut.";
+    "stop_timeout" stop_timeout: Duration = Kind::Seconds { min: 0, max: 3600 }, "2";
+        "How long clients may take at a stop to answer that their connection is closed; then it is cut.";
 
     "tls.listen" tls_listen: Vec<SocketAddr> = Kind::Addresses, "5671";
         "Addresses for AMQP over TLS; used once tls.certificate and tls.key are set.";
@@ -350,7 +364,7 @@ mod tests {
             assert!(flags.insert(setting.flag()), "{}", setting.key);
             assert!(variables.insert(setting.variable()), "{}", setting.key);
             assert!(setting.help.ends_with('.'), "{}", setting.key);
-            assert!(!load::is_foreign(&setting.variable()), "{}", setting.key);
+            assert!(!load::is_foreign(&setting.variable(), "1"), "{}", setting.key);
             if sections.last() != Some(&setting.section()) {
                 sections.push(setting.section());
             }

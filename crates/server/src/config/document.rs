@@ -28,9 +28,11 @@ pub fn markdown() -> String {
             out.push_str(&format!("\nSection `[{section}]`.\n"));
         }
         for setting in SETTINGS.iter().filter(|one| one.section() == *section) {
-            let short = setting.short.map_or(String::new(), |short| format!(" or `{short}`"));
+            let or = |name: &str| format!(" or `{name}`");
+            let short = setting.short.map_or(String::new(), or);
+            let short_variable = setting.short_variable().map_or(String::new(), |name| or(&name));
             out.push_str(&format!(
-                "\n### `{}`\n\n{}\n\n- default: {}\n- accepted: {}\n- flag `{}`{short}, environment `{}`\n",
+                "\n### `{}`\n\n{}\n\n- default: {}\n- accepted: {}\n- flag `{}`{short}, environment `{}`{short_variable}\n",
                 setting.key,
                 setting.help,
                 default(setting, "`"),

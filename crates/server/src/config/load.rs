@@ -77,14 +77,20 @@ pub fn load(sources: &Sources) -> Result<Config, ConfigErrors> {
         }
     }
     for (name, value) in &sources.environment {
-        if is_foreign(name) {
+        if is_foreign(name, value) {
             continue;
         }
         let place = Place::Environment(name.clone());
-        let known = SETTINGS.iter().find(|one| one.variable() == *name);
+        let known = SETTINGS.iter().find(|one| one.has_variable(name));
+        let long = known.map(Setting::variable).filter(|long| long != name);
+        if let Some(long) = long.filter(|long| sources.environment.iter().any(|(k, _)| k == long)) {
+            let text = format!("{long} is set as well, and means the same: take one of them away");
+            errors.push(ConfigError { place, text });
+            continue;
+        }
         let read = match known {
             Some(setting) => apply(&mut config, setting, "", Some(value.clone())),
-            None => Err(unknown("no such variable", name, SETTINGS.iter().map(Setting::variable))),
+            None => Err(unknown("no such variable", name, variables())),
         };
         errors.extend(read.err().map(|text| ConfigError { place, text }));
     }
@@ -187,12 +193,18 @@ fn unknown(what: &str, name: &str, known: impl Iterator<Item = String>) -> Strin
     }
 }
 
+fn variables() -> impl Iterator<Item = String> {
+    SETTINGS.iter().flat_map(|one| [Some(one.variable()), one.short_variable()]).flatten()
+}
+
 /// Whether the variable is none of ours: Kubernetes sets some for a service of the name `lepus` or
-/// `lepus-something`, and applications keep a broker's address in one that ends in URI or URL.
+/// `lepus-something`, and applications keep a broker's address in one that ends in URI or URL. What
+/// Kubernetes has in `LEPUS_PORT` is a URL, too; a number there is meant for us.
 #[must_use]
-pub fn is_foreign(variable: &str) -> bool {
-    let endings = ["_SERVICE_HOST", "_SERVICE_PORT", "_PORT", "_URI", "_URL"];
+pub fn is_foreign(variable: &str, value: &str) -> bool {
+    let endings = ["_SERVICE_HOST", "_SERVICE_PORT", "_URI", "_URL"];
     endings.iter().any(|ending| variable.ends_with(ending))
+        || (variable.ends_with("_PORT") && value.contains("://"))
         || variable.contains("_SERVICE_PORT_")
         || variable
             .split_once("_PORT_")
@@ -282,6 +294,18 @@ mod tests {
             ("LEPUS_METRICS_SERVICE_PORT_HTTP", "15692"),
         ];
         assert_eq!(load(&sources("", &environment, &[])).unwrap(), Config::preset());
+    }
+
+    #[test]
+    fn a_port_in_the_environment_is_taken_or_named() {
+        let config = load(&sources("", &[("LEPUS_PORT", "5673")], &[])).unwrap();
+        assert_eq!(config.listen, load(&sources("", &[], &[("--port", "5673")])).unwrap().listen);
+        assert_ne!(config.listen, Config::preset().listen);
+        let environment = [("LEPUS_METRICS_PORT", "1"), ("LEPUS_PORT", "1"), ("LEPUS_LISTEN", "2")];
+        let errors = errors(&sources("", &environment, &[]));
+        assert_eq!(errors.len(), 2, "{errors:?}");
+        assert!(errors[0].contains("LEPUS_METRICS_PORT: no such variable"), "{errors:?}");
+        assert!(errors[1].contains("LEPUS_PORT: LEPUS_LISTEN is set as well"), "{errors:?}");
     }
 
     #[test]
