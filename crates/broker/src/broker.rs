@@ -12,7 +12,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use lepus_amqp::server::{Event, Publish, ServerConnection};
+use lepus_amqp::server::{Event, Publish, ServerConnection, State};
 use lepus_base::{ConnectionId, HashState, Instant, Now, QueueId, Rng, ShardId, Slab};
 use lepus_store::disk::{Completion, LogId};
 
@@ -234,6 +234,22 @@ impl Broker {
     pub fn is_open(&self, slot: ConnectionSlot) -> bool {
         let connection = self.edge.connections.get(slot.0 as usize);
         connection.is_some_and(|connection| !connection.vhost_name.is_empty())
+    }
+
+    /// Whether the client has asked for the end of the connection and the answer is not on its way.
+    #[must_use]
+    pub fn owes_end(&self, slot: ConnectionSlot) -> bool {
+        self.edge.connections.get(slot.0 as usize).is_some_and(|connection| {
+            connection.end == Some(ConnectionEnd::ByClient)
+                && (connection.machine.state() == State::PeerClosing || !connection.send.is_empty())
+        })
+    }
+
+    /// Whether the connection is closed because the client did not answer the broker's close in time.
+    #[must_use]
+    pub fn gave_up(&self, slot: ConnectionSlot) -> bool {
+        let connection = self.edge.connections.get(slot.0 as usize);
+        connection.is_some_and(|connection| connection.gave_up)
     }
 
     /// Bytes came from a client. Returns how many were consumed; the driver keeps the rest and

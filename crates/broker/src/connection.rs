@@ -117,6 +117,8 @@ pub struct Connection {
     pub end: Option<ConnectionEnd>,
     /// Channels and exclusive queues that are still being cleaned up.
     pub cleaning: u32,
+    /// Whether the client did not answer the broker's close in time.
+    pub gave_up: bool,
     /// Whether the driver reported the socket closed.
     pub gone: bool,
     /// The earliest timer that is armed.
@@ -172,6 +174,7 @@ impl Connection {
             blocked: false,
             end: None,
             cleaning: 0,
+            gave_up: false,
             gone: false,
             armed: Instant::NEVER,
             moved_at: None,

@@ -456,7 +456,9 @@ impl Broker {
             return;
         }
         let before = connection.send.bytes.len();
+        let is_asked = connection.machine.state() == State::Closing;
         let outcome = connection.machine.on_timeout(now.instant, &mut connection.send.bytes);
+        connection.gave_up = is_asked && outcome == TimeoutOutcome::Disconnect;
         if connection.send.bytes.len() > before {
             mark_dirty(connection, slot, out);
         }

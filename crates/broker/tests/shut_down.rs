@@ -1,7 +1,7 @@
 //! The server stops, and operators close connections.
 
 use lepus_amqp::code::ReplyCode;
-use lepus_amqp::method::connection;
+use lepus_amqp::method::{connection, queue};
 use lepus_sim::World;
 
 use crate::stage::everywhere;
@@ -39,6 +39,30 @@ fn a_client_that_does_not_answer_is_dropped() {
     world.advance(11_000);
     assert!(raw.is_ended());
     assert_eq!(world.leaks(), [""; 0]);
+    // It did not end in order; whoever had not logged in had nothing to answer.
+    assert_eq!(world.cut(0), 1);
+}
+
+#[test]
+fn who_ends_its_side_behind_its_close_is_answered() {
+    for shards in [1, 2] {
+        let world = World::on_disk(shards);
+        let raw = wire::opened(&world, shards - 1, 131_072);
+        // The queue has to be on the disk first; the close stands behind it.
+        let queue = queue::Declare { queue: "q", durable: true, ..Default::default() };
+        let close = connection::Close { reply_code: 200, ..Default::default() };
+        let mut bytes = wire::method(1, queue);
+        bytes.extend(wire::publish(1, "q"));
+        bytes.extend(wire::header(1, 60, 0, 4));
+        bytes.extend(wire::body(1, b"last"));
+        bytes.extend(wire::method(0, close));
+        raw.send_last(&bytes);
+        let names = wire::names(&raw.take_bytes());
+        assert_eq!(names.last().copied(), Some("connection.close-ok"), "{names:?}");
+        assert!(raw.is_ended());
+        assert_eq!(world.queue("q").ready, 1);
+        assert_eq!(world.leaks(), [""; 0]);
+    }
 }
 
 #[test]

@@ -42,16 +42,16 @@ pub trait Source: Send + Sync + 'static {
     /// Why the broker does not tell them: it stops, or a shard does not answer.
     fn collect(&self) -> Result<Snapshot, String>;
 
-    /// Whether every shard answers.
+    /// What the process that lives is at, in words: it starts, or its shards answer.
     ///
     /// # Errors
-    /// Which one does not.
-    fn alive(&self) -> Result<(), String>;
+    /// Why it is of no use to wait for it: a shard does not answer.
+    fn health(&self) -> Result<String, String>;
 
     /// Whether clients are served.
     ///
     /// # Errors
-    /// Why they are not.
+    /// Why they are not; while the broker starts, how far it is.
     fn ready(&self) -> Result<(), String>;
 }
 
@@ -111,10 +111,10 @@ async fn metrics_page(State(source): State<Arc<dyn Source>>) -> Response {
     }
 }
 
-/// The process lives and its shards answer.
+/// The process lives, and its shards answer once there are any.
 async fn health(State(source): State<Arc<dyn Source>>) -> Response {
-    match source.alive() {
-        Ok(()) => "ok\n".into_response(),
+    match source.health() {
+        Ok(text) => format!("{text}\n").into_response(),
         Err(text) => unavailable(&text),
     }
 }
@@ -251,8 +251,8 @@ mod tests {
             Ok(Snapshot::default())
         }
 
-        fn alive(&self) -> Result<(), String> {
-            Ok(())
+        fn health(&self) -> Result<String, String> {
+            Ok("ok".to_owned())
         }
 
         fn ready(&self) -> Result<(), String> {

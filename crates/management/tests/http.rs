@@ -19,8 +19,8 @@ impl Source for Broker {
         Ok(Snapshot { shards: vec![Shard::default()], ..Snapshot::default() })
     }
 
-    fn alive(&self) -> Result<(), String> {
-        Ok(())
+    fn health(&self) -> Result<String, String> {
+        Ok("ok".to_owned())
     }
 
     fn ready(&self) -> Result<(), String> {

@@ -6,12 +6,16 @@ use std::net::SocketAddr;
 use mio::net::TcpListener;
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// A nonblocking listener on exactly this address. An IPv6 wildcard serves IPv6 alone, so that the
-/// IPv4 wildcard can be bound beside it.
+/// An address that is taken, and at which nobody is heard yet: who connects is refused.
+#[derive(Debug)]
+pub struct Bound(Socket);
+
+/// Takes exactly this address. An IPv6 wildcard serves IPv6 alone, so that the IPv4 wildcard can be
+/// bound beside it.
 ///
 /// # Errors
-/// When the address is in use, not local or not permitted.
-pub fn bind(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
+/// When somebody listens at the address, or it is not local or not permitted.
+pub fn bind(address: SocketAddr) -> io::Result<Bound> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
@@ -21,6 +25,26 @@ pub fn bind(address: SocketAddr, backlog: u32) -> io::Result<TcpListener> {
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
-    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
-    Ok(TcpListener::from_std(socket.into()))
+    Ok(Bound(socket))
+}
+
+impl Bound {
+    /// The address, with the port that the system chose where any was asked for.
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        let address = self.0.local_addr()?;
+        address.as_socket().ok_or_else(|| io::Error::other("not an address of the internet"))
+    }
+
+    /// Hears who connects from now on; `backlog` of them may wait to be accepted. The listener is
+    /// nonblocking.
+    ///
+    /// # Errors
+    /// When somebody else has begun to listen at the address.
+    pub fn listen(self, backlog: u32) -> io::Result<TcpListener> {
+        self.0.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
+        Ok(TcpListener::from_std(self.0.into()))
+    }
 }

@@ -10,7 +10,7 @@ const LONG: Option<Duration> = Some(Duration::from_secs(20));
 
 /// A registered server side and a blocking client side.
 fn pair(poller: &mut Poller, token: Token) -> (TcpStream, std::net::TcpStream) {
-    let listener = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), 16).unwrap();
+    let listener = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap().listen(16).unwrap();
     let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let mut server = loop {
         match listener.accept() {
@@ -55,7 +55,7 @@ fn bytes_and_the_end_of_the_stream_are_reported() {
 
 #[test]
 fn what_is_ready_before_the_registration_is_reported() {
-    let listener = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), 16).unwrap();
+    let listener = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap().listen(16).unwrap();
     let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     client.write_all(b"early").unwrap();
     let mut server = loop {
@@ -141,9 +141,9 @@ fn a_reset_is_reported_as_dead_and_reading_fails_softly() {
 
 #[test]
 fn both_address_families_share_a_port_number() {
-    let four = bind("0.0.0.0:0".parse().unwrap(), 16).unwrap();
+    let four = bind("0.0.0.0:0".parse().unwrap()).unwrap().listen(16).unwrap();
     let port = four.local_addr().unwrap().port();
-    match bind(format!("[::]:{port}").parse().unwrap(), 16) {
+    match bind(format!("[::]:{port}").parse().unwrap()) {
         Ok(six) => assert_eq!(six.local_addr().unwrap().port(), port),
         // A machine without IPv6.
         Err(error) => assert_ne!(error.kind(), io::ErrorKind::AddrInUse),

@@ -1,10 +1,13 @@
 //! The control socket: how `lepus user add` and its like reach the running broker.
 //!
-//! A Unix socket in the data directory that only its owner may open. Each line a client sends is one
+//! A Unix socket in the data directory that only its owner may open; whoever connects is served if it is
+//! the user that the broker runs as, or root. Each line a client sends is one
 //! JSON object, `{"order":"user add","name":"shop",…}`; each is answered by one line, `{"ok":…}` or
 //! `{"error":"…"}`. An answer that is a table has `columns`, `rows` and, when there are further rows,
 //! `next`: the value to send as `from` with the same order. Lines, connections and waiting are bounded.
+//! The log tells of every order who gave it, what it was and what came of it.
 
+mod audit;
 mod client;
 mod server;
 

@@ -1,13 +1,13 @@
 //! The data directory, held by one process at a time.
 
+use crate::lock::{FileLock, LockError};
 use std::fmt;
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, ErrorKind, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::fs::DirBuilder;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use lepus_reactor::files::sync_directory;
-use rustix::fs::OFlags;
 use rustix::process::geteuid;
 
 /// Name of the lock file; it holds the number of the process that has the directory.
@@ -18,8 +18,7 @@ const LOCK_FILE: &str = "lepus.lock";
 pub struct DataDir {
     path: PathBuf,
     cautions: Vec<String>,
-    /// Unlocked by the system when it is closed, also after a crash.
-    _lock: File,
+    _lock: FileLock,
 }
 
 /// Why the directory cannot be had.
@@ -67,31 +66,10 @@ impl DataDir {
         let failed = |error| DataDirError::Io(file.clone(), error);
         let mut cautions = who_else(path).map_err(failed)?;
         cautions.extend(remove_foreign(&file).map_err(failed)?);
-        let mut lock = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags(OFlags::NOFOLLOW.bits() as i32)
-            .open(&file)
-            .map_err(failed)?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let mut text = String::new();
-                let read = (&mut lock).take(32).read_to_string(&mut text);
-                let pid = read.ok().and_then(|_| text.trim().parse().ok());
-                return Err(DataDirError::InUse(path.to_owned(), pid));
-            }
-            Err(TryLockError::Error(error)) => return Err(failed(error)),
-        }
-        let mut note = || {
-            lock.set_len(0)?;
-            lock.rewind()?;
-            writeln!(lock, "{}", std::process::id())
-        };
-        note().map_err(failed)?;
+        let lock = FileLock::take(&file).map_err(|error| match error {
+            LockError::InUse(holder) => DataDirError::InUse(path.to_owned(), holder),
+            LockError::Io(error) => failed(error),
+        })?;
         Ok(DataDir { path: path.to_owned(), cautions, _lock: lock })
     }
 

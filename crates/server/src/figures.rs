@@ -3,12 +3,10 @@
 use crate::config::{Budget, Config};
 use lepus_base::{Instant, Now, ShardId};
 use lepus_broker::{Broker, Survey};
-use lepus_management::http::Source;
 use lepus_management::machine::OwnFigures;
 use lepus_management::metrics::{Holdings, LoopFigures, Node, Oldest, Shard, Snapshot, Waiting};
 use lepus_shard::{Clock, Commands, EntranceMetrics, MetricsSnapshot, ShardMetrics};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -19,16 +17,6 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 const REST_FACTOR: u32 = 20;
 /// How long they are at most.
 const HOLDS_MAX: Duration = Duration::from_secs(1);
-
-/// How far the broker is in its life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Stage {
-    /// Clients are served.
-    Serving = 1,
-    /// The broker was told to stop.
-    Stopping = 2,
-}
 
 /// Collects figures; shared by the metrics page and by `lepus status`.
 pub struct Figures {
@@ -41,7 +29,6 @@ pub struct Figures {
     clock: Clock,
     started: Instant,
     data_dir: PathBuf,
-    stage: AtomicU8,
     /// What was collected last, and how long it is given to others who ask.
     last: Mutex<Option<(Instant, Snapshot)>>,
 }
@@ -71,14 +58,8 @@ impl Figures {
             clock,
             started: clock.instant(),
             data_dir,
-            stage: AtomicU8::new(Stage::Serving as u8),
             last: Mutex::new(None),
         }
-    }
-
-    /// From now on the broker is no longer ready.
-    pub fn stop(&self) {
-        self.stage.store(Stage::Stopping as u8, Ordering::Relaxed);
     }
 
     /// Seconds since the start.
@@ -184,12 +165,13 @@ impl Figures {
             own: OwnFigures::read(&self.data_dir),
         })
     }
-}
 
-impl Source for Figures {
     /// Figures of this moment; where it takes long to collect them, those of a moment ago, so that
     /// the shards collect for a small part of their time, whoever asks.
-    fn collect(&self) -> Result<Snapshot, String> {
+    ///
+    /// # Errors
+    /// As with [`Figures::ask_all`].
+    pub fn collect(&self) -> Result<Snapshot, String> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let begun = self.clock.instant();
         if let Some((until, snapshot)) = &*last
@@ -204,16 +186,12 @@ impl Source for Figures {
         Ok(snapshot)
     }
 
-    fn alive(&self) -> Result<(), String> {
-        self.ask_all(|_| ()).map(|_| ())
-    }
-
-    fn ready(&self) -> Result<(), String> {
-        if self.stage.load(Ordering::Relaxed) == Stage::Serving as u8 {
-            Ok(())
-        } else {
-            Err("the broker stops".to_owned())
-        }
+    /// Whether every shard answers.
+    ///
+    /// # Errors
+    /// As with [`Figures::ask_all`].
+    pub fn answer(&self) -> Result<(), String> {
+        self.ask_all(|_| ()).map(drop)
     }
 }
 

@@ -10,6 +10,8 @@ pub mod data_dir;
 pub mod definitions;
 pub mod figures;
 pub mod initial;
+pub mod last_words;
+pub mod lock;
 pub mod log;
 pub mod notice;
 pub mod operation;
@@ -60,7 +62,10 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Serve(settings) => match load(settings) {
             Ok(config) => match serve::serve(&config) {
                 Ok(()) => ExitCode::SUCCESS,
-                Err(text) => failed(&text),
+                Err(text) => {
+                    last_words::say(&format!("lepus: {text}"));
+                    ExitCode::FAILURE
+                }
             },
             Err(text) => wrong(&text),
         },

@@ -7,7 +7,6 @@ use crate::figures::Figures;
 use crate::topology::Standpoint;
 use lepus_base::ShardId;
 use lepus_broker::directory::{Directory, Request, VhostRef};
-use lepus_management::http::Source;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;

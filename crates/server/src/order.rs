@@ -149,6 +149,14 @@ pub const ORDERS: &[Order] = &[
     order("list connections", &[], &[], "Lists open connections.", "list connections"),
 ];
 
+/// Whether an order only looks and changes nothing.
+#[must_use]
+pub fn only_looks(words: &str) -> bool {
+    matches!(words, "status" | "topology" | "permission list-topic")
+        || words.starts_with("list ")
+        || words.ends_with(" list")
+}
+
 /// The order with these words.
 #[must_use]
 pub fn find(words: &str) -> Option<&'static Order> {

@@ -2,111 +2,119 @@
 
 mod balancer;
 mod brokers;
+mod lifecycle;
 pub(crate) mod logs;
 mod plan;
+mod progress;
+mod reload;
+mod start;
 
 use crate::config::Config;
 use crate::control::ControlServer;
 use crate::data_dir::DataDir;
-use crate::figures::{self, Figures};
-use crate::initial::initial;
+use crate::figures::Figures;
+use crate::last_words;
 use crate::log::{Format, Level, Log};
-use crate::notice;
 use crate::operation::Operations;
 use crate::signal::{self, Wish};
 use crate::topology::Standpoint;
-use brokers::Brokers;
-use lepus_broker::Broker;
 use lepus_management::http;
-use lepus_shard::{Clock, Running, Runtime, StartError, Transport};
+use lepus_shard::{Clock, Transport};
+use lifecycle::Lifecycle;
 pub use plan::{Plan, Room, place, wishes};
+use reload::Reload;
 use serde_json::{Value, json};
+use start::{Start, Started};
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// How long the end waits for the log to be written.
-const LOG_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
+const LOG_FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Runs the broker until it is told to stop.
 ///
 /// # Errors
 /// Why it cannot start, in words for the operator.
 pub fn serve(config: &Config) -> Result<(), String> {
+    last_words::take_panics();
     let format = match config.log_format.as_str() {
         "json" => Format::Json,
         _ => Format::Text,
     };
     let level = Level::from_name(&config.log_level);
-    let plan = Plan::new(config)?;
+    let plan = Arc::new(Plan::new(config)?);
     // Before the first thread is started, so that all begin there.
     plan.keep_house();
     let log = Log::start(level, format, std::io::stderr())
         .map_err(|error| format!("cannot start the log: {error}"))?;
-    let result = run(config, &plan, &log);
+    let result = run(&Arc::new(config.clone()), &plan, &log);
     log.flush(LOG_FLUSH_TIMEOUT);
     result
 }
 
-fn run(config: &Config, plan: &Plan, log: &Log) -> Result<(), String> {
+fn run(config: &Arc<Config>, plan: &Arc<Plan>, log: &Log) -> Result<(), String> {
     let data_dir = DataDir::open(&config.data_dir()).map_err(|error| error.to_string())?;
     for caution in data_dir.cautions() {
         log.warning("data-directory", caution.clone());
     }
+    let data_path = data_dir.path().to_owned();
     let (wish, wishes) = channel();
     signal::send_wishes(wish.clone()).map_err(|error| format!("cannot take signals: {error}"))?;
     for note in &plan.notes {
         log.info("placement", note.clone());
     }
-    let mut initial = initial(config, plan.shards, data_dir.path())?;
-    for skipped in &initial.skipped {
-        log.warning("definition-skipped", skipped.clone());
-    }
-    for differing in &initial.differing {
-        log.warning("definition-differs", differing.clone());
-    }
-    for door in &initial.open_doors {
-        log.warning("open-door", door.clone());
-    }
-    let files = raise_file_limit(log);
-    let room = Room::new(config, files, plan.shards);
-    if let Some(text) = room.complaint(config, files) {
-        log.warning("few-files", text);
-    }
-    // Before clients come in: a port that is in use stops the start, it does not leave half a broker.
-    let metrics = bind_metrics(config, log)?;
     let clock = Clock::start();
-    let brokers = Arc::new(Brokers::new(config, plan, &mut initial, &data_dir, clock)?);
-    let (running, transports) = start_runtime(config, plan, &brokers, room, wish, log)?;
-    let running = Arc::new(running);
-    let node = figures::node(config, plan.memory_budget_bytes);
-    let figures = Arc::new(Figures::new(
-        node,
-        running.commands(),
-        running.metrics().to_vec(),
-        running.entrance(),
-        clock,
-        data_dir.path().to_owned(),
-    ));
-    let addresses = addresses(&transports, running.addresses(), &metrics);
+    let lifecycle = Arc::new(Lifecycle::new(clock, plan.shards));
+    // From now on probes and operators are told how far the start is.
+    let metrics = bind_metrics(config, log)?;
+    let metrics_addresses: Vec<SocketAddr> =
+        metrics.iter().filter_map(|listener| listener.local_addr().ok()).collect();
     if !metrics.is_empty() {
-        http::start(metrics, Arc::clone(&figures) as Arc<dyn http::Source>)
+        http::start(metrics, Arc::clone(&lifecycle) as Arc<dyn http::Source>)
             .map_err(|error| format!("cannot start the metrics thread: {error}"))?;
     }
-    balancer::start(config, &figures, clock, log)?;
-    let control = start_control(config, plan, &figures, &addresses, &data_dir)?;
-    let banner = plan.banner(config, &initial, &addresses, data_dir.path());
+    let desk = Arc::new(OnceLock::new());
+    let control = start_control(config, &lifecycle, &desk, log)?;
+    let starting = Start {
+        config: Arc::clone(config),
+        plan: Arc::clone(plan),
+        log: log.clone(),
+        clock,
+        lifecycle: Arc::clone(&lifecycle),
+        data_dir,
+    };
+    let starting = starting.begin(wish)?;
+    let Some((started, reloads)) = wait_for_start(&wishes, &starting)? else {
+        // Whatever the start is at may take long, and can be given up at any point as by a kill: the
+        // end of the process ends it. It keeps the data directory locked until then.
+        let at = lifecycle.progress.text();
+        log.info("stopped", format!("told to stop while it {at}; nothing is lost"));
+        return Ok(());
+    };
+    let Started { running, figures, initial, transports } = started;
+    let addresses = addresses(&transports, running.addresses(), &metrics_addresses);
+    balancer::start(config, &figures, &lifecycle, clock, log)?;
+    let reload = Reload::start(running.identity(), log)?;
+    let operations = operations(config, plan, &figures, &addresses, &data_path);
+    // Set here alone.
+    let _ = desk.set(operations);
+    lifecycle.serve(figures);
+    let banner = plan.banner(config, &initial, &addresses, &data_path);
     // Without a standard output there is nobody to greet.
     let _ = std::io::stdout().write_all(banner.as_bytes());
     log.info("started", "Server startup complete");
-    let failure = wait_for_stop(&wishes, &running, log);
-    figures.stop();
+    if reloads {
+        reload.ask();
+    }
+    let failure = wait_for_stop(&wishes, &reload);
+    lifecycle.stop();
     log.info("stopping", format!("clients get {} s to leave", config.stop_timeout.as_secs()));
     running.stop();
     drop(control);
-    let running = Arc::into_inner(running).ok_or("the runtime is still in use")?;
     let report = running.join();
     let fields = vec![("connections_cut", report.cut.to_string())];
     if report.unclosed > 0 && failure.is_none() {
@@ -116,18 +124,6 @@ fn run(config: &Config, plan: &Plan, log: &Log) -> Result<(), String> {
     }
     log.write(Level::Info, "stopped", "the end", fields);
     failure.map_or(Ok(()), Err)
-}
-
-/// Many connections need many file descriptors; systems start programs with few. How many there may
-/// be; `None` is any number.
-fn raise_file_limit(log: &Log) -> Option<u64> {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        log.warning("file-limit", format!("the limit of open files stays as it is: {error}"));
-    }
-    getrlimit(Resource::Nofile).current
 }
 
 fn bind_metrics(config: &Config, log: &Log) -> Result<Vec<TcpListener>, String> {
@@ -147,55 +143,13 @@ fn bind_metrics(config: &Config, log: &Log) -> Result<Vec<TcpListener>, String> 
     Ok(listeners)
 }
 
-fn start_runtime(
-    config: &Config,
-    plan: &Plan,
-    brokers: &Arc<Brokers>,
-    room: Room,
-    wish: Sender<Wish>,
-    log: &Log,
-) -> Result<(Running<Broker>, Vec<Transport>), String> {
-    let notices = notice::start(log.clone(), wish)
-        .map_err(|error| format!("cannot start the notices thread: {error}"))?;
-    let clock = brokers.clock();
-    let mut runtime = plan.runtime(config, clock, notices, room);
-    loop {
-        let of_shards = Arc::clone(brokers);
-        let make = move |shard, out: &mut _| of_shards.make(shard, out);
-        let listeners: Vec<SocketAddr> = runtime.listeners.iter().map(|one| one.address).collect();
-        let before = clock.instant();
-        match Runtime::start(runtime.clone(), make) {
-            Ok(running) => {
-                if let Some(found) = brokers.found() {
-                    log.info("recovered", found.text(clock.instant().since(before)));
-                }
-                let transports = runtime.listeners.iter().map(|one| one.transport);
-                return Ok((running, transports.collect()));
-            }
-            Err(StartError::Listen { address, error })
-                if plan::is_missing_ipv6(address, &error, &listeners) =>
-            {
-                log.info(
-                    "no-ipv6",
-                    format!("not listening on {address}: this machine has no IPv6"),
-                );
-                runtime.listeners.retain(|one| one.address != address);
-            }
-            Err(StartError::Listen { address, error }) => {
-                return Err(plan::listen_error(address, &error, "--listen or --tls-listen"));
-            }
-            Err(error) => return Err(error.to_string()),
-        }
-    }
-}
-
 /// Where the broker can be reached: what it is, and the address.
 type Address = (&'static str, SocketAddr);
 
 fn addresses(
     transports: &[Transport],
     amqp: &[SocketAddr],
-    metrics: &[TcpListener],
+    metrics: &[SocketAddr],
 ) -> Vec<Address> {
     let mut addresses: Vec<Address> = Vec::new();
     for (transport, address) in transports.iter().zip(amqp) {
@@ -205,48 +159,78 @@ fn addresses(
         };
         addresses.push((name, *address));
     }
-    let metrics = metrics.iter().filter_map(|listener| listener.local_addr().ok());
-    addresses.extend(metrics.map(|address| ("metrics", address)));
+    addresses.extend(metrics.iter().map(|address| ("metrics", *address)));
     addresses
 }
 
+/// The control socket, which answers from the first moment; orders are carried out once there is
+/// somebody at the desk.
 fn start_control(
+    config: &Config,
+    lifecycle: &Arc<Lifecycle>,
+    desk: &Arc<OnceLock<Operations>>,
+    log: &Log,
+) -> Result<ControlServer, String> {
+    let (lifecycle, desk) = (Arc::clone(lifecycle), Arc::clone(desk));
+    let handler = move |request: &Value| match desk.get() {
+        Some(operations) => operations.answer(request),
+        None => {
+            lifecycle.figures()?;
+            Err("the broker has just started; ask again".to_owned())
+        }
+    };
+    ControlServer::start(&config.control_socket(), Arc::new(handler), log)
+}
+
+fn operations(
     config: &Config,
     plan: &Plan,
     figures: &Arc<Figures>,
     addresses: &[Address],
-    data_dir: &DataDir,
-) -> Result<ControlServer, String> {
+    data_dir: &Path,
+) -> Operations {
     let shown: Vec<String> =
         addresses.iter().map(|(name, address)| format!("{name}://{address}")).collect();
     let facts = vec![
         ("node", json!(figures.node.name)),
         ("version", json!(figures.node.version)),
         ("process_id", json!(std::process::id())),
-        ("data_dir", json!(data_dir.path().display().to_string())),
+        ("data_dir", json!(data_dir.display().to_string())),
         ("addresses", json!(shown)),
     ];
-    let place = Standpoint::new(config, plan, Arc::clone(figures), data_dir.path());
-    let operations = Operations::new(Arc::clone(figures), facts, place);
-    let handler = move |request: &Value| operations.answer(request);
-    ControlServer::start(&config.control_socket(), Arc::new(handler))
+    let place = Standpoint::new(config, plan, Arc::clone(figures), data_dir);
+    Operations::new(Arc::clone(figures), facts, place)
+}
+
+/// Waits until the broker is started: what it is then, and whether it was told meanwhile to read the
+/// certificate again. `None` if it is to stop before.
+fn wait_for_start(
+    wishes: &Receiver<Wish>,
+    starting: &Receiver<Result<Started, String>>,
+) -> Result<Option<(Started, bool)>, String> {
+    let mut reloads = false;
+    for wish in wishes {
+        match wish {
+            Wish::Started => {
+                let started = starting.recv().map_err(|_| "the start broke off".to_owned())?;
+                return Ok(Some((started?, reloads)));
+            }
+            Wish::Stop => return Ok(None),
+            Wish::Fail(reason) => return Err(reason),
+            Wish::Reload => reloads = true,
+        }
+    }
+    Ok(None)
 }
 
 /// Waits until the broker is to stop; the reason, if it cannot go on.
-fn wait_for_stop(wishes: &Receiver<Wish>, running: &Running<Broker>, log: &Log) -> Option<String> {
+fn wait_for_stop(wishes: &Receiver<Wish>, reload: &Reload) -> Option<String> {
     for wish in wishes {
         match wish {
             Wish::Stop => return None,
             Wish::Fail(reason) => return Some(reason),
-            Wish::Reload => match running.reload_tls() {
-                Ok(()) => {
-                    log.info("tls-reloaded", "new connections use the certificate as it is now")
-                }
-                Err(error) => log.error(
-                    "tls-reload-failed",
-                    format!("the old certificate stays in use: {error}"),
-                ),
-            },
+            Wish::Reload => reload.ask(),
+            Wish::Started => {}
         }
     }
     None

@@ -1,5 +1,6 @@
 //! What the operating system's signals ask for.
 
+use crate::last_words;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::sync::mpsc::Sender;
@@ -16,6 +17,8 @@ pub enum Wish {
     Reload,
     /// A part of the broker cannot go on, for this reason: stop, and say so.
     Fail(String),
+    /// The start is over, whatever came of it.
+    Started,
 }
 
 /// Takes over the signals and sends the requests one by one. A second request to stop ends the
@@ -31,7 +34,7 @@ pub fn send_wishes(sender: Sender<Wish>) -> std::io::Result<()> {
         for signal in signals.forever() {
             let wish = if signal == SIGHUP { Wish::Reload } else { Wish::Stop };
             if wish == Wish::Stop && std::mem::replace(&mut stopping, true) {
-                eprintln!("lepus: told to stop twice: ends at once");
+                last_words::say("lepus: told to stop twice: ends at once");
                 std::process::exit(STOPPED_AT_ONCE);
             }
             // A failed send means that the main thread is past listening.

@@ -91,6 +91,14 @@ impl Core for Broker {
         Broker::is_crowded(self)
     }
 
+    fn owes_end(&self, slot: ConnectionSlot) -> bool {
+        Broker::owes_end(self, slot)
+    }
+
+    fn gave_up(&self, slot: ConnectionSlot) -> bool {
+        Broker::gave_up(self, slot)
+    }
+
     fn writable_bytes(&mut self, slot: ConnectionSlot) -> &[u8] {
         Broker::writable_bytes(self, slot)
     }

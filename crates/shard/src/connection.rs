@@ -73,6 +73,10 @@ pub(crate) struct Connection<S, K> {
     pub(crate) readable: bool,
     /// The end follows the bytes that wait.
     pub(crate) ending: bool,
+    /// The peer has ended its side; what it asked for before is still answered.
+    pub(crate) ended: bool,
+    /// It was counted as one that did not end in order.
+    pub(crate) is_cut: bool,
     /// The socket took less than it was given; an event tells when it takes more.
     pub(crate) full: bool,
     /// The core does not want it to be read.
@@ -97,6 +101,8 @@ impl<S, K> Connection<S, K> {
             deadline: Instant::NEVER,
             readable: true,
             ending: false,
+            ended: false,
+            is_cut: false,
             full: false,
             paused: false,
             again: false,
@@ -107,7 +113,7 @@ impl<S, K> Connection<S, K> {
     /// Whether there is something to do for the reader.
     pub(crate) fn wants_turn(&self) -> bool {
         match self.phase {
-            Phase::Open => !self.paused && (self.readable || self.again),
+            Phase::Open => !self.paused && !self.ended && (self.readable || self.again),
             Phase::Draining => false,
             Phase::Lingering => self.readable,
         }

@@ -123,6 +123,10 @@ pub trait Core: Sized + 'static {
     /// Whether the connections that have not logged in hold more memory than they may. Then some of
     /// them give way.
     fn is_crowded(&self) -> bool;
+    /// Whether the peer has asked for the end of the connection, and has not been sent the answer.
+    fn owes_end(&self, slot: Self::Slot) -> bool;
+    /// Whether the core closes the connection because the peer did not answer.
+    fn gave_up(&self, slot: Self::Slot) -> bool;
     /// The bytes to send.
     fn writable_bytes(&mut self, slot: Self::Slot) -> &[u8];
     /// The first `bytes` of them are on their way.

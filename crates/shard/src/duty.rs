@@ -60,7 +60,7 @@ impl Talking {
 /// How a shard ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct End {
-    /// Connections that were cut.
+    /// Connections that did not end in order.
     pub(crate) cut: usize,
     /// Whether the core has brought everything to the disk.
     pub(crate) is_closed: bool,
@@ -145,7 +145,7 @@ pub(crate) fn run<C: Core, R: Reactor>(mut shard: Shard<C, R>, duty: &Duty) -> E
                 if shard.connections() == 0 && duty.census.connections() == 0 {
                     stage = Stage::Talking(close_by());
                 } else if deadline <= now.instant {
-                    end.cut = shard.cut_all(now);
+                    shard.cut_all(now);
                     stage = Stage::Talking(close_by());
                     more = true;
                 }
@@ -159,7 +159,8 @@ pub(crate) fn run<C: Core, R: Reactor>(mut shard: Shard<C, R>, duty: &Duty) -> E
             Stage::Listening(deadline) => {
                 if is_quiet || deadline <= now.instant {
                     // One may have been on its way here when the others were cut.
-                    end.cut += shard.cut_all(now);
+                    shard.cut_all(now);
+                    end.cut = shard.cut();
                     shard.close(now);
                     stage = Stage::Closing(deadline);
                     more = true;

@@ -33,6 +33,7 @@ pub use notice::{Notice, Notices};
 pub use porch::{Admission, EntranceMetrics, EntranceSnapshot};
 pub use runtime::{
     Config, Listener, Running, Runtime, StartError, StopReport, Stopper, Storage, Transport,
+    is_vital_thread,
 };
 pub use shard::{Shard, Turn};
 pub use tls::{LoginFrom, RevocationCheck, Revocations, TlsError, TlsFiles};

@@ -1,5 +1,6 @@
 //! Starts everything and stops it.
 
+use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -12,7 +13,7 @@ use lepus_base::{Instant, ShardId};
 use lepus_mesh::{Bell, Signal};
 use lepus_profile::{Group, Mark, enroll, enroll_with};
 use lepus_reactor::files::{FilePort, Files};
-use lepus_reactor::{Alarm, Poller, TcpListener, TcpStream, bind};
+use lepus_reactor::{Alarm, Bound, Poller, TcpStream, bind};
 use lepus_topology::{Ids, Plan};
 
 use crate::acceptor::{Acceptor, Gate, Listening, ToGreeter, TurnedAway};
@@ -160,7 +161,7 @@ pub struct Stopper {
 /// How the server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StopReport {
-    /// Connections that were cut because they did not end in time.
+    /// Connections that did not end in order: they were cut, or did not answer the broker's close.
     pub cut: usize,
     /// Shards that have not brought everything to the disk.
     pub unclosed: usize,
@@ -180,6 +181,17 @@ impl Stopper {
     }
 }
 
+thread_local! {
+    static IS_VITAL: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the process cannot go on without the calling thread: its panic ends the process once it is
+/// unwound. A panic hook may do so before that.
+#[must_use]
+pub fn is_vital_thread() -> bool {
+    IS_VITAL.get()
+}
+
 /// Ends the process when its thread panics: a dead shard must not be lived with.
 struct Abort;
 
@@ -193,6 +205,7 @@ impl Drop for Abort {
 
 fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     Builder::new().name(name).spawn(move || {
+        IS_VITAL.set(true);
         let _abort = Abort;
         body();
     })
@@ -215,9 +228,10 @@ fn spawn_at(
     })
 }
 
-/// What the accepting side is made of, before its threads start.
+/// What the accepting side is made of, before its threads start: addresses that are taken, so that a
+/// start that is in vain ends before long work, and at which nobody is heard before the work is done.
 struct Entrance {
-    listeners: Vec<Listening>,
+    listeners: Vec<(Bound, Listener)>,
     addresses: Vec<SocketAddr>,
     identity: Option<Arc<Identity>>,
 }
@@ -237,21 +251,32 @@ impl Entrance {
                     reason: format!("the listener {} needs a certificate", wanted.address),
                 }));
             }
-            let bound = bind(wanted.address, wanted.backlog)
-                .and_then(|listener| Ok((listener.local_addr()?, listener)));
-            let (address, listener): (SocketAddr, TcpListener) =
+            let bound = bind(wanted.address).and_then(|bound| Ok((bound.local_addr()?, bound)));
+            let (address, bound) =
                 bound.map_err(|error| StartError::Listen { address: wanted.address, error })?;
             entrance.addresses.push(address);
-            entrance.listeners.push(Listening { listener, address, is_tls, ready: true });
+            entrance.listeners.push((bound, Listener { address, ..wanted.clone() }));
         }
         Ok(entrance)
+    }
+
+    /// Hears who connects from now on.
+    fn listen(listeners: Vec<(Bound, Listener)>) -> Result<Vec<Listening>, StartError> {
+        let listen = |(bound, wanted): (Bound, Listener)| {
+            let Listener { address, transport, backlog } = wanted;
+            let listener =
+                bound.listen(backlog).map_err(|error| StartError::Listen { address, error })?;
+            let is_tls = transport == Transport::Tls;
+            Ok(Listening { listener, address, is_tls, ready: true })
+        };
+        listeners.into_iter().map(listen).collect()
     }
 }
 
 impl Runtime {
-    /// Opens the listeners, starts one thread per shard, each with the core that `make` returns on
-    /// that thread, and accepts connections once all of them are made. What `make` puts into the
-    /// outbox is carried out.
+    /// Takes the listeners' addresses, starts one thread per shard, each with the core that `make`
+    /// returns on that thread, and listens once all of them are made: until then who connects is
+    /// refused. What `make` puts into the outbox is carried out.
     ///
     /// # Errors
     /// When an address cannot be listened on, the TLS files are of no use, a core cannot be made, or
@@ -292,7 +317,7 @@ impl Runtime {
         };
         let started = running
             .start_shards(&config, &census, pollers, wiring.links, &Arc::new(make))
-            .and_then(|()| Ok(running.start_entrance(&config, entrance, &distributor)?));
+            .and_then(|()| running.start_entrance(&config, entrance, &distributor));
         if let Err(error) = started {
             // Those that were not started say nothing.
             running.talking.give_up();
@@ -391,12 +416,13 @@ impl<C: Core> Running<C> {
         config: &Config<C::Event>,
         entrance: Entrance,
         distributor: &Arc<Distributor<TcpStream>>,
-    ) -> io::Result<()> {
+    ) -> Result<(), StartError> {
+        let heard = Entrance::listen(entrance.listeners)?;
         let gate = Arc::clone(&self.stopper.gate);
         let everywhere = Ids::new();
         let binds = config.plan.binds_memory();
         let listeners = if binds { &config.plan.listeners } else { &everywhere };
-        let needs_tls = entrance.listeners.iter().any(|l| l.is_tls);
+        let needs_tls = heard.iter().any(|l| l.is_tls);
         let mut to_greeter = None;
         if let Some(identity) = entrance.identity.filter(|_| needs_tls) {
             let poller = Poller::new()?;
@@ -422,12 +448,12 @@ impl<C: Core> Running<C> {
         let porch = Porch::new(
             waiting_max.min(config.connections_max),
             silence_timeout.min(handshake_timeout),
-            entrance.listeners.len() as u32,
+            heard.len() as u32,
             Arc::clone(&distributor.census().tally),
         );
         let mut acceptor = Acceptor {
             poller,
-            listeners: entrance.listeners,
+            listeners: heard,
             distributor: Arc::clone(distributor),
             greeter: to_greeter,
             notices: config.notices.clone(),
@@ -473,15 +499,10 @@ impl<C: Core> Running<C> {
         self.stopper.clone()
     }
 
-    /// Reads the TLS files again for new connections.
-    ///
-    /// # Errors
-    /// When they are of no use; then the old identity stays. Without TLS there is nothing to read.
-    pub fn reload_tls(&self) -> Result<(), TlsError> {
-        match &self.identity {
-            Some(identity) => identity.reload(),
-            None => Ok(()),
-        }
+    /// What new connections with TLS use, to be read again; `None` where no TLS files are named.
+    #[must_use]
+    pub fn identity(&self) -> Option<Arc<Identity>> {
+        self.identity.clone()
     }
 
     /// Lets new connections wait in the system's backlog, or takes them again.

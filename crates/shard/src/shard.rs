@@ -93,6 +93,8 @@ pub struct Shard<C: Core, R: Reactor> {
     /// Something was done in this turn.
     busy: bool,
     stopping: bool,
+    /// Connections that did not end in order while the server stopped.
+    cut: usize,
 }
 
 impl<C: Core, R: Reactor> Shard<C, R> {
@@ -127,6 +129,7 @@ impl<C: Core, R: Reactor> Shard<C, R> {
             entering_max: usize::MAX,
             busy: false,
             stopping: false,
+            cut: 0,
         }
     }
 
@@ -220,6 +223,7 @@ impl<C: Core, R: Reactor> Shard<C, R> {
             // Reading tells why; nothing that waits here can be answered any more.
             connection.paused = false;
             connection.again = false;
+            connection.ended = false;
         }
         self.enqueue(token);
     }
@@ -298,16 +302,22 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         }
     }
 
-    /// Cuts all connections; how many there were in service.
-    pub fn cut_all(&mut self, now: Now) -> usize {
+    /// Cuts all connections.
+    pub fn cut_all(&mut self, now: Now) {
         let tokens: Vec<u32> = self.connections.iter().map(|(key, _)| key as u32).collect();
-        let mut cut = 0;
         for token in tokens {
-            cut += usize::from(self.connections[token as usize].phase != Phase::Lingering);
+            let connection = &self.connections[token as usize];
+            self.cut += usize::from(connection.phase != Phase::Lingering && !connection.is_cut);
             self.lose(now, token);
         }
         self.links.metrics.connections.set(0);
-        cut
+    }
+
+    /// Connections that did not end in order while the server stopped: they were cut, or did not
+    /// answer for so long that the core gave up.
+    #[must_use]
+    pub fn cut(&self) -> usize {
+        self.cut
     }
 
     /// Begins the orderly end of the core.

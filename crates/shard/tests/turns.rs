@@ -286,6 +286,28 @@ fn the_end_behind_bytes_is_found_without_another_event() {
 }
 
 #[test]
+fn who_asked_for_the_end_and_ended_its_side_is_still_answered() {
+    let mut bench = Bench::new();
+    let (waits, late) = (bench.connect(), bench.connect());
+    for socket in [&waits, &late] {
+        socket.give(&frame(QUIT, b""));
+        socket.end();
+        bench.turn();
+    }
+    while bench.turn().more {}
+    assert_eq!((waits.output(), bench.shard.connections()), (Vec::new(), 2));
+    late.make_room(0);
+    bench.millis += 1;
+    while bench.turn().more {}
+    assert_eq!(waits.output(), b"bye");
+    assert!(waits.0.lock().unwrap().output_ended);
+    assert_eq!(bench.shard.connections(), 1, "whoever takes nothing keeps its answer for a while");
+    bench.millis += 10_000;
+    bench.turn();
+    assert_eq!((late.output(), bench.shard.connections()), (Vec::new(), 0));
+}
+
+#[test]
 fn a_closed_connection_lingers_for_the_peers_end_and_no_longer() {
     let mut bench = Bench::new();
     let (polite, rude) = (bench.connect(), bench.connect());

@@ -115,6 +115,15 @@ impl Client {
         self.settle();
     }
 
+    /// Sends bytes as they are, the end of the client's side right behind them.
+    pub fn send_last(&self, bytes: &[u8]) {
+        self.peer(|peer| {
+            peer.wire.arrive(bytes);
+            peer.wire.end();
+        });
+        self.settle();
+    }
+
     /// Sends bytes one at a time, everything coming to rest in between.
     pub fn send_bytewise(&self, bytes: &[u8]) {
         for byte in bytes {

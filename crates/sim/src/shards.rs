@@ -303,6 +303,11 @@ impl Shards {
         self.brokers().all(Broker::is_closed)
     }
 
+    /// Connections of a shard that did not end in order while the server stopped.
+    pub(crate) fn cut(&self, shard: usize) -> usize {
+        self.seats[shard].shard.cut()
+    }
+
     /// Cuts the connections that are left.
     pub(crate) fn cut_all(&mut self) {
         for seat in &mut self.seats {

@@ -330,6 +330,12 @@ impl World {
         state.settle();
     }
 
+    /// Connections of a shard that did not end in order while the server stopped.
+    #[must_use]
+    pub fn cut(&self, shard: u16) -> usize {
+        self.0.borrow().shards.cut(usize::from(shard))
+    }
+
     /// A queue of vhost `/` as its home sees it.
     ///
     /// # Panics

@@ -77,8 +77,8 @@ Examples:
   lepus serve --config lepus.toml                        settings from a file
   LEPUS_SHARDS=2 lepus serve                             or from the environment
 
-SIGTERM or Ctrl-C stops: clients are told and get time to leave (--stop-timeout); a second one
-stops at once. SIGHUP reads the TLS certificate again.
+SIGTERM or Ctrl-C stops, also while the broker starts: clients are told and get time to leave
+(--stop-timeout); a second one stops at once. SIGHUP reads the TLS certificate again.
 
 A setting stands in the file under its key, in the environment as LEPUS_ and the key in capitals
 (limits.frame_max: LEPUS_LIMITS_FRAME_MAX), or here as a flag. Flags win over the environment, the

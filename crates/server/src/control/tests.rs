@@ -1,4 +1,5 @@
 use super::*;
+use crate::log::{Format, Level, Log};
 use crate::scratch::Scratch;
 use serde_json::{Value, json};
 use std::io::{Read, Write};
@@ -25,11 +26,15 @@ fn handler() -> Arc<Handler> {
     })
 }
 
+fn log() -> Log {
+    Log::start(Level::Error, Format::Text, std::io::sink()).unwrap()
+}
+
 #[test]
 fn an_order_goes_and_its_answer_comes_back() {
     let root = Scratch::new("control");
     let path = root.path().join("control.sock");
-    let server = ControlServer::start(&path, handler()).unwrap();
+    let server = ControlServer::start(&path, handler(), &log()).unwrap();
     let mode = std::fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let text = "line\nbreaks and ö";
@@ -47,7 +52,7 @@ fn an_order_goes_and_its_answer_comes_back() {
 fn a_long_table_comes_in_parts() {
     let root = Scratch::new("control-table");
     let path = root.path().join("control.sock");
-    let _server = ControlServer::start(&path, handler()).unwrap();
+    let _server = ControlServer::start(&path, handler(), &log()).unwrap();
     let table = ask_table(&path, &json!({"order": "count"})).unwrap();
     assert_eq!(table["rows"].as_array().unwrap().len(), 30);
     assert_eq!(table["rows"][29], json!([29]));
@@ -68,8 +73,9 @@ fn rows_whose_order_is_open_are_sorted_when_all_are_there() {
 fn many_connections_one_after_another_and_a_left_over_socket() {
     let root = Scratch::new("control-many");
     let path = root.path().join("control.sock");
-    std::mem::forget(ControlServer::start(&path, handler()).unwrap());
-    let _server = ControlServer::start(&path, handler()).unwrap();
+    // Nobody listens at it any more.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let _server = ControlServer::start(&path, handler(), &log()).unwrap();
     for n in 0..4 * CONNECTIONS_MAX {
         let answer = ask(&path, &json!({"order": "echo", "text": n})).unwrap();
         assert_eq!(answer, json!(n));
@@ -77,10 +83,66 @@ fn many_connections_one_after_another_and_a_left_over_socket() {
 }
 
 #[test]
+fn the_socket_of_another_broker_is_neither_taken_nor_removed() {
+    let root = Scratch::new("control-two");
+    let path = root.path().join("control.sock");
+    let first = ControlServer::start(&path, handler(), &log()).unwrap();
+    let text = ControlServer::start(&path, handler(), &log()).unwrap_err();
+    let pid = format!("process id {}", std::process::id());
+    assert!(text.contains(&pid) && text.contains("--control-socket"), "{text}");
+    assert_eq!(ask(&path, &json!({"order": "echo", "text": 1})).unwrap(), json!(1));
+    // Somebody has put another one there.
+    std::fs::remove_file(&path).unwrap();
+    let other = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    drop(first);
+    assert!(path.exists());
+    // It answers, and its owner takes no lock.
+    let text = ControlServer::start(&path, handler(), &log()).unwrap_err();
+    assert!(text.contains("another program"), "{text}");
+    drop(other);
+    drop(ControlServer::start(&path, handler(), &log()).unwrap());
+    assert!(!path.exists());
+}
+
+#[test]
+fn every_order_is_told_to_the_log() {
+    #[derive(Clone, Default)]
+    struct Memory(Arc<std::sync::Mutex<Vec<u8>>>);
+    impl Write for Memory {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let root = Scratch::new("control-audit");
+    let path = root.path().join("control.sock");
+    let memory = Memory::default();
+    let log = Log::start(Level::Info, Format::Text, memory.clone()).unwrap();
+    let _server = ControlServer::start(&path, handler(), &log).unwrap();
+    ask(&path, &json!({"order": "echo", "text": "a", "password_hash": "c2VjcmV0"})).unwrap();
+    ask(&path, &json!({"order": "user delete", "name": "eve"})).unwrap_err();
+    // One that only looks, below the level of this log.
+    ask(&path, &json!({"order": "user list"})).unwrap_err();
+    log.flush(std::time::Duration::from_secs(60));
+    let text = String::from_utf8(memory.0.lock().unwrap().clone()).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let uid = rustix::process::getuid().as_raw();
+    let who = format!("event=order uid={uid} pid={} ", std::process::id());
+    assert_eq!(lines.len(), 2, "{text}");
+    assert!(lines.iter().all(|line| line.contains(&who)), "{text}");
+    assert!(lines[0].ends_with(r#"order=echo text="text=\"a\": done""#), "{text}");
+    let refused = r#"order="user delete" text="name=\"eve\": refused: no such order""#;
+    assert!(lines[1].ends_with(refused), "{text}");
+}
+
+#[test]
 fn what_is_no_request_is_answered_and_a_long_line_ends_the_connection() {
     let root = Scratch::new("control-bad");
     let path = root.path().join("control.sock");
-    let _server = ControlServer::start(&path, handler()).unwrap();
+    let _server = ControlServer::start(&path, handler(), &log()).unwrap();
     let mut stream = UnixStream::connect(&path).unwrap();
     stream.write_all(b"{\"order\": }\n").unwrap();
     let long = vec![b'x'; REQUEST_BYTES_MAX as usize];
@@ -97,6 +159,6 @@ fn what_is_no_request_is_answered_and_a_long_line_ends_the_connection() {
 fn a_path_that_is_too_long_names_the_way_out() {
     let root = Scratch::new("control-long");
     let path = root.path().join("x".repeat(120));
-    let text = ControlServer::start(&path, handler()).unwrap_err();
+    let text = ControlServer::start(&path, handler(), &log()).unwrap_err();
     assert!(text.contains("--control-socket"), "{text}");
 }

@@ -1,6 +1,7 @@
 //! The balancer's thread: once a second it asks the shards what they did, and orders the moves that
 //! follow from it; or, for tests of clients, has everything move at random.
 
+use super::lifecycle::Lifecycle;
 use crate::config::Config;
 use crate::figures::Figures;
 use crate::log::Log;
@@ -8,7 +9,6 @@ use lepus_balance::{
     Balancer, BusyQueue, Decision, Load, Move, QueueMove, Restless, Rules, ShardLoad, Talker,
 };
 use lepus_base::{Instant, ShardId};
-use lepus_management::http::Source;
 use lepus_shard::{Clock, MetricsSnapshot, Stopped};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
@@ -37,13 +37,14 @@ const BUSY_MIN: u32 = 5;
 pub(super) fn start(
     config: &Config,
     figures: &Arc<Figures>,
+    lifecycle: &Arc<Lifecycle>,
     clock: Clock,
     log: &Log,
 ) -> Result<(), String> {
     if !config.balancer_enabled || figures.commands.shards() < 2 {
         return Ok(());
     }
-    let figures = Arc::clone(figures);
+    let (figures, lifecycle) = (Arc::clone(figures), Arc::clone(lifecycle));
     let log = log.clone();
     let judge = match config.balancer_restless {
         true => Judge::Random(Restless::new(u64::from(std::process::id()))),
@@ -51,7 +52,7 @@ pub(super) fn start(
     };
     let started = std::thread::Builder::new()
         .name("balancer".into())
-        .spawn(move || balance(&figures, clock, &log, judge));
+        .spawn(move || balance(&figures, &lifecycle, clock, &log, judge));
     started.map(drop).map_err(|error| format!("cannot start the balancer's thread: {error}"))
 }
 
@@ -87,7 +88,7 @@ impl Judge {
 }
 
 /// Watches and orders until the shards have stopped.
-fn balance(figures: &Figures, clock: Clock, log: &Log, mut judge: Judge) {
+fn balance(figures: &Figures, lifecycle: &Lifecycle, clock: Clock, log: &Log, mut judge: Judge) {
     let looks_at_all = matches!(judge, Judge::Random(_));
     let (before, looked_at) = (figures.turns(), clock.instant());
     let mut watch = Watch { figures, clock, before, looked_at, looks_at_all };
@@ -97,7 +98,7 @@ fn balance(figures: &Figures, clock: Clock, log: &Log, mut judge: Judge) {
             Ok(Some(load)) => load,
             Ok(None) => continue,
             Err(Silence::Stopped) => return,
-            Err(Silence::Late(_)) if figures.ready().is_err() => return,
+            Err(Silence::Late(_)) if lifecycle.stops() => return,
             Err(Silence::Late(shard)) => {
                 log.warning("balancer-late", format!("shard {shard} does not answer"));
                 continue;

@@ -1,5 +1,6 @@
 //! The broker of each shard, made on the shard's thread.
 
+use super::lifecycle::Lifecycle;
 use super::logs::{self, Found, Logs};
 use super::plan::Plan;
 use crate::config::Config;
@@ -29,6 +30,8 @@ pub struct Brokers {
     clock: Clock,
     is_first_start: bool,
     found: Mutex<Found>,
+    /// Told how far the logs are read.
+    lifecycle: Arc<Lifecycle>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -46,6 +49,7 @@ impl Brokers {
         initial: &mut Initial,
         data_dir: &DataDir,
         clock: Clock,
+        lifecycle: Arc<Lifecycle>,
     ) -> Result<Brokers, String> {
         let no_random = |error| format!("no random numbers: {error}");
         let secret = random::bytes().map_err(no_random)?;
@@ -67,6 +71,7 @@ impl Brokers {
             clock,
             is_first_start: initial.is_first,
             found: Mutex::default(),
+            lifecycle,
             data_dir,
         })
     }
@@ -95,7 +100,9 @@ impl Brokers {
             let log = locked(&self.definitions).take();
             broker.take_definitions_log(log.ok_or("the definitions log is in use")?);
         }
-        let found = logs::recover(&mut broker, &self.data_dir, self.clock, out)?;
+        let progress = &self.lifecycle.progress;
+        let found = logs::recover(&mut broker, &self.data_dir, self.clock, progress, out)?;
+        progress.count_shard();
         locked(&self.found).add(found);
         Ok(broker)
     }

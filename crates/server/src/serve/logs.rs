@@ -1,5 +1,6 @@
 //! The logs in the data directory: which shard drives which, and what is found in them at the start.
 
+use super::progress::Progress;
 use crate::config::Config;
 use lepus_base::ShardId;
 use lepus_broker::Broker;
@@ -132,7 +133,8 @@ impl Found {
     }
 }
 
-/// Opens the logs of a broker whose directory is complete, and waits until they can be used.
+/// Opens the logs of a broker whose directory is complete, and waits until they can be used;
+/// `progress` is told what was done for it.
 ///
 /// # Errors
 /// In words, with the file and what to do, for a log that cannot be used. Nothing was changed then.
@@ -140,6 +142,7 @@ pub fn recover(
     broker: &mut Broker,
     data_dir: &Path,
     clock: Clock,
+    progress: &Progress,
     out: &mut Outbox,
 ) -> Result<Found, String> {
     let mut files = Blocking::new(data_dir);
@@ -150,6 +153,7 @@ pub fn recover(
             for operation in std::mem::take(&mut out.disk.list) {
                 let log = operation.log();
                 let completion = files.run(operation);
+                progress.count_operation(completion.bytes.len());
                 broker.disk_done(clock.now(), log, completion, out);
             }
             if let Recovery::Refused(refused) = broker.recovery() {

@@ -11,6 +11,7 @@ mod running;
 mod serve;
 mod session;
 mod signals;
+mod starting;
 mod store;
 mod tls;
 mod topology;

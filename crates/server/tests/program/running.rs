@@ -63,15 +63,21 @@ pub struct Program {
 impl Program {
     /// Starts it with its data in `scratch` and waits until it is ready.
     pub fn start(scratch: &Scratch, words: &[&str]) -> Program {
+        Program::start_with(scratch, words, Stdio::piped())
+    }
+
+    /// The same with a standard error of the caller's; there is no log to wait for then.
+    pub fn start_with(scratch: &Scratch, words: &[&str], stderr: impl Into<Stdio>) -> Program {
         let data_dir = scratch.path().join("data");
         let mut command =
             lepus(&["serve", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"]);
         command.arg("--data-dir").arg(&data_dir).args(words);
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdout(Stdio::piped()).stderr(stderr);
         let mut child = command.spawn().unwrap();
-        let stderr = child.stderr.take().unwrap();
         let (sender, lines) = channel();
-        std::thread::spawn(move || read_all(stderr, &sender));
+        if let Some(stderr) = child.stderr.take() {
+            std::thread::spawn(move || read_all(stderr, &sender));
+        }
         let mut banner = String::new();
         let mut out = BufReader::new(child.stdout.take().unwrap());
         while out.read_line(&mut banner).unwrap() > 0 {

@@ -2,7 +2,11 @@
 
 use crate::client::log_in;
 use crate::running::{Program, Scratch, Signal, lepus};
+use lepus_broker::Broker;
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
+use std::process::Stdio;
 
 fn write_certificate(directory: &Path) -> (String, String) {
     let key = rcgen::KeyPair::generate().unwrap();
@@ -78,6 +82,87 @@ fn a_second_request_to_stop_ends_at_once() {
     assert_eq!(status.code(), Some(130), "{log}");
     assert!(log.contains("told to stop twice"), "{log}");
     drop(client);
+}
+
+/// A pipe that takes nothing more; it does as long as the reading end lives.
+fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let flags = rustix::fs::fcntl_getfl(&writer).unwrap();
+    rustix::fs::fcntl_setfl(&writer, flags | rustix::fs::OFlags::NONBLOCK).unwrap();
+    while writer.write(&[b'x'; 512]).is_ok() {}
+    rustix::fs::fcntl_setfl(&writer, flags).unwrap();
+    (reader, writer)
+}
+
+#[test]
+fn a_standard_error_that_nobody_reads_does_not_hold_up_the_end() {
+    let scratch = Scratch::new("stop-unread");
+    let (_reader, writer) = full_pipe();
+    let program = Program::start_with(&scratch, &["--stop-timeout", "1h"], writer);
+    // It never answers the broker's connection.close.
+    let client = log_in(program.amqp, "guest", "guest", "/").unwrap();
+    program.signal(Signal::TERM);
+    // The stop has begun once nobody is heard any more.
+    while std::net::TcpStream::connect(program.amqp).is_ok() {
+        std::thread::yield_now();
+    }
+    program.signal(Signal::INT);
+    assert_eq!(program.end().0.code(), Some(130));
+    drop(client);
+}
+
+/// Set where the program of this test is the child that panics.
+const PANICS: &str = "LEPUS_TEST_PANICS";
+
+#[test]
+fn a_thread_that_panics_ends_the_program_though_nobody_reads_its_standard_error() {
+    if std::env::var_os(PANICS).is_some() {
+        return panic_on_a_shard();
+    }
+    let (_reader, writer) = full_pipe();
+    let name =
+        "signals::a_thread_that_panics_ends_the_program_though_nobody_reads_its_standard_error";
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", name, "--nocapture"]).env(PANICS, "1");
+    let status = child.stdout(Stdio::null()).stderr(writer).status().unwrap();
+    assert_eq!(status.signal(), Some(Signal::ABORT.as_raw()));
+}
+
+fn panic_on_a_shard() {
+    lepus_server::last_words::take_panics();
+    let config = lepus_server::config::Config::preset();
+    let plan = lepus_server::serve::Plan::new(&config).unwrap();
+    let room = lepus_server::serve::Room::new(&config, None, plan.shards);
+    let (notices, _log) = std::sync::mpsc::channel();
+    let mut config = plan.runtime(&config, lepus_shard::Clock::start(), notices, room);
+    config.listeners.clear();
+    config.storage = None;
+    let started = lepus_shard::Runtime::start(config, |shard, _| -> Result<Broker, String> {
+        panic!("shard {shard} does not go on")
+    });
+    unreachable!("the panic has ended the program: {}", started.is_ok());
+}
+
+#[test]
+fn a_hang_up_says_what_it_did_and_does_not_hold_up_a_stop() {
+    let scratch = Scratch::new("reload");
+    let program = Program::start(&scratch, &[]);
+    program.signal(Signal::HUP);
+    program.wait_for_log("event=nothing-to-reload");
+    assert!(program.stop().0.success());
+    let (certificate, key) = write_certificate(scratch.path());
+    let words =
+        ["--tls-listen", "127.0.0.1:0", "--tls-certificate", &certificate, "--tls-key", &key];
+    let program = Program::start(&scratch, &words);
+    // Reading it waits for a writer that never comes.
+    std::fs::remove_file(&key).unwrap();
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &key, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    program.signal(Signal::HUP);
+    program.wait_for_log("event=tls-reload ");
+    let (status, log) = program.stop();
+    assert!(status.success(), "{log}");
+    assert!(log.contains("event=stopped"), "{log}");
 }
 
 #[test]

@@ -78,7 +78,7 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         self.links.metrics.reads.add(1);
         let handled = match result {
             Ok(0) => {
-                self.lose(now, token);
+                self.end_of_input(now, token);
                 0
             }
             Ok(count) => {
@@ -136,7 +136,7 @@ impl<C: Core, R: Reactor> Shard<C, R> {
                         connection.readable = true;
                         connection.ending = true;
                     } else {
-                        self.lose(now, token);
+                        self.end_of_input(now, token);
                     }
                 }
             }

@@ -49,9 +49,27 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         self.unblocked = tokens;
     }
 
+    /// The peer has ended its side. If it has asked for the end of the connection as well, the answer
+    /// is still sent, as soon as all before it is done.
+    pub(super) fn end_of_input(&mut self, now: Now, token: u32) {
+        let connection = &mut self.connections[token as usize];
+        if connection.phase != Phase::Open || !self.core.owes_end(connection.slot) {
+            return self.lose(now, token);
+        }
+        connection.ended = true;
+        connection.deadline = now.instant + DRAIN;
+        self.leaving_next = self.leaving_next.min(connection.deadline);
+        self.leaving.push((token, connection.id));
+        self.unblocked.push(token);
+    }
+
     fn begin_close(&mut self, now: Now, token: u32) {
         let connection = &mut self.connections[token as usize];
         if connection.phase == Phase::Open {
+            if self.stopping && self.core.gave_up(connection.slot) {
+                connection.is_cut = true;
+                self.cut += 1;
+            }
             connection.phase = Phase::Draining;
             connection.deadline = now.instant + DRAIN;
             let entry = (token, connection.id);
@@ -90,6 +108,10 @@ impl<C: Core, R: Reactor> Shard<C, R> {
                 } else {
                     self.unblocked.push(token);
                 }
+            }
+            // Its peer waits for no more than this.
+            Written::All if connection.ended && !self.core.owes_end(connection.slot) => {
+                self.finish(now, token);
             }
             Written::All => {}
             Written::Full => connection.full = true,

@@ -23,6 +23,8 @@ pub const VERSION: u8 = b'v';
 pub const PAUSE: u8 = b'p';
 /// `c`: answer with the payload and close.
 pub const CLOSE: u8 = b'c';
+/// `q`: after a millisecond answer `bye`, which the peer waits for with its side ended.
+pub const QUIT: u8 = b'q';
 /// `b`: answer with as many KiB as the payload's first two bytes say.
 pub const BULK: u8 = b'b';
 /// `i`: answer with what is known of the peer.
@@ -67,6 +69,8 @@ pub struct Client {
     sent: usize,
     dirty: bool,
     is_known: bool,
+    is_quitting: bool,
+    has_answer: bool,
     is_moving: Option<ShardId>,
 }
 
@@ -76,6 +80,7 @@ pub struct EchoCore {
     clients: Slab<Client>,
     by_id: BTreeMap<ConnectionId, u32>,
     resume_at: BTreeMap<(Instant, ConnectionId), ()>,
+    quit_at: BTreeMap<(Instant, ConnectionId), ()>,
     /// Directory changes applied.
     pub version: u64,
     /// Calls of `closed`.
@@ -90,6 +95,7 @@ impl EchoCore {
             clients: Slab::new(),
             by_id: BTreeMap::new(),
             resume_at: BTreeMap::new(),
+            quit_at: BTreeMap::new(),
             version: 0,
             closed: 0,
         }
@@ -167,6 +173,8 @@ impl Core for EchoCore {
             sent: 0,
             dirty: false,
             is_known: false,
+            is_quitting: false,
+            has_answer: false,
             is_moving: None,
         })
     }
@@ -211,6 +219,11 @@ impl Core for EchoCore {
                     out.pause.push(slot);
                     return consumed;
                 }
+                QUIT => {
+                    self.clients[slot as usize].is_quitting = true;
+                    let at = now.instant + std::time::Duration::from_millis(1);
+                    self.quit_at.insert((at, id), ());
+                }
                 CLOSE => {
                     self.reply(slot, payload, out);
                     out.close.push(slot);
@@ -247,6 +260,14 @@ impl Core for EchoCore {
         false
     }
 
+    fn owes_end(&self, slot: u32) -> bool {
+        self.clients[slot as usize].is_quitting
+    }
+
+    fn gave_up(&self, _: u32) -> bool {
+        false
+    }
+
     fn writable_bytes(&mut self, slot: u32) -> &[u8] {
         let client = &mut self.clients[slot as usize];
         client.dirty = false;
@@ -259,6 +280,7 @@ impl Core for EchoCore {
         if client.sent == client.send.len() {
             client.send.clear();
             client.sent = 0;
+            client.is_quitting &= !client.has_answer;
         }
     }
 
@@ -328,11 +350,23 @@ impl Core for EchoCore {
                 out.resume.push(slot);
             }
         }
+        while let Some((&(at, id), ())) = self.quit_at.first_key_value() {
+            if at > now.instant {
+                break;
+            }
+            self.quit_at.pop_first();
+            if let Some(&slot) = self.by_id.get(&id) {
+                self.clients[slot as usize].has_answer = true;
+                self.reply(slot, b"bye", out);
+            }
+        }
     }
 
     fn next_timeout(&self) -> Instant {
-        let first = self.resume_at.first_key_value();
-        first.map_or(Instant::NEVER, |(&(at, _), ())| at)
+        let first = |timers: &BTreeMap<(Instant, ConnectionId), ()>| {
+            timers.first_key_value().map_or(Instant::NEVER, |(&(at, _), ())| at)
+        };
+        first(&self.resume_at).min(first(&self.quit_at))
     }
 
     fn work(&mut self, _: Now, _: &mut Outbox) -> bool {

@@ -35,6 +35,23 @@ fn a_client_that_does_not_read_is_cut_at_the_end_of_the_time() {
 }
 
 #[test]
+fn nobody_is_heard_before_all_cores_are_made() {
+    let (mut config, _log) = config(2);
+    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    config.listeners[0].address = address;
+    let running = Runtime::start(config, move |shard, _| {
+        let refused = std::net::TcpStream::connect(address).unwrap_err();
+        assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+        // Yet nobody else can listen there.
+        assert!(std::net::TcpListener::bind(address).is_err());
+        Ok(EchoCore::new(shard, 2))
+    });
+    let running = running.unwrap();
+    assert_eq!(Client::connect(address).ask(ECHO, b"x", 1), b"x");
+    crate::client::finish(running);
+}
+
+#[test]
 fn a_stop_from_elsewhere_ends_an_idle_server() {
     let running = start(2);
     let stopper = running.stopper();

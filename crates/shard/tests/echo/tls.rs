@@ -224,17 +224,17 @@ fn a_new_certificate_is_used_after_a_reload_and_a_bad_one_is_not() {
     let mut before = connect(running.addresses()[1], &config);
     assert_eq!(ask(&mut before, ECHO, b"x", 1), b"x");
     authority.write_identity("renewed");
-    running.reload_tls().unwrap();
+    running.identity().unwrap().reload().unwrap();
     let mut after = connect(running.addresses()[1], &config);
     assert_eq!(ask(&mut after, ECHO, b"x", 1), b"x");
     assert_ne!(served(&before), served(&after));
     let key = authority.directory.join("key.pem");
     std::fs::write(&key, "not a key").unwrap();
-    let error = running.reload_tls().unwrap_err();
+    let error = running.identity().unwrap().reload().unwrap_err();
     assert!(error.to_string().contains("key.pem"), "{error}");
     // A key that belongs to another certificate.
     std::fs::write(&key, authority.issue("other").1).unwrap();
-    assert!(running.reload_tls().is_err());
+    assert!(running.identity().unwrap().reload().is_err());
     let mut still = connect(running.addresses()[1], &config);
     assert_eq!(ask(&mut still, ECHO, b"x", 1), b"x");
     assert_eq!(served(&after), served(&still));

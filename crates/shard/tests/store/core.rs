@@ -263,6 +263,14 @@ impl Core for StoreCore {
         false
     }
 
+    fn owes_end(&self, _slot: u32) -> bool {
+        false
+    }
+
+    fn gave_up(&self, _slot: u32) -> bool {
+        false
+    }
+
     fn writable_bytes(&mut self, slot: u32) -> &[u8] {
         let client = &self.clients[slot as usize];
         &client.send[client.sent..]

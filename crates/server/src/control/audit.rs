@@ -1,0 +1,79 @@
+//! The trace of orders in the log: who, what, and what came of it. No password, nor its hash.
+
+use crate::log::{Level, Log};
+use crate::order;
+use rustix::net::UCred;
+use serde_json::Value;
+
+/// Characters of one value that are shown.
+const VALUE_CHARS_MAX: usize = 256;
+/// Keys of a request that say nothing about what is wanted.
+const SILENT: [&str; 2] = ["order", "from"];
+
+/// Tells of an order and its outcome.
+pub fn tell(log: &Log, caller: &UCred, request: &Value, outcome: Result<&Value, &str>) {
+    let words = request["order"].as_str().unwrap_or("");
+    // Programs look once a second.
+    let level = if order::only_looks(words) { Level::Debug } else { Level::Info };
+    let mut text = arguments(request);
+    if !text.is_empty() {
+        text.push_str(": ");
+    }
+    match outcome {
+        Ok(_) => text.push_str("done"),
+        Err(why) => text.push_str(&format!("refused: {}", shortened(why))),
+    }
+    let mut fields = who(caller);
+    fields.push(("order", shortened(words)));
+    log.write(level, "order", text, fields);
+}
+
+/// Tells of somebody who was not listened to.
+pub fn tell_of_stranger(log: &Log, caller: Option<&UCred>) {
+    let text = "only the user that the broker runs as, and root, may give orders";
+    log.write(Level::Warning, "order-refused", text, caller.map(who).unwrap_or_default());
+}
+
+fn who(caller: &UCred) -> Vec<(&'static str, String)> {
+    let uid = caller.uid.as_raw().to_string();
+    vec![("uid", uid), ("pid", caller.pid.as_raw_nonzero().to_string())]
+}
+
+fn arguments(request: &Value) -> String {
+    let Some(entries) = request.as_object() else { return String::new() };
+    let shown = |key: &str| !SILENT.contains(&key) && !key.starts_with("password");
+    let shown = entries.iter().filter(|(key, _)| shown(key));
+    let words: Vec<String> = shown
+        .map(|(key, value)| match value.as_str() {
+            Some(text) => format!("{}={:?}", shortened(key), shortened(text)),
+            None => format!("{}={}", shortened(key), shortened(&value.to_string())),
+        })
+        .collect();
+    words.join(" ")
+}
+
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(VALUE_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn arguments_are_shown_without_secrets_and_not_endlessly() {
+        let request = json!({
+            "order": "user add", "name": "shop", "tags": "a,b", "password_hash": "c2VjcmV0",
+            "password": "secret", "from": 7,
+        });
+        assert_eq!(arguments(&request), r#"name="shop" tags="a,b""#);
+        let long = "x".repeat(VALUE_CHARS_MAX + 1);
+        let text = arguments(&json!({ "name": long, "seconds": 5 }));
+        assert_eq!(text, format!("name=\"{}…\" seconds=5", "x".repeat(VALUE_CHARS_MAX)));
+        assert_eq!(arguments(&json!("user add")), "");
+    }
+}

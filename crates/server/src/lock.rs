@@ -1,0 +1,59 @@
+//! A file that one process at a time holds.
+
+use rustix::fs::OFlags;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// A lock file while this process holds it. The file holds the number of the process and stays.
+#[derive(Debug)]
+pub struct FileLock {
+    /// Unlocked by the system when it is closed, also after a crash.
+    _file: File,
+}
+
+/// Why a lock cannot be had.
+#[derive(Debug)]
+pub enum LockError {
+    /// Another process holds it; its number where it could be read.
+    InUse(Option<u32>),
+    /// The file cannot be created, written or locked.
+    Io(io::Error),
+}
+
+impl FileLock {
+    /// Takes hold of the lock file, which is created for its owner only where it is missing. It is not
+    /// reached through a symbolic link.
+    ///
+    /// # Errors
+    /// When another process holds it, or the file system refuses.
+    pub fn take(path: &Path) -> Result<FileLock, LockError> {
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
+            .open(path)
+            .map_err(LockError::Io)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut text = String::new();
+                let read = (&mut file).take(32).read_to_string(&mut text);
+                let holder = read.ok().and_then(|_| text.trim().parse().ok());
+                return Err(LockError::InUse(holder));
+            }
+            Err(TryLockError::Error(error)) => return Err(LockError::Io(error)),
+        }
+        let mut note = || {
+            file.set_len(0)?;
+            file.rewind()?;
+            writeln!(file, "{}", std::process::id())
+        };
+        note().map_err(LockError::Io)?;
+        Ok(FileLock { _file: file })
+    }
+}
