@@ -42,8 +42,6 @@ fn nobody_is_heard_before_all_cores_are_made() {
     let running = Runtime::start(config, move |shard, _| {
         let refused = std::net::TcpStream::connect(address).unwrap_err();
         assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
-        // Yet nobody else can listen there.
-        assert!(std::net::TcpListener::bind(address).is_err());
         Ok(EchoCore::new(shard, 2))
     });
     let running = running.unwrap();

@@ -44,7 +44,7 @@ fn password_and_tags_change_apart_from_each_other() {
     let mut fixture = Fixture::new();
     let hash =
         |password: &str| PasswordHash::new(HashingAlgorithm::Sha256, password.as_bytes(), [5; 4]);
-    let (name, tags) = (|| alloc::string::String::from("ann"), || vec!["monitoring".into()]);
+    let (name, tags) = (|| String::from("ann"), || vec!["monitoring".into()]);
     let add = Request::AddUser { name: name(), password: hash("one"), tags: Vec::new() };
     let set_password = Request::SetPassword { name: name(), password: hash("two") };
     let set_tags = Request::SetTags { name: name(), tags: tags() };
