@@ -517,7 +517,9 @@ impl Broker {
         self.continue_close(now, out);
         self.hear_logs(now, out);
         self.journal.flush(now, &mut out.disk);
-        self.tell_channels(out);
+        if self.edge.user_channels.has_changed() {
+            self.tell_channels(out);
+        }
         self.weigh_tables(out);
     }
 

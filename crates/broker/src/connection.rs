@@ -141,6 +141,9 @@ pub struct Connection {
     pub counted_bytes: usize,
     /// Channels that the user's count has of it.
     pub counted_channels: usize,
+    /// Whether its bytes count among those of connections without a vhost, or its channels are more
+    /// or fewer than counted.
+    pub uncounted: bool,
 }
 
 impl Connection {
@@ -186,6 +189,7 @@ impl Connection {
             channel_bytes: 0,
             counted_bytes: 0,
             counted_channels: 0,
+            uncounted: true,
         }
     }
 
@@ -217,6 +221,7 @@ impl Connection {
     /// Frees a channel's number while other shards still clean up after it.
     pub fn retire_channel(&mut self, number: u16) {
         if let Some(channel) = self.channels.take(number) {
+            self.uncounted = true;
             self.retired_channels.push(channel);
         }
     }
@@ -252,6 +257,7 @@ impl Connection {
     /// Opens a channel; the number must be free.
     pub fn open_channel(&mut self, number: u16) -> &mut Channel {
         self.incarnations += 1;
+        self.uncounted = true;
         let key = self.incarnations << 16 | u64::from(number);
         let channel = self.channels.insert(number, Channel::new(key));
         channel.counted_bytes = channel.memory_bytes();
@@ -288,6 +294,7 @@ impl Connection {
     /// Frees a channel's number.
     pub fn remove_channel(&mut self, number: u16) {
         if let Some(gone) = self.channels.take(number) {
+            self.uncounted = true;
             self.channel_bytes -= gone.counted_bytes;
         }
     }

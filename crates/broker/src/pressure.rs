@@ -67,15 +67,27 @@ impl Edge {
     pub(crate) fn recount(&mut self, slot: u32) {
         let Some(connection) = self.connections.get_mut(slot as usize) else { return };
         let bytes = connection.memory_bytes();
+        if connection.uncounted {
+            return self.count(slot, bytes);
+        }
+        self.connection_bytes = self.connection_bytes + bytes - connection.counted_bytes;
+        connection.counted_bytes = bytes;
+    }
+
+    /// Counts a connection that has no vhost yet, or whose channels are not counted.
+    #[cold]
+    fn count(&mut self, slot: u32, bytes: usize) {
+        let Some(connection) = self.connections.get_mut(slot as usize) else { return };
         let before = core::mem::replace(&mut connection.counted_bytes, bytes);
-        let sum = match connection.vhost_name.is_empty() {
-            true => &mut self.entering_bytes,
-            false => &mut self.connection_bytes,
-        };
-        *sum = *sum + bytes - before;
-        if connection.channels.len() != connection.counted_channels {
-            let count = connection.channels.len();
-            let before = core::mem::replace(&mut connection.counted_channels, count);
+        if connection.vhost_name.is_empty() {
+            self.entering_bytes = self.entering_bytes + bytes - before;
+            return;
+        }
+        self.connection_bytes = self.connection_bytes + bytes - before;
+        connection.uncounted = false;
+        let count = connection.channels.len();
+        let before = core::mem::replace(&mut connection.counted_channels, count);
+        if before != count {
             self.user_channels.adjust(&connection.user, before, count);
         }
     }
@@ -131,6 +143,7 @@ impl Edge {
             false => self.connection_bytes -= bytes,
         }
         let channels = core::mem::take(&mut connection.counted_channels);
+        connection.uncounted = true;
         if channels > 0 {
             self.user_channels.adjust(&connection.user, channels, 0);
         }

@@ -79,6 +79,12 @@ impl UserChannels {
         }
     }
 
+    /// Whether the other shards may have to be told of anybody.
+    #[inline]
+    pub(crate) fn has_changed(&self) -> bool {
+        !self.changed.is_empty()
+    }
+
     /// Channels of a user on all shards, as far as it is known here.
     #[must_use]
     pub fn of(&self, user: &str) -> u64 {
@@ -119,10 +125,8 @@ impl Broker {
     }
 
     /// Tells the other shards of users with a limit whose channels here have changed.
+    #[cold]
     pub(crate) fn tell_channels(&mut self, out: &mut Outbox) {
-        if self.edge.user_channels.changed.is_empty() {
-            return;
-        }
         for (user, channels) in self.edge.user_channels.take_changed() {
             let found = self.directory.user(&user);
             if found.is_none_or(|user| user.limits.channels_max.is_none()) {

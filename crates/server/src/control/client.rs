@@ -76,26 +76,30 @@ pub fn ask_within(path: &Path, request: &Value, patience: Duration) -> Result<Va
     exchange(&stream, request, patience)
 }
 
-/// Whether the process that listens is the broker's, as far as its user tells: orders carry hashes of
-/// passwords. The owner of the directory could put a socket there in any case, unless others can too.
+/// Refuses to talk to a process that is not the broker's, as far as its user tells: orders carry hashes
+/// of passwords.
 fn check_listener(path: &Path, stream: &UnixStream) -> Result<(), ControlError> {
     let broken = |error: std::io::Error| ControlError::Broken(error.to_string());
     let listener = rustix::net::sockopt::socket_peercred(stream)
         .map_err(|error| broken(error.into()))?
         .uid
         .as_raw();
-    if listener == 0 || listener == rustix::process::geteuid().as_raw() {
-        return Ok(());
-    }
+    let own = rustix::process::geteuid().as_raw();
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
     let directory = std::fs::metadata(directory).map_err(broken)?;
-    if listener == directory.uid() && directory.mode() & 0o022 == 0 {
-        return Ok(());
+    match is_trusted(listener, own, directory.uid(), directory.mode()) {
+        true => Ok(()),
+        false => Err(ControlError::Stranger(path.to_owned(), listener)),
     }
-    Err(ControlError::Stranger(path.to_owned(), listener))
+}
+
+/// Whether a listener of that user may be the broker. The owner of the directory can put a socket there
+/// in any case; where others can too, it may be theirs.
+fn is_trusted(listener: u32, own: u32, owner: u32, mode: u32) -> bool {
+    listener == 0 || listener == own || (listener == owner && mode & 0o022 == 0)
 }
 
 fn exchange(
@@ -157,4 +161,27 @@ pub fn ask_table(path: &Path, request: &Value) -> Result<Value, ControlError> {
         object.remove("sorted_by");
     }
     Ok(whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_trusted;
+
+    #[test]
+    fn orders_go_to_root_to_oneself_and_to_the_owner_of_a_directory_that_is_closed_to_others() {
+        let (root, me, broker, other) = (0, 1000, 999, 65_534);
+        for (listener, own, owner, mode, expected) in [
+            (root, me, me, 0o777, true),
+            (me, me, root, 0o777, true),
+            (broker, root, broker, 0o755, true),
+            (broker, root, broker, 0o700, true),
+            (broker, root, broker, 0o775, false),
+            (other, root, root, 0o777, false),
+            (other, root, broker, 0o755, false),
+            (other, me, root, 0o1777, false),
+        ] {
+            let found = is_trusted(listener, own, owner, mode);
+            assert_eq!(found, expected, "{listener} for {own} in {mode:o} of {owner}");
+        }
+    }
 }
