@@ -230,12 +230,15 @@ impl Broker {
         if here > 0 {
             self.journal.hold(here);
         }
+        // The room in the log, and the batch, are for what has to be there.
+        self.edge.is_committing = true;
         let shards = 0..out.mail.shards();
         let before: Vec<usize> = shards.map(|shard| out.mail[shard].items.len()).collect();
         for held in core::mem::take(&mut commit.publishes) {
             let (served, _) = self.publish_held(now, commit.at, &held, true, out);
             assert!(served == Served::Now, "there was room for all of it");
         }
+        self.edge.is_committing = false;
         let bytes = commit.bytes;
         self.discount(commit, bytes);
         for (shard, (&before, &bytes)) in before.iter().zip(parts).enumerate() {

@@ -116,6 +116,8 @@ pub struct Edge {
     pub remote_consumers: HashMap<ConsumerKey, RemoteConsumer>,
     /// Room for deliveries to connections on other shards.
     pub remote_windows: HashMap<ConnectionId, RemoteWindow>,
+    /// A commit is being published as a whole: nothing else goes to the log meanwhile.
+    pub is_committing: bool,
     /// Channels with confirms to send at the end of the cycle.
     pub confirming: Vec<(u32, u64)>,
     /// Connections that sent part of their deliveries: consumers may be resumed.
@@ -179,6 +181,7 @@ impl Edge {
             behind_letters: Vec::new(),
             remote_consumers: HashMap::with_hasher(hash),
             remote_windows: HashMap::with_hasher(hash),
+            is_committing: false,
             confirming: Vec::new(),
             roomy: Vec::new(),
             unparking: VecDeque::new(),
@@ -326,7 +329,9 @@ impl Edge {
     /// there is one.
     #[inline]
     pub(crate) fn must_spill(&self, pooled_bytes: u64) -> bool {
-        pooled_bytes >= QUEUE_POOL_BYTES_MAX || self.pool.used() >= self.limits.spilling_bytes()
+        let is_much = pooled_bytes >= QUEUE_POOL_BYTES_MAX
+            || self.pool.used() >= self.limits.spilling_bytes();
+        is_much && !self.is_committing
     }
 
     /// Bytes that count against the shard's memory budget; those of connections that have not opened

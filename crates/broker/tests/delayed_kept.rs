@@ -358,3 +358,33 @@ fn those_for_very_many_queues_find_the_room_that_they_need() {
         assert_eq!(world.queue(&format!("q{queue}")).ready, 60, "in q{queue}");
     }
 }
+
+#[test]
+fn what_is_damaged_while_it_is_held_back_is_reported_and_does_not_come() {
+    let world = World::on_disk(1);
+    let channel = world.channel(0);
+    declare_both(&channel);
+    channel.confirm_select();
+    for body in ["first", "damaged", "last"] {
+        channel.publish_with("x", "", &after(60_000), format!("{body}{}", "-".repeat(100)));
+    }
+    assert_eq!(channel.confirmed().0.len(), 3);
+    world.kill();
+    world.disk(|disk| {
+        let files: Vec<_> = disk.files().map(|(file, _)| file).collect();
+        for file in files {
+            let data = disk.data(file).unwrap_or_default();
+            if let Some(at) = data.windows(8).position(|bytes| bytes == b"damaged-") {
+                disk.flip(file, at + 50, 3);
+            }
+        }
+    });
+    world.start_again(1);
+    world.advance(61_000);
+    let channel = world.channel(0);
+    channel.consume("q", "c");
+    let bodies = channel.bodies();
+    assert!(bodies.iter().all(|body| body.ends_with(&"-".repeat(100))), "{bodies:?}");
+    assert!(bodies.len() == 2, "{bodies:?}");
+    assert!(world.events().iter().any(|event| event.kind == "log-damaged"));
+}

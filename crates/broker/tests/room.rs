@@ -679,3 +679,28 @@ fn a_publish_that_waits_for_more_room_than_the_disk_has_keeps_no_other_publisher
     world.advance(5_000);
     assert_eq!(large.confirmed(), (vec![1], vec![]));
 }
+
+#[test]
+fn what_a_commit_spills_takes_no_room_from_what_it_has_to_log() {
+    let store = Some(StoreOptions::default());
+    let mut options = Options { shards: 1, store, ..Options::default() };
+    options.limits.spill_bytes = 1;
+    let world = World::with(options);
+    let channel = world.channel(0);
+    durable(&channel, "q");
+    channel.tx_select();
+    for _ in 0..20 {
+        channel.publish("", "q", vec![b't'; 9_000]);
+        channel.publish_with("", "q", &persistent(), vec![b'p'; 1_000]);
+    }
+    channel.tx_commit();
+    expect_all(&world, "q", 40);
+    world.crash();
+    world.start_again(1);
+    expect_all(&world, "q", 20);
+}
+
+fn expect_all(world: &World, queue: &str, ready: u64) {
+    world.advance(1_000);
+    assert_eq!(world.queue(queue).ready, ready);
+}

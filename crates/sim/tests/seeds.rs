@@ -105,6 +105,24 @@ fn what_was_settled_a_second_before_the_power_fails_stays_away() {
     hold(202_372..202_373);
 }
 
+/// A bit flips in a message that a delayed exchange holds back.
+#[test]
+fn a_damaged_message_comes_from_nowhere_not_from_a_delayed_exchange_either() {
+    hold(51_379..51_380);
+}
+
+/// Memory is short, so that a commit of many messages spills some of them.
+#[test]
+fn a_commit_is_answered_while_memory_is_short() {
+    hold(61_716..61_717);
+}
+
+/// The write of a log fails while the process ends in order.
+#[test]
+fn nobody_waits_for_a_log_that_stops_while_it_is_closed() {
+    hold(34_236..34_237);
+}
+
 #[test]
 fn a_seed_decides_everything() {
     for seed in [3, 1003] {

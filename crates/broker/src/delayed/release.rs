@@ -156,7 +156,9 @@ impl Broker {
                 self.delayed.wait = Wait::Read;
                 return self.read_delayed_ahead(now, id, log, out);
             }
-            let routed = self.route_delayed(id, log, place);
+            // What is damaged may be in memory nevertheless.
+            let routed =
+                (found == Found::Ready).then(|| self.route_delayed(id, log, place)).flatten();
             if let Some((packed, targets, terms)) = &routed {
                 let incoming = Incoming::new(MessageView::unpack(packed));
                 let first = &targets[..targets.len().min(TARGETS_AT_ONCE_MAX)];

@@ -270,6 +270,11 @@ impl Run {
         let mut is_closing = false;
         loop {
             self.settle()?;
+            self.listen_to_log()?;
+            if self.lives.has_stopped {
+                // Nobody waits for a log that takes nothing any more.
+                return Ok(());
+            }
             let now = self.shards.now().instant;
             if !is_closing && (self.shards.may_close() || now >= end) {
                 self.shards.cut_all();
