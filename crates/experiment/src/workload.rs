@@ -75,6 +75,47 @@ pub struct Latency {
     pub max: f64,
     /// Quantiles from 0 to 1 with their latencies, ascending.
     pub curve: Vec<(f64, f64)>,
+    /// The distribution itself: latencies with how many had them, ascending; empty where it is not told.
+    pub buckets: Vec<(f64, f64)>,
+}
+
+impl Latency {
+    /// The figures of a distribution; none of an empty one.
+    #[must_use]
+    pub fn of(buckets: Vec<(f64, f64)>) -> Option<Latency> {
+        let count: f64 = buckets.iter().map(|bucket| bucket.1).sum();
+        let (first, last) = (buckets.first()?.0, buckets.last()?.0);
+        let quantile = |share: f64| {
+            let mut seen = 0.0;
+            let reaches = |bucket: &&(f64, f64)| {
+                seen += bucket.1;
+                seen >= share * count
+            };
+            buckets.iter().find(reaches).map_or(last, |bucket| bucket.0)
+        };
+        // The slowest 5 %, at least one.
+        let mut left = (count / 20.0).ceil();
+        let (wanted, mut slow) = (left, 0.0);
+        for (micros, count) in buckets.iter().rev() {
+            slow += micros * count.min(left);
+            left -= count.min(left);
+        }
+        let sum: f64 = buckets.iter().map(|(micros, count)| micros * count).sum();
+        let [p50, p75, p95, p99] = [0.5, 0.75, 0.95, 0.99].map(quantile);
+        Some(Latency {
+            count,
+            min: first,
+            mean: sum / count,
+            mean_slowest_5: slow / wanted,
+            p50,
+            p75,
+            p95,
+            p99,
+            max: last,
+            curve: Vec::new(),
+            buckets,
+        })
+    }
 }
 
 /// One line of a tester's.
@@ -101,6 +142,11 @@ pub struct Interval {
 pub struct Outcome {
     /// The whole run as if it were one interval.
     pub total: Interval,
+    /// Messages per second while there was load, where the tester tells: what came after it is in the
+    /// total, and in no rate.
+    pub told_rate: Option<f64>,
+    /// Messages that were sent and never came, or were due and never sent.
+    pub missing: f64,
     /// The tester's lines.
     pub intervals: Vec<Interval>,
     /// Microseconds of the tester's CPU per message.
@@ -131,7 +177,23 @@ impl Outcome {
     /// Messages per second: received ones, or sent ones where nobody consumes.
     #[must_use]
     pub fn rate(&self) -> f64 {
+        if let Some(rate) = self.told_rate {
+            return rate;
+        }
         if self.total.seconds > 0.0 { handled(&self.total) / self.total.seconds } else { 0.0 }
+    }
+
+    /// By how many seconds of the offered load the backlog at the end of the load was longer than that in
+    /// its middle: what was due by then and had not come.
+    #[must_use]
+    pub fn backlog_growth(&self, offered_per_second: f64) -> f64 {
+        let received: Vec<f64> = self.intervals.iter().map(|interval| interval.received).collect();
+        let backlog = |count: usize| {
+            let Some(last) = count.checked_sub(1) else { return 0.0 };
+            let due = offered_per_second * self.intervals[last].at_seconds;
+            due - received[..count].iter().sum::<f64>()
+        };
+        (backlog(received.len()) - backlog(received.len() / 2).max(0.0)) / offered_per_second
     }
 
     /// Bytes of the bodies that went through; none where there were none.
@@ -152,6 +214,7 @@ impl Outcome {
     pub fn json(&self) -> Value {
         json!({
             "messages_per_second": self.rate(),
+            "never_came": self.missing,
             "total": interval_json(&self.total),
             "intervals": self.intervals.iter().map(interval_json).collect::<Vec<_>>(),
             "body_bytes": self.body_bytes,
@@ -292,6 +355,10 @@ impl Said {
                 let outcome = &mut self.outcome;
                 outcome.total = interval(&value);
                 outcome.total.at_seconds = outcome.total.seconds;
+                let told = |name: &str| value[name].as_f64().filter(|number| *number > 0.0);
+                outcome.told_rate = told("received_per_s").or(told("sent_per_s"));
+                outcome.missing =
+                    told("outstanding").unwrap_or(0.0) + told("unsent").unwrap_or(0.0);
                 outcome.tester_share = value["tester_cpu_share"].as_f64().unwrap_or(0.0);
                 outcome.is_tester_limit = value["near_ceiling"].as_bool().unwrap_or(false);
                 outcome.tester_micros = value["tester_cpu_us_per_message"].as_f64().unwrap_or(0.0);
@@ -360,7 +427,10 @@ fn interval(value: &Value) -> Interval {
 
 fn latency(value: &Value) -> Option<Latency> {
     let number = |name: &str| value[name].as_f64().unwrap_or(0.0);
-    let curve = value["curve"].as_array().into_iter().flatten();
+    let pairs = |name: &str| -> Vec<(f64, f64)> {
+        let pairs = value[name].as_array().into_iter().flatten();
+        pairs.filter_map(|pair| Some((pair[0].as_f64()?, pair[1].as_f64()?))).collect()
+    };
     value.is_object().then(|| Latency {
         count: number("count"),
         min: number("min"),
@@ -371,7 +441,8 @@ fn latency(value: &Value) -> Option<Latency> {
         p95: number("p95"),
         p99: number("p99"),
         max: number("max"),
-        curve: curve.filter_map(|point| Some((point[0].as_f64()?, point[1].as_f64()?))).collect(),
+        curve: pairs("curve"),
+        buckets: pairs("buckets"),
     })
 }
 
@@ -431,6 +502,7 @@ mod tests {
         }
         said.hear(
             r#"{"kind":"summary","seconds":2.0,"sent":200,"received":180,"consumer_latency_us":null,
+               "sent_per_s":100.0,"received_per_s":85.0,"outstanding":6,"unsent":1,
                "confirm_latency_us":null,"tester_cpu_us_per_message":0.5,"tester_cpu_share":0.9,"near_ceiling":true,"errors":["lost"],
                "gap":{"queue":"q","expected":5}}"#,
             None,
@@ -438,13 +510,38 @@ mod tests {
         let outcome = said.outcome;
         assert_eq!(outcome.intervals.len(), 2);
         assert_eq!(outcome.intervals[0].consumer_latency.as_ref().unwrap().curve[1], (1.0, 10.0));
-        assert_eq!(outcome.rate(), 90.0);
+        // 180 came, 10 of them after the load.
+        assert_eq!((outcome.rate(), outcome.missing), (85.0, 7.0));
         assert_eq!(
             (outcome.tester_micros, outcome.errors.as_slice()),
             (0.5, &["lost".to_owned()][..])
         );
         assert!(outcome.is_tester_limit && outcome.tester_share == 0.9);
         assert!(outcome.gap.unwrap().contains("\"expected\":5"));
+    }
+
+    #[test]
+    fn a_backlog_that_grows_in_the_second_half_is_found() {
+        let run = |received: [f64; 4]| Outcome {
+            intervals: received
+                .iter()
+                .enumerate()
+                .map(|(at, received)| Interval {
+                    at_seconds: at as f64 + 1.0,
+                    seconds: 1.0,
+                    received: *received,
+                    ..Interval::default()
+                })
+                .collect(),
+            ..Outcome::default()
+        };
+        assert_eq!(run([100.0; 4]).backlog_growth(100.0), 0.0);
+        // It lags behind by 5 messages from the first second on, and no further.
+        assert_eq!(run([95.0, 100.0, 100.0, 100.0]).backlog_growth(100.0), 0.0);
+        // 5 % less than offered all the time.
+        assert_eq!(run([95.0; 4]).backlog_growth(100.0), 0.1);
+        assert_eq!(run([100.0, 100.0, 0.0, 0.0]).backlog_growth(100.0), 2.0);
+        assert_eq!(Outcome::default().backlog_growth(100.0), 0.0);
     }
 
     #[test]

@@ -68,6 +68,11 @@ impl Layout {
         Some(u64::from_be_bytes(bytes.try_into().ok()?))
     }
 
+    /// Whether bodies carry the time.
+    pub(crate) fn has_time(&self) -> bool {
+        self.time_at.is_some()
+    }
+
     /// The producer's number in `body`.
     pub(crate) fn producer(&self, body: &[u8]) -> Option<u32> {
         read_u32(body, self.producer_at?)

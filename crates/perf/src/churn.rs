@@ -1,7 +1,7 @@
 //! Makes and removes connections, channels, queues or bindings over and over, on one thread for each worker.
 
 use crate::clock::{Clock, cpu_seconds};
-use crate::engine::{Outcome, interruptible};
+use crate::engine::{Missing, Outcome, interruptible};
 use crate::peer::Peer;
 use crate::report::data::{Format, print};
 use crate::report::{LATENCIES, Shown, Summary, TAIL, rate};
@@ -171,9 +171,12 @@ pub(crate) fn run(plan: ChurnPlan) -> Result<Outcome, String> {
         shown: SHOWN,
         seconds: statistics.seconds(ended),
         counters: statistics.total(),
+        in_load: statistics.total(),
+        missing: Missing::default(),
         consumer_latency: statistics.consumer_latency.total(),
         confirm_latency: statistics.confirm_latency.total(),
         curves: [Vec::new(), statistics.confirm_latency.curve()],
+        buckets: [Vec::new(), statistics.confirm_latency.buckets()],
         cpu_seconds,
         ceiling: None,
         body_bytes: 0,

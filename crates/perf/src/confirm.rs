@@ -37,6 +37,11 @@ impl ConfirmWindow {
         self.slots.front().copied()
     }
 
+    /// Calls `each` with the time of publishing of every message that waits for its answer.
+    pub(crate) fn each_outstanding(&self, each: impl FnMut(u64)) {
+        self.slots.iter().copied().filter(|time| *time != SETTLED).for_each(each);
+    }
+
     /// Notes a publish at `time` (nanoseconds).
     pub(crate) fn published(&mut self, time: u64) {
         self.slots.push_back(time.min(SETTLED - 1));

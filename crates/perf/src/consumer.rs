@@ -309,6 +309,7 @@ impl Consumer {
         if let Some(time) = time {
             let latency = &mut scene.statistics.consumer_latency;
             latency.record(stamp.saturating_sub(time));
+            scene.outstanding.received(time);
         }
         let is_kept = self.kept_every.is_some_and(|every| self.received.is_multiple_of(every));
         let multiple = match self.settling {
@@ -362,6 +363,7 @@ mod tests {
             clock: Clock::new(false),
             statistics: Statistics::new(Instant(0)),
             check: None,
+            outstanding: crate::outstanding::Outstanding::default(),
             layout: Layout::new(12, false),
             time_in_header: false,
             producing: true,

@@ -7,11 +7,12 @@ mod setup;
 use crate::alarm::Alarm;
 use crate::clock::{Clock, cpu_seconds};
 use crate::link::{Link, LinkState, READ_BYTES_MAX, Role};
+use crate::outstanding::Outstanding;
 use crate::plan::{LinkPlan, Plan, Stage};
 use crate::report::csv_head;
 use crate::report::data::Format;
 use crate::scene::Scene;
-use crate::statistics::{Interval, Statistics};
+use crate::statistics::{Counters, Interval, Statistics};
 use lepus_base::Instant;
 use mio::{Events, Poll, Token};
 use std::cmp::Reverse;
@@ -48,6 +49,32 @@ enum Phase {
     Draining,
     /// Connections are being closed.
     Closing,
+}
+
+/// What is left over at the end of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Missing {
+    /// Deliveries of what was sent that never came; `None` where nobody can tell how many there should be.
+    pub outstanding: Option<u64>,
+    /// Messages that were due by the end of the load and not sent.
+    pub unsent: u64,
+    /// Messages without their confirm.
+    pub unconfirmed: u64,
+}
+
+impl Missing {
+    /// In words; `None` where nothing is missing.
+    pub(crate) fn in_words(&self) -> Option<String> {
+        let outstanding = self.outstanding.unwrap_or(0);
+        if outstanding + self.unsent + self.unconfirmed == 0 {
+            return None;
+        }
+        Some(format!(
+            "outstanding: {outstanding} sent and never received, {} due and not sent, {} not confirmed; \
+             they count in the latencies with their age",
+            self.unsent, self.unconfirmed
+        ))
+    }
 }
 
 /// A run under way.
@@ -87,6 +114,12 @@ pub(crate) struct Engine {
     /// When the last message was seen to have come; the end of the run for its rates.
     received_at: Instant,
     received: u64,
+    /// When the load ended, how long it was, and what was counted by then: what its rates are of.
+    load: Option<(Instant, f64, Counters)>,
+    /// What did not come, be sent or be confirmed.
+    missing: Missing,
+    /// Until then nothing counts.
+    warm_until: Option<Instant>,
 }
 
 /// Carries `plan` out and prints its lines.
@@ -172,6 +205,7 @@ impl Engine {
             clock,
             statistics: Statistics::new(now),
             check: plan.check.take(),
+            outstanding: Outstanding::new(plan.copies.take(), plan.shown.millis),
             layout: plan.layout,
             time_in_header: plan.time_in_header,
             producing: false,
@@ -204,6 +238,9 @@ impl Engine {
             errors: Vec::new(),
             received_at: now,
             received: 0,
+            load: None,
+            missing: Missing::default(),
+            warm_until: None,
             plan,
         })
     }

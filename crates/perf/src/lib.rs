@@ -19,6 +19,7 @@ mod engine;
 mod idle;
 mod link;
 mod option;
+mod outstanding;
 mod pairs;
 mod pattern;
 mod peer;

@@ -112,6 +112,9 @@ pub(crate) struct Plan {
     pub check: Option<Check>,
     /// For the check: each queue's number with each producer whose messages belong into it.
     pub expected: Vec<(usize, u32)>,
+    /// Deliveries that each message of a producer leads to, by the producer's number; `None` where they
+    /// cannot be foreseen.
+    pub copies: Option<Vec<u64>>,
     pub run: RunOptions,
     pub shown: Shown,
     /// The tester's own speed with this load, where it was measured.
@@ -128,6 +131,10 @@ pub(crate) struct RunOptions {
     pub confirm_timeout: Duration,
     /// Longest wait at the end: for the closing of connections, and of a check for the next message.
     pub shutdown_timeout: Duration,
+    /// How long there is load before anything counts.
+    pub warm_up: Duration,
+    /// Longest wait at the end for messages that are under way.
+    pub drain: Duration,
     pub socket: SocketOptions,
     /// How long brokers that do not listen yet are waited for.
     pub startup_timeout: Option<Duration>,

@@ -193,6 +193,7 @@ impl Producer {
             if let Some(window) = &mut self.confirms {
                 window.published(stamp);
             }
+            scene.outstanding.sent(self.number, stamp);
             self.sent += 1;
             published += 1;
         }
@@ -238,6 +239,27 @@ impl Producer {
         if let Some(transaction) = &mut self.transaction {
             transaction.committed();
         }
+    }
+
+    /// Calls `each` with the moment of every message without its confirm, in the unit of stamps.
+    pub(crate) fn each_unconfirmed(&self, each: impl FnMut(u64)) {
+        if let Some(window) = &self.confirms {
+            window.each_outstanding(each);
+        }
+    }
+
+    /// Calls `each` with the moment of every message that was due at `now` and is not sent.
+    pub(crate) fn each_unsent(&self, now: Instant, mut each: impl FnMut(Instant)) {
+        let Some(schedule) = self.schedule.as_ref().filter(|_| !self.from_sending) else { return };
+        let due = schedule.due_count(now).min(self.sent_max.unwrap_or(u64::MAX));
+        for number in self.sent..due {
+            each(schedule.due_at(number));
+        }
+    }
+
+    /// Whether the broker confirms its messages.
+    pub(crate) fn has_confirms(&self) -> bool {
+        self.confirms.is_some()
     }
 
     /// Since when its oldest message waits for its confirm, in the unit of stamps.
@@ -300,6 +322,7 @@ mod tests {
             clock: Clock::new(false),
             statistics: Statistics::new(Instant(0)),
             check: None,
+            outstanding: crate::outstanding::Outstanding::default(),
             layout: Layout::new(12, false),
             time_in_header: false,
             producing: true,

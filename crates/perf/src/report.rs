@@ -7,6 +7,7 @@ pub(crate) mod json;
 
 use crate::ceiling::Ceiling;
 use crate::check::Check;
+use crate::engine::Missing;
 use crate::statistics::{Counters, Interval, Quantiles};
 use json::Json;
 use std::fmt::Write as _;
@@ -158,11 +159,17 @@ pub(crate) struct Summary<'a> {
     pub phase: &'a str,
     pub shown: Shown,
     pub seconds: f64,
+    /// Everything, what came after the load included.
     pub counters: Counters,
+    /// What was counted while there was load: what rates are of.
+    pub in_load: Counters,
+    pub missing: Missing,
     pub consumer_latency: Quantiles,
     pub confirm_latency: Quantiles,
     /// Distributions of the two, for drawing.
     pub curves: [Vec<(f64, u64)>; 2],
+    /// The same as values with their counts, for putting several together.
+    pub buckets: [Vec<(u64, u64)>; 2],
     /// CPU time of this process during the run, in seconds.
     pub cpu_seconds: f64,
     /// The tester's own speed with this load, where it was measured.
@@ -196,8 +203,7 @@ impl Summary<'_> {
 
     /// A warning where the tester rather than the broker may have set the rates.
     pub(crate) fn near_ceiling(&self) -> Option<String> {
-        let rates =
-            [self.counters.sent, self.counters.received].map(|count| self.per_second(count));
+        let rates = [self.in_load.sent, self.in_load.received].map(|count| self.per_second(count));
         if let Some(ceiling) = self.ceiling {
             return ceiling.is_near(rates[0], rates[1]).then(|| {
                 format!(
@@ -228,8 +234,8 @@ impl Summary<'_> {
         if !self.phase.is_empty() {
             let _ = writeln!(text, "id: {id}, phase: {}", self.phase);
         }
-        let sending = rate(self.per_second(self.counters.sent));
-        let receiving = rate(self.per_second(self.counters.received));
+        let sending = rate(self.per_second(self.in_load.sent));
+        let receiving = rate(self.per_second(self.in_load.received));
         let _ = writeln!(text, "id: {id}, sending rate avg: {sending} msg/s");
         let _ = writeln!(text, "id: {id}, receiving rate avg: {receiving} msg/s");
         for (kind, figures, wanted) in [
@@ -255,6 +261,9 @@ impl Summary<'_> {
             self.cpu_seconds,
             self.cpu_micros_per_message()
         );
+        if let Some(missing) = self.missing.in_words() {
+            let _ = writeln!(text, "id: {id}, {missing}");
+        }
         if let Some(near) = self.near_ceiling() {
             let _ = writeln!(text, "id: {id}, {near}");
         }
@@ -289,7 +298,10 @@ impl Summary<'_> {
         json.text("stopped", self.stopped);
         json.float("seconds", self.seconds);
         json.number("body_bytes", self.body_bytes as u64);
-        self.json_counters(&mut json, &self.counters, self.seconds);
+        self.json_counters(&mut json, [&self.counters, &self.in_load], self.seconds);
+        json.optional("outstanding", self.missing.outstanding);
+        json.number("unsent", self.missing.unsent);
+        json.number("unconfirmed", self.missing.unconfirmed);
         json.float("cpu_seconds", self.cpu_seconds);
         json.float("cpu_micros_per_message", self.cpu_micros_per_message());
         json.text("latency_unit", shown.unit());
@@ -314,7 +326,7 @@ impl Summary<'_> {
         for interval in self.intervals {
             json.open(None, '{');
             json.float("time", interval.at_seconds);
-            self.json_counters(&mut json, &interval.counters, interval.seconds);
+            self.json_counters(&mut json, [&interval.counters; 2], interval.seconds);
             json_latency(&mut json, shown, "consumer_latency", &interval.consumer_latency);
             json_latency(&mut json, shown, "confirm_latency", &interval.confirm_latency);
             json.close('}');
@@ -325,17 +337,17 @@ impl Summary<'_> {
         json.text
     }
 
-    fn json_counters(&self, json: &mut Json, counters: &Counters, seconds: f64) {
+    fn json_counters(&self, json: &mut Json, [counters, in_load]: [&Counters; 2], seconds: f64) {
         let shown = self.shown;
-        for (name, count, wanted) in [
-            ("sent", counters.sent, shown.sent),
-            ("received", counters.received, shown.received),
-            ("returned", counters.returned, shown.sent && shown.returned),
-            ("confirmed", counters.confirmed, shown.sent && shown.confirmed),
-            ("nacked", counters.nacked, shown.sent && shown.confirmed),
+        for (name, count, timely, wanted) in [
+            ("sent", counters.sent, in_load.sent, shown.sent),
+            ("received", counters.received, in_load.received, shown.received),
+            ("returned", counters.returned, in_load.returned, shown.sent && shown.returned),
+            ("confirmed", counters.confirmed, in_load.confirmed, shown.sent && shown.confirmed),
+            ("nacked", counters.nacked, in_load.nacked, shown.sent && shown.confirmed),
         ] {
             if wanted {
-                let rate = if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
+                let rate = if seconds > 0.0 { timely as f64 / seconds } else { 0.0 };
                 json.number(name, count);
                 json.float(&format!("{name}_rate"), rate);
             }
@@ -441,9 +453,18 @@ mod tests {
                 confirmed: 3_000,
                 nacked: 0,
             },
+            in_load: Counters {
+                sent: 4_000,
+                received: 8_000,
+                returned: 0,
+                confirmed: 3_000,
+                nacked: 0,
+            },
+            missing: Missing::default(),
             consumer_latency: interval().consumer_latency,
             confirm_latency: interval().confirm_latency,
             curves: [vec![(0.5, 2_000), (1.0, 7_000)], Vec::new()],
+            buckets: [Vec::new(), Vec::new()],
             cpu_seconds: 0.004,
             ceiling: None,
             body_bytes: 12,

@@ -60,6 +60,11 @@ impl Roundtrip {
         self.sent
     }
 
+    /// Stamps of the messages under way.
+    pub(crate) fn under_way(&self) -> impl Iterator<Item = u64> + '_ {
+        self.times.iter().copied()
+    }
+
     /// Puts the first messages on their way.
     pub(crate) fn begin(&mut self, now: Instant, scene: &mut Scene, out: &mut Vec<u8>) {
         let stamp = scene.clock.stamp(now);

@@ -3,6 +3,7 @@
 use crate::body::Layout;
 use crate::check::Check;
 use crate::clock::Clock;
+use crate::outstanding::Outstanding;
 use crate::statistics::Statistics;
 
 /// Bytes that a connection may have ready to send before its producers wait.
@@ -14,6 +15,7 @@ pub(crate) struct Scene {
     pub clock: Clock,
     pub statistics: Statistics,
     pub check: Option<Check>,
+    pub outstanding: Outstanding,
     pub layout: Layout,
     /// The time of bodies that came from files stands in a header.
     pub time_in_header: bool,

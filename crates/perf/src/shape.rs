@@ -115,6 +115,12 @@ pub(crate) const OUTPUT: Group = Group {
     title: "Length and output",
     choices: &[
         Choice::value("z", "time", "SECONDS", "stop after this time; default: run until Ctrl-C"),
+        Choice::value(
+            "",
+            "warm-up",
+            "SECONDS",
+            "so long before that there is load and nothing counts; default none",
+        ),
         Choice::value("i", "interval", "SECONDS", "time between two lines; default 1"),
         Choice::value("d", "id", "TEXT", "name of the run, at the start of each line"),
         Choice::switch(
@@ -136,6 +142,13 @@ pub(crate) const OUTPUT: Group = Group {
             "shutdown-timeout",
             "SECONDS",
             "at the end, the longest wait for the broker to close, and with --check for the next message; default 5",
+        ),
+        Choice::value(
+            "",
+            "drain",
+            "SECONDS",
+            "at the end, the longest wait for messages under way; what has not come by then counts with its age; \
+             0: neither, for several testers that take each other's messages; default 5",
         ),
     ],
 };
@@ -173,6 +186,8 @@ pub(crate) fn run_options(options: &Options) -> Result<RunOptions, OptionError> 
         },
         confirm_timeout: seconds(options, "confirm-timeout")?.unwrap_or(Duration::from_secs(30)),
         shutdown_timeout: seconds(options, "shutdown-timeout")?.unwrap_or(Duration::from_secs(5)),
+        warm_up: seconds(options, "warm-up")?.unwrap_or_default(),
+        drain: seconds(options, "drain")?.unwrap_or(Duration::from_secs(5)),
         format: match options.text("output") {
             None => Format::Text,
             Some(text) => match Format::parse(text) {

@@ -54,6 +54,12 @@ impl Latency {
         }
     }
 
+    /// Records one latency so many times.
+    pub(crate) fn record_many(&mut self, value: u64, count: u64) {
+        self.settle();
+        self.interval.saturating_record_n(value, count);
+    }
+
     fn settle(&mut self) {
         if self.count > 0 {
             self.interval.saturating_record_n(self.value, self.count);
@@ -75,6 +81,23 @@ impl Latency {
     /// Figures of the whole run up to the last turn.
     pub(crate) fn total(&self) -> Quantiles {
         Quantiles::of(&self.total)
+    }
+
+    /// The values of the whole run up to the last turn, each with how often it came, ascending.
+    pub(crate) fn buckets(&self) -> Vec<(u64, u64)> {
+        let recorded = self.total.iter_recorded();
+        let bucket = |at: hdrhistogram::iterators::IterationValue<u64>| {
+            let value = self.total.median_equivalent(at.value_iterated_to()).min(self.total.max());
+            (value, at.count_at_value())
+        };
+        recorded.map(bucket).collect()
+    }
+
+    /// Forgets everything.
+    fn reset(&mut self) {
+        self.interval.reset();
+        self.total.reset();
+        self.count = 0;
     }
 
     /// The distribution of the whole run up to the last turn: pairs of a share of all values (0 to 1) and the value
@@ -193,6 +216,14 @@ impl Statistics {
             start,
             interval_start: start,
         }
+    }
+
+    /// Forgets what was counted and begins anew at `now`.
+    pub(crate) fn restart(&mut self, now: Instant) {
+        (self.now, self.total) = (Counters::default(), Counters::default());
+        self.consumer_latency.reset();
+        self.confirm_latency.reset();
+        self.begin(now);
     }
 
     /// Moves the start to `now`, keeping what was counted.

@@ -9,6 +9,8 @@ use std::path::PathBuf;
 const ROUNDS: usize = 10;
 const ROUNDS_MAX: usize = 10_000;
 const SECONDS: f64 = 5.0;
+/// The balancer has seen what goes on for a while then, and has moved what it moves.
+const WARM_UP: f64 = 15.0;
 const SECONDS_MAX: f64 = 86_400.0;
 const CORES_MAX: usize = 8_192;
 /// The load when none is named: many queues, so that there is work for every shard.
@@ -34,8 +36,10 @@ pub struct Plan {
     pub sweep: Sweep,
     /// The words of `lepus perf`.
     pub load: Vec<String>,
-    /// Seconds of a run.
+    /// Seconds of a run that count.
     pub seconds: f64,
+    /// Seconds of load before them.
+    pub warm_up: f64,
     /// Runs of each setting.
     pub rounds: usize,
     /// What counts.
@@ -62,7 +66,7 @@ pub enum Call {
 }
 
 /// Options with the name of their value and what they do.
-const OPTIONS: [(&str, &str, &str); 16] = [
+const OPTIONS: [(&str, &str, &str); 17] = [
     (
         "load",
         "WORDS",
@@ -77,6 +81,11 @@ const OPTIONS: [(&str, &str, &str); 16] = [
     ),
     ("rounds", "N", "how often each setting has its turn; default 10"),
     ("seconds", "N", "length of a run; default 5"),
+    (
+        "warm-up",
+        "N",
+        "seconds of load before each run that do not count, in which the balancer moves what it moves; default 15",
+    ),
     (
         "cores",
         "LIST",
@@ -120,6 +129,7 @@ pub fn read(words: &[String], lepus: PathBuf, now: &str) -> Result<Call, String>
         sweep: Sweep::default(),
         load: vec![LOAD.to_owned()],
         seconds: SECONDS,
+        warm_up: WARM_UP,
         rounds: ROUNDS,
         goal: Goal::Throughput,
         keeps_losers: false,
@@ -196,6 +206,7 @@ fn take(plan: &mut Plan, name: &str, value: String) -> Result<(), String> {
         }
         "rounds" => plan.rounds = whole(name, &value, ROUNDS_MAX)?,
         "seconds" => plan.seconds = seconds(&value)?,
+        "warm-up" => plan.warm_up = warm_up(&value)?,
         "testers" => plan.sweep.testers = Some(whole(name, &value, CORES_MAX)?),
         "cores" => plan.sweep.cores = cores(&value)?,
         "node-sets" if value == "none" => plan.sweep.without_nodes = true,
@@ -212,6 +223,11 @@ fn take(plan: &mut Plan, name: &str, value: String) -> Result<(), String> {
 fn seconds(value: &str) -> Result<f64, String> {
     let number = value.parse::<f64>().ok().filter(|number| (1.0..=SECONDS_MAX).contains(number));
     number.ok_or_else(|| format!("--seconds needs a number from 1 to {SECONDS_MAX}, not '{value}'"))
+}
+
+fn warm_up(value: &str) -> Result<f64, String> {
+    let number = value.parse::<f64>().ok().filter(|number| (0.0..=SECONDS_MAX).contains(number));
+    number.ok_or_else(|| format!("--warm-up needs a number from 0 to {SECONDS_MAX}, not '{value}'"))
 }
 
 fn whole(name: &str, value: &str, most: usize) -> Result<usize, String> {

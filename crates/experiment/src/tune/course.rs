@@ -1,7 +1,7 @@
 //! The course of the runs: rounds in which every setting has its turn.
 
 use super::call::{Goal, Plan};
-use super::judge::{self, Scores};
+use super::judge::{self, Found, Scores};
 use super::variant::Variant;
 use crate::progress::Progress;
 use crate::record::{Record, Run};
@@ -9,6 +9,7 @@ use crate::sample::INTERVAL;
 use crate::stop::Stop;
 use crate::subject::{Choice, Placement, Site, Subject};
 use crate::workload::{self, Latency, Load, Outcome};
+use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
@@ -36,7 +37,16 @@ pub struct Course<'a> {
 /// How long everything will take, in seconds, if nothing is given up.
 #[must_use]
 pub fn expected_seconds(plan: &Plan, variants: &[Variant]) -> f64 {
-    (variants.len() * plan.rounds) as f64 * (plan.seconds + STARTS_SECONDS)
+    let finalists = variants.len().min(FINALISTS_MAX);
+    ((variants.len() + finalists) * plan.rounds) as f64 * run_seconds(plan)
+}
+
+/// What lepus does by itself, the leader, and one with fewer shards.
+const FINALISTS_MAX: usize = 3;
+
+/// How long a run takes, start and warm-up included.
+fn run_seconds(plan: &Plan) -> f64 {
+    plan.warm_up + plan.seconds + STARTS_SECONDS
 }
 
 impl<'a> Course<'a> {
@@ -71,17 +81,61 @@ impl<'a> Course<'a> {
             }
             course.give_up(round + 1, &mut progress);
             let left = course.is_in.iter().filter(|is_in| **is_in).count();
-            if left == 0 || (left == 1 && count > 1) {
+            if left == 1 && count > 1 {
                 break;
             }
         }
+        course.confirm(&mut progress, stop);
         course
+    }
+
+    /// Fresh rounds of those that seem best, which had no part in finding them.
+    fn confirm(&mut self, progress: &mut Progress, stop: &Stop) {
+        let finalists = self.judged(judge::finalists);
+        progress.expect(
+            (finalists.len() as f64 - self.variants.len().min(FINALISTS_MAX) as f64)
+                * self.plan.rounds as f64
+                * run_seconds(self.plan),
+        );
+        let is_final: Vec<bool> =
+            (0..self.variants.len()).map(|at| finalists.contains(&at)).collect();
+        for round in self.plan.rounds..2 * self.plan.rounds {
+            for at in judge::turns(round, &is_final) {
+                if !stop.is_wanted() {
+                    self.turn(at, round, progress, stop);
+                }
+            }
+            if stop.is_wanted() {
+                self.record.stopped = true;
+                break;
+            }
+        }
+    }
+
+    /// What follows from everything that was measured.
+    pub fn judged<T>(&self, judge: impl Fn(&Found<'_>) -> T) -> T {
+        let shards: Vec<usize> = self.variants.iter().map(|variant| variant.shards).collect();
+        let is_shared = |at: usize| self.variants[at].is_shared;
+        let is_comparable: Vec<bool> =
+            (0..self.variants.len()).map(|at| is_shared(at) == is_shared(0)).collect();
+        judge(&Found {
+            scores: &self.scores,
+            is_in: &self.is_in,
+            is_comparable: &is_comparable,
+            shards: &shards,
+            search_rounds: self.plan.rounds,
+        })
     }
 
     fn turn(&mut self, at: usize, round: usize, progress: &mut Progress, stop: &Stop) {
         let (plan, variant) = (self.plan, &self.variants[at]);
-        let seconds = plan.seconds + STARTS_SECONDS;
-        let what = format!("round {} of {}: {}", round + 1, plan.rounds, variant.name);
+        let seconds = run_seconds(plan);
+        let what = match round.checked_sub(plan.rounds) {
+            None => format!("round {} of {}: {}", round + 1, plan.rounds, variant.name),
+            Some(fresh) => {
+                format!("fresh round {} of {}: {}", fresh + 1, plan.rounds, variant.name)
+            }
+        };
         progress.tell(&what);
         let outcome = measure(plan, variant, stop);
         progress.done(seconds);
@@ -110,9 +164,9 @@ impl<'a> Course<'a> {
         scores.resize(round, None);
         scores.push(score);
         // What cannot even start is not tried again and again.
-        if scores.len() >= 2 && scores.iter().all(Option::is_none) {
+        if at != 0 && scores.len() >= 2 && scores.iter().all(Option::is_none) {
             self.is_in[at] = false;
-            progress.expect(-seconds * (plan.rounds - round - 1) as f64);
+            progress.expect(-seconds * plan.rounds.saturating_sub(round + 1) as f64);
         }
     }
 
@@ -120,11 +174,11 @@ impl<'a> Course<'a> {
         if self.plan.keeps_losers || rounds == self.plan.rounds {
             return;
         }
-        for at in judge::losers(&self.scores, &self.is_in) {
+        for at in judge::losers(&self.scores, &self.is_in, self.plan.rounds) {
             self.is_in[at] = false;
             self.given_up.push((at, rounds));
             let left = (self.plan.rounds - rounds) as f64;
-            progress.expect(-left * (self.plan.seconds + STARTS_SECONDS));
+            progress.expect(-left * run_seconds(self.plan));
             eprintln!("{} is clearly worse and given up", self.variants[at].name);
         }
     }
@@ -152,15 +206,16 @@ pub fn slowest(outcome: &Outcome) -> Option<f64> {
 fn measure(plan: &Plan, variant: &Variant, stop: &Stop) -> io::Result<(Outcome, String)> {
     let mut site = Site { flags: variant.flags(), ..plan.site.clone() };
     site.flags.extend(plan.site.flags.iter().cloned());
-    // It places itself.
-    let anywhere = Placement { name: variant.name.clone(), broker: Vec::new(), load: Vec::new() };
+    // It places itself, on what the load leaves.
+    let anywhere =
+        Placement { name: variant.name.clone(), broker: variant.broker.clone(), load: Vec::new() };
     let subject = Subject::start(&Choice::Own, "broker", &site, &anywhere, true, stop)?;
     let load = Load {
         name: plan.load.join(" "),
-        words: plan.load.clone(),
+        words: words(plan, variant.load.len()),
         body_bytes: 0,
         seconds: Some(plan.seconds),
-        patience: Duration::from_secs_f64(plan.seconds + PATIENCE),
+        patience: Duration::from_secs_f64(plan.warm_up + plan.seconds + PATIENCE),
         sample_every: INTERVAL,
         linger: Duration::ZERO,
         is_from_start: false,
@@ -187,8 +242,19 @@ fn measure(plan: &Plan, variant: &Variant, stop: &Stop) -> io::Result<(Outcome, 
     Ok((outcome, subject.product.clone()))
 }
 
-/// The testers' outcomes as one: rates and counts are summed, latencies are means weighted by their counts (of the
-/// slowest 5 % too, which so is the mean over the testers of each one's slowest), costs are those of all messages.
+/// The words of each of so many testers.
+fn words(plan: &Plan, testers: usize) -> Vec<String> {
+    let mut words = plan.load.clone();
+    words.extend(["--warm-up".to_owned(), plan.warm_up.to_string()]);
+    if testers > 1 {
+        // Where queues have names they take each other's messages: none knows what is outstanding.
+        words.extend(["--drain", "0"].map(str::to_owned));
+    }
+    words
+}
+
+/// The testers' outcomes as one: rates and counts are summed, latencies are those of one distribution, costs are those
+/// of all messages.
 fn together(outcomes: Vec<Outcome>) -> Option<Outcome> {
     let mut rest = outcomes.into_iter();
     let mut sum = rest.next()?;
@@ -200,10 +266,13 @@ fn together(outcomes: Vec<Outcome>) -> Option<Outcome> {
         first.sent += second.sent * pace;
         first.received += second.received * pace;
         first.confirmed += second.confirmed * pace;
+        let told = sum.told_rate.zip(other.told_rate);
         first.consumer_latency =
             mixed(first.consumer_latency.take(), second.consumer_latency.as_ref());
         first.confirm_latency =
             mixed(first.confirm_latency.take(), second.confirm_latency.as_ref());
+        sum.told_rate = told.map(|(first, second)| first + second);
+        sum.missing += other.missing;
         let all = sum.rate();
         let part = if all > 0.0 { own / all } else { 1.0 };
         sum.broker_micros = sum.broker_micros.map(|micros| micros * part);
@@ -217,25 +286,17 @@ fn together(outcomes: Vec<Outcome>) -> Option<Outcome> {
     Some(sum)
 }
 
+/// Two distributions as one. Where one of them tells no distribution, the first one's figures stand for both.
 fn mixed(first: Option<Latency>, second: Option<&Latency>) -> Option<Latency> {
     let (Some(first), Some(second)) = (&first, second) else { return first.or(second.cloned()) };
-    let count = first.count + second.count;
-    let mean = |of: fn(&Latency) -> f64| match count > 0.0 {
-        true => (of(first) * first.count + of(second) * second.count) / count,
-        false => 0.0,
-    };
-    Some(Latency {
-        count,
-        min: first.min.min(second.min),
-        mean: mean(|latency| latency.mean),
-        mean_slowest_5: mean(|latency| latency.mean_slowest_5),
-        p50: mean(|latency| latency.p50),
-        p75: mean(|latency| latency.p75),
-        p95: mean(|latency| latency.p95),
-        p99: mean(|latency| latency.p99),
-        max: first.max.max(second.max),
-        curve: Vec::new(),
-    })
+    let mut buckets: BTreeMap<u64, f64> = BTreeMap::new();
+    for (micros, count) in first.buckets.iter().chain(&second.buckets) {
+        // In nanoseconds, so that values can be ordered and equal ones found.
+        *buckets.entry((micros * 1e3).round() as u64).or_default() += count;
+    }
+    let buckets: Vec<(f64, f64)> =
+        buckets.into_iter().map(|(nanos, count)| (nanos as f64 / 1e3, count)).collect();
+    Latency::of(buckets).or(Some(first.clone()))
 }
 
 #[cfg(test)]
@@ -248,6 +309,7 @@ mod tests {
             count: received,
             mean_slowest_5: slowest,
             max: slowest,
+            buckets: vec![(slowest, received)],
             ..Latency::default()
         };
         let total =
@@ -261,8 +323,20 @@ mod tests {
         assert_eq!(all.rate(), 400.0);
         // The broker's 4 µs for each of the first one's messages went into those of both.
         assert_eq!(all.broker_micros, Some(1.0));
-        assert_eq!(slowest(&all), Some(30.0));
+        // Half of all messages took 50 µs: so did the slowest 5 % of them.
+        assert_eq!(slowest(&all), Some(50.0));
         assert!(together(Vec::new()).is_none());
+    }
+
+    #[test]
+    fn one_slow_tester_of_four_is_not_diluted() {
+        let fast = || outcome(950.0, 1.0, 10.0);
+        let slow = outcome(150.0, 1.0, 1_000.0);
+        let all = together(vec![fast(), slow, fast(), fast()]).unwrap();
+        let latency = all.total.consumer_latency.as_ref().unwrap();
+        assert_eq!((latency.count, latency.p95, latency.p99), (3_000.0, 10.0, 1_000.0));
+        // The slowest 150 of 3,000.
+        assert_eq!((latency.mean_slowest_5, latency.max), (1_000.0, 1_000.0));
     }
 
     #[test]

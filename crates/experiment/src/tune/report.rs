@@ -58,8 +58,7 @@ pub fn lines(course: &Course<'_>) -> Vec<Line> {
 /// What is recommended.
 #[must_use]
 pub fn advice(course: &Course<'_>) -> Option<Advice> {
-    let shards: Vec<usize> = course.variants.iter().map(|variant| variant.shards).collect();
-    advise(&course.scores, &course.is_in, &shards)
+    course.judged(advise)
 }
 
 fn estimate(value: Option<Estimate>, unit: Unit) -> String {
@@ -148,11 +147,13 @@ pub fn plan_text(plan: &super::call::Plan, variants: &[Variant]) -> String {
     }
     let minutes = (expected_seconds(plan, variants) / 60.0).ceil();
     format!(
-        "{}{} settings, {} rounds of {} s each with `lepus perf {}`: at most about {minutes} min\n",
+        "{}{} settings, {} rounds of {} s each after {} s of warming up, with `lepus perf {}`, then as many fresh \
+         rounds of those that seem best: at most about {minutes} min\n",
         columns(&rows),
         variants.len(),
         plan.rounds,
         plan.seconds,
+        plan.warm_up,
         plan.load.join(" "),
     )
 }
@@ -175,9 +176,14 @@ pub fn advice_text(course: &Course<'_>, advice: Option<Advice>) -> String {
             "what lepus does by itself; nothing is shown to be better: the best other is at {} times of it",
             ratio(Some(other))
         ),
-        Reason::Better(gain) => {
-            format!("it is at {} times of what lepus does by itself", ratio(Some(gain)))
-        }
+        Reason::NotConfirmed(other) => format!(
+            "what lepus does by itself; {best} seemed better and is not shown to be: at {} times of it",
+            ratio(Some(other))
+        ),
+        Reason::Better(gain) => format!(
+            "in fresh rounds it is at {} times of what lepus does by itself",
+            ratio(Some(gain))
+        ),
         Reason::Fewer(part) => format!(
             "it is at {} times of the best, {best}, with {} shards in place of {}",
             ratio(Some(part)),

@@ -3,15 +3,18 @@
 //! Runs of one round are neighbours in time, so settings are compared by the ratios of their rounds: what the machine
 //! did meanwhile is in both halves of a pair and falls out. Ratios multiply, so mean and interval are taken of their
 //! logarithms. Source: Student, "The Probable Error of a Mean", Biometrika 6 (1908); the quantiles are those of the
-//! usual tables, between two rows by interpolation in 1/n.
+//! usual tables, between two rows by interpolation in 1/n; those for other risks come from the incomplete beta function,
+//! by its continued fraction (Abramowitz and Stegun, Handbook of Mathematical Functions, 26.5.8).
 
 /// How sure an interval is to hold the true value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Confidence {
     /// 19 times in 20.
     P95,
     /// 99 times in 100.
     P99,
+    /// All times but this share of them, above 0 and below 1: half of it on either side.
+    Risk(f64),
 }
 
 /// A mean and the limits that hold the true one with some confidence.
@@ -50,13 +53,14 @@ const LARGE: [(f64, f64, f64); 5] = [
 /// The two-sided quantile of the t distribution with `degrees` of freedom; infinite with none.
 #[must_use]
 pub fn quantile(degrees: usize, confidence: Confidence) -> f64 {
-    let table = match confidence {
-        Confidence::P95 => &T95,
-        Confidence::P99 => &T99,
-    };
     if degrees == 0 {
         return f64::INFINITY;
     }
+    let table = match confidence {
+        Confidence::P95 => &T95,
+        Confidence::P99 => &T99,
+        Confidence::Risk(risk) => return quantile_at(degrees, risk),
+    };
     if let Some(value) = table.get(degrees - 1) {
         return *value;
     }
@@ -65,6 +69,68 @@ pub fn quantile(degrees: usize, confidence: Confidence) -> f64 {
     let rows = LARGE.windows(2).find(|rows| inverse >= rows[1].0).unwrap_or(&LARGE[3..]);
     let part = (inverse - rows[1].0) / (rows[0].0 - rows[1].0);
     of(&rows[1]) + part * (of(&rows[0]) - of(&rows[1]))
+}
+
+/// The value that the absolute of the t distribution exceeds with this probability.
+fn quantile_at(degrees: usize, risk: f64) -> f64 {
+    let (mut low, mut high) = (0.0, 1.0);
+    let ln_scale = ln_beta_half(degrees);
+    while beyond(high, degrees, ln_scale) > risk && high < 1e12 {
+        (low, high) = (high, high * 2.0);
+    }
+    for _ in 0..STEPS {
+        let middle = f64::midpoint(low, high);
+        match beyond(middle, degrees, ln_scale) > risk {
+            true => low = middle,
+            false => high = middle,
+        }
+    }
+    high
+}
+
+/// Halvings of an interval that a quantile is known to be in.
+const STEPS: usize = 40;
+/// Terms of the continued fraction.
+const TERMS: usize = 60;
+
+/// The probability that the absolute of the t distribution exceeds `t`: the incomplete beta function of n / (n + t²) with
+/// n/2 and 1/2.
+fn beyond(t: f64, degrees: usize, ln_scale: f64) -> f64 {
+    let n = degrees as f64;
+    let x = n / (n + t * t);
+    let (a, b) = (n / 2.0, 0.5);
+    let ln_front = a * x.ln() + b * (1.0 - x).ln() - ln_scale;
+    // The fraction converges fast on this side; on the other that of the rest does.
+    if x < (a + 1.0) / (a + b + 2.0) {
+        ln_front.exp() * fraction(x, a, b) / a
+    } else {
+        1.0 - ln_front.exp() * fraction(1.0 - x, b, a) / b
+    }
+}
+
+fn fraction(x: f64, a: f64, b: f64) -> f64 {
+    let mut value = 1.0;
+    for m in (1..=TERMS).rev() {
+        let m = m as f64;
+        let even = m * (b - m) * x / ((a + 2.0 * m - 1.0) * (a + 2.0 * m));
+        let odd = -(a + m) * (a + b + m) * x / ((a + 2.0 * m) * (a + 2.0 * m + 1.0));
+        value = 1.0 + even / (1.0 + odd / value);
+    }
+    1.0 / (1.0 - (a + b) * x / ((a + 1.0) * value))
+}
+
+/// The logarithm of the beta function of n/2 and 1/2, by B(n/2 + 1, 1/2) = B(n/2, 1/2) · n / (n + 1).
+fn ln_beta_half(degrees: usize) -> f64 {
+    let (mut ln, mut n) = match degrees % 2 {
+        // B(1/2, 1/2) is π, B(1, 1/2) is 2.
+        1 => (std::f64::consts::PI.ln(), 1),
+        _ => (2f64.ln(), 2),
+    };
+    while n < degrees {
+        ln += (n as f64 / (n as f64 + 1.0)).ln();
+        n += 2;
+    }
+    ln
 }
 
 /// The mean of some values with its interval; none of fewer than two.
@@ -117,6 +183,22 @@ mod tests {
         assert_eq!(quantile(0, Confidence::P95), f64::INFINITY);
         let falling: Vec<f64> = (1..1000).map(|n| quantile(n, Confidence::P99)).collect();
         assert!(falling.windows(2).all(|pair| pair[0] >= pair[1]));
+    }
+
+    #[test]
+    fn a_quantile_for_any_risk_agrees_with_the_tables() {
+        for degrees in (1..=30).chain([40, 60, 120]) {
+            for (risk, confidence) in [(0.05, Confidence::P95), (0.01, Confidence::P99)] {
+                let (found, told) =
+                    (quantile(degrees, Confidence::Risk(risk)), quantile(degrees, confidence));
+                assert!((found - told).abs() < 6e-4 * told, "{degrees} {risk}: {found} {told}");
+            }
+        }
+        // By the closed forms for one and two degrees of freedom.
+        let cauchy = 1.0 / (std::f64::consts::PI * 1e-4 / 2.0).tan();
+        assert!(near(quantile(1, Confidence::Risk(1e-4)) / cauchy, 1.0));
+        let two = |risk: f64| (2.0 * (1.0 - risk).powi(2) / (1.0 - (1.0 - risk).powi(2))).sqrt();
+        assert!(near(quantile(2, Confidence::Risk(1e-5)) / two(1e-5), 1.0));
     }
 
     #[test]

@@ -9,6 +9,8 @@ const SHARDS_MAX: usize = 256;
 const EVERY_COUNT_TO: usize = 8;
 /// One CPU in so many is the load's.
 const LOAD_SHARE: usize = 4;
+/// So many CPUs have to be left for the broker; with fewer, broker and load share.
+const LEFT_MIN: usize = 3;
 
 /// What is to be tried.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,6 +52,8 @@ pub struct Variant {
     pub is_of_curve: bool,
     /// The CPUs of its shards; all that may be used where shards are not bound.
     pub cpus: Ids,
+    /// The CPUs that the broker may use; empty for all.
+    pub broker: Vec<usize>,
     /// The CPUs of the load: as many for every variant, one load tester for each.
     pub load: Vec<usize>,
     /// Whether the load has no CPUs of its own, so that the figure is lower than the broker alone would reach.
@@ -72,8 +76,14 @@ impl Variant {
 /// In words, when a placement that was wished leaves no CPU.
 pub fn variants(machine: &Machine, sweep: &Sweep) -> Result<Vec<Variant>, String> {
     let usual = Policy::default();
+    let testers = testers(machine, sweep);
+    let apart = leave_out(machine, testers);
+    let (machine, load) = match &apart {
+        Some((rest, load)) => (rest, Some(load.clone())),
+        None => (machine, None),
+    };
     let all = place(machine, &usual, None)?;
-    let mut found = Found { machine, testers: testers(machine, sweep), variants: Vec::new() };
+    let mut found = Found { machine, testers, load, variants: Vec::new() };
     found.add("auto", &usual, None)?;
     for count in counts(machine, &sweep.cores, all.shards) {
         let shards = if count == 1 { "1 shard".to_owned() } else { format!("{count} shards") };
@@ -101,6 +111,8 @@ pub fn variants(machine: &Machine, sweep: &Sweep) -> Result<Vec<Variant>, String
 struct Found<'a> {
     machine: &'a Machine,
     testers: usize,
+    /// The load's CPUs where they are nobody else's: the machine is without them then.
+    load: Option<Vec<usize>>,
     variants: Vec<Variant>,
 }
 
@@ -119,7 +131,16 @@ impl Found<'_> {
             }
             return Ok(());
         }
-        let (load, is_shared) = load_cpus(self.machine, &placed.cpus, self.testers);
+        let (load, is_shared, broker) = match &self.load {
+            Some(load) => {
+                let usable = self.machine.usable_cpus();
+                (load.clone(), false, usable.iter().map(|cpu| cpu as usize).collect())
+            }
+            None => {
+                let (load, is_shared) = load_cpus(self.machine, &placed.cpus, self.testers);
+                (load, is_shared, Vec::new())
+            }
+        };
         self.variants.push(Variant {
             name: name.to_owned(),
             shards: placed.shards,
@@ -127,6 +148,7 @@ impl Found<'_> {
             is_default: self.variants.is_empty(),
             is_of_curve,
             cpus: placed.cpus,
+            broker,
             load,
             is_shared,
         });
@@ -190,6 +212,30 @@ fn testers(machine: &Machine, sweep: &Sweep) -> usize {
     sweep.testers.unwrap_or(usable / LOAD_SHARE).clamp(1, usable.max(1))
 }
 
+/// The machine without the load's CPUs, and these: whole cores from its end. None where too few would be left to compare
+/// anything.
+fn leave_out(machine: &Machine, count: usize) -> Option<(Machine, Vec<usize>)> {
+    let usable = machine.usable_cpus();
+    if usable.len() < LEFT_MIN + count {
+        return None;
+    }
+    let mut load = Ids::new();
+    let mut cpus: Vec<_> = machine.cpus.iter().filter(|cpu| usable.contains(cpu.id)).collect();
+    cpus.sort_by_key(|cpu| Reverse(cpu.id));
+    for cpu in cpus {
+        let siblings = machine.siblings(*cpu).and(&usable);
+        for id in [cpu.id].into_iter().chain(siblings.iter()) {
+            if load.len() < count && !load.contains(id) {
+                load = load.iter().chain([id]).collect();
+            }
+        }
+    }
+    let mut rest = machine.clone();
+    rest.limits.cpus = Some(usable.without(&load));
+    let load = load.iter().map(|cpu| cpu as usize).collect();
+    Some((rest, load))
+}
+
 /// `count` CPUs for the load: those without a shard first, on cores without one before sibling threads of one; and
 /// whether there were too few of them.
 fn load_cpus(machine: &Machine, shards: &Ids, count: usize) -> (Vec<usize>, bool) {
@@ -228,7 +274,7 @@ mod tests {
         assert_eq!(
             names,
             [
-                "auto = 24 shards",
+                "auto = 18 shards",
                 "1 shard",
                 "2 shards",
                 "3 shards",
@@ -247,17 +293,19 @@ mod tests {
             ]
         );
         let best_of_2011 = found.last().unwrap();
-        assert_eq!((best_of_2011.shards, best_of_2011.cpus.len()), (18, 18));
+        assert_eq!((best_of_2011.shards, best_of_2011.cpus.len()), (12, 12));
         assert!(best_of_2011.cpus.and(&machine.node(0).unwrap().cpus).is_empty());
-        // The load has the six CPUs that are free.
-        assert_eq!(
-            (best_of_2011.load.as_slice(), best_of_2011.is_shared),
-            (&[0, 2, 4, 6, 8, 10][..], false)
-        );
-        assert_eq!(best_of_2011.flags(), ["--shards", "18", "--placement", "nodes=!0"]);
-        // With all 24 there is none left for it.
-        assert_eq!((found[0].load.len(), found[0].is_shared, found[0].is_default), (6, true, true));
-        assert!(found.iter().all(|variant| variant.load.len() == 6));
+        assert_eq!(best_of_2011.flags(), ["--shards", "12", "--placement", "nodes=!0"]);
+        // The load has the same six CPUs in every setting, and no setting has any of them.
+        for variant in &found {
+            assert_eq!(
+                (variant.load.as_slice(), variant.is_shared),
+                (&[18, 19, 20, 21, 22, 23][..], false)
+            );
+            assert_eq!(variant.broker, (0..18).collect::<Vec<usize>>());
+            assert!(variant.cpus.iter().all(|cpu| cpu < 18), "{}", variant.name);
+        }
+        assert!(found[0].is_default);
         assert!(found.iter().skip(1).all(|variant| !variant.is_default));
     }
 
@@ -266,7 +314,7 @@ mod tests {
         let found = variants(&example("leviathan"), &Sweep::default()).unwrap();
         let names: Vec<&str> = found.iter().map(|variant| variant.name.as_str()).collect();
         let expected = [
-            "auto = 24 shards",
+            "auto = 18 shards",
             "1 shard",
             "2 shards",
             "3 shards",
@@ -282,13 +330,11 @@ mod tests {
         ];
         assert_eq!(names, expected);
         let twelve = found.iter().find(|variant| variant.name == "12 shards").unwrap();
-        assert_eq!(twelve.cpus.to_string(), "0-11");
+        // Three cores with their siblings are the load's.
+        assert_eq!(twelve.load, [9, 10, 11, 21, 22, 23]);
+        assert!((0..9).all(|core| twelve.cpus.contains(core)), "{}", twelve.cpus);
         let node = found.iter().find(|variant| variant.name == "nodes=1").unwrap();
-        assert_eq!((node.shards, node.cpus.and(&twelve.cpus).len()), (12, 6));
-        // The load stays away from cores with shards.
-        let two = found.iter().find(|variant| variant.name == "2 shards").unwrap();
-        assert_eq!(two.load, [18, 19, 20, 21, 22, 23]);
-        assert!(!two.load.iter().any(|cpu| two.cpus.contains(*cpu as u32 % 12)));
+        assert_eq!((node.shards, node.is_shared), (8, false));
         assert_eq!(found.iter().filter(|variant| variant.is_of_curve).count(), 11);
     }
 
@@ -318,14 +364,14 @@ mod tests {
         };
         let found = variants(&machine, &sweep).unwrap();
         let names: Vec<&str> = found.iter().map(|variant| variant.name.as_str()).collect();
-        assert_eq!(names, ["auto = 24 shards", "2 shards", "spread:8", "nodes=!0,1", "auto:30"]);
+        assert_eq!(names, ["auto = 22 shards", "2 shards", "spread:8", "nodes=!0,1", "auto:30"]);
         assert!(found.iter().all(|variant| variant.load.len() == 2));
         // More shards than CPUs are not bound.
-        assert_eq!((found[4].shards, found[4].cpus.len(), found[4].is_shared), (30, 24, true));
+        assert_eq!((found[4].shards, found[4].cpus.len(), found[4].is_shared), (30, 22, false));
         let wrong = Sweep { further: vec![("cpus=77".parse().unwrap(), None)], ..sweep };
-        assert!(variants(&machine, &wrong).unwrap_err().contains("0-23"));
+        assert!(variants(&machine, &wrong).unwrap_err().contains("0-21"));
         let every = Sweep { cores: Cores::Every, without_nodes: true, ..Sweep::default() };
-        assert_eq!(variants(&machine, &every).unwrap().len(), 24);
+        assert_eq!(variants(&machine, &every).unwrap().len(), 18);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 impl Engine {
     pub(super) fn report(&mut self, now: Instant) {
-        if now < self.next_report {
+        if now < self.next_report || self.warm_until.is_some() {
             return;
         }
         let interval = self.scene.statistics.turn(now);
@@ -32,19 +32,32 @@ impl Engine {
         self.intervals.push(interval);
     }
 
-    /// Prints and writes the summary of what was counted until `ended`.
-    pub(super) fn finish(&mut self, ended: Instant) -> Result<Outcome, String> {
-        let cpu_seconds = cpu_seconds() - self.cpu_begun;
-        let seconds = self.scene.statistics.seconds(ended);
+    /// Ends the last, incomplete interval. People are spared it; programs get it, so that what is counted sums
+    /// up to the summary.
+    pub(super) fn tell_last(&mut self, kind: &'static str, ended: Instant) {
         let last = self.scene.statistics.turn(ended);
-        // People are spared the last, incomplete interval; programs get it, so that intervals sum up to the summary.
         let format = self.plan.run.format;
-        if format != Format::Text && last.counters != Counters::default() {
-            format.print_interval(&self.plan.id, self.plan.shape, self.plan.shown, &last);
+        if !self.plan.quiet && format != Format::Text && last.counters != Counters::default() {
+            format.print_last(kind, self.plan.shape, self.plan.shown, &last);
         }
         if self.intervals.is_empty() {
             self.intervals.push(last);
         }
+    }
+
+    /// Prints and writes the summary of what was counted until `ended`.
+    pub(super) fn finish(&mut self, ended: Instant) -> Result<Outcome, String> {
+        let cpu_seconds = cpu_seconds() - self.cpu_begun;
+        match self.load {
+            None => self.tell_last("interval", ended),
+            // What came after the end of the load.
+            Some(_) => self.tell_last("drain", ended),
+        }
+        let (seconds, in_load) = match self.load {
+            Some((_, seconds, counters)) => (seconds, counters),
+            None => (self.scene.statistics.seconds(ended), self.scene.statistics.total()),
+        };
+        let format = self.plan.run.format;
         if let Some(check) = &mut self.scene.check {
             check.finish();
             if !check.faults().is_none() {
@@ -60,11 +73,17 @@ impl Engine {
             shown: self.plan.shown,
             seconds,
             counters: self.scene.statistics.total(),
+            in_load,
+            missing: self.missing,
             consumer_latency: self.scene.statistics.consumer_latency.total(),
             confirm_latency: self.scene.statistics.confirm_latency.total(),
             curves: [
                 self.scene.statistics.consumer_latency.curve(),
                 self.scene.statistics.confirm_latency.curve(),
+            ],
+            buckets: [
+                self.scene.statistics.consumer_latency.buckets(),
+                self.scene.statistics.confirm_latency.buckets(),
             ],
             cpu_seconds,
             ceiling: self.plan.ceiling,

@@ -16,6 +16,8 @@ impl Engine {
         if self.begun.is_none() {
             self.begin_counting(now);
         }
+        let warm_up = self.plan.run.warm_up;
+        self.warm_until = (!warm_up.is_zero()).then(|| now + warm_up);
         self.phase = Phase::Running;
         self.scene.producing = true;
         self.received_at = now;
@@ -33,10 +35,16 @@ impl Engine {
                 return Err(error);
             }
             let now = self.scene.clock.now();
+            if self.warm_until.is_some_and(|until| now >= until) {
+                self.warm_until = None;
+                self.scene.statistics.restart(now);
+                self.begin_counting(now);
+            }
             self.report(now);
             match self.phase {
                 Phase::Draining => {
                     if self.is_drained(now) {
+                        self.count_missing(now);
                         return Ok(());
                     }
                 }
@@ -47,9 +55,12 @@ impl Engine {
                         if reason != IDLE {
                             self.received_at = now;
                         }
-                        if self.scene.check.is_none() {
+                        let is_over = self.interrupted.load(Ordering::Relaxed)
+                            || self.plan.run.drain.is_zero();
+                        if self.scene.check.is_none() && is_over {
                             return Ok(());
                         }
+                        self.end_load(now);
                         self.begin_draining();
                     }
                 }
@@ -62,6 +73,9 @@ impl Engine {
         let begun = self.begun.unwrap_or(now);
         if self.interrupted.load(Ordering::Relaxed) {
             return Some("Interrupted");
+        }
+        if self.warm_until.is_some() {
+            return None;
         }
         if run.time_max.is_some_and(|time| now.since(begun) >= time) {
             return Some("Reached time limit");
@@ -110,9 +124,73 @@ impl Engine {
                 return false;
             }
         }
-        let Some(check) = &mut self.scene.check else {
-            return true;
+        if let Some(check) = &mut self.scene.check {
+            let run = &self.plan.run;
+            return check.is_complete() || now.since(self.received_at) > run.shutdown_timeout;
+        }
+        let ended = self.load.map_or(now, |(ended, _, _)| ended);
+        now.since(ended) > self.plan.run.drain || !self.is_awaiting()
+    }
+
+    /// Whether a message or confirm is known to be under way.
+    fn is_awaiting(&self) -> bool {
+        let awaits = |role: &Role| match role {
+            Role::Producer(producer) => !producer.is_settled(),
+            Role::Roundtrip(roundtrip) => roundtrip.under_way().next().is_some(),
+            Role::Idle | Role::Consumer(_) => false,
         };
-        check.is_complete() || now.since(self.received_at) > self.plan.run.shutdown_timeout
+        self.scene.outstanding.total().is_some_and(|left| left > 0)
+            || self.links.iter().flat_map(Link::roles).any(awaits)
+    }
+
+    /// The load is over: its rates are of what was counted until now, what comes later counts for itself.
+    fn end_load(&mut self, now: Instant) {
+        if self.scene.check.is_some() {
+            return;
+        }
+        self.tell_last("interval", self.received_at);
+        let seconds = self.scene.statistics.seconds(self.received_at);
+        self.load = Some((now, seconds, self.scene.statistics.total()));
+    }
+
+    /// What never came, was never confirmed or never even sent counts with its age: it took longer than
+    /// that.
+    fn count_missing(&mut self, now: Instant) {
+        let ended = self.load.map_or(now, |(ended, _, _)| ended);
+        let clock = self.scene.clock;
+        let age = |stamp: u64| clock.stamp(now).saturating_sub(stamp);
+        let missing = &mut self.missing;
+        missing.outstanding = self.scene.outstanding.total();
+        let statistics = &mut self.scene.statistics;
+        let latency = &mut statistics.consumer_latency;
+        self.scene.outstanding.each(|stamp, count| latency.record_many(age(stamp), count));
+        for role in self.links.iter().flat_map(Link::roles) {
+            match role {
+                Role::Producer(producer) => {
+                    missing.unconfirmed += producer.unconfirmed();
+                    let latency = &mut statistics.confirm_latency;
+                    producer.each_unconfirmed(|stamp| latency.record(age(stamp)));
+                    let copies = self.scene.outstanding.copies(producer.number());
+                    let has_confirms = producer.has_confirms();
+                    producer.each_unsent(ended, |due| {
+                        missing.unsent += 1;
+                        let age = age(clock.stamp(due));
+                        statistics.consumer_latency.record_many(age, copies);
+                        if has_confirms {
+                            statistics.confirm_latency.record(age);
+                        }
+                    });
+                }
+                Role::Roundtrip(roundtrip) => {
+                    let mut count = 0;
+                    for stamp in roundtrip.under_way() {
+                        statistics.consumer_latency.record(age(stamp));
+                        count += 1;
+                    }
+                    *missing.outstanding.get_or_insert(0) += count;
+                }
+                Role::Idle | Role::Consumer(_) => {}
+            }
+        }
     }
 }

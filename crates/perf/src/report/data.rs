@@ -30,9 +30,18 @@ impl Format {
     pub(crate) fn print_interval(self, id: &str, shape: &str, shown: Shown, interval: &Interval) {
         print(&match self {
             Format::Text => interval_line(id, shown, interval),
-            Format::JsonLines => interval_json(shown, interval),
-            Format::Csv => interval_csv(shape, shown, interval),
+            Format::JsonLines => interval_json("interval", shown, interval),
+            Format::Csv => interval_csv("interval", shape, shown, interval),
         });
+    }
+
+    /// Prints the figures of the end of a run for programs.
+    pub(crate) fn print_last(self, kind: &str, shape: &str, shown: Shown, last: &Interval) {
+        match self {
+            Format::Text => {}
+            Format::JsonLines => print(&interval_json(kind, shown, last)),
+            Format::Csv => print(&interval_csv(kind, shape, shown, last)),
+        }
     }
 
     /// Prints the figures of a whole run.
@@ -94,12 +103,18 @@ fn points(shown: Shown, figures: &Quantiles) -> [(&'static str, f64); 10] {
     .map(|(name, value)| (name, shown.micros(value)))
 }
 
+/// The distribution of a whole run.
+struct Whole<'a> {
+    curve: &'a [(f64, u64)],
+    buckets: &'a [(u64, u64)],
+}
+
 fn latency_json(
     json: &mut Json,
     shown: Shown,
     name: &str,
     figures: &Quantiles,
-    curve: Option<&[(f64, u64)]>,
+    whole: Option<Whole<'_>>,
 ) {
     if figures.count == 0 {
         json.raw(name, "null");
@@ -110,10 +125,15 @@ fn latency_json(
     for (name, micros) in points(shown, figures) {
         json.float(name, micros);
     }
-    if let Some(curve) = curve {
+    if let Some(Whole { curve, buckets }) = whole {
         json.open(Some("curve"), '[');
         for (share, value) in curve {
             json.pair(*share, shown.micros(*value));
+        }
+        json.close(']');
+        json.open(Some("buckets"), '[');
+        for (value, count) in buckets {
+            json.bucket(shown.micros(*value), *count);
         }
         json.close(']');
     }
@@ -121,10 +141,10 @@ fn latency_json(
 }
 
 /// The JSON line of one interval.
-fn interval_json(shown: Shown, interval: &Interval) -> String {
+fn interval_json(kind: &str, shown: Shown, interval: &Interval) -> String {
     let mut json = Json::default();
     json.open(None, '{');
-    json.text("kind", "interval");
+    json.text("kind", kind);
     json.float("at_s", interval.at_seconds);
     json.float("seconds", interval.seconds);
     counters_json(&mut json, &interval.counters);
@@ -149,14 +169,30 @@ fn summary_json(summary: &Summary<'_>) -> String {
     json.float("seconds", summary.seconds);
     json.number("body_bytes", summary.body_bytes as u64);
     counters_json(&mut json, counters);
-    json.float("sent_per_s", summary.per_second(counters.sent));
-    json.float("received_per_s", summary.per_second(counters.received));
-    json.float("confirmed_per_s", summary.per_second(counters.confirmed));
+    json.float("sent_per_s", summary.per_second(summary.in_load.sent));
+    json.float("received_per_s", summary.per_second(summary.in_load.received));
+    json.float("confirmed_per_s", summary.per_second(summary.in_load.confirmed));
+    json.optional("outstanding", summary.missing.outstanding);
+    json.number("unsent", summary.missing.unsent);
+    json.number("unconfirmed", summary.missing.unconfirmed);
     let [consumer, confirm] = &summary.curves;
+    let [consumers, confirms] = &summary.buckets;
     let latency = &summary.consumer_latency;
-    latency_json(&mut json, shown, "consumer_latency_us", latency, Some(consumer));
+    latency_json(
+        &mut json,
+        shown,
+        "consumer_latency_us",
+        latency,
+        Some(Whole { curve: consumer, buckets: consumers }),
+    );
     let latency = &summary.confirm_latency;
-    latency_json(&mut json, shown, "confirm_latency_us", latency, Some(confirm));
+    latency_json(
+        &mut json,
+        shown,
+        "confirm_latency_us",
+        latency,
+        Some(Whole { curve: confirm, buckets: confirms }),
+    );
     json.float("tester_cpu_us_per_message", summary.cpu_micros_per_message());
     json.float("tester_cpu_share", summary.cpu_share());
     match summary.ceiling {
@@ -219,14 +255,14 @@ fn csv_head() -> String {
 fn csv_figures(
     row: &mut String,
     shown: Shown,
-    counters: &Counters,
+    [counters, in_load]: [&Counters; 2],
     seconds: f64,
     latencies: [&Quantiles; 2],
 ) {
     for (_, count) in counted(counters) {
         let _ = write!(row, ",{count}");
     }
-    for count in [counters.sent, counters.received, counters.confirmed] {
+    for count in [in_load.sent, in_load.received, in_load.confirmed] {
         let rate = if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
         let _ = write!(row, ",{rate:.3}");
     }
@@ -242,10 +278,11 @@ fn csv_figures(
 }
 
 /// The CSV row of one interval.
-fn interval_csv(shape: &str, shown: Shown, interval: &Interval) -> String {
-    let mut row = format!("interval,{shape},{:.6},{:.6}", interval.at_seconds, interval.seconds);
+fn interval_csv(kind: &str, shape: &str, shown: Shown, interval: &Interval) -> String {
+    let mut row = format!("{kind},{shape},{:.6},{:.6}", interval.at_seconds, interval.seconds);
     let latencies = [&interval.consumer_latency, &interval.confirm_latency];
-    csv_figures(&mut row, shown, &interval.counters, interval.seconds, latencies);
+    let counters = [&interval.counters; 2];
+    csv_figures(&mut row, shown, counters, interval.seconds, latencies);
     row.push_str(",,");
     row
 }
@@ -255,7 +292,8 @@ fn summary_csv(summary: &Summary<'_>) -> String {
     let mut row =
         format!("summary,{},{:.6},{:.6}", summary.shape, summary.seconds, summary.seconds);
     let latencies = [&summary.consumer_latency, &summary.confirm_latency];
-    csv_figures(&mut row, summary.shown, &summary.counters, summary.seconds, latencies);
+    let counters = [&summary.counters, &summary.in_load];
+    csv_figures(&mut row, summary.shown, counters, summary.seconds, latencies);
     let errors = summary.errors.join("; ").replace('"', "\"\"").replace(['\n', '\r'], " ");
     let _ = write!(row, ",{:.6},\"{errors}\"", summary.cpu_micros_per_message());
     row
@@ -266,6 +304,7 @@ mod tests {
     use super::*;
     use crate::body::Layout;
     use crate::check::Check;
+    use crate::engine::Missing;
 
     fn figures() -> Quantiles {
         Quantiles {
@@ -301,9 +340,12 @@ mod tests {
             shown: Shown::default(),
             seconds: 2.0,
             counters: interval().counters,
+            in_load: interval().counters,
+            missing: Missing { outstanding: Some(3), unsent: 2, unconfirmed: 1 },
             consumer_latency: figures(),
             confirm_latency: Quantiles::default(),
             curves: [vec![(0.5, 2_000), (1.0, 8_000)], Vec::new()],
+            buckets: [vec![(2_000, 3), (8_000, 1)], Vec::new()],
             cpu_seconds: 0.001,
             ceiling: None,
             body_bytes: 12,
@@ -317,7 +359,7 @@ mod tests {
     #[test]
     fn an_interval_is_one_object_on_one_line() {
         assert_eq!(
-            interval_json(Shown::default(), &interval()),
+            interval_json("interval", Shown::default(), &interval()),
             concat!(
                 r#"{"kind":"interval","at_s":1.000000,"seconds":0.500000,"sent":50,"received":40,"confirmed":30,"#,
                 r#""nacked":2,"returned":1,"consumer_latency_us":{"count":4,"min":1.000000,"mean":2.500000,"#,
@@ -326,7 +368,7 @@ mod tests {
             )
         );
         let millis = Shown { millis: true, ..Shown::default() };
-        assert!(interval_json(millis, &interval()).contains(r#""p50":2000000.000000"#));
+        assert!(interval_json("interval", millis, &interval()).contains(r#""p50":2000000.000000"#));
     }
 
     #[test]
@@ -335,7 +377,8 @@ mod tests {
         for part in [
             r#"{"kind":"summary","shape":"throughput","#,
             r#""sent_per_s":25.000000,"received_per_s":20.000000,"confirmed_per_s":15.000000"#,
-            r#""curve":[[0.50000000,2.000],[1.00000000,8.000]]}"#,
+            r#""outstanding":3,"unsent":2,"unconfirmed":1,"consumer"#,
+            r#""curve":[[0.50000000,2.000],[1.00000000,8.000]],"buckets":[[2.000,3],[8.000,1]]}"#,
             r#""confirm_latency_us":null,"tester_cpu_us_per_message":20.000000"#,
             r#""errors":["said \"no\""],"gap":null}"#,
         ] {
@@ -355,7 +398,10 @@ mod tests {
     fn csv_rows_have_as_many_fields_as_the_head() {
         let fields = |line: &str| line.split(',').count();
         let head = csv_head();
-        assert_eq!(fields(&interval_csv("loop", Shown::default(), &interval())), fields(&head));
+        assert_eq!(
+            fields(&interval_csv("interval", "loop", Shown::default(), &interval())),
+            fields(&head)
+        );
         let row = summary_csv(&summary(None, &["a".to_owned(), "b\nc".to_owned()]));
         assert_eq!(fields(&row), fields(&head));
         assert!(row.ends_with("\"a; b c\""), "{row}");

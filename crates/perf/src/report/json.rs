@@ -90,6 +90,12 @@ impl Json {
         self.close(']');
     }
 
+    /// A value and how often it came as an element.
+    pub(crate) fn bucket(&mut self, value: f64, count: u64) {
+        self.key(None);
+        let _ = write!(self.text, "[{value:.3},{count}]");
+    }
+
     /// An array of two numbers as an element.
     pub(crate) fn pair(&mut self, first: f64, second: f64) {
         self.key(None);

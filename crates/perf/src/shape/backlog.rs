@@ -184,6 +184,7 @@ impl Backlog<'_> {
             time_in_header: false,
             check: None,
             expected: Vec::new(),
+            copies: None,
             ceiling: None,
             run: run_options(self.options)?,
             shown: Shown::default(),

@@ -130,6 +130,8 @@ fn plan(options: &Options) -> Result<Vec<Job>, OptionError> {
         time_in_header: false,
         check,
         expected,
+        // Each round trip knows its own.
+        copies: None,
         ceiling: None,
         run: run_options(options)?,
         shown: Shown { sent: true, received: true, ..Shown::default() },

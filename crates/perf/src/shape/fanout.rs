@@ -149,6 +149,7 @@ impl Fanout {
             time_in_header: false,
             check,
             expected,
+            copies: layout.has_time().then(|| vec![queues; self.producers as usize]),
             ceiling: None,
             run: run_options(options)?,
             shown: Shown {

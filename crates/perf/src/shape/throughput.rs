@@ -129,6 +129,10 @@ fn one_plan(options: &Options) -> Result<Plan, OptionError> {
         roles: Vec::new(),
     }];
     consumer_links(options, &id, sizes, &mut topology, check.as_mut(), &mut links)?;
+    let expected = topology.expected(sizes.publishing());
+    let copies = foreseeable(options, bodies.is_some() || layout.has_time())
+        .then(|| copies(&expected, sizes.publishing()))
+        .filter(|copies| copies.iter().any(|copies| *copies > 0));
     let confirms = confirms(options)?;
     let load = ProducerLoad {
         flags,
@@ -153,7 +157,8 @@ fn one_plan(options: &Options) -> Result<Plan, OptionError> {
         layout,
         time_in_header: load.bodies.is_some(),
         check,
-        expected: topology.expected(sizes.publishing()),
+        expected: if checked { expected } else { Vec::new() },
+        copies,
         ceiling: None,
         run: run_options(options)?,
         shown: Shown {
@@ -164,6 +169,31 @@ fn one_plan(options: &Options) -> Result<Plan, OptionError> {
             millis: options.has("use-millis"),
         },
     })
+}
+
+/// Whether each message that is sent comes once to each queue that it belongs into: nothing is requeued,
+/// dropped or left over, keys are not random, and messages tell when they were sent.
+fn foreseeable(options: &Options, has_time: bool) -> bool {
+    let others = [
+        "nack",
+        "max-length-bytes",
+        "queue-args",
+        "cmessages",
+        "random-routing-key",
+        "routing-key-cache-size",
+        "variable-size",
+        "predeclared",
+    ];
+    has_time && others.iter().all(|name| !options.has(name))
+}
+
+/// Deliveries that each message of a producer leads to, by the producer's number.
+fn copies(expected: &[(usize, u32)], producers: u32) -> Vec<u64> {
+    let mut copies = vec![0; producers as usize];
+    for (_, producer) in expected {
+        copies[*producer as usize] += 1;
+    }
+    copies
 }
 
 /// A number above 0; `None` where it is 0 or absent, which stands for "without".
@@ -239,8 +269,9 @@ fn consumer_links(
                     (None, None) => script.push(step),
                     (None, Some(_)) => deferred.extend_from_slice(&step.frame),
                 }
-                if let Some(check) = check.as_deref_mut() {
-                    lanes.push(topology.lane(check, &queue));
+                match check.as_deref_mut() {
+                    Some(check) => lanes.push(topology.lane(check, &queue)),
+                    None => topology.note(&queue),
                 }
             }
             roles.push(RoleSpec::Consumer(ConsumerSpec {

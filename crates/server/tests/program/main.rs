@@ -4,6 +4,7 @@ mod cli;
 mod client;
 mod gauge;
 mod hostile;
+mod load;
 mod locality;
 mod profile;
 mod restart;

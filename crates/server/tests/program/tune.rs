@@ -14,6 +14,7 @@ const FILE: &str =
 fn tune(scratch: &Scratch, words: &[&str]) -> Command {
     let mut command =
         lepus(&["tune", "--load", "loop --connections 2 --channels 3", "--seconds", "1"]);
+    command.args(["--warm-up", "0"]);
     command.args(["--testers", "1", "--node-sets", "none"]).args(words);
     command.arg("--output").arg(scratch.path().join("report"));
     command.arg("--write").arg(scratch.path().join("lepus.toml"));
@@ -47,7 +48,8 @@ fn a_sweep_leaves_a_report_and_a_recommendation_in_the_file() {
     assert!(!settings.is_empty() && settings[0]["shares_cpus_with_load"].is_boolean());
     for setting in settings {
         let rate = &setting["messages_per_second"];
-        assert_eq!(rate["count"], 2, "{setting}");
+        // Once in each round, and for those that seem best in each fresh one.
+        assert!(rate["count"] == 2 || rate["count"] == 4, "{setting}");
         assert!(rate["low"].as_f64() <= rate["mean"].as_f64(), "{setting}");
     }
     let page = fs::read_to_string(report.join("report.html")).unwrap();
@@ -106,7 +108,7 @@ fn a_plan_for_another_machine_is_printed() {
     let output = lepus(&["tune", "--plan", "--from", "artemis"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success());
-    assert!(text.contains("nodes=!0") && text.contains("1,3,5,7,9,11-23"), "{text}");
+    assert!(text.contains("nodes=!0") && text.contains("1,3,5,7,9,11-17"), "{text}");
     let output = lepus(&["tune", "--rounds", "0"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
 }

@@ -40,7 +40,7 @@ pub(super) struct Topology {
     binding: bool,
     /// Nobody consumes: the queues are made beforehand.
     unconsumed: bool,
-    /// Numbers of queues in the check.
+    /// Numbers of consumed queues, those of the check where there is one.
     checked: HashMap<QueueKey, usize>,
     /// For producers in turn: the numbers of consumed queues by place.
     seen: Vec<(QueueKey, usize)>,
@@ -172,6 +172,15 @@ impl Topology {
             Consumed { name: self.names[place].clone(), key: QueueKey::Named(place) }
         });
         named.collect()
+    }
+
+    /// One more consumer of `queue`, without a check.
+    pub(super) fn note(&mut self, queue: &Consumed) {
+        if !self.checked.contains_key(&queue.key) {
+            let number = self.seen.len();
+            self.checked.insert(queue.key.clone(), number);
+            self.seen.push((queue.key.clone(), number));
+        }
     }
 
     /// The check's lane for one more consumer of `queue`.
