@@ -63,7 +63,7 @@ fn a_long_table_comes_in_parts() {
 fn rows_whose_order_is_open_are_sorted_when_all_are_there() {
     let root = Scratch::new("control-sorted");
     let path = root.path().join("control.sock");
-    let _server = ControlServer::start(&path, handler()).unwrap();
+    let _server = ControlServer::start(&path, handler(), &log()).unwrap();
     let table = ask_table(&path, &json!({"order": "unsorted"})).unwrap();
     let rows = json!([["a", 8], ["a", 9], ["b", 0], ["b", 1], ["c", 0], ["c", 0]]);
     assert_eq!(table, json!({"columns": ["name", "n"], "rows": rows}));
