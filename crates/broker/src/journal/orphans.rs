@@ -44,8 +44,8 @@ impl Orphans {
         let (count, messages) = (self.queues.len(), self.messages);
         let mut text = format!(
             "{log} has {messages} messages of {count} queues that the definitions do not have there; \
-             they are kept and delivered to nobody: `lepus store orphans` lists them, moves them into \
-             a queue or drops them, while the broker is stopped. Ids of the queues:"
+             they are kept and delivered to nobody: bring back the copy of the definitions that has \
+             their queues; `lepus store dump` shows what they are. Ids of the queues:"
         );
         for queue in self.queues.iter().take(NAMED_MAX) {
             text.push_str(&format!(" {}", queue.0));
