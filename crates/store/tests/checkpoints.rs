@@ -130,3 +130,37 @@ fn a_fan_out_to_many_queues_costs_no_checkpoint_every_few_publishes() {
     let checkpoints = world.store.figures().checkpoints - before;
     assert!(checkpoints <= 2, "{checkpoints}");
 }
+
+/// What a start finds is the first section with everything that was appended to it: what changed, what
+/// is new, and nothing of what is gone.
+#[test]
+fn a_checkpoint_says_what_has_changed_and_a_start_puts_it_together() {
+    let mut world = World::new(settings());
+    let lanes = world.lanes(1_000);
+    for _ in 0..10 {
+        world.append(&[7; 50], &lanes);
+    }
+    world.store.request_checkpoint();
+    world.pass(100);
+    let first = world.disk.index_bytes;
+    let newer = world.store.lane(Lane::of(QueueId(2_000)));
+    world.append(b"more", &[lanes[0], newer]);
+    world.store.drop_queue(QueueId(2));
+    world.pass(100);
+    let before = world.disk.index_bytes;
+    world.store.request_checkpoint();
+    world.pass(100);
+    let second = world.disk.index_bytes - before;
+    assert!(second * 50 < first, "{second} after {first}");
+    // Behind the checkpoints there is nothing to be read.
+    let mut out = Operations::default();
+    world.store = Store::open(settings(), &mut out);
+    world.out = out;
+    world.turn();
+    assert!(world.store.is_running());
+    let count = |queue| {
+        let lanes = world.store.lanes_of(QueueId(queue));
+        lanes.iter().map(|&lane| world.store.count(lane).0).sum::<u64>()
+    };
+    assert_eq!([1, 2, 3, 1_000, 2_000].map(count), [11, 0, 10, 10, 1]);
+}
