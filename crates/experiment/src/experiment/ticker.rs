@@ -94,7 +94,9 @@ fn measure(session: &mut Session<'_>) {
 }
 
 fn keeps_up(outcome: &Outcome, rate: u64) -> bool {
-    outcome.missing == 0.0 && outcome.backlog_growth(rate as f64) <= GROWTH_SECONDS_MAX
+    let rate = rate as f64;
+    outcome.missing <= rate * GROWTH_SECONDS_MAX
+        && outcome.backlog_growth(rate) <= GROWTH_SECONDS_MAX
 }
 
 fn describe(session: &Session<'_>) -> Content {

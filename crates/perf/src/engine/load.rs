@@ -7,6 +7,9 @@ use lepus_base::Instant;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
+/// What was due for less than this at the end of the load was not late yet.
+const LATE_MIN_NANOS: u64 = 1_000_000;
+
 const IDLE: &str = "Consumers idle";
 
 impl Engine {
@@ -172,7 +175,8 @@ impl Engine {
                     producer.each_unconfirmed(|stamp| latency.record(age(stamp)));
                     let copies = self.scene.outstanding.copies(producer.number());
                     let has_confirms = producer.has_confirms();
-                    producer.each_unsent(ended, |due| {
+                    let due_by = Instant(ended.0.saturating_sub(LATE_MIN_NANOS));
+                    producer.each_unsent(due_by, |due| {
                         missing.unsent += 1;
                         let age = age(clock.stamp(due));
                         statistics.consumer_latency.record_many(age, copies);
