@@ -194,7 +194,7 @@ impl Broker {
                     self.edge.letters_wait = true;
                     return false;
                 }
-                Found::Lost => self.settle_source(letter.source),
+                Found::Lost => self.keep_source(&letter.source),
             }
         }
         // Whatever ended the loop: behind the last letter nobody comes by for those who wait.
@@ -327,6 +327,21 @@ impl Broker {
             && let Some(log) = self.journal.log(source.log)
         {
             log.settle(lane, &source.entry);
+        }
+    }
+
+    /// A message that was to be passed on is damaged: it stays in the log it came from, and nobody is given
+    /// it.
+    pub(crate) fn keep_source(&mut self, source: &Source) {
+        let home = self.home_slot(source.queue, u32::MAX);
+        if let Some(home) = home {
+            self.homes[home as usize].queue.letter_settled(&source.entry);
+        }
+        if (home.is_some() || self.delayed.holds(source.queue))
+            && let Some(lane) = source.lane
+            && let Some(log) = self.journal.log(source.log)
+        {
+            log.set_aside(lane, &source.entry);
         }
     }
 

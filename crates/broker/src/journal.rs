@@ -256,6 +256,11 @@ impl Journal {
         }
     }
 
+    /// Whether a log keeps damaged messages of a queue.
+    pub(crate) fn keeps_damaged(&self, queue: QueueId) -> bool {
+        self.logs.iter().any(|log| log.store.has_set_aside(queue))
+    }
+
     /// Entries that were in windows are gone.
     pub(crate) fn forget_windows(&mut self, count: usize) {
         self.windows = self.windows.saturating_sub(count);

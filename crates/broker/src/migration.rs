@@ -285,6 +285,8 @@ impl Broker {
             && !self.ledger.has_of(id)
             && !self.retries.iter().any(|(_, queue, _)| *queue == id)
             && self.stalled_commands.range((id, 0)..=(id, u64::MAX)).next().is_none()
+            // With its lanes what is kept there of it would go.
+            && !self.journal.keeps_damaged(id)
             && !self.postponed.has_for(id)
             && !self.jobs.is_mailed_for(id)
     }

@@ -402,7 +402,7 @@ impl Queue {
                     self.wait();
                     return Get::Again;
                 }
-                Some(Found::Lost) => self.drop_lost(sink),
+                Some(Found::Lost) => self.step_over(sink),
             }
         }
         let counts = self.counts_deliveries();

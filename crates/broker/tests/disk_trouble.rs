@@ -1,9 +1,10 @@
 //! A disk that is full, slow or broken.
 
 use lepus_amqp::client::ClientOptions;
+use lepus_amqp::table::Table;
 use lepus_sim::{Channel, World};
 
-use crate::restart::{drain, durable, persistent, publish_confirmed};
+use crate::restart::{drain, durable, durable_with, persistent, publish_confirmed};
 
 /// Publishes until the client is told to stop; how many went.
 fn fill(channel: &Channel, queue: &str) -> u32 {
@@ -131,11 +132,9 @@ fn a_failed_sync_confirms_nothing_ever_after() {
     assert_eq!(found[..10], (0..10).collect::<Vec<_>>());
 }
 
-#[test]
-fn a_damaged_message_is_reported_and_the_others_are_delivered() {
-    let world = World::on_disk(1);
+/// Messages that are told apart by their first bytes, confirmed and on the disk.
+fn fill_and_stop(world: &World) -> Vec<String> {
     let channel = world.channel(0);
-    durable(&channel, "q");
     let bodies: Vec<String> =
         (0..100).map(|body| format!("{body:04}-{}", "x".repeat(400))).collect();
     channel.confirm_select();
@@ -144,6 +143,11 @@ fn a_damaged_message_is_reported_and_the_others_are_delivered() {
     }
     assert_eq!(channel.confirmed().0.len(), 100);
     world.stop();
+    bodies
+}
+
+/// Turns a bit of message 50 over on the disk, while no broker runs.
+fn flip_one(world: &World) {
     let place = world.disk(|disk| {
         let files: Vec<_> = disk.files().map(|(file, _)| file).collect();
         files.into_iter().find_map(|file| {
@@ -154,17 +158,101 @@ fn a_damaged_message_is_reported_and_the_others_are_delivered() {
     });
     let (file, at) = place.expect("the message is on the disk");
     world.disk(|disk| disk.flip(file, at + 100, 3));
+}
+
+fn has_told(world: &World, kind: &str) -> bool {
+    world.events().iter().any(|event| event.kind == kind)
+}
+
+#[test]
+fn a_damaged_message_is_reported_kept_and_the_others_are_delivered() {
+    let world = World::on_disk(1);
+    durable(&world.channel(0), "q");
+    let bodies = fill_and_stop(&world);
+    flip_one(&world);
     world.start_again(1);
     let channel = world.channel(0);
-    channel.consume("q", "c");
+    channel.consume_no_ack("q", "c");
     let found = channel.bodies();
     let expected: Vec<&String> = bodies.iter().filter(|body| !body.starts_with("0050")).collect();
     assert_eq!(found.iter().collect::<Vec<_>>(), expected);
-    assert!(world.events().iter().any(|event| event.kind == "log-damaged"));
+    assert!(has_told(&world, "log-damaged"));
     assert_eq!(world.queue("q").ready, 0);
     // The queue goes on as if nothing had been.
     channel.publish("", "q", "next");
     assert_eq!(channel.bodies(), ["next"]);
+    // It is not settled: a run that can read it has it.
+    world.stop();
+    flip_one(&world);
+    world.start_again(1);
+    assert_eq!(world.queue("q").ready, 1);
+    let channel = world.channel(0);
+    channel.consume_no_ack("q", "c");
+    assert_eq!(channel.bodies(), [bodies[50].as_str()]);
+}
+
+#[test]
+fn a_damaged_message_that_expires_is_kept_and_the_others_are_passed_on() {
+    let world = World::on_disk(1);
+    let channel = world.channel(0);
+    durable(&channel, "dead");
+    let mut arguments = Table::new();
+    arguments.insert("x-message-ttl", 60_000);
+    arguments.insert("x-dead-letter-exchange", "");
+    arguments.insert("x-dead-letter-routing-key", "dead");
+    durable_with(&channel, "q", arguments);
+    fill_and_stop(&world);
+    flip_one(&world);
+    world.start_again(1);
+    world.advance(120_000);
+    assert_eq!((world.queue("dead").ready, world.queue("q").ready), (99, 0));
+    assert!(has_told(&world, "log-damaged"));
+    world.stop();
+    flip_one(&world);
+    world.start_again(1);
+    world.advance(1_000);
+    assert_eq!((world.queue("dead").ready, world.queue("q").ready), (100, 0));
+}
+
+#[test]
+fn while_reads_fail_a_queue_waits_and_then_has_everything() {
+    let world = World::on_disk(1);
+    durable(&world.channel(0), "q");
+    let bodies = fill_and_stop(&world);
+    world.start_again(1);
+    world.disk(|disk| disk.faults.read_error = 1_000);
+    let channel = world.channel(0);
+    channel.consume_no_ack("q", "c");
+    let before = world.disk_figures().reads;
+    world.advance(50_000);
+    let reads = world.disk_figures().reads - before;
+    assert!(reads < 100, "{reads} reads in 50 s");
+    assert_eq!(channel.bodies(), [""; 0]);
+    assert_eq!(world.queue("q").ready, 100);
+    assert!(has_told(&world, "reads-fail") && !has_told(&world, "log-damaged"));
+    world.disk(|disk| disk.faults.read_error = 0);
+    world.advance(5_000);
+    assert_eq!(channel.bodies(), bodies);
+    assert!(has_told(&world, "reads-work"));
+}
+
+#[test]
+fn a_disk_that_gives_nothing_for_a_minute_ends_the_log_and_the_next_run_has_everything() {
+    let world = World::on_disk(1);
+    durable(&world.channel(0), "q");
+    let bodies = fill_and_stop(&world);
+    world.start_again(1);
+    world.disk(|disk| disk.faults.read_error = 1_000);
+    let channel = world.channel(0);
+    channel.consume_no_ack("q", "c");
+    world.advance(70_000);
+    assert!(has_told(&world, "log-stopped"));
+    world.crash();
+    world.disk(|disk| disk.faults.read_error = 0);
+    world.start_again(1);
+    let channel = world.channel(0);
+    channel.consume_no_ack("q", "c");
+    assert_eq!(channel.bodies(), bodies);
 }
 
 #[test]

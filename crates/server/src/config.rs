@@ -263,6 +263,8 @@ settings! {
         "What a confirm of a persistent message waits for. always: that it is synced to the disk, so that it survives loss of power. interval: that it is written, so that it survives the end of the broker; loss of power takes at most what was written within the last sync_interval. never: as interval, but only full segments and checkpoints are synced.";
     "store.sync_interval" store_sync_interval: Duration = Kind::Seconds { min: 1, max: 3600 }, "1", "--sync-interval";
         "After what time at most everything that is written is synced, in the modes always and interval.";
+    "store.read_retry_limit" store_read_retry_limit: Duration = Kind::Seconds { min: 1, max: 86_400 }, "60";
+        "How long a read that fails is made again before it is given up. If other reads of the log worked meanwhile, what it was to bring is kept as damaged; otherwise the broker ends. Reads that fail for lack of file descriptors or memory are never given up.";
     "store.segment_bytes" store_segment_bytes: u64 = Kind::Bytes { min: 1 << 20, max: 1 << 28, zero_is_unlimited: false }, "16MiB", "--segment-size";
         "Length of the files that a log is cut into; space comes back in units of them. Existing ones keep their length.";
     "store.disk_free_limit" store_disk_free_limit: u64 = Kind::Bytes { min: 1 << 20, max: 1 << 50, zero_is_unlimited: true }, "50MiB", "--disk-free-limit";

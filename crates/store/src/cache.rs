@@ -96,6 +96,8 @@ pub(crate) struct Cache {
     /// Reads by start; none lies within another.
     pending: BTreeMap<Position, Pending>,
     operations: BTreeMap<OperationId, (Position, Pending)>,
+    /// Bytes of reads that failed and are to be made again, by their start.
+    stalled: BTreeMap<Position, usize>,
     pending_bytes: usize,
     waits: BTreeSet<Wait>,
     names: [BTreeMap<Position, StoredNames>; 2],
@@ -264,6 +266,53 @@ impl Cache {
         length: usize,
     ) {
         self.waits.insert((read, asked, record, length));
+    }
+
+    /// Where the read begins; `None` if it is somebody else's.
+    pub(crate) fn reading(&self, id: OperationId) -> Option<Position> {
+        self.operations.get(&id).map(|(start, _)| *start)
+    }
+
+    fn waits_of(&self, start: Position) -> impl Iterator<Item = &Wait> {
+        let first = (start, Position(0), Position(0), 0);
+        self.waits.range(first..).take_while(move |wait| wait.0 == start)
+    }
+
+    /// Whether somebody waits for the read that begins here.
+    pub(crate) fn is_awaited(&self, start: Position) -> bool {
+        self.waits_of(start).next().is_some()
+    }
+
+    /// Whether a read is to bring no more than `length` bytes, all of one record that somebody waits for.
+    pub(crate) fn is_alone(&self, id: OperationId, length: usize) -> bool {
+        let Some(&(start, read)) = self.operations.get(&id) else { return false };
+        read.length <= length && self.waits_of(start).all(|wait| wait.2 == start)
+    }
+
+    /// Whether the read that begins here failed and is to be made again.
+    pub(crate) fn is_stalled(&self, start: Position) -> bool {
+        self.stalled.contains_key(&start)
+    }
+
+    /// A read failed and is to be made again: who waits for it goes on waiting.
+    pub(crate) fn stall(&mut self, id: OperationId) {
+        if let Some((start, read)) = self.operations.remove(&id) {
+            *self.stalled.entry(start).or_default() += read.length;
+        }
+    }
+
+    /// A read that failed is made again in another way. Who waited for it: what was looked up, the
+    /// record that was needed for it and how much of that.
+    pub(crate) fn end_stalled(&mut self, start: Position) -> Vec<(Position, Position, usize)> {
+        if let Some(length) = self.stalled.remove(&start) {
+            self.pending_bytes -= length;
+            self.pending.remove(&start);
+        }
+        let waits: Vec<Wait> = self.waits_of(start).copied().collect();
+        for wait in &waits {
+            self.waits.remove(wait);
+        }
+        waits.into_iter().map(|(_, asked, record, length)| (asked, record, length)).collect()
     }
 
     /// Takes what was read; `None` if the read was somebody else's.

@@ -189,8 +189,19 @@ pub enum DiskError {
     Full,
     /// The file does not exist.
     NotFound,
+    /// The system lacks what it takes, such as a file descriptor or memory; nothing was done to the
+    /// file, and it may be done later.
+    Busy,
     /// Anything else; what a failed write or sync left behind is not known.
     Failed,
+}
+
+impl DiskError {
+    /// Whether nothing is wrong with the file, and the same operation may work later.
+    #[must_use]
+    pub fn is_lack(self) -> bool {
+        matches!(self, DiskError::Full | DiskError::Busy)
+    }
 }
 
 /// What became of an operation.

@@ -5,7 +5,7 @@
 
 mod rewrite;
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -204,6 +204,10 @@ pub(crate) struct LaneIndex {
     marks: RunSet,
     live: u64,
     live_bytes: u64,
+    /// Of those that live, which cannot be read, and the bytes of their bodies: nobody is given them,
+    /// and they are not settled.
+    damaged: BTreeMap<u64, u32>,
+    damaged_bytes: u64,
     fetch_from: u64,
     /// Entries below may be known to somebody, by the positions they had then.
     seen_below: u64,
@@ -226,9 +230,30 @@ impl LaneIndex {
         self.next
     }
 
-    /// Messages that live, not counting those whose settles are still to be accounted for.
+    /// Messages that live, not counting those whose settles are still to be accounted for, and those
+    /// that are damaged.
     pub(crate) fn live(&self) -> u64 {
-        self.live.saturating_sub(self.unaccounted_live)
+        self.live.saturating_sub(self.unaccounted_live + self.damaged.len() as u64)
+    }
+
+    /// Messages that live and are damaged.
+    pub(crate) fn damaged(&self) -> usize {
+        self.damaged.len()
+    }
+
+    /// An entry's message cannot be read: it is kept, and not given to anybody.
+    pub(crate) fn set_aside(&mut self, seq: u64, bytes: u32) {
+        if self.is_live(seq) && self.damaged.insert(seq, bytes).is_none() {
+            self.damaged_bytes += u64::from(bytes);
+        }
+    }
+
+    /// Damaged entries in `first..end` are gone.
+    fn forget_damaged(&mut self, first: u64, end: u64) {
+        while let Some((&seq, &bytes)) = self.damaged.range(first..end.max(first)).next() {
+            self.damaged.remove(&seq);
+            self.damaged_bytes -= u64::from(bytes);
+        }
     }
 
     pub(crate) fn has_unaccounted(&self) -> bool {
@@ -306,6 +331,9 @@ impl LaneIndex {
         }
         self.is_changed = true;
         self.settled.insert(seq, seq + 1);
+        if !self.damaged.is_empty() {
+            self.forget_damaged(seq, seq + 1);
+        }
         self.live -= 1;
         self.live_bytes = self.live_bytes.saturating_sub(bytes.into());
         match self.page_of(seq) {
@@ -324,6 +352,7 @@ impl LaneIndex {
     /// Settles whatever is in `first..end`; [`LaneIndex::account`] does the rest.
     pub(crate) fn settle_range(&mut self, first: u64, end: u64) {
         self.skip_to(end);
+        self.forget_damaged(first, end);
         self.unaccounted.insert(first, end);
     }
 
@@ -331,6 +360,7 @@ impl LaneIndex {
     pub(crate) fn drop_all(&mut self) {
         self.is_changed = true;
         self.is_dropped = true;
+        self.forget_damaged(0, self.next);
         self.unaccounted.insert(0, self.next);
         self.unaccounted_live = self.live;
     }
@@ -383,6 +413,7 @@ impl LaneIndex {
     /// Nothing in `first..end` lives or is part of a page any more.
     fn forget(&mut self, first: u64, end: u64) {
         self.settled.remove(first, end);
+        self.forget_damaged(first, end);
         if !self.marks.is_empty() {
             self.marks.remove(first, end);
         }
@@ -528,7 +559,10 @@ impl LaneIndex {
                     continue;
                 }
                 self.fetch_from = entry.seq + 1;
-                if !self.settled.contains(entry.seq) && !self.unaccounted.contains(entry.seq) {
+                if !self.settled.contains(entry.seq)
+                    && !self.unaccounted.contains(entry.seq)
+                    && !self.damaged.contains_key(&entry.seq)
+                {
                     out.push(entry);
                     left -= 1;
                 }
@@ -594,6 +628,7 @@ impl LaneIndex {
     /// and nothing is to be accounted for.
     pub(crate) fn is_at_rest(&self) -> bool {
         !self.is_listed
+            && self.damaged.is_empty()
             && self.fetch_from >= self.seen_below
             && self.unaccounted.is_empty()
             && self.pages.iter().all(Page::is_readable)
@@ -605,7 +640,7 @@ impl LaneIndex {
             is_dropped: self.is_dropped,
             next: self.next,
             live: self.live(),
-            live_bytes: self.live_bytes,
+            live_bytes: self.live_bytes.saturating_sub(self.damaged_bytes),
             has_unaccounted: self.has_unaccounted(),
             delivered_below: 0,
         }

@@ -383,6 +383,21 @@ impl Lanes {
         }
     }
 
+    /// Whether some of a lane are damaged and kept.
+    pub(crate) fn has_damaged(&self, slot: LaneSlot) -> bool {
+        let held = self.slab.get(slot.0 as usize);
+        matches!(held.map(|held| &held.form), Some(Form::Hot(index)) if index.damaged() > 0)
+    }
+
+    /// Messages of all lanes that are damaged and kept.
+    pub(crate) fn damaged(&self) -> u64 {
+        let hot = self.slab.iter().filter_map(|(_, held)| match &held.form {
+            Form::Hot(index) => Some(index.damaged() as u64),
+            Form::Cold(_) => None,
+        });
+        hot.sum()
+    }
+
     /// Places of lanes there are; some may be empty.
     pub(crate) fn places(&self) -> usize {
         self.slab.capacity()

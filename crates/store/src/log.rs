@@ -7,6 +7,7 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::Range;
 use lepus_base::{Instant, Now, Position};
 
 use crate::checksum::{crc, seed};
@@ -256,6 +257,8 @@ pub(crate) struct Log {
     creation_retry: Retry,
     /// A write found the disk full and is tried again then.
     write_retry_at: Instant,
+    /// Until then nothing is written, because a sync found no means; 0 without that.
+    sync_retry_at: Instant,
     stopped: Option<(File, DiskError)>,
     /// Bytes handed to writes so far.
     pub bytes_written: u64,
@@ -303,6 +306,7 @@ impl Log {
             full: false,
             creation_retry: Retry::default(),
             write_retry_at: Instant(0),
+            sync_retry_at: Instant(0),
             stopped: None,
             bytes_written: 0,
             syncs: 0,
@@ -643,9 +647,10 @@ impl Log {
             self.write_due = now.instant + self.settings.write_interval;
         }
         self.gather.look(now.instant, self.appended_bytes());
-        if self.flight.is_some() {
+        if self.flight.is_some() || now.instant < self.sync_retry_at {
             return;
         }
+        self.sync_retry_at = Instant(0);
         let must = self.must > self.synced;
         let sync = must
             || (self.is_awaited(now) && self.settings.sync == SyncMode::Always)
@@ -719,6 +724,12 @@ impl Log {
         self.spare_segments() < self.settings.spare_segments + self.settings.reserve_segments
     }
 
+    /// Whether there are too few segments for messages.
+    fn lacks_reserve(&self) -> bool {
+        self.spare_segments() <= self.settings.reserve_segments
+            || self.spare_segments() < self.spare_wanted
+    }
+
     /// Whether there may be another segment.
     fn may_grow(&self) -> bool {
         !self.makes_none && self.segments.len() + self.spare.len() < self.settings.segments_max
@@ -734,8 +745,7 @@ impl Log {
         }
         if !self.creation_retry.is_due(now) {
             // What came free since then has been taken, or is less than somebody waits for.
-            self.full |= self.spare_segments() <= self.settings.reserve_segments
-                || self.spare_segments() < self.spare_wanted;
+            self.full |= self.lacks_reserve();
             return;
         }
         let slot = self.next_slot;
@@ -801,6 +811,10 @@ impl Log {
                 self.flight = None;
                 match completion.result {
                     Ok(_) => self.sync_done(end),
+                    // The file was not even open: nothing was tried.
+                    Err(DiskError::Busy) => {
+                        self.sync_retry_at = now.instant + self.settings.retry_interval;
+                    }
                     Err(error) => self.stop(crate::place::generation(end), error),
                 }
                 return true;
@@ -811,7 +825,8 @@ impl Log {
             Some(Creation::File { id, slot }) if id == completion.id => {
                 self.creation = None;
                 if let Err(error) = completion.result {
-                    self.full = true;
+                    // While there are others, nobody waits for this one.
+                    self.full |= error != DiskError::Busy || self.lacks_reserve();
                     self.creation_failed(now, slot, error);
                 } else {
                     let id = out.push(Action::SyncDirectory(self.id));
@@ -857,8 +872,8 @@ impl Log {
         let Some(front) = self.closed.front() else { return };
         let count = match result {
             Ok(count) => count,
-            Err(DiskError::Full) => {
-                self.full = true;
+            Err(error) if error.is_lack() => {
+                self.full |= error == DiskError::Full;
                 self.write_retry_at = now.instant + self.settings.retry_interval;
                 return;
             }
@@ -943,6 +958,26 @@ impl Log {
         batch.bytes.get(start..batch.length)
     }
 
+    /// Puts what is in memory of a segment where it belongs in `image`, the segment's bytes. Where the
+    /// records of the batch lie that is still open, whose header is not known.
+    pub(crate) fn overlay(&self, generation: u32, image: &mut Vec<u8>) -> Range<usize> {
+        let mut put = |offset: u32, bytes: &[u8]| {
+            let (start, end) = (offset as usize, offset as usize + bytes.len());
+            image.resize(image.len().max(end), 0);
+            image[start..end].copy_from_slice(bytes);
+            end
+        };
+        for batch in self.closed.iter().filter(|batch| batch.generation == generation) {
+            put(batch.offset, &batch.bytes);
+        }
+        let open = &self.open;
+        if open.generation != generation || open.bytes.is_empty() {
+            return 0..0;
+        }
+        let end = put(open.offset, &open.bytes);
+        open.offset as usize + open.header_at + BATCH_HEADER_BYTES..end
+    }
+
     /// When [`Log::flush`] has something to do without new records.
     pub(crate) fn next_timeout(&self) -> Instant {
         if self.stopped.is_some() {
@@ -954,6 +989,9 @@ impl Log {
         let retry = if retries { self.creation_retry.at() } else { Instant::NEVER };
         if self.flight.is_some() {
             return retry;
+        }
+        if self.sync_retry_at > Instant(0) {
+            return retry.min(self.sync_retry_at);
         }
         let gathers = self.wanted > self.durable() && !self.open.bytes.is_empty();
         let write = match self.closed.front() {

@@ -6,7 +6,7 @@ use lepus_base::{Instant, Now};
 
 use crate::disk::DiskError;
 
-/// Failures in a row after which nothing is tried any more, but for a full disk.
+/// Failures in a row after which nothing is tried any more, but for a lack that may pass.
 const FAILURES_MAX: u32 = 5;
 
 /// What is known of the failures of one kind of operation.
@@ -14,7 +14,7 @@ const FAILURES_MAX: u32 = 5;
 pub(crate) struct Retry {
     /// Not before then.
     at: Instant,
-    /// In a row, those not counted that found the disk full.
+    /// In a row, those not counted that found no room or no means.
     failures: u32,
 }
 
@@ -35,11 +35,11 @@ impl Retry {
     }
 
     /// An operation failed: the next one waits for `pause`. False when there is to be none, because
-    /// this is no full disk and happened too often. Several that were under way together are one
+    /// this is no lack of room or means and happened too often. Several that were under way together are one
     /// failure.
     pub(crate) fn failed(&mut self, now: Now, pause: Duration, error: DiskError) -> bool {
         if self.is_due(now) {
-            self.failures += u32::from(error != DiskError::Full);
+            self.failures += u32::from(!error.is_lack());
             self.at = now.instant + pause;
         }
         self.failures < FAILURES_MAX
@@ -77,12 +77,14 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_waited_for_without_end_and_anything_else_is_not() {
+    fn room_and_means_are_waited_for_without_end_and_nothing_else_is() {
         let mut retry = Retry::default();
         let mut now = Now::from_millis(1);
-        for _ in 0..1000 {
-            assert!(retry.failed(now, PAUSE, DiskError::Full));
-            now.instant = retry.at();
+        for error in [DiskError::Full, DiskError::Busy] {
+            for _ in 0..1000 {
+                assert!(retry.failed(now, PAUSE, error));
+                now.instant = retry.at();
+            }
         }
         let mut tries = 1;
         while retry.failed(now, PAUSE, DiskError::Failed) {

@@ -1,10 +1,11 @@
 //! Reading a segment's bytes: which batches and records are whole, and what can be saved of
 //! damaged ones.
 
+use alloc::vec::Vec;
 use core::ops::Range;
 
 use crate::checksum::{crc, seed};
-use crate::disk::LogId;
+use crate::disk::{Action, File, LogId};
 use crate::record::{self, MessageRecord, Names, RECORD_HEADER_BYTES};
 use crate::segment::{BATCH_HEADER_BYTES, BATCH_MAGIC, BatchHeader};
 
@@ -19,6 +20,61 @@ pub(crate) struct Image<'a> {
     pub log: LogId,
     pub generation: u32,
     pub bytes: &'a [u8],
+}
+
+/// Bytes of a segment read at once: nobody who waits for a message shall wait for more.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// A segment being read, piece by piece.
+#[derive(Debug)]
+pub(crate) struct SegmentRead {
+    pub generation: u32,
+    /// Its file's.
+    pub slot: u32,
+    length: usize,
+    /// What was read so far.
+    pub bytes: Vec<u8>,
+}
+
+impl SegmentRead {
+    /// The first `length` bytes of the segment `generation`, whose file has this slot.
+    pub(crate) fn new(generation: u32, slot: u32, length: usize) -> SegmentRead {
+        SegmentRead { generation, slot, length, bytes: Vec::new() }
+    }
+
+    /// The next read; `None` when all is read.
+    pub(crate) fn next(&self, log: LogId) -> Option<Action> {
+        let length = self.length.saturating_sub(self.bytes.len()).min(PIECE_BYTES);
+        let (file, offset) = (File::Segment(log, self.slot), self.bytes.len() as u64);
+        (length > 0).then_some(Action::Read { file, offset, length })
+    }
+
+    /// Takes what was read; there is no more where that is short.
+    pub(crate) fn take(&mut self, bytes: Vec<u8>) {
+        let wanted = self.length.saturating_sub(self.bytes.len()).min(PIECE_BYTES);
+        if self.bytes.is_empty() && bytes.len() == self.length {
+            self.bytes = bytes;
+            return;
+        }
+        if self.bytes.is_empty() {
+            self.bytes.reserve_exact(self.length);
+        }
+        self.bytes.extend_from_slice(&bytes);
+        if bytes.len() < wanted {
+            self.end();
+        }
+    }
+
+    /// What comes next cannot be read: zeros stand for it.
+    pub(crate) fn skip(&mut self) {
+        let end = self.length.min(self.bytes.len() + PIECE_BYTES);
+        self.bytes.resize(end, 0);
+    }
+
+    /// There is nothing more to be read.
+    pub(crate) fn end(&mut self) {
+        self.length = self.bytes.len();
+    }
 }
 
 /// A batch's header that is intact.

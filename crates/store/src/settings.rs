@@ -49,6 +49,10 @@ pub struct Settings {
     pub sync_interval: Duration,
     /// How long to wait before an operation that found the disk full is tried again.
     pub retry_interval: Duration,
+    /// How long a read that fails is made again before it is given up. If other reads worked meanwhile,
+    /// what it was to bring counts as damaged; otherwise the store stops. With zero it is not made
+    /// again and counts as damaged at once.
+    pub read_retry_limit: Duration,
     /// Segments prepared ahead of need.
     pub spare_segments: usize,
     /// Prepared segments that messages may not use: settles, checkpoints and copies go on in them
@@ -111,6 +115,7 @@ impl Settings {
             write_interval: Duration::from_millis(200),
             sync_interval: Duration::from_millis(1000),
             retry_interval: Duration::from_millis(1000),
+            read_retry_limit: Duration::from_secs(60),
             spare_segments: 2,
             reserve_segments: 2,
             segments_max: usize::MAX,

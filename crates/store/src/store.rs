@@ -3,8 +3,10 @@
 mod append;
 mod compaction;
 mod counts;
+mod failed_reads;
 mod publish;
 mod read;
+mod rebuild;
 mod reserve;
 mod rewrite;
 
@@ -24,6 +26,7 @@ use crate::recovery::{Damage, Recovery, Refusal};
 use crate::retry::Retry;
 use crate::settings::Settings;
 use crate::state::{LaneSlot, State};
+use crate::store::failed_reads::What;
 
 pub use append::Place;
 pub use counts::SegmentCounts;
@@ -63,7 +66,20 @@ pub enum Event {
     MessageReady(Position),
     /// Bytes that were synced once cannot be read.
     Damaged(Damage),
-    /// A write or sync failed: nothing appended since will be confirmed.
+    /// Reads fail now, of this file first. Who waits for them goes on waiting; they are made again until
+    /// [`Event::ReadsWork`] or [`Event::Stopped`].
+    ReadsFail(File, DiskError),
+    /// No read fails any more.
+    ReadsWork {
+        /// How many failed since [`Event::ReadsFail`].
+        failures: u64,
+        /// How long ago that was.
+        time: Duration,
+    },
+    /// A damaged page of the index was put together again from the log, and so many messages of the lane
+    /// that were in it were not found.
+    Missing(Lane, u64),
+    /// A write or sync failed, or all reads for too long: nothing appended since will be confirmed.
     Stopped(File, DiskError),
     /// A checkpoint is valid.
     Checkpointed(u64),
@@ -123,6 +139,12 @@ pub struct Figures {
     pub oldest_generation: u32,
     /// Checkpoints written by this run.
     pub checkpoints: u64,
+    /// Reads that failed in this run.
+    pub failed_reads: u64,
+    /// Reads that failed, have not worked since and are made again.
+    pub waiting_reads: usize,
+    /// Messages that are damaged and kept, as far as this run has met them.
+    pub damaged: u64,
 }
 
 /// Who asked for an operation that is not the log's.
@@ -172,6 +194,7 @@ pub struct Store {
     reserve: reserve::Reserve,
     compaction: compaction::Compaction,
     rewriting: rewrite::Rewriting,
+    rebuilding: rebuild::Rebuilding,
     opaque: Vec<(Position, Vec<u8>)>,
     /// Where the opaque records begin that count.
     opaque_start: Chain,
@@ -182,7 +205,8 @@ pub struct Store {
     opaque_batches: Vec<(Position, Chain)>,
     /// The log holds opaque records: what they need is kept.
     has_opaque: bool,
-    failed_reads: read::FailedReads,
+    unreadable: read::Unreadable,
+    failed_reads: failed_reads::FailedReads,
     /// About what a record has beside its body.
     record_extra: usize,
     /// The log is recovered, and lanes are being counted; whether the last run ended in order.
@@ -222,13 +246,15 @@ impl Store {
             reserve: reserve::Reserve::default(),
             compaction: compaction::Compaction::default(),
             rewriting: rewrite::Rewriting::default(),
+            rebuilding: rebuild::Rebuilding::default(),
             opaque: Vec::new(),
             opaque_start: Chain::default(),
             snapshot: None,
             last_snapshot: None,
             opaque_batches: Vec::new(),
             has_opaque: false,
-            failed_reads: read::FailedReads::new(),
+            unreadable: read::Unreadable::new(),
+            failed_reads: failed_reads::FailedReads::default(),
             record_extra: RECORD_EXTRA_BYTES,
             opening: None,
             uncounted: Vec::new(),
@@ -266,11 +292,22 @@ impl Store {
             self.completed(now, purpose, completion, out);
             return self.count_lanes(now, out);
         }
-        let budget = self.settings.cache_bytes / 2;
-        let bytes = completion.result.is_ok().then_some(completion.bytes);
-        let Completion { id, result, files, .. } = completion;
-        if let Some(finished) = self.cache.finish(id, bytes, budget) {
-            return self.read_done(finished, out);
+        let Completion { id, result, bytes, files } = completion;
+        if let Some(start) = self.cache.reading(id) {
+            match result {
+                Ok(_) => self.read_worked(now, id),
+                Err(DiskError::NotFound) => {}
+                Err(error) => {
+                    if !self.records_failed(now, id, start, error, out) {
+                        return;
+                    }
+                }
+            }
+            let (bytes, budget) = (result.is_ok().then_some(bytes), self.settings.cache_bytes / 2);
+            if let Some(finished) = self.cache.finish(id, bytes, budget) {
+                self.read_done(finished, out);
+            }
+            return;
         }
         let completion = Completion { id, result, bytes: Vec::new(), files };
         self.log.complete(now, &completion, out);
@@ -316,20 +353,12 @@ impl Store {
                 self.page_written(now, (lane, first), completion.result);
             }
             Purpose::PageRead { lane, first } => {
-                let Some(found) = self.state.lane_mut(lane) else { return };
-                let slot = found.page_mut(first).and_then(|page| page.slot());
-                if !found.end_read(first, completion.bytes) {
-                    self.events.push(Event::Damaged(Damage {
-                        file: File::Index(self.settings.log),
-                        offset: u64::from(slot.unwrap_or(0)) * crate::lane::PAGE_BYTES as u64,
-                        bytes: crate::lane::PAGE_BYTES as u64,
-                    }));
-                    return self.rebuild_page(lane, first, out);
-                }
-                self.events.push(Event::LaneReady(lane));
+                self.page_read(now, (lane, first), completion, out)
             }
-            Purpose::Compaction { generation } => self.compaction_read(generation, completion),
-            Purpose::Rebuild { generation } => self.rebuild_read(generation, completion, out),
+            Purpose::Compaction { generation } => {
+                self.compaction_read(now, generation, completion, out);
+            }
+            Purpose::Rebuild { generation } => self.piece_read(now, generation, completion, out),
             Purpose::Publish(number, step) => {
                 self.publish_step(now, (number, step), completion.result, out);
             }
@@ -338,9 +367,61 @@ impl Store {
         }
     }
 
+    /// The read of an index page ended.
+    fn page_read(
+        &mut self,
+        now: Now,
+        (lane, first): (LaneSlot, u64),
+        completion: Completion,
+        out: &mut Operations,
+    ) {
+        let Completion { id, result, bytes, .. } = completion;
+        let file = File::Index(self.settings.log);
+        match result {
+            Ok(_) => self.read_worked(now, id),
+            // A file that is not there holds nothing.
+            Err(DiskError::NotFound) => {}
+            Err(error) if self.refuses_for(file, error) => return,
+            Err(error) => {
+                if !self.read_failed(now, (id, What::Page(lane, first)), (file, error)) {
+                    return self.page_seen((lane, first), out);
+                }
+            }
+        }
+        let found = self.state.lane_mut(lane);
+        let Some(found) = found else { return self.page_seen((lane, first), out) };
+        let slot = found.page_mut(first).and_then(|page| page.slot());
+        if found.end_read(first, bytes) {
+            self.events.push(Event::LaneReady(lane));
+        } else {
+            self.events.push(Event::Damaged(Damage {
+                file,
+                offset: u64::from(slot.unwrap_or(0)) * crate::lane::PAGE_BYTES as u64,
+                bytes: crate::lane::PAGE_BYTES as u64,
+            }));
+            self.rebuild_page(lane, first, out);
+        }
+        self.page_seen((lane, first), out);
+    }
+
+    /// Before anybody is served nobody waits: a log that cannot be read then is refused.
+    fn refuses_for(&mut self, file: File, error: DiskError) -> bool {
+        let refuses = self.opening.is_some() && !self.settings.read_retry_limit.is_zero();
+        if refuses {
+            self.phase = Phase::Refused;
+            self.events.push(Event::Refused(Refusal::Disk(file, error)));
+        }
+        refuses
+    }
+
     fn ask(&mut self, action: Action, purpose: Purpose, out: &mut Operations) {
+        self.begin(action, purpose, out);
+    }
+
+    fn begin(&mut self, action: Action, purpose: Purpose, out: &mut Operations) -> OperationId {
         let id = out.push(action);
         self.waits.insert(id, purpose);
+        id
     }
 
     fn start(&mut self, now: Now, out: &mut Operations) {
@@ -388,7 +469,8 @@ impl Store {
         let Some(is_clean) = self.opening else { return };
         while let Some(&slot) = self.uncounted.last() {
             if let Some(first) = self.state.account_lane(slot, &mut self.log.segments) {
-                return self.read_page(slot, first, out);
+                self.read_page(slot, first, out);
+                return;
             }
             let is_left = |lane: &mut crate::lane::LaneIndex| lane.has_unaccounted();
             if !self.state.lane_mut(slot).is_some_and(is_left) {
@@ -405,6 +487,7 @@ impl Store {
         if !self.is_running() {
             return;
         }
+        self.read_again(now, out);
         if !self.settles.is_empty() {
             if self.settle_due == Instant::NEVER {
                 self.settle_due = now.instant + self.settings.write_interval;
@@ -447,19 +530,26 @@ impl Store {
         waits < ACCOUNT_PAGES
     }
 
-    fn read_page(&mut self, lane: LaneSlot, first: u64, out: &mut Operations) {
+    /// Has a page read that is on disk, unless it is being read. The operation.
+    fn read_page(
+        &mut self,
+        lane: LaneSlot,
+        first: u64,
+        out: &mut Operations,
+    ) -> Option<OperationId> {
         let is_asked = self.waits.values().any(|purpose| {
             matches!(purpose, Purpose::PageRead { lane: l, first: f } if *l == lane && *f == first)
         });
-        let Some(page) = self.state.lane_mut(lane).and_then(|lane| lane.page_mut(first)) else {
-            return;
-        };
-        let Some(slot) = page.slot().filter(|_| !is_asked && page.is_readable()) else { return };
+        if is_asked || self.failed_reads.has(What::Page(lane, first)) {
+            return None;
+        }
+        let page = self.state.lane_mut(lane)?.page_mut(first)?;
+        let slot = page.slot().filter(|_| page.is_readable())?;
         let length = crate::lane::PAGE_BYTES;
         let offset = u64::from(slot) * length as u64;
         let file = File::Index(self.settings.log);
         let purpose = Purpose::PageRead { lane, first };
-        self.ask(Action::Read { file, offset, length }, purpose, out);
+        Some(self.begin(Action::Read { file, offset, length }, purpose, out))
     }
 
     /// From when on closed pages beyond the budget may be written; `None` where there are none, or
@@ -522,7 +612,7 @@ impl Store {
         }
         let Some(found) = self.state.lane_mut(lane) else { return };
         if let Some(slot) = found.end_write(first, error.is_none()) {
-            if error == Some(DiskError::Full) {
+            if error.is_some_and(DiskError::is_lack) {
                 self.free_pages.push(slot);
             }
             // Otherwise this place of the file may be the trouble.
@@ -546,6 +636,8 @@ impl Store {
             return Instant::NEVER;
         }
         let others = self.log.next_timeout().min(self.settle_due).min(self.compaction_due());
+        let reads = self.failed_reads.next_timeout();
+        let others = if self.log.stopped().is_none() { others.min(reads) } else { others };
         // Without a failure they are written by the next work.
         let pages = self.pages_due().filter(|_| self.index_retry.is_in_trouble());
         let is_closing = self.publication.is_closing();
@@ -703,6 +795,9 @@ impl Store {
             moved: self.compaction.moved,
             oldest_generation: self.log.segments.keys().next().copied().unwrap_or(0),
             checkpoints: self.publication.published,
+            failed_reads: self.failed_reads.count,
+            waiting_reads: self.failed_reads.len(),
+            damaged: self.state.lanes.damaged(),
         }
     }
 }

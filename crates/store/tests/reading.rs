@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use lepus_base::{Now, Position, QueueId};
-use lepus_store::disk::{DiskError, LogId, Operations};
+use lepus_base::{Now, QueueId};
+use lepus_store::disk::{LogId, Operations};
 use lepus_store::simulation::Plain;
 use lepus_store::{
     Entry, Event, Fetch, Figures, Lane, LaneSlot, Lookup, Message, Place, Settings, Store,
@@ -280,55 +280,4 @@ fn readers_with_hardly_any_memory_between_them_get_their_messages_in_the_end() {
         rounds += 1;
         assert!(rounds < 10 * queues, "{} read the same again and again", waiting.len());
     }
-}
-
-/// A log of which one message is looked up, with a disk that fails as often as told.
-fn failing(times: usize) -> (World, Position) {
-    let mut world = World::filled(1, 20);
-    let lane = world.store.lane(Lane::of(QueueId(0)));
-    let mut entries = Vec::new();
-    assert_eq!(world.store.fetch(lane, 20, &mut entries, &mut world.out), Fetch::Done);
-    let at = entries[3].position;
-    for _ in 0..times {
-        assert_eq!(world.store.lookup(at, &mut world.out), Lookup::Pending);
-        world.disk.submit(&mut world.out.list);
-        let mut completion = world.disk.step().expect("a read is under way");
-        completion.result = Err(DiskError::Failed);
-        completion.bytes.clear();
-        world.store.complete(Now::from_millis(world.millis), completion, &mut world.out);
-    }
-    (world, at)
-}
-
-/// Looks a message up until it is there; how many damages were told meanwhile.
-fn look_up(world: &mut World, at: Position) -> usize {
-    while world.store.lookup(at, &mut world.out) == Lookup::Pending {
-        world.rest();
-    }
-    assert!(matches!(world.store.lookup(at, &mut world.out), Lookup::Found(_)));
-    damages(world)
-}
-
-fn damages(world: &mut World) -> usize {
-    let mut events = Vec::new();
-    world.store.take_events(&mut events);
-    events.iter().filter(|event| matches!(event, Event::Damaged(_))).count()
-}
-
-#[test]
-fn a_read_that_fails_once_or_twice_is_repeated() {
-    for times in [1, 2] {
-        let (mut world, at) = failing(times);
-        assert_eq!(look_up(&mut world, at), 0);
-    }
-}
-
-/// What the disk does not give is lost, and that is told, once.
-#[test]
-fn a_read_that_keeps_failing_is_told_with_its_place() {
-    let (mut world, at) = failing(3);
-    assert_eq!(world.store.lookup(at, &mut world.out), Lookup::Lost);
-    assert_eq!(damages(&mut world), 1);
-    // Asked again, it is read again.
-    assert_eq!(look_up(&mut world, at), 0);
 }

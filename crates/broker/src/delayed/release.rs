@@ -156,9 +156,13 @@ impl Broker {
                 self.delayed.wait = Wait::Read;
                 return self.read_delayed_ahead(now, id, log, out);
             }
-            // What is damaged may be in memory nevertheless.
-            let routed =
-                (found == Found::Ready).then(|| self.route_delayed(id, log, place)).flatten();
+            if found == Found::Lost {
+                let Some((id, held, lane)) = self.delayed.take_first() else { return };
+                let entry = held.entry();
+                self.keep_source(&Source { queue: id, log, lane, entry, was_delivered: false });
+                continue;
+            }
+            let routed = self.route_delayed(id, log, place);
             if let Some((packed, targets, terms)) = &routed {
                 let incoming = Incoming::new(MessageView::unpack(packed));
                 let first = &targets[..targets.len().min(TARGETS_AT_ONCE_MAX)];

@@ -25,7 +25,7 @@ pub enum Found {
     Ready,
     /// It is being read; its queue is woken then.
     Pending,
-    /// It cannot be read any more.
+    /// It is damaged.
     Lost,
 }
 
@@ -153,6 +153,11 @@ impl Backlog<'_> {
         self.log.settle(lane, entry);
     }
 
+    /// A message of the queue is damaged: it stays in the log, and nobody is given it.
+    pub(crate) fn set_aside(&mut self, lane: LaneSlot, entry: &Entry) {
+        self.log.set_aside(lane, entry);
+    }
+
     /// A message of the queue was delivered, and is not settled.
     pub(crate) fn mark_delivered(&mut self, lane: LaneSlot, seq: u64) {
         if self.log.takes() {
@@ -249,6 +254,11 @@ impl Log {
         {
             self.store.settle(lane, entry.seq, position, entry.bytes);
         }
+    }
+
+    /// A message of a queue is damaged: it stays, and nobody is given it.
+    pub(crate) fn set_aside(&mut self, lane: LaneSlot, entry: &Entry) {
+        self.store.set_aside(lane, entry.seq, entry.bytes);
     }
 
     /// The store itself, to look at.

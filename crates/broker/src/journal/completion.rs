@@ -111,17 +111,41 @@ impl Broker {
             }
             Event::Damaged(damage) => {
                 let text = format!(
-                    "{}: {} bytes at offset {} cannot be read; what they held is lost",
+                    "{}: {} bytes at offset {} are damaged; messages in them are kept and given to \
+                     nobody, all others are served. See lepus store check and lepus store repair",
                     damage.file, damage.bytes, damage.offset
                 );
                 log(out, Severity::Error, "log-damaged", text);
+            }
+            Event::ReadsFail(file, error) => {
+                let text = format!(
+                    "{file}: reading fails ({error:?}); queues wait, nothing is dropped, and it is \
+                     tried again. See to the disk, its connection, and the limit of open files"
+                );
+                log(out, Severity::Error, "reads-fail", text);
+            }
+            Event::ReadsWork { failures, time } => {
+                let text = format!(
+                    "reading works again after {}.{:03} s and {failures} failures",
+                    time.as_secs(),
+                    time.subsec_millis()
+                );
+                log(out, Severity::Info, "reads-work", text);
+            }
+            Event::Missing(lane, count) => {
+                let queue = self.describe_queue(lane.queue);
+                let text = format!(
+                    "{queue}: a damaged page of the index was put together again from the log; {count} \
+                     messages of it were not found there. See lepus store check"
+                );
+                log(out, Severity::Error, "messages-missing", text);
             }
             Event::Stopped(file, error) => {
                 if let Some(log) = self.journal.log(place) {
                     log.stopped = Some((file, error));
                 }
                 let text = format!(
-                    "{file}: writing failed ({error:?}); nothing is confirmed any more, publishers \
+                    "{file}: the disk fails ({error:?}); nothing is confirmed any more, publishers \
                      are held back"
                 );
                 log(out, Severity::Error, "log-stopped", text);

@@ -45,6 +45,12 @@ pub struct LogFigures {
     pub unclean: usize,
     /// Messages of queues that the definitions do not have in these logs.
     pub orphaned: u64,
+    /// Reads that failed in this run.
+    pub failed_reads: u64,
+    /// Reads that failed, have not worked since and are made again.
+    pub waiting_reads: usize,
+    /// Damaged messages that are kept, as far as this run has met them.
+    pub damaged: u64,
 }
 
 /// The unacknowledged delivery whose message lies furthest back in the log: what is behind it
@@ -80,6 +86,9 @@ impl Journal {
             sum.is_stopped |= log.stopped.is_some();
             sum.unclean += usize::from(log.was_unclean);
             sum.orphaned += log.orphans.messages();
+            sum.failed_reads += figures.failed_reads;
+            sum.waiting_reads += figures.waiting_reads;
+            sum.damaged += figures.damaged;
         }
         sum
     }

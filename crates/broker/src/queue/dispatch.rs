@@ -140,7 +140,7 @@ impl Queue {
             *budget -= 1;
             match self.deliver_head(slot, sink) {
                 Sent::Done => {}
-                Sent::Lost => self.drop_lost(sink),
+                Sent::Lost => self.step_over(sink),
                 Sent::Pending => {
                     self.wait();
                     return false;

@@ -223,10 +223,13 @@ impl Queue {
         Some(sink.backlog().map_or(Found::Lost, |mut backlog| backlog.lookup(position, bytes)))
     }
 
-    /// Drops the head, whose message cannot be read.
-    pub(super) fn drop_lost(&mut self, sink: &mut impl Sink) {
-        if let Some(entry) = self.pop(sink) {
-            self.release(entry, sink);
+    /// Steps over the head, whose message is damaged: the log keeps it, and it counts no more here.
+    pub(super) fn step_over(&mut self, sink: &mut impl Sink) {
+        if let Some(entry) = self.pop(sink)
+            && let Some(lane) = self.lane_of(&entry)
+            && let Some(mut backlog) = sink.backlog()
+        {
+            backlog.set_aside(lane, &entry);
         }
     }
 

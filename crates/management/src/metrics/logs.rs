@@ -34,6 +34,9 @@ const TOTALS: &[Row<LogFigures>] = &[
     ("lepus_store_moved_messages_total", "Messages that were copied to free a segment.", |f| {
         f.moved
     }),
+    ("lepus_store_failed_reads_total", "Reads of logs and indexes that failed.", |f| {
+        f.failed_reads
+    }),
 ];
 
 /// The state of each shard.
@@ -53,7 +56,11 @@ const GAUGES: &[Row<LogFigures>] = &[
     ("lepus_store_waiting_confirms", "Runs of confirms that wait for the disk.", |f| {
         f.waiting_reports as u64
     }),
-    ("lepus_store_stopped", "1 once a write or sync has failed.", |f| u64::from(f.is_stopped)),
+    ("lepus_store_waiting_reads", "Reads that fail, are waited for and made again.", |f| {
+        f.waiting_reads as u64
+    }),
+    ("lepus_store_damaged_messages", "Damaged messages met so far, which are kept.", |f| f.damaged),
+    ("lepus_store_stopped", "1 once the disk has failed for good.", |f| u64::from(f.is_stopped)),
 ];
 
 impl Snapshot {

@@ -75,7 +75,7 @@ impl Files {
             Ok(gain) => (completion(id, gain), None),
             Err(error) => {
                 let kind = kind_of(&error, &action);
-                let failure = (kind == DiskError::Failed)
+                let failure = matches!(kind, DiskError::Failed | DiskError::Busy)
                     .then(|| Failure { attempt: self.attempt(&action), reason: error.to_string() });
                 (Completion::failed(id, kind), failure)
             }
@@ -286,6 +286,13 @@ fn kind_of(error: &io::Error, action: &Action) -> DiskError {
         {
             DiskError::NotFound
         }
+        _ if is_lack(error) => DiskError::Busy,
         _ => DiskError::Failed,
     }
+}
+
+/// Whether the system lacked what it takes, and did nothing.
+fn is_lack(error: &io::Error) -> bool {
+    let lacks = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::AGAIN];
+    error.raw_os_error().is_some_and(|code| lacks.iter().any(|lack| lack.raw_os_error() == code))
 }

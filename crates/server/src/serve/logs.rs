@@ -81,6 +81,7 @@ pub fn template(config: &Config, shards: u16, shard_bytes: usize) -> Settings {
         },
         segment_bytes: u32::try_from(config.store_segment_bytes).unwrap_or(u32::MAX),
         sync_interval: config.store_sync_interval,
+        read_retry_limit: config.store_read_retry_limit,
         segments_max: segments_max(config, shards),
         cache_bytes: (shard_bytes / CACHE_PART).clamp(CACHE_BYTES_MIN, CACHE_BYTES_MAX),
         ..Settings::new(LogId(0))

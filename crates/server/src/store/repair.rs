@@ -13,6 +13,7 @@ use lepus_store::{Damage, Event, Fetch, LaneSlot, Lookup, Refusal, Settings, Sto
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Entries looked at in one go.
 const WINDOW: usize = 256;
@@ -100,9 +101,13 @@ impl Repair {
     fn new(directory: &Path, log: LogId) -> Repair {
         Repair {
             directory: directory.to_owned(),
-            settings: match log {
-                LOG => Settings { asks_first: true, ..DefinitionsLog::settings() },
-                _ => Settings { compaction_rate: u64::MAX, ..Settings::new(log) },
+            // Nobody waits here: what cannot be read counts as damaged.
+            settings: Settings {
+                read_retry_limit: Duration::ZERO,
+                ..match log {
+                    LOG => Settings { asks_first: true, ..DefinitionsLog::settings() },
+                    _ => Settings { compaction_rate: u64::MAX, ..Settings::new(log) },
+                }
             },
             files: Blocking::new(directory),
             out: Operations::default(),

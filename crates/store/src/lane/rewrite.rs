@@ -136,12 +136,25 @@ impl LaneIndex {
         }
     }
 
-    /// A damaged page is to be put together; the last number in it.
-    pub(crate) fn begin_rebuild(&mut self, first: u64) -> Option<u64> {
+    /// A damaged page is to be put together; `None` if it is not damaged.
+    pub(crate) fn begin_rebuild(&mut self, first: u64) -> Option<()> {
         let page = self.page_mut(first)?;
         let PageState::Lost(slot) = page.state else { return None };
         page.state = PageState::Rebuilding(slot);
-        Some(page.last)
+        Some(())
+    }
+
+    /// The last number of the page that begins with `first`.
+    pub(crate) fn page_last(&mut self, first: u64) -> Option<u64> {
+        self.page_mut(first).map(|page| page.last)
+    }
+
+    /// Up to `count` pages behind the one that begins with `first` that are only on disk, by their first
+    /// numbers.
+    pub(crate) fn pages_on_disk(&self, first: u64, count: usize) -> Vec<u64> {
+        let index = self.pages.partition_point(|page| page.first <= first);
+        let behind = self.pages.range(index..).filter(|page| page.is_readable());
+        behind.take(count).map(|page| page.first).collect()
     }
 
     /// A page that was read for a moment goes back to the disk.
@@ -150,17 +163,19 @@ impl LaneIndex {
         self.unload(index);
     }
 
-    /// Puts a page that was damaged together again from what the log has of it. Entries that were
-    /// not found are gone.
+    /// Puts a page that was damaged together again from what the log has of it. The pages that stand for
+    /// it, and how many of its messages were not found: those leave the index.
     pub(crate) fn rebuild(
         &mut self,
         first: u64,
         found: &BTreeMap<u64, Entry>,
         freed: &mut Vec<u32>,
-    ) -> Vec<u64> {
+    ) -> (Vec<u64>, u64) {
         let entries = found.values().filter(|entry| !self.settled.contains(entry.seq));
         let entries: Vec<Entry> = entries.copied().collect();
-        self.replace(first, &entries, freed)
+        let live = self.page_mut(first).map_or(0, |page| page.count.saturating_sub(page.settled));
+        let missing = u64::from(live).saturating_sub(entries.len() as u64);
+        (self.replace(first, &entries, freed), missing)
     }
 
     /// Puts pages with these entries, which live, in the place of one.

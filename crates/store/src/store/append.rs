@@ -187,6 +187,21 @@ impl Store {
         true
     }
 
+    /// A message of a lane cannot be read. It is kept, but nobody is given it any more: it is not fetched,
+    /// and [`Store::count`] leaves it out. It goes when it is settled, with its lane, or when the lane is
+    /// purged. A later run does not know of that and fetches it again.
+    pub fn set_aside(&mut self, lane: LaneSlot, seq: u64, bytes: u32) {
+        if let Some(index) = self.state.lanes.get_mut(lane) {
+            index.set_aside(seq, bytes);
+        }
+    }
+
+    /// Whether anything of a queue was set aside and is still there.
+    #[must_use]
+    pub fn has_set_aside(&self, queue: QueueId) -> bool {
+        self.state.lanes.of(queue).into_iter().any(|slot| self.state.lanes.has_damaged(slot))
+    }
+
     /// Everything in the lane below `end` is done with, but for the numbers in `kept` (growing):
     /// messages that are delivered and not acknowledged. What it takes to count that is done by
     /// [`Store::work`].

@@ -12,13 +12,13 @@ use lepus_base::{Instant, Now, Position};
 use super::append::write_message;
 use super::read::Found;
 use super::{Event, Purpose, Store};
-use crate::disk::{Action, Completion, File, Operations};
+use crate::disk::{Completion, File, Operations};
 use crate::lane::Located;
 use crate::log::Segment;
 use crate::place::{generation, position};
 use crate::record::{KIND_MESSAGE, Message, MessageRecord, Names, Reference};
 use crate::recovery::Damage;
-use crate::scan::{FoundRecord, Image};
+use crate::scan::{FoundRecord, Image, SegmentRead};
 use crate::segment::{BATCH_HEADER_BYTES, SEGMENT_HEADER_BYTES};
 use crate::state::{LaneSlot, OVERHEAD_BYTES};
 
@@ -29,11 +29,13 @@ const PAGES_MAX: usize = 128;
 /// How often the segments are looked through for one that is worth it, unless the log has grown by
 /// half a segment meanwhile, copies not counted.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// After what time a segment that could not be read is tried again.
+const UNREADABLE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Compaction {
-    reading: Option<u32>,
+    reading: Option<SegmentRead>,
     running: Option<Run>,
     look_at: Instant,
     /// Bytes that the log had written at the last look, and those of copies made since then.
@@ -45,8 +47,9 @@ pub(super) struct Compaction {
     extra: u64,
     /// Something may be worth it that nobody has looked at yet.
     has_news: bool,
-    /// Segments with damage in them, which are left alone.
-    skipped: BTreeSet<u32>,
+    /// Segments with damage in them, which are left alone, and those that could not be read, until they are
+    /// tried again.
+    skipped: BTreeMap<u32, Instant>,
     /// Segments to be emptied as far as they can be read, however much lives in them.
     wanted: BTreeSet<u32>,
     /// Index pages that were read for this.
@@ -104,6 +107,8 @@ impl Store {
         // What is settled but not yet counted must not be moved as if it lived.
         if !self.state.unaccounted.is_empty()
             || self.log.stopped().is_some()
+            // What moves meanwhile might not be found.
+            || self.rebuilding.is_under_way()
             || self.log.spare_segments() == 0
         {
             self.compaction.has_news = false;
@@ -122,18 +127,26 @@ impl Store {
         self.compaction.look_at = now.instant + LOOK_INTERVAL;
         self.compaction.log_bytes = self.log.bytes_written;
         self.compaction.learn();
-        let Some((generation, slot, length)) = self.candidate() else {
+        let Some((generation, slot, length)) = self.candidate(now) else {
             self.compaction.has_news = false;
             return false;
         };
         // The rate: so long as this takes, no other segment is begun, unless half as much was appended.
         let nanos = u64::from(length) * 1_000_000_000 / self.settings.compaction_rate.max(1);
         self.compaction.look_at = now.instant + Duration::from_nanos(nanos);
-        self.compaction.reading = Some(generation);
-        let file = File::Segment(self.settings.log, slot);
-        let action = Action::Read { file, offset: 0, length: length as usize };
-        self.ask(action, Purpose::Compaction { generation }, out);
+        self.compaction.reading = Some(SegmentRead::new(generation, slot, length as usize));
+        self.read_candidate(out);
         false
+    }
+
+    /// Reads on in the segment to be emptied. False when it has been read.
+    fn read_candidate(&mut self, out: &mut Operations) -> bool {
+        let reading = self.compaction.reading.as_ref();
+        let Some(reading) = reading else { return false };
+        let Some(action) = reading.next(self.settings.log) else { return false };
+        let generation = reading.generation;
+        self.ask(action, Purpose::Compaction { generation }, out);
+        true
     }
 
     /// When [`Store::work`] has to be called to look for a segment that is worth it.
@@ -149,7 +162,7 @@ impl Store {
 
     /// The segment with the least that lives, if that is little enough, and if there are so many of
     /// them that it pays: one whose messages are being delivered is soon empty without that.
-    fn candidate(&self) -> Option<(u32, u32, u32)> {
+    fn candidate(&self, now: Now) -> Option<(u32, u32, u32)> {
         let synced = self.log.synced();
         let room =
             self.settings.relocations_max.saturating_sub(self.state.tables.relocations.len());
@@ -173,7 +186,7 @@ impl Store {
                 && (is_sparse || compaction.wanted.contains(generation))
                 && **generation < self.log.generation()
                 && position(**generation, segment.used_bytes) <= synced
-                && !compaction.skipped.contains(generation)
+                && compaction.skipped.get(generation).is_none_or(|until| *until <= now.instant)
         });
         let dead_bytes = |(_, segment): (&u32, &Segment)| {
             u64::from(segment.file_bytes).saturating_sub(living(segment))
@@ -208,24 +221,38 @@ impl Store {
         weights
     }
 
-    pub(super) fn compaction_read(&mut self, generation: u32, completion: Completion) {
-        self.compaction.reading = None;
+    pub(super) fn compaction_read(
+        &mut self,
+        now: Now,
+        generation: u32,
+        completion: Completion,
+        out: &mut Operations,
+    ) {
         if completion.result.is_err() {
-            self.compaction.skipped.insert(generation);
+            self.compaction.reading = None;
+            // Nobody waits for it, so it is tried again much later.
+            self.compaction.skipped.insert(generation, now.instant + UNREADABLE_INTERVAL);
             return;
         }
+        self.read_worked(now, completion.id);
         self.cache.bytes_read += completion.bytes.len() as u64;
+        let Some(reading) = &mut self.compaction.reading else { return };
+        reading.take(completion.bytes);
+        if self.read_candidate(out) {
+            return;
+        }
+        let Some(reading) = self.compaction.reading.take() else { return };
         let spans = self.state.tables.spans.range(..position(generation, 0));
         let ending = spans.filter(|(_, span)| span.generation_last == generation);
         let ending = ending.map(|(&start, _)| start).collect();
         self.unload_pages();
-        let (bytes, at) = (completion.bytes, SEGMENT_HEADER_BYTES);
+        let (bytes, at) = (reading.bytes, SEGMENT_HEADER_BYTES);
         self.compaction.running = Some(Run { generation, bytes, at, ending });
     }
 
     fn skip_segment(&mut self, generation: u32) -> bool {
         self.compaction.wanted.remove(&generation);
-        self.compaction.skipped.insert(generation);
+        self.compaction.skipped.insert(generation, Instant::NEVER);
         false
     }
 
@@ -249,7 +276,7 @@ impl Store {
                 self.compaction.wanted.remove(&generation);
                 if !is_empty {
                     // Something is counted that is not there; reading it again would not help.
-                    self.compaction.skipped.insert(generation);
+                    self.compaction.skipped.insert(generation, Instant::NEVER);
                 }
                 return false;
             }

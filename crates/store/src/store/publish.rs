@@ -520,7 +520,9 @@ impl Store {
         let current = self.publication.current.as_mut();
         let Some(current) = current.filter(|current| current.attempt == attempt) else {
             // A step of a checkpoint that was given up.
-            if let (Step::SyncIndex, Err(error)) = (step, result) {
+            if let (Step::SyncIndex, Err(error)) = (step, result)
+                && error != DiskError::Busy
+            {
                 self.stop(File::Index(self.settings.log), error);
             }
             return;
@@ -529,7 +531,7 @@ impl Store {
         let count = match result {
             Ok(count) => count,
             Err(error) => {
-                if matches!(step, Step::SyncIndex) {
+                if matches!(step, Step::SyncIndex) && error != DiskError::Busy {
                     // What was synced last in the index is not known to be there: its pages cannot be
                     // relied on.
                     self.stop(File::Index(self.settings.log), error);

@@ -1,6 +1,6 @@
 //! What comes out: entries of lanes, and messages by their position.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use lepus_base::Position;
 
@@ -34,7 +34,7 @@ pub enum Lookup<'a> {
     Found(Message<'a>),
     /// It is being read: [`Event::MessageReady`] says when to look again.
     Pending,
-    /// It cannot be read; the damage was reported.
+    /// It is damaged, which was reported. Whoever it is for may [`Store::set_aside`] it.
     Lost,
 }
 
@@ -52,11 +52,11 @@ pub(super) enum Found {
 /// Where the first record of a segment lies.
 const FIRST_RECORD: u32 = (SEGMENT_HEADER_BYTES + BATCH_HEADER_BYTES) as u32;
 
-/// Records that could not be read, and how often; told once each when it was [`READS_MAX`] times.
-pub(super) type FailedReads = BTreeMap<Position, u8>;
+/// Records that the disk does not give, in this run.
+pub(super) type Unreadable = BTreeSet<Position>;
 
-/// So often a record is read before it counts as lost: a disk that fails once may succeed again.
-const READS_MAX: u8 = 3;
+/// So many of them are remembered.
+const UNREADABLE_MAX: usize = 1 << 16;
 
 /// What is read of a record nothing is known of.
 const UNKNOWN_BYTES: usize = 4096;
@@ -145,6 +145,10 @@ impl Store {
     /// would need more memory than there is. No event tells when they are there.
     pub fn prefetch(&mut self, entries: &[Entry], out: &mut Operations) -> usize {
         let mut span: Option<(Position, usize)> = None;
+        if self.failed_reads.are_there() {
+            // What nobody needs yet is not worth another failure.
+            return 0;
+        }
         for (index, entry) in entries.iter().enumerate() {
             let at = self.state.tables.place(entry.position);
             let body = (entry.bytes as usize).max(RECORD_HEADER_BYTES);
@@ -210,7 +214,9 @@ impl Store {
         let Some(slot) = slot else { return false };
         let readable = self.readable(at);
         let room = self.outstanding_rest().saturating_sub(length);
-        let ahead_max = (4 * self.settings.read_ahead_bytes).min(room);
+        let is_in_trouble = self.failed_reads.are_there();
+        let ahead_max =
+            if is_in_trouble { 0 } else { (4 * self.settings.read_ahead_bytes).min(room) };
         let (ahead, run) = self.cache.ahead(at, length, ahead_max);
         let length = (length + ahead).min(readable);
         if length == 0 {
@@ -225,6 +231,9 @@ impl Store {
     /// A record in the cache was looked up: goes on reading if that is a habit here.
     fn looked_up(&mut self, at: Position, length: usize, out: &mut Operations) {
         let Some(next) = self.cache.touch(at, length) else { return };
+        if self.failed_reads.are_there() {
+            return;
+        }
         if self.readable(next) > 0 && self.cache.cover(next, 1) == Cover::Gap {
             self.read_span(next, 0, out);
         }
@@ -367,8 +376,7 @@ impl Store {
         if self.log.read(at).is_some_and(|bytes| record::peek(bytes).is_some()) {
             return Found::Ready;
         }
-        if self.failed_reads.get(&at).is_some_and(|times| *times >= READS_MAX) {
-            self.failed_reads.remove(&at);
+        if self.unreadable.contains(&at) {
             return self.lost(at, need.length);
         }
         let readable = self.readable(at);
@@ -376,6 +384,10 @@ impl Store {
             return self.lost(at, readable);
         }
         let mut length = need.length.max(RECORD_HEADER_BYTES).min(readable);
+        if self.failed_reads.are_there() {
+            // Its length first: what is behind it may be what fails.
+            length = RECORD_HEADER_BYTES;
+        }
         let mut cover = self.cache.cover(at, RECORD_HEADER_BYTES);
         if cover == Cover::Ready {
             self.cache.join(at, RECORD_HEADER_BYTES);
@@ -395,17 +407,16 @@ impl Store {
                 if whole.and_then(|bytes| record::decode(bytes, seed)).is_none() {
                     return self.lost(at, length);
                 }
-                if !self.failed_reads.is_empty() {
-                    self.failed_reads.remove(&at);
-                }
+                self.record_worked(at);
                 self.looked_up(at, length, out);
                 Found::Ready
             }
-            Cover::Pending(read) => {
+            // What failed may bring its own record only.
+            Cover::Pending(read) if read == at || !self.cache.is_stalled(read) => {
                 self.cache.wait(read, need.asked, at, length);
                 Found::Pending
             }
-            Cover::Gap => {
+            Cover::Pending(_) | Cover::Gap => {
                 if !self.read_span(at, length, out) {
                     return self.lost(at, 0);
                 }
@@ -416,7 +427,7 @@ impl Store {
     }
 
     /// Bytes of the segment behind `at` that are written.
-    fn readable(&self, at: Position) -> usize {
+    pub(super) fn readable(&self, at: Position) -> usize {
         let written = self.log.written();
         let end = match self.log.segments.get(&generation(at)) {
             Some(_) if generation(at) == generation(written) => offset(written),
@@ -438,10 +449,10 @@ impl Store {
 
     /// A read ended.
     pub(super) fn read_done(&mut self, finished: Finished, out: &mut Operations) {
-        for at in finished.failed {
-            let times = self.failed_reads.entry(at).or_default();
-            *times = times.saturating_add(1);
+        if self.unreadable.len() + finished.failed.len() > UNREADABLE_MAX {
+            self.unreadable.clear();
         }
+        self.unreadable.extend(finished.failed);
         for (asked, record) in finished.asked {
             if !self.take_names(asked, record, out) {
                 self.events.push(Event::MessageReady(asked));
@@ -455,7 +466,7 @@ impl Store {
     fn take_names(&mut self, asked: Position, lender: Position, out: &mut Operations) -> bool {
         if lender == self.state.tables.place(asked)
             || self.cache.names(lender).is_some()
-            || self.failed_reads.contains_key(&lender)
+            || self.unreadable.contains(&lender)
         {
             return false;
         }

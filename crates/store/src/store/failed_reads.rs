@@ -1,0 +1,290 @@
+//! Reads that failed. What could not be read now may be read later: whoever waits for it goes on
+//! waiting, and the read is made again after a pause, which grows. One that fails for
+//! [`Settings::read_retry_limit`](crate::Settings::read_retry_limit) is given up: if others worked
+//! meanwhile, its place of the disk is the trouble, and it counts as damage; otherwise the store stops,
+//! as after a failed write. What the system only lacks the means for is never given up.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::time::Duration;
+use lepus_base::{Instant, Now, Position};
+
+use super::{Event, Store};
+use crate::disk::{Action, DiskError, File, OperationId, Operations};
+use crate::place::{generation, offset};
+use crate::record::{self, RECORD_HEADER_BYTES};
+use crate::state::LaneSlot;
+
+/// The first pause.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+/// And the longest.
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// Records of which it is remembered since when they cannot be read.
+const RECORDS_MAX: usize = 1 << 16;
+
+/// What was to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    /// Records, by the read's first position.
+    Records(Position),
+    /// The page of a lane that begins with this number.
+    Page(LaneSlot, u64),
+    /// A piece of a segment for pages that are put together again.
+    Piece,
+}
+
+/// What becomes of a read that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Again,
+    Damaged,
+    Stop,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct FailedReads {
+    /// With the moment when each failed first.
+    waiting: Vec<(What, Instant)>,
+    /// Since when records cannot be read.
+    records_since: BTreeMap<Position, Instant>,
+    /// When reads that are made again failed first.
+    again: BTreeMap<OperationId, Instant>,
+    /// When those that wait are made again.
+    at: Instant,
+    pause: Duration,
+    /// When this trouble began, and the failures since then.
+    since: Instant,
+    failures: u64,
+    is_told: bool,
+    /// When a read worked last.
+    worked_at: Instant,
+    /// Failures in this run.
+    pub(super) count: u64,
+}
+
+impl Default for FailedReads {
+    fn default() -> FailedReads {
+        FailedReads {
+            waiting: Vec::new(),
+            records_since: BTreeMap::new(),
+            again: BTreeMap::new(),
+            at: Instant::NEVER,
+            pause: PAUSE_MIN,
+            since: Instant(0),
+            failures: 0,
+            is_told: false,
+            worked_at: Instant(0),
+            count: 0,
+        }
+    }
+}
+
+impl FailedReads {
+    /// Whether a read failed that has not worked since.
+    pub(super) fn are_there(&self) -> bool {
+        !self.waiting.is_empty() || !self.again.is_empty()
+    }
+
+    /// Reads that failed and have not worked since.
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len() + self.again.len()
+    }
+
+    /// When those that wait are to be made again.
+    pub(super) fn next_timeout(&self) -> Instant {
+        self.at
+    }
+
+    /// Whether this one failed and waits to be made again.
+    pub(super) fn has(&self, what: What) -> bool {
+        self.waiting.iter().any(|(waiting, _)| *waiting == what)
+    }
+
+    /// A read failed that began to fail at `first`.
+    fn failed(
+        &mut self,
+        now: Now,
+        (what, first): (What, Instant),
+        error: DiskError,
+        limit: Duration,
+    ) -> Verdict {
+        self.count += 1;
+        self.failures += 1;
+        if error != DiskError::Busy && now.instant.since(first) >= limit {
+            let others_work = self.worked_at > first;
+            return if others_work || limit.is_zero() { Verdict::Damaged } else { Verdict::Stop };
+        }
+        if !self.is_told {
+            self.since = now.instant;
+        }
+        self.waiting.push((what, first));
+        // Those that fail together wait together.
+        if self.at == Instant::NEVER {
+            self.at = now.instant + self.pause;
+            self.pause = (self.pause * 2).min(PAUSE_MAX);
+        }
+        Verdict::Again
+    }
+
+    /// Nothing fails any more: how often it did, and for how long.
+    fn end(&mut self, now: Now) -> (u64, Duration) {
+        self.pause = PAUSE_MIN;
+        self.at = Instant::NEVER;
+        self.is_told = false;
+        (core::mem::take(&mut self.failures), now.instant.since(self.since))
+    }
+}
+
+impl Store {
+    /// A read ended well.
+    pub(super) fn read_worked(&mut self, now: Now, id: OperationId) {
+        let reads = &mut self.failed_reads;
+        reads.worked_at = now.instant;
+        if reads.again.remove(&id).is_some() {
+            // The others may work too.
+            if !reads.waiting.is_empty() {
+                reads.at = now.instant;
+            }
+            self.tell_end(now);
+        }
+    }
+
+    fn tell_end(&mut self, now: Now) {
+        if !self.failed_reads.are_there() && self.failed_reads.is_told {
+            let (failures, time) = self.failed_reads.end(now);
+            self.events.push(Event::ReadsWork { failures, time });
+        }
+    }
+
+    /// A read of records failed. True if it is given up: then they are damaged.
+    pub(super) fn records_failed(
+        &mut self,
+        now: Now,
+        id: OperationId,
+        start: Position,
+        error: DiskError,
+        out: &mut Operations,
+    ) -> bool {
+        let slot = self.log.segments.get(&generation(start)).and_then(|found| found.slot);
+        // Without a file nobody waits for it.
+        if !self.cache.is_awaited(start) || slot.is_none() {
+            self.failed_reads.count += 1;
+            self.failed_reads.again.remove(&id);
+            return true;
+        }
+        let since = &mut self.failed_reads.records_since;
+        if since.len() > RECORDS_MAX {
+            since.clear();
+        }
+        let first = *since.entry(start).or_insert(now.instant);
+        if !self.cache.is_alone(id, self.least(start)) {
+            self.failed_reads.count += 1;
+            self.failed_reads.again.remove(&id);
+            self.cache.stall(id);
+            self.read_records_again(start, first, out);
+            return false;
+        }
+        self.failed_reads.again.insert(id, first);
+        let file = File::Segment(self.settings.log, slot.unwrap_or(u32::MAX));
+        let is_given_up = self.read_failed(now, (id, What::Records(start)), (file, error));
+        if !is_given_up {
+            self.cache.stall(id);
+        }
+        is_given_up
+    }
+
+    /// The least that is to be read of a record: all of it once its header is known.
+    fn least(&self, record: Position) -> usize {
+        let header = self.cache.read(record).and_then(record::peek);
+        header.map_or(RECORD_HEADER_BYTES, |(_, length)| length)
+    }
+
+    /// A record was read.
+    pub(super) fn record_worked(&mut self, at: Position) {
+        if !self.failed_reads.records_since.is_empty() {
+            self.failed_reads.records_since.remove(&at);
+        }
+    }
+
+    /// A read failed. True if it is given up: then what it was to bring is damaged.
+    pub(super) fn read_failed(
+        &mut self,
+        now: Now,
+        (id, what): (OperationId, What),
+        (file, error): (File, DiskError),
+    ) -> bool {
+        let first = self.failed_reads.again.remove(&id).unwrap_or(now.instant);
+        let limit = self.settings.read_retry_limit;
+        match self.failed_reads.failed(now, (what, first), error, limit) {
+            Verdict::Again => {
+                if !core::mem::replace(&mut self.failed_reads.is_told, true) {
+                    self.events.push(Event::ReadsFail(file, error));
+                }
+                return false;
+            }
+            Verdict::Damaged => self.tell_end(now),
+            Verdict::Stop => self.stop(file, error),
+        }
+        // Of a log that has stopped nothing is believed any more, nor that it is damaged.
+        self.log.stopped().is_none()
+    }
+
+    /// Makes those reads again that have waited for their time.
+    pub(super) fn read_again(&mut self, now: Now, out: &mut Operations) {
+        if now.instant < self.failed_reads.at || self.log.stopped().is_some() {
+            return;
+        }
+        self.failed_reads.at = Instant::NEVER;
+        for (what, first) in core::mem::take(&mut self.failed_reads.waiting) {
+            match what {
+                What::Records(start) => self.read_records_again(start, first, out),
+                What::Page(lane, page) => match self.read_page(lane, page, out) {
+                    Some(id) => {
+                        self.failed_reads.again.insert(id, first);
+                    }
+                    None => self.events.push(Event::LaneReady(lane)),
+                },
+                What::Piece => {
+                    if let Some(id) = self.read_piece(out) {
+                        self.failed_reads.again.insert(id, first);
+                    }
+                }
+            }
+        }
+        self.tell_end(now);
+    }
+
+    /// Reads the records that somebody waits for, of a read that failed: each alone, since a place that
+    /// cannot be read shall keep nobody else waiting.
+    pub(super) fn read_records_again(
+        &mut self,
+        start: Position,
+        first: Instant,
+        out: &mut Operations,
+    ) {
+        let waits = self.cache.end_stalled(start);
+        let mut needs: BTreeMap<Position, usize> = BTreeMap::new();
+        for &(_, record, length) in &waits {
+            let needed = needs.entry(record).or_default();
+            *needed = length.max(*needed);
+        }
+        for (at, length) in needs {
+            let length = length.min(self.readable(at)).min(self.least(at));
+            let slot = self.log.segments.get(&generation(at)).and_then(|found| found.slot);
+            let asked = waits.iter().filter(|(_, needed, _)| *needed == at);
+            let Some(slot) = slot.filter(|_| length > 0) else {
+                self.events.extend(asked.map(|(asked, ..)| Event::MessageReady(*asked)));
+                continue;
+            };
+            let file = File::Segment(self.settings.log, slot);
+            let id = out.push(Action::Read { file, offset: offset(at).into(), length });
+            self.cache.start(id, at, length, 0);
+            self.failed_reads.again.insert(id, first);
+            for &(asked, _, length) in asked {
+                self.cache.wait(at, asked, at, length);
+            }
+        }
+    }
+}
