@@ -110,6 +110,8 @@ pub struct Journal {
     /// The last message appended, by log; reused.
     pub(crate) places: Vec<Place>,
     unwritten_bytes: usize,
+    /// Of long messages that are being read.
+    large_bytes: usize,
     closes: bool,
 }
 
@@ -327,14 +329,14 @@ impl Journal {
         self.unwritten_bytes <= UNWRITTEN_BYTES_MAX / 2
     }
 
-    /// Memory of what is not written yet, in bytes.
+    /// Memory of what is not written yet, and of long messages that are being read, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.unwritten_bytes
+        self.unwritten_bytes + self.large_bytes
     }
 
     /// End of a cycle: what is due goes to the disk.
     pub(crate) fn flush(&mut self, now: Now, out: &mut Operations) {
-        let mut unwritten = 0;
+        let (mut unwritten, mut large) = (0, 0);
         for log in &mut self.logs {
             log.joins = false;
             if core::mem::take(&mut log.wants) {
@@ -344,8 +346,9 @@ impl Journal {
             log.is_short = log.store.is_out_of_disk() || log.stopped.is_some();
             log.note_generation(now);
             unwritten += log.store.unwritten_bytes();
+            large += log.store.large_bytes();
         }
-        self.unwritten_bytes = unwritten;
+        (self.unwritten_bytes, self.large_bytes) = (unwritten, large);
     }
 
     /// Work that nobody waits for, a slice of it.

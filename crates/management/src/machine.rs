@@ -23,10 +23,25 @@ impl OwnFigures {
         let disk = rustix::fs::statvfs(data_dir);
         OwnFigures {
             resident_bytes: resident_bytes().unwrap_or(0),
-            open_files: std::fs::read_dir("/proc/self/fd").map_or(0, |list| list.count() as u64),
+            open_files: open_files(limit.current),
             open_files_max: limit.current.unwrap_or(0),
             disk_free_bytes: disk.map_or(0, |disk| disk.f_bavail.saturating_mul(disk.f_frsize)),
         }
+    }
+}
+
+/// Open file descriptors. Where there is none left to count them with, as many as there may be.
+fn open_files(limit: Option<u64>) -> u64 {
+    match std::fs::read_dir("/proc/self/fd") {
+        Ok(list) => list.count() as u64,
+        Err(error) => open_files_without(error.raw_os_error(), limit),
+    }
+}
+
+fn open_files_without(error: Option<i32>, limit: Option<u64>) -> u64 {
+    match error {
+        Some(code) if code == rustix::io::Errno::MFILE.raw_os_error() => limit.unwrap_or(0),
+        _ => 0,
     }
 }
 
@@ -47,6 +62,13 @@ pub fn lower_priority() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn without_a_descriptor_to_count_with_all_are_in_use() {
+        let none_left = rustix::io::Errno::MFILE.raw_os_error();
+        assert_eq!(open_files_without(Some(none_left), Some(200)), 200);
+        assert_eq!(open_files_without(None, Some(200)), 0);
+    }
 
     #[test]
     #[cfg(target_os = "linux")]

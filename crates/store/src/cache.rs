@@ -441,9 +441,24 @@ impl Cache {
         self.large.remove(&at);
     }
 
+    /// Forgets fragmented messages that are whole: whoever looked one up has it by now.
+    pub(crate) fn end_cycle(&mut self) {
+        if !self.large.is_empty() {
+            self.large.retain(|_, large| large.body.len() < large.total);
+        }
+    }
+
+    /// Memory of fragmented messages.
+    pub(crate) fn large_bytes(&self) -> usize {
+        self.large.values().map(|large| large.first.capacity() + large.body.capacity()).sum()
+    }
+
     pub(crate) fn memory_bytes(&self) -> usize {
-        let large: usize = self.large.values().map(|large| large.body.capacity()).sum();
         let names = self.names[0].len() + self.names[1].len();
-        self.bytes + large + names * 96 + self.slots.capacity() * 64 + self.blocks.len() * 32
+        self.bytes
+            + self.large_bytes()
+            + names * 96
+            + self.slots.capacity() * 64
+            + self.blocks.len() * 32
     }
 }

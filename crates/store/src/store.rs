@@ -498,6 +498,7 @@ impl Store {
             }
         }
         self.state.lanes.cool(self.settings.lanes_kept, COOL_LOOKS);
+        self.cache.end_cycle();
         self.publish(now, out);
         self.log.flush(now, out);
     }
@@ -698,6 +699,12 @@ impl Store {
     #[must_use]
     pub fn unwritten_bytes(&self) -> usize {
         self.log.unwritten_bytes()
+    }
+
+    /// Memory of messages that lie in several segments and are being read.
+    #[must_use]
+    pub fn large_bytes(&self) -> usize {
+        self.cache.large_bytes()
     }
 
     /// The lane, made if it is new.

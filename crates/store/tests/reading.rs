@@ -281,3 +281,42 @@ fn readers_with_hardly_any_memory_between_them_get_their_messages_in_the_end() {
         assert!(rounds < 10 * queues, "{} read the same again and again", waiting.len());
     }
 }
+
+#[test]
+fn a_message_in_several_segments_is_counted_while_it_is_read_and_forgotten_when_it_was_given() {
+    let mut world = World::filled(1, 4);
+    let lane = world.store.lane(Lane::of(QueueId(0)));
+    let long = vec![7; 3 << 20];
+    for seq in 4..12 {
+        let message = Message { routing_key: b"queue-0", body: &long, ..Message::default() };
+        let place = Place { lane, seq, deadline_millis: 0 };
+        while world.store.append(&message, &[place]).is_err() {
+            world.rest();
+        }
+        world.store.want_durable();
+        world.rest();
+    }
+    world.restart();
+    let lane = world.store.lane(Lane::of(QueueId(0)));
+    let mut entries = Vec::new();
+    while world.store.fetch(lane, 12, &mut entries, &mut world.out) == Fetch::Pending {
+        world.rest();
+    }
+    let before = world.store.figures().memory_bytes;
+    for entry in &entries[4..] {
+        let mut most = 0;
+        while world.store.lookup_sized(entry.position, entry.bytes, &mut world.out)
+            == Lookup::Pending
+        {
+            world.rest();
+            most = most.max(world.store.large_bytes());
+        }
+        assert!(most > 1 << 20, "{most} bytes are counted");
+        let found = world.store.message(entry.position).map(|message| message.body.len());
+        assert_eq!(found, Some(long.len()));
+        world.rest();
+        assert_eq!(world.store.large_bytes(), 0);
+    }
+    let after = world.store.figures().memory_bytes;
+    assert!(after <= before + settings().cache_bytes, "{before} bytes before, {after} after");
+}

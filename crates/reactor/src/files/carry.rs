@@ -13,6 +13,9 @@ use rustix::io::Errno;
 use super::open::OpenFiles;
 use super::space::{allocate, has_room};
 
+/// Files of a kind kept open at once.
+const OPEN_MAX: usize = 64;
+
 /// What the system said about an operation that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
@@ -49,7 +52,15 @@ impl Files {
     /// would leave less than `free_bytes_min` bytes of the disk free.
     #[must_use]
     pub fn new(directory: &Path, free_bytes_min: u64) -> Files {
-        Files { directory: directory.to_owned(), free_bytes_min, open: OpenFiles::default() }
+        let open = OpenFiles::new(OPEN_MAX);
+        Files { directory: directory.to_owned(), free_bytes_min, open }
+    }
+
+    /// Keeps no more than `count` files open that are written, and as many that are only read; without
+    /// this it is 64 of each.
+    #[must_use]
+    pub fn with_open_max(self, count: usize) -> Files {
+        Files { open: OpenFiles::new(count.min(OPEN_MAX)), ..self }
     }
 
     /// Carries the operation out. A failure comes with what the system said, unless it is an
@@ -117,16 +128,16 @@ impl Files {
         }
     }
 
-    /// The open file; opened, and with `create` made, if need be.
-    fn get(&self, name: File, create: bool) -> io::Result<Arc<fs::File>> {
-        let missing = match self.open.find(name) {
+    /// The open file; opened if need be, and with `writes` made.
+    fn get(&self, name: File, writes: bool) -> io::Result<Arc<fs::File>> {
+        let missing = match self.open.find(name, writes) {
             Ok(file) => return Ok(file),
             Err(missing) => missing,
         };
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(create).mode(0o600);
+        options.read(true).write(true).create(writes).mode(0o600);
         let file = Arc::new(options.open(self.path(name))?);
-        self.open.keep(name, missing, &file);
+        self.open.keep(name, missing, &file, writes);
         Ok(file)
     }
 

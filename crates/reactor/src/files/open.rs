@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lepus_store::disk::File;
 
-/// Files kept open at once.
-const OPEN_MAX: usize = 64;
-
-/// Open files by name, those used longest ago closed first.
-#[derive(Debug, Default)]
+/// Open files by name, those used longest ago closed first. Those that are written are apart: a long
+/// backlog that is read must not close them, since opening them again may find no file descriptor.
+#[derive(Debug)]
 pub(super) struct OpenFiles {
     table: Mutex<Table>,
+    /// Files kept open at once that are written, and as many that are only read.
+    max: usize,
 }
 
 #[derive(Debug, Default)]
@@ -28,6 +28,7 @@ struct Table {
 struct Used {
     file: Arc<fs::File>,
     at: u64,
+    is_written: bool,
 }
 
 /// What [`OpenFiles::find`] says about a file that is not open.
@@ -37,19 +38,25 @@ pub(super) struct Missing {
 }
 
 impl OpenFiles {
+    /// Keeps `max` files open that are written, and as many others.
+    pub(super) fn new(max: usize) -> OpenFiles {
+        OpenFiles { table: Mutex::default(), max: max.max(1) }
+    }
+
     fn table(&self) -> MutexGuard<'_, Table> {
         // A table that a panic left behind is as good as any: its entries are whole.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The file, if it is open.
-    pub(super) fn find(&self, name: File) -> Result<Arc<fs::File>, Missing> {
+    /// The file, if it is open; with `writes` it is to be written.
+    pub(super) fn find(&self, name: File, writes: bool) -> Result<Arc<fs::File>, Missing> {
         let mut table = self.table();
         table.clock += 1;
         let (at, removals) = (table.clock, table.removals);
         match table.files.get_mut(&name) {
             Some(used) => {
                 used.at = at;
+                used.is_written |= writes;
                 Ok(Arc::clone(&used.file))
             }
             None => Err(Missing { removals }),
@@ -58,20 +65,21 @@ impl OpenFiles {
 
     /// Keeps a file that was opened after `missing` was said. Not if a name was removed meanwhile:
     /// it could be this one's.
-    pub(super) fn keep(&self, name: File, missing: Missing, file: &Arc<fs::File>) {
+    pub(super) fn keep(&self, name: File, missing: Missing, file: &Arc<fs::File>, writes: bool) {
         let mut table = self.table();
         if table.removals != missing.removals {
             return;
         }
-        if table.files.len() >= OPEN_MAX {
-            let oldest = table.files.iter().min_by_key(|(_, used)| used.at);
+        let alike = table.files.iter().filter(|(_, used)| used.is_written == writes);
+        if alike.clone().count() >= self.max {
+            let oldest = alike.min_by_key(|(_, used)| used.at);
             if let Some(oldest) = oldest.map(|(name, _)| *name) {
                 table.files.remove(&oldest);
             }
         }
         table.clock += 1;
         let at = table.clock;
-        table.files.insert(name, Used { file: Arc::clone(file), at });
+        table.files.insert(name, Used { file: Arc::clone(file), at, is_written: writes });
     }
 
     /// The name was removed from the disk.
@@ -95,29 +103,40 @@ mod tests {
         File::Segment(LogId(1), slot)
     }
 
-    fn keep(files: &OpenFiles, slot: u32) {
-        let missing = files.find(name(slot)).unwrap_err();
-        files.keep(name(slot), missing, &any_file());
+    fn keep(files: &OpenFiles, slot: u32, writes: bool) {
+        let missing = files.find(name(slot), writes).unwrap_err();
+        files.keep(name(slot), missing, &any_file(), writes);
     }
 
     #[test]
     fn the_file_used_longest_ago_is_closed_first() {
-        let files = OpenFiles::default();
-        let count = OPEN_MAX as u32;
-        (0..count).for_each(|slot| keep(&files, slot));
-        assert!(files.find(name(0)).is_ok());
-        keep(&files, count);
-        assert!(files.find(name(0)).is_ok());
-        assert!(files.find(name(1)).is_err());
-        assert_eq!(files.table().files.len(), OPEN_MAX);
+        let files = OpenFiles::new(8);
+        (0..8).for_each(|slot| keep(&files, slot, false));
+        assert!(files.find(name(0), false).is_ok());
+        keep(&files, 8, false);
+        assert!(files.find(name(0), false).is_ok());
+        assert!(files.find(name(1), false).is_err());
+        assert_eq!(files.table().files.len(), 8);
+    }
+
+    #[test]
+    fn files_that_are_read_close_none_that_is_written() {
+        let files = OpenFiles::new(8);
+        (0..4).for_each(|slot| keep(&files, slot, true));
+        // Written after it was read.
+        keep(&files, 4, false);
+        assert!(files.find(name(4), true).is_ok());
+        (10..100).for_each(|slot| keep(&files, slot, false));
+        assert!((0..5).all(|slot| files.find(name(slot), true).is_ok()));
+        assert_eq!(files.table().files.len(), 5 + 8);
     }
 
     #[test]
     fn a_file_opened_before_its_name_was_removed_is_not_kept() {
-        let files = OpenFiles::default();
-        let missing = files.find(name(1)).unwrap_err();
+        let files = OpenFiles::new(8);
+        let missing = files.find(name(1), false).unwrap_err();
         files.removed(name(1));
-        files.keep(name(1), missing, &any_file());
-        assert!(files.find(name(1)).is_err());
+        files.keep(name(1), missing, &any_file(), false);
+        assert!(files.find(name(1), false).is_err());
     }
 }

@@ -364,6 +364,7 @@ impl Store {
                 self.cache.drop_large(at);
                 return Found::Lost;
             }
+            large.body.reserve_exact(payload.len());
             large.body.extend_from_slice(&payload);
             large.generation += 1;
         }
