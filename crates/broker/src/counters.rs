@@ -26,6 +26,8 @@ pub struct Counters {
     pub got_manual_ack: u64,
     /// `basic.get` answers not to be acknowledged.
     pub got_auto_ack: u64,
+    /// Messages that a log did not take, once for each durable queue that lacks one for that.
+    pub unlogged: u64,
     /// `basic.get` on an empty queue.
     pub got_empty: u64,
     /// Deliveries of messages that were delivered before.

@@ -293,6 +293,7 @@ impl Broker {
         out: &mut Outbox,
     ) -> Routed {
         let Ok(log) = self.delay(now, id, delay, view, terms.persistent, out) else {
+            self.edge.counters.unlogged += 1;
             return Routed { receipt: Receipt::Unlogged, ..Routed::default() };
         };
         let Some((log, (to, number))) = log.zip(terms.confirm()) else { return Routed::default() };

@@ -17,6 +17,9 @@ use crate::oracle::{Arrival, ChannelId, Commit, CopyId, Fate, Gone, MessageId, O
 use crate::peer::{Heard, Peer};
 use crate::plan::{Plan, QueuePlan};
 
+/// What the broker says of a commit that no log ever takes.
+const TOO_LARGE: &str = "larger than what may be stored";
+
 /// What went wrong.
 pub(crate) type Verdict = Result<(), String>;
 
@@ -152,6 +155,10 @@ pub(crate) struct Actor {
     hoards: bool,
     /// Channels that the broker has closed, and that it owes an answer.
     owed: Vec<u16>,
+    /// It reads a few bytes at a time, and answers when the broker cancels a consumer.
+    pub(crate) trickles: bool,
+    /// Consumers that the broker has cancelled, with their channels, and that it owes an answer.
+    cancelled: Vec<(u16, String)>,
 }
 
 impl Actor {
@@ -160,6 +167,8 @@ impl Actor {
             is_slow: rng.chance(1, 3),
             hoards: rng.chance(1, 4),
             owed: Vec::new(),
+            trickles: false,
+            cancelled: Vec::new(),
             name,
             standing: Standing::Connecting,
             polite,
@@ -267,10 +276,20 @@ impl Actor {
         }
     }
 
+    /// Answers that a consumer is cancelled, which the broker does not wait for.
+    fn answer_cancel(&mut self, peer: &mut Peer) {
+        let Some((number, tag)) = self.cancelled.pop() else { return };
+        if self.channels.get(&number).is_some_and(|channel| !channel.closing) {
+            let ok = basic::CancelOk { consumer_tag: &tag };
+            Method::from(ok).encode_frame(number, &mut peer.output);
+        }
+    }
+
     /// The connection is no more: what was held is free, what was not proven stays unknown.
     pub(crate) fn gone(&mut self, oracle: &mut Oracle) {
         self.standing = Standing::Gone;
         self.owed.clear();
+        self.cancelled.clear();
         for (_, channel) in std::mem::take(&mut self.channels) {
             channel.end(oracle);
         }
@@ -311,6 +330,9 @@ impl Actor {
                 };
                 if plan.queues[consumer.queue].is_stable() {
                     return Err("a consumer is cancelled whose queue should be there".into());
+                }
+                if self.trickles {
+                    self.cancelled.push((number, cancel.consumer_tag.to_owned()));
                 }
                 Ok(())
             }
@@ -503,6 +525,11 @@ impl Channel {
 
     /// The broker closed the channel.
     fn failed(mut self, text: &str, queues: &[QueuePlan], oracle: &mut Oracle) -> Verdict {
+        let commits =
+            self.questions.front().map(|front| matches!(front.expect, Expect::Commit { .. }));
+        if commits == Some(true) && self.doomed.is_none() && !text.contains(TOO_LARGE) {
+            return Err(format!("a commit is refused: {text}"));
+        }
         let failed_at = match (self.doomed, self.questions.front()) {
             (doomed, Some(question)) if question.may_fail => {
                 doomed.unwrap_or(u64::MAX).min(question.at)
@@ -514,6 +541,11 @@ impl Channel {
             }
         };
         self.prove(failed_at, queues, oracle)?;
+        if let Some(Question { expect: Expect::Commit { publishes, .. }, .. }) =
+            self.questions.front()
+        {
+            publishes.iter().for_each(|&message| oracle.decide_never(message));
+        }
         for (_, proof) in &self.proofs {
             if let Proof::Publish(message) = proof {
                 oracle.decide_never(*message);

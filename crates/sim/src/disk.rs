@@ -104,6 +104,9 @@ pub(crate) struct SimDisk {
     figures: BTreeMap<LogId, DiskFigures>,
     /// Logs of which a write or sync has failed in the life of this process.
     pub(crate) failed: BTreeSet<LogId>,
+    /// Logs for which a file could not be made, or names of files not be made durable, in the life
+    /// of this process.
+    pub(crate) hindered: BTreeSet<LogId>,
     /// An operation was refused for lack of space, and not all shards have got over that.
     pub(crate) was_full: bool,
 }
@@ -121,6 +124,7 @@ impl SimDisk {
             held_logs: BTreeSet::new(),
             figures: BTreeMap::new(),
             failed: BTreeSet::new(),
+            hindered: BTreeSet::new(),
             was_full: false,
         }
     }
@@ -152,6 +156,10 @@ impl SimDisk {
     pub(crate) fn run(&mut self, operation: Operation) -> Completion {
         let log = operation.log();
         let mut done = DiskFigures { operations: 1, ..DiskFigures::default() };
+        let makes_files = matches!(
+            operation.action,
+            Action::Create { .. } | Action::Reserve { .. } | Action::SyncDirectory(_)
+        );
         match &operation.action {
             Action::Write { sync, .. } => {
                 done.writes = 1;
@@ -169,6 +177,9 @@ impl SimDisk {
         let completion = self.disk.step().expect("an operation that was submitted ends");
         if done.writes + done.syncs > 0 && completion.result == Err(DiskError::Failed) {
             self.failed.insert(log);
+        }
+        if makes_files && completion.result == Err(DiskError::Failed) {
+            self.hindered.insert(log);
         }
         self.was_full |= completion.result == Err(DiskError::Full);
         let bytes = completion.result.unwrap_or(0) as u64;
@@ -262,6 +273,7 @@ impl SimDisk {
         self.held = false;
         self.held_logs.clear();
         self.failed.clear();
+        self.hindered.clear();
         self.was_full = false;
     }
 

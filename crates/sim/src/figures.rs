@@ -48,7 +48,7 @@ pub(crate) fn counters(shards: &Shards) -> Counters {
             connections_opened connections_closed channels_opened channels_closed
             queues_declared queues_created queues_deleted logins_refused enqueued_local
             enqueued_remote delivered_local delivered_remote handed_over moved queues_moved moves_given_up
-            body_bytes_received);
+            body_bytes_received unlogged);
     }
     sum
 }
@@ -252,10 +252,11 @@ pub(crate) fn describe(connection: &Connection) -> String {
     );
     for channel in connection.open_channels().chain(connection.retired()) {
         text += &format!(
-            "; channel {} ending {:?}, pending {:?}, {} bytes parked, {} unacked",
+            "; channel {} ending {:?}, pending {:?}, commit {:?}, {} bytes parked, {} unacked",
             channel.number(),
             channel.ending,
             channel.pending,
+            channel.committing,
             channel.parked.len(),
             channel.unacked.len()
         );

@@ -6,7 +6,7 @@ use std::time::Duration;
 use lepus_amqp::table::Table;
 use lepus_base::Rng;
 use lepus_broker::Limits;
-use lepus_store::simulation::Faults;
+use lepus_store::simulation::{Faults, Outage};
 
 use crate::routing::{self, ExchangePlan};
 use crate::shards::{Options, StoreOptions};
@@ -146,6 +146,8 @@ pub(crate) struct DiskPlan {
     pub(crate) fills: bool,
     /// Whether bits of bodies flip while no process runs.
     pub(crate) flips: bool,
+    /// What fails altogether for a while, now and then.
+    pub(crate) outage: Outage,
 }
 
 /// Everything that a seed decides beforehand.
@@ -169,6 +171,8 @@ pub(crate) struct Plan {
     pub(crate) disk: Option<DiskPlan>,
     /// Whether deliveries that wait long for their acknowledgement close their channel.
     pub(crate) times_out: bool,
+    /// Whether clients read a few bytes at a time, and answer late that a consumer is cancelled.
+    pub(crate) trickles: bool,
 }
 
 fn pick(rng: &mut Rng, from: &[u64]) -> u64 {
@@ -248,6 +252,7 @@ impl Plan {
             large_bytes: if rng.chance(1, 100) { 200_000 } else { 10_000 },
             disk,
             times_out: false,
+            trickles: false,
         }
     }
 
@@ -261,6 +266,28 @@ impl Plan {
         for queue in &mut self.queues {
             queue.must_arrive = must_arrive && matches!(queue.kind, Kind::Quorum(_));
         }
+    }
+
+    /// What came last, to few seeds. It is decided apart, too.
+    pub(crate) fn strain(&mut self, rng: &mut Rng) {
+        self.trickles = rng.chance(1, 2);
+        let is_bounded = rng.chance(1, 2);
+        let segments_max = pick(rng, &[10, 16, 40]) as usize;
+        let has_outages = rng.chance(1, 2);
+        let outage = outage(rng);
+        let is_small = self.queues.len() < 50 && self.large_bytes < 100_000;
+        if let Some(store) = self.options.store.as_mut().filter(|_| is_bounded && is_small) {
+            store.template.segments_max = segments_max;
+        }
+        if let Some(disk) = self.disk.as_mut().filter(|disk| has_outages && !disk.fills) {
+            disk.outage = outage;
+        }
+    }
+
+    /// Segments of a log at most, where there is a limit.
+    pub(crate) fn segments_max(&self) -> Option<usize> {
+        let store = self.options.store.as_ref()?;
+        Some(store.template.segments_max).filter(|&most| most != usize::MAX)
     }
 }
 
@@ -324,6 +351,17 @@ fn disk_plan(rng: &mut Rng) -> DiskPlan {
         _ => {}
     }
     plan
+}
+
+/// What fails altogether: one kind of operation, or several that one cause hits.
+fn outage(rng: &mut Rng) -> Outage {
+    let none = Outage::default();
+    match rng.below(4) {
+        0 => Outage { creates: true, ..none },
+        1 => Outage { deletes: true, ..none },
+        2 => Outage { directory_syncs: true, ..none },
+        _ => Outage { creates: true, deletes: true, directory_syncs: true, ..none },
+    }
 }
 
 fn stable_kind(rng: &mut Rng) -> Kind {

@@ -10,6 +10,8 @@
 //!   any number of shards starts on the same disk. While none runs, bits of old segments flip.
 //! - In a share of the seeds there are eight shards, and the balancer sends connections from one to
 //!   another at any moment.
+//! - In a share of the seeds clients read a few bytes at a time and answer late; in another logs have
+//!   a few segments at most; in another files cannot be made or removed for a while.
 //!
 //! What must hold is said in the oracle: what was confirmed and persistent is there, in order, and
 //! says when it comes again; what was settled a second before stays away; commits are whole in each
@@ -45,6 +47,8 @@ use crate::world::{State, World};
 const TRACE_LINES_MAX: usize = 80;
 /// After so long deliveries that wait for their acknowledgement have been looked at, in milliseconds.
 const LOOKED_AT_MILLIS: u64 = 31_000;
+/// Bytes that a client reads at a time that reads in a trickle.
+const TRICKLE_BYTES_MAX: u64 = 60;
 /// Longer than a write waits for more to gather.
 const GATHERING: std::time::Duration = std::time::Duration::from_millis(10);
 
@@ -72,6 +76,8 @@ fn trace(line: String) {
     });
 }
 
+/// One seed in so many has what came last to the plans.
+const SEEDS_PER_STRAIN: u64 = 8;
 /// One seed in so many has moves.
 const SEEDS_PER_MOVES: u64 = 4;
 /// Shards of a run with moves.
@@ -150,6 +156,10 @@ fn run_moving(seed: u64, prints: bool, moves: Option<Rng>) -> Result<Figures, St
     let mut rng = Rng::new(seed);
     let mut plan = Plan::new(&mut rng);
     plan.extend(&mut Rng::new(seed ^ 0x006c_6174_6572));
+    let mut strain = Rng::new(seed ^ 0x0000_6275_7264_656e);
+    if seed.is_multiple_of(SEEDS_PER_STRAIN) {
+        plan.strain(&mut strain);
+    }
     if moves.is_some() {
         plan.options.shards = SHARDS_OF_MOVES;
     }
@@ -166,6 +176,7 @@ fn run_moving(seed: u64, prints: bool, moves: Option<Rng>) -> Result<Figures, St
         operator: Operator::default(),
         plan,
         rng,
+        strain,
         moves,
     };
     run.begin_life();
@@ -266,6 +277,8 @@ struct Run {
     operator: Operator,
     plan: Plan,
     rng: Rng,
+    /// Decides about what came last to the plans.
+    strain: Rng,
     /// Decides about moves, in runs that have some.
     moves: Option<Rng>,
 }
@@ -286,7 +299,8 @@ impl Run {
         let mut peer = Peer::new(id, wire, Some(options), self.shards.now().instant);
         peer.heard = Some(VecDeque::new());
         trace(format!("client {name} connects to shard {shard} as connection {}", id.0));
-        let actor = Actor::new(name, polite, heartbeat > 0, &mut self.rng);
+        let mut actor = Actor::new(name, polite, heartbeat > 0, &mut self.rng);
+        actor.trickles = self.plan.trickles && self.strain.chance(1, 2);
         if name < self.peers.len() {
             self.peers[name].wire.cut();
             self.peers[name] = peer;
@@ -375,7 +389,10 @@ impl Run {
     }
 
     fn carry_down(&mut self, client: usize) -> Verdict {
-        let limit = self.some_bytes();
+        let limit = match self.actors[client].trickles {
+            true => 1 + self.strain.below(TRICKLE_BYTES_MAX) as usize,
+            false => self.some_bytes(),
+        };
         let now = self.shards.now().instant;
         self.peers[client].receive(limit, now);
         self.listen(client)

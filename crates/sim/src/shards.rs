@@ -265,11 +265,34 @@ impl Shards {
     /// durable changes are refused, if the broker knows it yet.
     pub(crate) fn definitions_failed(&self) -> bool {
         let log = &lepus_broker::definitions::LOG;
-        self.disk.as_ref().is_some_and(|disk| disk.failed.contains(log))
+        self.disk
+            .as_ref()
+            .is_some_and(|disk| disk.failed.contains(log) || disk.hindered.contains(log))
     }
 
-    /// Whether a log may refuse messages: one has stopped, or lacks space.
+    /// Whether a log has stopped, or is about to.
+    pub(crate) fn has_stopped_log(&self) -> bool {
+        self.disk.as_ref().is_some_and(|disk| !disk.failed.is_empty())
+            || self.brokers().any(|broker| broker.log_figures().is_stopped)
+    }
+
+    /// Whether somebody may have to wait for the disk: a log has stopped or lacks room.
     pub(crate) fn has_disk_trouble(&mut self) -> bool {
+        let is_hindered = self.disk.as_ref().is_some_and(|disk| !disk.hindered.is_empty());
+        let store = self.options.store.as_ref();
+        let is_bounded = store.is_some_and(|store| store.template.segments_max != usize::MAX);
+        self.may_refuse()
+            || (is_hindered || is_bounded)
+                && self.brokers().any(|broker| broker.log_figures().is_low)
+    }
+
+    /// Whether a log may refuse messages: one has stopped, or the disk lacks space.
+    pub(crate) fn may_refuse(&mut self) -> bool {
+        if self.disk.as_ref().is_some_and(|disk| !disk.hindered.is_empty())
+            && self.has_stopped_log()
+        {
+            return true;
+        }
         let Some(disk) = &self.disk else { return false };
         let is_over = disk.was_full
             && !disk.has_news()

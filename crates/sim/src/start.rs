@@ -30,7 +30,8 @@ pub(crate) fn definitions(
     now: Now,
     first: &[Change],
 ) -> Result<Definitions, String> {
-    let settings = Settings { log: definitions::LOG, ..template };
+    // The limit is for messages.
+    let settings = Settings { log: definitions::LOG, segments_max: usize::MAX, ..template };
     let mut run = |operation| disk.run(operation);
     let mut draft =
         Draft::open(settings, now, shards, &mut run).map_err(|error| error.to_string())?;

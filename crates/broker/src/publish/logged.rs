@@ -61,6 +61,7 @@ impl Broker {
             let log = self.homes[slot as usize].log;
             if log == NO_LOG {
                 receipt = Receipt::Unlogged;
+                self.edge.counters.unlogged += 1;
                 continue;
             }
             self.edge.counters.enqueued_local += 1;
@@ -95,6 +96,7 @@ impl Broker {
             let Some(position) = put.position else {
                 self.homes[slot as usize].queue.withdraw(&ticket);
                 receipt = Receipt::Unlogged;
+                self.edge.counters.unlogged += 1;
                 continue;
             };
             self.with_queue(now, slot, out, |queue, sink| {

@@ -41,6 +41,9 @@ impl Actor {
         if stage.rng.chance(1, 20) {
             self.answer_closes(peer);
         }
+        if !self.cancelled.is_empty() && stage.rng.chance(1, 4) {
+            self.answer_cancel(peer);
+        }
         let number = 1 + stage.rng.below(CHANNELS_MAX) as u16;
         if self.owed.contains(&number) {
             return String::new();
@@ -462,7 +465,10 @@ impl Channel {
 
     fn end_tx(&mut self, number: u16, peer: &mut Peer, stage: &mut Stage<'_>) -> String {
         let steps = std::mem::take(&mut self.steps);
-        if stage.rng.chance(2, 3) {
+        let may_fail = is_too_large(&steps, stage);
+        // What is on its way to somebody who acknowledges nothing goes with a channel that fails.
+        if stage.rng.chance(2, 3) && !(may_fail && self.is_careful()) {
+            self.risk(may_fail, stage.oracle);
             let mut publishes = Vec::new();
             let mut settled = Vec::new();
             for step in steps {
@@ -476,7 +482,8 @@ impl Channel {
                 }
             }
             let text = format!("tx.commit of {publishes:?}");
-            self.ask(number, tx::Commit {}, Expect::Commit { publishes, settled }, false, peer);
+            let expect = Expect::Commit { publishes, settled };
+            self.ask(number, tx::Commit {}, expect, may_fail, peer);
             return text;
         }
         for step in steps {
@@ -634,6 +641,23 @@ impl Channel {
         self.ask(number, close, Expect::Close, false, peer);
         "channel.close".into()
     }
+}
+
+/// Whether no log may ever have room for a transaction, since the number of segments is limited.
+fn is_too_large(steps: &[TxStep], stage: &Stage<'_>) -> bool {
+    let (Some(segments_max), Some(store)) = (stage.plan.segments_max(), &stage.plan.options.store)
+    else {
+        return false;
+    };
+    let publishes = steps.iter().filter_map(|step| match step {
+        TxStep::Publish(message) => Some(*message),
+        TxStep::Settle(..) => None,
+    });
+    let bytes = stage.oracle.logged_bytes_max(publishes);
+    let segment = store.template.payload_bytes_max();
+    // Two segments in a row hold more than one is long; one more may be begun at both ends.
+    let segments = 2 + 2 * bytes / segment;
+    segments + store.template.reserve_segments >= segments_max
 }
 
 /// What a transaction took is free when its channel goes.

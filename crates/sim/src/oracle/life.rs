@@ -103,8 +103,8 @@ impl Oracle {
         }
     }
 
-    /// Bytes that all messages of a commit take in one log at most.
-    pub(crate) fn logged_bytes_max(&self, commit: &Commit) -> usize {
+    /// Bytes that messages take together in one log at most.
+    pub(crate) fn logged_bytes_max(&self, messages: impl Iterator<Item = MessageId>) -> usize {
         let bytes = |message: &super::Message| {
             let logged = lepus_store::Message {
                 exchange: message.exchange.as_bytes(),
@@ -115,7 +115,7 @@ impl Oracle {
             let copies = message.copies.len();
             lepus_store::Store::record_bytes_max(&logged, copies) + message.body_bytes
         };
-        commit.publishes.iter().map(|&message| bytes(&self.messages[message])).sum()
+        messages.map(|message| bytes(&self.messages[message])).sum()
     }
 
     /// Each commit that was under way at the crash is there or not, log by log.

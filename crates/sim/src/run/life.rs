@@ -6,11 +6,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use lepus_store::disk::File;
-use lepus_store::simulation::Faults;
+use lepus_store::simulation::{Faults, Outage};
 
 use super::{Figures, Run, into_shards, prepare, trace};
 use crate::actor::{Standing, Verdict};
-use crate::oracle::{End, Gone, body_of};
+use crate::oracle::{Commit, End, Gone, body_of};
 use crate::world::{State, World};
 
 /// How long what has left a queue may come back, in milliseconds: as long as it takes until that
@@ -23,6 +23,12 @@ const ROUNDS_MAX: usize = 100_000;
 /// How long connections may take to leave when a process ends in order, and then its logs to
 /// close, in milliseconds.
 const STOP_MILLIS_MAX: u64 = 60_000;
+/// Of so many things that the disk does one is followed by an outage, and of so many during one, one
+/// by its end.
+const STEPS_PER_OUTAGE: u64 = 100;
+const STEPS_OF_OUTAGE: u64 = 15;
+/// Of so many starts one meets an outage.
+const STARTS_PER_OUTAGE: u64 = 3;
 /// Messages that are looked for when a bit is to flip.
 const FLIP_TRIES: usize = 5;
 
@@ -35,6 +41,8 @@ pub(super) struct Lives {
     has_stopped: bool,
     /// Damages that were reported.
     pub(super) reports: u64,
+    /// How often the logs of this process did not take a message that is for a durable queue.
+    unlogged: u64,
     pub(super) figures: Figures,
 }
 
@@ -46,6 +54,22 @@ impl Run {
         disk.takes = (Duration::ZERO, plan.slow_max);
         self.oracle.reads_fail |= plan.faults.read_error > 0;
         self.lives.has_stopped = false;
+        self.lives.unlogged = 0;
+    }
+
+    /// What fails for a while begins to fail, or does so no more.
+    fn toggle_outage(&mut self) {
+        let (Some(plan), Some(disk)) = (&self.plan.disk, &mut self.shards.disk) else { return };
+        if plan.outage == Outage::default() {
+            return;
+        }
+        let outage = &mut disk.disk.outage;
+        let is_on = *outage != Outage::default();
+        let steps = if is_on { STEPS_OF_OUTAGE } else { STEPS_PER_OUTAGE };
+        if self.strain.chance(1, steps) {
+            *outage = if is_on { Outage::default() } else { plan.outage };
+            trace(format!("the disk fails: {outage:?}"));
+        }
     }
 
     /// Whether the disk lacks space for now.
@@ -55,9 +79,24 @@ impl Run {
 
     /// Notes whether the disk explains that a log refuses what is under way.
     pub(super) fn look_at_disk(&mut self) {
-        if self.shards.has_disk_trouble() {
+        if self.shards.may_refuse() {
             self.oracle.trouble();
         }
+    }
+
+    /// What a log did not take is told, and has a cause: what only lacks room waits.
+    fn look_at_unlogged(&mut self) -> Verdict {
+        let counters = self.shards.brokers().map(|broker| broker.edge.counters.unlogged);
+        let unlogged = counters.sum();
+        if unlogged == self.lives.unlogged {
+            return Ok(());
+        }
+        self.lives.unlogged = unlogged;
+        trace(format!("logs have not taken {unlogged} messages so far"));
+        if self.shards.has_stopped_log() {
+            return Ok(());
+        }
+        Err(format!("{unlogged} messages were not logged, though no log has stopped"))
     }
 
     /// The disk does something, or something happens to it.
@@ -65,6 +104,7 @@ impl Run {
         let Some(plan) = &self.plan.disk else { return Ok(()) };
         let (steps, fills) = (plan.steps_per_life, plan.fills);
         self.listen_to_log()?;
+        self.look_at_unlogged()?;
         if self.lives.has_stopped || steps > 0 && self.rng.chance(1, steps) {
             return self.next_life(None);
         }
@@ -82,6 +122,7 @@ impl Run {
             return Ok(());
         }
         disk.carry_out_one(now);
+        self.toggle_outage();
         Ok(())
     }
 
@@ -94,7 +135,8 @@ impl Run {
             trace(format!("log: {} {}", event.kind, event.text));
             if event.kind.ends_with("stopped") {
                 self.lives.has_stopped = true;
-                let failed = self.shards.disk.iter().flat_map(|disk| &disk.failed);
+                let disk = self.shards.disk.iter();
+                let failed = disk.flat_map(|disk| disk.failed.union(&disk.hindered));
                 if !failed.into_iter().any(|log| event.text.contains(&format!("{log}/"))) {
                     return Err(format!("a log stops without a cause: {}", event.text));
                 }
@@ -136,7 +178,8 @@ impl Run {
         self.listen_to_log()?;
         self.check_excess()?;
         let is_slow = self.plan.disk.as_ref().is_some_and(|disk| disk.slow_max > Duration::ZERO);
-        if !is_slow && !self.lives.is_full && !self.lives.has_stopped {
+        let lacks_files = self.has_little_room() && self.shards.has_disk_trouble();
+        if !is_slow && !lacks_files && !self.lives.is_full && !self.lives.has_stopped {
             self.oracle.gone_for_good(&gone);
         }
         Ok(())
@@ -156,9 +199,16 @@ impl Run {
         self.run_shards()
     }
 
+    /// Whether logs may lack segments although the disk has space for them.
+    fn has_little_room(&self) -> bool {
+        let outage = self.plan.disk.as_ref().map(|disk| disk.outage);
+        self.plan.segments_max().is_some()
+            || outage.is_some_and(|outage| outage != Outage::default())
+    }
+
     /// Logs that lacked space find that it is back.
     pub(super) fn recover_space(&mut self) -> Verdict {
-        match self.plan.disk.as_ref().is_some_and(|disk| disk.fills) {
+        match self.has_little_room() || self.plan.disk.as_ref().is_some_and(|disk| disk.fills) {
             true => self.pass_quietly(2000),
             false => Ok(()),
         }
@@ -171,12 +221,14 @@ impl Run {
         self.lives.is_full = false;
         let Some(disk) = &mut self.shards.disk else { return Ok(()) };
         disk.disk.faults = Faults::default();
+        disk.disk.outage = Outage::default();
         disk.disk.bytes_max = u64::MAX;
         disk.takes = (Duration::ZERO, Duration::ZERO);
         disk.hurry();
         if let Some(plan) = &mut self.plan.disk {
             plan.faults = Faults::default();
             plan.slow_max = Duration::ZERO;
+            plan.outage = Outage::default();
         }
         self.run_shards()?;
         self.recover_space()?;
@@ -230,7 +282,9 @@ impl Run {
         // One that no segment holds may be there in part.
         let segment = self.plan.options.store.as_ref().map(|store| &store.template);
         let bytes_max = segment.map_or(0, lepus_store::Settings::payload_bytes_max);
-        commits.retain(|commit| self.oracle.logged_bytes_max(commit) <= bytes_max);
+        let bytes =
+            |commit: &Commit| self.oracle.logged_bytes_max(commit.publishes.iter().copied());
+        commits.retain(|commit| bytes(commit) <= bytes_max);
         if end == End::Stop {
             self.stop()?;
             if self.lives.has_stopped {
@@ -260,6 +314,7 @@ impl Run {
         if let Some(disk) = &mut self.shards.disk {
             disk.disk.bytes_max = u64::MAX;
             disk.disk.faults = Faults::default();
+            disk.disk.outage = Outage::default();
         }
         self.lives.is_full = false;
         for actor in self.actors.iter_mut().filter(|actor| actor.standing != Standing::Gone) {
@@ -305,18 +360,24 @@ impl Run {
         };
         trace(format!("a process starts with {shards} shards"));
         let faults = self.shards.disk.as_ref().map(|disk| disk.disk.faults).unwrap_or_default();
+        let outage = self.plan.disk.as_ref().map(|disk| disk.outage).unwrap_or_default();
         self.lives.is_full = false;
         self.lives.has_stopped = false;
+        self.lives.unlogged = 0;
         for attempt in 0.. {
             let Some(disk) = &mut self.shards.disk else { return Ok(()) };
             disk.disk.bytes_max = u64::MAX;
             disk.takes = (Duration::ZERO, Duration::ZERO);
             let fails = attempt == 0 && self.rng.chance(1, 2);
             disk.disk.faults = if fails { faults } else { Faults::default() };
+            let is_out = attempt == 0
+                && outage != Outage::default()
+                && self.strain.chance(1, STARTS_PER_OUTAGE);
+            disk.disk.outage = if is_out { outage } else { Outage::default() };
             match self.shards.start(shards) {
                 Ok(()) => break,
                 // What was written in vain is as if the power had failed.
-                Err(reason) if fails => {
+                Err(reason) if fails || is_out => {
                     trace(format!("it does not start: {reason}"));
                     self.shards.end(true);
                 }
@@ -325,6 +386,7 @@ impl Run {
         }
         if let Some(disk) = &mut self.shards.disk {
             disk.disk.faults = Faults::default();
+            disk.disk.outage = Outage::default();
         }
         self.run_shards()?;
         self.listen_to_log()?;
