@@ -268,7 +268,7 @@ impl Plan {
         }
     }
 
-    /// What came last, to few seeds. It is decided apart, too.
+    /// What only runs under strain have. It is decided apart, too.
     pub(crate) fn strain(&mut self, rng: &mut Rng) {
         self.trickles = rng.chance(1, 2);
         let is_bounded = rng.chance(1, 2);
