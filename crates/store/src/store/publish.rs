@@ -119,6 +119,9 @@ pub(super) struct Publication {
     last_at: Instant,
     log_bytes: u64,
     appended: u64,
+    /// The directory was synced since the start: names of files that the run before made, and had no time to
+    /// sync, are on the disk. No root may name such a file before.
+    names_synced: bool,
     pub published: u64,
     /// Bytes written so far.
     pub bytes: u64,
@@ -315,7 +318,10 @@ impl Store {
                     self.wait_for(Step::SyncIndex, Action::Sync(index), out);
                 }
             }
-            Stage::Files if self.log.synced() >= needed && current.is_base => {
+            Stage::Files
+                if self.log.synced() >= needed
+                    && (current.is_base || !self.publication.names_synced) =>
+            {
                 current.stage = Stage::Directory;
                 self.wait_for(Step::Directory, Action::SyncDirectory(self.settings.log), out);
             }
@@ -556,7 +562,10 @@ impl Store {
                 current.chunks.swap_remove(found);
             }
             Step::Sync | Step::SyncIndex => {}
-            Step::Directory => return self.write_root(out),
+            Step::Directory => {
+                self.publication.names_synced = true;
+                return self.write_root(out);
+            }
             Step::Root if count < checkpoint::ROOT_RECORD_BYTES => {
                 return self.root_failed(now, DiskError::Failed);
             }
