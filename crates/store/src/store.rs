@@ -83,6 +83,10 @@ pub enum Event {
     Stopped(File, DiskError),
     /// A checkpoint is valid.
     Checkpointed(u64),
+    /// The disk has no room for a checkpoint of about so many bytes: nothing comes free before it has.
+    CheckpointWaits(u64),
+    /// It had room for one again.
+    CheckpointGoesOn,
 }
 
 /// How much room is left.

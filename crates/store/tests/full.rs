@@ -3,7 +3,7 @@
 use lepus_base::{Now, Position, QueueId};
 use lepus_store::disk::{Action, Completion, DiskError, File, LogId, Operations};
 use lepus_store::simulation::Disk;
-use lepus_store::{Lane, LaneSlot, Message, Place, Settings, Store};
+use lepus_store::{Event, Lane, LaneSlot, Message, Place, Settings, Store};
 
 const LOG: LogId = LogId(1);
 /// Lanes with a message that stays: a checkpoint is longer than a segment.
@@ -144,5 +144,10 @@ fn checkpoints_that_are_given_up_leave_no_files() {
     world.is_checkpoint_refused = false;
     world.pass(2_000);
     assert!(world.store.figures().checkpoints > before);
+    let mut events = Vec::new();
+    world.store.take_events(&mut events);
+    let told = |which: fn(&Event) -> bool| events.iter().filter(|event| which(event)).count();
+    assert_eq!(told(|event| matches!(event, Event::CheckpointWaits(bytes) if *bytes > 8192)), 1);
+    assert_eq!(told(|event| matches!(event, Event::CheckpointGoesOn)), 1);
     assert!(world.checkpoints() <= 2, "{} files", world.checkpoints());
 }

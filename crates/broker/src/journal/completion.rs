@@ -1,6 +1,7 @@
 //! What the disk's answers set going: confirms, parked queues, complaints.
 
 use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use lepus_base::{Now, Position, QueueId};
@@ -151,7 +152,35 @@ impl Broker {
                 log(out, Severity::Error, "log-stopped", text);
             }
             Event::Checkpointed(_) | Event::Found => {}
+            Event::CheckpointWaits(bytes) => {
+                let text = self.checkpoint_waits(place, bytes);
+                log(out, Severity::Warning, "checkpoint-waits", text);
+            }
+            Event::CheckpointGoesOn => {
+                let text = self.checkpoint_goes_on(place);
+                log(out, Severity::Info, "checkpoint-goes-on", text);
+            }
         }
+    }
+
+    fn checkpoint_waits(&mut self, place: u16, bytes: u64) -> String {
+        let Some(log) = self.journal.log(place) else { return String::new() };
+        let figures = log.store.figures();
+        format!(
+            "{}: the disk has no room for a checkpoint of {bytes} bytes, and {} of {} segments, whose \
+             messages are gone, are not used again before there is one. Free space on the disk; it \
+             is tried again once a second",
+            log.id, figures.dead_segments, figures.segments
+        )
+    }
+
+    fn checkpoint_goes_on(&mut self, place: u16) -> String {
+        let Some(log) = self.journal.log(place) else { return String::new() };
+        let figures = log.store.figures();
+        format!(
+            "{}: the disk had room for a checkpoint; {} segments are in use, {} ready",
+            log.id, figures.segments, figures.spare_segments
+        )
     }
 
     /// Lets a queue go on that waited for something to be read.

@@ -10,8 +10,9 @@ use lepus_reactor::files::Blocking;
 use lepus_shard::Clock;
 use lepus_store::disk::{File, LogId};
 use lepus_store::{Refusal, Settings, SyncMode};
-use std::io::ErrorKind;
-use std::path::Path;
+use std::ffi::OsString;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Memory of one log for what was written or read, at most.
@@ -134,6 +135,58 @@ impl Found {
     }
 }
 
+/// The logs that the first start in a data directory makes. When it is dropped they are removed, unless the
+/// start succeeded: what a failed one leaves behind could keep the next one, with other settings, from its
+/// room. What a later start makes stays: definitions may name it.
+#[derive(Debug)]
+pub struct NewLogs {
+    data_dir: PathBuf,
+    /// There was none before.
+    is_first: bool,
+}
+
+impl NewLogs {
+    /// Those that are not there yet.
+    ///
+    /// # Errors
+    /// In words, when the directory cannot be read: logs that were not seen would be taken for new ones.
+    pub fn from_now(data_dir: &Path) -> Result<NewLogs, String> {
+        let before = names(data_dir)
+            .map_err(|error| format!("cannot read {}: {error}", data_dir.display()))?;
+        Ok(NewLogs { data_dir: data_dir.to_owned(), is_first: before.is_empty() })
+    }
+
+    /// The start has succeeded.
+    pub fn keep(mut self) {
+        self.is_first = false;
+    }
+}
+
+impl Drop for NewLogs {
+    fn drop(&mut self) {
+        // After a panic nobody knows who still writes to them.
+        if !self.is_first || std::thread::panicking() {
+            return;
+        }
+        for name in names(&self.data_dir).unwrap_or_default() {
+            // What is in the way of this was in the way of the start.
+            let _ = std::fs::remove_dir_all(self.data_dir.join(name));
+        }
+    }
+}
+
+/// Names of the logs' directories.
+fn names(data_dir: &Path) -> io::Result<Vec<OsString>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(data_dir)? {
+        let name = entry?.file_name();
+        if format!("{}/root", name.to_string_lossy()).parse::<File>().is_ok() {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
 /// Opens the logs of a broker whose directory is complete, and waits until they can be used;
 /// `progress` is told what was done for it.
 ///
@@ -223,6 +276,28 @@ mod tests {
         assert_eq!(numbers(&find(root.path(), 1).unwrap()), [vec![1, 3, 5]]);
         assert_eq!(numbers(&find(root.path(), 3).unwrap()), [vec![1], vec![2, 5], vec![3]]);
         assert_eq!(numbers(&find(&root.path().join("none"), 1).unwrap()), [vec![1]]);
+    }
+
+    #[test]
+    fn a_first_start_that_fails_leaves_no_logs_and_a_later_one_all() {
+        let root = Scratch::new("new-logs");
+        let start = |logs: &[&str], succeeds: bool| {
+            let new = NewLogs::from_now(root.path()).unwrap();
+            for name in logs.iter().chain(&["other"]) {
+                std::fs::create_dir_all(root.path().join(name)).unwrap();
+            }
+            if succeeds {
+                new.keep();
+            }
+            names(root.path()).unwrap().len()
+        };
+        // When `start` returns, what it made is removed or not.
+        start(&["log-00000000", "log-00000001"], false);
+        assert_eq!(start(&[], false), 0);
+        assert_eq!(start(&["log-00000000"], true), 1);
+        start(&["log-00000001"], false);
+        assert_eq!(start(&[], false), 2);
+        assert!(root.path().join("other").exists());
     }
 
     #[test]

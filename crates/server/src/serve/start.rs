@@ -2,6 +2,7 @@
 
 use super::brokers::Brokers;
 use super::lifecycle::Lifecycle;
+use super::logs::NewLogs;
 use super::plan::{self, Plan, Room};
 use super::progress::Step;
 use crate::config::Config;
@@ -76,6 +77,8 @@ impl Start {
 
     fn carry_out(&self, wishes: Sender<Wish>) -> Result<Started, String> {
         let Start { config, plan, log, clock, lifecycle, data_dir } = self;
+        // A first start that breaks off here or below leaves no logs.
+        let new_logs = NewLogs::from_now(data_dir.path())?;
         let mut initial = initial(config, plan.shards, data_dir.path())?;
         for skipped in &initial.skipped {
             log.warning("definition-skipped", skipped.clone());
@@ -97,6 +100,7 @@ impl Start {
         let notices = notice::start(log.clone(), wishes)
             .map_err(|error| format!("cannot start the notices thread: {error}"))?;
         let (running, transports) = start_runtime(config, plan, &brokers, room, notices, log)?;
+        new_logs.keep();
         let figures = Arc::new(Figures::new(
             figures::node(config, plan.memory_budget_bytes),
             running.commands(),

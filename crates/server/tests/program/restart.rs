@@ -181,6 +181,9 @@ fn queues_of_a_first_start_that_failed_keep_their_messages_with_fewer_shards() {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(1));
+    let left = std::fs::read_dir(scratch.path().join("data")).unwrap();
+    let left = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    assert_eq!(left.filter(|name| name.starts_with("log-")).count(), 0);
     let words = ["--shards", "1", "--definitions", file.to_str().unwrap()];
     let program = Program::start(&scratch, &words);
     for name in &names {

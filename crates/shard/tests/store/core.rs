@@ -106,7 +106,10 @@ impl StoreCore {
                 Event::Refused(refusal) => {
                     return Err(format!("{refusal:?} {:?}", files.failures()));
                 }
-                Event::Checkpointed(_) | Event::Found => {}
+                Event::Checkpointed(_)
+                | Event::Found
+                | Event::CheckpointWaits(_)
+                | Event::CheckpointGoesOn => {}
                 other => panic!("{other:?}"),
             }
         }

@@ -122,6 +122,8 @@ pub(super) struct Publication {
     /// The directory was synced since the start: names of files that the run before made, and had no time to
     /// sync, are on the disk. No root may name such a file before.
     names_synced: bool,
+    /// Somebody was told that one waits for room.
+    told_waiting: bool,
     pub published: u64,
     /// Bytes written so far.
     pub bytes: u64,
@@ -602,6 +604,7 @@ impl Store {
             self.reserve.lacked(current.root.length.max(valid_length));
             self.log.make_none(true);
             self.log.give_back(out);
+            self.checkpoint_waits(current.root.length.max(valid_length));
         } else if current.is_base {
             // This place of the disk may be the trouble.
             self.publication.obsolete.push(file);
@@ -610,6 +613,13 @@ impl Store {
             self.publication.is_base_forced = true;
             self.reserve.lacked(valid_length);
             self.log.make_none(true);
+        }
+    }
+
+    /// The disk refused the room without which there is no checkpoint: somebody is told once.
+    pub(super) fn checkpoint_waits(&mut self, bytes: u64) {
+        if !core::mem::replace(&mut self.publication.told_waiting, true) {
+            self.events.push(Event::CheckpointWaits(bytes));
         }
     }
 
@@ -651,5 +661,8 @@ impl Store {
             }
         }
         self.events.push(Event::Checkpointed(current.root.number));
+        if core::mem::take(&mut self.publication.told_waiting) {
+            self.events.push(Event::CheckpointGoesOn);
+        }
     }
 }

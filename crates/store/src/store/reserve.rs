@@ -122,10 +122,13 @@ impl Store {
                 if !self.reserve.retry.failed(now, pause, error) {
                     let number = self.publication.next_number();
                     self.stop(File::Checkpoint(self.settings.log, number), error);
-                } else if error == DiskError::Full
-                    && (self.reserve.is_awaited || self.log.has_more_than_reserve())
-                {
-                    self.log.give_back(out);
+                } else if error == DiskError::Full {
+                    if self.reserve.is_awaited {
+                        self.checkpoint_waits(length);
+                    }
+                    if self.reserve.is_awaited || self.log.has_more_than_reserve() {
+                        self.log.give_back(out);
+                    }
                 }
             }
         }
