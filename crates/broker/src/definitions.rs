@@ -70,6 +70,8 @@ pub(crate) struct Definitions {
     pub(crate) touched: Footprint,
     /// Where the log has to be synced for the batch; `None` while the batch may grow.
     pub(crate) end: Option<Position>,
+    /// Who waits until what was in deleted virtual hosts is gone, in the order of their deletion.
+    pub(crate) deletions: VecDeque<Origin>,
     /// Requests are being decided or carried out: others wait.
     pub(crate) is_busy: bool,
     /// When to stop waiting for room on the disk.
@@ -89,6 +91,7 @@ impl Definitions {
             batch: Vec::new(),
             touched: Footprint::new(hash),
             end: None,
+            deletions: VecDeque::new(),
             is_busy: false,
             full_until: Instant::NEVER,
             is_full: false,
@@ -129,6 +132,9 @@ impl Definitions {
 
     /// Whether [`Broker::work`] would get on with something.
     pub(crate) fn has_work(&self) -> bool {
+        if !self.deletions.is_empty() {
+            return true;
+        }
         let Some(log) = &self.log else { return false };
         log.is_recording() && !log.is_blocked() && self.full_until == Instant::NEVER
     }
@@ -177,8 +183,9 @@ impl Broker {
         }
     }
 
-    /// A slice of a snapshot.
+    /// A slice of a virtual host's deletion, and of a snapshot.
     pub(crate) fn work_on_definitions(&mut self, now: Now, out: &mut Outbox) {
+        self.work_on_deletions(now, out);
         let Some(log) = &mut self.definitions.log else { return };
         if !log.is_recording() {
             return;
@@ -209,7 +216,8 @@ impl Broker {
             definitions.end = Some(log.end());
             log.want_synced();
         }
-        if definitions.batch.is_empty() {
+        // A snapshot would have what is left of deleted virtual hosts.
+        if definitions.batch.is_empty() && definitions.deletions.is_empty() {
             log.begin_snapshot();
         }
         if definitions.is_closing && !definitions.has_closed && definitions.is_quiet() {

@@ -11,6 +11,7 @@ mod apply;
 mod bind;
 mod capacity;
 mod change;
+mod clearing;
 pub mod codec;
 mod declaration;
 mod durable;
@@ -121,6 +122,8 @@ pub struct Directory {
     is_replaying: bool,
     /// Old and new ids of the queues that moved last.
     moved: VecDeque<(QueueId, QueueId)>,
+    /// Virtual hosts that were deleted, the first one's contents on their way out.
+    clearing: VecDeque<clearing::Clearing>,
 }
 
 impl Directory {
@@ -154,6 +157,7 @@ impl Directory {
             reserved: Reserved::default(),
             is_replaying: false,
             moved: VecDeque::new(),
+            clearing: VecDeque::new(),
         }
     }
 

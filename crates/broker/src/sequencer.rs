@@ -171,6 +171,7 @@ impl Broker {
             Decision::Answer(result) => result,
             Decision::Change(change) => {
                 let id = change.queue_id();
+                let before = self.directory.clearing();
                 self.apply(now, &change, out);
                 if let Change::UserPut { name, .. } = &change
                     && let Some(text) = self.directory.open_door(name)
@@ -180,10 +181,36 @@ impl Broker {
                 if self.settings.shards > 1 {
                     out.changes.push(Arc::new(change));
                 }
+                if self.directory.clearing() > before {
+                    // Answered when all that was in the virtual host is gone.
+                    return self.definitions.deletions.push_back(origin);
+                }
                 Ok(id)
             }
         };
         self.answer(now, origin, result, out);
+    }
+
+    /// A slice of what was in a virtual host that was deleted goes, on every shard. Its deletion is
+    /// in the log, so that a start completes it; the slices are not.
+    pub(crate) fn work_on_deletions(&mut self, now: Now, out: &mut Outbox) {
+        let waiting = self.definitions.deletions.len();
+        // What follows from a change may ask for another: that one waits for its turn.
+        if waiting == 0 || core::mem::replace(&mut self.definitions.is_busy, true) {
+            return;
+        }
+        let change = Change::VhostCleared;
+        self.apply(now, &change, out);
+        if self.settings.shards > 1 {
+            out.changes.push(Arc::new(change));
+        }
+        if self.directory.clearing() < waiting
+            && let Some(origin) = self.definitions.deletions.pop_front()
+        {
+            self.answer(now, origin, Ok(None), out);
+        }
+        self.definitions.is_busy = false;
+        self.advance(now, out);
     }
 
     fn answer(

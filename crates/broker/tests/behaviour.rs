@@ -64,5 +64,6 @@ mod ttl;
 mod unread;
 mod user_id;
 mod user_limits;
+mod vhost_deletion;
 mod visibility;
 mod wire;

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::mpsc::Receiver;
 
 use lepus_amqp::Method;
 use lepus_amqp::client::ClientOptions;
@@ -287,6 +288,12 @@ impl World {
         let answer = state.shards.request(request);
         state.settle();
         answer.try_recv().expect("the directory answers an operator")
+    }
+
+    /// The same without running anything: the answer comes when it is there.
+    #[must_use]
+    pub fn begin(&self, request: Request) -> Receiver<Result<(), Refusal>> {
+        self.0.borrow_mut().shards.request(request)
     }
 
     fn must(&self, request: Request) {

@@ -164,6 +164,7 @@ impl Draft {
             }
         }
         let _ = self.directory.apply(change);
+        self.directory.clear_all();
         Ok(Ok(()))
     }
 

@@ -59,6 +59,7 @@ impl Directory {
                 }
             }
             Change::VhostDeleted { id } => self.delete_vhost(*id, &mut applied),
+            Change::VhostCleared => self.clear_slice(&mut applied),
             _ => self.apply_account(change, &mut applied),
         }
         applied

@@ -46,8 +46,10 @@ pub enum Change {
     VhostDescribed { id: VhostId, metadata: VhostMetadata },
     /// A virtual host is limited.
     VhostLimited { id: VhostId, limits: VhostLimits },
-    /// A virtual host goes with all that is in it.
+    /// A virtual host goes with all that is in it: at once for everybody who asks, its memory in slices.
     VhostDeleted { id: VhostId },
+    /// A slice of what was in a virtual host that was deleted is gone.
+    VhostCleared,
     /// A user appears or changes.
     UserPut { name: Box<str>, password: PasswordHash, tags: Vec<Box<str>> },
     /// A user goes with all permissions.

@@ -144,6 +144,7 @@ pub fn encode(change: &Change, out: &mut Vec<u8>) {
             out.push(VHOST_DELETED);
             put_vhost(out, *id);
         }
+        Change::VhostCleared => unreachable!("no log has a part of what is in it as a whole"),
         _ => encode_account(change, out),
     }
 }

@@ -15,6 +15,8 @@ impl Change {
         match self {
             Change::ExchangeDeclared(info) => info.durable,
             Change::QueueDeclared(info) => info.durable,
+            // Who reads of the deletion takes everything out at once.
+            Change::VhostCleared => false,
             _ => true,
         }
     }
@@ -44,6 +46,7 @@ impl Directory {
     pub fn replay(&mut self, change: &Change) {
         self.is_replaying = true;
         let _ = self.apply(change);
+        self.clear_all();
         self.is_replaying = false;
     }
 

@@ -202,17 +202,6 @@ impl Directory {
             arguments: binding.arguments(),
         }
     }
-
-    pub(super) fn queue_places(&self, vhost: VhostId) -> Vec<u32> {
-        let own = self.queues.iter().filter(|(_, slot)| slot.info.vhost == vhost);
-        own.map(|(place, _)| place as u32).collect()
-    }
-
-    pub(super) fn exchange_places(&self, vhost: VhostId) -> Vec<u32> {
-        let all = self.exchanges.iter();
-        let own = all.filter(|(_, slot)| slot.info.vhost == vhost);
-        own.map(|(place, _)| place as u32).collect()
-    }
 }
 
 fn default_binding(queue: &QueueInfo) -> BindingInfo<'_> {

@@ -1,6 +1,7 @@
 //! What goes, and what goes with it.
 
 use super::change::Applied;
+use super::clearing::Clearing;
 use super::{Directory, name_hash};
 use crate::binding::{Bindings, Chain};
 use alloc::vec::Vec;
@@ -55,31 +56,28 @@ impl Directory {
         }
     }
 
+    /// Nobody finds the virtual host any more. What is in it goes in slices.
     pub(super) fn delete_vhost(&mut self, id: VhostId, applied: &mut Applied) {
         let Some(info) = self.vhosts.remove(&id) else {
             return;
         };
         self.vhosts_by_name.remove(&info.name);
-        // Exchanges that lose their last binding go in any case.
-        let mut left = Vec::new();
-        for place in self.queue_places(id) {
-            self.remove_queue(place, applied, &mut left);
-            left.clear();
-        }
-        for place in self.exchange_places(id) {
-            self.remove_exchange(place, applied, &mut left);
-            left.clear();
-        }
         self.queue_counts.remove(&id);
         for user in self.users.values_mut() {
             user.permissions.remove(&id);
             user.topic_permissions.retain(|(vhost, _), _| *vhost != id);
         }
+        self.clearing.push_back(Clearing::new(id));
         applied.vhost_deleted = Some(id);
         applied.permissions_changed = true;
     }
 
-    fn remove_exchange(&mut self, place: u32, applied: &mut Applied, left: &mut Vec<u32>) {
+    pub(super) fn remove_exchange(
+        &mut self,
+        place: u32,
+        applied: &mut Applied,
+        left: &mut Vec<u32>,
+    ) {
         let slot = &self.exchanges[place as usize];
         let heads = [(Chain::Source, slot.as_source), (Chain::Target, slot.as_target)];
         let own = chains(&self.bindings, &heads);
@@ -101,7 +99,7 @@ impl Directory {
         applied.exchanges_deleted.push((info.vhost, info.name));
     }
 
-    fn remove_queue(&mut self, place: u32, applied: &mut Applied, left: &mut Vec<u32>) {
+    pub(super) fn remove_queue(&mut self, place: u32, applied: &mut Applied, left: &mut Vec<u32>) {
         let slot = &self.queues[place as usize];
         let own = chains(&self.bindings, &[(Chain::Target, slot.as_target)]);
         let hash = name_hash(self.hash, slot.info.vhost, slot.info.name());

@@ -275,6 +275,16 @@ fn ten_thousand_queues_can_be_bound_and_let_go() {
     }
     assert_eq!(fixture.reached("amq.fanout", "k").len(), 5_000);
     fixture.does(&Request::DeleteVhost { name: "/".into() });
+    let mut slices = 0;
+    while fixture.directory.clearing() > 0 {
+        let before = (fixture.directory.binding_count(), fixture.directory.object_count());
+        let _ = fixture.directory.apply(&Change::VhostCleared);
+        let gone = (before.0 - fixture.directory.binding_count())
+            + (before.1 - fixture.directory.object_count());
+        assert!(gone <= 512, "{gone} objects in one slice");
+        slices += 1;
+    }
+    assert!(slices >= 15_000 / 512, "{slices} slices");
     assert_eq!(fixture.directory.binding_count(), 0);
     assert_eq!(fixture.directory.queues(None).len(), 0);
     assert_eq!(fixture.directory.exchanges(None).len(), 0);

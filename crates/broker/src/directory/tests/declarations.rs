@@ -418,6 +418,7 @@ fn a_virtual_host_that_takes_what_there_is_leaves_the_others_their_shares() {
     // Alone, one may take all.
     fixture.does(&Request::DeleteVhost { name: "crowded".into() });
     fixture.does(&Request::DeleteVhost { name: "late".into() });
+    fixture.directory.clear_all();
     assert_eq!(fill(&mut fixture, "/"), 60);
 }
 
