@@ -132,11 +132,3 @@ fn a_seed_decides_everything() {
         assert_eq!(lepus_sim::last_words(), words);
     }
 }
-
-/// A power cut after a start took the names of files that the run before had made and not yet synced,
-/// though a checkpoint behind the last one named them.
-#[test]
-fn a_checkpoint_names_no_file_whose_name_is_not_on_the_disk() {
-    hold(400_101..400_102);
-    hold(402_387..402_388);
-}

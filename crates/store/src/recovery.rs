@@ -94,6 +94,8 @@ pub(crate) struct Recovered {
     pub state: State,
     /// Pages of the index file that lanes have.
     pub used_pages: Vec<u32>,
+    /// There is an index file.
+    pub has_index: bool,
     pub resume: Resume,
     pub opaque: Vec<(Position, Vec<u8>)>,
     /// Where reading began.
@@ -748,7 +750,11 @@ impl Recovery {
 
     /// The first writes: from here on the log is this run's.
     pub(crate) fn take_over(&mut self, out: &mut Operations) {
-        if !self.files.iter().any(|(file, _)| matches!(file, File::Root(_))) {
+        if self.files.iter().any(|(file, _)| matches!(file, File::Root(_))) {
+            // The run before may have made files without the time to sync their names. This one relies on
+            // all that it found.
+            self.ask(Action::SyncDirectory(self.settings.log), Wait::Directory, out);
+        } else {
             let file = File::Root(self.settings.log);
             let length = (2 * ROOT_STRIDE_BYTES) as u64;
             self.ask(Action::Create { file, length }, Wait::CreateRoot, out);
@@ -818,6 +824,7 @@ impl Recovery {
         if !is_clean {
             self.state.lanes.forget_delivered();
         }
+        let has_index = self.files.iter().any(|(file, _)| matches!(file, File::Index(_)));
         let root_index = self.root.map_or(0, |(index, _)| 1 - index);
         let number = self.root.map_or(0, |(_, root)| root.number);
         let resume = Resume {
@@ -830,6 +837,7 @@ impl Recovery {
         Recovered {
             state: self.state,
             used_pages: self.used_pages,
+            has_index,
             resume,
             opaque: self.replay.opaque,
             start: self.start,

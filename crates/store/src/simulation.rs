@@ -369,6 +369,8 @@ impl Disk {
         let content = self.files.entry(file).or_default();
         content.data.resize(length as usize, 0);
         content.synced.resize(length as usize, 0);
+        // What was longer is cut.
+        content.dirty.retain(|sector| sector * SECTOR_BYTES < length as usize);
         Completion::done(id, 0)
     }
 

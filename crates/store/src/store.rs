@@ -458,6 +458,9 @@ impl Store {
             (found.damages.is_empty() || !self.has_opaque)
                 && (found.log_bytes > 0 || !found.is_clean),
         );
+        if found.has_index {
+            self.publication.index_found();
+        }
         self.opening = Some(found.is_clean);
         for slot in self.state.unaccounted.clone() {
             let lane = self.state.lane_mut(LaneSlot(slot));
@@ -608,7 +611,10 @@ impl Store {
         };
         self.index_unsynced |= error.is_none();
         match error {
-            None => self.index_retry.succeeded(),
+            None => {
+                self.index_retry.succeeded();
+                self.publication.index_written();
+            }
             Some(error) => {
                 if !self.index_retry.failed(now, self.settings.retry_interval, error) {
                     self.stop(File::Index(self.settings.log), error);

@@ -98,6 +98,34 @@ struct Current {
     released: Vec<u32>,
 }
 
+/// Whether the index file is certain to be there after a loss of power. It is made by the first page that
+/// is written, and no root may name a checkpoint with pages of it before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum IndexName {
+    /// There is no file yet.
+    #[default]
+    Missing,
+    /// It was made since the directory was synced.
+    Unsynced,
+    Synced,
+}
+
+impl IndexName {
+    /// The directory is being synced.
+    fn sync(&mut self) {
+        if *self == IndexName::Unsynced {
+            *self = IndexName::Synced;
+        }
+    }
+
+    /// That failed.
+    fn doubt(&mut self) {
+        if *self == IndexName::Synced {
+            *self = IndexName::Unsynced;
+        }
+    }
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Publication {
@@ -119,9 +147,7 @@ pub(super) struct Publication {
     last_at: Instant,
     log_bytes: u64,
     appended: u64,
-    /// The directory was synced since the start: names of files that the run before made, and had no time to
-    /// sync, are on the disk. No root may name such a file before.
-    names_synced: bool,
+    index_name: IndexName,
     /// Somebody was told that one waits for room.
     told_waiting: bool,
     pub published: u64,
@@ -156,6 +182,18 @@ impl Publication {
             requested,
             last_at: now.instant,
             ..Publication::default()
+        }
+    }
+
+    /// The start found an index file, and its name is on the disk.
+    pub(super) fn index_found(&mut self) {
+        self.index_name = IndexName::Synced;
+    }
+
+    /// A page was written to the index file.
+    pub(super) fn index_written(&mut self) {
+        if self.index_name == IndexName::Missing {
+            self.index_name = IndexName::Unsynced;
         }
     }
 
@@ -322,9 +360,10 @@ impl Store {
             }
             Stage::Files
                 if self.log.synced() >= needed
-                    && (current.is_base || !self.publication.names_synced) =>
+                    && (current.is_base || self.publication.index_name == IndexName::Unsynced) =>
             {
                 current.stage = Stage::Directory;
+                self.publication.index_name.sync();
                 self.wait_for(Step::Directory, Action::SyncDirectory(self.settings.log), out);
             }
             Stage::Files if self.log.synced() >= needed => self.write_root(out),
@@ -544,6 +583,9 @@ impl Store {
                     // relied on.
                     self.stop(File::Index(self.settings.log), error);
                 }
+                if matches!(step, Step::Directory) {
+                    self.publication.index_name.doubt();
+                }
                 return match step {
                     Step::Root => self.root_failed(now, error),
                     _ => self.give_up(now, error, out),
@@ -564,10 +606,7 @@ impl Store {
                 current.chunks.swap_remove(found);
             }
             Step::Sync | Step::SyncIndex => {}
-            Step::Directory => {
-                self.publication.names_synced = true;
-                return self.write_root(out);
-            }
+            Step::Directory => return self.write_root(out),
             Step::Root if count < checkpoint::ROOT_RECORD_BYTES => {
                 return self.root_failed(now, DiskError::Failed);
             }
