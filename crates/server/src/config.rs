@@ -254,7 +254,7 @@ settings! {
     "limits.silence_timeout" silence_timeout: Duration = Kind::Seconds { min: 1, max: 600 }, "3";
         "How long a client may take to say its first words: AMQP's protocol header, or the greeting of TLS.";
     "limits.waiting_max" waiting_max: u64 = Kind::Count { min: 16, max: 10_000_000 }, "10000";
-        "Connections that may wait at once without having said anything, and as many on their way to a login. With one more, one gives way: silent ones before others, those of the address (IPv4 address, IPv6 network of 64 bits) with the most before others, and of these the oldest. So new clients get in. It is never more than an eighth of the files that the process may open (ulimit -n). The same rule holds when those on their way to a login take more than a twentieth of memory.budget, which comes on top of it.";
+        "Connections that may wait at once without having said anything, and as many on their way to a login: those that no TLS handshake and no shard has begun with yet, handshakes, and those that have not logged in. With one more, one gives way: silent ones before others, those of the address (IPv4 address, IPv6 network of 64 bits) with the most before others, and of these the oldest. So new clients get in. It is never more than an eighth of the files that the process may open (ulimit -n). The same rule holds when those on their way to a login take more than a twentieth of memory.budget, which comes on top of it.";
 
     "memory.budget" memory_budget: Budget = Kind::Budget, "50%";
         "Memory for messages and connections; publishers are slowed down before it is used up. A share is one of the memory that this process may use (the container's limit, or the machine's).";

@@ -13,10 +13,12 @@ use lepus_reactor::{Alarm, Poller, Reactor, Readiness, TcpListener, TcpStream, T
 use crate::clock::Clock;
 use crate::distributor::{Distributor, Full};
 use crate::notice::{Notice, Notices};
-use crate::porch::{Conduct, Guest, Porch};
+use crate::porch::{Admission, Conduct, Guest, Porch};
 
 /// Connections accepted from one listener before the others have their turn.
 const ACCEPTS_MAX: usize = 64;
+/// How soon it looks whether those who have spoken may go on, while they may not.
+const LOOK: Duration = Duration::from_millis(5);
 /// How long accepting rests when it fails.
 const REST: Duration = Duration::from_millis(100);
 /// Failures and refusals are told to the log at most this often.
@@ -75,6 +77,7 @@ pub(crate) struct Acceptor<E> {
     pub(crate) gate: Arc<Gate>,
     pub(crate) clock: Clock,
     pub(crate) porch: Porch,
+    pub(crate) admission: Admission,
     /// Until then it rests.
     pub(crate) rest_until: Instant,
     /// Until then it keeps quiet about trouble.
@@ -109,12 +112,10 @@ impl<E> Acceptor<E> {
             for event in ready.drain(..) {
                 match self.listeners.get_mut(event.token.0 as usize) {
                     Some(listening) => listening.ready = true,
-                    None => {
-                        let found = self.porch.look(event.token, &mut self.poller);
-                        self.part(found);
-                    }
+                    None => self.porch.look(event.token, &mut self.poller),
                 }
             }
+            self.admit_spoken();
             self.cut_overdue();
             let is_resting = self.rest_until > self.clock.instant();
             if !(self.gate.is_stopped() || self.gate.is_closed() || is_resting) {
@@ -150,6 +151,9 @@ impl<E> Acceptor<E> {
         }
         if self.turned_away.peer.is_some() {
             due = due.min(self.turned_away.quiet_until);
+        }
+        if self.porch.has_spoken() {
+            due = due.min(self.clock.instant() + LOOK);
         }
         (due != Instant::NEVER).then(|| due.since(self.clock.instant()))
     }
@@ -193,55 +197,79 @@ impl<E> Acceptor<E> {
         }
         let is_tls = self.listeners[index].is_tls;
         let guest = Guest { socket, address, local_address, is_tls };
-        match guest.conduct() {
-            Conduct::Gone => {}
-            Conduct::Speaks => self.admit(guest),
-            Conduct::Silent => {
-                while self.porch.is_full() {
-                    self.make_room();
-                }
-                let now = self.clock.instant();
-                if let Err(error) = self.porch.enter(guest, now, &mut self.poller) {
-                    let reason = error.to_string();
-                    self.tell(Notice::ConnectionFailed { peer: address, reason });
-                }
+        let has_spoken = match guest.conduct() {
+            Conduct::Gone => return,
+            Conduct::Speaks => true,
+            Conduct::Silent => false,
+        };
+        if has_spoken && self.may_admit() {
+            return self.admit(guest);
+        }
+        while self.porch.is_full() {
+            self.make_room();
+        }
+        let now = self.clock.instant();
+        if let Err(error) = self.porch.enter(guest, has_spoken, now, &mut self.poller) {
+            let reason = error.to_string();
+            self.tell(Notice::ConnectionFailed { peer: address, reason });
+        }
+    }
+
+    /// Whether few enough are on their way from here.
+    fn may_admit(&self) -> bool {
+        let ungreeted = self.distributor.census().tally.ungreeted.load(Ordering::Acquire);
+        let in_transit = ungreeted + self.distributor.census().untaken();
+        in_transit < self.admission.in_transit_max() as u64
+    }
+
+    /// Those that have spoken go on, as far as they may.
+    fn admit_spoken(&mut self) {
+        while self.porch.has_spoken() && self.may_admit() {
+            if let Some(guest) = self.porch.take_spoken(&mut self.poller) {
+                self.admit(guest);
             }
         }
     }
 
-    /// One silent guest gives way, if there is any.
+    /// One guest gives way, if there is any.
     fn make_room(&mut self) {
-        let found = self.porch.give_way(&mut self.poller);
-        if let Some((guest, Conduct::Silent)) = &found {
+        if let Some((guest, conduct)) = self.porch.give_way(&mut self.poller)
+            && let Some(peer) = self.part(guest, conduct)
+        {
             self.distributor.census().tally.gave_way.fetch_add(1, Ordering::Relaxed);
-            self.turned_away.peer = Some(guest.address);
+            self.turned_away.peer = Some(peer);
             self.turned_away.gave_way += 1;
         }
-        self.part(found);
     }
 
     fn cut_overdue(&mut self) {
         let now = self.clock.instant();
-        while let Some(found) = self.porch.take_overdue(now, &mut self.poller) {
-            if let (guest, Conduct::Silent) = &found {
+        while let Some((guest, conduct)) = self.porch.take_overdue(now, &mut self.poller) {
+            if let Some(peer) = self.part(guest, conduct) {
                 self.distributor.census().tally.expired.fetch_add(1, Ordering::Relaxed);
-                self.turned_away.peer = Some(guest.address);
+                self.turned_away.peer = Some(peer);
                 self.turned_away.expired += 1;
             }
-            self.part(Some(found));
         }
     }
 
-    /// A guest has left the porch: it goes on if it speaks, and is closed otherwise.
-    fn part(&mut self, found: Option<(Guest, Conduct)>) {
-        if let Some((guest, Conduct::Speaks)) = found {
-            self.admit(guest);
+    /// A guest that has left the porch goes on if it has spoken and may. Whom this turned away.
+    fn part(&mut self, guest: Guest, conduct: Conduct) -> Option<SocketAddr> {
+        match conduct {
+            Conduct::Gone => None,
+            Conduct::Speaks if self.may_admit() => {
+                self.admit(guest);
+                None
+            }
+            Conduct::Speaks | Conduct::Silent => Some(guest.address),
         }
     }
 
     fn admit(&mut self, guest: Guest) {
         match &mut self.greeter {
             Some(greeter) if guest.is_tls => {
+                let tally = &self.distributor.census().tally;
+                tally.ungreeted.fetch_add(1, Ordering::AcqRel);
                 // The TLS thread ends only when this one does.
                 let _ = greeter.sender.send(guest);
                 greeter.fresh = true;
@@ -275,6 +303,111 @@ impl<E> Acceptor<E> {
         if self.quiet_until <= now {
             self.quiet_until = now + NOTICE_INTERVAL;
             let _ = self.notices.send(notice);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connection::Arrival;
+    use crate::distributor::Census;
+    use crate::metrics::ShardMetrics;
+    use lepus_mesh::{Bell, Inbox, Signal, inbox};
+    use std::io::Write;
+    use std::sync::mpsc::{Receiver, channel};
+
+    /// An acceptor whose shard and TLS thread are run by the test.
+    struct Entrance {
+        acceptor: Acceptor<()>,
+        shard: Inbox<Arrival<TcpStream>>,
+        metrics: Arc<ShardMetrics>,
+        handshakes: Receiver<Guest>,
+    }
+
+    fn entrance(is_tls: bool) -> Entrance {
+        let metrics: Arc<ShardMetrics> = Arc::default();
+        let (post, shard) = inbox(&Arc::new(Bell::new(|| ())), Signal::Arrival);
+        let census = Census::new(&[Arc::clone(&metrics)]);
+        let admission = Admission {
+            waiting_max: 16,
+            silence_timeout: Duration::from_secs(600),
+            handshake_timeout: Duration::from_secs(600),
+        };
+        let listener = TcpListener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let poller = Poller::new().unwrap();
+        let alarm = poller.alarm();
+        let (sender, handshakes) = channel();
+        let tally = Arc::clone(&census.tally);
+        let acceptor = Acceptor {
+            poller,
+            listeners: vec![Listening { listener, address, is_tls, ready: true }],
+            distributor: Arc::new(Distributor::new(vec![post], census, 1_000)),
+            greeter: Some(ToGreeter { sender, alarm, fresh: false }),
+            notices: channel().0,
+            gate: Arc::default(),
+            clock: Clock::start(),
+            porch: Porch::new(16, Duration::from_secs(600), 1, tally),
+            admission,
+            rest_until: Instant::default(),
+            quiet_until: Instant::default(),
+            turned_away: TurnedAway::default(),
+        };
+        Entrance { acceptor, shard, metrics, handshakes }
+    }
+
+    #[test]
+    fn who_has_spoken_waits_while_as_many_are_on_their_way_as_may_be() {
+        for is_tls in [false, true] {
+            let mut entrance = entrance(is_tls);
+            let address = entrance.acceptor.listeners[0].address;
+            let clients: Vec<std::net::TcpStream> = (0..40)
+                .map(|_| {
+                    let mut client = std::net::TcpStream::connect(address).unwrap();
+                    client.write_all(b"AMQP").unwrap();
+                    client
+                })
+                .collect();
+            entrance.acceptor.accept(0);
+            let mut passed = 0;
+            let take = |entrance: &mut Entrance| {
+                if is_tls {
+                    let taken = entrance.handshakes.try_iter().count() as u64;
+                    let tally = &entrance.acceptor.distributor.census().tally;
+                    tally.ungreeted.fetch_sub(taken, Ordering::AcqRel);
+                    taken
+                } else {
+                    let taken = std::iter::from_fn(|| entrance.shard.take()).count() as u64;
+                    entrance.metrics.accepted.add(taken);
+                    taken
+                }
+            };
+            // An eighth may lie where nobody can choose among them. The rest waits, 16 at most.
+            let counted = entrance.acceptor.distributor.census().tally.snapshot();
+            assert_eq!((counted.silent, counted.gave_way), (0, 22));
+            while entrance.acceptor.porch.has_spoken() {
+                assert_eq!(take(&mut entrance), 2);
+                passed += 2;
+                entrance.acceptor.admit_spoken();
+            }
+            assert_eq!(passed + take(&mut entrance), 18);
+            drop(clients);
+        }
+    }
+
+    #[test]
+    fn all_on_their_way_to_a_login_are_no_more_than_may_wait() {
+        for waiting_max in [16, 100, 10_000] {
+            let timeout = Duration::from_secs(1);
+            let admission =
+                Admission { waiting_max, silence_timeout: timeout, handshake_timeout: timeout };
+            for (shards, has_tls) in [(1, false), (1, true), (4, true)] {
+                let handshakes = if has_tls { admission.handshakes_max() } else { 0 };
+                let entering = admission.entering_max(shards, has_tls) * shards;
+                let all = admission.in_transit_max() + handshakes + entering;
+                assert!(all <= waiting_max && all + shards > waiting_max, "{all}");
+            }
         }
     }
 }

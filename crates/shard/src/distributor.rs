@@ -53,6 +53,13 @@ impl Census {
         assigned.saturating_sub(ended)
     }
 
+    /// Connections that were given to shards and that these have not looked at yet.
+    pub(crate) fn untaken(&self) -> u64 {
+        let taken: u64 = self.metrics.iter().map(|m| m.accepted.get() + m.dropped.get()).sum();
+        let assigned: u64 = self.assigned.iter().map(|a| a.load(Ordering::Acquire)).sum();
+        assigned.saturating_sub(taken)
+    }
+
     /// Connections of one shard.
     fn load(&self, shard: usize) -> u64 {
         let metrics = &self.metrics[shard];

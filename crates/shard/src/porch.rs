@@ -1,6 +1,8 @@
 //! Where new connections wait for their first bytes. Whoever says nothing takes nothing from those who
-//! do: no shard, no handshake, only a place here for a short time.
+//! do: no shard, no handshake, only a place here for a short time. Who has spoken waits here as well
+//! while as many are on their way from here as may be.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,6 +13,9 @@ use lepus_base::{Crowd, Instant, Slab, Ticket};
 use lepus_reactor::{Poller, Reactor, TcpStream, Token};
 
 use crate::core::PeerInfo;
+
+/// Handshakes in progress at once: each may take some ten kilobytes.
+const HANDSHAKES_MAX: usize = 1024;
 
 /// What connections may take before they have logged in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,12 +30,34 @@ pub struct Admission {
     pub handshake_timeout: Duration,
 }
 
+impl Admission {
+    /// Connections that neither the TLS thread nor a shard has taken yet: nobody can say which of them
+    /// is to give way, so there are few.
+    pub(crate) fn in_transit_max(&self) -> usize {
+        (self.waiting_max / 8).max(1)
+    }
+
+    /// TLS handshakes in progress.
+    pub(crate) fn handshakes_max(&self) -> usize {
+        HANDSHAKES_MAX.min(self.waiting_max / 4).max(1)
+    }
+
+    /// Connections of one shard that have not logged in: the rest.
+    pub(crate) fn entering_max(&self, shards: usize, has_tls: bool) -> usize {
+        let handshakes = if has_tls { self.handshakes_max() } else { 0 };
+        let rest = self.waiting_max.saturating_sub(self.in_transit_max() + handshakes);
+        (rest / shards).max(1)
+    }
+}
+
 /// The entrance's counters: what became of connections that did not get as far as a shard.
 #[derive(Debug, Default)]
 pub struct EntranceMetrics {
     pub(crate) silent: AtomicU64,
     pub(crate) expired: AtomicU64,
     pub(crate) gave_way: AtomicU64,
+    /// Connections that the TLS thread was given and has not taken yet.
+    pub(crate) ungreeted: AtomicU64,
 }
 
 /// The values of [`EntranceMetrics`], each read once.
@@ -99,12 +126,18 @@ struct Place {
     guest: Guest,
     ticket: Ticket,
     deadline: Instant,
+    /// It has spoken, and waits until it may go on.
+    has_spoken: bool,
 }
 
-/// The silent guests.
+/// The guests that are silent, and those that wait to go on.
 pub(crate) struct Porch {
     places: Slab<Place>,
     crowd: Crowd<usize>,
+    /// Those that have spoken, and some that have left since, in the order in which they spoke.
+    spoken: VecDeque<(usize, Ticket)>,
+    /// How many are silent.
+    silent: u64,
     places_max: usize,
     patience: Duration,
     /// The first of the tokens that it uses.
@@ -122,6 +155,8 @@ impl Porch {
         Porch {
             places: Slab::new(),
             crowd: Crowd::default(),
+            spoken: VecDeque::new(),
+            silent: 0,
             places_max: places_max.max(1),
             patience,
             first_token,
@@ -134,33 +169,65 @@ impl Porch {
         self.places.len() >= self.places_max
     }
 
-    /// A guest that is silent yet.
+    /// A guest that is silent yet, or that has spoken and may not go on yet.
     ///
     /// # Errors
     /// When the system refuses; then the guest is gone.
     pub(crate) fn enter(
         &mut self,
         mut guest: Guest,
+        has_spoken: bool,
         now: Instant,
         poller: &mut Poller,
     ) -> io::Result<()> {
         let entry = self.places.vacant_entry();
         let token = Token(self.first_token + entry.key() as u32);
         poller.register(&mut guest.socket, token)?;
-        let ticket = self.crowd.enter(guest.address.ip(), entry.key());
-        entry.insert(Place { guest, ticket, deadline: now + self.patience });
-        self.note();
+        let (key, deadline) = (entry.key(), now + self.patience);
+        let ticket = self.crowd.enter(guest.address.ip(), key);
+        entry.insert(Place { guest, ticket, deadline, has_spoken: false });
+        self.count(self.silent + 1);
+        if has_spoken {
+            self.hear(key);
+        }
         Ok(())
     }
 
-    /// Looks after the guest of this token; it leaves unless it is silent still.
-    pub(crate) fn look(&mut self, token: Token, poller: &mut Poller) -> Option<(Guest, Conduct)> {
-        let key = token.0.checked_sub(self.first_token)? as usize;
-        let conduct = self.places.get(key)?.guest.conduct();
-        if conduct == Conduct::Silent {
-            return None;
+    /// A guest has spoken.
+    fn hear(&mut self, key: usize) {
+        let place = &mut self.places[key];
+        if !core::mem::replace(&mut place.has_spoken, true) {
+            self.crowd.set_silent(place.ticket, false);
+            self.spoken.push_back((key, place.ticket));
+            self.count(self.silent - 1);
         }
-        Some((self.remove(key, poller), conduct))
+    }
+
+    /// Whether somebody waits who has spoken.
+    pub(crate) fn has_spoken(&self) -> bool {
+        !self.spoken.is_empty()
+    }
+
+    /// Looks after the guest of this token: one that has gone leaves, one that speaks is heard.
+    pub(crate) fn look(&mut self, token: Token, poller: &mut Poller) {
+        let Some(key) = token.0.checked_sub(self.first_token).map(|key| key as usize) else {
+            return;
+        };
+        match self.places.get(key).map(|place| place.guest.conduct()) {
+            None | Some(Conduct::Silent) => {}
+            Some(Conduct::Speaks) => self.hear(key),
+            Some(Conduct::Gone) => drop(self.remove(key, poller)),
+        }
+    }
+
+    /// The guest that spoke first, on its way from here.
+    pub(crate) fn take_spoken(&mut self, poller: &mut Poller) -> Option<Guest> {
+        while let Some((key, ticket)) = self.spoken.pop_front() {
+            if self.places.get(key).is_some_and(|place| place.ticket == ticket) {
+                return Some(self.remove(key, poller));
+            }
+        }
+        None
     }
 
     /// Whoever is to give way, with what it did last: it may have spoken this moment.
@@ -191,13 +258,19 @@ impl Porch {
     fn remove(&mut self, key: usize, poller: &mut Poller) -> Guest {
         let mut place = self.places.remove(key);
         self.crowd.leave(place.ticket);
+        if self.places.is_empty() {
+            self.spoken.clear();
+        }
         // Should that fail, its next owner finds the socket broken.
         let _ = poller.deregister(&mut place.guest.socket);
-        self.note();
+        if !place.has_spoken {
+            self.count(self.silent - 1);
+        }
         place.guest
     }
 
-    fn note(&self) {
-        self.tally.silent.store(self.places.len() as u64, Ordering::Relaxed);
+    fn count(&mut self, silent: u64) {
+        self.silent = silent;
+        self.tally.silent.store(silent, Ordering::Relaxed);
     }
 }

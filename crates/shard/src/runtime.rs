@@ -356,7 +356,7 @@ impl<C: Core> Running<C> {
                 talking: self.talking.clone(),
                 closing: self.closing.clone(),
             };
-            let entering_max = (config.admission.waiting_max / shards).max(1);
+            let entering_max = config.admission.entering_max(shards, config.tls.is_some());
             let notices = config.notices.clone();
             let make = Arc::clone(make);
             let ends = Arc::clone(&self.ends);
@@ -460,6 +460,7 @@ impl<C: Core> Running<C> {
             gate,
             clock: config.clock,
             porch,
+            admission: config.admission,
             rest_until: Instant::default(),
             quiet_until: Instant::default(),
             turned_away: TurnedAway::default(),

@@ -20,8 +20,6 @@ use crate::distributor::Distributor;
 use crate::notice::{Notice, Notices};
 use crate::porch::{Admission, Guest};
 
-/// Handshakes in progress at once: each may take some ten kilobytes.
-const HANDSHAKES_MAX: usize = 1024;
 /// Handshakes begun before those in progress have their turn again.
 const BEGIN_MAX: usize = 64;
 /// How often overdue handshakes are looked for.
@@ -103,7 +101,8 @@ impl<E> Greeter<E> {
             let Ok(mut guest) = self.inbox.try_recv() else {
                 return false;
             };
-            if greetings.list.len() >= HANDSHAKES_MAX.min(self.admission.waiting_max.max(1)) {
+            self.distributor.census().tally.ungreeted.fetch_sub(1, Ordering::AcqRel);
+            if greetings.list.len() >= self.admission.handshakes_max() {
                 self.make_room(greetings);
             }
             let entry = greetings.list.vacant_entry();
