@@ -200,9 +200,18 @@ impl Pool {
         self.spare.len() * CHUNK_BYTES
     }
 
-    /// Gives the empty chunks back.
-    pub fn drop_spare(&mut self) {
+    /// Gives back what is kept for bodies to come: empty chunks, also those that bodies would be
+    /// appended to, and unused places at the end of the table of handles. A pool without bodies uses
+    /// nothing afterwards.
+    pub fn give_back(&mut self) {
         self.spare = Vec::new();
+        let chunks = &self.chunks;
+        let is_empty = |chunk: &mut u32| chunks[*chunk as usize].live == 0;
+        let empty = [self.open.take_if(is_empty), self.shelter.take_if(is_empty)];
+        for chunk in empty.into_iter().flatten() {
+            self.remove_chunk(chunk);
+        }
+        self.places.give_back();
     }
 
     /// Bytes of the bodies that live.

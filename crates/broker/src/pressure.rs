@@ -130,8 +130,8 @@ impl Edge {
     /// Gives memory back that is kept for what comes next, when there is little left.
     pub(crate) fn give_spare(&mut self) {
         let limit = self.limits.memory_bytes;
-        if self.pool.spare() > 0 && self.memory() + self.pool.spare() > limit - limit / 10 {
-            self.pool.drop_spare();
+        if self.memory() + self.pool.spare() > limit - limit / 10 {
+            self.pool.give_back();
         }
     }
 

@@ -303,3 +303,33 @@ fn what_waits_for_acknowledgement_counts_and_only_publishers_wait_for_it() {
     far.publish("", "other", "y");
     assert_eq!(near.get_no_ack("other").unwrap().body, b"y");
 }
+
+#[test]
+fn the_alarm_ends_when_everything_is_acknowledged_whatever_the_budget() {
+    // From the smallest budget on the most shards, by way of those of about one chunk of bodies, to
+    // such that hold all chunks that are kept.
+    for kibibytes in [64, 256, 300, 512, 1024, 2048, 4096, 4700, 5120] {
+        let limits = Limits { memory_bytes: kibibytes << 10, ..Limits::default() };
+        let world = World::with(Options { limits, ..Options::default() });
+        let (near, far) = (world.channel(0), world.channel(0));
+        near.declare("q");
+        near.consume("q", "c");
+        let mut published = 0;
+        while far.client().blocked().is_none() {
+            far.publish("", "q", [b'x'; 1024]);
+            published += 1;
+            assert!(published < 10_000, "{kibibytes} KiB: nobody stops the publisher");
+        }
+        near.ack_up_to(0);
+        world.advance(12_000);
+        assert_eq!(far.client().blocked(), None, "{kibibytes} KiB");
+        far.publish("", "q", "y");
+        world.settle();
+        near.ack_up_to(0);
+        world.advance(12_000);
+        assert_eq!(far.client().blocked(), None, "{kibibytes} KiB");
+        assert_eq!(near.deliveries().len(), published + 1, "{kibibytes} KiB");
+        let used = world.broker(0, |broker| broker.edge.pool.used());
+        assert!(used <= kibibytes << 10, "{kibibytes} KiB: {used}");
+    }
+}

@@ -167,11 +167,11 @@ settings! {
     "listen" listen: Vec<SocketAddr> = Kind::Addresses, "5672", "--port";
         "Addresses for AMQP without TLS.";
     "shards" shards: Option<u64> = Kind::CountOrAuto { min: 1, max: 256 }, "auto";
-        "Number of shards, each one thread with its own queues. auto takes one per CPU that placement leaves of those that this process may use.";
+        "Number of shards, each one thread with its own queues. auto takes one per CPU that placement leaves of those that this process may use, but not more than the CPU quota grants, one for each 64 MiB of memory.budget, and one for each 256 MiB of disk that logs may take; the log says at the start which of them decides. A number is taken as it is.";
     "placement" placement: String = Kind::Placement, "auto";
-        "On which CPUs shards are, with their memory near them. auto takes cores before sibling threads and CPUs near the network card before those far from it; compact fills a memory node before it begins the next, spread takes nodes in turn, one-per-core leaves sibling threads free, cpus and nodes name some. `lepus topology --plan` shows what a placement means here.";
+        "On which CPUs shards are, with their memory near them. auto takes cores before sibling threads and CPUs near the network card before those far from it; compact fills a memory node before it begins the next, spread takes nodes in turn, one-per-core leaves sibling threads free, cpus and nodes name some. `lepus topology --plan` shows what a placement means here. Under auto a shard has a CPU for itself only if there is one for each CPU; any other placement always binds to CPUs.";
     "pin" pin: bool = Kind::Switch, "true";
-        "Bind each shard to a CPU, and its memory to that CPU's node. Switch it off where another program decides about CPUs; placement then only decides how many shards there are.";
+        "Bind each shard to a CPU, or to a memory node where CPUs are not set apart for this process, and its memory to that node. Switch it off where another program decides about CPUs; placement then only decides how many shards there are.";
     "latency" latency: bool = Kind::Switch, "false";
         "Look around up to 400 instead of 40 microseconds before a shard without work sleeps, where that has paid lately: less latency for more CPU while there is some work, none while there is none.";
     "economy" economy: bool = Kind::Switch, "false";

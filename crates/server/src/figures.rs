@@ -15,6 +15,8 @@ use std::time::Duration;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// How many times as long as it took to collect figures they are given to others who ask.
 const REST_FACTOR: u32 = 20;
+/// The smallest memory budget that a share comes to.
+const BUDGET_BYTES_MIN: u64 = 16 << 20;
 /// How long they are at most.
 const HOLDS_MAX: Duration = Duration::from_secs(1);
 
@@ -72,6 +74,12 @@ impl Figures {
     #[must_use]
     pub fn turns(&self) -> Vec<MetricsSnapshot> {
         self.turns.iter().map(|metrics| metrics.snapshot()).collect()
+    }
+
+    /// The counters of a shard.
+    #[must_use]
+    pub fn shard_metrics(&self, shard: usize) -> Option<&ShardMetrics> {
+        self.turns.get(shard).map(Arc::as_ref)
     }
 
     /// Asks every shard at the same time and gives the answers in the shards' order.
@@ -271,12 +279,18 @@ pub fn node(config: &Config, memory_budget_bytes: u64) -> Node {
 /// The memory budget in bytes; a share is one of the memory that this process may use.
 #[must_use]
 pub fn memory_budget_bytes(config: &Config) -> u64 {
+    // A machine that does not tell its memory is taken for a small one.
+    let usable = lepus_topology::usable_memory().map_or(1 << 30, |memory| memory.bytes);
+    memory_budget_of(config, usable)
+}
+
+/// The memory budget in bytes of a process that may use `usable` bytes.
+#[must_use]
+pub fn memory_budget_of(config: &Config, usable: u64) -> u64 {
     match config.memory_budget {
         Budget::Bytes(bytes) => bytes,
         Budget::Percent(share) => {
-            // A machine that does not tell its memory is taken for a small one.
-            let usable = lepus_topology::usable_memory().map_or(1 << 30, |memory| memory.bytes);
-            (usable / 100).saturating_mul(u64::from(share)).max(16 << 20)
+            (usable / 100).saturating_mul(u64::from(share)).max(BUDGET_BYTES_MIN)
         }
     }
 }

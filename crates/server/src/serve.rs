@@ -2,6 +2,7 @@
 
 mod balancer;
 mod brokers;
+mod grip;
 mod lifecycle;
 pub(crate) mod logs;
 mod plan;
@@ -21,7 +22,7 @@ use crate::topology::Standpoint;
 use lepus_management::http;
 use lepus_shard::{Clock, Transport};
 use lifecycle::Lifecycle;
-pub use plan::{Plan, Room, place, wishes};
+pub use plan::{Plan, Room, disk_bytes, place};
 use reload::Reload;
 use serde_json::{Value, json};
 use start::{Start, Started};
@@ -64,6 +65,7 @@ fn run(config: &Arc<Config>, plan: &Arc<Plan>, log: &Log) -> Result<(), String> 
     let data_path = data_dir.path().to_owned();
     let (wish, wishes) = channel();
     signal::send_wishes(wish.clone()).map_err(|error| format!("cannot take signals: {error}"))?;
+    log.info("shards", plan.reason());
     for note in &plan.notes {
         log.info("placement", note.clone());
     }
@@ -98,8 +100,9 @@ fn run(config: &Arc<Config>, plan: &Arc<Plan>, log: &Log) -> Result<(), String> 
     let Started { running, figures, initial, transports } = started;
     let addresses = addresses(&transports, running.addresses(), &metrics_addresses);
     balancer::start(config, &figures, &lifecycle, clock, log)?;
+    grip::start(plan, &figures, &lifecycle, log)?;
     let reload = Reload::start(running.identity(), log)?;
-    let operations = operations(config, plan, &figures, &addresses, &data_path);
+    let operations = operations(plan, &figures, &addresses, &data_path);
     // Set here alone.
     let _ = desk.set(operations);
     lifecycle.serve(figures);
@@ -183,7 +186,6 @@ fn start_control(
 }
 
 fn operations(
-    config: &Config,
     plan: &Plan,
     figures: &Arc<Figures>,
     addresses: &[Address],
@@ -198,7 +200,7 @@ fn operations(
         ("data_dir", json!(data_dir.display().to_string())),
         ("addresses", json!(shown)),
     ];
-    let place = Standpoint::new(config, plan, Arc::clone(figures), data_dir);
+    let place = Standpoint::new(plan, Arc::clone(figures), data_dir);
     Operations::new(Arc::clone(figures), facts, place)
 }
 

@@ -112,7 +112,7 @@ pub fn parse(mut parser: lexopt::Parser) -> Result<Option<Call>, String> {
 pub fn run(call: &Call) -> Result<String, String> {
     let config = crate::load(call.settings.clone())?;
     let report = match (&call.from, call.plans) {
-        (Some(from), _) => planned(&config, source::from_file(from)?)?,
+        (Some(from), _) => planned(&config, source::from_file(from)?, None)?,
         (None, false) => match control::ask(&config.control_socket(), &standpoint::request()) {
             Ok(answer) => standpoint::read(&answer)?,
             Err(ControlError::NotRunning(..)) => here(&config)?,
@@ -131,7 +131,7 @@ pub fn run(call: &Call) -> Result<String, String> {
 
 fn here(config: &Config) -> Result<Report, String> {
     let (machine, failure) = source::running();
-    let mut report = planned(config, machine)?;
+    let mut report = planned(config, machine, crate::serve::disk_bytes(config))?;
     report.notes.extend(failure);
     report
         .notes
@@ -139,9 +139,9 @@ fn here(config: &Config) -> Result<Report, String> {
     Ok(report)
 }
 
-fn planned(config: &Config, machine: Machine) -> Result<Report, String> {
-    let plan = Some(crate::serve::place(config, &machine)?);
-    Ok(Report { machine, plan, ..Report::default() })
+fn planned(config: &Config, machine: Machine, disk_bytes: Option<u64>) -> Result<Report, String> {
+    let (_, plan) = crate::serve::place(config, &machine, disk_bytes)?;
+    Ok(Report { machine, plan: Some(plan), ..Report::default() })
 }
 
 #[cfg(test)]

@@ -8,12 +8,12 @@ use lepus_base::{Instant, Now};
 use lepus_mesh::Signal;
 use lepus_profile::Phase;
 use lepus_reactor::Reactor;
-use lepus_topology::RunDelay;
+use lepus_topology::Contention;
 
 use crate::clock::{Clock, Ticker};
 use crate::core::Core;
 use crate::distributor::Census;
-use crate::idle::{Idle, IdlePreset, Rivals};
+use crate::idle::{Counted, Idle, IdlePreset, Rivals};
 use crate::shard::Shard;
 
 /// How often a stopping shard looks whether the others have finished.
@@ -87,16 +87,18 @@ struct Rest {
     idle: Idle,
     rivals: Rivals,
     /// Where the system counts it.
-    delay: Option<RunDelay>,
+    contention: Option<Contention>,
 }
 
 impl Rest {
     /// Never while a thread of the shard's own works on its files: it would be that one's CPU.
     fn should_spin(&mut self, now: Instant, awaits_disk: bool) -> bool {
-        let delay = &self.delay;
-        self.idle.should_spin()
-            && !awaits_disk
-            && !self.rivals.want_cpu(now, || delay.as_ref().and_then(RunDelay::nanos))
+        let contention = &self.contention;
+        let count = || {
+            let contention = contention.as_ref()?;
+            Some(Counted { waited: contention.waited()?, stops: contention.stops() })
+        };
+        self.idle.should_spin() && !awaits_disk && !self.rivals.want_cpu(now, count)
     }
 }
 
@@ -111,7 +113,7 @@ pub(crate) fn run<C: Core, R: Reactor>(mut shard: Shard<C, R>, duty: &Duty) -> E
     let mut rest = Rest {
         idle: Idle::new(duty.idle),
         rivals: Rivals::default(),
-        delay: RunDelay::of_current_thread().filter(|_| duty.idle != IdlePreset::Economy),
+        contention: Contention::of_current_thread().filter(|_| duty.idle != IdlePreset::Economy),
     };
     let mut now = ticker.now();
     let mut stage = Stage::Serving;
@@ -255,7 +257,7 @@ mod tests {
         for _ in 0..100 {
             idle.slept(Duration::from_micros(1));
         }
-        let mut rest = Rest { idle, rivals: Rivals::default(), delay: None };
+        let mut rest = Rest { idle, rivals: Rivals::default(), contention: None };
         let now = Instant::from_millis(1);
         assert!(rest.should_spin(now, false));
         assert!(!rest.should_spin(now, true));

@@ -83,34 +83,56 @@ impl Idle {
 
 /// How often the system is asked whether others want the CPU.
 const CHECK: Duration = Duration::from_millis(10);
-/// A window longer than this says little about the present.
+/// In a window up to this long, to have waited for a tenth of it means that others want the CPU. A
+/// longer one says little about the present, unless most of it was waiting: a thread that is
+/// stopped because its process has used up its quota sees such windows only.
 const WINDOW_MAX: Duration = Duration::from_millis(50);
 /// How long a shard that has rivals leaves the CPU to them.
 const YIELD: Duration = Duration::from_millis(200);
+/// How long it does not spin after its process was stopped because its quota was used up: what it
+/// would spin is missing to all threads of the process.
+const YIELD_AFTER_STOP: Duration = Duration::from_secs(10);
 
-/// Tells whether another thread wants the CPU of this one: then spinning would take it away.
+/// What the system has counted so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counted {
+    /// For how many nanoseconds this thread has had to wait for its CPU.
+    pub(crate) waited: u64,
+    /// How often the process was stopped because its quota was used up.
+    pub(crate) stops: u64,
+}
+
+/// Tells whether somebody else needs the CPU time of this thread: then spinning would take it away.
 #[derive(Debug, Default)]
 pub(crate) struct Rivals {
     checked_at: Instant,
-    delay_nanos: u64,
+    /// None before the first look.
+    counted: Option<Counted>,
     until: Instant,
 }
 
 impl Rivals {
-    /// Whether others want the CPU. `delay` reads for how many nanoseconds this thread has had to
-    /// wait for it so far.
-    pub(crate) fn want_cpu(&mut self, now: Instant, delay: impl FnOnce() -> Option<u64>) -> bool {
+    /// Whether others want the CPU time. `count` asks the system.
+    pub(crate) fn want_cpu(
+        &mut self,
+        now: Instant,
+        count: impl FnOnce() -> Option<Counted>,
+    ) -> bool {
         let window = now.since(self.checked_at);
         if window < CHECK {
             return now < self.until;
         }
-        let Some(total) = delay() else { return false };
-        let waited = total.saturating_sub(self.delay_nanos);
+        let Some(counted) = count() else { return false };
         self.checked_at = now;
-        self.delay_nanos = total;
+        let Some(before) = self.counted.replace(counted) else { return false };
+        let waited = u128::from(counted.waited.saturating_sub(before.waited));
         // Being woken costs a wait, too, but not a tenth of the time.
-        if window < WINDOW_MAX && u128::from(waited) > window.as_nanos() / 10 {
-            self.until = now + YIELD;
+        let much = window.as_nanos() / if window < WINDOW_MAX { 10 } else { 2 };
+        if waited > much {
+            self.until = self.until.max(now + YIELD);
+        }
+        if counted.stops > before.stops {
+            self.until = now + YIELD_AFTER_STOP;
         }
         now < self.until
     }
@@ -120,20 +142,49 @@ impl Rivals {
 mod tests {
     use super::*;
 
+    fn waited(nanos: u64) -> Option<Counted> {
+        Some(Counted { waited: nanos, stops: 0 })
+    }
+
     #[test]
     fn rivals_stop_the_spinning_for_a_while() {
         let mut rivals = Rivals::default();
         let at = Instant::from_millis;
-        assert!(!rivals.want_cpu(at(1000), || Some(5_000_000)), "the first look is no window");
+        assert!(!rivals.want_cpu(at(1000), || waited(5_000_000)), "the first look is no window");
         assert!(!rivals.want_cpu(at(1001), || panic!("asked too often")));
         // 0.5 ms of 20 ms.
-        assert!(!rivals.want_cpu(at(1020), || Some(5_500_000)));
+        assert!(!rivals.want_cpu(at(1020), || waited(5_500_000)));
         // 8 ms of 20 ms.
-        assert!(rivals.want_cpu(at(1040), || Some(13_500_000)));
+        assert!(rivals.want_cpu(at(1040), || waited(13_500_000)));
         assert!(rivals.want_cpu(at(1045), || panic!("asked too often")));
-        assert!(rivals.want_cpu(at(1200), || Some(13_500_000)));
-        assert!(!rivals.want_cpu(at(1250), || Some(13_500_000)));
+        assert!(rivals.want_cpu(at(1200), || waited(13_500_000)));
+        assert!(!rivals.want_cpu(at(1250), || waited(13_500_000)));
         assert!(!rivals.want_cpu(at(1270), || None), "a system that does not count");
+    }
+
+    #[test]
+    fn a_long_window_counts_when_most_of_it_was_waiting() {
+        let at = Instant::from_millis;
+        // Half a CPU granted: it runs for 50 ms and is stopped for 50 ms, again and again.
+        let mut rivals = Rivals::default();
+        assert!(!rivals.want_cpu(at(1000), || waited(0)));
+        assert!(rivals.want_cpu(at(1060), || waited(50_000_000)));
+        // It was asleep for long, and waited a while when it was woken.
+        let mut rivals = Rivals::default();
+        assert!(!rivals.want_cpu(at(1000), || waited(0)));
+        assert!(!rivals.want_cpu(at(9000), || waited(50_000_000)));
+    }
+
+    #[test]
+    fn a_process_that_was_stopped_by_its_quota_does_not_spin_for_seconds() {
+        let at = Instant::from_millis;
+        let mut rivals = Rivals::default();
+        let stopped = |stops| Some(Counted { waited: 0, stops });
+        assert!(!rivals.want_cpu(at(1000), || stopped(7)), "that was before");
+        assert!(!rivals.want_cpu(at(1100), || stopped(7)));
+        assert!(rivals.want_cpu(at(1200), || stopped(8)));
+        assert!(rivals.want_cpu(at(11_100), || stopped(8)));
+        assert!(!rivals.want_cpu(at(11_300), || stopped(8)));
     }
 
     #[test]

@@ -40,6 +40,12 @@ macro_rules! metrics {
         }
 
         impl ShardMetrics {
+            /// Notes that the shard's thread, which has taken its place, was let go from its CPU.
+            pub fn let_go(&self) {
+                self.cpu.set(0);
+                self.misplaced.set(1);
+            }
+
             /// The values as they are now.
             #[must_use]
             pub fn snapshot(&self) -> MetricsSnapshot {

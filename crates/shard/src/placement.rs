@@ -23,12 +23,12 @@ pub(crate) fn settle<E>(
     metrics.thread.set(kernel::current_thread_id().map_or(0, u64::from));
     let Some(place) = place else { return };
     let node = place.memory_node.filter(|_| is_numa);
-    let bound = bind_current_thread(&[place.cpu.id].into_iter().collect());
+    let bound = bind_current_thread(&place.cpus);
     let memory = match node {
         Some(node) => bind_current_memory(&MemoryPolicy::Prefer(node)),
         None => Ok(()),
     };
-    if bound.is_ok() {
+    if bound.is_ok() && place.cpus.len() == 1 {
         metrics.cpu.set(u64::from(place.cpu.id) + 1);
     }
     if let (Some(node), Ok(())) = (node, &memory) {
@@ -46,14 +46,13 @@ pub(crate) fn settle<E>(
 
 /// What speaks against the thread being on its CPU.
 fn cpu_differs(place: &Place, bound: &io::Result<()>) -> Option<String> {
-    let cpu = place.cpu.id;
+    let wanted = &place.cpus;
     if let Err(error) = bound {
-        return Some(format!("planned on CPU {cpu}, but the system does not bind it: {error}"));
+        return Some(format!("planned on CPU {wanted}, but the system does not bind it: {error}"));
     }
     let allowed = kernel::thread(kernel::current_thread_id()?)?.allowed;
-    let wanted: Ids = [cpu].into_iter().collect();
-    (allowed != wanted)
-        .then(|| format!("planned on CPU {cpu}, but the kernel lets it run on CPUs {allowed}"))
+    (allowed != *wanted)
+        .then(|| format!("planned on CPU {wanted}, but the kernel lets it run on CPUs {allowed}"))
 }
 
 /// What speaks against the memory being on its node.
@@ -88,7 +87,7 @@ impl Borrowed {
 
     /// For a shard's own thread: its place, so that even its stack lies there.
     pub(crate) fn at(plan: &Plan, shard: usize) -> Borrowed {
-        Borrowed::take(plan, shard, |place| [place.cpu.id].into_iter().collect())
+        Borrowed::take(plan, shard, |place| place.cpus.clone())
     }
 
     /// For the threads that serve a shard's files: near it.

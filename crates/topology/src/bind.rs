@@ -18,9 +18,29 @@ pub enum MemoryPolicy {
 ///
 /// # Errors
 /// When none of them may be used, or the system cannot bind.
-#[cfg(target_os = "linux")]
 pub fn bind_current_thread(cpus: &Ids) -> io::Result<()> {
-    use rustix::thread::{CpuSet, sched_setaffinity};
+    bind(None, cpus)
+}
+
+/// Binds a thread of this process, by the system's number, to some CPUs.
+///
+/// # Errors
+/// As with [`bind_current_thread`], and when there is no such thread.
+pub fn bind_thread(thread: u32, cpus: &Ids) -> io::Result<()> {
+    bind(Some(thread), cpus)
+}
+
+#[cfg(target_os = "linux")]
+fn bind(thread: Option<u32>, cpus: &Ids) -> io::Result<()> {
+    use rustix::thread::{CpuSet, Pid, sched_setaffinity};
+    let missing = || io::Error::from(io::ErrorKind::NotFound);
+    let thread = match thread {
+        Some(number) => {
+            let number = i32::try_from(number).map_err(|_| missing())?;
+            Some(Pid::from_raw(number).ok_or_else(missing)?)
+        }
+        None => None,
+    };
     let mut set = CpuSet::new();
     for cpu in cpus.iter() {
         let cpu = cpu as usize;
@@ -29,15 +49,11 @@ pub fn bind_current_thread(cpus: &Ids) -> io::Result<()> {
         }
         set.set(cpu);
     }
-    Ok(sched_setaffinity(None, &set)?)
+    Ok(sched_setaffinity(thread, &set)?)
 }
 
-/// Binds the calling thread to some CPUs.
-///
-/// # Errors
-/// Always: this system has no such call.
 #[cfg(not(target_os = "linux"))]
-pub fn bind_current_thread(_cpus: &Ids) -> io::Result<()> {
+fn bind(_thread: Option<u32>, _cpus: &Ids) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 

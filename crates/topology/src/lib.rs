@@ -19,11 +19,13 @@ mod policy;
 pub mod report;
 pub mod source;
 
-pub use bind::{MemoryPolicy, bind_current_memory, bind_current_thread};
-pub use contention::RunDelay;
+pub use bind::{MemoryPolicy, bind_current_memory, bind_current_thread, bind_thread};
+pub use contention::{Contention, CpuTime, Grip, cpu_time, idle_times};
 pub use cpus::{Cpus, usable_cpus};
 pub use ids::Ids;
 pub use machine::{Cache, Cpu, Device, DeviceKind, Interrupt, Limits, Machine, Node};
 pub use memory::{Memory, MemorySource, usable_memory};
-pub use planner::{Place, Plan, Wishes, plan};
+pub use planner::{
+    BUDGET_BYTES_PER_SHARD, Binding, DISK_BYTES_PER_SHARD, Place, Plan, Wishes, plan,
+};
 pub use policy::{ACCEPTED as POLICIES_ACCEPTED, Nodes, Order, Policy};

@@ -3,23 +3,31 @@
 //! A function of its inputs: it reads nothing and binds nothing.
 
 mod order;
+mod rule;
 mod selection;
 
 use crate::ids::Ids;
 use crate::machine::{Cpu, Machine};
 use crate::policy::Policy;
+pub use rule::{BUDGET_BYTES_PER_SHARD, Binding, DISK_BYTES_PER_SHARD};
+use rule::{Demand, Means};
 
 /// What the operator asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wishes {
     /// Which CPUs.
     pub policy: Policy,
-    /// How many shards; none takes one per CPU that the policy leaves, within the quota.
+    /// How many shards; none takes one per CPU that the policy leaves, as far as the quota, the memory
+    /// and the disk bear them.
     pub shards: Option<usize>,
     /// At most so many, whatever the machine has; 0 for no limit.
     pub shards_max: usize,
     /// Leave all threads to the system's scheduler.
     pub unbound: bool,
+    /// Bytes for messages and connections, where that is known.
+    pub budget_bytes: Option<u64>,
+    /// Bytes of the disk that logs may take, where that is known.
+    pub disk_bytes: Option<u64>,
 }
 
 /// Where everything shall be.
@@ -29,7 +37,11 @@ pub struct Plan {
     pub policy: Policy,
     /// Number of shards, at least 1.
     pub shards: usize,
-    /// One place per shard, in the order of the shards; empty when they are not bound to CPUs.
+    /// Why so many.
+    pub shards_reason: String,
+    /// What the threads of shards are bound to.
+    pub binding: Binding,
+    /// One place per shard, in the order of the shards; empty when they are bound to nothing.
     pub places: Vec<Place>,
     /// Whether every shard has a CPU's time, so that it may look around before it sleeps.
     pub may_spin: bool,
@@ -53,8 +65,10 @@ pub struct Plan {
 /// One shard's place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The CPU.
+    /// The CPU that it was planned for.
     pub cpu: Cpu,
+    /// The CPUs that its thread is bound to: that one alone, or those of its node that may be used.
+    pub cpus: Ids,
     /// The node of its memory: the nearest with memory; none if no node tells any.
     pub memory_node: Option<u32>,
     /// CPUs for the threads that write and read its files.
@@ -70,6 +84,8 @@ impl Plan {
         Plan {
             policy: Policy::default(),
             shards,
+            shards_reason: String::new(),
+            binding: Binding::Nothing,
             may_spin,
             places: Vec::new(),
             is_numa: false,
@@ -97,31 +113,32 @@ pub fn plan(machine: &Machine, wishes: &Wishes) -> Result<Plan, String> {
     let mut notes = Vec::new();
     tell_limits(machine, &mut notes);
     let candidates = selection::candidates(machine, &wishes.policy, &mut notes)?;
-    let granted = within_quota(machine, candidates.len());
-    if wishes.shards.is_none() && granted < candidates.len() {
-        notes.push(format!(
-            "a control group grants the time of {granted} CPUs: {granted} shards, not {}",
-            candidates.len()
-        ));
-    }
-    let mut count = wishes.shards.unwrap_or(granted).max(1);
-    if wishes.shards_max > 0 && count > wishes.shards_max {
-        notes.push(format!("at most {} shards are supported", wishes.shards_max));
-        count = wishes.shards_max;
-    }
-    let bound = !wishes.unbound && count <= granted;
-    if !bound && !wishes.unbound {
-        notes.push(format!(
-            "{count} shards, but {granted} CPUs for them: they are not bound to CPUs and do not spin"
-        ));
-    }
+    let means = Means {
+        cpus: candidates.len(),
+        quota: machine.limits.quota,
+        is_numa: machine.is_numa(),
+        budget_bytes: wishes.budget_bytes,
+        disk_bytes: wishes.disk_bytes,
+    };
+    let demand = Demand {
+        shards: wishes.shards,
+        shards_max: wishes.shards_max,
+        is_placed: wishes.policy != Policy::default(),
+        unbound: wishes.unbound,
+    };
+    let ruling = rule::rule(&means, &demand);
+    notes.extend(ruling.note);
+    let (count, binding) = (ruling.shards, ruling.binding);
+    let bound = binding != Binding::Nothing;
     let ranks = order::Ranks::new(machine, &candidates);
     let chosen = if bound { ranks.choose(wishes.policy.order, count) } else { Vec::new() };
-    let used: Ids = chosen.iter().map(|cpu| cpu.id).collect();
+    let taken = chosen.iter().filter(|_| binding == Binding::Cpu);
+    let used: Ids = taken.map(|cpu| cpu.id).collect();
     let usable = machine.usable_cpus();
     let rest = usable.without(&used);
-    let places = chosen.iter().map(|cpu| place(machine, &ranks, *cpu, &usable, &rest)).collect();
-    let (housekeeping, housekeeping_reason) = housekeeping(machine, &ranks, bound, &usable, &rest);
+    let places = chosen.iter().map(|cpu| place(machine, &ranks, *cpu, binding, &rest)).collect();
+    let (housekeeping, housekeeping_reason) =
+        housekeeping(machine, &ranks, binding, &usable, &rest);
     let (listeners, listeners_reason) = listeners(machine, bound, &usable);
     let shared_memory = if bound && machine.is_numa() {
         let nodes = chosen.iter().filter_map(|cpu| machine.nearest_memory(cpu.node));
@@ -132,7 +149,9 @@ pub fn plan(machine: &Machine, wishes: &Wishes) -> Result<Plan, String> {
     Ok(Plan {
         policy: wishes.policy.clone(),
         shards: count,
-        may_spin: count <= granted,
+        shards_reason: ruling.reason,
+        binding,
+        may_spin: ruling.may_spin,
         places,
         is_numa: machine.is_numa(),
         housekeeping,
@@ -163,18 +182,13 @@ fn tell_limits(machine: &Machine, notes: &mut Vec<String>) {
     }
 }
 
-/// How many of `count` CPUs the quota pays for, at least 1.
-fn within_quota(machine: &Machine, count: usize) -> usize {
-    match machine.limits.quota {
-        // A float beyond the range saturates.
-        Some(quota) => count.min((quota.ceil() as usize).max(1)),
-        None => count,
-    }
-}
-
-fn place(machine: &Machine, ranks: &order::Ranks, cpu: Cpu, usable: &Ids, rest: &Ids) -> Place {
+fn place(machine: &Machine, ranks: &order::Ranks, cpu: Cpu, binding: Binding, rest: &Ids) -> Place {
+    let usable = machine.usable_cpus();
     let memory_node = machine.nearest_memory(cpu.node);
     let mut reason = vec![ranks.describe(machine, cpu)];
+    if binding == Binding::Node {
+        reason.insert(0, format!("any CPU of node {}", cpu.node));
+    }
     if machine.is_numa() {
         reason.push(match memory_node {
             Some(node) if node == cpu.node => "its memory on the same node".to_owned(),
@@ -186,26 +200,32 @@ fn place(machine: &Machine, ranks: &order::Ranks, cpu: Cpu, usable: &Ids, rest: 
             None => "no node tells its memory".to_owned(),
         });
     }
-    let near = machine.node(cpu.node).map(|node| node.cpus.and(usable)).unwrap_or_default();
+    let near = machine.node(cpu.node).map(|node| node.cpus.and(&usable)).unwrap_or_default();
     let free_near = near.and(rest);
     let file_cpus = match (machine.is_numa(), free_near.is_empty()) {
-        (false, _) => usable.clone(),
+        (false, _) => usable,
         (true, false) => free_near,
-        (true, true) => near,
+        (true, true) => near.clone(),
     };
-    Place { cpu, memory_node, file_cpus, reason: reason.join("; ") }
+    let cpus = match binding {
+        Binding::Node => near,
+        Binding::Cpu | Binding::Nothing => [cpu.id].into_iter().collect(),
+    };
+    Place { cpu, cpus, memory_node, file_cpus, reason: reason.join("; ") }
 }
 
 /// CPUs without a shard if there are any, or else the least valuable ones.
 fn housekeeping(
     machine: &Machine,
     ranks: &order::Ranks,
-    bound: bool,
+    binding: Binding,
     usable: &Ids,
     rest: &Ids,
 ) -> (Ids, String) {
-    if !bound {
-        return (usable.clone(), "nothing is bound".to_owned());
+    match binding {
+        Binding::Nothing => return (usable.clone(), "nothing is bound".to_owned()),
+        Binding::Node => return (usable.clone(), "no shard has a CPU for itself".to_owned()),
+        Binding::Cpu => {}
     }
     if !rest.is_empty() {
         return (rest.clone(), "the CPUs without a shard".to_owned());

@@ -114,26 +114,41 @@ impl Places {
         }
     }
 
+    /// Gives back the memory of all vacant places at the end.
+    pub(super) fn give_back(&mut self) {
+        while self.drop_last() {}
+        if self.places.len() < self.places.capacity() / 4 {
+            self.places.shrink_to_fit();
+        }
+    }
+
     /// Drops vacant places at the end.
     #[cold]
     fn shorten(&mut self) {
         for _ in 0..DROPPED_AT_ONCE_MAX {
-            let Some(&Place { chunk: previous, offset: next, references: 0, .. }) =
-                self.places.last()
-            else {
+            if !self.drop_last() {
                 break;
-            };
-            match previous {
-                NONE => self.vacant = next,
-                previous => self.places[previous as usize].offset = next,
             }
-            if next != NONE {
-                self.places[next as usize].chunk = previous;
-            }
-            self.places.pop();
         }
         if self.places.len() < self.places.capacity() / 4 {
             self.places.shrink_to(self.places.capacity() / 2);
         }
+    }
+
+    /// Drops the last place if it is vacant; whether it was.
+    fn drop_last(&mut self) -> bool {
+        let Some(&Place { chunk: previous, offset: next, references: 0, .. }) = self.places.last()
+        else {
+            return false;
+        };
+        match previous {
+            NONE => self.vacant = next,
+            previous => self.places[previous as usize].offset = next,
+        }
+        if next != NONE {
+            self.places[next as usize].chunk = previous;
+        }
+        self.places.pop();
+        true
     }
 }

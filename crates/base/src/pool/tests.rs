@@ -123,8 +123,33 @@ fn spare_chunks_are_not_used_memory_and_go_when_asked() {
     bodies.into_iter().for_each(|body| pool.release(body));
     assert!(pool.used() <= 2 * CHUNK_BYTES, "used {}", pool.used());
     assert!(pool.spare() > 0);
-    pool.drop_spare();
+    pool.give_back();
     assert_eq!(pool.spare(), 0);
+}
+
+#[test]
+fn a_pool_that_gives_back_keeps_what_lives_and_nothing_else() {
+    let mut pool = Pool::new();
+    let bodies: Vec<_> = (0..100_000).map(|_| pool.insert(&[b"body"])).collect();
+    bodies.into_iter().for_each(|body| pool.release(body));
+    assert!(pool.used() > CHUNK_BYTES, "the open chunk and the table");
+    pool.give_back();
+    assert_eq!((pool.used(), pool.spare()), (0, 0));
+    // In the middle of the table, with vacant places before and behind it.
+    let bodies: Vec<_> = (0..1000).map(|_| pool.insert(&[b"other"])).collect();
+    let mut bodies = bodies.into_iter();
+    let before: Vec<_> = bodies.by_ref().take(400).collect();
+    let kept = bodies.next().unwrap();
+    before.into_iter().chain(bodies).for_each(|body| pool.release(body));
+    pool.give_back();
+    assert_eq!(pool.get(kept), b"other");
+    assert!(pool.used() <= CHUNK_BYTES + 16 * 1024, "used {}", pool.used());
+    let more: Vec<_> = (0..1000).map(|_| pool.insert(&[b"more"])).collect();
+    assert_eq!(pool.get(kept), b"other");
+    more.iter().for_each(|body| assert_eq!(pool.get(*body), b"more"));
+    more.into_iter().chain([kept]).for_each(|body| pool.release(body));
+    pool.give_back();
+    assert_eq!(pool.used(), 0);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Which settings are tried on a machine: pure functions from a machine and wishes to variants.
 
-use lepus_topology::{Ids, Machine, Policy, Wishes, plan};
+use lepus_topology::{Binding, Ids, Machine, Policy, Wishes, plan};
 use std::cmp::Reverse;
 
 /// The most shards that `lepus serve` takes.
@@ -50,7 +50,7 @@ pub struct Variant {
     pub is_default: bool,
     /// Whether it belongs to the curve over cores.
     pub is_of_curve: bool,
-    /// The CPUs of its shards; all that may be used where shards are not bound.
+    /// The CPUs of its shards, or as many as they are; all that may be used where they are more.
     pub cpus: Ids,
     /// The CPUs that the broker may use; empty for all.
     pub broker: Vec<usize>,
@@ -163,17 +163,22 @@ struct Placed {
 }
 
 fn wishes(policy: &Policy, shards: Option<usize>) -> Wishes {
-    Wishes { policy: policy.clone(), shards, shards_max: SHARDS_MAX, unbound: false }
+    Wishes { policy: policy.clone(), shards, shards_max: SHARDS_MAX, ..Wishes::default() }
 }
 
 fn place(machine: &Machine, policy: &Policy, shards: Option<usize>) -> Result<Placed, String> {
-    let plan = plan(machine, &wishes(policy, shards))?;
-    let is_bound = !plan.places.is_empty();
+    let usable = machine.usable_cpus();
+    let shards = plan(machine, &wishes(policy, shards))?.shards;
+    // Shards that are bound to no CPU find those that they would be bound to: the load is kept away
+    // from them.
+    let cpus = policy.cpus.clone().or_else(|| Some(usable.clone()));
+    let plan = plan(machine, &wishes(&Policy { cpus, ..policy.clone() }, Some(shards)))?;
+    let is_bound = plan.binding == Binding::Cpu;
     let cpus = match is_bound {
         true => plan.places.iter().map(|place| place.cpu.id).collect(),
-        false => machine.usable_cpus(),
+        false => usable,
     };
-    Ok(Placed { shards: plan.shards, cpus, is_bound })
+    Ok(Placed { shards, cpus, is_bound })
 }
 
 fn counts(machine: &Machine, cores: &Cores, all: usize) -> Vec<usize> {

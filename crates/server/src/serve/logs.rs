@@ -12,6 +12,7 @@ use lepus_store::disk::{File, LogId};
 use lepus_store::{Refusal, Settings, SyncMode};
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -63,6 +64,21 @@ pub fn find(data_dir: &Path, shards: u16) -> Result<Logs, String> {
         }
     }
     Ok(logs)
+}
+
+/// Bytes on disk that all logs in the data directory take; those that cannot be looked at count for
+/// nothing.
+#[must_use]
+pub fn disk_bytes(data_dir: &Path) -> u64 {
+    let entries = |path: &Path| std::fs::read_dir(path).into_iter().flatten().flatten();
+    let is_log = |path: &Path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        format!("{name}/root").parse::<File>().is_ok()
+    };
+    let logs = entries(data_dir).map(|entry| entry.path()).filter(|path| is_log(path));
+    let files = logs.flat_map(|log| entries(&log).filter_map(|file| file.metadata().ok()));
+    // The system counts in blocks of 512 bytes, whatever the disk has.
+    files.map(|file| file.blocks().saturating_mul(512)).sum()
 }
 
 /// The log in which a shard's new queues are.

@@ -12,7 +12,7 @@ use lepus_shard::{
     Admission, Clock, Config as RuntimeConfig, IdlePreset, Listener, LoginFrom, RevocationCheck,
     Revocations, Storage, TlsFiles, Transport,
 };
-use lepus_topology::{Machine, Wishes, source};
+use lepus_topology::{Binding, Machine, Wishes, source};
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -34,6 +34,8 @@ pub struct Plan {
     pub memory_budget_bytes: u64,
     /// The machine.
     pub machine: Machine,
+    /// What was asked of the planner.
+    pub wishes: Wishes,
     /// Where everything is on it.
     pub placement: lepus_topology::Plan,
     /// What the operator should know about the two.
@@ -49,7 +51,7 @@ impl Plan {
     pub fn new(config: &Config) -> Result<Plan, String> {
         let (machine, failure) = source::running();
         let failure = failure.map(|failure| format!("{failure}; its CPUs count as one node"));
-        let placement = place(config, &machine)?;
+        let (wishes, placement) = place(config, &machine, disk_bytes(config))?;
         let notes = failure.into_iter().chain(placement.notes.iter().cloned()).collect();
         let mut listeners = Vec::new();
         for address in &config.listen {
@@ -65,10 +67,20 @@ impl Plan {
             shards: placement.shards.clamp(1, SHARDS_MAX) as u16,
             memory_budget_bytes: figures::memory_budget_bytes(config),
             machine,
+            wishes,
             placement,
             notes,
             listeners,
         })
+    }
+
+    /// How many shards there are, and why, in one line.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        let shards = if self.shards == 1 { "shard" } else { "shards" };
+        let memory = self.memory_budget_bytes >> 20;
+        let reason = &self.placement.shards_reason;
+        format!("{} {shards} ({reason}), {memory} MiB for messages and connections", self.shards)
     }
 
     /// Takes the calling thread, and those it starts from now on, to the CPUs for housekeeping, where
@@ -190,10 +202,9 @@ impl Plan {
         let shards = if self.shards == 1 { "shard" } else { "shards" };
         let cpus: Vec<String> =
             self.placement.places.iter().map(|place| place.cpu.id.to_string()).collect();
-        let mut placement = if cpus.is_empty() {
-            "not bound to CPUs".to_owned()
-        } else {
-            format!("on CPU {}", cpus.join(", "))
+        let mut placement = match self.placement.binding {
+            Binding::Cpu => format!("on CPU {}", cpus.join(", ")),
+            Binding::Node | Binding::Nothing => "not bound to CPUs".to_owned(),
         };
         if !self.placement.shared_memory.is_empty() {
             placement.push_str(&format!(", memory on nodes {}", self.placement.shared_memory));
@@ -278,25 +289,46 @@ impl Room {
     }
 }
 
-/// Where the configuration puts shards on a machine.
+/// Where the configuration puts shards on a machine, with what was asked of the planner. Logs may take
+/// `disk_bytes` of the disk, where that is known.
 ///
 /// # Errors
 /// When the placement leaves no CPU, in words.
-pub fn place(config: &Config, machine: &Machine) -> Result<lepus_topology::Plan, String> {
-    let plan = wishes(config).and_then(|wishes| lepus_topology::plan(machine, &wishes));
-    plan.map_err(|error| format!("placement {}: {error}", config.placement))
-}
-
-/// What the configuration asks of the planner.
-///
-/// # Errors
-/// When its placement is none, which reading it has ruled out.
-pub fn wishes(config: &Config) -> Result<Wishes, String> {
-    Ok(Wishes {
-        policy: config.placement.parse()?,
+pub fn place(
+    config: &Config,
+    machine: &Machine,
+    disk_bytes: Option<u64>,
+) -> Result<(Wishes, lepus_topology::Plan), String> {
+    let of_nodes = machine.nodes.iter().map(|node| node.bytes).sum::<u64>();
+    let memory = machine.limits.memory_bytes.or((of_nodes > 0).then_some(of_nodes));
+    let failed = |error| format!("placement {}: {error}", config.placement);
+    let wishes = Wishes {
+        policy: config.placement.parse().map_err(failed)?,
         shards: config.shards.map(|shards| usize::try_from(shards).unwrap_or(SHARDS_MAX)),
         shards_max: SHARDS_MAX,
         unbound: !config.pin,
+        budget_bytes: memory.map(|memory| figures::memory_budget_of(config, memory)),
+        disk_bytes,
+    };
+    let plan = lepus_topology::plan(machine, &wishes).map_err(failed)?;
+    Ok((wishes, plan))
+}
+
+/// Bytes that logs may take: what is free on the data directory's disk above the limit, with what
+/// they have already, and not more than the configuration allows. None where the system does not tell.
+pub fn disk_bytes(config: &Config) -> Option<u64> {
+    let directory = config.data_dir();
+    // What is missing yet will be on the disk of what it is made in.
+    let existing = directory.ancestors().find(|path| path.is_dir());
+    let here = Path::new(".");
+    let disk = rustix::fs::statvfs(existing.filter(|path| *path != Path::new("")).unwrap_or(here));
+    let disk = disk.ok()?;
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    let room = free.saturating_add(logs::disk_bytes(&directory));
+    let room = room.saturating_sub(config.store_disk_free_limit);
+    Some(match config.store_bytes_max {
+        0 => room,
+        max => room.min(max),
     })
 }
 

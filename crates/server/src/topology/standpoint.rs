@@ -1,11 +1,10 @@
 //! Where a running broker is, from its own memory of the plan and the kernel's figures.
 
-use crate::config::Config;
 use crate::figures::Figures;
 use crate::serve::Plan;
 use lepus_shard::MetricsSnapshot;
 use lepus_topology::report::{Report, ShardStanding, Standing};
-use lepus_topology::{Ids, Machine, Place, Wishes, description, kernel};
+use lepus_topology::{Machine, Place, Wishes, description, kernel};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -33,18 +32,13 @@ pub fn request() -> Value {
 }
 
 impl Standpoint {
-    /// The standpoint of the broker that was started by this configuration and plan.
+    /// The standpoint of the broker that was started by this plan.
     #[must_use]
-    pub fn new(
-        config: &Config,
-        plan: &Plan,
-        figures: Arc<Figures>,
-        log_directory: &Path,
-    ) -> Standpoint {
+    pub fn new(plan: &Plan, figures: Arc<Figures>, log_directory: &Path) -> Standpoint {
         Standpoint {
             machine: plan.machine.clone(),
             plan: plan.placement.clone(),
-            wishes: crate::serve::wishes(config).unwrap_or_default(),
+            wishes: plan.wishes.clone(),
             figures,
             log_directory: log_directory.to_owned(),
         }
@@ -96,6 +90,8 @@ impl Standpoint {
             "shards": self.wishes.shards,
             "shards_max": self.wishes.shards_max,
             "unbound": self.wishes.unbound,
+            "budget_bytes": self.wishes.budget_bytes,
+            "disk_bytes": self.wishes.disk_bytes,
             "running": running(&standing),
         }))
     }
@@ -117,8 +113,8 @@ fn shard(metrics: &MetricsSnapshot, mappings: &[kernel::Mapping], own: &[u64]) -
 /// Where the kernel does otherwise than planned, in words.
 fn differences(number: usize, place: &Place, is_numa: bool, shard: &ShardStanding) -> Vec<String> {
     let mut found = Vec::new();
-    let wanted: Ids = [place.cpu.id].into_iter().collect();
-    if !shard.allowed.is_empty() && shard.allowed != wanted {
+    let wanted = &place.cpus;
+    if !shard.allowed.is_empty() && shard.allowed != *wanted {
         found.push(format!(
             "shard {number} is planned on CPU {wanted}, the kernel lets it run on CPUs {}",
             shard.allowed
@@ -195,6 +191,8 @@ pub fn read(answer: &Value) -> Result<Report, String> {
         shards: size(&answer["shards"]),
         shards_max: size(&answer["shards_max"]).unwrap_or(0),
         unbound: answer["unbound"].as_bool().unwrap_or(false),
+        budget_bytes: answer["budget_bytes"].as_u64(),
+        disk_bytes: answer["disk_bytes"].as_u64(),
     };
     let plan = lepus_topology::plan(&machine, &wishes)?;
     let running = &answer["running"];

@@ -13,7 +13,7 @@ fn report(program: &Program) -> Value {
 #[test]
 fn each_shard_is_where_the_plan_and_the_kernel_say() {
     let scratch = Scratch::new("topology");
-    let program = Program::start(&scratch, &["--placement", "auto"]);
+    let program = Program::start(&scratch, &["--placement", "compact"]);
     let report = report(&program);
     let usable = source::running().0.usable_cpus();
     let places = report["plan"]["places"].as_array().unwrap();

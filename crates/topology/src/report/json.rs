@@ -3,7 +3,7 @@
 use super::{Report, Standing};
 use crate::ids::Ids;
 use crate::machine::{DeviceKind, Machine};
-use crate::planner::Plan;
+use crate::planner::{Binding, Plan};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -107,6 +107,7 @@ pub fn plan_json(plan: &Plan) -> Value {
             json!({
                 "shard": shard,
                 "cpu": place.cpu.id,
+                "cpus": list(&place.cpus),
                 "core": place.cpu.core,
                 "package": place.cpu.package,
                 "node": place.cpu.node,
@@ -119,6 +120,12 @@ pub fn plan_json(plan: &Plan) -> Value {
     json!({
         "policy": plan.policy.to_string(),
         "shards": plan.shards,
+        "shards_reason": plan.shards_reason,
+        "binding": match plan.binding {
+            Binding::Cpu => "cpu",
+            Binding::Node => "node",
+            Binding::Nothing => "nothing",
+        },
         "places": places,
         "listeners": { "cpus": list(&plan.listeners), "reason": plan.listeners_reason },
         "housekeeping": { "cpus": list(&plan.housekeeping), "reason": plan.housekeeping_reason },

@@ -3,7 +3,7 @@
 use super::{Report, device_name, show_bytes};
 use crate::ids::Ids;
 use crate::machine::{DeviceKind, Machine, Node};
-use crate::planner::Plan;
+use crate::planner::{Binding, Plan};
 
 const CPU_WIDTH: usize = 56;
 const CPU_HEIGHT: usize = 34;
@@ -212,6 +212,7 @@ impl<'a> NodeBox<'a> {
 fn draw_cpu(report: &Report, cpu: u32, (x, y): (usize, usize), out: &mut String) {
     let plan = report.plan.as_ref();
     let is_usable = report.machine.usable_cpus().contains(cpu);
+    let plan = plan.filter(|plan| plan.binding == Binding::Cpu);
     let shard = plan.and_then(|plan| plan.places.iter().position(|place| place.cpu.id == cpu));
     let keeps = |plan: &Plan| !plan.places.is_empty() && plan.housekeeping.contains(cpu);
     let fill = match (is_usable, shard) {

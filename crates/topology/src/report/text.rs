@@ -2,7 +2,7 @@
 
 use super::{Report, Standing, by_node, count, device_name, show_bytes};
 use crate::machine::{DeviceKind, Machine};
-use crate::planner::Plan;
+use crate::planner::{Binding, Plan};
 
 /// The report as lines for a terminal.
 #[must_use]
@@ -133,14 +133,20 @@ fn devices(machine: &Machine, out: &mut String) {
 }
 
 fn plan(plan: &Plan, explain: bool, out: &mut String) {
-    out.push_str(&format!("\nplan {}: {}\n", plan.policy, count(plan.shards, "shard")));
+    let why = |reason: &str| if explain { format!(" ({reason})") } else { String::new() };
+    let shards = count(plan.shards, "shard");
+    out.push_str(&format!("\nplan {}: {shards}{}\n", plan.policy, why(&plan.shards_reason)));
     let mut rows =
         vec![columns(&["shard", "CPU", "core", "package", "node", "memory", "files on"])];
     for (shard, place) in plan.places.iter().enumerate() {
         rows.push(vec![
             shard.to_string(),
-            place.cpu.id.to_string(),
-            place.cpu.core.to_string(),
+            place.cpus.to_string(),
+            if plan.binding == Binding::Cpu {
+                place.cpu.core.to_string()
+            } else {
+                "any".to_owned()
+            },
             place.cpu.package.to_string(),
             place.cpu.node.to_string(),
             match place.memory_node {
@@ -159,7 +165,6 @@ fn plan(plan: &Plan, explain: bool, out: &mut String) {
     if !plan.places.is_empty() {
         table(&rows, out);
     }
-    let why = |reason: &str| if explain { format!(" ({reason})") } else { String::new() };
     out.push_str(&format!(
         "listeners on CPUs {}{}\nhousekeeping on CPUs {}{}\n",
         plan.listeners,

@@ -26,7 +26,7 @@ fn plans(mut look: impl FnMut(&str, &Machine, &Wishes, &Plan)) {
                     policy: policy.parse().unwrap(),
                     shards,
                     shards_max: 256,
-                    unbound: false,
+                    ..Wishes::default()
                 };
                 match plan(&machine, &wishes) {
                     Ok(plan) => {

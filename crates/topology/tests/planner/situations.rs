@@ -1,11 +1,11 @@
 //! Single machines and what a plan does there, in sentences.
 
 use crate::machines;
-use lepus_topology::{Ids, Machine, Plan, Wishes, description, plan, source};
+use lepus_topology::{Binding, Ids, Machine, Plan, Wishes, description, plan, source};
 
 fn made(machine: &Machine, policy: &str, shards: Option<usize>) -> Plan {
     let wishes =
-        Wishes { policy: policy.parse().unwrap(), shards, shards_max: 256, unbound: false };
+        Wishes { policy: policy.parse().unwrap(), shards, shards_max: 256, ..Wishes::default() };
     plan(machine, &wishes).unwrap()
 }
 
@@ -95,12 +95,42 @@ fn plan_error(machine: &Machine, wishes: &Wishes) -> String {
 #[test]
 fn a_quota_gives_fewer_shards_and_more_than_cpus_are_not_bound() {
     let plan = made(&machines::quota(), "auto", None);
-    assert_eq!((plan.shards, cpus(&plan)), (3, vec![0, 2, 4]));
-    assert!(plan.notes[0].contains("3 shards, not 16"), "{:?}", plan.notes);
+    assert_eq!((plan.shards, plan.binding, cpus(&plan)), (3, Binding::Nothing, vec![]));
+    assert!(!plan.may_spin);
+    let plan = made(&machines::quota(), "compact", None);
+    assert_eq!((plan.shards, cpus(&plan)), (3, vec![0, 1, 2]));
+    let plan = made(&machines::quota(), "auto", None);
+    assert!(plan.shards_reason.contains("the CPUs would bear 16"), "{}", plan.shards_reason);
+    assert!(plan.notes[0].contains("no CPU set apart"), "{:?}", plan.notes);
     let plan = made(&machines::one_node(), "auto", Some(9));
     assert!(plan.places.is_empty() && plan.shards == 9);
     assert!(plan.notes[0].contains("not bound"), "{:?}", plan.notes);
     assert_eq!(made(&machines::two_times_64_with_siblings(), "auto", None).shards, 256);
+}
+
+#[test]
+fn few_shards_without_a_placement_share_the_cpus_of_a_node() {
+    let plan = made(&machines::eight_nodes(), "auto", Some(3));
+    assert_eq!(plan.binding, Binding::Node);
+    let bound: Vec<&Ids> = plan.places.iter().map(|place| &place.cpus).collect();
+    assert_eq!(bound, [&ids("10,11"), &ids("10,11"), &ids("8,9")]);
+    assert_eq!(plan.places[2].memory_node, Some(4));
+    assert_eq!(plan.housekeeping, ids("0-15"), "no CPU is taken");
+    let plan = made(&machines::one_node(), "auto", Some(1));
+    assert_eq!((plan.binding, plan.places.len()), (Binding::Nothing, 0));
+    let plan = made(&machines::one_node(), "compact", Some(1));
+    assert_eq!((plan.binding, cpus(&plan)), (Binding::Cpu, vec![0]));
+}
+
+#[test]
+fn memory_and_disk_bound_what_auto_takes() {
+    let machine = machines::two_times_64_with_siblings();
+    let wishes = Wishes { budget_bytes: Some(256 << 20), ..Wishes::default() };
+    let poor = plan(&machine, &wishes).unwrap();
+    assert_eq!(poor.shards, 4);
+    assert!(poor.shards_reason.contains("memory budget of 256 MiB"), "{}", poor.shards_reason);
+    let wishes = Wishes { disk_bytes: Some(2 << 30), ..Wishes::default() };
+    assert_eq!(plan(&machine, &wishes).unwrap().shards, 8);
 }
 
 #[test]
