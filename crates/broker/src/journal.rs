@@ -30,7 +30,7 @@ use orphans::Orphans;
 pub(crate) use backlog::place_of;
 pub use backlog::{Backlog, Found};
 pub use figures::{LogFigures, OldestDelivery};
-pub use recovery::{Recovery, RefusedLog};
+pub use recovery::{Recovery, RefusedLog, Standing, log_of, standing};
 
 /// Queues that may have a read of the same log under way at once; each read takes part of the
 /// memory for read-ahead.

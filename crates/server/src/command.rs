@@ -69,6 +69,7 @@ const COMMANDS: &[&str] = &[
     "store check",
     "store dump",
     "store repair",
+    "store orphans",
     "topology",
     "profile",
     "help",
@@ -135,7 +136,9 @@ fn help_for(words: &str) -> Result<Command, String> {
         "experiment" => return Ok(Command::Experiment(Vec::new())),
         "tune" => return Ok(Command::Tune(vec!["--help".to_owned()])),
         "hash-password" => help::hash_password(),
-        "store" | "store check" | "store dump" | "store repair" => crate::store::help(),
+        "store" | "store check" | "store dump" | "store repair" | "store orphans" => {
+            crate::store::help()
+        }
         "topology" => crate::topology::help(),
         "profile" => crate::profile::help(),
         words => match crate::order::find(words) {

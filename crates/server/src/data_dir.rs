@@ -73,6 +73,12 @@ impl DataDir {
         Ok(DataDir { path: path.to_owned(), cautions, _lock: lock })
     }
 
+    /// Whether a process holds the directory. Nothing is made or written.
+    #[must_use]
+    pub fn is_held(path: &Path) -> bool {
+        FileLock::is_taken(&path.join(LOCK_FILE))
+    }
+
     /// What an operator should know about who else may come at the directory, a sentence each.
     #[must_use]
     pub fn cautions(&self) -> &[String] {

@@ -88,19 +88,10 @@ impl Definitions {
 /// # Errors
 /// In words, where one is missing, or cannot be made.
 fn ready_logs(data_dir: &Path, directory: &Directory, shards: u16) -> Result<(), String> {
-    let path = |number| data_dir.join(logs::own_log(ShardId(number)).to_string());
-    for (number, queues) in directory.logs() {
-        let path = path(number);
-        if !path.exists() {
-            return Err(format!(
-                "{} is missing, and {queues} of the queues that are defined have their messages \
-                 there, so the broker does not start: put the directory back where it was, or \
-                 restore it from a backup; `lepus store repair` makes it anew, empty, which drops \
-                 what was in it",
-                path.display()
-            ));
-        }
+    if let Some(text) = missing_log(data_dir, directory) {
+        return Err(text);
     }
+    let path = |number| log_path(data_dir, number);
     let mut is_new = false;
     for path in (0..shards).map(path).filter(|path| !path.exists()) {
         let made = DirBuilder::new().mode(0o700).create(&path);
@@ -114,8 +105,29 @@ fn ready_logs(data_dir: &Path, directory: &Directory, shards: u16) -> Result<(),
     Ok(())
 }
 
+fn log_path(data_dir: &Path, number: u16) -> PathBuf {
+    data_dir.join(logs::own_log(ShardId(number)).to_string())
+}
+
+/// In words, that a log which queues name is not there, and what to do.
+#[must_use]
+pub fn missing_log(data_dir: &Path, directory: &Directory) -> Option<String> {
+    let logs = directory.logs().into_iter();
+    let mut missing = logs
+        .map(|(number, queues)| (log_path(data_dir, number), queues))
+        .filter(|(path, _)| !path.exists());
+    let (path, queues) = missing.next()?;
+    Some(format!(
+        "{} is missing, and {queues} of the queues that are defined have their messages there, so \
+         the broker does not start: put the directory back where it was, or restore it from a \
+         backup; `lepus store repair` makes it anew, empty, which drops what was in it",
+        path.display()
+    ))
+}
+
 /// Why the log is no use, and what to do.
-fn unusable(data_dir: &Path, error: &OpenError, files: &Blocking) -> String {
+#[must_use]
+pub fn unusable(data_dir: &Path, error: &OpenError, files: &Blocking) -> String {
     let system = files.failures().last().map(|failure| format!(" ({failure})"));
     let remedy = match error {
         OpenError::Damaged(_) | OpenError::Recovery(RecoveryError::Snapshot) => {

@@ -56,4 +56,15 @@ impl FileLock {
         note().map_err(LockError::Io)?;
         Ok(FileLock { _file: file })
     }
+
+    /// Whether some process holds the lock file. A file that cannot be read counts as held by none.
+    #[must_use]
+    pub fn is_taken(path: &Path) -> bool {
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
+            .open(path);
+        let tried = file.map(|file| file.try_lock_shared());
+        matches!(tried, Ok(Err(TryLockError::WouldBlock)))
+    }
 }

@@ -2,8 +2,13 @@
 //! run.
 
 mod check;
+mod drive;
 mod dump;
+mod known;
+mod orphans;
 mod repair;
+
+pub use orphans::Deed;
 
 use crate::config::nearest::nearest;
 use lepus_store::disk::{File, LogId};
@@ -25,6 +30,8 @@ pub enum Action {
     Dump,
     /// Cut damage out.
     Repair,
+    /// List messages of queues that nobody knows, or do something with them.
+    Orphans,
 }
 
 /// One call of `lepus store`.
@@ -40,10 +47,16 @@ pub struct Call {
     pub segment: Option<u32>,
     /// Where the repaired copy goes.
     pub copy: Option<PathBuf>,
+    /// What becomes of orphaned messages.
+    pub deed: Deed,
 }
 
-const ACTIONS: [(&str, Action); 3] =
-    [("check", Action::Check), ("dump", Action::Dump), ("repair", Action::Repair)];
+const ACTIONS: [(&str, Action); 4] = [
+    ("check", Action::Check),
+    ("dump", Action::Dump),
+    ("repair", Action::Repair),
+    ("orphans", Action::Orphans),
+];
 
 /// The help of `lepus store`.
 #[must_use]
@@ -53,16 +66,27 @@ pub fn help() -> String {
 usage: lepus store check DIR [--log N]                  says what is there and what is damaged
        lepus store dump DIR [--log N] [--segment S]     prints every record, one a line
        lepus store repair DIR [--log N] [--to COPY]     cuts damage out, so that the broker starts
+       lepus store orphans DIR [--log N] [--queue ID] [--export FILE] [--move-to VHOST/QUEUE | --drop]
+                                                        lists messages whose queue is not defined
 
 DIR is the data directory. The definitions are log 0, the messages of shard n are in log n + 1.
 `check` and `dump` only read; of a running broker they may see a write that is not complete yet.
-`check` ends with 1 if something is damaged. `repair` works while no broker has the directory. With
---to it leaves DIR as it is and repairs a copy; without, what cannot be read is gone afterwards.
+`check` opens the logs as a start does and reads every message. It names what is damaged by file and
+offset, says whether a start is refused, and ends with 1 if something is damaged.
+
+`repair` and `orphans` work while no broker has the directory. With --to a repair leaves DIR as it is
+and repairs a copy; without, what cannot be read is gone afterwards.
+
+`orphans` lists messages of queues that the definitions do not have. --move-to puts them behind the
+messages of a queue, without the moments at which they were to expire; --export writes them to a new
+file, a JSON object a line, with properties (as in a content header) and body in base64; --drop drops
+them, after the export if there is one.
 
 Examples:
   lepus store check /var/lib/lepus
   lepus store dump /var/lib/lepus --log 1 --segment 3 | grep 'queue 17'
   lepus store repair /var/lib/lepus --to /var/tmp/repaired
+  lepus store orphans /var/lib/lepus --queue 17 --move-to //orders
 "
     .to_owned()
 }
@@ -74,12 +98,17 @@ Examples:
 pub fn parse(mut parser: lexopt::Parser) -> Result<Option<Call>, String> {
     let mut places: Vec<String> = Vec::new();
     let (mut log, mut segment, mut copy) = (None, None, None);
+    let mut deed = Deed::default();
     while let Some(argument) = parser.next().map_err(|error| error.to_string())? {
         match argument {
             Short('h') | Long("help") => return Ok(None),
             Long("log") => log = Some(LogId(number(&mut parser, "--log")?)),
             Long("segment") => segment = Some(number(&mut parser, "--segment")?),
             Long("to") => copy = Some(PathBuf::from(word(&mut parser)?)),
+            Long("queue") => deed.queue = Some(number(&mut parser, "--queue")?),
+            Long("move-to") => deed.move_to = Some(word(&mut parser)?),
+            Long("export") => deed.export = Some(PathBuf::from(word(&mut parser)?)),
+            Long("drop") => deed.drop = true,
             Value(word) => {
                 places.push(word.into_string().map_err(|_| "not valid text".to_owned())?);
             }
@@ -104,8 +133,16 @@ pub fn parse(mut parser: lexopt::Parser) -> Result<Option<Call>, String> {
     if copy.is_some() && *action != Action::Repair {
         return Err("--to belongs to `lepus store repair`".to_owned());
     }
+    if deed != Deed::default() && *action != Action::Orphans {
+        return Err(
+            "--queue, --move-to, --export and --drop belong to `lepus store orphans`".to_owned()
+        );
+    }
+    if deed.move_to.is_some() && deed.drop {
+        return Err("--move-to and --drop are two different things: give one".to_owned());
+    }
     let directory = PathBuf::from(directory);
-    Ok(Some(Call { action: *action, directory, log, segment, copy }))
+    Ok(Some(Call { action: *action, directory, log, segment, copy, deed }))
 }
 
 fn word(parser: &mut lexopt::Parser) -> Result<String, String> {
@@ -113,7 +150,7 @@ fn word(parser: &mut lexopt::Parser) -> Result<String, String> {
     word.into_string().map_err(|_| "not valid text".to_owned())
 }
 
-fn number(parser: &mut lexopt::Parser, name: &str) -> Result<u32, String> {
+fn number<T: std::str::FromStr>(parser: &mut lexopt::Parser, name: &str) -> Result<T, String> {
     word(parser)?.parse().map_err(|_| format!("{name} takes a number"))
 }
 
@@ -125,6 +162,7 @@ pub fn run(call: &Call) -> ExitCode {
         Action::Check => check::check(call, &mut out),
         Action::Dump => dump::dump(call, &mut out),
         Action::Repair => repair::repair(call, &mut out),
+        Action::Orphans => orphans::orphans(call, &mut out),
     };
     let done = done.and_then(|is_good| out.flush().map(|()| is_good).map_err(Failure::Output));
     match done {
@@ -169,6 +207,7 @@ struct LogFiles {
 }
 
 impl LogFiles {
+    /// Whether the log has this file.
     fn has(&self, file: File) -> bool {
         self.files.iter().any(|(found, _)| *found == file)
     }

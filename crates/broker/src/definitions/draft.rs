@@ -30,6 +30,17 @@ pub enum OpenError {
     Full,
 }
 
+impl OpenError {
+    /// What cannot be read, if that is why.
+    #[must_use]
+    pub fn damages(&self) -> &[Damage] {
+        match self {
+            OpenError::Damaged(damages) => damages,
+            _ => &[],
+        }
+    }
+}
+
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -78,18 +89,31 @@ impl Draft {
         shards: u16,
         run: Run<'_>,
     ) -> Result<Draft, OpenError> {
+        let mut draft = Draft::look(settings, now, shards, run)?;
+        draft.log.go_on(now, &mut draft.out);
+        draft.settle(now, run)
+    }
+
+    /// As [`Draft::open`], but for who only wants to know what a start would find: nothing is written.
+    ///
+    /// # Errors
+    /// [`OpenError`] as the start would have it.
+    pub fn look(
+        settings: Settings,
+        now: Now,
+        shards: u16,
+        run: Run<'_>,
+    ) -> Result<Draft, OpenError> {
         let mut out = Operations::default();
         let mut store = Store::open(Settings { asks_first: true, ..settings }, &mut out);
         let damages = carry_out(&mut store, now, run, &mut out)?;
         if !damages.is_empty() {
             return Err(OpenError::Damaged(damages));
         }
-        let (mut log, directory, deleted) =
+        let (log, directory, deleted) =
             DefinitionsLog::recover(store, settings, HashState::default(), shards)
                 .map_err(OpenError::Recovery)?;
-        log.go_on(now, &mut out);
-        let draft = Draft { directory, log, deleted, out };
-        draft.settle(now, run)
+        Ok(Draft { directory, log, deleted, out })
     }
 
     /// Carries operations out until the log wants none.

@@ -45,7 +45,8 @@ impl Orphans {
         let mut text = format!(
             "{log} has {messages} messages of {count} queues that the definitions do not have there; \
              they are kept and delivered to nobody: bring back the copy of the definitions that has \
-             their queues; `lepus store dump` shows what they are. Ids of the queues:"
+             their queues, or stop the broker and move them to a queue, export or drop them with \
+             `lepus store orphans`. Ids of the queues:"
         );
         for queue in self.queues.iter().take(NAMED_MAX) {
             text.push_str(&format!(" {}", queue.0));

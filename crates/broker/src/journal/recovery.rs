@@ -4,13 +4,13 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 
-use lepus_base::Now;
+use lepus_base::{Now, QueueId};
 use lepus_store::disk::LogId;
 use lepus_store::{Lane, Outline, Refusal};
 
 use super::{Journal, Log, Phase};
 use crate::broker::Broker;
-use crate::directory::{QueueInfo, Request};
+use crate::directory::{Directory, QueueInfo, Request};
 use crate::edge;
 use crate::mail::Origin;
 use crate::outbox::{Outbox, Severity};
@@ -38,6 +38,38 @@ pub struct RefusedLog {
 impl fmt::Display for RefusedLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {:?}", self.log, self.refusal)
+    }
+}
+
+/// What the definitions say of a queue that has messages in a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// They have it there.
+    Known,
+    /// It was deleted, and its messages with it.
+    Deleted,
+    /// They do not have it there: nobody knows whose its messages are.
+    Orphaned,
+}
+
+/// What becomes of the messages that a log has of a queue, or of what a delayed exchange holds back.
+/// `deleted` are ids that were deleted, in growing order.
+#[must_use]
+pub fn standing(
+    directory: &Directory,
+    deleted: &[QueueId],
+    log: LogId,
+    queue: QueueId,
+) -> Standing {
+    let info = directory.queue_by_id(queue);
+    if info.is_some_and(|info| info.durable && log_of(info) == log)
+        || directory.holding(queue).is_some_and(|info| info.durable)
+    {
+        return Standing::Known;
+    }
+    match info.is_none() && deleted.binary_search(&queue).is_ok() {
+        true => Standing::Deleted,
+        false => Standing::Orphaned,
     }
 }
 
@@ -99,18 +131,14 @@ impl Broker {
         log.phase = Phase::Running;
         log.was_unclean = !is_clean;
         let (id, orphans) = (log.id, &mut log.orphans);
-        log.store.retain_queues(|queue, messages| {
-            let info = directory.queue_by_id(queue);
-            if info.is_some_and(|info| info.durable && log_of(info) == id)
-                || directory.holding(queue).is_some_and(|info| info.durable)
-            {
-                return true;
+        log.store.retain_queues(|queue, messages| match standing(directory, deleted, id, queue) {
+            Standing::Known => true,
+            Standing::Deleted => false,
+            Standing::Orphaned if messages == 0 => false,
+            Standing::Orphaned => {
+                orphans.add(queue, messages);
+                true
             }
-            if messages == 0 || (info.is_none() && deleted.binary_search(&queue).is_ok()) {
-                return false;
-            }
-            orphans.add(queue, messages);
-            true
         });
         self.give_back(place);
         self.tell_orphans(now, place, out);
@@ -190,6 +218,7 @@ impl Broker {
 }
 
 /// The log in which a queue's messages are.
-fn log_of(info: &QueueInfo) -> LogId {
+#[must_use]
+pub fn log_of(info: &QueueInfo) -> LogId {
     LogId(1 + u32::from(info.log))
 }

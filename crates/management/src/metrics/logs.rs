@@ -60,6 +60,11 @@ const GAUGES: &[Row<LogFigures>] = &[
         f.waiting_reads as u64
     }),
     ("lepus_store_damaged_messages", "Damaged messages met so far, which are kept.", |f| f.damaged),
+    (
+        "lepus_store_orphaned_messages",
+        "Messages of queues that nobody knows, which are kept.",
+        |f| f.orphaned,
+    ),
     ("lepus_store_stopped", "1 once the disk has failed for good.", |f| u64::from(f.is_stopped)),
 ];
 

@@ -248,7 +248,8 @@ pub fn recover(
 }
 
 /// Why a log cannot be used, and what to do.
-fn unusable(data_dir: &Path, refused: &RefusedLog, files: &Blocking) -> String {
+#[must_use]
+pub fn unusable(data_dir: &Path, refused: &RefusedLog, files: &Blocking) -> String {
     let path = |file: File| data_dir.join(file.to_string()).display().to_string();
     match refused.refusal {
         Refusal::Disk(file, error) => {

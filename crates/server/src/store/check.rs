@@ -1,14 +1,20 @@
-//! `lepus store check`: what each log has, and what of it is damaged.
+//! `lepus store check`: what each log has, and what of it is damaged. It opens the logs as a start
+//! does and reads every message, but writes nothing.
 
+use super::drive::Drive;
+use super::known::Known;
 use super::{Call, Failure, LogFiles, logs, read};
-use lepus_base::Position;
-use lepus_store::CHECKPOINT_VERSION;
-use lepus_store::Root;
-use lepus_store::disk::{File, LogId};
-use lepus_store::inspect::{self, CheckpointReport, HeaderError, SegmentReport};
-use lepus_store::place::{generation, offset, position};
-use lepus_store::segment::FORMAT_VERSION;
-use std::fmt::Display;
+use crate::data_dir::DataDir;
+use crate::definitions;
+use crate::serve::logs::unusable;
+use lepus_base::QueueId;
+use lepus_broker::definitions::LOG;
+use lepus_broker::journal::{RefusedLog, Standing};
+use lepus_store::disk::File;
+use lepus_store::inspect::{self, CheckpointReport};
+use lepus_store::place::{generation, offset};
+use lepus_store::{Damage, Root, Settings};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::Path;
 
@@ -17,60 +23,143 @@ use std::path::Path;
 struct Findings {
     damage: Vec<String>,
     notes: Vec<String>,
+    /// What a start says that it refuses.
+    refusal: Option<String>,
 }
 
 impl Findings {
-    fn damage(&mut self, file: File, at: u64, bytes: u64, what: impl Display) {
-        self.damage.push(format!("{file} at {at}, {bytes} bytes: {what}"));
-    }
-
-    fn version(&mut self, file: File, version: u16) {
-        let known = match file {
-            File::Checkpoint(..) => CHECKPOINT_VERSION,
-            _ => FORMAT_VERSION,
+    fn damage(&mut self, damage: &Damage) {
+        let Damage { file, offset, bytes } = *damage;
+        let what = match file {
+            File::Root(_) if bytes == 0 => "it is missing".to_owned(),
+            File::Root(_) => "no record of it is valid".to_owned(),
+            File::Checkpoint(..) => "the checkpoint is missing or damaged".to_owned(),
+            File::Index(_) => {
+                format!("page {} of the index", offset / inspect::PAGE_BYTES as u64)
+            }
+            File::Segment(..) if is_whole_file(damage) => {
+                "it, or what was before it, is missing".to_owned()
+            }
+            File::Segment(..) => "cannot be read".to_owned(),
         };
-        let text = format!("format version {version}; this lepus reads up to {known}");
-        self.damage(file, 0, 0, text);
+        self.damage.push(format!("{file} at {offset}, {bytes} bytes: {what}"));
     }
-}
 
-/// A segment's file and what it amounts to.
-struct Found {
-    file: File,
-    bytes: u64,
-    report: SegmentReport,
+    fn write(&self, out: &mut impl Write) -> Result<usize, Failure> {
+        for note in &self.notes {
+            writeln!(out, "  note: {note}")?;
+        }
+        for damage in &self.damage {
+            writeln!(out, "  damaged: {damage}")?;
+        }
+        if let Some(refusal) = &self.refusal {
+            writeln!(out, "  a start is refused: {refusal}")?;
+        }
+        Ok(self.damage.len().max(usize::from(self.refusal.is_some())))
+    }
 }
 
 /// Checks the logs of a directory. Whether all is well.
 pub(super) fn check(call: &Call, out: &mut impl Write) -> Result<bool, Failure> {
-    let mut damaged = 0;
-    for log in logs(&call.directory, call.log)? {
+    let wanted = logs(&call.directory, call.log)?;
+    if DataDir::is_held(&call.directory) {
+        writeln!(
+            out,
+            "note: a broker uses the directory; what it is writing now may look damaged here"
+        )?;
+    }
+    let known = Known::look(&call.directory);
+    let mut places = 0;
+    for log in wanted {
         let mut findings = Findings::default();
         let (root, checkpoint) = state(&call.directory, &log, &mut findings)?;
-        pages(&call.directory, log.id, checkpoint.as_ref(), &mut findings)?;
-        let mut found = Vec::new();
-        for slot in log.segments() {
-            let file = File::Segment(log.id, slot);
-            let bytes = read(&call.directory, file)?;
-            let report = inspect::segment(log.id, &bytes, |_| ());
-            found.push(Found { file, bytes: bytes.len() as u64, report });
+        summary(&log, root, checkpoint.as_ref(), out)?;
+        match log.id {
+            LOG => check_definitions(&call.directory, &known, &mut findings),
+            _ => check_messages(&call.directory, &log, &known, &mut findings, out)?,
         }
-        let records = segments(log.id, &found, checkpoint.as_ref(), &mut findings);
-        summary(&log, root, checkpoint.as_ref(), (&found, records), out)?;
-        for note in &findings.notes {
-            writeln!(out, "  note: {note}")?;
-        }
-        for damage in &findings.damage {
-            writeln!(out, "  damaged: {damage}")?;
-        }
-        damaged += findings.damage.len();
+        places += findings.write(out)?;
     }
-    match damaged {
+    match places {
         0 => writeln!(out, "no damage")?,
         1 => writeln!(out, "1 place is damaged")?,
-        _ => writeln!(out, "{damaged} places are damaged")?,
+        _ => writeln!(out, "{places} places are damaged")?,
     }
-    Ok(damaged == 0)
+    Ok(places == 0)
+}
+
+fn check_definitions(directory: &Path, known: &Known, findings: &mut Findings) {
+    match known {
+        Known::Read { directory: defined, .. } => {
+            findings.refusal = definitions::missing_log(directory, defined);
+        }
+        Known::Unreadable { damages, text } => {
+            damages.iter().for_each(|damage| findings.damage(damage));
+            findings.refusal = Some(text.clone());
+        }
+    }
+}
+
+fn check_messages(
+    directory: &Path,
+    log: &LogFiles,
+    known: &Known,
+    findings: &mut Findings,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let mut drive = Drive::looking(directory, Settings::new(log.id), log);
+    let mut store = match drive.open()? {
+        Ok(store) => store,
+        Err(refusal) => {
+            let refused = RefusedLog { log: log.id, refusal };
+            findings.refusal = Some(unusable(directory, &refused, drive.disk()));
+            return Ok(());
+        }
+    };
+    let mut kept = 0;
+    let (mut lost, mut orphans) = (BTreeMap::<QueueId, u64>::new(), 0);
+    for (lane, slot) in Drive::lanes(&store) {
+        let standing = known.standing(log.id, lane.queue);
+        if standing == Some(Standing::Deleted) {
+            continue;
+        }
+        if standing == Some(Standing::Orphaned) {
+            orphans += store.count(slot).0;
+        }
+        let tally = drive.read_lane(&mut store, slot, &mut |_, _| Ok(()))?;
+        kept += tally.kept;
+        if tally.lost > 0 {
+            *lost.entry(lane.queue).or_default() += tally.lost;
+        }
+    }
+    writeln!(out, "  {kept} messages can be read")?;
+    // Of a file that is not there nothing more needs to be said.
+    let missing: BTreeSet<File> =
+        drive.damages.iter().filter(|found| is_whole_file(found)).map(|found| found.file).collect();
+    let told = |found: &&Damage| is_whole_file(found) || !missing.contains(&found.file);
+    drive.damages.iter().filter(told).for_each(|damage| findings.damage(damage));
+    for (queue, count) in lost {
+        findings.damage.push(format!(
+            "{count} messages of {}; they are given to nobody, and `lepus store repair` drops them",
+            known.name(queue)
+        ));
+    }
+    for (queue, count) in &drive.missing {
+        findings.damage.push(format!("{count} messages of {} are missing", known.name(*queue)));
+    }
+    if orphans > 0 {
+        findings.notes.push(format!(
+            "{orphans} messages are of queues that the definitions do not have there; `lepus store \
+             orphans` lists them, and moves them to a queue, exports or drops them"
+        ));
+    }
+    findings.notes.extend(drive.failures().iter().map(ToString::to_string));
+    Ok(())
+}
+
+/// Whether all of a file is missing.
+fn is_whole_file(damage: &Damage) -> bool {
+    (damage.offset, damage.bytes) == (0, 0)
 }
 
 /// Root and checkpoint, as far as they can be read.
@@ -81,154 +170,32 @@ fn state(
 ) -> Result<(Option<Root>, Option<CheckpointReport>), Failure> {
     let file = File::Root(log.id);
     if !log.has(file) {
-        if log.segments().next().is_some() {
-            findings.damage(file, 0, 0, "the file is missing");
-        }
         return Ok((None, None));
     }
     let report = inspect::root(&read(directory, file)?);
-    if let Some(version) = report.version {
-        findings.version(file, version);
+    for at in report.damaged.iter().filter(|_| report.valid.is_some()) {
+        findings.notes.push(format!("{file} at {at}: a record is torn, the other is valid"));
     }
-    for at in &report.damaged {
-        if report.valid.is_some() {
-            findings.notes.push(format!("{file} at {at}: a record is torn, the other is valid"));
-        } else {
-            let bytes = inspect::ROOT_RECORD_BYTES as u64;
-            findings.damage(file, *at, bytes, "no record of it is valid");
-        }
-    }
-    let Some(root) = report.valid else { return Ok((None, None)) };
-    if root.log != log.id {
-        findings.damage(file, 0, 0, format!("it belongs to {}", root.log));
-        return Ok((None, None));
-    }
+    let root = report.valid.filter(|root| root.log == log.id);
+    let Some(root) = root else { return Ok((None, None)) };
     let file = File::Checkpoint(log.id, root.number);
     if !log.has(file) {
-        findings.damage(file, 0, 0, "the file is missing");
         return Ok((Some(root), None));
     }
-    let bytes = read(directory, file)?;
-    match inspect::checkpoint(&bytes, &root) {
-        Ok(checkpoint) => return Ok((Some(root), Some(checkpoint))),
-        Err(HeaderError::Version(version)) => findings.version(file, version),
-        Err(HeaderError::Invalid) => {
-            findings.damage(file, 0, bytes.len() as u64, "the checkpoint is damaged");
-        }
-    }
-    Ok((Some(root), None))
-}
-
-/// Pages of the index that the checkpoint names.
-fn pages(
-    directory: &Path,
-    log: LogId,
-    checkpoint: Option<&CheckpointReport>,
-    findings: &mut Findings,
-) -> Result<(), Failure> {
-    let Some(checkpoint) = checkpoint.filter(|found| !found.pages.is_empty()) else {
-        return Ok(());
-    };
-    let file = File::Index(log);
-    let bytes = read(directory, file)?;
-    for &number in &checkpoint.pages {
-        let at = number as usize * inspect::PAGE_BYTES;
-        if !inspect::is_page_whole(number, bytes.get(at..).unwrap_or_default()) {
-            let length = inspect::PAGE_BYTES as u64;
-            findings.damage(file, at as u64, length, format!("page {number} of the index"));
-        }
-    }
-    Ok(())
-}
-
-/// Finds damage in segments. Records in those that belong to the log.
-fn segments(
-    log: LogId,
-    found: &[Found],
-    checkpoint: Option<&CheckpointReport>,
-    findings: &mut Findings,
-) -> u64 {
-    let begin = checkpoint.map_or(Position(0), |checkpoint| checkpoint.position);
-    let synced = found.iter().map(|found| found.report.synced).max();
-    let synced = synced.unwrap_or_default().max(begin);
-    let rows = checkpoint.map_or(&[][..], |checkpoint| &checkpoint.segments);
-    let mut records = 0;
-    let mut order: Vec<&Found> = found.iter().collect();
-    order.sort_by_key(|found| found.report.generation);
-    let mut expected: Option<(&Found, u64)> = None;
-    for found in order {
-        let Found { file, report, .. } = found;
-        match report.header {
-            Ok(header) if header.log != log => {
-                findings.damage(*file, 0, 0, format!("it belongs to {}", header.log));
-                continue;
-            }
-            Err(HeaderError::Version(version)) => {
-                findings.version(*file, version);
-                continue;
-            }
-            _ => {}
-        }
-        let Some(this) = report.generation else { continue };
-        let row = rows.iter().find(|row| row.generation == this);
-        let is_tail = this >= generation(begin);
-        if !is_tail && row.is_none_or(|row| !row.is_alive) {
-            // It is free, or will be.
-            continue;
-        }
-        records += report.records;
-        let end = row.filter(|_| !is_tail).map_or(report.end, |row| row.used_bytes);
-        gaps(found, end.max(report.end), synced, findings);
-        if let Some((before, number)) = expected.filter(|_| is_tail)
-            && let Some((first, _)) = report.first
-            && first > number
-            && position(before.report.generation.unwrap_or(0), before.report.end) < synced
-        {
-            let what = format!("batches {number} to {} are missing", first - 1);
-            findings.damage(before.file, before.report.end.into(), 0, what);
-        }
-        expected = Some((found, report.next.0)).filter(|_| is_tail);
-    }
-    for row in rows.iter().filter(|row| row.is_alive) {
-        let is_there = found.iter().any(|found| found.report.generation == Some(row.generation));
-        if !is_there && let Some(slot) = row.slot {
-            let file = File::Segment(log, slot);
-            let what = format!("segment {} of the log, with {} messages", row.generation, row.live);
-            findings.damage(file, 0, row.used_bytes.into(), what);
-        }
-    }
-    records
-}
-
-/// Bytes of a segment that cannot be read: damage where they were synced once.
-fn gaps(found: &Found, end: u32, synced: Position, findings: &mut Findings) {
-    let Found { file, report, .. } = found;
-    let this = report.generation.unwrap_or(0);
-    for gap in &report.gaps {
-        let (at, bytes) = (u64::from(gap.offset), u64::from(gap.bytes));
-        if position(this, gap.offset) < synced {
-            findings.damage(*file, at, bytes, "no records, or damaged ones");
-        } else {
-            findings.notes.push(format!("{file} at {at}, {bytes} bytes: a write that did not end"));
-        }
-    }
-    let missing = end.saturating_sub(report.end);
-    let is_synced = this < generation(synced) || end <= offset(synced);
-    if missing > 0 && is_synced {
-        findings.damage(*file, report.end.into(), missing.into(), "records were here");
-    }
+    Ok((Some(root), inspect::checkpoint(&read(directory, file)?, &root).ok()))
 }
 
 fn summary(
     log: &LogFiles,
     root: Option<Root>,
     checkpoint: Option<&CheckpointReport>,
-    (found, records): (&[Found], u64),
     out: &mut impl Write,
 ) -> Result<(), Failure> {
+    let is_segment = |file: &File| matches!(file, File::Segment(..));
     let bytes: u64 = log.files.iter().map(|(_, length)| length).sum();
-    let held: u64 = found.iter().map(|found| found.bytes).sum();
-    writeln!(out, "{}: {bytes} bytes, {held} of them in {} segments", log.id, found.len())?;
+    let segments = log.files.iter().filter(|(file, _)| is_segment(file));
+    let held: u64 = segments.clone().map(|(_, length)| length).sum();
+    writeln!(out, "{}: {bytes} bytes, {held} of them in {} segments", log.id, segments.count())?;
     match (root, checkpoint) {
         (Some(root), Some(checkpoint)) => {
             let stop = if root.is_clean { ", after an orderly stop" } else { "" };
@@ -245,6 +212,5 @@ fn summary(
         }
         _ => writeln!(out, "  no checkpoint")?,
     }
-    writeln!(out, "  {records} records in segments in use")?;
     Ok(())
 }

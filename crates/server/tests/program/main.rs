@@ -1,11 +1,13 @@
 //! The binary `lepus`, run as a program.
 
+mod check;
 mod cli;
 mod client;
 mod gauge;
 mod hostile;
 mod load;
 mod locality;
+mod orphans;
 mod profile;
 mod restart;
 mod running;

@@ -3,7 +3,6 @@
 
 use super::Repair;
 use crate::store::Failure;
-use lepus_base::Now;
 use lepus_broker::definitions::salvage::{self, Salvaged};
 use lepus_broker::definitions::{LOG, Record, RecoveryError};
 use lepus_broker::directory::Directory;
@@ -26,7 +25,7 @@ impl Repair {
         let mut store = self.open()?;
         let records = store.take_opaque();
         let read = salvage::check(&records, SHARDS);
-        if let (Ok(directory), true) = (&read, self.losses.damages.is_empty()) {
+        if let (Ok(directory), true) = (&read, self.drive.damages.is_empty()) {
             writeln!(
                 out,
                 "{LOG}: no damage, definitions of {} queues and exchanges; nothing was changed",
@@ -36,12 +35,12 @@ impl Repair {
         }
         let torn = self.torn(&records)?;
         let unreadable = |error: RecoveryError| {
-            let path = self.directory.join(LOG.to_string());
+            let path = self.drive.directory.join(LOG.to_string());
             Failure::Text(format!("{}: {error}; nothing was changed", path.display()))
         };
         let saved = salvage::salvage(&records, &torn, SHARDS).map_err(unreadable)?;
         if saved.directory.vhosts().len() == 0 {
-            let path = self.directory.join(LOG.to_string());
+            let path = self.drive.directory.join(LOG.to_string());
             return Err(Failure::Text(format!(
                 "nothing of the definitions in {} can be read; nothing was changed: restore the \
                  directory from a backup",
@@ -57,9 +56,9 @@ impl Repair {
     fn torn(&self, records: &[Record]) -> Result<Vec<Record>, Failure> {
         let whole: BTreeSet<_> = records.iter().map(|(at, _)| *at).collect();
         let mut torn = Vec::new();
-        for Damage { file, offset, bytes } in &self.losses.damages {
+        for Damage { file, offset, bytes } in &self.drive.damages {
             let File::Segment(log, _) = *file else { continue };
-            let Ok(image) = crate::store::read(&self.directory, *file) else { continue };
+            let Ok(image) = crate::store::read(&self.drive.directory, *file) else { continue };
             let Some(generation) = inspect::segment(log, &image, |_| ()).generation else {
                 continue;
             };
@@ -77,21 +76,21 @@ impl Repair {
 
     /// A snapshot takes the place of all that the log has.
     fn rewrite(&mut self, mut store: Store, directory: &Directory) -> Result<(), Failure> {
-        store.go_on(Now::from_millis(self.millis), &mut self.out);
-        self.carry_out(&mut store)?;
+        store.go_on(self.drive.now(), &mut self.drive.out);
+        self.drive.carry_out(&mut store)?;
         store.begin_snapshot();
         for record in salvage::snapshot(directory) {
             while let Err(error) = store.append_opaque(&record) {
                 if error != AppendError::Full {
                     return Err(Failure::Text(format!("a definition: {error:?}")));
                 }
-                self.cycle(&mut store)?;
+                self.drive.cycle(&mut store)?;
             }
         }
         store.end_snapshot(false);
         // The second checkpoint shows what the first made free.
         for _ in 0..2 {
-            self.rest(&mut store)?;
+            self.drive.rest(&mut store)?;
         }
         Ok(())
     }
@@ -99,7 +98,7 @@ impl Repair {
     fn report(&self, saved: &Salvaged, out: &mut impl Write) -> Result<(), Failure> {
         let count = saved.directory.object_count();
         writeln!(out, "{LOG}: repaired; definitions of {count} queues and exchanges were kept")?;
-        for Damage { file, offset, bytes } in &self.losses.damages {
+        for Damage { file, offset, bytes } in &self.drive.damages {
             writeln!(out, "  damaged: {file} at {offset}, {bytes} bytes")?;
         }
         for text in &saved.doubtful {
@@ -121,12 +120,12 @@ impl Repair {
     fn make_missing(&self, directory: &Directory, out: &mut impl Write) -> Result<(), Failure> {
         for (number, queues) in directory.logs() {
             let log = LogId(1 + u32::from(number));
-            let path = self.directory.join(log.to_string());
+            let path = self.drive.directory.join(log.to_string());
             if path.exists() {
                 continue;
             }
             let made = DirBuilder::new().mode(0o700).create(&path);
-            made.and_then(|()| sync_directory(&self.directory)).map_err(|error| {
+            made.and_then(|()| sync_directory(&self.drive.directory)).map_err(|error| {
                 Failure::Text(format!("cannot make {}: {error}", path.display()))
             })?;
             writeln!(out, "{log}: it was missing and is made anew, empty, for {queues} queues")?;

@@ -1,0 +1,279 @@
+//! A log's store, driven by one thread: what a start does, for who looks after the files.
+
+use super::{Failure, LogFiles};
+use lepus_base::{Now, QueueId};
+use lepus_reactor::files::{Blocking, Failure as DiskFailure};
+use lepus_store::disk::{Action, Completion, File, LogId, Operation, Operations};
+use lepus_store::{
+    Damage, Entry, Event, Fetch, Lane, LaneSlot, Lookup, Message, Refusal, Settings, Store,
+};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Entries looked at in one go.
+const WINDOW: usize = 256;
+/// Cycles after which nothing more is to be done.
+const IDLE_CYCLES: usize = 50;
+
+/// Is told of an entry, and of its message unless that cannot be read.
+pub(super) type Each<'a> = &'a mut dyn FnMut(&Entry, Option<&Message<'_>>) -> Result<(), Failure>;
+
+/// Files that are only looked at: what a store would write is forgotten, and it is told that all went
+/// well. It does not read again what it wrote itself in so short a life.
+#[derive(Debug)]
+pub(super) struct View {
+    files: Blocking,
+    listed: Vec<(File, u64)>,
+}
+
+impl View {
+    /// Of a log, if it is there at all.
+    pub(super) fn new(directory: &Path, log: Option<&LogFiles>) -> View {
+        let listed = log.map_or(&[][..], |log| &log.files).to_vec();
+        View { files: Blocking::new(directory), listed }
+    }
+
+    /// Carries the operation out, as far as it only reads.
+    pub(super) fn run(&mut self, operation: Operation) -> Completion {
+        let id = operation.id;
+        match operation.action {
+            Action::List(_) => Completion { files: self.listed.clone(), ..Completion::done(id, 0) },
+            Action::Read { .. } => self.files.run(operation),
+            Action::Write { bytes, start, .. } => Completion::done(id, bytes.len() - start),
+            Action::Create { .. }
+            | Action::Reserve { .. }
+            | Action::Sync(_)
+            | Action::Reload(_)
+            | Action::Delete(_)
+            | Action::SyncDirectory(_) => Completion::done(id, 0),
+        }
+    }
+
+    /// What the system said, and to what.
+    pub(super) fn disk(&self) -> &Blocking {
+        &self.files
+    }
+}
+
+#[derive(Debug)]
+enum Files {
+    Disk(Blocking),
+    View(View),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Drive {
+    pub(super) directory: PathBuf,
+    settings: Settings,
+    files: Files,
+    pub(super) out: Operations,
+    events: Vec<Event>,
+    millis: u64,
+    /// What cannot be read, without doubles.
+    pub(super) damages: Vec<Damage>,
+    /// Messages that a damaged page of the index named and that were not found, per queue.
+    pub(super) missing: BTreeMap<QueueId, u64>,
+}
+
+/// How many messages of a lane can be read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    pub(super) kept: u64,
+    /// Those that cannot, and those that are not even known any more.
+    pub(super) lost: u64,
+}
+
+impl Drive {
+    /// For a log below `directory`, which may be written to.
+    pub(super) fn new(directory: &Path, settings: Settings) -> Drive {
+        Drive::with(directory, settings, Files::Disk(Blocking::new(directory)))
+    }
+
+    /// For a log that is only looked at.
+    pub(super) fn looking(directory: &Path, settings: Settings, log: &LogFiles) -> Drive {
+        Drive::with(directory, settings, Files::View(View::new(directory, Some(log))))
+    }
+
+    fn with(directory: &Path, settings: Settings, files: Files) -> Drive {
+        // Nobody waits here: what cannot be read counts as damaged.
+        let settings = Settings { read_retry_limit: Duration::ZERO, ..settings };
+        Drive {
+            directory: directory.to_owned(),
+            settings,
+            files,
+            out: Operations::default(),
+            events: Vec::new(),
+            millis: 1,
+            damages: Vec::new(),
+            missing: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn log(&self) -> LogId {
+        self.settings.log
+    }
+
+    /// A moment that has not been before.
+    pub(super) fn now(&self) -> Now {
+        Now::from_millis(self.millis)
+    }
+
+    pub(super) fn disk(&self) -> &Blocking {
+        match &self.files {
+            Files::Disk(files) => files,
+            Files::View(view) => view.disk(),
+        }
+    }
+
+    /// What the system said about operations that failed.
+    pub(super) fn failures(&self) -> &[DiskFailure] {
+        self.disk().failures()
+    }
+
+    /// Opens the log, or says why it is refused.
+    pub(super) fn open(&mut self) -> Result<Result<Store, Refusal>, Failure> {
+        self.out = Operations::default();
+        self.events.clear();
+        let mut store = Store::open(self.settings, &mut self.out);
+        self.carry_out(&mut store)?;
+        let refusal = self.events.iter().find_map(|event| match event {
+            Event::Refused(refusal) => Some(*refusal),
+            _ => None,
+        });
+        match refusal {
+            Some(refusal) => Ok(Err(refusal)),
+            None if store.is_running() || self.events.contains(&Event::Found) => Ok(Ok(store)),
+            None => Err(Failure::Text(format!("{} does not open", self.log()))),
+        }
+    }
+
+    /// Carries operations out until there are none, and takes what happened.
+    pub(super) fn carry_out(&mut self, store: &mut Store) -> Result<(), Failure> {
+        while !self.out.list.is_empty() {
+            for operation in core::mem::take(&mut self.out.list) {
+                let completion = match &mut self.files {
+                    Files::Disk(files) => files.run(operation),
+                    Files::View(view) => view.run(operation),
+                };
+                store.complete(Now::from_millis(self.millis), completion, &mut self.out);
+            }
+        }
+        let begin = self.events.len();
+        store.take_events(&mut self.events);
+        for event in &self.events[begin..] {
+            match event {
+                Event::Damaged(damage) if !self.damages.contains(damage) => {
+                    self.damages.push(*damage);
+                }
+                Event::Missing(lane, count) => {
+                    *self.missing.entry(lane.queue).or_default() += count;
+                }
+                Event::Stopped(file, error) => {
+                    let path = self.directory.join(file.to_string());
+                    let text = format!("cannot write {}: {error:?}", path.display());
+                    return Err(Failure::Text(text));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Time goes on by a write interval or so. Whether there is more to do.
+    pub(super) fn cycle(&mut self, store: &mut Store) -> Result<bool, Failure> {
+        self.millis += 100;
+        let now = self.now();
+        store.flush(now, &mut self.out);
+        let more = store.work(now, &mut self.out);
+        self.carry_out(store)?;
+        Ok(more)
+    }
+
+    /// Lanes, with their queues.
+    pub(super) fn lanes(store: &Store) -> Vec<(Lane, LaneSlot)> {
+        store.lanes().collect()
+    }
+
+    /// Looks every message of a lane up; `each` is told of it, with `None` for one that cannot be read.
+    pub(super) fn read_lane(
+        &mut self,
+        store: &mut Store,
+        slot: LaneSlot,
+        each: Each<'_>,
+    ) -> Result<Tally, Failure> {
+        let before = store.count(slot).0;
+        let mut tally = Tally::default();
+        let mut entries = Vec::new();
+        while self.next_entries(store, slot, &mut entries)? {
+            for entry in &entries {
+                let told = self.read(store, entry, &mut |message| each(entry, Some(message)))?;
+                match told {
+                    Some(told) => {
+                        told?;
+                        tally.kept += 1;
+                    }
+                    None => {
+                        each(entry, None)?;
+                        tally.lost += 1;
+                    }
+                }
+            }
+            self.carry_out(store)?;
+        }
+        // Entries of a page of the index that is damaged are not even known.
+        tally.lost += before.saturating_sub(tally.kept + tally.lost);
+        Ok(tally)
+    }
+
+    /// Fetches the next entries of a lane, and has their messages read. False when there are no more.
+    pub(super) fn next_entries(
+        &mut self,
+        store: &mut Store,
+        slot: LaneSlot,
+        entries: &mut Vec<Entry>,
+    ) -> Result<bool, Failure> {
+        entries.clear();
+        while entries.is_empty() && !store.is_fetched(slot) {
+            if store.fetch(slot, WINDOW, entries, &mut self.out) == Fetch::Pending {
+                self.carry_out(store)?;
+            }
+        }
+        store.prefetch(entries, &mut self.out);
+        Ok(!entries.is_empty())
+    }
+
+    /// What `take` makes of an entry's message; `None` if it cannot be read.
+    pub(super) fn read<T>(
+        &mut self,
+        store: &mut Store,
+        entry: &Entry,
+        take: &mut dyn FnMut(&Message<'_>) -> T,
+    ) -> Result<Option<T>, Failure> {
+        loop {
+            match store.lookup_sized(entry.position, entry.bytes, &mut self.out) {
+                Lookup::Found(message) => return Ok(Some(take(&message))),
+                Lookup::Lost => return Ok(None),
+                Lookup::Pending => self.carry_out(store)?,
+            }
+        }
+    }
+
+    /// Writes a checkpoint of what is left. The next start still counts as one after a crash.
+    pub(super) fn rest(&mut self, store: &mut Store) -> Result<(), Failure> {
+        for _ in 0..IDLE_CYCLES {
+            while self.cycle(store)? {}
+        }
+        store.want_synced();
+        store.request_checkpoint();
+        self.events.clear();
+        loop {
+            let more = self.cycle(store)?;
+            let is_valid = self.events.iter().any(|event| matches!(event, Event::Checkpointed(_)));
+            if is_valid && !more && store.synced() >= store.end() {
+                return Ok(());
+            }
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! `lepus store orphans`: messages whose queue the definitions do not have are listed, and on the
+//! operator's word moved to a queue, exported or dropped.
+
+use super::drive::Drive;
+use super::known::Known;
+use super::{Call, Failure, LogFiles, logs};
+use crate::data_dir::DataDir;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use lepus_base::QueueId;
+use lepus_broker::definitions::LOG;
+use lepus_broker::directory::{Directory, QueueInfo};
+use lepus_broker::journal::{Standing, log_of, standing};
+use lepus_store::disk::LogId;
+use lepus_store::{AppendError, Entry, Lane, LaneSlot, Message, Place, Settings, Store};
+use serde_json::json;
+use std::fs::{File, OpenOptions};
+use std::io::{BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// Bytes that are copied before those that were copied are dropped where they were.
+const STEP_BYTES: usize = 4 << 20;
+/// The same in messages.
+const STEP_MESSAGES: usize = 4096;
+/// Cycles in which a disk that has room takes what is appended.
+const CYCLES_MAX: usize = 1000;
+
+/// What is to be done, beside listing them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Deed {
+    /// Only messages of the queue that had this id.
+    pub queue: Option<u64>,
+    /// Virtual host and queue to move them to, with a slash between.
+    pub move_to: Option<String>,
+    /// The file to export them to.
+    pub export: Option<PathBuf>,
+    /// They are dropped; after the export, if there is one.
+    pub drop: bool,
+}
+
+/// The orphans of a log: lanes, ordered by queue.
+type Orphans = Vec<(Lane, LaneSlot)>;
+
+/// Where messages are moved to.
+#[derive(Clone, Copy, Debug)]
+struct Target<'a> {
+    info: &'a QueueInfo,
+    log: LogId,
+}
+
+/// A log that can be written to.
+struct Open {
+    drive: Drive,
+    store: Store,
+}
+
+/// Lists the orphans of a directory, and does with them what the call says.
+pub(super) fn orphans(call: &Call, out: &mut impl Write) -> Result<bool, Failure> {
+    let wanted = logs(&call.directory, call.log)?;
+    let _held = DataDir::open(&call.directory).map_err(|error| Failure::Text(error.to_string()))?;
+    let known = Known::look(&call.directory);
+    let (directory, deleted) = match &known {
+        Known::Read { directory, deleted } => (directory, deleted),
+        Known::Unreadable { text, .. } => {
+            return Err(Failure::Text(format!("whose the messages are cannot be said: {text}")));
+        }
+    };
+    let deed = &call.deed;
+    let target = deed.move_to.as_deref().map(|place| target(directory, place)).transpose()?;
+    let mut export = deed.export.as_deref().map(create).transpose()?;
+    let mut found = 0;
+    for log in wanted.iter().filter(|log| log.id != LOG) {
+        let is_wanted = |queue: QueueId| {
+            standing(directory, deleted, log.id, queue) == Standing::Orphaned
+                && deed.queue.is_none_or(|wanted| wanted == queue.0)
+        };
+        let mut look = Open::look(&call.directory, log)?;
+        let orphans: Orphans = Drive::lanes(&look.store);
+        let orphans: Orphans = orphans
+            .into_iter()
+            .filter(|(lane, slot)| is_wanted(lane.queue) && look.store.count(*slot).0 > 0)
+            .collect();
+        found += orphans.len();
+        for of_queue in orphans.chunk_by(|(one, _), (other, _)| one.queue == other.queue) {
+            let counts = of_queue.iter().map(|(_, slot)| look.store.count(*slot));
+            let (count, bytes) = counts.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+            let queue = of_queue[0].0.queue.0;
+            writeln!(out, "{} queue {queue}: {count} messages, {bytes} bytes", log.id)?;
+        }
+        if orphans.is_empty() {
+            continue;
+        }
+        if let Some(export) = &mut export {
+            look.export(&orphans, export, out)?;
+        }
+        drop(look);
+        if let Some(target) = target {
+            move_all(&call.directory, log.id, &is_wanted, target, out)?;
+        } else if deed.drop {
+            drop_all(&call.directory, log.id, &is_wanted, out)?;
+        }
+    }
+    if found == 0 {
+        writeln!(out, "no orphaned messages")?;
+    }
+    Ok(true)
+}
+
+/// The queue that a word names. Names of both may have slashes in them: what exists counts.
+fn target<'a>(directory: &'a Directory, place: &str) -> Result<Target<'a>, Failure> {
+    let slashes = place.char_indices().filter(|(_, found)| *found == '/');
+    let mut matching = slashes.filter_map(|(at, _)| {
+        let vhost = directory.vhost(&place[..at])?;
+        directory.queue(vhost, &place[at + 1..])
+    });
+    let Some(info) = matching.next() else {
+        return Err(Failure::Text(format!(
+            "there is no queue {place}; --move-to takes VHOST/QUEUE, such as //orders for the queue \
+             orders in the virtual host /. Start the broker and declare it first"
+        )));
+    };
+    if !info.durable || info.exclusive().is_some() {
+        return Err(Failure::Text(format!(
+            "{place} is not durable: what is moved there would not outlive the next start"
+        )));
+    }
+    Ok(Target { info, log: log_of(info) })
+}
+
+fn create(path: &Path) -> Result<BufWriter<File>, Failure> {
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    made.map(BufWriter::new)
+        .map_err(|error| Failure::Text(format!("cannot make {}: {error}", path.display())))
+}
+
+impl Open {
+    fn look(directory: &Path, log: &LogFiles) -> Result<Open, Failure> {
+        Open::with(Drive::looking(directory, Settings::new(log.id), log))
+    }
+
+    fn write(directory: &Path, log: LogId) -> Result<Open, Failure> {
+        Open::with(Drive::new(directory, Settings::new(log)))
+    }
+
+    fn with(mut drive: Drive) -> Result<Open, Failure> {
+        match drive.open()? {
+            Ok(store) => Ok(Open { drive, store }),
+            Err(refusal) => {
+                let text = format!(
+                    "{} cannot be opened ({refusal:?}); `lepus store check` says why",
+                    drive.log()
+                );
+                Err(Failure::Text(text))
+            }
+        }
+    }
+
+    /// Writes all that can be read as lines of JSON.
+    fn export(
+        &mut self,
+        orphans: &Orphans,
+        into: &mut BufWriter<File>,
+        out: &mut impl Write,
+    ) -> Result<(), Failure> {
+        let (log, mut done, mut lost) = (self.drive.log(), 0, 0);
+        let failed = |error: std::io::Error| Failure::Text(format!("the export failed: {error}"));
+        for (lane, slot) in orphans {
+            let tally = self.drive.read_lane(&mut self.store, *slot, &mut |entry, message| {
+                let Some(message) = message else { return Ok(()) };
+                serde_json::to_writer(&mut *into, &line(log, *lane, entry, message))
+                    .map_err(|error| failed(error.into()))?;
+                into.write_all(b"\n").map_err(failed)
+            })?;
+            done += tally.kept;
+            lost += tally.lost;
+        }
+        into.flush().and_then(|()| into.get_ref().sync_all()).map_err(failed)?;
+        writeln!(out, "{log}: {done} messages exported{}", unreadable(lost))?;
+        Ok(())
+    }
+
+    /// Has what was appended and settled so far on the disk.
+    fn sync(&mut self) -> Result<(), Failure> {
+        self.store.want_synced();
+        for _ in 0..CYCLES_MAX {
+            self.drive.cycle(&mut self.store)?;
+            if self.store.synced() >= self.store.end() {
+                return Ok(());
+            }
+        }
+        Err(self.no_room())
+    }
+
+    fn no_room(&self) -> Failure {
+        Failure::Text(format!(
+            "{} takes no more; see to the disk and its room, and call again: what was moved already \
+             is not moved twice, but for the last few messages",
+            self.drive.log()
+        ))
+    }
+
+    /// Ends as a broker does: the next start finds an orderly stop.
+    fn close(mut self) -> Result<(), Failure> {
+        self.sync()?;
+        self.store.close();
+        for _ in 0..CYCLES_MAX {
+            self.drive.cycle(&mut self.store)?;
+            if self.store.is_closed() {
+                return Ok(());
+            }
+        }
+        Err(self.no_room())
+    }
+
+    fn append(&mut self, message: &Message<'_>, place: Place) -> Result<(), Failure> {
+        for _ in 0..CYCLES_MAX {
+            match self.store.append(message, &[place]) {
+                Ok(_) => return Ok(()),
+                Err(AppendError::Full) => drop(self.drive.cycle(&mut self.store)?),
+                Err(error) => return Err(Failure::Text(format!("a message: {error:?}"))),
+            }
+        }
+        Err(self.no_room())
+    }
+}
+
+fn line(log: LogId, lane: Lane, entry: &Entry, message: &Message<'_>) -> serde_json::Value {
+    json!({
+        "log": log.0,
+        "queue": lane.queue.0,
+        "priority": lane.level,
+        "number": entry.seq,
+        "deadline_millis": entry.deadline_millis,
+        "exchange": String::from_utf8_lossy(message.exchange),
+        "routing_key": String::from_utf8_lossy(message.routing_key),
+        "properties": STANDARD.encode(message.properties),
+        "body": STANDARD.encode(message.body),
+    })
+}
+
+fn unreadable(count: u64) -> String {
+    match count {
+        0 => String::new(),
+        count => format!("; {count} cannot be read"),
+    }
+}
+
+/// A message in memory of its own, so that its store can be changed.
+struct Copy {
+    exchange: Vec<u8>,
+    routing_key: Vec<u8>,
+    properties: Vec<u8>,
+    body: Vec<u8>,
+}
+
+impl Copy {
+    fn of(message: &Message<'_>) -> Copy {
+        Copy {
+            exchange: message.exchange.to_vec(),
+            routing_key: message.routing_key.to_vec(),
+            properties: message.properties.to_vec(),
+            body: message.body.to_vec(),
+        }
+    }
+
+    fn message(&self) -> Message<'_> {
+        Message {
+            exchange: &self.exchange,
+            routing_key: &self.routing_key,
+            properties: &self.properties,
+            body: &self.body,
+        }
+    }
+}
+
+/// Moves the orphans of a log behind what the target has. They go where they were when they are on
+/// the disk there: whatever happens, each is in one of the two places.
+fn move_all(
+    directory: &Path,
+    log: LogId,
+    is_wanted: &dyn Fn(QueueId) -> bool,
+    target: Target<'_>,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let mut from = Open::write(directory, log)?;
+    let mut other = match target.log == log {
+        true => None,
+        false => Some(Open::write(directory, target.log)?),
+    };
+    let id = target.info.id;
+    let into = other.as_ref().unwrap_or(&from);
+    let lanes = into.store.lanes_of(id).into_iter();
+    let mut next_seq = lanes.map(|slot| into.store.next_seq(slot)).max().unwrap_or(0);
+    let priority_max = target.info.settings().max_priority.unwrap_or(0);
+    let (mut moved, mut lost) = (0, 0);
+    let lanes = Drive::lanes(&from.store).into_iter();
+    for (lane, slot) in lanes.filter(|(lane, _)| is_wanted(lane.queue)).collect::<Orphans>() {
+        let level = lane.level.min(priority_max.into());
+        let mut entries = Vec::new();
+        while from.drive.next_entries(&mut from.store, slot, &mut entries)? {
+            let (mut step, mut bytes): (Vec<Entry>, usize) = (Vec::new(), 0);
+            for (index, entry) in entries.iter().enumerate() {
+                let copy = from.drive.read(&mut from.store, entry, &mut |found| Copy::of(found))?;
+                if let Some(copy) = copy {
+                    let into = other.as_mut().unwrap_or(&mut from);
+                    let lane = into.store.lane(Lane { queue: id, level });
+                    let place = Place { lane, seq: next_seq, deadline_millis: 0 };
+                    into.append(&copy.message(), place)?;
+                    next_seq += 1;
+                    bytes += copy.body.len();
+                    step.push(*entry);
+                } else {
+                    lost += 1;
+                }
+                let is_last = index + 1 == entries.len();
+                if is_last || bytes >= STEP_BYTES || step.len() >= STEP_MESSAGES {
+                    other.as_mut().unwrap_or(&mut from).sync()?;
+                    moved += step.len();
+                    for entry in step.drain(..) {
+                        from.store.settle(slot, entry.seq, entry.position, entry.bytes);
+                    }
+                    bytes = 0;
+                }
+            }
+        }
+    }
+    from.close()?;
+    if let Some(other) = other {
+        other.close()?;
+    }
+    writeln!(
+        out,
+        "{log}: {moved} messages moved to queue '{}'{}",
+        target.info.name(),
+        match lost {
+            0 => String::new(),
+            _ => format!("; {lost} cannot be read and stay: --drop drops them"),
+        }
+    )?;
+    Ok(())
+}
+
+fn drop_all(
+    directory: &Path,
+    log: LogId,
+    is_wanted: &dyn Fn(QueueId) -> bool,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let mut from = Open::write(directory, log)?;
+    let orphans: Orphans = Drive::lanes(&from.store);
+    let orphans: Orphans = orphans.into_iter().filter(|(lane, _)| is_wanted(lane.queue)).collect();
+    let dropped: u64 = orphans.iter().map(|(_, slot)| from.store.count(*slot).0).sum();
+    for of_queue in orphans.chunk_by(|(one, _), (other, _)| one.queue == other.queue) {
+        from.store.drop_queue(of_queue[0].0.queue);
+    }
+    from.close()?;
+    writeln!(out, "{log}: {dropped} messages dropped")?;
+    Ok(())
+}
