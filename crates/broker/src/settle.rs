@@ -179,14 +179,29 @@ impl Broker {
         let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else { return };
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         let was_full = channel.unacked.len() + 1 == limit;
-        if unacked.consumer != NO_CONSUMER
-            && let Some(global) = &mut channel.global
-        {
-            global.in_flight = global.in_flight.saturating_sub(1);
-            if !global.waiting.is_empty() {
+        if let Some(global) = &mut channel.global {
+            let is_consumed = unacked.consumer != NO_CONSUMER;
+            global.in_flight = global.in_flight.saturating_sub(u32::from(is_consumed));
+            // Who found the channel full waits there, too, whatever filled it.
+            if (is_consumed || was_full) && !global.waiting.is_empty() {
                 self.grant_credit(now, at.slot, at.channel, out);
             }
         } else if was_full && !connection.stalled.is_empty() {
+            self.edge.roomy.push(at.slot);
+        }
+    }
+
+    /// So many deliveries were taken off the channel at once: who found it full may go on.
+    fn release_full(&mut self, now: Now, at: At, taken: usize, out: &mut Outbox) {
+        let limit = self.edge.limits.unacked_per_channel_max as usize;
+        let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else { return };
+        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
+        if channel.unacked.len() + taken < limit {
+            return;
+        }
+        if channel.global.as_ref().is_some_and(|global| !global.waiting.is_empty()) {
+            self.grant_credit(now, at.slot, at.channel, out);
+        } else if !connection.stalled.is_empty() {
             self.edge.roomy.push(at.slot);
         }
     }
@@ -241,6 +256,7 @@ impl Broker {
         for &(queue, home) in &held {
             self.hold(now, queue, home, true, out);
         }
+        self.release_full(now, at, list.len(), out);
         let mut homes: Vec<ShardId> = held.iter().map(|(_, home)| *home).collect();
         homes.retain(|home| *home != own);
         homes.sort_unstable();

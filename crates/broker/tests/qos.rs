@@ -217,3 +217,34 @@ fn unacknowledged_deliveries_of_a_channel_are_bounded() {
         far.ack_up_to(0);
     });
 }
+
+#[test]
+fn a_full_channel_goes_on_however_it_gets_room() {
+    let limits = lepus_sim::Limits { unacked_per_channel_max: 5, ..Default::default() };
+    let options = lepus_sim::Options { limits, ..Default::default() };
+    type Way = fn(&Channel);
+    let ways: [(&str, Way); 4] = [
+        ("ack", |channel| channel.ack_up_to(0)),
+        ("requeue", |channel| channel.nack(0, true, true)),
+        ("drop", |channel| channel.nack(0, true, false)),
+        ("recover", Channel::recover),
+    ];
+    for (name, make_room) in ways {
+        for (channel_wide, gets) in [(0, 0), (0, 5), (100, 0), (100, 5)] {
+            crate::stage::everywhere_with(&options, |stage| {
+                let (near, far) = stage.pair();
+                near.declare("q");
+                near.publish_all("q", (0..20).map(|index| index.to_string()));
+                far.qos_global(channel_wide);
+                for _ in 0..gets {
+                    assert!(far.get("q").is_some());
+                }
+                far.consume("q", "c");
+                assert!(far.deliveries().len() <= 5);
+                make_room(&far);
+                assert!(!far.deliveries().is_empty(), "{name}, {channel_wide}, {gets} gets");
+                assert!(far.is_open());
+            });
+        }
+    }
+}
