@@ -413,6 +413,15 @@ impl Broker {
             || self.edge.dead_letters.iter().any(|letter| !letter.source.is_kept())
     }
 
+    /// Whether something that the shard holds waits for room in a log.
+    #[must_use]
+    pub fn waits_for_room(&self) -> bool {
+        self.edge.letters_bytes > 0
+            || !self.postponed.is_empty()
+            || self.jobs.wait_for_room()
+            || self.delayed.waits_for_room()
+    }
+
     /// The orderly end of the logs, once no connection is left and no shard owes anything. Cycles go
     /// on until [`Broker::is_closed`].
     pub fn close(&mut self, now: Now, out: &mut Outbox) {

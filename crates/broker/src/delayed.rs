@@ -173,6 +173,11 @@ impl Delayed {
         !self.listing.is_empty() && !self.listing_waits
     }
 
+    /// Whether those that are due wait for room in a log.
+    pub(crate) fn waits_for_room(&self) -> bool {
+        matches!(self.wait, Wait::Room(_))
+    }
+
     /// Lets those go on that wait for room in the log, if it has that.
     pub(crate) fn give_room(&mut self, has_room: impl FnOnce(usize) -> bool) {
         if let Wait::Room(bytes) = self.wait

@@ -147,6 +147,7 @@ impl Broker {
         (commit_bytes > 0 && self.migrations.expects_any())
             || self.postponed.has_from(terms.from)
             || (commit_bytes > 0 && self.journal.must_wait(commit_bytes))
+            || self.must_give_up(commit_bytes)
             || matches!(self.room_for(incoming, terms.persistent, targets), Room::Later(_))
     }
 
@@ -185,8 +186,13 @@ impl Broker {
     }
 
     fn enqueue_postponed_of(&mut self, now: Now, channel: ChannelRef, out: &mut Outbox) {
+        let mut gives_up = false;
         while let Some(first) = self.postponed.pop(channel) {
             match first {
+                Postponed::Few(few) if gives_up || self.must_give_up(few.commit_bytes) => {
+                    gives_up = true;
+                    self.give_up(few, out);
+                }
                 Postponed::Few(few) if !self.may_enqueue(&few) => {
                     return self.postponed.put_back(channel, Postponed::Few(few));
                 }
@@ -200,6 +206,22 @@ impl Broker {
                     self.command_mailed(now, from, queue, command, out);
                 }
             }
+        }
+    }
+
+    /// Whether the logs close and a transaction finds no room in them as a whole: then nothing of it
+    /// happens, nor of what its channel sent after it.
+    fn must_give_up(&self, commit_bytes: usize) -> bool {
+        commit_bytes > 0 && self.journal.closes() && self.journal.has_no_room(commit_bytes)
+    }
+
+    /// A postponed message comes into no queue.
+    fn give_up(&mut self, few: Few, out: &mut Outbox) {
+        let Few { body, targets, terms, .. } = few;
+        self.edge.pool.release(body);
+        self.edge.counters.unlogged += targets.len() as u64;
+        if let Some((to, number)) = terms.confirm() {
+            self.report_enqueued(to, number, targets.len() as u32, Receipt::Unlogged, out);
         }
     }
 

@@ -63,6 +63,11 @@ impl Jobs {
         self.ready.is_empty() && self.roomless.is_empty() && self.fanning.is_empty()
     }
 
+    /// Whether some wait for room in a log.
+    pub(crate) fn wait_for_room(&self) -> bool {
+        !self.roomless.is_empty()
+    }
+
     /// Memory that is counted nowhere else, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.bytes

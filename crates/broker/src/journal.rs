@@ -277,6 +277,11 @@ impl Journal {
     /// Whether messages of `bytes` in all find no room now, as [`Journal::must_wait`] says; but
     /// nothing is prepared for them.
     pub(crate) fn lacks_room(&self, bytes: usize) -> bool {
+        !self.closes && self.has_no_room(bytes)
+    }
+
+    /// The same, also while the logs close.
+    pub(crate) fn has_no_room(&self, bytes: usize) -> bool {
         self.logs.iter().any(|log| match log.phase {
             Phase::Opening => true,
             Phase::Running => !log.store.would_take(bytes),
@@ -285,12 +290,13 @@ impl Journal {
     }
 
     /// Whether messages of `bytes` in all have to wait: a log has no room for them yet, and it is
-    /// being made. Nobody waits for a log that takes nothing any more, because it has stopped or
-    /// closes: [`Journal::append`] says so, and what was meant for it is refused.
+    /// being made. Nobody waits for a log that takes nothing any more, because it has stopped, or while
+    /// the logs close: [`Journal::append`] says so, and what was meant for it is refused.
     pub(crate) fn must_wait(&mut self, bytes: usize) -> bool {
+        let closes = self.closes;
         self.logs.iter_mut().any(|log| match log.phase {
             Phase::Opening => true,
-            Phase::Running => !log.store.has_room(bytes),
+            Phase::Running => !closes && !log.store.has_room(bytes),
             Phase::Refused(_) | Phase::Closing => false,
         })
     }

@@ -704,3 +704,43 @@ fn expect_all(world: &World, queue: &str, ready: u64) {
     world.advance(1_000);
     assert_eq!(world.queue(queue).ready, ready);
 }
+
+// The server stops while something waits for room that nobody makes any more.
+#[test]
+fn logs_without_room_close_and_what_waited_for_it_is_as_it_was() {
+    for far in [false, true] {
+        let shards = 1 + u16::from(far);
+        let world = small(shards, 12);
+        let home = world.channel(u16::from(far));
+        durable(&home, "dead");
+        let to_dead = Table::new()
+            .with("x-dead-letter-exchange", "")
+            .with("x-dead-letter-routing-key", "dead");
+        durable_with(&home, "q", to_dead);
+        home.confirm_select();
+        home.publish_with("", "q", &persistent(), vec![b'l'; 100_000]);
+        world.advance(100);
+        let channel = world.channel(0);
+        channel.confirm_select();
+        for _ in 0..5 {
+            channel.publish_with("", "dead", &persistent(), vec![b'x'; 50_000]);
+            world.advance(100);
+        }
+        let confirmed = channel.confirmed().0.len() as u64;
+        assert_eq!(confirmed, 5);
+        // An empty log would have room for it.
+        channel.publish_with("", "dead", &persistent(), vec![b'x'; 200_000]);
+        world.advance(100);
+        assert!(world.broker(u16::from(far), |broker| broker.waits_for_room()));
+        // A dead letter has no room either.
+        let letter = home.get("q").expect("a message");
+        home.reject(letter.tag, false);
+        world.advance(10);
+        again(&world, shards);
+        let counts = ["q", "dead"].map(|queue| world.queue(queue).ready);
+        assert_eq!(counts.iter().sum::<u64>(), confirmed + 1, "{counts:?}");
+        // After an orderly stop nothing is found that may have been delivered and was not.
+        let first = world.channel(0).get("dead").expect("a message");
+        assert!(!first.redelivered);
+    }
+}

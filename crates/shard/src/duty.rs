@@ -164,7 +164,8 @@ pub(crate) fn run<C: Core, R: Reactor>(mut shard: Shard<C, R>, duty: &Duty) -> E
                     shard.cut_all(now);
                     end.cut = shard.cut();
                     shard.close(now);
-                    stage = Stage::Closing(deadline);
+                    // Who had to wait for others has all the time that it takes itself.
+                    stage = Stage::Closing(close_by());
                     more = true;
                 }
             }

@@ -49,6 +49,8 @@ const TRACE_LINES_MAX: usize = 80;
 const LOOKED_AT_MILLIS: u64 = 31_000;
 /// Bytes that a client reads at a time that reads in a trickle.
 const TRICKLE_BYTES_MAX: u64 = 60;
+/// Longer than it takes until a log without room has tried to make some, in milliseconds.
+const ROOM_MILLIS: u64 = 2000;
 /// Longer than a write waits for more to gather.
 const GATHERING: std::time::Duration = std::time::Duration::from_millis(10);
 
@@ -584,7 +586,7 @@ impl Run {
         Ok(())
     }
 
-    /// Publishers that wait for memory go on when queues are emptied.
+    /// Publishers that wait for memory, and what waits for room in a log, go on when queues are emptied.
     fn relieve(&mut self) -> Verdict {
         for attempt in 0..20 {
             // Who is about to close does not listen to what it is told.
@@ -592,7 +594,8 @@ impl Run {
                 .flat_map(|broker| broker.edge.blocked_by_memory.iter().map(|found| found.1))
                 .collect();
             let waits = |peer: &Peer| peer.blocked.is_some() || held.contains(&peer.id);
-            if !self.peers.iter().any(|peer| waits(peer) && !peer.ended) {
+            let lacks_room = self.has_little_room() && self.shards.waits_for_room();
+            if !lacks_room && !self.peers.iter().any(|peer| waits(peer) && !peer.ended) {
                 return Ok(());
             }
             // Who waits with its publishes cannot acknowledge, either: what it said is in order.
@@ -606,7 +609,7 @@ impl Run {
                 }
             }
             self.settle()?;
-            trace("queues are emptied for those who wait for memory".into());
+            trace("queues are emptied for those who wait for memory or room".into());
             for (client, actor) in self.actors.iter_mut().enumerate() {
                 actor.settle_all(&mut self.peers[client], &self.plan, &mut self.oracle);
             }
@@ -629,7 +632,8 @@ impl Run {
             )
         };
         let shards: Vec<String> = self.shards.brokers().map(memory).collect();
-        Err(format!("there is never enough memory: {shards:?}"))
+        let logs: Vec<_> = self.shards.brokers().map(lepus_broker::Broker::log_figures).collect();
+        Err(format!("there is never enough memory, or room in the logs: {shards:?}, {logs:?}"))
     }
 
     /// What a shard keeps is in proportion to what lives on it.
@@ -691,13 +695,14 @@ impl Run {
         self.release_delayed()?;
         self.last_life()?;
         self.release_delayed()?;
+        self.relieve()?;
         self.check_accounts()?;
         self.check_excess()?;
-        let logs = self.logs();
+        let (logs, has_little_room) = (self.logs(), self.has_little_room());
         self.count();
         let world = World(Rc::new(RefCell::new(State::new(self.shards))));
         healthy(&world)?;
-        drain(&world, &self.plan, &mut self.oracle, &mut self.rng)?;
+        drain(&world, &self.plan, &mut self.oracle, &mut self.rng, has_little_room)?;
         let missing = self.oracle.verdict(&self.plan.queues)?;
         if missing > 0 {
             // What a reader finds damaged is told with the next answer of the disk.
@@ -767,8 +772,21 @@ fn receive(
 }
 
 /// Takes everything out of the queues that must be there, and deletes the others.
-fn drain(world: &World, plan: &Plan, oracle: &mut Oracle, rng: &mut Rng) -> Verdict {
+fn drain(
+    world: &World,
+    plan: &Plan,
+    oracle: &mut Oracle,
+    rng: &mut Rng,
+    has_little_room: bool,
+) -> Verdict {
+    // What has left the queues so far is out of the logs, too.
+    let make_room = || {
+        if has_little_room {
+            world.advance(ROOM_MILLIS);
+        }
+    };
     for (place, queue) in plan.queues.iter().enumerate() {
+        make_room();
         let shard = rng.below(u64::from(world.shards())) as u16;
         let channel = world.channel(shard);
         if !queue.is_stable() {
@@ -809,6 +827,7 @@ fn drain(world: &World, plan: &Plan, oracle: &mut Oracle, rng: &mut Rng) -> Verd
         }
         leave(&channel);
     }
+    make_room();
     healthy(world)
 }
 

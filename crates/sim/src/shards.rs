@@ -276,14 +276,21 @@ impl Shards {
             || self.brokers().any(|broker| broker.log_figures().is_stopped)
     }
 
+    /// Whether something waits for room in a log.
+    pub(crate) fn waits_for_room(&self) -> bool {
+        self.brokers().any(Broker::waits_for_room)
+    }
+
     /// Whether somebody may have to wait for the disk: a log has stopped or lacks room.
     pub(crate) fn has_disk_trouble(&mut self) -> bool {
         let is_hindered = self.disk.as_ref().is_some_and(|disk| !disk.hindered.is_empty());
         let store = self.options.store.as_ref();
         let is_bounded = store.is_some_and(|store| store.template.segments_max != usize::MAX);
+        // What is large waits also where there is enough for what is small.
         self.may_refuse()
             || (is_hindered || is_bounded)
-                && self.brokers().any(|broker| broker.log_figures().is_low)
+                && (self.waits_for_room()
+                    || self.brokers().any(|broker| broker.log_figures().is_low))
     }
 
     /// Whether a log may refuse messages: one has stopped, or the disk lacks space.

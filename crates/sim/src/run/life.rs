@@ -200,7 +200,7 @@ impl Run {
     }
 
     /// Whether logs may lack segments although the disk has space for them.
-    fn has_little_room(&self) -> bool {
+    pub(super) fn has_little_room(&self) -> bool {
         let outage = self.plan.disk.as_ref().map(|disk| disk.outage);
         self.plan.segments_max().is_some()
             || outage.is_some_and(|outage| outage != Outage::default())
@@ -209,7 +209,7 @@ impl Run {
     /// Logs that lacked space find that it is back.
     pub(super) fn recover_space(&mut self) -> Verdict {
         match self.has_little_room() || self.plan.disk.as_ref().is_some_and(|disk| disk.fills) {
-            true => self.pass_quietly(2000),
+            true => self.pass_quietly(super::ROOM_MILLIS),
             false => Ok(()),
         }
     }
@@ -228,10 +228,12 @@ impl Run {
         if let Some(plan) = &mut self.plan.disk {
             plan.faults = Faults::default();
             plan.slow_max = Duration::ZERO;
-            plan.outage = Outage::default();
         }
         self.run_shards()?;
         self.recover_space()?;
+        if let Some(plan) = &mut self.plan.disk {
+            plan.outage = Outage::default();
+        }
         self.listen_to_log()?;
         if self.lives.has_stopped { self.next_life(None) } else { Ok(()) }
     }
@@ -364,6 +366,7 @@ impl Run {
         self.lives.is_full = false;
         self.lives.has_stopped = false;
         self.lives.unlogged = 0;
+        let mut met_outage = false;
         for attempt in 0.. {
             let Some(disk) = &mut self.shards.disk else { return Ok(()) };
             disk.disk.bytes_max = u64::MAX;
@@ -374,6 +377,7 @@ impl Run {
                 && outage != Outage::default()
                 && self.strain.chance(1, STARTS_PER_OUTAGE);
             disk.disk.outage = if is_out { outage } else { Outage::default() };
+            met_outage = is_out;
             match self.shards.start(shards) {
                 Ok(()) => break,
                 // What was written in vain is as if the power had failed.
@@ -389,6 +393,10 @@ impl Run {
             disk.disk.outage = Outage::default();
         }
         self.run_shards()?;
+        if met_outage {
+            // What could not be made is tried again after a while, and nobody is answered before.
+            self.pass_quietly(super::ROOM_MILLIS)?;
+        }
         self.listen_to_log()?;
         if self.lives.has_stopped {
             return self.next_life(Some(End::Crash));
