@@ -36,6 +36,10 @@ pub struct LoopFigures {
     pub cycles: u64,
     /// Nanoseconds in which there was work.
     pub busy_nanos: u64,
+    /// Nanoseconds of the longest turn so far.
+    pub turn_nanos_max: u64,
+    /// Turns of 20 ms or longer.
+    pub long_turns: u64,
     /// Nanoseconds of looking around for work.
     pub spin_nanos: u64,
     /// Nanoseconds asleep.
@@ -204,6 +208,7 @@ const DEAD_LETTERED: &[Row<Counters>] = &[
 
 const SHARD_TOTALS: &[Row<LoopFigures>] = &[
     ("cycles", "Turns of the shard's loop.", |t| t.cycles),
+    ("long_turns", "Turns of 20 ms or longer.", |t| t.long_turns),
     ("sleeps", "Times the shard fell asleep.", |t| t.sleeps),
     ("wakes_sent", "Sleeping shards that this one woke.", |t| t.wakes_sent),
     ("received_bytes", "Bytes read from sockets.", |t| t.bytes_in),
@@ -440,9 +445,13 @@ fn shards(snapshot: &Snapshot, page: &mut Exposition) {
         for (state, nanos) in
             [("busy", turns.busy_nanos), ("spin", turns.spin_nanos), ("sleep", turns.sleep_nanos)]
         {
-            let seconds = format!("{}.{:09}", nanos / 1_000_000_000, nanos % 1_000_000_000);
-            page.sample(name, &[("shard", number), ("state", state)], seconds);
+            page.sample(name, &[("shard", number), ("state", state)], seconds(nanos));
         }
+    }
+    let name = "lepus_shard_longest_turn_seconds";
+    page.family(name, Kind::Gauge, "The longest turn of the shard's loop since the start.");
+    for (number, shard) in &numbered {
+        page.sample(name, &[("shard", number)], seconds(shard.turns.turn_nanos_max));
     }
     let gauges: &[Row<Holdings>] = &[
         ("lepus_shard_connections", "Open connections of the shard.", |h| h.connections),
@@ -461,6 +470,10 @@ fn shards(snapshot: &Snapshot, page: &mut Exposition) {
     }
     places(&numbered, page);
     locality(&numbered, page);
+}
+
+fn seconds(nanos: u64) -> String {
+    format!("{}.{:09}", nanos / 1_000_000_000, nanos % 1_000_000_000)
 }
 
 /// Where the shards are: only those that are bound have a CPU, and only those whose memory is bound

@@ -240,6 +240,8 @@ fn loop_figures(metrics: &MetricsSnapshot) -> LoopFigures {
     LoopFigures {
         cycles: metrics.cycles,
         busy_nanos: metrics.busy_ns,
+        turn_nanos_max: metrics.turn_ns_max,
+        long_turns: metrics.long_turns,
         spin_nanos: metrics.spin_ns,
         sleep_nanos: metrics.sleep_ns,
         sleeps: metrics.sleeps,

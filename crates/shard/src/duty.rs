@@ -129,7 +129,7 @@ pub(crate) fn run<C: Core, R: Reactor>(mut shard: Shard<C, R>, duty: &Duty) -> E
             poll(&mut shard, Some(Duration::ZERO));
             let before = now.instant;
             now = ticker.now();
-            metrics.busy_ns.add(nanos(now.instant.since(before)));
+            metrics.turned(nanos(now.instant.since(before)));
         } else {
             now = pause(&mut shard, &mut ticker, &mut rest, now, limit);
         }
@@ -202,7 +202,7 @@ fn pause<C: Core, R: Reactor>(
 ) -> Now {
     let metrics = std::sync::Arc::clone(shard.metrics());
     let mut start = ticker.now();
-    metrics.busy_ns.add(nanos(start.instant.since(before.instant)));
+    metrics.turned(nanos(start.instant.since(before.instant)));
     if rest.should_spin(start.instant, shard.awaits_disk()) {
         shard.mark().set(Phase::Spin);
         let spin_end = limit.min(start.instant + rest.idle.spin_max());

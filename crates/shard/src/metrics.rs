@@ -2,6 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// Turns from this length on are counted apart, in nanoseconds: whoever waited for one noticed.
+const LONG_TURN_NS: u64 = 20_000_000;
+
 /// A number with one writer.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
@@ -20,6 +23,17 @@ impl Counter {
 
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl ShardMetrics {
+    /// A turn ended that took so many nanoseconds.
+    pub(crate) fn turned(&self, nanos: u64) {
+        self.busy_ns.add(nanos);
+        if nanos > self.turn_ns_max.get() {
+            self.turn_ns_max.set(nanos);
+        }
+        self.long_turns.add(u64::from(nanos >= LONG_TURN_NS));
     }
 }
 
@@ -68,6 +82,10 @@ metrics! {
     cycles,
     /// Nanoseconds spent in turns and in polls that did not wait.
     busy_ns,
+    /// Nanoseconds of the longest turn so far, with the look around that follows it.
+    turn_ns_max,
+    /// Turns of 20 ms or longer.
+    long_turns,
     /// Nanoseconds spent spinning before a sleep.
     spin_ns,
     /// Nanoseconds asleep.
@@ -116,4 +134,20 @@ metrics! {
     misplaced,
     /// The system's number of its thread; 0 where the system does not tell.
     thread,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_turn_is_kept_and_long_ones_are_counted() {
+        let metrics = ShardMetrics::default();
+        for nanos in [1_000, 30_000_000, LONG_TURN_NS - 1, LONG_TURN_NS] {
+            metrics.turned(nanos);
+        }
+        let found = metrics.snapshot();
+        assert_eq!((found.turn_ns_max, found.long_turns), (30_000_000, 2));
+        assert_eq!(found.busy_ns, 1_000 + 30_000_000 + 2 * LONG_TURN_NS - 1);
+    }
 }

@@ -18,6 +18,8 @@ fn snapshot() -> Snapshot {
         shard.holdings.ready = 4;
         shard.holdings.unacked = 1;
         shard.turns.busy_nanos = 1_500_000_000;
+        shard.turns.turn_nanos_max = 21_000_000;
+        shard.turns.long_turns = 1;
         shard.logs.syncs = 100;
         shard.logs.segments = 3 + number;
         shard.logs.is_low = number == 1;
@@ -57,6 +59,8 @@ fn the_page_is_valid_and_sums_the_shards() {
     assert_eq!(value("rabbitmq_global_messages_received_total{protocol=\"amqp091\"}"), 21.0);
     assert_eq!(value("rabbitmq_queue_messages"), 10.0);
     assert_eq!(value("lepus_shard_seconds_total{shard=\"1\",state=\"busy\"}"), 1.5);
+    assert_eq!(value("lepus_shard_longest_turn_seconds{shard=\"1\"}"), 0.021);
+    assert_eq!(value("lepus_shard_long_turns_total{shard=\"1\"}"), 1.0);
     let crossed = "lepus_shard_messages_total{shard=\"0\",step=\"enqueue\",path=\"crossed\"}";
     assert_eq!(value(crossed), 3.0);
     let node = "lepus_shard_messages_total{shard=\"0\",step=\"enqueue\",path=\"node\"}";
