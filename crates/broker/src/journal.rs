@@ -112,6 +112,8 @@ pub struct Journal {
     unwritten_bytes: usize,
     /// Of long messages that are being read.
     large_bytes: usize,
+    /// Of the index.
+    index_bytes: usize,
     closes: bool,
 }
 
@@ -335,14 +337,15 @@ impl Journal {
         self.unwritten_bytes <= UNWRITTEN_BYTES_MAX / 2
     }
 
-    /// Memory of what is not written yet, and of long messages that are being read, in bytes.
+    /// Memory of what is not written yet, of long messages that are being read, and of the index, in
+    /// bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.unwritten_bytes + self.large_bytes
+        self.unwritten_bytes + self.large_bytes + self.index_bytes
     }
 
     /// End of a cycle: what is due goes to the disk.
     pub(crate) fn flush(&mut self, now: Now, out: &mut Operations) {
-        let (mut unwritten, mut large) = (0, 0);
+        let (mut unwritten, mut large, mut index) = (0, 0, 0);
         for log in &mut self.logs {
             log.joins = false;
             if core::mem::take(&mut log.wants) {
@@ -353,8 +356,9 @@ impl Journal {
             log.note_generation(now);
             unwritten += log.store.unwritten_bytes();
             large += log.store.large_bytes();
+            index += log.store.index_memory_bytes();
         }
-        (self.unwritten_bytes, self.large_bytes) = (unwritten, large);
+        (self.unwritten_bytes, self.large_bytes, self.index_bytes) = (unwritten, large, index);
     }
 
     /// Work that nobody waits for, a slice of it.
@@ -372,7 +376,8 @@ impl Journal {
 
     /// Whether [`Journal::work`] would get on with something now.
     pub(crate) fn has_work(&self) -> bool {
-        self.logs.iter().any(|log| log.has_work && log.phase == Phase::Running)
+        let has_work = |log: &Log| log.has_work || log.store.is_warm();
+        self.logs.iter().any(|log| log.phase == Phase::Running && has_work(log))
     }
 
     /// When [`Journal::flush`] has something to do by itself.

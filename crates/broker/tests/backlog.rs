@@ -54,6 +54,27 @@ fn a_long_backlog_comes_in_order_whatever_is_persistent_in_it() {
 }
 
 #[test]
+fn what_the_logs_keep_in_memory_of_queues_counts_in_the_budget() {
+    const COUNT: usize = 500;
+    let world = World::on_disk(1);
+    let channel = world.channel(0);
+    for queue in 0..COUNT {
+        durable(&channel, &queue.to_string());
+    }
+    world.settle();
+    let memory = || world.broker(0, |broker| (broker.edge.log_bytes, broker.edge.memory()));
+    let before = memory();
+    for queue in 0..COUNT {
+        let queue = queue.to_string();
+        publish_confirmed(&channel, &queue, [1]);
+    }
+    world.settle();
+    let (index, all) = memory();
+    assert!(index > before.0 + 300 * COUNT, "{index} bytes, {} before", before.0);
+    assert!(all >= before.1 + index - before.0, "{all} bytes, {} before", before.1);
+}
+
+#[test]
 fn a_backlog_costs_disk_and_no_memory() {
     let world = spilling();
     let channel = world.channel(0);

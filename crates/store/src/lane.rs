@@ -218,6 +218,8 @@ pub(crate) struct LaneIndex {
     pub is_listed: bool,
     /// What [`LaneIndex::encode`] says has changed.
     is_changed: bool,
+    /// What [`LaneIndex::memory_bytes`] was when that was asked for a sum over all lanes.
+    weighed: usize,
 }
 
 impl LaneIndex {
@@ -652,6 +654,17 @@ impl LaneIndex {
         let runs = self.settled.runs() + self.unaccounted.runs() + self.marks.runs();
         let places = self.pages.capacity() * size_of::<Page>();
         size_of::<LaneIndex>() + pages + places + self.tail.memory_bytes() + runs * 24
+    }
+
+    /// Brings a sum over lanes up to date with this one.
+    pub(crate) fn weigh(&mut self, sum: &mut usize) {
+        let now = self.memory_bytes();
+        *sum = *sum + now - core::mem::replace(&mut self.weighed, now);
+    }
+
+    /// What the lane is in a sum over lanes.
+    pub(crate) fn weighed(&self) -> usize {
+        self.weighed
     }
 
     /// Appends the lane as it is now to a checkpoint.

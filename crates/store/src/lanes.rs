@@ -9,7 +9,7 @@
 //! Each snapshot begins an *epoch*.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use lepus_base::{QueueId, Slab};
 
@@ -127,8 +127,16 @@ pub(crate) struct Lanes {
     slab: Slab<Held>,
     by_lane: BTreeMap<Lane, u32>,
     hot: usize,
+    /// Memory of hot lanes, as it was when each was weighed last.
+    hot_bytes: usize,
     cold_bytes: usize,
+    /// Lanes of which something was damaged and kept.
+    damaged: BTreeSet<u32>,
     clock: usize,
+    /// How many looks in a row made no lane cold and found none that had been in use.
+    vain_looks: usize,
+    /// Lanes that had to stay hot when all were looked at in vain, in this epoch.
+    busy: usize,
     epoch: u32,
     /// The epoch that the last valid snapshot began: changes from then on are in no checkpoint.
     valid: u32,
@@ -165,8 +173,8 @@ impl Lanes {
         self.all_of(queue).map(|(_, slot)| slot).collect()
     }
 
-    fn hold(&mut self, lane: Lane, form: Form, (delivered_below, changed): (u64, u32)) -> u32 {
-        self.count(&form, true);
+    fn hold(&mut self, lane: Lane, mut form: Form, (delivered_below, changed): (u64, u32)) -> u32 {
+        self.count(&mut form, true);
         let epoch = self.epoch;
         let held = Held {
             lane,
@@ -184,15 +192,27 @@ impl Lanes {
     }
 
     /// A lane has this form from now on, or has it no more.
-    fn count(&mut self, form: &Form, is_more: bool) {
-        let (sum, count) = match form {
-            Form::Hot(_) => (&mut self.hot, 1),
-            Form::Cold(bytes) => (&mut self.cold_bytes, bytes.len()),
-        };
-        if is_more {
-            *sum += count;
-        } else {
-            *sum -= count;
+    fn count(&mut self, form: &mut Form, is_more: bool) {
+        match form {
+            Form::Hot(index) if is_more => {
+                self.hot += 1;
+                index.weigh(&mut self.hot_bytes);
+            }
+            Form::Hot(index) => {
+                self.hot -= 1;
+                self.hot_bytes -= index.weighed();
+                self.busy = self.busy.min(self.hot);
+            }
+            Form::Cold(bytes) if is_more => self.cold_bytes += bytes.len(),
+            Form::Cold(bytes) => self.cold_bytes -= bytes.len(),
+        }
+    }
+
+    /// Counts the memory of a lane anew: a page of it came or went.
+    pub(crate) fn weigh(&mut self, slot: LaneSlot) {
+        let form = self.slab.get_mut(slot.0 as usize).map(|held| &mut held.form);
+        if let Some(Form::Hot(index)) = form {
+            index.weigh(&mut self.hot_bytes);
         }
     }
 
@@ -228,7 +248,7 @@ impl Lanes {
             // It was made and never used.
             return Some(());
         }
-        let form = if summary.has_unaccounted {
+        let mut form = if summary.has_unaccounted {
             Form::Hot(Box::new(LaneIndex::decode(&mut Reader(bytes))?))
         } else {
             Form::Cold(bytes.into())
@@ -237,23 +257,23 @@ impl Lanes {
             self.hold(summary.lane, form, (delivered_below, 0));
             return Some(());
         };
-        self.count(&form, true);
+        self.count(&mut form, true);
         let held = self.slab.get_mut(slot as usize)?;
         if core::mem::replace(&mut held.kept, self.epoch) == self.epoch {
             return None;
         }
         held.delivered_below = delivered_below;
-        let before = core::mem::replace(&mut held.form, form);
-        self.count(&before, false);
+        let mut before = core::mem::replace(&mut held.form, form);
+        self.count(&mut before, false);
         Some(())
     }
 
     /// A lane that an earlier section has is gone.
     pub(crate) fn load_removed(&mut self, lane: Lane) {
         if let Some(slot) = self.by_lane.remove(&lane)
-            && let Some(held) = self.slab.try_remove(slot as usize)
+            && let Some(mut held) = self.slab.try_remove(slot as usize)
         {
-            self.count(&held.form, false);
+            self.count(&mut held.form, false);
         }
     }
 
@@ -280,8 +300,9 @@ impl Lanes {
 
     pub(crate) fn remove(&mut self, slot: LaneSlot) {
         self.keep(slot);
-        let Some(held) = self.slab.try_remove(slot.0 as usize) else { return };
-        self.count(&held.form, false);
+        let Some(mut held) = self.slab.try_remove(slot.0 as usize) else { return };
+        self.count(&mut held.form, false);
+        self.damaged.remove(&slot.0);
         self.by_lane.remove(&held.lane);
         if held.lane.is_transient() || self.has_forgotten {
             return;
@@ -318,11 +339,16 @@ impl Lanes {
         if held.listed != self.epoch {
             held.keep((self.epoch, self.valid), &mut self.snapshot);
             held.list((slot, self.by_lane.len()), self.epoch, &mut self.changing);
+            // Settles leave gaps that nobody weighs: once an epoch is often enough.
+            if let Form::Hot(index) = &mut held.form {
+                index.weigh(&mut self.hot_bytes);
+            }
         }
         if let Form::Cold(bytes) = &held.form {
             let index = LaneIndex::decode(&mut Reader(bytes));
             let mut index = index.unwrap_or_else(|| LaneIndex::new(held.lane));
             index.resume(held.fetch_from);
+            index.weigh(&mut self.hot_bytes);
             self.cold_bytes -= bytes.len();
             self.hot += 1;
             held.form = Form::Hot(Box::new(index));
@@ -389,9 +415,18 @@ impl Lanes {
         matches!(held.map(|held| &held.form), Some(Form::Hot(index)) if index.damaged() > 0)
     }
 
+    /// An entry of a lane cannot be read: it is kept, and not given to anybody.
+    pub(crate) fn set_aside(&mut self, slot: LaneSlot, seq: u64, bytes: u32) {
+        if let Some(index) = self.get_mut(slot) {
+            index.set_aside(seq, bytes);
+            self.damaged.insert(slot.0);
+        }
+    }
+
     /// Messages of all lanes that are damaged and kept.
     pub(crate) fn damaged(&self) -> u64 {
-        let hot = self.slab.iter().filter_map(|(_, held)| match &held.form {
+        let held = self.damaged.iter().filter_map(|slot| self.slab.get(*slot as usize));
+        let hot = held.filter_map(|held| match &held.form {
             Form::Hot(index) => Some(index.damaged() as u64),
             Form::Cold(_) => None,
         });
@@ -403,20 +438,26 @@ impl Lanes {
         self.slab.capacity()
     }
 
-    /// Memory of all lanes.
+    /// Memory of all lanes, told without a walk: what settles and deliveries out of order add to a hot
+    /// lane counts from its next page or checkpoint on.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let hot = self.slab.iter().filter_map(|(_, held)| match &held.form {
-            Form::Hot(index) => Some(index.memory_bytes()),
-            Form::Cold(_) => None,
-        });
         let places = self.slab.capacity() * size_of::<Held>() + self.by_lane.len() * 32;
-        hot.sum::<usize>() + places + self.cold_bytes + (self.slab.len() - self.hot) * 16
+        self.hot_bytes + places + self.cold_bytes + (self.slab.len() - self.hot) * 16
+    }
+
+    /// Whether lanes are hot that may be idle, more than `kept`.
+    pub(crate) fn is_warm(&self, kept: usize) -> bool {
+        self.hot > self.busy + kept
     }
 
     /// Makes some of those that are idle cold, if there are more than `kept`.
     pub(crate) fn cool(&mut self, kept: usize, looks: usize) {
         for _ in 0..looks {
-            if self.hot <= kept {
+            if !self.is_warm(kept) {
+                return;
+            }
+            if self.vain_looks >= self.slab.capacity() {
+                (self.busy, self.vain_looks) = (self.hot, 0);
                 return;
             }
             if self.clock >= self.slab.capacity() {
@@ -424,8 +465,10 @@ impl Lanes {
             }
             let at = self.clock;
             self.clock += 1;
+            self.vain_looks += 1;
             let Some(held) = self.slab.get_mut(at) else { continue };
             if core::mem::take(&mut held.is_used) {
+                self.vain_looks = 0;
                 continue;
             }
             let Form::Hot(index) = &mut held.form else { continue };
@@ -440,6 +483,9 @@ impl Lanes {
             held.fetch_from = index.fetch_from();
             self.cold_bytes += bytes.len();
             self.hot -= 1;
+            self.hot_bytes -= index.weighed();
+            self.vain_looks = 0;
+            self.busy = self.busy.min(self.hot);
             held.form = Form::Cold(bytes.into_boxed_slice());
         }
     }
@@ -464,6 +510,7 @@ impl Lanes {
         assert!(self.snapshot.is_none(), "one snapshot at a time");
         assert!(is_base || !self.has_forgotten, "what was removed is known");
         self.epoch += 1;
+        (self.busy, self.vain_looks) = (0, 0);
         let places = self.changing.replace(Vec::new());
         let places = places.filter(|_| !is_base);
         let end = places.as_ref().map_or(self.slab.capacity(), Vec::len);
@@ -558,5 +605,50 @@ impl Lanes {
             self.removed = Vec::new();
             self.has_forgotten = true;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page::Entry;
+    use lepus_base::Position;
+
+    fn walk(lanes: &Lanes) -> (usize, usize) {
+        lanes.slab.iter().fold((0, 0), |(hot, cold), (_, held)| match &held.form {
+            Form::Hot(index) => (hot + index.memory_bytes(), cold),
+            Form::Cold(bytes) => (hot, cold + bytes.len()),
+        })
+    }
+
+    #[test]
+    fn the_sums_of_memory_are_those_of_a_walk_once_every_lane_is_weighed() {
+        let mut lanes = Lanes::default();
+        let (mut slots, mut freed) = (Vec::new(), Vec::new());
+        for round in 0..2_000_u64 {
+            let queue = QueueId(round % 61);
+            let lane = Lane::of(queue);
+            let slot = match lanes.find(lane) {
+                Some(slot) => slot,
+                None => lanes.insert(LaneIndex::new(lane)),
+            };
+            slots.push(slot);
+            let index = lanes.get_mut(slot).expect("it is there");
+            let seq = index.next();
+            index.append(Entry { seq, position: Position(round), bytes: 3, deadline_millis: 0 });
+            if round % 3 > 0 {
+                index.settle(seq, 3, &mut freed);
+            }
+            index.resume(seq + 1);
+            if round % 97 == 0 {
+                lanes.remove(slot);
+            }
+            lanes.cool(8, 4);
+        }
+        for slot in slots {
+            lanes.weigh(slot);
+        }
+        assert!(lanes.hot > 8 && lanes.hot < lanes.len());
+        assert_eq!((lanes.hot_bytes, lanes.cold_bytes), walk(&lanes));
     }
 }

@@ -395,7 +395,9 @@ impl Store {
         let found = self.state.lane_mut(lane);
         let Some(found) = found else { return self.page_seen((lane, first), out) };
         let slot = found.page_mut(first).and_then(|page| page.slot());
-        if found.end_read(first, bytes) {
+        let is_whole = found.end_read(first, bytes);
+        self.state.lanes.weigh(lane);
+        if is_whole {
             self.events.push(Event::LaneReady(lane));
         } else {
             self.events.push(Event::Damaged(Damage {
@@ -629,6 +631,7 @@ impl Store {
             // Otherwise this place of the file may be the trouble.
             self.closed_pages.push_back((lane, first));
         }
+        self.state.lanes.weigh(lane);
     }
 
     /// Nothing can be relied on any more, because of this file.
@@ -709,6 +712,18 @@ impl Store {
     #[must_use]
     pub fn unwritten_bytes(&self) -> usize {
         self.log.unwritten_bytes()
+    }
+
+    /// Memory of the index: lanes with their pages, what is settled of them, places of moved messages.
+    #[must_use]
+    pub fn index_memory_bytes(&self) -> usize {
+        self.state.memory_bytes()
+    }
+
+    /// Whether lanes are idle and take more memory than they have to: [`Store::work`] sees to it.
+    #[must_use]
+    pub fn is_warm(&self) -> bool {
+        self.is_running() && self.state.lanes.is_warm(self.settings.lanes_kept)
     }
 
     /// Memory of messages that lie in several segments and are being read.

@@ -97,6 +97,7 @@ impl Store {
                 && let Some(first) = lane.unwritten_page_last()
             {
                 self.closed_pages.push_back((place.lane, first));
+                self.state.lanes.weigh(place.lane);
             }
         }
         Ok(start)
@@ -191,9 +192,7 @@ impl Store {
     /// and [`Store::count`] leaves it out. It goes when it is settled, with its lane, or when the lane is
     /// purged. A later run does not know of that and fetches it again.
     pub fn set_aside(&mut self, lane: LaneSlot, seq: u64, bytes: u32) {
-        if let Some(index) = self.state.lanes.get_mut(lane) {
-            index.set_aside(seq, bytes);
-        }
+        self.state.lanes.set_aside(lane, seq, bytes);
     }
 
     /// Whether anything of a queue was set aside and is still there.

@@ -109,6 +109,7 @@ impl Store {
                 false
             }
             Folded::Pages(firsts) => {
+                self.state.lanes.weigh(slot);
                 self.closed_pages.extend(firsts.into_iter().map(|first| (slot, first)));
                 true
             }
