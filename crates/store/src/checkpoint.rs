@@ -199,6 +199,8 @@ pub(crate) fn begin_section(
         put(&mut out, segment.file_bytes.into());
         put(&mut out, segment.used_bytes.into());
         put(&mut out, segment.pins.into());
+        put(&mut out, segment.message_bytes);
+        put(&mut out, segment.named_bytes);
     }
     let spans = spans.iter().filter(|(_, span)| !span.is_transient);
     put(&mut out, spans.clone().count() as u64);
@@ -317,7 +319,7 @@ impl Checkpoint {
         if is_delta != previous.is_some() || claimed != previous.unwrap_or(0) {
             return None;
         }
-        self.segments = segments(reader)?;
+        self.segments = segments(reader, true)?;
         self.tables = Tables { spans: spans(reader)?, ..Tables::default() };
         self.lanes.begin_section();
         if flags & FLAG_DELIVERED != 0 {
@@ -362,12 +364,14 @@ fn blocks(
     }
 }
 
-fn segments(reader: &mut Reader<'_>) -> Option<BTreeMap<u32, Segment>> {
+/// Reads the table of segments, which says how much all messages' references named if
+/// `has_shares`.
+fn segments(reader: &mut Reader<'_>, has_shares: bool) -> Option<BTreeMap<u32, Segment>> {
     let mut segments = BTreeMap::new();
     for _ in 0..reader.varint()? {
         let generation = reader.varint32()?;
         let slot = reader.varint32()?;
-        let segment = Segment {
+        let mut segment = Segment {
             slot: slot.checked_sub(1),
             live: reader.varint()?,
             live_bytes: reader.varint()?,
@@ -376,8 +380,16 @@ fn segments(reader: &mut Reader<'_>) -> Option<BTreeMap<u32, Segment>> {
             pins: reader.varint32()?,
             live_transient: 0,
             live_transient_bytes: 0,
+            message_bytes: 0,
+            named_bytes: 0,
             is_sealed: true,
         };
+        if has_shares {
+            (segment.message_bytes, segment.named_bytes) = (reader.varint()?, reader.varint()?);
+        } else {
+            // As if each message had one reference.
+            (segment.message_bytes, segment.named_bytes) = (segment.live_bytes, segment.live_bytes);
+        }
         segments.insert(generation, segment);
     }
     Some(segments)

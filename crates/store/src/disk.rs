@@ -204,6 +204,15 @@ impl DiskError {
     }
 }
 
+/// How much of the disk is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fill {
+    /// Less than three quarters of what may be used.
+    Ample,
+    /// At least so much.
+    Nearly,
+}
+
 /// What became of an operation.
 #[derive(Clone, Debug)]
 pub struct Completion {
@@ -216,25 +225,27 @@ pub struct Completion {
     pub bytes: Vec<u8>,
     /// What was listed, in any order.
     pub files: Vec<(File, u64)>,
+    /// How full the disk is, as creating a file and syncing a directory tell where the system does.
+    pub fill: Option<Fill>,
 }
 
 impl Completion {
     /// A success that moved `count` bytes.
     #[must_use]
     pub fn done(id: OperationId, count: usize) -> Completion {
-        Completion { id, result: Ok(count), bytes: Vec::new(), files: Vec::new() }
+        Completion { id, result: Ok(count), bytes: Vec::new(), files: Vec::new(), fill: None }
     }
 
     /// A successful read.
     #[must_use]
     pub fn read(id: OperationId, bytes: Vec<u8>) -> Completion {
-        Completion { id, result: Ok(bytes.len()), bytes, files: Vec::new() }
+        Completion { id, result: Ok(bytes.len()), bytes, files: Vec::new(), fill: None }
     }
 
     /// A failure.
     #[must_use]
     pub fn failed(id: OperationId, error: DiskError) -> Completion {
-        Completion { id, result: Err(error), bytes: Vec::new(), files: Vec::new() }
+        Completion { id, result: Err(error), bytes: Vec::new(), files: Vec::new(), fill: None }
     }
 }
 

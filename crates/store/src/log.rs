@@ -5,14 +5,17 @@
 //! or a timer says so.
 
 mod buffers;
+mod live;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use lepus_base::{Instant, Now, Position};
 
+pub(crate) use live::Segment;
+
 use crate::checksum::{crc, seed};
-use crate::disk::{Action, Completion, DiskError, File, LogId, OperationId, Operations};
+use crate::disk::{Action, Completion, DiskError, File, Fill, LogId, OperationId, Operations};
 use crate::gather::Gather;
 use crate::place::position;
 use crate::record::{KIND_FILLER, KIND_QUEUE_DROPPED, KIND_SETTLES, RECORD_HEADER_BYTES, word};
@@ -26,69 +29,6 @@ use crate::settings::{Settings, SyncMode};
 const PAGE_BYTES: usize = 4096;
 /// Buffers kept for further batches.
 const SPARE_BUFFERS_MAX: usize = 4;
-
-/// A segment that holds something.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Segment {
-    /// Its file, once it is written to.
-    pub slot: Option<u32>,
-    /// References to messages in it that live, persistent ones.
-    pub live: u64,
-    /// The same for transient ones.
-    pub live_transient: u64,
-    /// Bytes of the messages that persistent references name; shared ones count as often as they are
-    /// named.
-    pub live_bytes: u64,
-    /// The same for transient ones.
-    pub live_transient_bytes: u64,
-    /// Length of its file.
-    pub file_bytes: u32,
-    /// Bytes used so far.
-    pub used_bytes: u32,
-    /// Fragments in it of messages that began or end elsewhere and live.
-    pub pins: u32,
-    /// Nothing is appended to it any more.
-    pub is_sealed: bool,
-}
-
-impl Segment {
-    /// Whether the next checkpoint can free it.
-    pub(crate) fn is_dead(&self) -> bool {
-        self.is_sealed && self.is_empty()
-    }
-
-    /// Whether nothing in it lives.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.references() == 0 && self.pins == 0
-    }
-
-    /// All references to messages in it that live.
-    pub(crate) fn references(&self) -> u64 {
-        self.live + self.live_transient
-    }
-
-    /// The numbers of living references, and of the bytes that they name.
-    fn counts(&mut self, is_transient: bool) -> (&mut u64, &mut u64) {
-        match is_transient {
-            true => (&mut self.live_transient, &mut self.live_transient_bytes),
-            false => (&mut self.live, &mut self.live_bytes),
-        }
-    }
-
-    /// So many further references, and bytes that they name, live.
-    pub(crate) fn gain(&mut self, references: u64, bytes: u64, is_transient: bool) {
-        let (live, live_bytes) = self.counts(is_transient);
-        *live += references;
-        *live_bytes += bytes;
-    }
-
-    /// So many references, and bytes that they named, do not live here any more.
-    pub(crate) fn lose(&mut self, references: u64, bytes: u64, is_transient: bool) {
-        let (live, live_bytes) = self.counts(is_transient);
-        *live = live.saturating_sub(references);
-        *live_bytes = live_bytes.saturating_sub(bytes);
-    }
-}
 
 /// The records of one write.
 #[derive(Debug, Default)]
@@ -252,6 +192,8 @@ pub(crate) struct Log {
     creation: Option<Creation>,
     /// A checkpoint waits for room: no segment takes it.
     makes_none: bool,
+    /// What the last operation said that can tell.
+    is_disk_nearly_full: bool,
     ignored: Vec<OperationId>,
     full: bool,
     /// Failures to make a segment.
@@ -303,6 +245,7 @@ impl Log {
             next_slot: resume.next_slot,
             creation: None,
             makes_none: false,
+            is_disk_nearly_full: false,
             ignored: Vec::new(),
             full: false,
             creation_retry: Retry::default(),
@@ -344,6 +287,19 @@ impl Log {
     /// Whether messages of ordinary size run out of room, and no more can be made.
     pub(crate) fn is_full(&self) -> bool {
         self.full && (self.lacks_ordinary_spares() || self.write_retry_at > Instant(0))
+    }
+
+    /// Whether most of what there may be is in use.
+    pub(crate) fn is_nearly_full(&self) -> bool {
+        self.segments.len() >= self.settings.segments_max / 4 * 3 || self.is_disk_nearly_full
+    }
+
+    /// Bytes of messages that can be appended, without the last `kept` prepared segments.
+    pub(crate) fn room_for_copies(&self, kept: usize) -> u64 {
+        let spare = self.spare_segments().saturating_sub(kept) as u64;
+        let is_begun = self.offset > 0 || !self.open.bytes.is_empty();
+        let rest = if is_begun { self.rest() as u64 } else { 0 };
+        rest + spare * self.payload_bytes_max() as u64
     }
 
     /// The same, or something large waits for more room than can be made.
@@ -771,6 +727,13 @@ impl Log {
             if self.spare_segments() > self.settings.reserve_segments {
                 self.full = false;
             }
+        }
+    }
+
+    /// Whether three quarters of the disk are in use, as an operation said.
+    pub(crate) fn learn_fill(&mut self, fill: Option<Fill>) {
+        if let Some(fill) = fill {
+            self.is_disk_nearly_full = fill == Fill::Nearly;
         }
     }
 

@@ -26,7 +26,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use lepus_base::Rng;
 
-use crate::disk::{Action, Completion, DiskError, File, LogId, Operation, OperationId};
+use crate::disk::{Action, Completion, DiskError, File, Fill, LogId, Operation, OperationId};
 
 /// Bytes that are written whole or not at all.
 const SECTOR_BYTES: usize = 512;
@@ -300,7 +300,7 @@ impl Disk {
                     is_named: false,
                 };
                 self.files.insert(file, content);
-                Completion::done(id, 0)
+                Completion { fill: self.fill(), ..Completion::done(id, 0) }
             }
             Action::Reserve { from, file, length } => self.reserve(id, from, file, length),
             Action::Write { file, offset, bytes, start, sync } => {
@@ -343,9 +343,14 @@ impl Disk {
                     content.is_named |= file.log() == log;
                 }
                 self.removed.retain(|file, _| file.log() != log);
-                Completion::done(id, 0)
+                Completion { fill: self.fill(), ..Completion::done(id, 0) }
             }
         }
+    }
+
+    fn fill(&self) -> Option<Fill> {
+        let is_nearly_full = self.bytes() >= self.bytes_max / 4 * 3;
+        Some(if is_nearly_full { Fill::Nearly } else { Fill::Ample })
     }
 
     fn reserve(

@@ -86,6 +86,8 @@ impl State {
         let segment = segments.entry(first).or_default();
         let counted = (u64::from(bytes) + OVERHEAD_BYTES) * u64::from(references);
         segment.gain(references.into(), counted, is_transient);
+        segment.message_bytes += u64::from(bytes) + OVERHEAD_BYTES;
+        segment.named_bytes += counted;
         if generation_last > first {
             self.tables.spans.insert(start, Span { generation_last, references, is_transient });
             for generation in first..=generation_last {

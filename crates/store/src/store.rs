@@ -292,11 +292,12 @@ impl Store {
             }
             return self.recovered(now, out);
         }
+        self.log.learn_fill(completion.fill);
         if let Some(purpose) = self.waits.remove(&completion.id) {
             self.completed(now, purpose, completion, out);
             return self.count_lanes(now, out);
         }
-        let Completion { id, result, bytes, files } = completion;
+        let Completion { id, result, bytes, files, fill } = completion;
         if let Some(start) = self.cache.reading(id) {
             match result {
                 Ok(_) => self.read_worked(now, id),
@@ -313,7 +314,7 @@ impl Store {
             }
             return;
         }
-        let completion = Completion { id, result, bytes: Vec::new(), files };
+        let completion = Completion { id, result, bytes: Vec::new(), files, fill };
         self.log.complete(now, &completion, out);
         if let Some((file, error)) = self.log.stopped()
             && !self.told_stopped

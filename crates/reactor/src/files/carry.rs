@@ -7,11 +7,11 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use lepus_store::disk::{Action, Completion, DiskError, File, LogId, Operation, OperationId};
+use lepus_store::disk::{Action, Completion, DiskError, File, Fill, LogId, Operation, OperationId};
 use rustix::io::Errno;
 
 use super::open::OpenFiles;
-use super::space::{allocate, has_room};
+use super::space::{allocate, fill, has_room};
 
 /// Files of a kind kept open at once.
 const OPEN_MAX: usize = 64;
@@ -45,6 +45,7 @@ struct Yield {
     count: usize,
     bytes: Vec<u8>,
     files: Vec<(File, u64)>,
+    fill: Option<Fill>,
 }
 
 impl Files {
@@ -79,7 +80,8 @@ impl Files {
             Action::Read { file, offset, length } => self.read(*file, *offset, *length),
             Action::Delete(file) => self.delete(*file),
             Action::SyncDirectory(log) => {
-                sync_directory(&self.log_directory(*log)).map(|()| Yield::default())
+                let synced = sync_directory(&self.log_directory(*log));
+                synced.map(|()| Yield { fill: self.fill(), ..Yield::default() })
             }
         };
         match result {
@@ -172,7 +174,11 @@ impl Files {
             let _ = self.delete(name);
             return Err(error);
         }
-        Ok(Yield::default())
+        Ok(Yield { fill: self.fill(), ..Yield::default() })
+    }
+
+    fn fill(&self) -> Option<Fill> {
+        fill(&self.directory, self.free_bytes_min)
     }
 
     fn reserve(&self, from: Option<File>, name: File, length: u64) -> io::Result<Yield> {
@@ -245,7 +251,7 @@ impl Files {
 }
 
 fn completion(id: OperationId, gain: Yield) -> Completion {
-    Completion { id, result: Ok(gain.count), bytes: gain.bytes, files: gain.files }
+    Completion { id, result: Ok(gain.count), bytes: gain.bytes, files: gain.files, fill: gain.fill }
 }
 
 /// Repeats a call that a signal interrupted.

@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use lepus_store::disk::Fill;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
@@ -26,12 +27,12 @@ pub(super) fn allocate(file: &fs::File, length: u64) -> io::Result<()> {
             Err(error) => return Err(error.into()),
         }
     }
-    fill(file, length)?;
+    write_zeros(file, length)?;
     file.set_len(length)
 }
 
 /// Writes `length` zeros.
-fn fill(file: &fs::File, length: u64) -> io::Result<()> {
+fn write_zeros(file: &fs::File, length: u64) -> io::Result<()> {
     use std::os::unix::fs::FileExt;
     let zeros = vec![0; ZEROS_BYTES];
     let mut offset = 0;
@@ -55,6 +56,16 @@ pub(super) fn has_room(directory: &Path, wanted: u64, rest: u64) -> bool {
     }
 }
 
+/// How much is in use of the disk of `directory`, but for `rest` bytes that stay free.
+pub(super) fn fill(directory: &Path, rest: u64) -> Option<Fill> {
+    let disk = rustix::fs::statvfs(directory).ok()?;
+    // What only root may use counts as used.
+    let [all, free] =
+        [disk.f_blocks, disk.f_bavail].map(|blocks| blocks.saturating_mul(disk.f_frsize.max(1)));
+    let is_ample = free.saturating_sub(rest) > all.saturating_sub(rest) / 4;
+    Some(if is_ample { Fill::Ample } else { Fill::Nearly })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -64,7 +75,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("lepus-zeros-{}", std::process::id()));
         let file = fs::File::create(&path).unwrap();
         let length = ZEROS_BYTES as u64 * 2 + 17;
-        fill(&file, length).unwrap();
+        write_zeros(&file, length).unwrap();
         assert_eq!(file.metadata().unwrap().len(), length);
         assert!(fs::read(&path).unwrap().iter().all(|byte| *byte == 0));
         fs::remove_file(&path).unwrap();

@@ -1,5 +1,5 @@
 //! Checkpoints as older versions wrote them: one section, with the tables in another order. Version 1
-//! does not say what was delivered.
+//! does not say what was delivered; neither says how many references the messages of a segment had.
 
 use super::{Checkpoint, relocation, segments, spans};
 use crate::varint::Reader;
@@ -8,7 +8,7 @@ use crate::varint::Reader;
 pub(super) fn read(found: &mut Checkpoint, version: u16, bytes: &[u8]) -> Option<()> {
     let mut reader = Reader(bytes);
     found.header(&mut reader)?;
-    found.segments = segments(&mut reader)?;
+    found.segments = segments(&mut reader, false)?;
     for _ in 0..reader.varint()? {
         relocation(&mut reader, &mut found.tables.relocations)?;
     }

@@ -3,6 +3,11 @@
 //! The index is left as it is: a table says where a message is that was first written elsewhere,
 //! until the message is settled or its page of the index is written anew. The emptied segment is
 //! free when the next checkpoint is valid.
+//!
+//! What counts is the bytes of messages of which something lives. Of messages with one reference
+//! these are known. Where messages are shared by several queues they are guessed, as if all of them
+//! had lost equally many references, and counted when the segment is read, before anything is
+//! copied. Until more references are gone than make up the difference, it is not read again.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -26,6 +31,15 @@ use crate::state::{LaneSlot, OVERHEAD_BYTES};
 const STEP_BYTES: usize = 1 << 20;
 /// Index pages kept in memory to see where messages are, those of one batch not counted.
 const PAGES_MAX: usize = 128;
+/// The same where messages are counted.
+const COUNT_STEP_BYTES: usize = 128 << 10;
+/// A segment is emptied when fewer than this many percent of it live, once three quarters of the
+/// room are in use.
+const NEARLY_FULL_PERCENT: u64 = 50;
+/// The same when there is none left.
+const FULL_PERCENT: u64 = 75;
+/// A single segment of which little lives is emptied, too, when nothing of it dies for so long.
+const STANDING_INTERVAL: Duration = Duration::from_secs(10);
 /// How often the segments are looked through for one that is worth it, unless the log has grown by
 /// half a segment meanwhile, copies not counted.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
@@ -52,6 +66,12 @@ pub(super) struct Compaction {
     skipped: BTreeMap<u32, Instant>,
     /// Segments to be emptied as far as they can be read, however much lives in them.
     wanted: BTreeSet<u32>,
+    /// What lives of segments with shared messages that were read: bytes of messages, and bytes that
+    /// references named then.
+    counted: BTreeMap<u32, (u64, u64)>,
+    /// The one with the least that lives when it was not worth it: with how many references, and
+    /// since when.
+    standing: Option<(u32, u64, Instant)>,
     /// Index pages that were read for this.
     pages: Vec<(LaneSlot, u64)>,
     pub moved: u64,
@@ -64,6 +84,8 @@ struct Run {
     bytes: Vec<u8>,
     /// Offset of the next batch.
     at: usize,
+    /// Bytes of living messages before it, while they are only counted.
+    counting: Option<u64>,
     /// Messages that began in the segment before and end in this one.
     ending: Vec<Position>,
 }
@@ -116,7 +138,10 @@ impl Store {
         }
         self.compaction.has_news = true;
         if let Some(run) = self.compaction.running.take() {
-            return self.copy_step(run, out);
+            return match run.counting {
+                Some(_) => self.count_step(run),
+                None => self.copy_step(run, out),
+            };
         }
         let grown = self.log.bytes_written.saturating_sub(self.compaction.log_bytes);
         let is_time = now.instant >= self.compaction.look_at
@@ -128,7 +153,11 @@ impl Store {
         self.compaction.log_bytes = self.log.bytes_written;
         self.compaction.learn();
         let Some((generation, slot, length)) = self.candidate(now) else {
-            self.compaction.has_news = false;
+            // One that stands is looked at again then.
+            self.compaction.has_news = self.compaction.standing.is_some();
+            if let Some((_, _, since)) = self.compaction.standing {
+                self.compaction.look_at = since + STANDING_INTERVAL;
+            }
             return false;
         };
         // The rate: so long as this takes, no other segment is begun, unless half as much was appended.
@@ -160,27 +189,57 @@ impl Store {
         }
     }
 
+    /// Below how many percent of living bytes a segment is worth it.
+    fn percent(&self) -> u64 {
+        let usual = u64::from(self.settings.compaction_percent);
+        if self.log.lacks_room() {
+            usual.max(FULL_PERCENT)
+        } else if self.log.is_nearly_full() {
+            usual.max(NEARLY_FULL_PERCENT)
+        } else {
+            usual
+        }
+    }
+
+    /// Bytes of messages that live in a segment, about.
+    fn living_bytes(&self, generation: u32, segment: &Segment) -> u64 {
+        // Long properties count too; moving messages that only seem to be few would never end.
+        let extra = self.compaction.extra.saturating_sub(OVERHEAD_BYTES);
+        let messages = segment.share(segment.references());
+        let named = segment.named_alive();
+        let least = match self.compaction.counted.get(&generation) {
+            // Each reference that is gone since took at most its own message with it.
+            Some(&(alive, before)) => alive.saturating_sub(before.saturating_sub(named)),
+            None => 0,
+        };
+        segment.share(named).max(least).saturating_add(messages.saturating_mul(extra))
+    }
+
     /// The segment with the least that lives, if that is little enough, and if there are so many of
     /// them that it pays: one whose messages are being delivered is soon empty without that.
-    fn candidate(&self, now: Now) -> Option<(u32, u32, u32)> {
+    fn candidate(&mut self, now: Now) -> Option<(u32, u32, u32)> {
+        let segments = &self.log.segments;
+        self.compaction.counted.retain(|generation, _| segments.contains_key(generation));
+        let standing = self.compaction.standing.take();
         let synced = self.log.synced();
         let room =
             self.settings.relocations_max.saturating_sub(self.state.tables.relocations.len());
         let ending = self.ending_weights();
         let compaction = &self.compaction;
-        // Long properties count too; moving messages that only seem to be few would never end.
-        let extra = compaction.extra.saturating_sub(OVERHEAD_BYTES);
-        let living = |segment: &Segment| {
-            let bytes = segment.live_bytes.saturating_add(segment.live_transient_bytes);
-            bytes.saturating_add(segment.references().saturating_mul(extra))
-        };
         let weight = |generation: u32, segment: &Segment| {
-            living(segment).saturating_add(ending.get(&generation).copied().unwrap_or(0))
+            let living = self.living_bytes(generation, segment);
+            living.saturating_add(ending.get(&generation).copied().unwrap_or(0))
         };
-        let worth = self.log.segments.iter().filter(|(generation, segment)| {
-            let percent = u64::from(self.settings.compaction_percent);
-            let is_sparse = weight(**generation, segment).saturating_mul(100)
-                < u64::from(segment.file_bytes) * percent;
+        let percent = self.percent();
+        let is_urgent = percent > u64::from(self.settings.compaction_percent);
+        let copies_max = self.log.room_for_copies(usize::from(is_urgent));
+        let worth = segments.iter().filter(|(generation, segment)| {
+            let weight = weight(**generation, segment);
+            // Where nothing died there is nothing to gain: copies would be copied again and again when
+            // few messages fit into a segment.
+            let is_gain = segment.has_dead() && weight.saturating_add(weight / 8) <= copies_max;
+            let is_sparse = weight.saturating_mul(100) < u64::from(segment.file_bytes) * percent
+                && (!is_urgent || is_gain);
             !segment.is_empty()
                 && segment.references() <= room as u64
                 && (is_sparse || compaction.wanted.contains(generation))
@@ -188,17 +247,28 @@ impl Store {
                 && position(**generation, segment.used_bytes) <= synced
                 && compaction.skipped.get(generation).is_none_or(|until| *until <= now.instant)
         });
-        let dead_bytes = |(_, segment): (&u32, &Segment)| {
-            u64::from(segment.file_bytes).saturating_sub(living(segment))
+        let dead_bytes = |(generation, segment): (&u32, &Segment)| {
+            u64::from(segment.file_bytes).saturating_sub(self.living_bytes(*generation, segment))
         };
         let gain: u64 = worth.clone().map(dead_bytes).sum();
         let least = worth.min_by_key(|(generation, segment)| {
             (!compaction.wanted.contains(generation), weight(**generation, segment))
         });
         let (&generation, segment) = least?;
-        let is_wanted = compaction.wanted.contains(&generation) || self.log.lacks_room();
-        let pays = is_wanted || gain > self.settings.compaction_slack_bytes;
-        pays.then_some((generation, segment.slot?, segment.used_bytes))
+        let all =
+            segments.iter().map(|(generation, segment)| self.living_bytes(*generation, segment));
+        let let_be = all.sum::<u64>().max(self.settings.segment_bytes.into());
+        let slack = self.settings.compaction_slack_bytes.min(let_be);
+        let (slot, length) = (segment.slot?, segment.used_bytes);
+        let mut pays = is_urgent || compaction.wanted.contains(&generation) || gain > slack;
+        if !pays {
+            let references = segment.references();
+            let same = standing.filter(|found| (found.0, found.1) == (generation, references));
+            let since = same.map_or(now.instant, |found| found.2);
+            pays = now.instant >= since + STANDING_INTERVAL;
+            self.compaction.standing = (!pays).then_some((generation, references, since));
+        }
+        pays.then_some((generation, slot, length))
     }
 
     /// What moving messages that lie in several segments weighs for each of these: all that lives
@@ -247,13 +317,52 @@ impl Store {
         let ending = ending.map(|(&start, _)| start).collect();
         self.unload_pages();
         let (bytes, at) = (reading.bytes, SEGMENT_HEADER_BYTES);
-        self.compaction.running = Some(Run { generation, bytes, at, ending });
+        let is_shared = self.log.segments.get(&generation).is_some_and(Segment::is_shared);
+        let counts = is_shared && !self.compaction.wanted.contains(&generation);
+        let counting = counts.then_some(0);
+        self.compaction.running = Some(Run { generation, bytes, at, counting, ending });
     }
 
     fn skip_segment(&mut self, generation: u32) -> bool {
         self.compaction.wanted.remove(&generation);
         self.compaction.skipped.insert(generation, Instant::NEVER);
         false
+    }
+
+    /// Counts what lives of shared messages; the segment is left alone if that is too much.
+    fn count_step(&mut self, mut run: Run) -> bool {
+        let generation = run.generation;
+        let Some(segment) = self.log.segments.get(&generation) else { return false };
+        let (used, file_bytes) = (segment.used_bytes as usize, u64::from(segment.file_bytes));
+        let named = segment.named_alive();
+        let image = Image { log: self.settings.log, generation, bytes: &run.bytes };
+        let (start, mut alive) = (run.at, run.counting.unwrap_or(0));
+        while run.at < used && run.at < start + COUNT_STEP_BYTES {
+            let batch = image.header(run.at).filter(|batch| image.is_whole(batch));
+            // Damage is found again, and told, when what is whole is copied.
+            let Some(batch) = batch else {
+                run.at = used;
+                break;
+            };
+            for found in image.records(&batch).filter(|found| found.kind == KIND_MESSAGE) {
+                let Some(record) = MessageRecord::decode(found.payload) else { continue };
+                if record.references().any(|reference| self.state.is_live(&reference)) {
+                    alive += found.payload.len() as u64;
+                }
+            }
+            run.at = batch.records().end;
+        }
+        run.counting = Some(alive);
+        if run.at >= used {
+            let alive = alive.min(named);
+            self.compaction.counted.insert(generation, (alive, named));
+            if alive.saturating_mul(100) >= file_bytes * self.percent() {
+                return false;
+            }
+            (run.at, run.counting) = (SEGMENT_HEADER_BYTES, None);
+        }
+        self.compaction.running = Some(run);
+        true
     }
 
     fn copy_step(&mut self, mut run: Run, out: &mut Operations) -> bool {

@@ -1,0 +1,215 @@
+//! Which segments are emptied, and how full the disk is then.
+
+use lepus_base::{Now, Position, QueueId};
+use lepus_store::disk::{Action, File, LogId, Operations};
+use lepus_store::simulation::Disk;
+use lepus_store::{Lane, LaneSlot, Message, Place, Settings, Space, Store};
+
+const LOG: LogId = LogId(1);
+const SEGMENT_BYTES: u32 = 64 << 10;
+/// Of most messages.
+const BODY_BYTES: usize = 1_000;
+
+/// A message in the lanes of a store.
+struct Sent {
+    seq: u64,
+    position: Position,
+    lanes: Vec<usize>,
+}
+
+struct World {
+    store: Store,
+    disk: Disk,
+    out: Operations,
+    millis: u64,
+    lanes: Vec<LaneSlot>,
+    next: u64,
+    /// Segments that were read as a whole.
+    read: u64,
+    body_bytes: usize,
+}
+
+impl World {
+    fn new(lanes: u64, segments_max: usize) -> World {
+        let settings = Settings {
+            segment_bytes: SEGMENT_BYTES,
+            batch_bytes_max: 16 << 10,
+            checkpoint_log_bytes: 1 << 20,
+            free_segments_max: 2,
+            segments_max,
+            ..Settings::new(LOG)
+        };
+        let mut out = Operations::default();
+        let store = Store::open(settings, &mut out);
+        let mut world = World {
+            store,
+            disk: Disk::new(3),
+            out,
+            millis: 1,
+            lanes: Vec::new(),
+            next: 0,
+            read: 0,
+            body_bytes: BODY_BYTES,
+        };
+        world.pass(10);
+        let lanes = (0..lanes).map(|queue| world.store.lane(Lane::of(QueueId(queue))));
+        world.lanes = lanes.collect();
+        world
+    }
+
+    fn pass(&mut self, millis: u64) {
+        for _ in 0..millis {
+            self.millis += 1;
+            let now = Now::from_millis(self.millis);
+            self.store.flush(now, &mut self.out);
+            while self.store.work(now, &mut self.out) {}
+            for operation in std::mem::take(&mut self.out.list) {
+                let is_whole = matches!(operation.action,
+                    Action::Read { file: File::Segment(..), offset: 0, length } if length > 4096);
+                self.read += u64::from(is_whole);
+                self.disk.submit(&mut vec![operation]);
+                let completion = self.disk.step().expect("it was submitted");
+                self.store.complete(now, completion, &mut self.out);
+            }
+        }
+    }
+
+    /// A message for some lanes; `None` where there is no room for a long time.
+    fn append(&mut self, lanes: Vec<usize>) -> Option<Sent> {
+        let message = Message { body: &vec![7; self.body_bytes], ..Message::default() };
+        let seq = self.next;
+        let place = |lane: &usize| Place { lane: self.lanes[*lane], seq, deadline_millis: 0 };
+        let places: Vec<Place> = lanes.iter().map(place).collect();
+        for _ in 0..5_000 {
+            if let Ok(position) = self.store.append(&message, &places) {
+                self.next += 1;
+                self.store.want_durable();
+                return Some(Sent { seq, position, lanes });
+            }
+            self.pass(1);
+        }
+        None
+    }
+
+    fn settle(&mut self, sent: &Sent, lane: usize) {
+        let lane = self.lanes[lane];
+        assert!(self.store.settle(lane, sent.seq, sent.position, self.body_bytes as u32));
+    }
+
+    fn segments(&self) -> usize {
+        self.store.figures().segments
+    }
+}
+
+/// One message in a hundred stays, in all queues: that is little, however many queues there are.
+#[test]
+fn what_is_dead_comes_free_whatever_the_number_of_queues_that_had_it() {
+    for (queues, messages) in [(1, 20_000), (100, 8_000)] {
+        let mut world = World::new(queues, usize::MAX);
+        let all: Vec<usize> = (0..queues as usize).collect();
+        for index in 0..messages {
+            let sent = world.append(all.clone()).unwrap();
+            if index % 100 != 0 {
+                for &lane in &sent.lanes {
+                    world.settle(&sent, lane);
+                }
+            }
+            if index % 100 == 99 {
+                world.pass(1);
+            }
+        }
+        world.pass(60_000);
+        let live = messages / 100 * BODY_BYTES;
+        let used = world.segments() * SEGMENT_BYTES as usize;
+        assert!(used < 5 * live, "{queues} queues: {used} bytes for {live}");
+    }
+}
+
+/// One of many queues keeps what the others had: all of it lives.
+#[test]
+fn what_one_of_many_queues_keeps_is_read_once_and_not_moved() {
+    let mut world = World::new(50, usize::MAX);
+    let all: Vec<usize> = (0..50).collect();
+    let sent: Vec<Sent> = (0..2_000).map(|_| world.append(all.clone()).unwrap()).collect();
+    let segments = world.segments() as u64;
+    for sent in &sent {
+        for &lane in &sent.lanes[1..] {
+            world.settle(sent, lane);
+        }
+    }
+    world.pass(120_000);
+    let figures = world.store.figures();
+    assert_eq!(figures.moved, 0);
+    assert!(world.read <= segments, "{} reads of {segments} segments", world.read);
+    for sent in &sent {
+        world.settle(sent, 0);
+    }
+    world.pass(60_000);
+    assert!(world.segments() <= 2, "{} segments", world.segments());
+}
+
+/// Two queues share a log that may not grow any more; one is drained, the other keeps more of each
+/// segment than compaction usually copies.
+#[test]
+fn room_that_is_mostly_dead_comes_back_when_there_is_no_more() {
+    for kept_of_ten in [3, 5, 7] {
+        let mut world = World::new(2, 40);
+        let mut sent = Vec::new();
+        while let Some(next) = world.append(vec![usize::from(sent.len() % 10 < kept_of_ten)]) {
+            sent.push(next);
+        }
+        assert_eq!(world.store.space(), Space::Full);
+        for sent in sent.iter().filter(|sent| sent.lanes[0] == 0) {
+            world.settle(sent, 0);
+        }
+        world.pass(60_000);
+        let dead = sent.len() * (10 - kept_of_ten) / 10;
+        let more = (0..sent.len()).take_while(|_| world.append(vec![0]).is_some()).count();
+        assert!(more >= dead / 2, "{kept_of_ten} of 10 stay: {more} of {dead}");
+        let live = world.store.count(world.lanes[1]).0 as usize;
+        assert_eq!(live, sent.iter().filter(|sent| sent.lanes[0] == 1).count());
+    }
+}
+
+/// Three quarters of the room are in use: what half lives is emptied before it is all.
+#[test]
+fn a_log_that_is_nearly_full_holds_little_more_than_twice_what_lives() {
+    for kept_of_ten in [2, 4, 6] {
+        let mut world = World::new(2, 40);
+        let mut sent = Vec::new();
+        while world.segments() < 36 {
+            let lane = usize::from(sent.len() % 10 < kept_of_ten);
+            sent.push(world.append(vec![lane]).expect("there is room"));
+        }
+        for sent in sent.iter().filter(|sent| sent.lanes[0] == 0) {
+            world.settle(sent, 0);
+        }
+        world.pass(60_000);
+        let live = world.store.count(world.lanes[1]).0 as usize * BODY_BYTES;
+        let used = world.segments() * SEGMENT_BYTES as usize;
+        // Below three quarters nothing more is done.
+        assert!(world.segments() <= 30 || used * 10 < live * 25, "{used} bytes for {live}");
+        assert!(world.store.figures().moved > 0 || kept_of_ten == 6);
+    }
+}
+
+/// Two messages in a segment leave a third of it free. Moving them would not.
+#[test]
+fn what_has_nothing_dead_in_it_is_not_moved_when_there_is_no_room() {
+    let mut world = World::new(1, 20);
+    world.body_bytes = 22_000;
+    let mut sent = Vec::new();
+    while let Some(next) = world.append(vec![0]) {
+        sent.push(next);
+    }
+    assert_eq!(world.store.space(), Space::Full);
+    world.pass(60_000);
+    assert_eq!(world.store.figures().moved, 0);
+    for sent in sent.iter().step_by(2) {
+        world.settle(sent, 0);
+    }
+    world.pass(60_000);
+    let moved = world.store.figures().moved;
+    assert!(moved > 0 && moved <= sent.len() as u64, "{moved} of {}", sent.len());
+    assert!(world.append(vec![0]).is_some());
+}
