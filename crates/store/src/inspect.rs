@@ -41,7 +41,7 @@ pub struct Batch {
     pub records: u32,
     /// Bytes of its records.
     pub bytes: u32,
-    /// What was known to be synced when it was closed.
+    /// What was known to be synced when it was handed to the disk.
     pub synced: Position,
 }
 

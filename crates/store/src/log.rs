@@ -21,7 +21,7 @@ use crate::place::position;
 use crate::record::{KIND_FILLER, KIND_QUEUE_DROPPED, KIND_SETTLES, RECORD_HEADER_BYTES, word};
 use crate::retry::Retry;
 use crate::segment::{
-    BATCH_HEADER_BYTES, BatchHeader, SEGMENT_HEADER_BYTES, SegmentHeader, reserve_batch,
+    BATCH_HEADER_BYTES, BatchHeader, SEGMENT_HEADER_BYTES, SegmentHeader, reserve_batch, stamp,
 };
 use crate::settings::{Settings, SyncMode};
 
@@ -70,6 +70,10 @@ impl Batch {
 struct Closed {
     generation: u32,
     offset: u32,
+    /// Where in `bytes` its header is.
+    header_at: usize,
+    /// What its header says was synced.
+    named: Position,
     bytes: Arc<Vec<u8>>,
     /// Without the zeros that fill its last page.
     length: usize,
@@ -78,6 +82,14 @@ struct Closed {
 }
 
 impl Closed {
+    /// Says in its header what is synced now.
+    fn name(&mut self, log: LogId, synced: Position) {
+        self.named = synced;
+        let seed = seed(log, self.generation, self.offset + self.header_at as u32);
+        // Nobody else has the bytes while no write is under way.
+        stamp(&mut Arc::make_mut(&mut self.bytes)[self.header_at..], synced, seed);
+    }
+
     fn start(&self) -> Position {
         position(self.generation, self.offset)
     }
@@ -565,6 +577,8 @@ impl Log {
         self.closed.push_back(Closed {
             generation: open.generation,
             offset: open.offset,
+            header_at: open.header_at,
+            named: self.synced,
             bytes: Arc::new(open.bytes),
             length,
             is_last: false,
@@ -625,7 +639,7 @@ impl Log {
     }
 
     fn submit(&mut self, start: usize, sync: bool, now: Now, out: &mut Operations) {
-        let Some(front) = self.closed.front() else { return };
+        let Some(front) = self.closed.front_mut() else { return };
         if now.instant < self.write_retry_at {
             return;
         }
@@ -642,6 +656,11 @@ impl Log {
                 slot
             }
         };
+        // Others were synced while it waited: the last batch before a crash is the only one that no other
+        // one names.
+        if start == 0 && front.named != self.synced {
+            front.name(self.id, self.synced);
+        }
         let sync = sync || front.is_last;
         self.bytes_written += (front.bytes.len() - start) as u64;
         let id = out.push(Action::Write {

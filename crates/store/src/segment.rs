@@ -9,8 +9,10 @@ use crate::varint::Reader;
 
 /// First bytes of a segment in use.
 pub const SEGMENT_MAGIC: [u8; 8] = *b"LEPUSSEG";
-/// Version of everything a log's files hold. Newer ones are refused.
+/// Version of root records. Newer ones are refused.
 pub const FORMAT_VERSION: u16 = 1;
+/// Version of segments that are written; those of version 1 are read. Newer ones are refused.
+pub const SEGMENT_VERSION: u16 = 2;
 /// Bytes of the header; the first batch follows.
 pub const SEGMENT_HEADER_BYTES: usize = 64;
 
@@ -25,7 +27,7 @@ pub const SEGMENT_HEADER_BYTES: usize = 64;
 /// | 16 | 4 | generation |
 /// | 20 | 4 | length of the segment in bytes |
 /// | 24 | 8 | position at which the log before this segment ends |
-/// | 32 | 4 | checksum of the last batch before this segment |
+/// | 32 | 4 | chain checksum of the last batch before this segment |
 /// | 36 | 8 | number of the segment's first batch |
 /// | 44 | 8 | position known synced when the header was written |
 /// | 52 | 8 | zero |
@@ -63,7 +65,7 @@ impl SegmentHeader {
     pub fn encode(&self) -> [u8; SEGMENT_HEADER_BYTES] {
         let mut bytes = [0; SEGMENT_HEADER_BYTES];
         bytes[..8].copy_from_slice(&SEGMENT_MAGIC);
-        bytes[8..10].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        bytes[8..10].copy_from_slice(&SEGMENT_VERSION.to_le_bytes());
         bytes[10..12].copy_from_slice(&(SEGMENT_HEADER_BYTES as u16).to_le_bytes());
         bytes[12..16].copy_from_slice(&self.log.0.to_le_bytes());
         bytes[16..20].copy_from_slice(&self.generation.to_le_bytes());
@@ -95,7 +97,7 @@ impl SegmentHeader {
             return None;
         }
         let version = (reader.u32()? & 0xFFFF) as u16;
-        if version != FORMAT_VERSION {
+        if !(1..=SEGMENT_VERSION).contains(&version) {
             return Some(Err(HeaderError::Version(version)));
         }
         Some(Ok(SegmentHeader {
@@ -124,11 +126,14 @@ pub const BATCH_HEADER_BYTES: usize = 48;
 /// | 8 | 8 | batch number, one more than that of the batch before |
 /// | 16 | 4 | segment generation |
 /// | 20 | 4 | number of records |
-/// | 24 | 8 | position known synced when the batch was closed |
-/// | 32 | 4 | checksum of the batch before: its field at 44 |
+/// | 24 | 8 | position known synced when the batch was handed to the disk |
+/// | 32 | 4 | chain checksum of the batch before: its field at 40 |
 /// | 36 | 4 | CRC32C over the checksums of the records, in order |
-/// | 40 | 4 | zero |
+/// | 40 | 4 | chain checksum: CRC32C of bytes 0 to 23 and 32 to 39, seeded as the field at 44; never 0 |
 /// | 44 | 4 | CRC32C of bytes 0 to 43, seeded with log, generation and the batch's offset |
+///
+/// The chain checksum is known when the batch is closed, the other one when it is handed to the disk.
+/// In segments of version 1 the field at 40 is zero, and the one at 44 is the chain's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchHeader {
     /// Bytes of the records.
@@ -139,16 +144,16 @@ pub struct BatchHeader {
     pub generation: u32,
     /// Number of records.
     pub records: u32,
-    /// Known synced when it was closed.
+    /// Known synced when it was handed to the disk.
     pub synced: Position,
-    /// Checksum of the batch before.
+    /// Chain checksum of the batch before.
     pub previous_crc: u32,
     /// CRC32C over the records' checksums.
     pub records_crc: u32,
 }
 
 impl BatchHeader {
-    /// The header as bytes, and its own checksum; `seed` comes from the batch's place.
+    /// The header as bytes, and its chain checksum; `seed` comes from the batch's place.
     pub(crate) fn encode(&self, seed: u32) -> ([u8; BATCH_HEADER_BYTES], u32) {
         let mut bytes = [0; BATCH_HEADER_BYTES];
         bytes[..4].copy_from_slice(&BATCH_MAGIC);
@@ -156,15 +161,16 @@ impl BatchHeader {
         bytes[8..16].copy_from_slice(&self.number.to_le_bytes());
         bytes[16..20].copy_from_slice(&self.generation.to_le_bytes());
         bytes[20..24].copy_from_slice(&self.records.to_le_bytes());
-        bytes[24..32].copy_from_slice(&self.synced.0.to_le_bytes());
         bytes[32..36].copy_from_slice(&self.previous_crc.to_le_bytes());
         bytes[36..40].copy_from_slice(&self.records_crc.to_le_bytes());
-        let sum = crc(seed, &bytes[..44]);
-        bytes[44..].copy_from_slice(&sum.to_le_bytes());
-        (bytes, sum)
+        // Zero stands for version 1.
+        let chain = crc(crc(seed, &bytes[..24]), &bytes[32..40]).max(1);
+        bytes[40..44].copy_from_slice(&chain.to_le_bytes());
+        stamp(&mut bytes, self.synced, seed);
+        (bytes, chain)
     }
 
-    /// Reads a header and its checksum; `None` for anything that was not written for this place.
+    /// Reads a header and its chain checksum; `None` for anything that was not written for this place.
     pub(crate) fn decode(bytes: &[u8], seed: u32) -> Option<(BatchHeader, u32)> {
         let bytes = bytes.get(..BATCH_HEADER_BYTES)?;
         let mut reader = Reader(bytes);
@@ -184,8 +190,19 @@ impl BatchHeader {
             previous_crc: reader.u32()?,
             records_crc: reader.u32()?,
         };
-        Some((header, sum))
+        let chain = match reader.u32()? {
+            0 => sum,
+            chain => chain,
+        };
+        Some((header, chain))
     }
+}
+
+/// Puts the position known to be synced into a batch's header, and finishes its checksum.
+pub(crate) fn stamp(header: &mut [u8], synced: Position, seed: u32) {
+    header[24..32].copy_from_slice(&synced.0.to_le_bytes());
+    let sum = crc(seed, &header[..44]);
+    header[44..BATCH_HEADER_BYTES].copy_from_slice(&sum.to_le_bytes());
 }
 
 /// Room for the header; it is filled in when the batch is closed.
@@ -225,10 +242,10 @@ mod tests {
     #[test]
     fn a_newer_version_is_named() {
         let mut bytes = segment().encode();
-        bytes[8] = 2;
+        bytes[8] = 3;
         let sum = crc(0, &bytes[..60]);
         bytes[60..].copy_from_slice(&sum.to_le_bytes());
-        assert_eq!(SegmentHeader::decode(&bytes), Err(HeaderError::Version(2)));
+        assert_eq!(SegmentHeader::decode(&bytes), Err(HeaderError::Version(3)));
     }
 
     #[test]
@@ -248,5 +265,30 @@ mod tests {
         assert_eq!(BatchHeader::decode(&bytes, seed(LogId(1), 4, 64)), None);
         assert_eq!(BatchHeader::decode(&bytes, seed(LogId(1), 3, 65)), None);
         assert_eq!(BatchHeader::decode(&bytes, seed(LogId(2), 3, 64)), None);
+        // What was synced is put in later, and changes nothing for the batch behind it.
+        let mut later = bytes;
+        stamp(&mut later, Position(6), here);
+        let header = BatchHeader { synced: Position(6), ..header };
+        assert_eq!(BatchHeader::decode(&later, here), Some((header, sum)));
+        assert_eq!(header.encode(here), (later, sum));
+    }
+
+    #[test]
+    fn a_batch_of_version_1_is_chained_by_its_only_checksum() {
+        let here = seed(LogId(1), 3, 64);
+        let header = BatchHeader {
+            length: 100,
+            number: 7,
+            generation: 3,
+            records: 2,
+            synced: Position(5),
+            previous_crc: 1,
+            records_crc: 2,
+        };
+        let (mut bytes, _) = header.encode(here);
+        bytes[40..44].fill(0);
+        let sum = crc(here, &bytes[..44]);
+        bytes[44..].copy_from_slice(&sum.to_le_bytes());
+        assert_eq!(BatchHeader::decode(&bytes, here), Some((header, sum)));
     }
 }

@@ -9,6 +9,7 @@ use lepus_base::{Now, QueueId};
 use lepus_store::disk::{File, LogId, Operations};
 use lepus_store::inspect;
 use lepus_store::place::{generation, offset};
+use lepus_store::segment::SEGMENT_VERSION;
 use lepus_store::simulation::Disk;
 use lepus_store::{
     CHECKPOINT_VERSION, Event, Fetch, Lane, Lookup, Message, Place, Root, Settings, Store,
@@ -34,8 +35,9 @@ fn message(body: &[u8]) -> Message<'_> {
     Message { exchange: b"amq.topic", routing_key: b"a.b", properties: &[0x10, 0, 2], body }
 }
 
-/// The version that is written; a directory is called by the newest of its files.
-const VERSION: u16 = CHECKPOINT_VERSION;
+/// The set of versions that is written, as its files are called; earlier ones are read.
+const VERSION: u16 = 4;
+const _: () = assert!(CHECKPOINT_VERSION == 3 && SEGMENT_VERSION == 2, "a new set");
 
 /// Every kind of record, in files of one store.
 fn written() -> Disk {
@@ -145,6 +147,28 @@ fn golden(version: u16) -> Disk {
 fn files_of_each_fixed_format_are_read() {
     for version in 1..=VERSION {
         are_read(&mut golden(version));
+    }
+}
+
+/// What is appended to files of an earlier version is tied to what they hold.
+#[test]
+fn files_of_each_fixed_format_are_gone_on_with() {
+    for version in 1..=VERSION {
+        let mut disk = golden(version);
+        for seq in 3..6 {
+            let mut out = Operations::default();
+            let mut store = Store::open(settings(), &mut out);
+            run(&mut store, &mut disk, &mut out);
+            let lane = store.lane(Lane::of(QueueId(5)));
+            let place = Place { lane, seq, deadline_millis: 0 };
+            store.append(&message(b"later"), &[place]).expect("room");
+            store.want_durable();
+            run(&mut store, &mut disk, &mut out);
+            assert_eq!(store.count(lane).0, seq, "version {version}");
+            let mut events = Vec::new();
+            store.take_events(&mut events);
+            assert!(!events.iter().any(|event| matches!(event, Event::Damaged(_))), "{events:?}");
+        }
     }
 }
 

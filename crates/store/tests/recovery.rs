@@ -357,6 +357,72 @@ fn damage_at_the_end_of_a_segment_is_told_by_the_next_one_there_is() {
     assert_eq!(found, [1, 3]);
 }
 
+/// The disk is slow, so that many batches wait for it in a row: each of them is known by what names it
+/// later, whichever of them is damaged. Only the last one looks like a write that did not end.
+#[test]
+fn damage_in_front_of_the_last_batch_is_told_from_its_end() {
+    const BATCHES: u64 = 20;
+    let settings = Settings { batch_bytes_max: 256, segment_bytes: 1 << 16, ..settings() };
+    let written = || {
+        let mut disk = Disk::new(1);
+        let mut out = Operations::default();
+        let mut store = Store::open(settings, &mut out);
+        run(&mut store, &mut disk, &mut out, 1);
+        for _ in 0..8 {
+            store.flush(Now::from_millis(1), &mut out);
+            run(&mut store, &mut disk, &mut out, 1);
+        }
+        let lane = store.lane(Lane::of(QueueId(1)));
+        for seq in 0..BATCHES {
+            let message =
+                Message { exchange: b"e", routing_key: b"k", properties: &[], body: &[7; 300] };
+            let place = Place { lane, seq, deadline_millis: 0 };
+            store.append(&message, &[place]).expect("room");
+        }
+        // One is written and synced after the other; all were closed before.
+        store.want_durable();
+        for millis in 2..100 {
+            store.flush(Now::from_millis(millis), &mut out);
+            run(&mut store, &mut disk, &mut out, millis);
+        }
+        assert!(store.durable() >= store.end());
+        // No checkpoint says where the log ends.
+        disk.put(File::Root(LOG), vec![0; 8192]);
+        disk
+    };
+    let disk = written();
+    let is_used = |file: &File| {
+        let File::Segment(log, _) = *file else { return false };
+        inspect::segment(log, disk.data(*file).expect("it is listed"), |_| ()).batches > 1
+    };
+    let file = disk.files().map(|(file, _)| file).find(is_used).expect("a segment with batches");
+    let mut batches = Vec::new();
+    inspect::segment(LOG, disk.data(file).expect("it is listed"), |part| {
+        if let inspect::Part::Batch(batch) = part {
+            let named = if batches.is_empty() { 0 } else { batch.offset };
+            assert_eq!(offset(batch.synced), named, "each names the end of the one before it");
+            batches.push(batch.offset as usize);
+        }
+    });
+    assert_eq!(batches.len() as u64, BATCHES);
+    for (index, &at) in batches.iter().enumerate() {
+        for hit in [at + 4, at + 24, at + 40, at + 44, at + 200] {
+            let mut disk = written();
+            disk.flip(file, hit, 2);
+            let mut out = Operations::default();
+            let mut store = Store::open(settings, &mut out);
+            let events = run(&mut store, &mut disk, &mut out, 1);
+            let is_told = events.iter().any(|event| matches!(event, Event::Damaged(_)));
+            let is_last = index + 1 == batches.len();
+            assert_eq!(is_told, !is_last, "{hit} in batch {index}: {events:?}");
+            let lane = store.lane(Lane::of(QueueId(1)));
+            // Records are known by checksums of their own: a damaged header costs none.
+            let lost = u64::from(is_last || hit == at + 200);
+            assert_eq!(store.count(lane).0, BATCHES - lost, "{hit} in batch {index}");
+        }
+    }
+}
+
 /// What is held together is whole after a loss of power, or not there at all, also where more was
 /// announced than a segment has.
 #[test]

@@ -10,6 +10,8 @@ use std::time::Duration;
 use lepus_base::{Now, Position, QueueId, Rng};
 use lepus_store::disk::{DiskError, File, LogId, Operations};
 use lepus_store::inspect::{self, Content, Part};
+use lepus_store::place::position;
+use lepus_store::segment::BATCH_HEADER_BYTES;
 use lepus_store::simulation::{Disk, Faults, Outage};
 use lepus_store::{
     AppendError, Entry, Event, Fetch, LEVEL_TRANSIENT, Lane, LaneSlot, Lookup, Message, Place,
@@ -451,13 +453,17 @@ impl World {
 
     /// Notes what a damaged byte may cost: the message whose record has it, and those of its segment
     /// that may borrow the names of that one. Nothing elsewhere, and nothing at all where it is in
-    /// another file; but what was written last looks like the end of the log when it is damaged.
+    /// another file; but the batch that was written last looks like the end of the log when it is
+    /// damaged.
     fn expect_damage(&mut self, file: File, at: u64) {
         let (File::Segment(..), Some(bytes)) = (file, self.disk.data(file)) else { return };
         let files = self.disk.files().map(|(file, _)| file);
-        let segments = files.filter(|file| matches!(file, File::Segment(..)));
-        let last = segments.map(|file| self.generation_in(file)).max().unwrap_or_default();
+        let segments: Vec<_> = files.filter(|file| matches!(file, File::Segment(..))).collect();
+        let named = segments.iter().filter_map(|file| self.disk.data(*file));
+        let named = named.map(|bytes| inspect::segment(LOG, bytes, |_| ()).synced).max();
+        let last = segments.iter().map(|file| self.generation_in(*file)).max().unwrap_or_default();
         let hit = self.generation_in(file);
+        let mut batch_hit = None;
         let mut found = Vec::new();
         inspect::segment(LOG, bytes, |part| match part {
             Part::Record(offset, Content::Message(message)) => {
@@ -466,14 +472,25 @@ impl World {
                 found.push((offset, ids.collect::<Vec<_>>(), message.names));
             }
             Part::Record(offset, _) => found.push((offset, Vec::new(), None)),
-            Part::Batch(batch) => found.push((batch.offset, Vec::new(), None)),
+            Part::Batch(batch) => {
+                let end = batch.offset + BATCH_HEADER_BYTES as u32 + batch.bytes;
+                if u64::from(batch.offset) <= at && at < u64::from(end) {
+                    batch_hit = Some(batch.offset);
+                }
+                found.push((batch.offset, Vec::new(), None));
+            }
             Part::Gap(gap) => found.push((gap.offset, Vec::new(), None)),
         });
         let damaged = found.iter().rfind(|(offset, ..)| u64::from(*offset) <= at);
         let names = damaged.and_then(|(_, _, names)| *names);
         let mut lost = BTreeSet::new();
-        for (_, ids, lent) in &found {
-            if hit == last || (names.is_some() && *lent == names) {
+        // No other batch names what it is in: it may have been cut off.
+        let is_unnamed =
+            |batch: &u32| hit == last && named.is_none_or(|named| named <= position(hit, *batch));
+        let torn_from = batch_hit.filter(is_unnamed);
+        for (offset, ids, lent) in &found {
+            if torn_from.is_some_and(|from| *offset >= from) || (names.is_some() && *lent == names)
+            {
                 lost.extend(ids);
             }
         }
