@@ -77,9 +77,10 @@ instructions: install ## Count instructions per message in the core and compare 
 	@$(BUILD) lepus-bench --quiet
 	@target/release/lepus-bench instructions
 
-sim: install ## Run SEEDS seeds of the simulator
+sim: install ## Run SEEDS seeds of the simulator, and as many of which every second is under strain
 	@$(BUILD) lepus-sim --quiet
 	@target/release/lepus-sim --seeds $(SEEDS)
+	@target/release/lepus-sim --seed 1000000 --seeds $(SEEDS)
 
 kill-test: release ## Kill the broker under load ROUNDS times and check what it promised; SEED, SHARDS, FLAGS
 	@$(BUILD) lepus-kill --quiet

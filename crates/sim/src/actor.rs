@@ -394,6 +394,12 @@ impl Actor {
         self.channels.values().any(Channel::is_careful)
     }
 
+    /// Whether it has messages that it has not settled, or not for good.
+    pub(crate) fn holds_some(&self) -> bool {
+        let holds = |channel: &Channel| !channel.held.is_empty() || !channel.steps.is_empty();
+        self.channels.values().any(holds)
+    }
+
     /// The queues that messages come from which it need not acknowledge.
     pub(crate) fn careless_queues(&self) -> impl Iterator<Item = usize> {
         self.channels.values().flat_map(Channel::careless_queues)

@@ -109,6 +109,8 @@ pub(crate) struct SimDisk {
     pub(crate) hindered: BTreeSet<LogId>,
     /// An operation was refused for lack of space, and not all shards have got over that.
     pub(crate) was_full: bool,
+    /// The same at any time in the life of this process: what needs much may wait for longer.
+    pub(crate) has_been_full: bool,
 }
 
 impl SimDisk {
@@ -126,6 +128,7 @@ impl SimDisk {
             failed: BTreeSet::new(),
             hindered: BTreeSet::new(),
             was_full: false,
+            has_been_full: false,
         }
     }
 
@@ -181,7 +184,9 @@ impl SimDisk {
         if makes_files && completion.result == Err(DiskError::Failed) {
             self.hindered.insert(log);
         }
-        self.was_full |= completion.result == Err(DiskError::Full);
+        let is_full = completion.result == Err(DiskError::Full);
+        self.was_full |= is_full;
+        self.has_been_full |= is_full;
         let bytes = completion.result.unwrap_or(0) as u64;
         done.written_bytes = bytes * done.writes;
         done.read_bytes = bytes * done.reads;
@@ -275,6 +280,7 @@ impl SimDisk {
         self.failed.clear();
         self.hindered.clear();
         self.was_full = false;
+        self.has_been_full = false;
     }
 
     /// Whether shards have still to hear how operations ended.

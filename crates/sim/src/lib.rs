@@ -32,6 +32,6 @@ pub use figures::QueueFigures;
 pub use inbox::{Answer, Confirm, Message, Refused, Returned};
 pub use lepus_broker::Limits;
 pub use peer::Closed;
-pub use run::{Figures, last_words, run, run_on_the_move, run_strained};
+pub use run::{Figures, last_words, run, run_on_the_move};
 pub use shards::{Options, StoreOptions};
 pub use world::World;

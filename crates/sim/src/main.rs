@@ -7,15 +7,16 @@ use std::time::{Duration, Instant};
 const HELP: &str = "\
 Runs seeds of the simulator: one seed decides everything that happens.
 
-    lepus-sim [--seeds N] [--seed FIRST] [--seconds T] [--trace] [--keep-going] [--strain]
+    lepus-sim [--seeds N] [--seed FIRST] [--seconds T] [--trace] [--keep-going]
 
     --seeds N      run N seeds (default 1000)
     --seed FIRST   start with this seed; alone: run only this one
     --seconds T    run new seeds for T seconds, starting from the time of day
     --trace        print everything that happens
     --keep-going   name seeds that fail and go on
-    --strain       also logs with few segments, clients that read in a trickle, files that cannot be made
-                   or removed for a while. Some seeds still fail so; each is to be explained";
+
+Every second seed from 1000000 on is under strain: logs with few segments, clients that read in a
+trickle, files that cannot be made or removed for a while.";
 
 struct Orders {
     first: u64,
@@ -23,12 +24,11 @@ struct Orders {
     until: Option<Instant>,
     prints: bool,
     keeps_going: bool,
-    is_strained: bool,
 }
 
 fn orders() -> Result<Option<Orders>, String> {
     let (mut seeds, mut first, mut seconds) = (None, None, None);
-    let (mut prints, mut keeps_going, mut is_strained) = (false, false, false);
+    let (mut prints, mut keeps_going) = (false, false);
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let mut number = || -> Result<Option<u64>, String> {
@@ -41,7 +41,6 @@ fn orders() -> Result<Option<Orders>, String> {
             "--seconds" => seconds = number()?,
             "--trace" => prints = true,
             "--keep-going" => keeps_going = true,
-            "--strain" => is_strained = true,
             "--help" | "-h" => return Ok(None),
             other => return Err(format!("unknown word '{other}'; --help tells what is known")),
         }
@@ -63,7 +62,6 @@ fn orders() -> Result<Option<Orders>, String> {
         until: seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds)),
         prints,
         keeps_going,
-        is_strained,
     }))
 }
 
@@ -103,8 +101,7 @@ fn main() -> ExitCode {
         if orders.until.is_some_and(|until| until <= Instant::now()) {
             break;
         }
-        let run = if orders.is_strained { lepus_sim::run_strained } else { lepus_sim::run };
-        match run(seed, orders.prints) {
+        match lepus_sim::run(seed, orders.prints) {
             Ok(figures) => sum.add(figures),
             Err(text) if orders.keeps_going => {
                 eprintln!("Seed {seed} fails: {text}");

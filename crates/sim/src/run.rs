@@ -10,8 +10,8 @@
 //!   any number of shards starts on the same disk. While none runs, bits of old segments flip.
 //! - In a share of the seeds there are eight shards, and the balancer sends connections from one to
 //!   another at any moment.
-//! - In a share of the seeds clients read a few bytes at a time and answer late; in another logs have
-//!   a few segments at most; in another files cannot be made or removed for a while.
+//! - In a share of the seeds from a million on clients read a few bytes at a time and answer late; in
+//!   another logs have a few segments at most; in another files cannot be made or removed for a while.
 //!
 //! What must hold is said in the oracle: what was confirmed and persistent is there, in order, and
 //! says when it comes again; what was settled a second before stays away; commits are whole in each
@@ -87,6 +87,17 @@ const STEPS_PER_MOVE: u64 = 15;
 /// After so many things that happen, on average, everybody listens until nothing is left to say.
 const STEPS_PER_CALM: u64 = 500;
 
+/// Of the seeds from here on one in so many is under strain. Those below keep the plans that tests rely
+/// on.
+const FIRST_STRAINED: u64 = 1_000_000;
+const SEEDS_PER_STRAIN: u64 = 2;
+
+/// Whether a seed has logs with few segments, clients that read in a trickle, or files that cannot be made
+/// or removed for a while. What a log did not take is wrong then, unless a log has stopped.
+fn is_strained(seed: u64) -> bool {
+    seed >= FIRST_STRAINED && seed.is_multiple_of(SEEDS_PER_STRAIN)
+}
+
 /// Decides about moves, apart from everything else that a seed decides.
 fn moves_of(seed: u64) -> Option<Rng> {
     let mut rng = Rng::new(seed ^ 0x006d_6f76_6573);
@@ -139,16 +150,7 @@ impl Figures {
 /// # Errors
 /// The first thing that was not as it must be.
 pub fn run(seed: u64, prints: bool) -> Result<Figures, String> {
-    run_with(seed, prints, moves_of(seed), false)
-}
-
-/// The same under strain: logs with few segments, clients that read in a trickle, files that cannot be
-/// made or removed for a while. What a log did not take is wrong then, unless a log has stopped.
-///
-/// # Errors
-/// The first thing that was not as it must be.
-pub fn run_strained(seed: u64, prints: bool) -> Result<Figures, String> {
-    run_with(seed, prints, moves_of(seed), true)
+    run_with(seed, prints, moves_of(seed))
 }
 
 /// The same with moves, whatever the seed says about them.
@@ -156,21 +158,16 @@ pub fn run_strained(seed: u64, prints: bool) -> Result<Figures, String> {
 /// # Errors
 /// The first thing that was not as it must be.
 pub fn run_on_the_move(seed: u64) -> Result<Figures, String> {
-    run_with(seed, false, Some(Rng::new(!seed)), false)
+    run_with(seed, false, Some(Rng::new(!seed)))
 }
 
-fn run_with(
-    seed: u64,
-    prints: bool,
-    moves: Option<Rng>,
-    is_strained: bool,
-) -> Result<Figures, String> {
+fn run_with(seed: u64, prints: bool, moves: Option<Rng>) -> Result<Figures, String> {
     TRACE.set(Trace { seed, prints, lines: VecDeque::new() });
     let mut rng = Rng::new(seed);
     let mut plan = Plan::new(&mut rng);
     plan.extend(&mut Rng::new(seed ^ 0x006c_6174_6572));
     let mut strain = Rng::new(seed ^ 0x0000_6275_7264_656e);
-    if is_strained {
+    if is_strained(seed) {
         plan.strain(&mut strain);
     }
     if moves.is_some() {
@@ -598,10 +595,12 @@ impl Run {
             if !lacks_room && !self.peers.iter().any(|peer| waits(peer) && !peer.ended) {
                 return Ok(());
             }
-            // Who waits with its publishes cannot acknowledge, either: what it said is in order.
+            // Who waits with its publishes cannot acknowledge, either: what it said is in order. What a
+            // transaction has taken is nobody else's, and stays in the log.
             for (peer, actor) in self.peers.iter_mut().zip(&mut self.actors) {
-                if attempt == 3 && waits(peer) && actor.standing != Standing::Gone {
-                    trace(format!("client {} gives up waiting for memory", actor.name));
+                let hinders = waits(peer) || lacks_room && actor.holds_some();
+                if attempt == 3 && hinders && actor.standing != Standing::Gone {
+                    trace(format!("client {} gives up waiting for memory or room", actor.name));
                     self.oracle.lossy |= actor.is_careful();
                     peer.wire.cut();
                     peer.ended = true;
@@ -626,9 +625,10 @@ impl Run {
         let memory = |broker: &lepus_broker::Broker| {
             let (edge, messages) = (&broker.edge, broker.edge.pool.len());
             format!(
-                "{} bytes in use, {messages} bodies of {} bytes",
+                "{} bytes in use, {messages} bodies of {} bytes, {} dead letters on their way",
                 edge.memory(),
-                edge.pool.live()
+                edge.pool.live(),
+                edge.dead_letters.len()
             )
         };
         let shards: Vec<String> = self.shards.brokers().map(memory).collect();

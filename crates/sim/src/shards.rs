@@ -283,7 +283,8 @@ impl Shards {
 
     /// Whether somebody may have to wait for the disk: a log has stopped or lacks room.
     pub(crate) fn has_disk_trouble(&mut self) -> bool {
-        let is_hindered = self.disk.as_ref().is_some_and(|disk| !disk.hindered.is_empty());
+        let is_hindered = |disk: &SimDisk| !disk.hindered.is_empty() || disk.has_been_full;
+        let is_hindered = self.disk.as_ref().is_some_and(is_hindered);
         let store = self.options.store.as_ref();
         let is_bounded = store.is_some_and(|store| store.template.segments_max != usize::MAX);
         // What is large waits also where there is enough for what is small.

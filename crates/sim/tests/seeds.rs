@@ -26,6 +26,11 @@ fn two_hundred_seeds_hold() {
 }
 
 #[test]
+fn seeds_under_strain_hold() {
+    hold(1_000_000..1_000_100);
+}
+
+#[test]
 fn seeds_hold_on_eight_shards_while_connections_and_queues_move() {
     let mut sum = lepus_sim::Figures::default();
     for seed in 0..30 {
