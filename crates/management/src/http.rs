@@ -17,6 +17,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use lepus_base::{Crowd, Slab, Ticket};
 use socket2::{Domain, Protocol, Socket, Type};
+use std::fs::File;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -31,6 +32,8 @@ const BACKLOG: i32 = 1024;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a connection lives, whatever it does.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(600);
+/// The same for one that has the spare descriptor: others wait for it.
+const SPARE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause after a failed accept, when file descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -133,16 +136,16 @@ fn unavailable(text: &str) -> Response {
 
 async fn serve(listeners: Vec<TcpListener>, router: Router) {
     let places = Arc::new(Places::default());
-    let local = listeners
-        .into_iter()
-        .map(|listener| tokio::spawn(accept(listener, router.clone(), Arc::clone(&places))));
+    let local = listeners.into_iter().map(|listener| {
+        tokio::spawn(accept(listener, router.clone(), Arc::clone(&places), Spare::new()))
+    });
     for task in local.collect::<Vec<_>>() {
         // A task ends only when its listener cannot be used at all; the others go on.
         let _ = task.await;
     }
 }
 
-async fn accept(listener: TcpListener, router: Router, places: Arc<Places>) {
+async fn accept(listener: TcpListener, router: Router, places: Arc<Places>, spare: Spare) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
         return;
     };
@@ -150,16 +153,58 @@ async fn accept(listener: TcpListener, router: Router, places: Arc<Places>) {
         match listener.accept().await {
             Ok((stream, peer)) => {
                 let place = places.enter(peer.ip());
-                tokio::spawn(connection(stream, router.clone(), place));
+                tokio::spawn(connection(stream, router.clone(), place, None));
                 // It says what it wants before another one may take its place.
                 tokio::task::yield_now().await;
             }
-            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+            Err(_) => match spare.lend() {
+                Some(loan) => {
+                    let next = tokio::time::timeout(ACCEPT_PAUSE, listener.accept()).await;
+                    if let Ok(Ok((stream, peer))) = next {
+                        let place = places.enter(peer.ip());
+                        connection(stream, router.clone(), place, Some(loan)).await;
+                    }
+                }
+                None => tokio::time::sleep(ACCEPT_PAUSE).await,
+            },
         }
     }
 }
 
-async fn connection(stream: TcpStream, router: Router, place: Place) {
+/// A file descriptor that is kept for when there is none left: one connection after the other can be
+/// answered with it.
+#[derive(Clone)]
+struct Spare(Arc<Mutex<Option<File>>>);
+
+impl Spare {
+    fn new() -> Spare {
+        Spare(Arc::new(Mutex::new(File::open("/dev/null").ok())))
+    }
+
+    /// Gives the descriptor free until the loan ends; `None` where there is none.
+    fn lend(&self) -> Option<Loan> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.is_none() {
+            // Another took it when the last loan ended.
+            *kept = File::open("/dev/null").ok();
+        }
+        kept.take().map(|_| Loan(self.clone()))
+    }
+}
+
+/// The spare descriptor is in use.
+struct Loan(Spare);
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        let mut kept = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *kept = File::open("/dev/null").ok();
+    }
+}
+
+/// Serves a connection; one with a loan says one thing only and has little time for it.
+async fn connection(stream: TcpStream, router: Router, place: Place, loan: Option<Loan>) {
+    let life = if loan.is_some() { SPARE_TIMEOUT } else { CONNECTION_TIMEOUT };
     let place = Arc::new(place);
     let given_way = Arc::clone(&place.given_way);
     let router = TowerToHyperService::new(router);
@@ -175,12 +220,13 @@ async fn connection(stream: TcpStream, router: Router, place: Place) {
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(REQUEST_TIMEOUT)
+        .keep_alive(loan.is_none())
         .max_buf_size(16 * 1024)
         .serve_connection(TokioIo::new(stream), service);
     // However it ends: a client's broken request is the client's affair.
     tokio::select! {
         () = given_way.notified() => {}
-        _ = tokio::time::timeout(CONNECTION_TIMEOUT, served) => {}
+        _ = tokio::time::timeout(life, served) => {}
     }
 }
 
