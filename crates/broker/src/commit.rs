@@ -25,8 +25,9 @@ use crate::publish::Served;
 use crate::queue::Outcome;
 use crate::refusal::Refusal;
 
-/// Copies of messages that are published in one go at most.
-const COPIES_AT_ONCE_MAX: usize = 1 << 19;
+/// Publishes, and copies of them in queues, that are made in one go at most: nobody else is served
+/// meanwhile.
+const STEPS_AT_ONCE_MAX: usize = 1 << 16;
 /// All reports of a commit come under this number; it is its channel's first.
 pub(crate) const COMMIT_NUMBER: u64 = 1;
 
@@ -53,8 +54,11 @@ struct Sizing {
     next: usize,
     /// Bytes in the log of each shard, at most.
     parts: Vec<usize>,
-    /// Copies of messages in queues.
-    copies: usize,
+    /// Publishes that were looked at, and copies of them in queues.
+    steps: usize,
+    /// Whether it is too much to be published in one go. Then it is not found out anew, since how
+    /// much it takes need not be known exactly.
+    is_large: bool,
     /// Queues of the publish looked at last, by shard.
     queues: Vec<usize>,
     /// Whether the next publish reaches the same ones if it names the same exchange and key.
@@ -164,21 +168,21 @@ impl Broker {
     fn plan(&mut self, commit: &mut Commit, budget: &mut usize) -> Option<Plan> {
         let (at, publishes) = (commit.at, &commit.publishes);
         let sizing = commit.sizing.as_mut()?;
-        if sizing.version != self.directory.version {
+        if sizing.version != self.directory.version && !sizing.is_large {
             let shards = usize::from(self.settings.shards);
             let (parts, queues) = (vec![0; shards], vec![0; shards]);
             let (version, is_anew) = (self.directory.version, sizing.version != 0);
             *sizing = Sizing { version, is_anew, parts, queues, ..Sizing::default() };
         }
-        // Found out in slices it might never be known, where the directory changes all the time.
-        let mut left = if sizing.is_anew { usize::MAX } else { core::mem::take(budget) };
+        let mut left = core::mem::take(budget);
         while let Some(held) = publishes.get(sizing.next) {
-            if left == 0 {
+            // Found out in slices it might never be known, where the directory changes all the time.
+            if left == 0 && (!sizing.is_anew || sizing.is_large) {
                 return None;
             }
             let is_same_way = sizing.is_route_known
                 && publishes.get(sizing.next.wrapping_sub(1)).is_some_and(|b| held.goes_with(b));
-            left -= 1;
+            left = left.saturating_sub(1);
             if !is_same_way {
                 let queues = &mut sizing.queues;
                 sizing.is_route_known = self.count_queues(at, held, queues);
@@ -187,22 +191,25 @@ impl Broker {
             self.add_size(held, sizing);
             sizing.next += 1;
         }
-        *budget = if sizing.is_anew { 0 } else { left };
+        *budget = left;
         Some(self.plan_for(sizing))
     }
 
     /// Adds what one publish takes.
     fn add_size(&self, held: &HeldPublish, sizing: &mut Sizing) {
         let all: usize = sizing.queues.iter().sum();
-        sizing.copies += all;
+        sizing.steps += 1 + all;
+        sizing.is_large |= sizing.steps > STEPS_AT_ONCE_MAX;
         if !PropertiesRef(&held.properties).is_persistent() {
             return;
         }
+        let segment = self.journal.payload_bytes_max();
         for (part, &queues) in sizing.parts.iter_mut().zip(&sizing.queues) {
             // Where chance decides, it may be another shard's turn the next time.
             let queues = if sizing.is_route_known { queues } else { all };
             if queues > 0 {
                 *part += self.journal.message_bytes(&held.view(), queues);
+                sizing.is_large |= *part > segment;
             }
         }
     }
@@ -212,9 +219,7 @@ impl Broker {
         if let Some(&bytes) = sizing.parts.iter().find(|&&bytes| !self.journal.could_hold(bytes)) {
             return Plan::TooLarge(bytes);
         }
-        let segment = self.journal.payload_bytes_max();
-        let fits = sizing.parts.iter().all(|&bytes| bytes <= segment);
-        if !fits || sizing.copies > COPIES_AT_ONCE_MAX {
+        if sizing.is_large {
             return Plan::Sliced;
         }
         // While a queue is on its way, its part would come apart from the rest.

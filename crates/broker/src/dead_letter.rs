@@ -8,7 +8,7 @@
 mod held;
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use held::{Progress, Shelf};
@@ -24,13 +24,15 @@ use crate::journal::{Found, LETTERS};
 use crate::mail::{ChannelRef, Receipt};
 use crate::message::{Incoming, MessageView};
 use crate::outbox::{Outbox, Severity};
-use crate::properties::{Death, closes_cycle, further_keys, with_death};
+use crate::properties::{Death, cycle_ends, further_keys, with_death};
 use crate::publish::{Room, Terms};
 use crate::queue::{Entry, Reason};
 use crate::routing_keys::RoutingKeys;
 
 /// Dead letters handled in one go before other work gets its turn.
 const DEAD_LETTERS_AT_ONCE_MAX: usize = 256;
+/// Room for so many dead letters is kept for the next ones.
+const SPARE_LETTERS_MAX: usize = 4096;
 /// Stands for the connection of a publisher where a dead letter is meant.
 pub(crate) const LETTERS_CONNECTION: ConnectionId = ConnectionId(u64::MAX);
 
@@ -101,13 +103,6 @@ impl Ledger {
         self.waiting.len()
     }
 
-    /// Numbers of those that are to be settled in a lane.
-    pub(crate) fn of_lane(&self, log: u16, lane: LaneSlot) -> impl Iterator<Item = u64> {
-        let sources = self.sources();
-        let found = sources.filter(move |source| (source.log, source.lane) == (log, Some(lane)));
-        found.map(|source| source.entry.seq)
-    }
-
     /// Those that stay where they are, in queues of one log, with their lanes.
     pub(crate) fn kept(&self, log: u16) -> impl Iterator<Item = (&Source, LaneSlot)> {
         let stays = self.kept.iter().chain(self.shelf.held());
@@ -125,7 +120,8 @@ impl Ledger {
         (self.waiting.len() + self.kept.len()) * size_of::<Waiting>() + self.shelf.memory_bytes()
     }
 
-    fn sources(&self) -> impl Iterator<Item = &Source> {
+    /// Where all are.
+    pub(crate) fn sources(&self) -> impl Iterator<Item = &Source> {
         self.loose().chain(self.shelf.sources())
     }
 
@@ -199,6 +195,9 @@ impl Broker {
         }
         // Whatever ended the loop: behind the last letter nobody comes by for those who wait.
         if self.edge.dead_letters.is_empty() && !self.edge.letters_wait {
+            if self.edge.dead_letters.capacity() > SPARE_LETTERS_MAX {
+                self.edge.dead_letters = VecDeque::new();
+            }
             self.letters_go_on(now, out);
         }
         !self.edge.dead_letters.is_empty()
@@ -412,10 +411,11 @@ impl Broker {
         let mut targets = Vec::new();
         self.resolve(&routes, &mut targets);
         self.routes = routes;
-        if letter.reason != Reason::Rejected {
+        if letter.reason != Reason::Rejected && !targets.is_empty() {
+            let ends = cycle_ends(&properties);
             targets.retain(|target| {
                 let Some(info) = self.directory.queue_by_id(target.queue) else { return false };
-                let closes = closes_cycle(&properties, info.name());
+                let closes = ends.contains(info.name());
                 if closes && letter.progress.is_none() {
                     let text = alloc::format!(
                         "message dropped: dead-lettering it from queue '{}' into '{}' again would go round for ever",

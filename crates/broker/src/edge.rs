@@ -760,9 +760,10 @@ impl Sink for QueueSink<'_> {
         self.journal.is_on() && self.edge.must_spill(pooled_bytes)
     }
 
-    fn letters(&self, lane: LaneSlot) -> Vec<u64> {
+    fn letters(&self) -> Vec<(LaneSlot, u64)> {
         let waiting = self.edge.dead_letters.iter().map(|letter| &letter.source);
-        let here = waiting.filter(|source| (source.log, source.lane) == (self.log, Some(lane)));
-        here.map(|source| source.entry.seq).chain(self.ledger.of_lane(self.log, lane)).collect()
+        let all = waiting.chain(self.ledger.sources());
+        let own = all.filter(|source| source.queue == self.queue && source.log == self.log);
+        own.filter_map(|source| Some((source.lane?, source.entry.seq))).collect()
     }
 }

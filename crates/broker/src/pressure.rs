@@ -12,6 +12,7 @@ use lepus_base::Now;
 use crate::broker::Broker;
 use crate::channel::Channel;
 use crate::connection::{Connection, PauseReason};
+use crate::dead_letter::DeadLetter;
 use crate::edge::Edge;
 use crate::mail::{ChannelRef, MailBatch};
 use crate::outbox::Outbox;
@@ -173,6 +174,7 @@ impl Broker {
             + edge.by_id.allocation_size()
             + edge.remote_consumers.allocation_size()
             + edge.remote_windows.allocation_size()
+            + edge.dead_letters.capacity() * size_of::<DeadLetter>()
             + edge.resting_bytes
             + mail;
     }

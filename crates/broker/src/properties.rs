@@ -210,24 +210,24 @@ fn is_death(entry: &Value, queue: &str, reason: &str) -> bool {
     is("queue", queue) && is("reason", reason)
 }
 
-/// Whether dead-lettering into `queue` would close a cycle without a rejection in it.
+/// The queues into which dead-lettering a message that just died would close a cycle without a
+/// rejection in it. Its headers are read once, whatever the number of queues that it goes to.
 #[must_use]
-pub fn closes_cycle(properties: &[u8], queue: &str) -> bool {
+pub fn cycle_ends(properties: &[u8]) -> BTreeSet<String> {
+    let mut queues = BTreeSet::new();
     if !has_genuine_deaths(properties) {
-        return false;
+        return queues;
     }
     let headers = owned_headers(PropertiesRef(properties));
-    let Some(deaths) = headers.get("x-death").and_then(Value::as_array) else { return false };
-    for death in deaths {
-        let Some(death) = death.as_table() else { return false };
-        if death.get("reason").and_then(Value::as_text) == Some(Reason::Rejected.name()) {
-            return false;
+    let deaths = headers.get("x-death").and_then(Value::as_array).unwrap_or_default();
+    for death in deaths.iter().map_while(Value::as_table) {
+        let text = |name| death.get(name).and_then(Value::as_text);
+        if text("reason") == Some(Reason::Rejected.name()) {
+            break;
         }
-        if death.get("queue").and_then(Value::as_text) == Some(queue) {
-            return true;
-        }
+        queues.extend(text("queue").map(String::from));
     }
-    false
+    queues
 }
 
 #[cfg(test)]
@@ -278,18 +278,20 @@ mod tests {
         let forged =
             Table::new().with("x-death", vec![Value::Table(Table::new().with("queue", "a"))]);
         let properties = Properties { headers: Some(forged), ..Properties::default() }.to_bytes();
-        assert!(!closes_cycle(&properties, "a"));
+        assert!(cycle_ends(&properties).is_empty());
         let died = with_death(&properties, &death("b", Reason::MaxLength)).unwrap();
         assert_eq!(deaths(&died).len(), 1);
-        assert!(closes_cycle(&died, "b"));
-        assert!(!closes_cycle(&died, "a"));
+        assert_eq!(Vec::from_iter(cycle_ends(&died)), ["b"]);
     }
 
     #[test]
     fn a_rejection_breaks_the_cycle() {
         let first = with_death(&lepus_amqp::properties::EMPTY, &death("a", Reason::Expired));
-        let second = with_death(&first.unwrap(), &death("b", Reason::Rejected)).unwrap();
-        assert!(!closes_cycle(&second, "a"));
+        let second = with_death(&first.unwrap(), &death("b", Reason::Rejected));
+        let second = second.unwrap();
+        assert!(cycle_ends(&second).is_empty());
+        let third = with_death(&second, &death("c", Reason::Expired)).unwrap();
+        assert_eq!(Vec::from_iter(cycle_ends(&third)), ["c"]);
     }
 
     #[test]

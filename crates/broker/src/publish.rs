@@ -151,7 +151,7 @@ impl Broker {
         }
         let checked = self.check_publish(at, &publish, flags)?;
         if holds {
-            return self.hold_publish(at, &publish, checked);
+            return self.hold_publish(at, &publish, checked, out);
         }
         let (served, _) = self.route_and_publish(now, at, &publish, checked, out);
         self.press_back(at.slot, out);

@@ -21,6 +21,8 @@ mod unacked;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::cmp::Ordering;
+
 use lepus_base::{Instant, Now, Pool, Position, ShardId};
 use lepus_store::LaneSlot;
 
@@ -83,8 +85,8 @@ pub trait Sink {
         false
     }
 
-    /// Numbers, growing, of the queue's dead letters in a lane that are still to be settled.
-    fn letters(&self, _lane: LaneSlot) -> Vec<u64> {
+    /// Lanes and numbers of the queue's dead letters that are still to be settled.
+    fn letters(&self) -> Vec<(LaneSlot, u64)> {
         Vec::new()
     }
 }
@@ -435,12 +437,15 @@ impl Queue {
         }
         let lanes = messages.ready.lanes();
         if !lanes.is_empty() {
+            // Both are many, and so are the lanes: each is gone through once.
             let unacked = messages.unacked.logged();
+            let mut letters = sink.letters();
+            letters.sort_unstable();
             for &(priority, spilled, lane) in &lanes {
-                let of_lane =
-                    unacked.iter().filter(|found| (found.0, found.1) == (priority, spilled));
-                let mut kept: Vec<u64> = of_lane.map(|found| found.2).collect();
-                kept.extend(sink.letters(lane));
+                let of_lane = part(&unacked, |found| (found.0, found.1).cmp(&(priority, spilled)));
+                let mut kept: Vec<u64> = of_lane.iter().map(|found| found.2).collect();
+                let of_lane = part(&letters, |found| found.0.cmp(&lane));
+                kept.extend(of_lane.iter().map(|found| found.1));
                 kept.sort_unstable();
                 if let Some(mut backlog) = sink.backlog() {
                     backlog.purge(lane, messages.next_seq, &kept);
@@ -793,4 +798,11 @@ impl Queue {
             _ => Instant::NEVER,
         }
     }
+}
+
+/// Those of a sorted list that are equal to what `compare` compares with.
+fn part<T>(sorted: &[T], compare: impl Fn(&T) -> Ordering) -> &[T] {
+    let start = sorted.partition_point(|found| compare(found).is_lt());
+    let end = sorted.partition_point(|found| compare(found).is_le());
+    &sorted[start..end]
 }

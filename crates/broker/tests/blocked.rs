@@ -333,3 +333,49 @@ fn the_alarm_ends_when_everything_is_acknowledged_whatever_the_budget() {
         assert!(used <= kibibytes << 10, "{kibibytes} KiB: {used}");
     }
 }
+
+/// Publishes of 100,000 bytes in a transaction, at most so many; how many were taken.
+fn hold(channel: &Channel, count: u32) -> u32 {
+    for number in 0..count {
+        channel.publish("", "q", vec![b'x'; 100_000]);
+        if !channel.is_open() || channel.client().blocked().is_some() {
+            return number;
+        }
+    }
+    count
+}
+
+#[test]
+fn transactions_do_not_take_more_than_the_memory() {
+    let world = World::with(small());
+    let (near, other, filler) = (world.channel(0), world.channel(0), world.channel(0));
+    near.declare("q");
+    other.tx_select();
+    assert_eq!(hold(&other, 1), 1);
+    let client = world.connect(0);
+    let channels: Vec<Channel> = (0..3).map(|_| client.channel()).collect();
+    for channel in &channels {
+        channel.tx_select();
+    }
+    // Each of them may hold so much alone.
+    let held: Vec<u32> = channels.iter().map(|channel| hold(channel, 30)).collect();
+    assert_eq!(held[..2], [30, 30]);
+    assert!((20..26).contains(&held[2]), "{held:?}");
+    // What waited for itself to end would wait for ever.
+    let refused = channels[2].expect_refused();
+    assert!(refused.text.contains("memory is short"), "{}", refused.text);
+    let memory = world.broker(0, |broker| broker.edge.memory());
+    assert!(memory < MEMORY_BYTES, "{memory}");
+    // A small one is held back while memory is short, as every publish is.
+    let count = fill(&filler, "q");
+    hold(&other, 1);
+    assert!(other.client().blocked().is_some());
+    near.purge("q");
+    world.advance(1_000);
+    assert_eq!(other.client().blocked(), None);
+    other.publish("", "q", "x");
+    other.tx_commit();
+    channels[0].tx_commit();
+    assert!(count > 10);
+    assert_eq!(world.queue("q").ready, 3 + 30);
+}

@@ -3,6 +3,7 @@
 
 use std::alloc::System;
 
+use lepus_amqp::properties::Properties;
 use lepus_amqp::table::Table;
 use lepus_sim::{Channel, World};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
@@ -74,6 +75,7 @@ fn what_peers_make_grow_is_counted() {
     consumers();
     messages();
     transactions();
+    one_dead_letter();
 }
 
 fn queues() {
@@ -145,4 +147,26 @@ fn transactions() {
             channel.publish("", "q", [b'x'; 100]);
         }
     });
+}
+
+/// A dead letter's headers are read once, whatever the number of its queues.
+fn one_dead_letter() {
+    let world = World::new(1);
+    let channel = world.channel(0);
+    for queue in 0..400 {
+        let queue = format!("q{queue}");
+        channel.declare(&queue);
+        channel.bind(&queue, "amq.fanout", "");
+    }
+    let arguments =
+        Table::new().with("x-dead-letter-exchange", "amq.fanout").with("x-message-ttl", 10);
+    channel.declare_with("dying", arguments);
+    let headers = (0..1_000).fold(Table::new(), |all, name| all.with(format!("h{name}"), true));
+    let properties = Properties { headers: Some(headers), ..Properties::default() };
+    channel.publish_with("", "dying", &properties, "x");
+    let before = ALLOCATOR.stats().allocations;
+    world.advance(20);
+    let allocations = ALLOCATOR.stats().allocations - before;
+    assert_eq!(world.queue("q399").ready, 1);
+    assert!(allocations < 50_000, "{allocations} allocations");
 }

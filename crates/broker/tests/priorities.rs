@@ -6,6 +6,7 @@ use lepus_amqp::properties::Properties;
 use lepus_amqp::table::{Table, Value};
 use lepus_sim::{Channel, World};
 
+use crate::restart::{durable_with, persistent};
 use crate::stage::everywhere;
 
 fn declare(channel: &Channel, name: &str, levels: i32) {
@@ -126,4 +127,31 @@ fn the_priority_is_still_on_the_message() {
     declare(&alice, "q", 3);
     publish(&alice, "q", Some(200), "x");
     assert_eq!(alice.get_no_ack("q").unwrap().properties.priority, Some(200));
+}
+
+#[test]
+fn a_purge_leaves_what_is_unacknowledged_of_each_priority() {
+    let world = World::on_disk(1);
+    let channel = world.channel(0);
+    durable_with(&channel, "q", Table::new().with("x-max-priority", 3));
+    let mut kept = Vec::new();
+    for round in 0..3 {
+        for priority in 0..4 {
+            let properties = Properties { priority: Some(priority), ..persistent() };
+            channel.publish_with("", "q", &properties, format!("{round} {priority}"));
+            if round == 1 {
+                kept.push(channel.get("q").expect("a message").text());
+            }
+        }
+    }
+    assert_eq!(channel.purge("q"), 8);
+    world.stop();
+    world.start_again(1);
+    assert_eq!(world.queue("q").ready, 4);
+    let channel = world.channel(0);
+    let mut found: Vec<String> =
+        core::iter::from_fn(|| channel.get_no_ack("q")).map(|found| found.text()).collect();
+    kept.sort();
+    found.sort();
+    assert_eq!(found, kept);
 }

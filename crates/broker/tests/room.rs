@@ -459,6 +459,63 @@ fn a_commit_of_many_publishes_comes_to_its_end_while_others_declare_queues() {
 }
 
 #[test]
+fn how_much_a_large_commit_takes_is_found_out_in_slices_though_others_declare_queues() {
+    let world = World::on_disk(1);
+    let channel = world.channel(0);
+    for queue in 0..200 {
+        let queue = format!("q{queue}");
+        channel.declare(&queue);
+        channel.bind(&queue, "amq.fanout", "");
+        channel.bind(&queue, "amq.direct", "");
+    }
+    channel.tx_select();
+    channel.client().together(|| {
+        for number in 0..500 {
+            // Each goes another way than the one before.
+            let exchange = ["amq.fanout", "amq.direct"][number % 2];
+            channel.publish_with(exchange, "", &persistent(), "1");
+        }
+    });
+    let other = world.channel(0);
+    let mut turns = 0;
+    world.quietly(|| {
+        channel.send(tx::Commit {});
+        while world.counters().enqueued_local == 0 {
+            let queue = format!("other{}", turns % 10);
+            other.send(queue::Declare { queue: &queue, ..Default::default() });
+            other.send(queue::Delete { queue: &queue, ..Default::default() });
+            world.round();
+            turns += 1;
+        }
+    });
+    // 100,000 copies; from the moment at which it is known that they are too many for one go, a few
+    // publishes at a time.
+    assert!(turns > 10, "{turns} turns");
+}
+
+#[test]
+fn a_commit_of_very_many_publishes_is_sliced_though_they_go_nowhere() {
+    let world = World::on_disk(1);
+    let channel = world.channel(0);
+    channel.tx_select();
+    channel.client().together(|| {
+        for _ in 0..70_000 {
+            channel.publish_with("amq.fanout", "", &persistent(), "");
+        }
+    });
+    let dropped = || world.counters().unroutable_dropped;
+    let (mut before, mut most) = (dropped(), 0);
+    world.quietly(|| channel.send(tx::Commit {}));
+    while channel.answer().is_none() {
+        assert!(world.round(), "the commit goes on");
+        let now = dropped();
+        most = most.max(now - core::mem::replace(&mut before, now));
+    }
+    assert_eq!(before, 70_000);
+    assert!(most <= 512, "{most} in one turn");
+}
+
+#[test]
 fn a_queue_that_waits_for_room_and_moves_gets_what_it_waits_for() {
     let (world, publisher, consumer, _, make_room) = half_full();
     let x = durable_of(&world, &consumer, "y", 0);

@@ -355,6 +355,10 @@ impl Actor {
                     channel.timed_out(oracle);
                     return Ok(());
                 }
+                if text.contains("and memory is short") {
+                    channel.crowded_out(oracle);
+                    return Ok(());
+                }
                 channel.failed(&text, &plan.queues, oracle)
             }
             Method::ChannelCloseOk(_) => {
@@ -527,6 +531,17 @@ impl Channel {
     fn timed_out(self, oracle: &mut Oracle) {
         oracle.lossy |= self.is_careful();
         self.end(oracle);
+    }
+
+    /// The broker closed the channel because its connection's transactions take too much memory. What
+    /// has no answer came behind that.
+    fn crowded_out(self, oracle: &mut Oracle) {
+        for question in &self.questions {
+            if let Expect::Commit { publishes, .. } = &question.expect {
+                publishes.iter().for_each(|&message| oracle.decide_never(message));
+            }
+        }
+        self.timed_out(oracle);
     }
 
     /// The broker closed the channel.

@@ -44,9 +44,19 @@ pub(crate) struct Progress {
     is_refused: bool,
     /// Whether the log was told that it is too large.
     is_told_too_large: bool,
+    /// Bytes of its lists of queues that its shelf has counted.
+    counted_bytes: usize,
 }
 
+/// What a queue costs in the set of those that have a letter, about, in bytes.
+const DONE_BYTES: usize = 16;
+
 impl Progress {
+    /// Bytes of its lists of queues.
+    fn list_bytes(&self) -> usize {
+        self.rest.capacity() * size_of::<QueueId>() + self.done.len() * DONE_BYTES
+    }
+
     /// A queue has another id now.
     fn redirect(&mut self, old: QueueId, new: QueueId) {
         if self.done.remove(&old) {
@@ -102,6 +112,8 @@ pub(super) struct Shelf {
     /// By the number of the report.
     asked: BTreeMap<u64, Asked>,
     held: usize,
+    /// Bytes of the lists of queues of all letters.
+    list_bytes: usize,
     last_ticket: u64,
 }
 
@@ -128,6 +140,29 @@ impl Shelf {
 
     pub(super) fn memory_bytes(&self) -> usize {
         (self.held + self.asked.len()) * (size_of::<Asked>() + size_of::<Progress>())
+            + self.list_bytes
+    }
+
+    fn count(&mut self, progress: &mut Progress) {
+        progress.counted_bytes = progress.list_bytes();
+        self.list_bytes += progress.counted_bytes;
+    }
+
+    fn discount(&mut self, progress: &mut Progress) {
+        self.list_bytes -= core::mem::take(&mut progress.counted_bytes);
+    }
+
+    /// A queue is to report about a letter.
+    fn ask(&mut self, number: u64, mut asked: Asked) {
+        self.count(&mut asked.progress);
+        self.asked.insert(number, asked);
+    }
+
+    /// It has.
+    fn answered(&mut self, number: u64) -> Option<Asked> {
+        let mut asked = self.asked.remove(&number)?;
+        self.discount(&mut asked.progress);
+        Some(asked)
     }
 
     fn redirect(&mut self, old: QueueId, new: QueueId) {
@@ -154,6 +189,7 @@ impl Shelf {
             self.last_ticket += 1;
             progress.ticket = self.last_ticket;
         }
+        self.count(&mut progress);
         let is_first = !self.by_queue.contains_key(&letter.source.queue);
         let held = self.by_queue.entry(letter.source.queue).or_insert_with(|| Held {
             letters: BTreeMap::new(),
@@ -178,6 +214,7 @@ impl Shelf {
         let mut letter = held.letters.remove(&ticket?)?;
         self.held -= 1;
         if let Some(progress) = &mut letter.progress {
+            self.list_bytes -= core::mem::take(&mut progress.counted_bytes);
             held.refused -= usize::from(progress.is_refused);
             (progress.is_addressed, progress.is_refused) = (false, false);
         }
@@ -188,7 +225,11 @@ impl Shelf {
     fn forget(&mut self, queue: QueueId) -> Vec<DeadLetter> {
         let Some(held) = self.by_queue.remove(&queue) else { return Vec::new() };
         self.held -= held.letters.len();
-        held.letters.into_values().collect()
+        let mut letters: Vec<DeadLetter> = held.letters.into_values().collect();
+        for progress in letters.iter_mut().filter_map(|letter| letter.progress.as_mut()) {
+            self.discount(progress);
+        }
+        letters
     }
 }
 
@@ -248,7 +289,7 @@ impl Broker {
                     return asked;
                 }
                 Posted::Waits(number) => {
-                    self.ledger.shelf.asked.insert(number, Asked { letter, progress, queue });
+                    self.ledger.shelf.ask(number, Asked { letter, progress, queue });
                     return asked;
                 }
             }
@@ -294,7 +335,7 @@ impl Broker {
 
     /// A queue has reported about a letter that must arrive.
     pub(super) fn reported_surely(&mut self, number: u64, refused: bool) {
-        let Some(asked) = self.ledger.shelf.asked.remove(&number) else { return };
+        let Some(asked) = self.ledger.shelf.answered(number) else { return };
         let Asked { mut letter, mut progress, queue } = asked;
         if refused {
             progress.is_refused = true;
@@ -417,5 +458,54 @@ impl Broker {
             self.edge.dead_letters.push_back(letter);
         }
         self.ledger.shelf.trying.push_back(queue);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lepus_base::{Instant, Position};
+
+    use super::*;
+    use crate::queue::{Entry, Place, Reason};
+
+    fn letter(seq: u64) -> DeadLetter {
+        let entry = Entry {
+            seq,
+            deadline: Instant::NEVER,
+            place: Place::logged(Position(0), false),
+            bytes: 1,
+            delivery_count: 0,
+            priority: 0,
+            redelivered: false,
+        };
+        let source = Source { queue: QueueId(1), log: 0, lane: None, entry, was_delivered: false };
+        DeadLetter { source, reason: Reason::Expired, progress: None }
+    }
+
+    fn after(queues: u64) -> Box<Progress> {
+        let done = (0..queues).map(QueueId).collect();
+        Box::new(Progress { done, is_refused: true, ..Progress::default() })
+    }
+
+    #[test]
+    fn the_queues_that_have_a_letter_are_counted_as_long_as_they_are_remembered() {
+        let mut shelf = Shelf::default();
+        shelf.put(letter(1), after(0));
+        let one = shelf.memory_bytes();
+        shelf.put(letter(2), after(1_000));
+        let asked = Asked { letter: letter(3), progress: after(1_000), queue: QueueId(5) };
+        shelf.ask(7, asked);
+        assert!(shelf.memory_bytes() > 16_000, "{}", shelf.memory_bytes());
+        assert!(shelf.answered(7).is_some());
+        if let Some(held) = shelf.by_queue.get_mut(&QueueId(1)) {
+            held.trying = Some((1, 2));
+        }
+        assert!(shelf.take(QueueId(1)).is_some() && shelf.take(QueueId(1)).is_some());
+        assert_eq!(shelf.memory_bytes(), 0);
+        shelf.put(letter(1), after(0));
+        assert_eq!(shelf.memory_bytes(), one);
+        shelf.put(letter(2), after(1_000));
+        assert_eq!(shelf.forget(QueueId(1)).len(), 2);
+        assert_eq!(shelf.memory_bytes(), 0);
     }
 }

@@ -17,16 +17,24 @@ use crate::properties::owned_headers;
 use crate::refusal::Refusal;
 use crate::routing_keys::RoutingKeys;
 
+/// The part of the memory that a connection's transactions may hold while it is short.
+const TX_PART: usize = 16;
+
 impl Broker {
-    /// Keeps a publish for the commit.
+    /// Keeps a publish for the commit. While memory is short its client is held back as others are,
+    /// unless its transactions are a good part of what takes it: nobody else could give that back.
     pub(super) fn hold_publish(
         &mut self,
         at: At,
         publish: &PublishRef<'_>,
         checked: Checked<'_>,
+        out: &mut Outbox,
     ) -> Result<(), Refusal> {
         let limit = self.edge.limits.tx_bytes_max;
+        let memory_max = self.edge.limits.memory_bytes;
+        let is_short = self.edge.memory() > memory_max;
         let connection = &mut self.edge.connections[at.slot as usize];
+        let held_bytes = connection.tx_bytes;
         let Some(tx) = connection.incarnation(at.channel.channel).and_then(|c| c.tx.as_mut())
         else {
             return Ok(());
@@ -44,10 +52,17 @@ impl Broker {
             let text = format!("transaction holds more than {limit} bytes; commit more often");
             return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
         }
+        if is_short && held_bytes > memory_max / TX_PART {
+            let text = format!(
+                "transactions of this connection hold {held_bytes} bytes and memory is short; commit more often"
+            );
+            return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
+        }
         tx.bytes += bytes;
         tx.is_persistent |= checked.persistent;
         tx.publishes.push(held);
         connection.tx_bytes += bytes;
+        self.press_back(at.slot, out);
         Ok(())
     }
 
