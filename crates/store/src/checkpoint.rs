@@ -24,7 +24,9 @@ use crate::varint::{Reader, put};
 /// First bytes of each section of a checkpoint.
 pub const CHECKPOINT_MAGIC: [u8; 8] = *b"LEPUSCKP";
 /// The version of a checkpoint's format that is written.
-pub const CHECKPOINT_VERSION: u16 = 3;
+pub const CHECKPOINT_VERSION: u16 = 4;
+/// The version whose table of segments does not say how much all messages' references named.
+const VERSION_WITHOUT_SHARES: u16 = 3;
 /// First bytes of a root record.
 pub const ROOT_MAGIC: [u8; 8] = *b"LEPUSROT";
 /// Bytes of a section before its tables.
@@ -288,6 +290,10 @@ pub(crate) fn load(bytes: &[u8]) -> Result<Checkpoint, HeaderError> {
     let mut found = Checkpoint::default();
     let read = match version {
         1 | 2 => older::read(&mut found, version, covered),
+        VERSION_WITHOUT_SHARES => {
+            // No section of another version goes behind one of this.
+            found.read(bytes).map(|()| found.base_bytes = None)
+        }
         CHECKPOINT_VERSION => found.read(bytes),
         other => return Err(HeaderError::Version(other)),
     };
@@ -313,13 +319,13 @@ impl Checkpoint {
 
     /// Reads a section, which follows one with the checksum `previous`.
     fn section(&mut self, reader: &mut Reader<'_>, previous: Option<u32>) -> Option<()> {
-        let (flags, claimed) = self.header(reader)?;
+        let (version, flags, claimed) = self.header(reader)?;
         let is_delta = flags & FLAG_DELTA != 0;
         // A section that was written over and came back would not follow the one before.
         if is_delta != previous.is_some() || claimed != previous.unwrap_or(0) {
             return None;
         }
-        self.segments = segments(reader, true)?;
+        self.segments = segments(reader, version > VERSION_WITHOUT_SHARES)?;
         self.tables = Tables { spans: spans(reader)?, ..Tables::default() };
         self.lanes.begin_section();
         if flags & FLAG_DELIVERED != 0 {
@@ -335,16 +341,16 @@ impl Checkpoint {
         blocks(reader, |reader| self.lanes.load(reader, true))
     }
 
-    /// Reads a section's header: its flags, and the checksum of the section before.
-    fn header(&mut self, reader: &mut Reader<'_>) -> Option<(u32, u32)> {
+    /// Reads a section's header: its version, its flags, and the checksum of the section before.
+    fn header(&mut self, reader: &mut Reader<'_>) -> Option<(u16, u32, u32)> {
         let mut reader = Reader(reader.bytes(HEADER_BYTES)?);
         let is_known = reader.bytes(CHECKPOINT_MAGIC.len())? == CHECKPOINT_MAGIC;
-        let _version = reader.u32()?;
+        let version = reader.u32()? as u16;
         let (_log, _number) = (reader.u32()?, reader.u64()?);
         let (end, crc) = (Position(reader.u64()?), reader.u32()?);
         self.generation = reader.u32()?;
         self.chain = Chain { end, crc, number: reader.u64()? };
-        is_known.then_some((reader.u32()?, reader.u32()?))
+        is_known.then_some((version, reader.u32()?, reader.u32()?))
     }
 }
 

@@ -37,7 +37,7 @@ fn message(body: &[u8]) -> Message<'_> {
 
 /// The set of versions that is written, as its files are called; earlier ones are read.
 const VERSION: u16 = 4;
-const _: () = assert!(CHECKPOINT_VERSION == 3 && SEGMENT_VERSION == 2, "a new set");
+const _: () = assert!(CHECKPOINT_VERSION == 4 && SEGMENT_VERSION == 2, "a new set");
 
 /// Every kind of record, in files of one store.
 fn written() -> Disk {
