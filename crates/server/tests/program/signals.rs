@@ -177,5 +177,5 @@ fn the_log_can_be_json() {
     let events: Vec<serde_json::Value> =
         log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let names: Vec<&str> = events.iter().filter_map(|event| event["event"].as_str()).collect();
-    assert_eq!(names, ["started", "stopping", "stopped"]);
+    assert_eq!(names, ["shards", "started", "stopping", "stopped"]);
 }
