@@ -279,7 +279,7 @@ impl Core {
             shard: ShardId(shard),
             shards,
             nodes: Vec::new(),
-            hash_seed: 1,
+            hash: lepus_base::HashState::new(1),
             secret: [7; 32],
             server: lepus_amqp::server::ServerOptions::default(),
             limits: Limits::default(),

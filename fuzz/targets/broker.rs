@@ -56,7 +56,7 @@ impl World {
         let settings = Settings {
             shard: ShardId(0),
             shards: 1,
-            hash_seed: 1,
+            hash: lepus_base::HashState::new(1),
             secret: [7; 32],
             server: ServerOptions::default(),
             limits: Limits::default(),

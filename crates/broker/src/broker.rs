@@ -118,7 +118,7 @@ impl Broker {
     /// A broker without vhosts, users and connections.
     #[must_use]
     pub fn new(settings: Settings) -> Broker {
-        let hash = HashState::new(settings.hash_seed);
+        let hash = settings.hash;
         let mut directory = Directory::new(hash, settings.shards);
         directory.set_capacity(settings.limits.capacity);
         let mut edge = Edge::new(settings.shard, settings.limits.clone(), hash);
@@ -137,7 +137,7 @@ impl Broker {
             postponed: Line::new(hash),
             looks: Looks::default(),
             names: Names::new(settings.secret, settings.shard),
-            rng: Rng::new(settings.hash_seed ^ u64::from(settings.shard.0) << 32),
+            rng: Rng::new(hash.seed() ^ u64::from(settings.shard.0) << 32),
             delayed: Delayed::default(),
             routes: Routes::default(),
             targets: Vec::new(),

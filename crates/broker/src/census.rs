@@ -189,7 +189,7 @@ mod tests {
             shard: ShardId(0),
             shards: 3,
             nodes: Vec::new(),
-            hash_seed: 1,
+            hash: lepus_base::HashState::new(1),
             secret: [3; 32],
             server: Default::default(),
             limits: Limits::default(),

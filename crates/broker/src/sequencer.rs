@@ -340,7 +340,7 @@ mod tests {
             shard: ShardId(0),
             shards: 1,
             nodes: Vec::new(),
-            hash_seed: 1,
+            hash: lepus_base::HashState::new(1),
             secret: [3; 32],
             server: Default::default(),
             limits: Limits::default(),

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use lepus_amqp::server::ServerOptions;
-use lepus_base::{QueueId, ShardId};
+use lepus_base::{HashState, QueueId, ShardId};
 use lepus_store::disk::LogId;
 
 use crate::directory::Capacity;
@@ -24,8 +24,8 @@ pub struct Settings {
     pub shards: u16,
     /// The memory node of each shard, by shard; empty where all are on the same.
     pub nodes: Vec<u32>,
-    /// Keys the hash maps; random in production, fixed in the simulator.
-    pub hash_seed: u64,
+    /// Keys the hash maps; secret in production, fixed in the simulator. The same on every shard.
+    pub hash: HashState,
     /// Seeds the generator of names and tokens; 32 random bytes in production, the same on
     /// every shard (each shard derives its own stream), since reply-to tokens made on one shard
     /// are checked on others.

@@ -1,6 +1,7 @@
 //! The definitions log before the shards start: it is opened, added to and synced here, with
 //! nobody to keep waiting.
 
+use crate::random;
 use crate::serve::logs;
 use lepus_base::{QueueId, ShardId};
 use lepus_broker::definitions::{DefinitionsLog, Draft, LOG, OpenError, RecoveryError};
@@ -31,7 +32,8 @@ impl Definitions {
         let mut files = Blocking::new(data_dir);
         let clock = Clock::start();
         let mut run = |operation| files.run(operation);
-        let draft = Draft::open(DefinitionsLog::settings(), clock.now(), shards, &mut run)
+        let hash = random::hash_state()?;
+        let draft = Draft::open(DefinitionsLog::settings(), clock.now(), hash, shards, &mut run)
             .map_err(|error| unusable(data_dir, &error, &files))?;
         ready_logs(data_dir, &draft.directory, shards)?;
         Ok(Definitions { draft, files, clock, data_dir: data_dir.to_owned() })

@@ -224,7 +224,7 @@ impl Shards {
                 shard: ShardId(index as u16),
                 shards: count as u16,
                 nodes: Vec::new(),
-                hash_seed: self.options.hash_seed,
+                hash: lepus_base::HashState::new(self.options.hash_seed),
                 secret: [3; 32],
                 server: self.options.server.clone(),
                 limits: self.options.limits.clone(),

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use lepus_base::{Now, QueueId};
+use lepus_base::{HashState, Now, QueueId};
 use lepus_broker::definitions::{self, DefinitionsLog, Draft};
 use lepus_broker::directory::Change;
 use lepus_broker::{Broker, Outbox, Recovery};
@@ -33,8 +33,8 @@ pub(crate) fn definitions(
     // The limit is for messages.
     let settings = Settings { log: definitions::LOG, segments_max: usize::MAX, ..template };
     let mut run = |operation| disk.run(operation);
-    let mut draft =
-        Draft::open(settings, now, shards, &mut run).map_err(|error| error.to_string())?;
+    let mut draft = Draft::open(settings, now, HashState::default(), shards, &mut run)
+        .map_err(|error| error.to_string())?;
     if draft.is_new() {
         for change in first {
             let applied = draft.apply(now, change, &mut run).map_err(|error| error.to_string())?;

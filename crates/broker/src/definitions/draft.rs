@@ -78,7 +78,8 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Recovers the log. Queues get the homes that they have with `shards` shards.
+    /// Recovers the log. Queues get the homes that they have with `shards` shards; `hash` keys the maps of
+    /// the directory.
     ///
     /// # Errors
     /// [`OpenError`]. Nothing was written then, unless it is [`OpenError::Stopped`]: what is damaged
@@ -86,10 +87,11 @@ impl Draft {
     pub fn open(
         settings: Settings,
         now: Now,
+        hash: HashState,
         shards: u16,
         run: Run<'_>,
     ) -> Result<Draft, OpenError> {
-        let mut draft = Draft::look(settings, now, shards, run)?;
+        let mut draft = Draft::look(settings, now, hash, shards, run)?;
         draft.log.go_on(now, &mut draft.out);
         draft.settle(now, run)
     }
@@ -101,6 +103,7 @@ impl Draft {
     pub fn look(
         settings: Settings,
         now: Now,
+        hash: HashState,
         shards: u16,
         run: Run<'_>,
     ) -> Result<Draft, OpenError> {
@@ -111,8 +114,7 @@ impl Draft {
             return Err(OpenError::Damaged(damages));
         }
         let (log, directory, deleted) =
-            DefinitionsLog::recover(store, settings, HashState::default(), shards)
-                .map_err(OpenError::Recovery)?;
+            DefinitionsLog::recover(store, settings, hash, shards).map_err(OpenError::Recovery)?;
         Ok(Draft { directory, log, deleted, out })
     }
 
@@ -273,7 +275,8 @@ mod tests {
     const NOW: Now = Now { instant: lepus_base::Instant(1), wall_millis: 1 };
 
     fn open(run: Run<'_>) -> Draft {
-        Draft::open(DefinitionsLog::settings(), NOW, 1, run).expect("the log can be read")
+        Draft::open(DefinitionsLog::settings(), NOW, HashState::default(), 1, run)
+            .expect("the log can be read")
     }
 
     fn declare(name: &str) -> Request {

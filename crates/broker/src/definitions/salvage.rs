@@ -28,16 +28,16 @@ pub struct Salvaged {
     pub missing: Vec<String>,
 }
 
-/// Whether the records of a log make a directory, as a start reads them.
+/// Whether the records of a log make a directory, as a start reads them; `hash` keys its maps.
 ///
 /// # Errors
 /// Why they do not.
-pub fn check(records: &[Record], shards: u16) -> Result<Directory, RecoveryError> {
-    Ok(Read::new(records, HashState::default(), shards)?.directory)
+pub fn check(records: &[Record], hash: HashState, shards: u16) -> Result<Directory, RecoveryError> {
+    Ok(Read::new(records, hash, shards)?.directory)
 }
 
 /// Takes what can be had from a log's records and from what is left of those that are not whole,
-/// in the order of their positions.
+/// in the order of their positions. `hash` keys the maps of the directory, as at a start.
 ///
 /// Users and permissions are taken from whole records only: a wrong bit must not let anybody in.
 ///
@@ -46,12 +46,13 @@ pub fn check(records: &[Record], shards: u16) -> Result<Directory, RecoveryError
 pub fn salvage(
     records: &[Record],
     torn: &[Record],
+    hash: HashState,
     shards: u16,
 ) -> Result<Salvaged, RecoveryError> {
     let mut all: Vec<(&Record, bool)> = records.iter().map(|record| (record, true)).collect();
     all.extend(torn.iter().map(|record| (record, false)));
     all.sort_by_key(|(record, _)| record.0);
-    let mut work = Work::new(shards);
+    let mut work = Work::new(hash, shards);
     for ((at, record), is_whole) in all {
         if is_whole { work.whole(*at, record)? } else { work.torn(record) }
     }
@@ -84,6 +85,7 @@ pub fn snapshot(directory: &Directory) -> Vec<Vec<u8>> {
 
 /// A directory on its way.
 struct Work {
+    hash: HashState,
     shards: u16,
     directory: Directory,
     /// A snapshot that has begun, and the number of its changes.
@@ -96,10 +98,11 @@ struct Work {
 }
 
 impl Work {
-    fn new(shards: u16) -> Work {
+    fn new(hash: HashState, shards: u16) -> Work {
         Work {
+            hash,
             shards,
-            directory: Directory::new(HashState::default(), shards),
+            directory: Directory::new(hash, shards),
             open: None,
             doubtful: Vec::new(),
             deleted: BTreeSet::new(),
@@ -124,10 +127,10 @@ impl Work {
             }
             SNAPSHOT_BEGIN => {
                 self.merge();
-                self.open = Some((Directory::new(HashState::default(), self.shards), 0));
+                self.open = Some((Directory::new(self.hash, self.shards), 0));
             }
             SNAPSHOT_PART => {
-                let fresh = || (Directory::new(HashState::default(), self.shards), 0);
+                let fresh = || (Directory::new(self.hash, self.shards), 0);
                 let (mut directory, mut count) = self.open.take().unwrap_or_else(fresh);
                 for change in codec::decode_each(payload, self.shards) {
                     let change = change.map_err(failed)?;

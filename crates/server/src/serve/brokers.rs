@@ -51,11 +51,10 @@ impl Brokers {
         clock: Clock,
         lifecycle: Arc<Lifecycle>,
     ) -> Result<Brokers, String> {
-        let no_random = |error| format!("no random numbers: {error}");
-        let secret = random::bytes().map_err(no_random)?;
-        let seed = u64::from_ne_bytes(random::bytes().map_err(no_random)?);
+        let secret = random::bytes().map_err(random::unavailable)?;
+        let hash = random::hash_state()?;
         let data_dir = data_dir.path().to_owned();
-        let mut settings = plan.broker_settings(config, seed, secret);
+        let mut settings = plan.broker_settings(config, hash, secret);
         if let Some(store) = &mut settings.store {
             store.deleted = Arc::clone(&initial.deleted);
         }

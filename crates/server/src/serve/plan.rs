@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::figures;
 use crate::initial::{Initial, capacity};
 use lepus_amqp::server::ServerOptions;
-use lepus_base::ShardId;
+use lepus_base::{HashState, ShardId};
 use lepus_broker::outbox::Event;
 use lepus_broker::settings::{Limits, Settings, StoreSettings};
 use lepus_shard::{
@@ -150,13 +150,13 @@ impl Plan {
 
     /// What each shard's broker is started with, but for the shard's number and logs.
     #[must_use]
-    pub fn broker_settings(&self, config: &Config, hash_seed: u64, secret: [u8; 32]) -> Settings {
+    pub fn broker_settings(&self, config: &Config, hash: HashState, secret: [u8; 32]) -> Settings {
         let shard_bytes = self.memory_budget_bytes / u64::from(self.shards);
         Settings {
             shard: ShardId(0),
             shards: self.shards,
             nodes: self.nodes(),
-            hash_seed,
+            hash,
             secret,
             server: server_options(config),
             limits: Limits {
@@ -406,7 +406,7 @@ mod tests {
         assert_eq!(plan.listeners.len(), 4);
         let tls = plan.listeners.iter().filter(|one| one.transport == Transport::Tls);
         assert_eq!(tls.count(), 2);
-        let settings = plan.broker_settings(&config, 1, [0; 32]);
+        let settings = plan.broker_settings(&config, HashState::new(1), [0; 32]);
         assert_eq!(settings.limits.memory_bytes, 100 << 20);
         assert_eq!(settings.server.heartbeat, 60);
         assert_eq!(settings.server.version, config.version);

@@ -68,7 +68,7 @@ pub(super) fn check(call: &Call, out: &mut impl Write) -> Result<bool, Failure> 
             "note: a broker uses the directory; what it is writing now may look damaged here"
         )?;
     }
-    let known = Known::look(&call.directory);
+    let known = Known::look(&call.directory)?;
     let mut places = 0;
     for log in wanted {
         let mut findings = Findings::default();

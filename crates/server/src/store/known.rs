@@ -1,8 +1,9 @@
 //! Whose messages are in a log: the definitions, looked at as a start does.
 
 use super::drive::View;
-use super::logs;
+use super::{Failure, logs};
 use crate::definitions::unusable;
+use crate::random;
 use lepus_base::{Now, QueueId};
 use lepus_broker::definitions::{DefinitionsLog, Draft, LOG};
 use lepus_broker::directory::Directory;
@@ -34,14 +35,17 @@ pub(super) enum Known {
 
 impl Known {
     /// Reads them; nothing is written.
-    pub(super) fn look(directory: &Path) -> Known {
+    ///
+    /// # Errors
+    /// When the system has no random numbers.
+    pub(super) fn look(directory: &Path) -> Result<Known, Failure> {
         let found = logs(directory, Some(LOG)).unwrap_or_default();
         let mut view = View::new(directory, found.first());
         let settings = DefinitionsLog::settings();
-        let looked = Draft::look(settings, Now::from_millis(1), SHARDS, &mut |operation| {
-            view.run(operation)
-        });
-        match looked {
+        let hash = random::hash_state().map_err(Failure::Text)?;
+        let now = Now::from_millis(1);
+        let looked = Draft::look(settings, now, hash, SHARDS, &mut |operation| view.run(operation));
+        Ok(match looked {
             Ok(draft) => {
                 let deleted = draft.deleted().to_vec();
                 Known::Read { directory: Box::new(draft.directory), deleted }
@@ -50,7 +54,7 @@ impl Known {
                 damages: error.damages().to_vec(),
                 text: unusable(directory, &error, view.disk()),
             },
-        }
+        })
     }
 
     /// What they say of a queue with messages in a log; `None` if they cannot be read.

@@ -59,7 +59,7 @@ struct Open {
 pub(super) fn orphans(call: &Call, out: &mut impl Write) -> Result<bool, Failure> {
     let wanted = logs(&call.directory, call.log)?;
     let _held = DataDir::open(&call.directory).map_err(|error| Failure::Text(error.to_string()))?;
-    let known = Known::look(&call.directory);
+    let known = Known::look(&call.directory)?;
     let (directory, deleted) = match &known {
         Known::Read { directory, deleted } => (directory, deleted),
         Known::Unreadable { text, .. } => {

@@ -47,7 +47,7 @@ fn start(shards: u16) -> Running<Broker> {
             nodes: Vec::new(),
             shard,
             shards,
-            hash_seed: 7,
+            hash: lepus_base::HashState::new(7),
             secret: [7; 32],
             server: ServerOptions::default(),
             limits: Limits::default(),

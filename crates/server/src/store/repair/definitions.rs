@@ -2,6 +2,7 @@
 //! named.
 
 use super::Repair;
+use crate::random;
 use crate::store::Failure;
 use lepus_broker::definitions::salvage::{self, Salvaged};
 use lepus_broker::definitions::{LOG, Record, RecoveryError};
@@ -24,7 +25,8 @@ impl Repair {
     pub(super) fn definitions(mut self, out: &mut impl Write) -> Result<(), Failure> {
         let mut store = self.open()?;
         let records = store.take_opaque();
-        let read = salvage::check(&records, SHARDS);
+        let hash = random::hash_state().map_err(Failure::Text)?;
+        let read = salvage::check(&records, hash, SHARDS);
         if let (Ok(directory), true) = (&read, self.drive.damages.is_empty()) {
             writeln!(
                 out,
@@ -38,7 +40,7 @@ impl Repair {
             let path = self.drive.directory.join(LOG.to_string());
             Failure::Text(format!("{}: {error}; nothing was changed", path.display()))
         };
-        let saved = salvage::salvage(&records, &torn, SHARDS).map_err(unreadable)?;
+        let saved = salvage::salvage(&records, &torn, hash, SHARDS).map_err(unreadable)?;
         if saved.directory.vhosts().len() == 0 {
             let path = self.drive.directory.join(LOG.to_string());
             return Err(Failure::Text(format!(
