@@ -133,7 +133,7 @@ pub(crate) struct Lanes {
     /// Lanes of which something was damaged and kept.
     damaged: BTreeSet<u32>,
     clock: usize,
-    /// How many looks in a row made no lane cold and found none that had been in use.
+    /// How many looks in a row made no lane cold.
     vain_looks: usize,
     /// Lanes that had to stay hot when all were looked at in vain, in this epoch.
     busy: usize,
@@ -456,7 +456,9 @@ impl Lanes {
             if !self.is_warm(kept) {
                 return;
             }
-            if self.vain_looks >= self.slab.capacity() {
+            // The first time round finds out which ones are in use. That does not begin anew with each use:
+            // what asks for a lane again and again, even beside this, would keep the shard awake.
+            if self.vain_looks >= 2 * self.slab.capacity() {
                 (self.busy, self.vain_looks) = (self.hot, 0);
                 return;
             }
@@ -468,7 +470,6 @@ impl Lanes {
             self.vain_looks += 1;
             let Some(held) = self.slab.get_mut(at) else { continue };
             if core::mem::take(&mut held.is_used) {
-                self.vain_looks = 0;
                 continue;
             }
             let Form::Hot(index) = &mut held.form else { continue };
@@ -619,6 +620,18 @@ mod tests {
             Form::Hot(index) => (hot + index.memory_bytes(), cold),
             Form::Cold(bytes) => (hot, cold + bytes.len()),
         })
+    }
+
+    #[test]
+    fn lanes_that_are_asked_for_again_and_again_are_let_be() {
+        let mut lanes = Lanes::default();
+        let slots: Vec<_> =
+            (0..5).map(|queue| lanes.insert(LaneIndex::new(Lane::of(QueueId(queue))))).collect();
+        for _ in 0..5 {
+            slots.iter().for_each(|slot| assert!(lanes.get_mut(*slot).is_some()));
+            lanes.cool(1, 4);
+        }
+        assert!(!lanes.is_warm(1), "whoever works while lanes are warm comes to rest");
     }
 
     #[test]
