@@ -1,5 +1,6 @@
 //! The threads that carry a running shard's operations out.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
@@ -27,11 +28,16 @@ enum Duty {
     Upkeep,
 }
 
-const DUTIES: [(Duty, &str); 4] = [
-    (Duty::Log, "log"),
-    (Duty::Read, "read"),
-    (Duty::Checkpoint, "checkpoint"),
-    (Duty::Upkeep, "upkeep"),
+/// Reads under way at once. One at a time asks less of a disk than it has: docs/decisions/readers.md.
+const READERS: usize = 4;
+
+/// What threads are for, what they are called, and how many they are. What changes files has one, which
+/// keeps the order of what is asked for.
+const DUTIES: [(Duty, &str, usize); 4] = [
+    (Duty::Log, "log", 1),
+    (Duty::Read, "read", READERS),
+    (Duty::Checkpoint, "checkpoint", 1),
+    (Duty::Upkeep, "upkeep", 1),
 ];
 
 impl Duty {
@@ -120,13 +126,18 @@ impl FilePort {
             in_flight: 0,
             threads: Vec::new(),
         };
-        for (_, purpose) in DUTIES {
+        for (_, purpose, count) in DUTIES {
             let lane = Arc::new(Lane::default());
             port.lanes.push(Arc::clone(&lane));
             port.sorted.push(Vec::new());
-            let (files, done) = (Arc::clone(files), Arc::clone(&port.done));
-            let thread = Builder::new().name(format!("{name}-{purpose}"));
-            port.threads.push(thread.spawn(move || serve(&lane, &files, &done))?);
+            // What one of several has taken waits for it alone.
+            let most = if count > 1 { 1 } else { usize::MAX };
+            for _ in 0..count {
+                let (lane, files) = (Arc::clone(&lane), Arc::clone(files));
+                let done = Arc::clone(&port.done);
+                let thread = Builder::new().name(format!("{name}-{purpose}"));
+                port.threads.push(thread.spawn(move || serve(&lane, most, &files, &done))?);
+            }
         }
         Ok(port)
     }
@@ -143,11 +154,11 @@ impl Drop for Abort {
     }
 }
 
-fn serve(lane: &Lane, files: &Files, done: &Done) {
+fn serve(lane: &Lane, most: usize, files: &Files, done: &Done) {
     let _abort = Abort;
     let _enrolled = lepus_profile::enroll(lepus_profile::Group::Files);
-    let mut operations = Vec::new();
-    while lane.take(&mut operations) {
+    let mut operations = VecDeque::new();
+    while lane.take(&mut operations, most) {
         for operation in operations.drain(..) {
             let log = operation.log();
             let (completion, failure) = files.carry_out(operation);
@@ -201,6 +212,13 @@ impl Drop for FilePort {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_reads_have_several_threads() {
+        for (duty, name, count) in DUTIES {
+            assert_eq!(count > 1, duty == Duty::Read, "{name}");
+        }
+    }
 
     #[test]
     fn no_part_of_a_checkpoint_stands_before_a_new_segment_or_a_read() {
