@@ -32,6 +32,8 @@ struct Rebuild {
     entries: BTreeMap<(Lane, u64), (Entry, Position, u32)>,
     settled: BTreeMap<Lane, RunSet>,
     dropped: BTreeSet<QueueId>,
+    /// By lane, the number behind the last one of a message whose rest is missing.
+    incomplete: BTreeMap<Lane, u64>,
 }
 
 /// See the module.
@@ -110,9 +112,16 @@ impl Replay {
     /// the log.
     fn abandon(&mut self, state: &mut State) {
         for reference in self.open.take().into_iter().flat_map(|open| open.references) {
-            let slot = state.slot(reference.lane);
+            let Reference { lane, seq, .. } = reference;
+            if let Some(rebuild) = &mut self.rebuild {
+                // Lanes refuse what is below their next number, and get all entries at the end.
+                let next = rebuild.incomplete.entry(lane).or_default();
+                *next = (*next).max(seq + 1);
+                continue;
+            }
+            let slot = state.slot(lane);
             if let Some(lane) = state.lane_mut(slot) {
-                lane.skip_to(reference.seq + 1);
+                lane.skip_to(seq + 1);
             }
         }
     }
@@ -248,6 +257,15 @@ impl Replay {
                 && let Some(found) = state.lane_mut(slot)
             {
                 found.skip_to(end);
+            }
+        }
+        for (lane, next) in rebuild.incomplete {
+            if rebuild.dropped.contains(&lane.queue) {
+                continue;
+            }
+            let slot = state.slot(lane);
+            if let Some(found) = state.lane_mut(slot) {
+                found.skip_to(next);
             }
         }
     }

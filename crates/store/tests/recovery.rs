@@ -309,6 +309,53 @@ fn beside_a_damaged_root_record_no_end_counts_as_orderly() {
     }
 }
 
+/// Without a checkpoint, a long message of which a part is missing takes nothing with it that was before
+/// it in its lane. Its number is not given again: its first part is still in the log.
+#[test]
+fn a_message_that_is_incomplete_costs_a_rebuild_nothing_before_it() {
+    let mut disk = Disk::new(1);
+    let (mut store, mut out, _) = open(&mut disk);
+    let lane = store.lane(Lane::of(QueueId(1)));
+    for seq in 0..6 {
+        // The last one goes on in the next segment and ends in the one behind that.
+        let body = vec![seq as u8 + 1; if seq == 5 { 20_000 } else { 300 }];
+        let message = Message { exchange: b"e", routing_key: b"k", properties: &[], body: &body };
+        let place = Place { lane, seq, deadline_millis: 0 };
+        while store.append(&message, &[place]).is_err() {
+            store.flush(Now::from_millis(seq), &mut out);
+            run(&mut store, &mut disk, &mut out, seq);
+        }
+    }
+    store.want_durable();
+    for millis in 10..30 {
+        store.flush(Now::from_millis(millis), &mut out);
+        store.work(Now::from_millis(millis), &mut out);
+        run(&mut store, &mut disk, &mut out, millis);
+    }
+    disk.crash();
+    let is_middle = |file: &File| {
+        let data = disk.data(*file).unwrap_or_default().get(200..8_000);
+        matches!(file, File::Segment(..))
+            && data.is_some_and(|data| data.iter().all(|byte| *byte == 6))
+    };
+    let middle = disk.files().map(|(file, _)| file).find(is_middle).expect("it was written");
+    disk.flip(middle, 4_000, 3);
+    for index in 0..2 {
+        disk.flip(File::Root(LOG), index * 4096 + 20, 1);
+    }
+    let (mut store, mut out, events) = open(&mut disk);
+    assert!(events.iter().any(|event| matches!(event, Event::Damaged(_))), "{events:?}");
+    let lane = store.lane(Lane::of(QueueId(1)));
+    let mut entries = Vec::new();
+    while !store.is_fetched(lane) {
+        let _ = store.fetch(lane, 100, &mut entries, &mut out);
+        run(&mut store, &mut disk, &mut out, 600);
+    }
+    let found: Vec<u64> = entries.iter().map(|entry| entry.seq).collect();
+    assert_eq!(found, [0, 1, 2, 3, 4]);
+    assert_eq!(store.next_seq(lane), 6);
+}
+
 /// A segment is written to only when the one before it is synced to its end, though the batch that begins
 /// it may have been put together earlier, and cannot say so: damage at that end is no torn tail.
 #[test]
