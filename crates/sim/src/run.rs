@@ -570,6 +570,7 @@ impl Run {
         };
         if self.is_full()
             || self.shards.has_disk_trouble()
+            || self.shards.waits_for_reads()
             || self.shards.brokers().any(|b| is_short(b) || moves(b))
         {
             return Ok(());

@@ -281,6 +281,11 @@ impl Shards {
         self.brokers().any(Broker::waits_for_room)
     }
 
+    /// Whether a read failed that somebody waits for: it is made again when its pause is over.
+    pub(crate) fn waits_for_reads(&self) -> bool {
+        self.brokers().any(|broker| broker.log_figures().waiting_reads > 0)
+    }
+
     /// Whether somebody may have to wait for the disk: a log has stopped or lacks room.
     pub(crate) fn has_disk_trouble(&mut self) -> bool {
         let is_hindered = |disk: &SimDisk| !disk.hindered.is_empty() || disk.has_been_full;
