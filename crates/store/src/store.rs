@@ -647,20 +647,19 @@ impl Store {
     /// When [`Store::flush`] or [`Store::work`] has something to do without further input.
     #[must_use]
     pub fn next_timeout(&self) -> Instant {
-        if !self.is_running() {
+        // A log that has stopped does nothing any more, whatever was due.
+        if !self.is_running() || self.log.stopped().is_some() {
             return Instant::NEVER;
         }
         let others = self.log.next_timeout().min(self.settle_due).min(self.compaction_due());
-        let reads = self.failed_reads.next_timeout();
-        let others = if self.log.stopped().is_none() { others.min(reads) } else { others };
+        let others = others.min(self.failed_reads.next_timeout());
         // Without a failure they are written by the next work.
         let pages = self.pages_due().filter(|_| self.index_retry.is_in_trouble());
         let is_closing = self.publication.is_closing();
         let others = others.min(pages.filter(|_| !is_closing).unwrap_or(Instant::NEVER));
-        let is_awaited = self.reserve.is_awaited();
-        let reserve = if is_closing && !is_awaited { Instant::NEVER } else { self.reserve.due() };
-        let others = others.min(reserve);
-        let due = match is_awaited {
+        let others =
+            others.min(if self.may_reserve() { self.reserve.due() } else { Instant::NEVER });
+        let due = match self.reserve.is_awaited() {
             true => Instant::NEVER,
             false => self.checkpoint_due(),
         };

@@ -122,6 +122,10 @@ fn is_new_segment(action: &Action) -> bool {
     matches!(action, Action::Create { .. })
 }
 
+fn is_reserve(action: &Action) -> bool {
+    matches!(action, Action::Reserve { .. })
+}
+
 fn is_directory_sync(action: &Action) -> bool {
     matches!(action, Action::SyncDirectory(_))
 }
@@ -165,6 +169,23 @@ fn what_fails_otherwise_is_given_up_and_the_log_stops_with_the_file() {
         // Several may be under way together.
         assert!(world.refused <= 20, "{name}: {} operations", world.refused);
         assert!(matches!(world.stopped, Some((_, DiskError::Failed))), "{name}: it goes on");
+    }
+}
+
+#[test]
+fn a_log_that_has_stopped_is_due_for_nothing() {
+    for (name, which) in KINDS {
+        // It wants room for a checkpoint when it stops, which nobody gives.
+        let mut world = World::new();
+        world.pass(20_000, is_reserve, DiskError::Full);
+        assert!(world.refused > 0, "{name}: it asks for room");
+        world.pass(60_000, which, DiskError::Failed);
+        assert!(world.stopped.is_some(), "{name}: it goes on");
+        let (now, due) = (world.now.instant, world.store.next_timeout());
+        assert!(due > now, "{name}: due at {due:?}, and it is {now:?}");
+        let before = world.refused;
+        world.pass(10_000, |_| true, DiskError::Failed);
+        assert_eq!(world.refused, before, "{name}: operations after it has stopped");
     }
 }
 

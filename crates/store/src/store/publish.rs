@@ -325,12 +325,19 @@ impl Store {
         self.waits.values().any(is_left)
     }
 
+    /// Whether room may be asked for now: not while a checkpoint takes what there is, nor at the end for
+    /// another one.
+    pub(super) fn may_reserve(&self) -> bool {
+        self.publication.current.is_none()
+            && (!self.publication.closing || self.reserve.is_awaited())
+    }
+
     pub(super) fn publish(&mut self, now: Now, out: &mut Operations) {
         self.state.died += core::mem::take(&mut self.log.sealed_dead);
+        if self.may_reserve() {
+            self.reserve(now, out);
+        }
         if self.publication.current.is_none() {
-            if !self.publication.closing || self.reserve.is_awaited() {
-                self.reserve(now, out);
-            }
             if !self.is_checkpoint_due(now) || !self.may_publish() {
                 return;
             }
