@@ -410,13 +410,13 @@ impl Broker {
         self.has_migrations()
             || !self.postponed.is_empty()
             || !self.jobs.is_empty()
-            || self.edge.dead_letters.iter().any(|letter| !letter.source.is_kept())
+            || self.edge.letter_sources().any(|source| !source.is_kept())
     }
 
     /// Whether something that the shard holds waits for room in a log.
     #[must_use]
     pub fn waits_for_room(&self) -> bool {
-        self.edge.letters_bytes > 0
+        self.edge.roomless_letters.waits()
             || !self.postponed.is_empty()
             || self.jobs.wait_for_room()
             || self.delayed.waits_for_room()
@@ -492,7 +492,7 @@ impl Broker {
             || self.definitions.has_work()
             || self.journal.has_work()
             || self.edge.must_compact()
-            || (!self.edge.dead_letters.is_empty()
+            || (self.edge.has_letters_to_send()
                 && !self.edge.letters_wait
                 && self.has_room_for_letters(out))
             || self.has_delayed_work(out)
@@ -597,7 +597,7 @@ impl Broker {
                 }
             }
             self.replay_parked(now, out);
-            let is_quiet = self.edge.dead_letters.is_empty()
+            let is_quiet = !self.edge.has_letters_to_send()
                 && self.edge.roomy.is_empty()
                 && self.edge.unparking.is_empty();
             if more || is_quiet {

@@ -6,6 +6,7 @@
 //! there, too, until a queue takes them (`held.rs`).
 
 mod held;
+mod roomless;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -15,12 +16,13 @@ use held::{Progress, Shelf};
 use lepus_amqp::properties::PropertiesRef;
 use lepus_base::{ConnectionId, Now, QueueId, ShardId};
 use lepus_store::LaneSlot;
+pub(crate) use roomless::Roomless;
 
 use crate::broker::Broker;
 use crate::channel::Target;
 use crate::edge::log;
 use crate::jobs::TARGETS_AT_ONCE_MAX;
-use crate::journal::{Found, LETTERS};
+use crate::journal::{Found, LETTERS, Occupied};
 use crate::mail::{ChannelRef, Receipt};
 use crate::message::{Incoming, MessageView};
 use crate::outbox::{Outbox, Severity};
@@ -56,6 +58,12 @@ impl Source {
     pub(crate) fn is_kept(&self) -> bool {
         self.lane.is_some() && !self.entry.place.is_spilled()
     }
+
+    /// What it takes in a log as long as it is not settled.
+    pub(crate) fn occupied(&self) -> Occupied {
+        let bytes = if self.lane.is_some() { self.entry.bytes as usize } else { 0 };
+        Occupied { log: self.log, bytes }
+    }
 }
 
 /// A message that left a queue otherwise than by acknowledgement.
@@ -67,6 +75,13 @@ pub struct DeadLetter {
     pub reason: Reason,
     /// How far it has come, if it must arrive and was sent before.
     pub(crate) progress: Option<Box<Progress>>,
+}
+
+impl DeadLetter {
+    /// Whether some of its queues were asked in this attempt: it goes on before others begin.
+    fn is_under_way(&self) -> bool {
+        self.progress.as_ref().is_some_and(|progress| progress.is_addressed())
+    }
 }
 
 /// Messages whose queues elsewhere have yet to report: only then are they settled where they were.
@@ -162,6 +177,10 @@ impl Ledger {
 impl Broker {
     /// Routes some of the waiting dead letters. True when more wait and can go on.
     pub(crate) fn route_dead_letters(&mut self, now: Now, out: &mut Outbox) -> bool {
+        // This is asked after every call.
+        if !self.edge.has_letters_to_send() && self.edge.behind_letters.is_empty() {
+            return false;
+        }
         let mut queues = 0;
         for _ in 0..DEAD_LETTERS_AT_ONCE_MAX {
             if self.edge.letters_wait {
@@ -174,7 +193,14 @@ impl Broker {
                 // The letters stay where they are until the mail has gone.
                 break;
             }
-            let Some(letter) = self.edge.dead_letters.pop_front() else { break };
+            let Some((letter, is_of_line)) = self.next_letter() else { break };
+            if !is_of_line
+                && !letter.is_under_way()
+                && self.edge.roomless_letters.has_of(letter.source.queue)
+            {
+                self.edge.roomless_letters.push(letter);
+                continue;
+            }
             let (place, size) = (letter.source.entry.place, letter.source.entry.bytes);
             let found = match place.position() {
                 None => Found::Ready,
@@ -186,7 +212,10 @@ impl Broker {
             match found {
                 Found::Ready => queues += self.send_letter(now, letter, out),
                 Found::Pending => {
-                    self.edge.dead_letters.push_front(letter);
+                    match is_of_line {
+                        true => self.edge.roomless_letters.put_back(letter),
+                        false => self.edge.dead_letters.push_front(letter),
+                    }
                     self.edge.letters_wait = true;
                     return false;
                 }
@@ -194,20 +223,35 @@ impl Broker {
             }
         }
         // Whatever ended the loop: behind the last letter nobody comes by for those who wait.
-        if self.edge.dead_letters.is_empty() && !self.edge.letters_wait {
-            if self.edge.dead_letters.capacity() > SPARE_LETTERS_MAX {
-                self.edge.dead_letters = VecDeque::new();
-            }
+        if !self.edge.has_letters_to_send() && !self.edge.letters_wait {
             self.letters_go_on(now, out);
         }
-        !self.edge.dead_letters.is_empty()
+        self.edge.has_letters_to_send()
     }
 
-    /// Lets dead letters wait until a log has room for so many bytes.
-    fn let_letter_wait(&mut self, letter: DeadLetter, bytes: usize) {
-        self.edge.dead_letters.push_front(letter);
-        self.edge.letters_wait = true;
-        self.edge.letters_bytes = bytes;
+    /// Gives the memory of a long list back when all its letters are gone.
+    pub(crate) fn trim_letters(&mut self) {
+        let letters = &mut self.edge.dead_letters;
+        if letters.is_empty() && letters.capacity() > SPARE_LETTERS_MAX {
+            *letters = VecDeque::new();
+        }
+    }
+
+    /// Takes the letter that is next, and says whether it comes from the front of its queue's line.
+    fn next_letter(&mut self) -> Option<(DeadLetter, bool)> {
+        let edge = &mut self.edge;
+        if !edge.dead_letters.front().is_some_and(DeadLetter::is_under_way)
+            && let Some((letter, mut woken)) = edge.roomless_letters.take()
+        {
+            edge.behind_letters.append(&mut woken);
+            return Some((letter, true));
+        }
+        edge.dead_letters.pop_front().map(|letter| (letter, false))
+    }
+
+    /// Lets those letters go on that waited for room in a log, as far as there is some.
+    pub(crate) fn give_letters_room(&mut self) {
+        self.edge.roomless_letters.give_room(|bytes| !self.journal.must_wait(bytes));
     }
 
     /// Sends a letter, or has it wait. To how many queues it goes.
@@ -224,10 +268,23 @@ impl Broker {
             let terms = terms_of(&letter.source, packed, letters_of(self.edge.shard, false));
             let incoming = Incoming::new(MessageView::unpack(packed));
             let first = &targets[..targets.len().min(TARGETS_AT_ONCE_MAX)];
-            let room = self.room_to_pass_on(&incoming, terms.persistent, first);
-            if let Room::Later(bytes) = room {
-                self.let_letter_wait(letter, bytes);
-                return 0;
+            let room =
+                self.room_to_pass_on(&incoming, terms.persistent, first, letter.source.occupied());
+            match room {
+                Room::Later(bytes) => {
+                    self.edge.roomless_letters.wait(letter, bytes);
+                    return 0;
+                }
+                Room::Never(bytes) if letter.source.is_kept() => {
+                    let text = alloc::format!(
+                        "a dead letter of {} takes {bytes} bytes in the log, more than may be \
+                         stored while it holds the message itself: it stays there and is sent \
+                         after the next start, if store.bytes_max is raised until then",
+                        self.describe_queue(letter.source.queue)
+                    );
+                    log(out, Severity::Warning, "dead-letter-too-large", text);
+                }
+                _ => {}
             }
         }
         self.edge.counters.count_dead_letter(letter.reason);
@@ -468,4 +525,28 @@ pub(crate) fn delayed_of(shard: ShardId) -> ChannelRef {
 /// Whether reports to this channel are about dead letters that must arrive.
 pub(crate) fn must_arrive(to: ChannelRef) -> bool {
     to == letters_of(to.shard, true)
+}
+
+#[cfg(test)]
+mod tests {
+    use lepus_base::{Instant, Position};
+
+    use super::*;
+    use crate::queue::Place;
+
+    /// A message of a queue that has expired there.
+    pub(super) fn letter_of(queue: u64, seq: u64) -> DeadLetter {
+        let entry = Entry {
+            seq,
+            deadline: Instant::NEVER,
+            place: Place::logged(Position(0), false),
+            bytes: 1,
+            delivery_count: 0,
+            priority: 0,
+            redelivered: false,
+        };
+        let queue = QueueId(queue);
+        let source = Source { queue, log: 0, lane: None, entry, was_delivered: false };
+        DeadLetter { source, reason: Reason::Expired, progress: None }
+    }
 }

@@ -20,7 +20,7 @@ use lepus_store::LaneSlot;
 use crate::channel::unacked::Unacked;
 use crate::connection::{Connection, ConnectionEnd, PauseReason};
 use crate::counters::Counters;
-use crate::dead_letter::{DeadLetter, Ledger, Source};
+use crate::dead_letter::{DeadLetter, Ledger, Roomless, Source};
 use crate::journal::{Backlog, Found, Journal};
 use crate::mail::Mail;
 use crate::message::MessageView;
@@ -106,10 +106,11 @@ pub struct Edge {
     pub counters: Counters,
     /// Messages on their way to a dead-letter exchange.
     pub dead_letters: VecDeque<DeadLetter>,
-    /// Whether the first of them has to be read from the log first.
+    /// Whether the next of them has to be read from the log first, or the last one is on its way to
+    /// very many queues.
     pub letters_wait: bool,
-    /// Or, if above 0, that the log has no room of so many bytes for it.
-    pub letters_bytes: usize,
+    /// Those that wait for room in a log, and what waits behind them.
+    pub roomless_letters: Roomless,
     /// Queues that wait until dead letters have room again.
     pub behind_letters: Vec<(u32, QueueId)>,
     /// Consumers on other shards of queues on this one.
@@ -177,7 +178,7 @@ impl Edge {
             counters: Counters::default(),
             dead_letters: VecDeque::new(),
             letters_wait: false,
-            letters_bytes: 0,
+            roomless_letters: Roomless::default(),
             behind_letters: Vec::new(),
             remote_consumers: HashMap::with_hasher(hash),
             remote_windows: HashMap::with_hasher(hash),
@@ -323,6 +324,18 @@ impl Edge {
             connection.armed = next;
             self.timers.arm(next, Timer::Connection(slot, connection.id));
         }
+    }
+
+    /// Whether dead letters are to be sent that do not wait for room.
+    #[inline]
+    pub(crate) fn has_letters_to_send(&self) -> bool {
+        !self.dead_letters.is_empty() || self.roomless_letters.goes_on()
+    }
+
+    /// Where all dead letters are that are to be sent.
+    pub(crate) fn letter_sources(&self) -> impl Iterator<Item = &Source> {
+        let next = self.dead_letters.iter().map(|letter| &letter.source);
+        next.chain(self.roomless_letters.sources())
     }
 
     /// Whether what comes into a transient queue with so many bytes in memory goes to the log, where
@@ -727,11 +740,16 @@ impl Sink for QueueSink<'_> {
 
     fn may_dead_letter(&mut self) -> bool {
         // The shard that gets it may close before.
-        !self.journal.closes() && self.edge.dead_letters.len() < DEAD_LETTERS_MAX
+        !self.journal.closes()
+            && self.edge.dead_letters.len() < DEAD_LETTERS_MAX
+            && !self.edge.roomless_letters.holds_back(self.queue)
     }
 
     fn waits_for_letters(&mut self) -> bool {
-        self.edge.behind_letters.push((self.queue_slot, self.queue));
+        let reader = (self.queue_slot, self.queue);
+        if !self.edge.roomless_letters.wait_behind(reader) {
+            self.edge.behind_letters.push(reader);
+        }
         true
     }
 
@@ -761,8 +779,7 @@ impl Sink for QueueSink<'_> {
     }
 
     fn letters(&self) -> Vec<(LaneSlot, u64)> {
-        let waiting = self.edge.dead_letters.iter().map(|letter| &letter.source);
-        let all = waiting.chain(self.ledger.sources());
+        let all = self.edge.letter_sources().chain(self.ledger.sources());
         let own = all.filter(|source| source.queue == self.queue && source.log == self.log);
         own.filter_map(|source| Some((source.lane?, source.entry.seq))).collect()
     }

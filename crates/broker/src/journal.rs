@@ -94,7 +94,16 @@ pub struct Log {
 
 /// A queue that waits: its slot and its id. [`LETTERS`] stands for dead letters; what a delayed exchange
 /// holds back has an id of its own and no slot.
-type Reader = (u32, QueueId);
+pub(crate) type Reader = (u32, QueueId);
+
+/// What a message takes in a log that is settled only when it is somewhere else, too.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Occupied {
+    /// The log.
+    pub log: u16,
+    /// Bytes of its payload; 0 for nothing.
+    pub bytes: usize,
+}
 
 /// Stands for the dead letters among readers.
 pub(crate) const LETTERS: Reader = (u32::MAX, QueueId(u64::MAX));
@@ -312,7 +321,15 @@ impl Journal {
 
     /// Whether messages of `bytes` in all would be taken if the logs were empty.
     pub(crate) fn could_hold(&self, bytes: usize) -> bool {
-        self.logs.iter().all(|log| !log.takes() || log.store.could_hold(bytes))
+        self.could_hold_beside(bytes, Occupied::default())
+    }
+
+    /// The same if there were nothing in the logs but what is `occupied`.
+    pub(crate) fn could_hold_beside(&self, bytes: usize, occupied: Occupied) -> bool {
+        self.logs.iter().enumerate().all(|(place, log)| {
+            let beside = if place == usize::from(occupied.log) { occupied.bytes } else { 0 };
+            !log.takes() || log.store.could_hold_beside(bytes, beside)
+        })
     }
 
     /// Bytes that a message takes in a log, with its places in so many queues, at most.

@@ -175,6 +175,7 @@ impl Broker {
             + edge.remote_consumers.allocation_size()
             + edge.remote_windows.allocation_size()
             + edge.dead_letters.capacity() * size_of::<DeadLetter>()
+            + edge.roomless_letters.memory_bytes()
             + edge.resting_bytes
             + mail;
     }
@@ -207,10 +208,7 @@ impl Broker {
     /// is some.
     pub(crate) fn give_room(&mut self, now: Now, out: &mut Outbox) {
         self.journal.forget_wishes();
-        if self.edge.letters_bytes > 0 && !self.journal.must_wait(self.edge.letters_bytes) {
-            self.edge.letters_bytes = 0;
-            self.letters_go_on(now, out);
-        }
+        self.give_letters_room();
         self.delayed.give_room(|bytes| !self.journal.must_wait(bytes));
         self.retry_rests(now, out);
         self.enqueue_postponed(now, out);

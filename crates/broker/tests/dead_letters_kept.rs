@@ -1,8 +1,9 @@
 //! Dead letters of durable queues: never lost between two queues, whatever happens.
 
 use lepus_amqp::table::Table;
-use lepus_sim::{Options, StoreOptions, World};
+use lepus_sim::{Channel, Options, StoreOptions, World};
 
+use crate::at_least_once::{declare, surely_to};
 use crate::restart::{drain, durable, durable_with, persistent, publish_confirmed};
 use crate::stage::on_disk;
 
@@ -181,3 +182,127 @@ fn a_letter_that_comes_too_late_for_a_stop_stays_where_it_was_and_is_marked() {
     let found = drain(&world, "q");
     assert_eq!(found, (0..5).map(|body| (body, true)).collect::<Vec<_>>());
 }
+
+/// A queue that sends its dead letters to `graves`, at most once or surely.
+fn source(channel: &Channel, name: &str, surely: bool) {
+    match surely {
+        true => declare(channel, name, surely_to("", "graves")),
+        false => durable_with(channel, name, dead_to("graves")),
+    }
+}
+
+fn reject_all(channel: &Channel, queue: &str) {
+    while let Some(message) = channel.get(queue) {
+        channel.reject(message.tag, false);
+    }
+}
+
+/// What is in a queue, by length; the memory that the shard counts is what a walk finds.
+fn lengths(world: &World, queue: &str) -> Vec<usize> {
+    world.broker(0, |broker| assert_eq!(broker.edge.memory(), broker.memory_by_walk()));
+    let channel = world.channel(0);
+    let found: Vec<_> = core::iter::from_fn(|| channel.get(queue)).collect();
+    for message in &found {
+        channel.reject(message.tag, true);
+    }
+    found.iter().map(|message| message.body.len()).collect()
+}
+
+/// A world without room for long letters, and two of queue `large` that wait for some.
+fn with_a_large_letter(surely: bool) -> (World, Channel) {
+    let world = World::on_disk(1);
+    let channel = world.channel(0);
+    durable(&channel, "graves");
+    source(&channel, "large", surely);
+    source(&channel, "little", surely);
+    let expiring = dead_to("graves").with("x-message-ttl", 2_000);
+    durable_with(&channel, "expiring", expiring);
+    channel.confirm_select();
+    for (queue, bytes) in [("large", 400_000), ("large", 3), ("little", 1), ("expiring", 2)] {
+        channel.publish_with("", queue, &persistent(), vec![b'x'; bytes]);
+    }
+    world.advance(1_000);
+    assert_eq!(channel.confirmed().0.len(), 4);
+    let used = world.disk(|disk| disk.bytes());
+    world.disk(|disk| disk.bytes_max = used);
+    reject_all(&channel, "large");
+    world.advance(100);
+    assert!(world.broker(0, |broker| broker.waits_for_room()));
+    (world, channel)
+}
+
+#[test]
+fn a_letter_that_waits_for_room_keeps_only_those_of_its_own_queue_waiting() {
+    for surely in [false, true] {
+        let (world, channel) = with_a_large_letter(surely);
+        reject_all(&channel, "little");
+        world.advance(3_000);
+        assert_eq!(lengths(&world, "graves"), [1, 2], "surely: {surely}");
+        assert!(world.broker(0, |broker| broker.waits_for_room()));
+        let turns = world.turns(0);
+        world.advance(100);
+        assert!(world.turns(0) - turns < 10, "{} turns", world.turns(0) - turns);
+        world.disk(|disk| disk.bytes_max = u64::MAX);
+        world.advance(5_000);
+        assert_eq!(lengths(&world, "graves"), [1, 2, 400_000, 3], "surely: {surely}");
+        assert!(!world.broker(0, |broker| broker.waits_for_room()));
+        world.stop();
+        world.start_again(1);
+        assert_eq!(lengths(&world, "graves"), [1, 2, 400_000, 3], "surely: {surely}");
+        assert_eq!(world.queue("large").ready, 0);
+    }
+}
+
+#[test]
+fn letters_that_wait_for_room_are_in_their_queue_after_a_stop_in_order() {
+    for surely in [false, true] {
+        let (world, channel) = with_a_large_letter(surely);
+        reject_all(&channel, "little");
+        world.advance(100);
+        world.stop();
+        world.disk(|disk| disk.bytes_max = u64::MAX);
+        world.start_again(1);
+        let mut all = lengths(&world, "graves");
+        all.extend(lengths(&world, "large"));
+        all.extend(lengths(&world, "expiring"));
+        all.sort_unstable();
+        assert_eq!(all, [1, 2, 3, 400_000], "surely: {surely}");
+    }
+}
+
+#[test]
+fn letters_that_wait_for_room_go_with_their_queue() {
+    let (world, channel) = with_a_large_letter(false);
+    channel.delete("large");
+    world.advance(100);
+    assert!(!world.broker(0, |broker| broker.waits_for_room()));
+    assert_eq!(lengths(&world, "graves"), [0; 0]);
+}
+
+#[test]
+fn a_letter_that_has_no_room_beside_itself_stays_and_is_told() {
+    let mut store = StoreOptions::default();
+    store.template.segments_max = 12;
+    let world = World::with(Options { store: Some(store), shards: 1, ..Options::default() });
+    let channel = world.channel(0);
+    durable(&channel, "graves");
+    source(&channel, "q", false);
+    channel.confirm_select();
+    for bytes in [LARGE, 1] {
+        channel.publish_with("", "q", &persistent(), vec![b'x'; bytes]);
+    }
+    world.advance(1_000);
+    assert_eq!(channel.confirmed().0.len(), 2);
+    reject_all(&channel, "q");
+    world.advance(1_000);
+    assert!(!world.broker(0, |broker| broker.waits_for_room()));
+    let told = world.events().iter().filter(|event| event.kind == "dead-letter-too-large").count();
+    assert_eq!(told, 1);
+    assert_eq!(lengths(&world, "graves"), [1]);
+    world.stop();
+    world.start_again(1);
+    assert_eq!(lengths(&world, "q"), [LARGE]);
+}
+
+/// So much that a log of 12 segments holds it once and not twice.
+const LARGE: usize = 200_000;

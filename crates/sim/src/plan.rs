@@ -175,9 +175,6 @@ pub(crate) struct Plan {
     pub(crate) trickles: bool,
 }
 
-/// Segments of a bounded log at most where messages pass from one queue to another.
-const SEGMENTS_TO_PASS_ON: usize = 40;
-
 fn pick(rng: &mut Rng, from: &[u64]) -> u64 {
     from[rng.below(from.len() as u64) as usize]
 }
@@ -279,11 +276,6 @@ impl Plan {
         let has_outages = rng.chance(1, 2);
         let outage = outage(rng);
         let is_small = self.queues.len() < 50 && self.large_bytes < 100_000;
-        // What is passed on stays where it is until it has room: in a log that is full of such messages
-        // nothing makes any.
-        let passes_on = self.queues.iter().any(QueuePlan::dead_letters)
-            || self.exchanges.iter().any(|exchange| exchange.delays);
-        let segments_max = if passes_on { SEGMENTS_TO_PASS_ON } else { segments_max };
         if let Some(store) = self.options.store.as_mut().filter(|_| is_bounded && is_small) {
             store.template.segments_max = segments_max;
         }

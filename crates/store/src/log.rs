@@ -415,11 +415,12 @@ impl Log {
         self.stopped.is_some() || (bytes <= self.rest_behind_batch() && is_begun)
     }
 
-    /// Whether messages of `bytes` in all would be taken by an empty log.
-    pub(crate) fn could_hold(&self, bytes: usize, whole_max: usize) -> bool {
+    /// Whether messages of `bytes` in all would be taken by a log in which nothing is but one of
+    /// `occupied` bytes.
+    pub(crate) fn could_hold(&self, bytes: usize, whole_max: usize, occupied: usize) -> bool {
         let needed = self.segments_for(bytes, whole_max) + self.settings.reserve_segments;
-        // One more is being written to.
-        needed < self.settings.segments_max
+        // One more is being written to, and it may hold the end of the other.
+        needed + occupied / self.payload_bytes_max() < self.settings.segments_max
     }
 
     /// Segments that messages of `bytes` in all may begin.

@@ -44,7 +44,7 @@ pub(crate) struct Progress {
     is_refused: bool,
     /// Whether the log was told that it is too large.
     is_told_too_large: bool,
-    /// Bytes of its lists of queues that its shelf has counted.
+    /// Bytes of its lists of queues that were counted where it waits.
     counted_bytes: usize,
 }
 
@@ -57,8 +57,31 @@ impl Progress {
         self.rest.capacity() * size_of::<QueueId>() + self.done.len() * DONE_BYTES
     }
 
+    /// Counts its lists, where it is to wait from now on: their bytes.
+    pub(super) fn count(&mut self) -> usize {
+        self.counted_bytes = self.list_bytes();
+        self.counted_bytes
+    }
+
+    /// It waits there no longer: the bytes that were counted.
+    pub(super) fn discount(&mut self) -> usize {
+        core::mem::take(&mut self.counted_bytes)
+    }
+
+    /// Whether the queues that get it are known, in this attempt.
+    pub(super) fn is_addressed(&self) -> bool {
+        self.is_addressed
+    }
+
+    /// What many queues have.
+    #[cfg(test)]
+    pub(super) fn after(queues: u64) -> Progress {
+        let done = (0..queues).map(QueueId).collect();
+        Progress { done, is_refused: true, ..Progress::default() }
+    }
+
     /// A queue has another id now.
-    fn redirect(&mut self, old: QueueId, new: QueueId) {
+    pub(super) fn redirect(&mut self, old: QueueId, new: QueueId) {
         if self.done.remove(&old) {
             self.done.insert(new);
         }
@@ -144,12 +167,11 @@ impl Shelf {
     }
 
     fn count(&mut self, progress: &mut Progress) {
-        progress.counted_bytes = progress.list_bytes();
-        self.list_bytes += progress.counted_bytes;
+        self.list_bytes += progress.count();
     }
 
     fn discount(&mut self, progress: &mut Progress) {
-        self.list_bytes -= core::mem::take(&mut progress.counted_bytes);
+        self.list_bytes -= progress.discount();
     }
 
     /// A queue is to report about a letter.
@@ -214,7 +236,7 @@ impl Shelf {
         let mut letter = held.letters.remove(&ticket?)?;
         self.held -= 1;
         if let Some(progress) = &mut letter.progress {
-            self.list_bytes -= core::mem::take(&mut progress.counted_bytes);
+            self.list_bytes -= progress.discount();
             held.refused -= usize::from(progress.is_refused);
             (progress.is_addressed, progress.is_refused) = (false, false);
         }
@@ -285,7 +307,7 @@ impl Broker {
                 Posted::NeedsRoom(bytes) => {
                     progress.rest.push(queue);
                     letter.progress = Some(progress);
-                    self.let_letter_wait(letter, bytes);
+                    self.edge.roomless_letters.wait(letter, bytes);
                     return asked;
                 }
                 Posted::Waits(number) => {
@@ -318,7 +340,7 @@ impl Broker {
         let number = waits.then(|| self.ledger.next_number());
         let terms = Terms { number, ..terms_of(source, packed, letters_of(own, true)) };
         let mut incoming = Incoming::new(MessageView::unpack(packed));
-        let room = self.room_to_pass_on(&incoming, terms.persistent, &[target]);
+        let room = self.room_to_pass_on(&incoming, terms.persistent, &[target], source.occupied());
         match room {
             Room::Now => {}
             Room::Later(bytes) => return Posted::NeedsRoom(bytes),
@@ -386,9 +408,10 @@ impl Broker {
 
     fn tell_too_large(&self, queue: QueueId, bytes: usize, out: &mut Outbox) {
         let text = format!(
-            "a dead letter of {} takes {bytes} bytes in the log, more than may ever be stored: it \
-             stays there and holds up those behind it until the queue is deleted, its dead-letter \
-             exchange leads elsewhere, or store.bytes_max is raised",
+            "a dead letter of {} takes {bytes} bytes in the log, more than may ever be stored while \
+             it holds the message itself: it stays there and holds up those behind it until the \
+             queue is deleted, its dead-letter exchange leads elsewhere, or store.bytes_max is \
+             raised",
             self.describe_queue(queue)
         );
         log(out, Severity::Warning, "dead-letter-too-large", text);
@@ -401,6 +424,7 @@ impl Broker {
                 progress.redirect(old, new);
             }
         }
+        self.edge.roomless_letters.redirect(old, new);
         self.ledger.shelf.redirect(old, new);
     }
 
@@ -409,6 +433,7 @@ impl Broker {
         for letter in self.ledger.shelf.forget(queue) {
             self.settle_source(letter.source);
         }
+        self.edge.roomless_letters.forget(queue);
     }
 
     /// The pause of a queue's letters is over.
@@ -463,28 +488,15 @@ impl Broker {
 
 #[cfg(test)]
 mod tests {
-    use lepus_base::{Instant, Position};
-
+    use super::super::tests::letter_of;
     use super::*;
-    use crate::queue::{Entry, Place, Reason};
 
     fn letter(seq: u64) -> DeadLetter {
-        let entry = Entry {
-            seq,
-            deadline: Instant::NEVER,
-            place: Place::logged(Position(0), false),
-            bytes: 1,
-            delivery_count: 0,
-            priority: 0,
-            redelivered: false,
-        };
-        let source = Source { queue: QueueId(1), log: 0, lane: None, entry, was_delivered: false };
-        DeadLetter { source, reason: Reason::Expired, progress: None }
+        letter_of(1, seq)
     }
 
     fn after(queues: u64) -> Box<Progress> {
-        let done = (0..queues).map(QueueId).collect();
-        Box::new(Progress { done, is_refused: true, ..Progress::default() })
+        Box::new(Progress::after(queues))
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::broker::Broker;
 use crate::channel::Target;
 use crate::dead_letter::{Source, delayed_of};
 use crate::jobs::TARGETS_AT_ONCE_MAX;
-use crate::journal::Found;
+use crate::journal::{Found, Occupied};
 use crate::message::{Incoming, MessageView};
 use crate::outbox::Outbox;
 use crate::properties::further_keys;
@@ -166,7 +166,11 @@ impl Broker {
             if let Some((packed, targets, terms)) = &routed {
                 let incoming = Incoming::new(MessageView::unpack(packed));
                 let first = &targets[..targets.len().min(TARGETS_AT_ONCE_MAX)];
-                let room = self.room_to_pass_on(&incoming, terms.persistent, first);
+                let occupied = Occupied {
+                    log,
+                    bytes: if place.position().is_some() { size as usize } else { 0 },
+                };
+                let room = self.room_to_pass_on(&incoming, terms.persistent, first, occupied);
                 if let Room::Later(bytes) = room {
                     self.delayed.wait = Wait::Room(bytes);
                     return;

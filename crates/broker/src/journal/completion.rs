@@ -200,6 +200,7 @@ impl Broker {
     /// Lets dead letters go on that waited, and the queues behind them.
     pub(crate) fn letters_go_on(&mut self, now: Now, out: &mut Outbox) {
         self.edge.letters_wait = false;
+        self.trim_letters();
         if self.journal.closes {
             return;
         }

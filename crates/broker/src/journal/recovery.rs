@@ -191,6 +191,7 @@ impl Broker {
     /// Goes on closing, at the end of a cycle.
     pub(crate) fn continue_close(&mut self, now: Now, out: &mut Outbox) {
         let is_quiet = self.edge.dead_letters.is_empty()
+            && self.edge.roomless_letters.is_empty()
             && self.postponed.is_empty()
             && self.jobs.is_empty()
             && self.migrations.is_idle();

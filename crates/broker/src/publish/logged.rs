@@ -6,7 +6,7 @@ use lepus_store::AppendError;
 use crate::broker::Broker;
 use crate::channel::Target;
 use crate::home::NO_LOG;
-use crate::journal::place_of;
+use crate::journal::{Occupied, place_of};
 use crate::mail::{ChannelRef, Receipt};
 use crate::message::{Incoming, MessageView};
 use crate::outbox::Outbox;
@@ -116,6 +116,17 @@ impl Broker {
         persistent: bool,
         targets: &[Target],
     ) -> Room {
+        self.room_beside(incoming, persistent, targets, Occupied::default())
+    }
+
+    #[inline]
+    fn room_beside(
+        &mut self,
+        incoming: &Incoming<'_>,
+        persistent: bool,
+        targets: &[Target],
+        occupied: Occupied,
+    ) -> Room {
         if !persistent || !self.journal.is_on() {
             return Room::Now;
         }
@@ -128,21 +139,18 @@ impl Broker {
         if !self.journal.lacks_room(bytes) {
             return Room::Now;
         }
-        let room = self.lack_of_room(bytes, targets);
-        // Only who waits for room has it made.
-        if matches!(room, Room::Later(_)) && !self.journal.must_wait(bytes) {
-            return Room::Now;
-        }
-        room
+        self.lack_of_room(bytes, targets, occupied)
     }
 
     /// The same for a message that is in a log until all its queues have it. Those on other shards
-    /// count like those here: while room is short it is better kept there than in their memory.
+    /// count like those here: while room is short it is better kept there than in their memory. What
+    /// it has `occupied` itself comes free only afterwards: there is no room ever if it needs that.
     pub(crate) fn room_to_pass_on(
         &mut self,
         incoming: &Incoming<'_>,
         persistent: bool,
         targets: &[Target],
+        occupied: Occupied,
     ) -> Room {
         if !persistent || !self.journal.is_on() || targets.is_empty() {
             return Room::Now;
@@ -151,8 +159,11 @@ impl Broker {
         if !self.journal.lacks_room(bytes) {
             return Room::Now;
         }
-        match self.room_for(incoming, persistent, targets) {
-            Room::Now if self.journal.could_hold(bytes) && self.journal.must_wait(bytes) => {
+        match self.room_beside(incoming, persistent, targets, occupied) {
+            Room::Now
+                if self.journal.could_hold_beside(bytes, occupied)
+                    && self.journal.must_wait(bytes) =>
+            {
                 Room::Later(bytes)
             }
             room => room,
@@ -160,7 +171,7 @@ impl Broker {
     }
 
     #[cold]
-    fn lack_of_room(&self, bytes: usize, targets: &[Target]) -> Room {
+    fn lack_of_room(&mut self, bytes: usize, targets: &[Target], occupied: Occupied) -> Room {
         let (mut is_logged, mut needs_log) = (false, false);
         for target in targets.iter().filter(|target| target.home == self.edge.shard) {
             let Some(slot) = self.home_slot(target.queue, target.slot) else {
@@ -172,8 +183,9 @@ impl Broker {
             is_logged |= queue.is_durable();
             needs_log |= queue.is_durable() || self.edge.must_spill(queue.pooled_bytes());
         }
-        if needs_log && self.journal.could_hold(bytes) {
-            return Room::Later(bytes);
+        if needs_log && self.journal.could_hold_beside(bytes, occupied) {
+            // Only who waits for room has it made.
+            return if self.journal.must_wait(bytes) { Room::Later(bytes) } else { Room::Now };
         }
         if is_logged { Room::Never(bytes) } else { Room::Now }
     }

@@ -126,7 +126,13 @@ impl Store {
     /// wait for room is in vain.
     #[must_use]
     pub fn could_hold(&self, bytes: usize) -> bool {
-        self.log.could_hold(bytes, self.whole_bytes_max())
+        self.could_hold_beside(bytes, 0)
+    }
+
+    /// The same if nothing else were in the log but a message with a payload of `occupied` bytes.
+    #[must_use]
+    pub fn could_hold_beside(&self, bytes: usize, occupied: usize) -> bool {
+        self.log.could_hold(bytes, self.whole_bytes_max(), occupied)
     }
 
     fn whole_bytes_max(&self) -> usize {

@@ -1,0 +1,274 @@
+//! Dead letters that wait for room in a log, and those of the same queues that come behind them.
+//!
+//! Each queue has a line of its own: one that needs much room, or waits for ever, keeps back only the
+//! letters of its own queue.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+use lepus_base::QueueId;
+
+use super::{DeadLetter, Source};
+use crate::journal::Reader;
+
+/// Letters in all lines from which on no queue produces more by expiry.
+const LETTERS_MAX: usize = 64 << 10;
+
+/// What waits of one queue; never empty.
+#[derive(Debug, Default)]
+struct Line {
+    /// In the order in which they are to be sent.
+    letters: VecDeque<DeadLetter>,
+    /// Bytes that the first one needs in a log; 0 when it may be sent.
+    bytes: usize,
+    /// Whether the queue is among those that go on.
+    is_listed: bool,
+    /// The queue itself, if its expiry waits for the end of the line.
+    behind: Option<Reader>,
+}
+
+impl Line {
+    fn slots_bytes(&self) -> usize {
+        self.letters.capacity() * size_of::<DeadLetter>()
+    }
+}
+
+/// All lines.
+#[derive(Debug, Default)]
+pub struct Roomless {
+    by_queue: BTreeMap<QueueId, Line>,
+    /// Queues whose lines go on. One of them may wait again.
+    going_on: VecDeque<QueueId>,
+    /// Queues whose expiry waits because all lines together are long.
+    behind: Vec<Reader>,
+    len: usize,
+    /// Bytes of the slots of all lines, and of what their letters own.
+    bytes: usize,
+}
+
+impl Roomless {
+    /// Whether no letter is in a line.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether a letter waits for room.
+    pub(crate) fn waits(&self) -> bool {
+        self.by_queue.values().any(|line| line.bytes > 0)
+    }
+
+    /// Whether a letter may be sent.
+    pub(crate) fn goes_on(&self) -> bool {
+        !self.going_on.is_empty()
+    }
+
+    /// Whether letters of this queue are in a line.
+    #[inline]
+    pub(crate) fn has_of(&self, queue: QueueId) -> bool {
+        !self.is_empty() && self.by_queue.contains_key(&queue)
+    }
+
+    /// Whether a queue is to produce no more letters by expiry.
+    #[inline]
+    pub(crate) fn holds_back(&self, queue: QueueId) -> bool {
+        self.len >= LETTERS_MAX || self.has_of(queue)
+    }
+
+    /// Notes that a queue's expiry waits, if it does so because of the lines. It is woken when what
+    /// it waits for is gone.
+    pub(crate) fn wait_behind(&mut self, reader: Reader) -> bool {
+        if let Some(line) = self.by_queue.get_mut(&reader.1) {
+            line.behind = Some(reader);
+            return true;
+        }
+        let is_long = self.len >= LETTERS_MAX;
+        if is_long {
+            self.behind.push(reader);
+        }
+        is_long
+    }
+
+    /// Where all are.
+    pub(crate) fn sources(&self) -> impl Iterator<Item = &Source> {
+        self.by_queue.values().flat_map(|line| &line.letters).map(|letter| &letter.source)
+    }
+
+    /// Puts a letter behind those of its queue.
+    pub(super) fn push(&mut self, letter: DeadLetter) {
+        self.put(letter, VecDeque::push_back);
+    }
+
+    /// Puts a letter in front of those of its queue, where it waits until a log has room for so many
+    /// bytes.
+    pub(super) fn wait(&mut self, letter: DeadLetter, bytes: usize) {
+        let queue = letter.source.queue;
+        self.put(letter, VecDeque::push_front).bytes = bytes;
+        self.unlist_first(queue);
+    }
+
+    /// Puts the letter back that [`Roomless::take`] gave: it is the next one.
+    pub(super) fn put_back(&mut self, letter: DeadLetter) {
+        let queue = letter.source.queue;
+        let line = self.put(letter, VecDeque::push_front);
+        if !core::mem::replace(&mut line.is_listed, true) {
+            self.going_on.push_front(queue);
+        }
+    }
+
+    /// Takes the next letter that may be sent, and who waited for the end of its line if that is come.
+    pub(super) fn take(&mut self) -> Option<(DeadLetter, Vec<Reader>)> {
+        while let Some(&queue) = self.going_on.front() {
+            let Some(line) = self.by_queue.get_mut(&queue).filter(|line| line.bytes == 0) else {
+                self.unlist_first(queue);
+                continue;
+            };
+            let mut letter = line.letters.pop_front()?;
+            self.len -= 1;
+            self.bytes -= letter.progress.as_mut().map_or(0, |progress| progress.discount());
+            let mut woken = Vec::new();
+            if line.letters.is_empty() {
+                self.bytes -= line.slots_bytes();
+                woken.extend(line.behind);
+                self.by_queue.remove(&queue);
+                self.unlist_first(queue);
+            }
+            if self.len < LETTERS_MAX / 2 {
+                woken.append(&mut self.behind);
+            }
+            return Some((letter, woken));
+        }
+        None
+    }
+
+    /// Lets lines go on as far as there is room, as `has_room` says of so many bytes. One that needs
+    /// more than there is keeps none waiting that needs less.
+    pub(super) fn give_room(&mut self, mut has_room: impl FnMut(usize) -> bool) {
+        let mut too_much = usize::MAX;
+        for (&queue, line) in self.by_queue.iter_mut().filter(|(_, line)| line.bytes > 0) {
+            if line.bytes >= too_much || !has_room(line.bytes) {
+                too_much = too_much.min(line.bytes);
+                continue;
+            }
+            line.bytes = 0;
+            if !core::mem::replace(&mut line.is_listed, true) {
+                self.going_on.push_back(queue);
+            }
+        }
+    }
+
+    /// What waits of a queue that is gone needs no room any more: it goes on, to its end.
+    pub(super) fn forget(&mut self, queue: QueueId) {
+        let Some(line) = self.by_queue.get_mut(&queue) else { return };
+        line.bytes = 0;
+        if !core::mem::replace(&mut line.is_listed, true) {
+            self.going_on.push_back(queue);
+        }
+    }
+
+    /// A queue has another id now: letters that have come there do not come again.
+    pub(super) fn redirect(&mut self, old: QueueId, new: QueueId) {
+        let letters = self.by_queue.values_mut().flat_map(|line| &mut line.letters);
+        for progress in letters.filter_map(|letter| letter.progress.as_mut()) {
+            progress.redirect(old, new);
+        }
+    }
+
+    /// Bytes that it takes, beside bodies.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.bytes
+            + self.by_queue.len() * size_of::<(QueueId, Line)>()
+            + self.going_on.capacity() * size_of::<QueueId>()
+            + self.behind.capacity() * size_of::<Reader>()
+    }
+
+    /// Puts a letter at an end of its queue's line.
+    fn put(
+        &mut self,
+        mut letter: DeadLetter,
+        end: impl FnOnce(&mut VecDeque<DeadLetter>, DeadLetter),
+    ) -> &mut Line {
+        self.len += 1;
+        self.bytes += letter.progress.as_mut().map_or(0, |progress| progress.count());
+        let line = self.by_queue.entry(letter.source.queue).or_default();
+        self.bytes -= line.slots_bytes();
+        end(&mut line.letters, letter);
+        self.bytes += line.slots_bytes();
+        line
+    }
+
+    /// Takes a queue off the list if it is the first there.
+    fn unlist_first(&mut self, queue: QueueId) {
+        if self.going_on.front() == Some(&queue) {
+            self.going_on.pop_front();
+            if let Some(line) = self.by_queue.get_mut(&queue) {
+                line.is_listed = false;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::boxed::Box;
+
+    use super::super::held::Progress;
+    use super::super::tests::letter_of;
+    use super::*;
+
+    fn next(lines: &mut Roomless) -> Option<(u64, u64)> {
+        let (letter, _) = lines.take()?;
+        Some((letter.source.queue.0, letter.source.entry.seq))
+    }
+
+    #[test]
+    fn each_line_goes_on_when_there_is_room_for_its_first_and_in_order() {
+        let mut lines = Roomless::default();
+        lines.wait(letter_of(1, 10), 1_000);
+        lines.push(letter_of(1, 11));
+        lines.wait(letter_of(2, 20), 10);
+        lines.push(letter_of(2, 21));
+        assert!(lines.waits() && !lines.goes_on());
+        lines.give_room(|bytes| bytes <= 10);
+        assert_eq!(next(&mut lines), Some((2, 20)));
+        assert_eq!(next(&mut lines), Some((2, 21)));
+        assert_eq!(next(&mut lines), None);
+        assert!(!lines.has_of(QueueId(2)) && lines.has_of(QueueId(1)) && !lines.goes_on());
+        lines.give_room(|_| true);
+        let (first, _) = lines.take().expect("the large one");
+        lines.put_back(first);
+        assert_eq!(next(&mut lines), Some((1, 10)));
+        let (last, _) = lines.take().expect("the one behind");
+        lines.wait(last, 5);
+        assert!(lines.waits() && !lines.goes_on());
+        lines.forget(QueueId(1));
+        assert_eq!(next(&mut lines), Some((1, 11)));
+        assert!(lines.is_empty() && !lines.goes_on());
+    }
+
+    #[test]
+    fn a_queue_waits_for_the_end_of_its_own_line_alone() {
+        let mut lines = Roomless::default();
+        lines.wait(letter_of(1, 1), 7);
+        lines.push(letter_of(1, 2));
+        assert!(lines.holds_back(QueueId(1)) && !lines.holds_back(QueueId(2)));
+        assert!(lines.wait_behind((5, QueueId(1))) && !lines.wait_behind((6, QueueId(2))));
+        lines.give_room(|_| true);
+        assert_eq!(lines.take().map(|(_, woken)| woken), Some(Vec::new()));
+        assert_eq!(lines.take().map(|(_, woken)| woken), Some(alloc::vec![(5, QueueId(1))]));
+    }
+
+    #[test]
+    fn what_the_lines_take_is_counted_until_they_are_gone() {
+        let mut lines = Roomless::default();
+        for seq in 0..100 {
+            let mut letter = letter_of(1, seq);
+            letter.progress = Some(Box::new(Progress::after(1_000)));
+            lines.push(letter);
+        }
+        assert!(lines.memory_bytes() > 1_600_000, "{}", lines.memory_bytes());
+        lines.forget(QueueId(1));
+        while lines.take().is_some() {}
+        assert_eq!(lines.bytes, 0);
+        assert!(lines.memory_bytes() < 100, "{}", lines.memory_bytes());
+    }
+}
