@@ -591,7 +591,8 @@ impl Recovery {
             self.evidence = self.evidence.max(found.header.synced);
             later = image.next_header(found.offset + 1);
         }
-        let is_damage = self.evidence > position(image.generation, at as u32)
+        let is_damage = self.goes_on(image, at, here.is_some())
+            || self.evidence > position(image.generation, at as u32)
             || (self.replay.is_rebuild() && next.is_some());
         // A sealed segment ends somewhere before the end of its file, and one that an earlier start
         // cut goes on behind the cut with what counts no more: the next segment follows right here.
@@ -605,7 +606,10 @@ impl Recovery {
             (Some(batch), _) => batch.records().end.min(image.bytes.len()),
             (None, Some(next)) => next.offset,
             // The rest of the segment, as far as it was synced.
-            (None, None) if generation(self.evidence) == image.generation => {
+            (None, None)
+                if generation(self.evidence) == image.generation
+                    && offset(self.evidence) as usize > start =>
+            {
                 offset(self.evidence) as usize
             }
             (None, None) => image.bytes.len(),
@@ -652,6 +656,29 @@ impl Recovery {
             });
         }
         next.is_some() || here.is_some()
+    }
+
+    /// Whether a segment that a rebuild reads goes on at `at`, where no whole batch is. What is behind
+    /// the segment is not read yet, and may have been used again since.
+    fn goes_on(&mut self, image: &Image<'_>, at: usize, has_header: bool) -> bool {
+        let behind = self.tails.range(image.generation + 1..).next();
+        let Some((_, behind)) = behind.filter(|_| self.replay.is_rebuild()) else { return false };
+        if generation(behind.synced) == image.generation {
+            self.evidence = self.evidence.max(behind.synced);
+        }
+        if self.follower().is_some() {
+            return false;
+        }
+        if has_header {
+            return true;
+        }
+        if generation(behind.synced) == image.generation {
+            return self.evidence > position(image.generation, at as u32);
+        }
+        // Nothing says where it ended. It is damaged if there are records without a batch.
+        let mut has_records = false;
+        image.salvage(at + BATCH_HEADER_BYTES..image.bytes.len(), |_| has_records = true);
+        has_records
     }
 
     /// The segment whose first batch follows the last one read.

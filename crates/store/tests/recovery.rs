@@ -356,6 +356,88 @@ fn a_message_that_is_incomplete_costs_a_rebuild_nothing_before_it() {
     assert_eq!(store.next_seq(lane), 6);
 }
 
+/// Without a checkpoint, damage to the last batch of a segment takes nothing of that batch with it that is
+/// whole, and is reported, whether or not the segment behind it is still there.
+#[test]
+fn damage_to_the_last_batch_of_a_segment_costs_a_rebuild_nothing_beside_it() {
+    for (is_followed, place) in
+        [true, false].into_iter().flat_map(|is| [None, Some(0), Some(1)].map(|place| (is, place)))
+    {
+        let mut disk = Disk::new(1);
+        let (mut store, mut out, _) = open(&mut disk);
+        let lane = store.lane(Lane::of(QueueId(1)));
+        for seq in 0..60 {
+            let body = [seq as u8; 300];
+            let message =
+                Message { exchange: b"", routing_key: b"k", properties: &[], body: &body };
+            let place = Place { lane, seq, deadline_millis: 0 };
+            while store.append(&message, &[place]).is_err() {
+                store.flush(Now::from_millis(seq), &mut out);
+                run(&mut store, &mut disk, &mut out, seq);
+            }
+            if seq % 6 == 5 {
+                store.want_durable();
+                store.flush(Now::from_millis(seq), &mut out);
+                run(&mut store, &mut disk, &mut out, seq);
+            }
+        }
+        disk.crash();
+        let files = disk.files().map(|(file, _)| file);
+        let segments = files.filter(|file| matches!(file, File::Segment(..)));
+        let generation = |file: File| disk.data(file).map_or(0, |data| data[16]);
+        let mut segments: Vec<_> = segments.map(|file| (generation(file), file)).collect();
+        segments.retain(|(generation, _)| *generation > 0);
+        segments.sort_unstable();
+        assert!(segments.len() > 2, "{segments:?}");
+        let (hit, behind) = (segments[0].1, segments[1].1);
+        let (mut batch, mut batches, mut records) = (0, 0, Vec::new());
+        inspect::segment(LOG, disk.data(hit).unwrap(), |part| match part {
+            inspect::Part::Batch(found) => {
+                (batch, batches, records) = (found.offset, batches + 1, Vec::new());
+            }
+            inspect::Part::Record(offset, inspect::Content::Message(message)) => {
+                records.push((offset, message.references[0].seq));
+            }
+            _ => {}
+        });
+        assert!(batches > 1 && records.len() > 1, "{batches} {records:?}");
+        let mut expected: Vec<u64> = (0..60).collect();
+        match place {
+            // The header of the batch.
+            Some(0) => disk.flip(hit, batch as usize + 9, 1),
+            // One of its messages.
+            Some(_) => {
+                disk.flip(hit, records[1].0 as usize + 100, 1);
+                expected.retain(|seq| *seq != records[1].1);
+            }
+            None => {}
+        }
+        if !is_followed {
+            let bytes = disk.data(behind).unwrap();
+            inspect::segment(LOG, bytes, |part| {
+                if let inspect::Part::Record(_, inspect::Content::Message(message)) = part {
+                    expected.retain(|seq| *seq != message.references[0].seq);
+                }
+            });
+            disk.put(behind, vec![0; 8192]);
+        }
+        disk.put(File::Root(LOG), vec![1; 8192]);
+        let (mut store, mut out, events) = open(&mut disk);
+        let is_reported = events
+            .iter()
+            .any(|event| matches!(event, Event::Damaged(damage) if damage.file == hit));
+        assert_eq!(is_reported, place.is_some(), "{is_followed} {place:?}: {events:?}");
+        let lane = store.lane(Lane::of(QueueId(1)));
+        let mut entries = Vec::new();
+        while !store.is_fetched(lane) {
+            let _ = store.fetch(lane, 100, &mut entries, &mut out);
+            run(&mut store, &mut disk, &mut out, 600);
+        }
+        let found: Vec<u64> = entries.iter().map(|entry| entry.seq).collect();
+        assert_eq!(found, expected, "{is_followed} {place:?}");
+    }
+}
+
 /// A segment is written to only when the one before it is synced to its end, though the batch that begins
 /// it may have been put together earlier, and cannot say so: damage at that end is no torn tail.
 #[test]

@@ -895,7 +895,7 @@ fn a_full_disk_refuses_messages_and_recovers_when_space_returns() {
 #[test]
 fn flipped_bits_are_reported_and_cost_only_what_they_hit() {
     let (mut damages, mut lost) = (0, 0);
-    for seed in seeds(100) {
+    for seed in seeds(400) {
         let mut world = World::new(seed);
         lives(&mut world, 1, 700);
         world.settle_down();
