@@ -18,6 +18,8 @@ use crate::world::{State, World};
 const FORGETTING_MILLIS: u64 = 1000;
 /// The longest pause before dead letters that must arrive are tried again, in milliseconds.
 const LETTERS_MILLIS: u64 = 31_000;
+/// Longer than the longest pause before a read that failed is made again, in milliseconds.
+const READS_MILLIS: u64 = 2500;
 /// Rounds after which shards that should come to rest are taken to be stuck in a circle.
 const ROUNDS_MAX: usize = 100_000;
 /// How long connections may take to leave when a process ends in order, and then its logs to
@@ -214,6 +216,19 @@ impl Run {
         }
     }
 
+    /// Reads that failed are made again within the longest pause, now that the disk is well.
+    fn recover_reads(&mut self) -> Verdict {
+        if !self.shards.waits_for_reads() {
+            return Ok(());
+        }
+        self.pass_quietly(READS_MILLIS)?;
+        self.listen_to_log()?;
+        match self.shards.waits_for_reads() && !self.lives.has_stopped {
+            true => Err("reads that failed are not made again on a disk that is well".into()),
+            false => Ok(()),
+        }
+    }
+
     /// All is well with the disk from now on; a process that could not live with what happened is
     /// followed by another one.
     pub(super) fn heal(&mut self) -> Verdict {
@@ -231,6 +246,7 @@ impl Run {
         }
         self.run_shards()?;
         self.recover_space()?;
+        self.recover_reads()?;
         if let Some(plan) = &mut self.plan.disk {
             plan.outage = Outage::default();
         }
