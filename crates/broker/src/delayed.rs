@@ -91,6 +91,8 @@ struct Holding {
     held: ByMoment,
     /// Its lanes by log.
     lanes: BTreeMap<u16, LaneSlot>,
+    /// Bytes that its first message waits for in a log; 0 when it does not.
+    needs: usize,
 }
 
 /// What the first message waits for that is due.
@@ -98,8 +100,6 @@ struct Holding {
 enum Wait {
     #[default]
     Nothing,
-    /// Room for so many bytes in the log.
-    Room(usize),
     /// It is read from the log.
     Read,
     /// The one before goes to very many queues.
@@ -110,7 +110,7 @@ enum Wait {
 #[derive(Debug, Default)]
 pub struct Delayed {
     holdings: BTreeMap<QueueId, Holding>,
-    /// The first message of each holding.
+    /// The first message of each holding that does not wait for room.
     firsts: BTreeSet<(Moment, u64, QueueId)>,
     /// How many came so far.
     count: u64,
@@ -121,6 +121,9 @@ pub struct Delayed {
     /// The first may be due: it is looked at in every slice of work.
     is_due: bool,
     wait: Wait,
+    /// Exchanges whose first message waits for room in a log, by the bytes that it needs. It keeps back
+    /// only those of its own exchange.
+    roomless: BTreeSet<(usize, QueueId)>,
     /// Lanes that recovery found and whose messages are still to be listed. None is released
     /// meanwhile: an earlier one may be among them.
     listing: VecDeque<(u16, LaneSlot, QueueId)>,
@@ -173,17 +176,32 @@ impl Delayed {
         !self.listing.is_empty() && !self.listing_waits
     }
 
-    /// Whether those that are due wait for room in a log.
+    /// Whether some that are due wait for room in a log.
     pub(crate) fn waits_for_room(&self) -> bool {
-        matches!(self.wait, Wait::Room(_))
+        !self.roomless.is_empty()
     }
 
-    /// Lets those go on that wait for room in the log, if it has that.
-    pub(crate) fn give_room(&mut self, has_room: impl FnOnce(usize) -> bool) {
-        if let Wait::Room(bytes) = self.wait
+    /// The first of all waits until a log has room for so many bytes, and those of its exchange behind
+    /// it.
+    fn let_first_wait(&mut self, bytes: usize) {
+        let Some((_, _, id)) = self.firsts.pop_first() else { return };
+        self.holdings.get_mut(&id).expect("the first of each holding is known").needs = bytes;
+        self.roomless.insert((bytes, id));
+    }
+
+    /// Lets those go on that wait for room in the log, as far as it has that: those first that need
+    /// least.
+    pub(crate) fn give_room(&mut self, mut has_room: impl FnMut(usize) -> bool) {
+        while let Some(&(bytes, id)) = self.roomless.first()
             && has_room(bytes)
         {
-            self.wait = Wait::Nothing;
+            self.roomless.pop_first();
+            let holding = self.holdings.get_mut(&id).expect("who waits for room has messages");
+            holding.needs = 0;
+            if let Some((&(due, count), _)) = holding.held.first_key_value() {
+                self.firsts.insert((due, count, id));
+            }
+            self.is_due = true;
         }
     }
 
@@ -228,7 +246,8 @@ impl Delayed {
         let holding = self.holdings.entry(id).or_default();
         let first = holding.held.first_key_value().map(|(key, _)| *key);
         holding.held.insert((due, self.count), held);
-        if first.is_none_or(|(earliest, _)| due < earliest) {
+        let waits = holding.needs > 0;
+        if !waits && first.is_none_or(|(earliest, _)| due < earliest) {
             if let Some((due, count)) = first {
                 self.firsts.remove(&(due, count, id));
             }
@@ -273,6 +292,7 @@ impl Delayed {
         if let Some((&(due, count), _)) = holding.held.first_key_value() {
             self.firsts.remove(&(due, count, id));
         }
+        self.roomless.remove(&(holding.needs, id));
         self.len -= holding.held.len();
         self.dropped.push(holding.held);
     }

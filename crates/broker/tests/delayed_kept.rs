@@ -317,8 +317,8 @@ fn one_that_is_due_waits_for_room_on_the_disk_without_looking_for_it() {
     assert_eq!(world.queue("q").ready, 1);
 }
 
-#[test]
-fn one_that_waits_for_much_room_and_goes_with_its_exchange_keeps_no_other_waiting() {
+/// A world without room for the first message of exchange `large`, which is due before one of `x`.
+fn with_a_large_one() -> (World, Channel) {
     let world = World::on_disk(1);
     let channel = world.channel(0);
     declare_both(&channel);
@@ -326,14 +326,39 @@ fn one_that_waits_for_much_room_and_goes_with_its_exchange_keeps_no_other_waitin
     channel.bind("q", "large", "");
     channel.confirm_select();
     channel.publish_with("large", "", &after(10_000), vec![b'1'; 100_000]);
+    channel.publish_with("large", "", &after(10_500), "22");
     channel.publish_with("x", "", &after(11_000), "1");
-    assert_eq!(channel.confirmed().0, [1, 2]);
+    assert_eq!(channel.confirmed().0.len(), 3);
     let used = world.disk(|disk| disk.bytes());
     world.disk(|disk| disk.bytes_max = used);
     world.advance(20_000);
-    assert_eq!(world.queue("q").ready, 0, "there is no room for the first");
+    (world, channel)
+}
+
+#[test]
+fn one_that_waits_for_room_keeps_back_only_those_of_its_own_exchange() {
+    let (world, channel) = with_a_large_one();
+    assert_eq!(world.queue("q").ready, 1, "there is room for that of the other exchange alone");
+    assert!(world.broker(0, |broker| broker.waits_for_room()));
+    let turns = world.turns(0);
+    world.advance(20_000);
+    assert!(world.turns(0) - turns < 100, "{} turns", world.turns(0) - turns);
+    channel.publish_with("large", "", &after(1), "333");
+    world.disk(|disk| disk.bytes_max = u64::MAX);
+    world.advance(10_000);
+    assert!(!world.broker(0, |broker| broker.waits_for_room()));
+    let bodies = core::iter::from_fn(|| channel.get("q")).map(|message| message.body.len());
+    assert_eq!(bodies.collect::<Vec<_>>(), [1, 100_000, 2, 3]);
+}
+
+#[test]
+fn one_that_waits_for_room_goes_with_its_exchange() {
+    let (world, channel) = with_a_large_one();
     channel.delete_exchange("large");
     world.advance(1_000);
+    assert!(!world.broker(0, |broker| broker.waits_for_room()));
+    world.disk(|disk| disk.bytes_max = u64::MAX);
+    world.advance(10_000);
     assert_eq!(world.queue("q").ready, 1);
 }
 

@@ -172,8 +172,8 @@ impl Broker {
                 };
                 let room = self.room_to_pass_on(&incoming, terms.persistent, first, occupied);
                 if let Room::Later(bytes) = room {
-                    self.delayed.wait = Wait::Room(bytes);
-                    return;
+                    self.delayed.let_first_wait(bytes);
+                    continue;
                 }
             }
             let Some((id, held, lane)) = self.delayed.take_first() else { return };
