@@ -515,7 +515,7 @@ impl Channel {
     /// Nothing of the channel is left.
     fn end(mut self, oracle: &mut Oracle) {
         self.release_all(oracle);
-        oracle.uncertain.remove(&self.id);
+        oracle.forget(self.id);
         oracle.abandon(self.id);
         for step in &self.steps {
             match step {

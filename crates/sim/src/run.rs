@@ -622,6 +622,7 @@ impl Run {
             self.shards = into_shards(world);
             self.recover_space()?;
             self.settle()?;
+            self.oracle.check_presumed()?;
         }
         let memory = |broker: &lepus_broker::Broker| {
             let (edge, messages) = (&broker.edge, broker.edge.pool.len());
@@ -664,6 +665,7 @@ impl Run {
         self.end_moves()?;
         self.settle_in_time()?;
         self.relieve()?;
+        self.oracle.check_presumed()?;
         for actor in &self.actors {
             if let Some(text) = actor.unanswered() {
                 return Err(format!("{text}; {}", self.describe(actor.name)));

@@ -91,6 +91,7 @@ impl Actor {
                 opened.ask(number, select, Expect::Name("confirm.select-ok"), false, peer);
             }
             Mode::Tx => {
+                stage.oracle.transactional.insert(opened.id);
                 opened.ask(number, tx::Select {}, Expect::Name("tx.select-ok"), false, peer);
             }
         }

@@ -45,6 +45,8 @@ impl Oracle {
         self.commits = if end == End::Stop { Vec::new() } else { commits };
         self.careless.clone_from(careless);
         self.uncertain.clear();
+        self.transactional.clear();
+        self.presumed_closed.clear();
         for message in &mut self.messages {
             for copy in &mut message.copies {
                 let root = &queues[copy.root];
