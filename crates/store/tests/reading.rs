@@ -18,6 +18,8 @@ struct World {
     disk: Plain,
     out: Operations,
     millis: u64,
+    /// Where these bytes are read, the first of them is another one.
+    damaged: Vec<u8>,
 }
 
 /// A lane being drained.
@@ -50,7 +52,8 @@ impl World {
     fn filled(queues: u64, count: u64) -> World {
         let mut out = Operations::default();
         let store = Store::open(settings(), &mut out);
-        let mut world = World { store, disk: Plain::default(), out, millis: 1 };
+        let mut world =
+            World { store, disk: Plain::default(), out, millis: 1, damaged: Vec::new() };
         world.rest();
         for seq in 0..count {
             for queue in 0..queues {
@@ -97,7 +100,13 @@ impl World {
 
     fn step(&mut self) -> bool {
         self.disk.submit(&mut self.out.list);
-        let Some(completion) = self.disk.step() else { return false };
+        let Some(mut completion) = self.disk.step() else { return false };
+        if !self.damaged.is_empty() {
+            let mut parts = completion.bytes.windows(self.damaged.len());
+            if let Some(at) = parts.position(|part| part == self.damaged) {
+                completion.bytes[at] ^= 1;
+            }
+        }
         let now = Now::from_millis(self.millis);
         self.store.complete(now, completion, &mut self.out);
         true
@@ -319,4 +328,48 @@ fn a_message_in_several_segments_is_counted_while_it_is_read_and_forgotten_when_
     }
     let after = world.store.figures().memory_bytes;
     assert!(after <= before + settings().cache_bytes, "{before} bytes before, {after} after");
+}
+
+/// A message in several segments does not stay in memory while the record that lends it its names is read: that
+/// this one is damaged is remembered, or both would be read without end.
+#[test]
+fn a_long_message_whose_names_are_damaged_is_lost_and_not_read_again_and_again() {
+    let mut world = World::filled(1, 4);
+    let lane = world.store.lane(Lane::of(QueueId(0)));
+    let (short, long) = (vec![0x5A; 300], vec![7; 3 << 20]);
+    for (seq, body) in [(4, &short), (5, &long)] {
+        let message = Message { routing_key: b"lent", body, ..Message::default() };
+        let place = Place { lane, seq, deadline_millis: 0 };
+        while world.store.append(&message, &[place]).is_err() {
+            world.rest();
+        }
+    }
+    world.store.want_durable();
+    world.rest();
+    world.restart_with(Settings { cache_bytes: 4 << 10, ..settings() });
+    let lane = world.store.lane(Lane::of(QueueId(0)));
+    let mut entries = Vec::new();
+    while world.store.fetch(lane, 6, &mut entries, &mut world.out) == Fetch::Pending {
+        world.rest();
+    }
+    let whole = entries[5];
+    let find = |world: &mut World| {
+        for _ in 0..50 {
+            match world.store.lookup_sized(whole.position, whole.bytes, &mut world.out) {
+                Lookup::Found(message) => return Some(message.routing_key == b"lent"),
+                Lookup::Lost => return Some(false),
+                Lookup::Pending => world.rest(),
+            }
+        }
+        None
+    };
+    assert_eq!(find(&mut world), Some(true), "it is there, and borrows its names");
+    world.restart_with(Settings { cache_bytes: 4 << 10, ..settings() });
+    let mut events = Vec::new();
+    world.store.take_events(&mut events);
+    world.damaged = short;
+    assert_eq!(find(&mut world), Some(false), "read again and again, or found");
+    world.store.take_events(&mut events);
+    let is_damage = |event: &&Event| matches!(event, Event::Damaged(_));
+    assert_eq!(events.iter().filter(is_damage).count(), 1);
 }

@@ -465,28 +465,41 @@ impl Store {
     /// that one is looked up again, other reads may have taken the place of both. Whether more of
     /// the lender is read first, which `asked` waits for.
     fn take_names(&mut self, asked: Position, lender: Position, out: &mut Operations) -> bool {
-        if lender == self.state.tables.place(asked)
+        let at = self.state.tables.place(asked);
+        if lender == at
+            // A fragment: it lies in a segment behind that of its message.
+            || generation(lender) != generation(at)
             || self.cache.names(lender).is_some()
             || self.unreadable.contains(&lender)
         {
             return false;
         }
         let Some(bytes) = self.cache.read(lender) else { return false };
-        let Some((record::KIND_MESSAGE, length)) = record::peek(bytes) else { return false };
-        let seed = seed(self.settings.log, generation(lender), offset(lender));
-        let Some(bytes) = bytes.get(..length) else {
-            let reads = length <= self.readable(lender) && self.read_span(lender, length, out);
+        if bytes.len() < RECORD_HEADER_BYTES {
+            return false;
+        }
+        let found = record::peek(bytes).filter(|(kind, _)| *kind == record::KIND_MESSAGE);
+        let length = found.map(|(_, length)| length);
+        if let Some(length) = length.filter(|length| *length > bytes.len())
+            && length <= self.readable(lender)
+        {
+            let reads = self.read_span(lender, length, out);
             if reads {
                 self.cache.wait(lender, asked, lender, length);
             }
             return reads;
-        };
-        // What is wrong with it is told when it is looked up.
-        let payload = record::decode(bytes, seed).map(|(_, payload, _)| payload);
+        }
+        let seed = seed(self.settings.log, generation(lender), offset(lender));
+        let whole = length.and_then(|length| bytes.get(..length));
+        let payload = whole.and_then(|bytes| record::decode(bytes, seed)).map(|found| found.1);
         let names = payload.and_then(MessageRecord::decode).map(|record| record.names);
         if let Some(Names::Here(exchange, routing_key)) = names {
             let (exchange, routing_key) = (exchange.to_vec(), routing_key.to_vec());
             self.cache.put_names(lender, &exchange, &routing_key);
+        } else {
+            // What is wrong is told when it is looked up. Until then the read of a long message may take its
+            // place, and must not begin all over again for it.
+            self.unreadable.insert(lender);
         }
         false
     }
