@@ -291,6 +291,7 @@ impl Actor {
         self.owed.clear();
         self.cancelled.clear();
         for (_, channel) in std::mem::take(&mut self.channels) {
+            oracle.believe(channel.id);
             channel.end(oracle);
         }
     }
@@ -536,6 +537,7 @@ impl Channel {
     /// The broker closed the channel because its connection's transactions take too much memory. What
     /// has no answer came behind that.
     fn crowded_out(self, oracle: &mut Oracle) {
+        oracle.believe(self.id);
         for question in &self.questions {
             if let Expect::Commit { publishes, .. } = &question.expect {
                 publishes.iter().for_each(|&message| oracle.decide_never(message));

@@ -388,6 +388,10 @@ impl Oracle {
     pub(crate) fn forget(&mut self, channel: ChannelId) {
         self.uncertain.remove(&channel);
         self.transactional.remove(&channel);
+    }
+
+    /// A channel has heard that the broker closed it for want of memory, or cannot hear it any more.
+    pub(crate) fn believe(&mut self, channel: ChannelId) {
         self.presumed_closed.remove(&channel);
     }
 
