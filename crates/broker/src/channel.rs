@@ -233,6 +233,13 @@ pub struct Tx {
     pub bytes: usize,
 }
 
+impl Tx {
+    /// Memory of its publishes, in bytes.
+    pub(crate) fn publishes_bytes(&self) -> usize {
+        self.bytes - self.settles.len() * size_of::<Unacked>()
+    }
+}
+
 /// Channel-wide prefetch (`basic.qos` with `global`).
 #[derive(Debug, Default)]
 pub struct GlobalPrefetch {

@@ -85,14 +85,17 @@ impl Commit {
     pub(crate) fn is_begun(&self) -> bool {
         self.sizing.is_none()
     }
-
-    /// What was to be settled is unacknowledged as before.
-    fn into_unacked(self) -> Vec<Unacked> {
-        self.settles.into_iter().map(|(unacked, _)| unacked).collect()
-    }
 }
 
 impl Broker {
+    /// A transaction that nobody commits: its publishes are freed in slices. What it was to settle is
+    /// unacknowledged as before.
+    pub(crate) fn discard_tx(&mut self, tx: Tx) -> Vec<Unacked> {
+        self.jobs.count_held(tx.publishes_bytes());
+        self.jobs.discard(tx.publishes.into());
+        tx.settles.into_iter().map(|(unacked, _)| unacked).collect()
+    }
+
     /// Begins to commit what a channel's transaction held.
     pub(crate) fn begin_commit(&mut self, now: Now, at: At, tx: Tx, out: &mut Outbox) {
         self.set_pending(at, Pending::Commit);
@@ -102,7 +105,7 @@ impl Broker {
             committing.take_number();
             committing.open(COMMIT_NUMBER, 1, Receipt::Taken);
         }
-        let bytes = tx.publishes.iter().map(HeldPublish::memory_bytes).sum();
+        let bytes = tx.publishes_bytes();
         self.jobs.count_held(bytes);
         let sizes = self.journal.is_on() && tx.is_persistent;
         let commit = Box::new(Commit {
@@ -254,11 +257,9 @@ impl Broker {
     }
 
     /// Nothing of a commit is done: no log can ever take it.
-    fn refuse_commit(&mut self, now: Now, mut commit: Commit, bytes: usize, out: &mut Outbox) {
+    fn refuse_commit(&mut self, now: Now, commit: Commit, bytes: usize, out: &mut Outbox) {
         let at = commit.at;
-        let held = commit.bytes;
-        self.discount(&mut commit, held);
-        self.put_back(at, commit.into_unacked());
+        self.undo(commit);
         let text = format!("transaction of {bytes} bytes is larger than what may be stored");
         let refusal = Refusal::new(ReplyCode::PRECONDITION_FAILED, text);
         self.fail_channel(now, at, &refusal, (90, 20), out);
@@ -266,18 +267,20 @@ impl Broker {
 
     /// A channel ends: its commit does not happen unless it has begun. Then the end waits for it.
     pub(crate) fn give_commit_up(&mut self, at: At) {
-        let Some(mut commit) = self.jobs.take_unbegun(at.channel) else { return };
-        let held = commit.bytes;
-        self.discount(&mut commit, held);
-        self.put_back(at, commit.into_unacked());
+        if let Some(commit) = self.jobs.take_unbegun(at.channel) {
+            self.undo(*commit);
+        }
     }
 
-    fn put_back(&mut self, at: At, unacked: Vec<Unacked>) {
+    /// Nothing of a commit was done, and nothing of it will be.
+    fn undo(&mut self, commit: Commit) {
+        let at = commit.at;
+        self.jobs.discard(commit.publishes);
         let connection = &mut self.edge.connections[at.slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         channel.pending = None;
         channel.committing = None;
-        channel.unacked.put_back(unacked);
+        channel.unacked.put_back(commit.settles.into_iter().map(|(unacked, _)| unacked).collect());
     }
 
     /// All of a commit is done; it is answered when all reports are there.

@@ -299,9 +299,9 @@ impl Broker {
 
     fn tx_rollback(&mut self, at: At, out: &mut Outbox) -> Result<(), Refusal> {
         let tx = self.take_tx(at)?;
+        let taken = self.discard_tx(tx);
         let connection = &mut self.edge.connections[at.slot as usize];
         if let Some(channel) = connection.incarnation(at.channel.channel) {
-            let taken = tx.settles.into_iter().map(|(unacked, _)| unacked).collect();
             channel.unacked.put_back(taken);
             connection.weigh_channel(at.channel.channel);
         }

@@ -1,6 +1,6 @@
 //! What clients asked for and takes long, or has to wait for room in a log: publishes to very many
 //! queues, publishes that no log has room for, commits. Each is a job with a cursor, served in
-//! slices between other work.
+//! slices between other work. So is freeing the publishes of a transaction that nobody commits.
 //!
 //! A channel has one job at a time; what it says meanwhile is parked. So jobs need no order among
 //! each other: those that can go on take turns, those that need room wait until there is enough.
@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use lepus_base::{Now, QueueId, ShardId};
 
 use crate::broker::Broker;
-use crate::channel::Target;
+use crate::channel::{HeldPublish, Target};
 use crate::commit::Commit;
 use crate::fanout::Fanout;
 use crate::mail::ChannelRef;
@@ -21,6 +21,8 @@ use crate::outbox::Outbox;
 
 /// Queues that get a message in one slice; a publish to more is a job.
 pub(crate) const TARGETS_AT_ONCE_MAX: usize = 512;
+/// Held publishes that are freed in one slice.
+const FREED_AT_ONCE_MAX: usize = 2048;
 
 /// Something that takes long.
 #[derive(Debug)]
@@ -48,19 +50,24 @@ pub(crate) struct Jobs {
     roomless: VecDeque<(Job, usize)>,
     /// Commits one of whose publishes is a job.
     fanning: Vec<Commit>,
+    /// Publishes that nobody commits, and that are to be freed; no list is empty.
+    discarded: VecDeque<VecDeque<HeldPublish>>,
     /// Channels with a publish on its way to very many queues, and how many other shards have yet
     /// to say that theirs have it.
     away: Vec<(ChannelRef, u32)>,
     /// The list of targets made last, for publishes that go the same way.
     list: Option<Weak<[Target]>>,
-    /// Bytes of lists of targets, and of publishes that are being committed.
+    /// Bytes of lists of targets, and of publishes that are being committed or freed.
     bytes: usize,
 }
 
 impl Jobs {
     /// Whether nothing is to be done, now or later.
     pub(crate) fn is_empty(&self) -> bool {
-        self.ready.is_empty() && self.roomless.is_empty() && self.fanning.is_empty()
+        self.ready.is_empty()
+            && self.roomless.is_empty()
+            && self.fanning.is_empty()
+            && self.discarded.is_empty()
     }
 
     /// Whether some wait for room in a log.
@@ -73,7 +80,7 @@ impl Jobs {
         self.bytes
     }
 
-    /// Publishes that are being committed take so many bytes.
+    /// Publishes that are being committed or freed take so many bytes.
     pub(crate) fn count_held(&mut self, bytes: usize) {
         self.bytes += bytes;
     }
@@ -81,6 +88,30 @@ impl Jobs {
     /// Publishes of so many bytes are done.
     pub(crate) fn discount_held(&mut self, bytes: usize) {
         self.bytes -= bytes;
+    }
+
+    /// Nobody commits these publishes, which are counted: they are freed in slices.
+    pub(crate) fn discard(&mut self, publishes: VecDeque<HeldPublish>) {
+        if !publishes.is_empty() {
+            self.discarded.push_back(publishes);
+        }
+    }
+
+    /// Frees a slice of what was discarded.
+    fn free_discarded(&mut self) {
+        let mut left = FREED_AT_ONCE_MAX;
+        while left > 0
+            && let Some(publishes) = self.discarded.front_mut()
+        {
+            let count = publishes.len().min(left);
+            let bytes: usize = publishes.drain(..count).map(|held| held.memory_bytes()).sum();
+            let is_done = publishes.is_empty();
+            left -= count;
+            self.discount_held(bytes);
+            if is_done {
+                self.discarded.pop_front();
+            }
+        }
     }
 
     pub(crate) fn push(&mut self, job: Job) {
@@ -175,6 +206,8 @@ impl Jobs {
 impl Broker {
     /// A slice of the jobs.
     pub(crate) fn work_on_jobs(&mut self, now: Now, out: &mut Outbox) {
+        // This gives memory back: it waits for no log and no mail.
+        self.jobs.free_discarded();
         let mut budget = TARGETS_AT_ONCE_MAX;
         for _ in 0..self.jobs.ready.len() {
             if budget == 0 || !self.takes_job_work(out) {
@@ -187,7 +220,7 @@ impl Broker {
 
     /// Whether [`Broker::work_on_jobs`] would get on with something now.
     pub(crate) fn has_job_work(&self, out: &Outbox) -> bool {
-        !self.jobs.ready.is_empty() && self.takes_job_work(out)
+        !self.jobs.discarded.is_empty() || (!self.jobs.ready.is_empty() && self.takes_job_work(out))
     }
 
     /// Whether neither the mail nor the log lags behind.

@@ -351,9 +351,13 @@ impl Broker {
         if channel.ending.is_some()
             && let Some(tx) = channel.tx.take()
         {
-            channel.unacked.put_back(tx.settles.into_iter().map(|(unacked, _)| unacked).collect());
             connection.tx_bytes = connection.tx_bytes.saturating_sub(tx.bytes);
+            let taken = self.discard_tx(*tx);
+            let connection = &mut self.edge.connections[at.slot as usize];
+            let Some(channel) = connection.incarnation(at.channel.channel) else { return list };
+            channel.unacked.put_back(taken);
         }
+        let connection = &mut self.edge.connections[at.slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return list };
         while let Some(unacked) = channel.unacked.take_oldest() {
             list.push_back(unacked);

@@ -3,6 +3,7 @@
 
 use std::alloc::System;
 
+use lepus_amqp::method::{channel, tx};
 use lepus_amqp::properties::Properties;
 use lepus_amqp::table::Table;
 use lepus_sim::{Channel, World};
@@ -75,6 +76,7 @@ fn what_peers_make_grow_is_counted() {
     consumers();
     messages();
     transactions();
+    transactions_that_nobody_commits();
     one_dead_letter();
 }
 
@@ -147,6 +149,44 @@ fn transactions() {
             channel.publish("", "q", [b'x'; 100]);
         }
     });
+}
+
+/// Their publishes are freed in slices, and counted as long as they are there.
+fn transactions_that_nobody_commits() {
+    type Way = fn(&Channel);
+    let ways: [(&str, Way); 3] = [
+        ("rollback", |channel| channel.send(tx::Rollback {})),
+        ("close", |channel| channel.send(channel::Close::default())),
+        ("a lost connection", |channel| channel.client().reset()),
+    ];
+    for (name, give_up) in ways {
+        let world = World::new(1);
+        let channel = world.channel(0);
+        channel.tx_select();
+        channel.client().together(|| {
+            for _ in 0..30_000 {
+                channel.publish("", "q", [b'x'; 100]);
+            }
+        });
+        let counted = || world.broker(0, |broker| broker.edge.memory());
+        let full = counted();
+        world.quietly(|| give_up(&channel));
+        let (mut freed, mut most) = (ALLOCATOR.stats().deallocations, 0);
+        let mut is_owed = false;
+        while world.round() {
+            let now = ALLOCATOR.stats().deallocations;
+            most = most.max(now - core::mem::replace(&mut freed, now));
+            let is_left = world.broker(0, |broker| broker.owes());
+            if is_left && !is_owed {
+                assert!(counted() > full * 3 / 4, "{name}: {} of {full} bytes", counted());
+            }
+            is_owed |= is_left;
+        }
+        assert!(is_owed, "{name}: nothing was left to do");
+        assert!(most < 12_000, "{name}: {most} pieces of memory freed in one turn");
+        assert!(counted() < full / 10, "{name}: {} of {full} bytes", counted());
+        assert_eq!(world.leaks(), Vec::<String>::new());
+    }
 }
 
 /// A dead letter's headers are read once, whatever the number of its queues.
