@@ -56,7 +56,8 @@ pub struct StoreSettings {
 pub struct Limits {
     /// Consumers on one channel.
     pub consumers_per_channel_max: u32,
-    /// Unacknowledged deliveries on one channel; deliveries stop there.
+    /// Unacknowledged deliveries on one channel; deliveries stop there. A consumer of a queue on another
+    /// shard has the limit for itself.
     pub unacked_per_channel_max: u32,
     /// Bytes waiting in a connection's send buffer before deliveries stop.
     pub send_window_bytes: usize,

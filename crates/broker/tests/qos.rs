@@ -219,6 +219,24 @@ fn unacknowledged_deliveries_of_a_channel_are_bounded() {
 }
 
 #[test]
+fn a_consumer_of_a_queue_on_another_shard_has_the_limit_for_itself() {
+    let limits = lepus_sim::Limits { unacked_per_channel_max: 5, ..Default::default() };
+    let options = lepus_sim::Options { limits, ..Default::default() };
+    crate::stage::everywhere_with(&options, |stage| {
+        let (near, far) = stage.pair();
+        near.declare("q");
+        near.publish_all("q", (0..40).map(|index| index.to_string()));
+        for _ in 0..5 {
+            assert!(far.get("q").is_some());
+        }
+        far.consume("q", "c");
+        far.consume("q", "d");
+        let is_elsewhere = far.client().shard() != near.client().shard();
+        assert_eq!(far.deliveries().len(), if is_elsewhere { 10 } else { 0 });
+    });
+}
+
+#[test]
 fn a_full_channel_goes_on_however_it_gets_room() {
     let limits = lepus_sim::Limits { unacked_per_channel_max: 5, ..Default::default() };
     let options = lepus_sim::Options { limits, ..Default::default() };

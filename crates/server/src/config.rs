@@ -222,7 +222,7 @@ settings! {
     "limits.consumers_per_channel_max" consumers_per_channel_max: u64 = Kind::Count { min: 1, max: 1_000_000 }, "65535";
         "Consumers per channel.";
     "limits.unacked_per_channel_max" unacked_per_channel_max: u64 = Kind::Count { min: 1, max: 100_000_000 }, "2000000";
-        "Unacknowledged deliveries per channel; then the channel gets no more until it acknowledges.";
+        "Unacknowledged deliveries per channel; then the channel gets no more until it acknowledges. A consumer of a queue that is on another shard has the limit for itself: what its channel holds otherwise is not known there.";
     "limits.consumer_timeout" consumer_timeout: Duration = Kind::Seconds { min: 0, max: 315_360_000 }, "1800";
         "How long a delivery may wait for its acknowledgement; then its channel is closed with 406 and what it held goes back to its queues. A queue's own x-consumer-timeout, in milliseconds, wins; 0 is for ever, in both. Noticed within a minute, or a sixtieth of a longer wait.";
     "limits.queues_max" queues_max: u64 = Kind::Count { min: 1, max: 100_000_000 }, "1000000";
