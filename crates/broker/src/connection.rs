@@ -205,7 +205,7 @@ impl Connection {
     }
 
     /// The channel of this incarnation.
-    #[inline]
+    #[inline(always)]
     pub fn incarnation(&mut self, key: u64) -> Option<&mut Channel> {
         match self.channels.get_mut(key as u16).filter(|channel| channel.key == key) {
             Some(channel) => Some(channel),

@@ -635,6 +635,7 @@ impl QueueSink<'_> {
         Sent::Done
     }
 
+    #[inline(always)]
     fn may_deliver_local(&mut self, consumer: &Consumer) -> bool {
         let window = self.edge.limits.send_window_bytes;
         let unacked_max = self.edge.limits.unacked_per_channel_max as usize;
@@ -669,6 +670,7 @@ impl QueueSink<'_> {
         !full
     }
 
+    #[inline(never)]
     fn may_deliver_remote(&mut self, consumer: &Consumer) -> bool {
         let key = consumer.key;
         if !self.edge.detached.is_empty() && self.edge.detached.contains(&key.connection) {

@@ -34,6 +34,7 @@ impl Queue {
     }
 
     /// The consumer whose turn it is; parks those on the way whose connection takes nothing.
+    #[inline(always)]
     pub(super) fn choose_consumer(&mut self, bytes: u32, sink: &mut impl Sink) -> Option<u32> {
         if self.holds > 0 {
             return None;
