@@ -37,6 +37,10 @@ const DEAD_LETTERS_AT_ONCE_MAX: usize = 256;
 const SPARE_LETTERS_MAX: usize = 4096;
 /// Stands for the connection of a publisher where a dead letter is meant.
 pub(crate) const LETTERS_CONNECTION: ConnectionId = ConnectionId(u64::MAX);
+/// Numbers of its channels: those of dead letters that must arrive, and of what delayed exchanges held;
+/// the others have 0.
+const MUST_ARRIVE: u16 = 1;
+const DELAYED: u16 = 2;
 
 /// A message where it is until every queue that gets it has it. It owns what its entry owns.
 #[derive(Debug)]
@@ -265,7 +269,12 @@ impl Broker {
         }
         let routed = self.route_dead_letter(now, &letter, out);
         if let Some((packed, targets)) = &routed {
-            let terms = terms_of(&letter.source, packed, letters_of(self.edge.shard, false));
+            let is_wide = targets.len() > TARGETS_AT_ONCE_MAX;
+            if is_wide && !self.edge.roomless_letters.may_pass() {
+                self.edge.roomless_letters.wait_for_turn(letter);
+                return 0;
+            }
+            let terms = terms_of(&letter.source, packed, letters_of(self.edge.shard, 0));
             let incoming = Incoming::new(MessageView::unpack(packed));
             let first = &targets[..targets.len().min(TARGETS_AT_ONCE_MAX)];
             let room =
@@ -290,8 +299,10 @@ impl Broker {
         self.edge.counters.count_dead_letter(letter.reason);
         match routed {
             Some((packed, targets)) if !targets.is_empty() => {
-                let terms = terms_of(&letter.source, &packed, letters_of(self.edge.shard, false));
-                self.edge.letters_wait = targets.len() > TARGETS_AT_ONCE_MAX;
+                let is_wide = targets.len() > TARGETS_AT_ONCE_MAX;
+                let lines = &mut self.edge.roomless_letters;
+                let job = if is_wide { lines.pass(letter.source.queue) } else { 0 };
+                let terms = terms_of(&letter.source, &packed, letters_of(self.edge.shard, job));
                 self.pass_on(now, letter.source, &packed, &targets, terms, out);
                 targets.len()
             }
@@ -360,11 +371,13 @@ impl Broker {
 
     /// Very many queues have what was passed on to them: the next message of those who sent it may
     /// follow.
-    pub(crate) fn passed_on(&mut self, now: Now, from: ChannelRef, out: &mut Outbox) {
-        if from == delayed_of(from.shard) {
-            self.delayed.go_on();
+    pub(crate) fn passed_on(&mut self, from: ChannelRef) {
+        let job = from.channel >> 16;
+        if from.number() == DELAYED {
+            self.delayed.passed(job);
         } else {
-            self.letters_go_on(now, out);
+            let behind = self.edge.roomless_letters.passed(job);
+            self.edge.behind_letters.extend(behind);
         }
     }
 
@@ -511,20 +524,26 @@ fn terms_of(source: &Source, packed: &[u8], from: ChannelRef) -> Terms {
     }
 }
 
-/// To whom reports about a shard's dead letters go.
-pub(crate) fn letters_of(shard: ShardId, must_arrive: bool) -> ChannelRef {
-    ChannelRef { shard, connection: LETTERS_CONNECTION, channel: u64::from(must_arrive) }
+/// To whom reports about a shard's dead letters go that need not arrive, and who waits while one goes to
+/// very many queues: the job of that number, else 0.
+fn letters_of(shard: ShardId, job: u64) -> ChannelRef {
+    ChannelRef { shard, connection: LETTERS_CONNECTION, channel: job << 16 }
 }
 
-/// To whom reports about what a shard's delayed exchanges held go, and who waits while it goes to
-/// very many queues.
-pub(crate) fn delayed_of(shard: ShardId) -> ChannelRef {
-    ChannelRef { shard, connection: LETTERS_CONNECTION, channel: 2 }
+/// To whom reports about a shard's dead letters go that must arrive.
+fn sure_letters_of(shard: ShardId) -> ChannelRef {
+    ChannelRef { shard, connection: LETTERS_CONNECTION, channel: u64::from(MUST_ARRIVE) }
+}
+
+/// To whom reports about what a shard's delayed exchanges held go, and who waits while one goes to
+/// very many queues: the job of that number, else 0.
+pub(crate) fn delayed_of(shard: ShardId, job: u64) -> ChannelRef {
+    ChannelRef { shard, connection: LETTERS_CONNECTION, channel: job << 16 | u64::from(DELAYED) }
 }
 
 /// Whether reports to this channel are about dead letters that must arrive.
 pub(crate) fn must_arrive(to: ChannelRef) -> bool {
-    to == letters_of(to.shard, true)
+    to.connection == LETTERS_CONNECTION && to.number() == MUST_ARRIVE
 }
 
 #[cfg(test)]

@@ -19,6 +19,9 @@ use crate::queue::{Entry, Place};
 const DROPPED_AT_ONCE: usize = 512;
 /// Memory of one that is held back beside its body, about, in bytes.
 const HELD_BYTES: usize = 64;
+/// Messages on their way to very many queues at once, each of another exchange. Each has its body in
+/// memory.
+const PASSING_MAX: usize = 8;
 
 /// A message that is held back.
 #[derive(Debug)]
@@ -91,8 +94,20 @@ struct Holding {
     held: ByMoment,
     /// Its lanes by log.
     lanes: BTreeMap<u16, LaneSlot>,
-    /// Bytes that its first message waits for in a log; 0 when it does not.
-    needs: usize,
+    waits: Waits,
+}
+
+/// What the messages of one exchange wait for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Waits {
+    #[default]
+    Nothing,
+    /// The first one for so many bytes in a log.
+    Room(usize),
+    /// The first one until fewer are on their way to very many queues.
+    Turn,
+    /// The one before goes to very many queues.
+    Pass,
 }
 
 /// What the first message waits for that is due.
@@ -102,15 +117,13 @@ enum Wait {
     Nothing,
     /// It is read from the log.
     Read,
-    /// The one before goes to very many queues.
-    Passing,
 }
 
 /// The delayed messages of one shard.
 #[derive(Debug, Default)]
 pub struct Delayed {
     holdings: BTreeMap<QueueId, Holding>,
-    /// The first message of each holding that does not wait for room.
+    /// The first message of each holding that waits for nothing.
     firsts: BTreeSet<(Moment, u64, QueueId)>,
     /// How many came so far.
     count: u64,
@@ -124,6 +137,12 @@ pub struct Delayed {
     /// Exchanges whose first message waits for room in a log, by the bytes that it needs. It keeps back
     /// only those of its own exchange.
     roomless: BTreeSet<(usize, QueueId)>,
+    /// Exchanges that wait until fewer messages go to very many queues.
+    in_turn: VecDeque<QueueId>,
+    /// Exchanges one of whose messages goes to very many queues, by the number of its job.
+    passing: BTreeMap<u64, QueueId>,
+    /// Number of the last of these jobs.
+    last_job: u64,
     /// Lanes that recovery found and whose messages are still to be listed. None is released
     /// meanwhile: an earlier one may be among them.
     listing: VecDeque<(u16, LaneSlot, QueueId)>,
@@ -185,8 +204,18 @@ impl Delayed {
     /// it.
     fn let_first_wait(&mut self, bytes: usize) {
         let Some((_, _, id)) = self.firsts.pop_first() else { return };
-        self.holdings.get_mut(&id).expect("the first of each holding is known").needs = bytes;
-        self.roomless.insert((bytes, id));
+        self.change(id, Waits::Room(bytes));
+    }
+
+    /// Whether one more message may be on its way to very many queues.
+    fn may_pass(&self) -> bool {
+        self.passing.len() < PASSING_MAX
+    }
+
+    /// The first of all waits until one more may be on its way to very many queues.
+    fn let_first_wait_for_turn(&mut self) {
+        let Some((_, _, id)) = self.firsts.pop_first() else { return };
+        self.change(id, Waits::Turn);
     }
 
     /// Lets those go on that wait for room in the log, as far as it has that: those first that need
@@ -195,25 +224,57 @@ impl Delayed {
         while let Some(&(bytes, id)) = self.roomless.first()
             && has_room(bytes)
         {
-            self.roomless.pop_first();
-            let holding = self.holdings.get_mut(&id).expect("who waits for room has messages");
-            holding.needs = 0;
-            if let Some((&(due, count), _)) = holding.held.first_key_value() {
-                self.firsts.insert((due, count, id));
-            }
-            self.is_due = true;
+            self.change(id, Waits::Nothing);
         }
     }
 
-    /// Nothing is released before [`Delayed::go_on`].
-    fn pass(&mut self) {
-        self.wait = Wait::Passing;
+    /// A message of an exchange goes to very many queues: the next ones from there wait until it is in
+    /// all of them. The number of its job.
+    fn pass(&mut self, id: QueueId) -> u64 {
+        self.last_job += 1;
+        self.passing.insert(self.last_job, id);
+        let holding = self.holdings.get(&id).expect("whose message is passed on is known");
+        if let Some((&(due, count), _)) = holding.held.first_key_value() {
+            self.firsts.remove(&(due, count, id));
+        }
+        self.change(id, Waits::Pass);
+        self.last_job
     }
 
     /// The one that went to very many queues is in all of them.
-    pub(crate) fn go_on(&mut self) {
-        if self.wait == Wait::Passing {
-            self.wait = Wait::Nothing;
+    pub(crate) fn passed(&mut self, job: u64) {
+        let id = self.passing.remove(&job);
+        if let Some(next) = self.in_turn.pop_front() {
+            self.change(next, Waits::Nothing);
+        }
+        // The exchange may be gone since.
+        if let Some(id) = id.filter(|id| self.holdings.contains_key(id)) {
+            self.change(id, Waits::Nothing);
+        }
+    }
+
+    /// Has the messages of an exchange wait for this and nothing else.
+    fn change(&mut self, id: QueueId, waits: Waits) {
+        let holding = self.holdings.get_mut(&id).expect("whose messages wait is known");
+        match core::mem::replace(&mut holding.waits, waits) {
+            Waits::Room(bytes) => {
+                self.roomless.remove(&(bytes, id));
+            }
+            Waits::Turn => self.in_turn.retain(|other| *other != id),
+            Waits::Nothing | Waits::Pass => {}
+        }
+        match waits {
+            Waits::Nothing => {
+                if let Some((&(due, count), _)) = holding.held.first_key_value() {
+                    self.firsts.insert((due, count, id));
+                }
+                self.is_due = true;
+            }
+            Waits::Room(bytes) => {
+                self.roomless.insert((bytes, id));
+            }
+            Waits::Turn => self.in_turn.push_back(id),
+            Waits::Pass => {}
         }
     }
 
@@ -246,7 +307,7 @@ impl Delayed {
         let holding = self.holdings.entry(id).or_default();
         let first = holding.held.first_key_value().map(|(key, _)| *key);
         holding.held.insert((due, self.count), held);
-        let waits = holding.needs > 0;
+        let waits = holding.waits != Waits::Nothing;
         if !waits && first.is_none_or(|(earliest, _)| due < earliest) {
             if let Some((due, count)) = first {
                 self.firsts.remove(&(due, count, id));
@@ -285,14 +346,18 @@ impl Delayed {
         self.listing.retain(|(_, _, other)| *other != id);
         // Whoever waited may have been one of them; the others may need less room, or none.
         self.listing_waits = false;
-        if self.wait != Wait::Passing {
-            self.wait = Wait::Nothing;
-        }
+        self.wait = Wait::Nothing;
         let Some(holding) = self.holdings.remove(&id) else { return };
         if let Some((&(due, count), _)) = holding.held.first_key_value() {
             self.firsts.remove(&(due, count, id));
         }
-        self.roomless.remove(&(holding.needs, id));
+        match holding.waits {
+            Waits::Room(bytes) => {
+                self.roomless.remove(&(bytes, id));
+            }
+            Waits::Turn => self.in_turn.retain(|other| *other != id),
+            Waits::Nothing | Waits::Pass => {}
+        }
         self.len -= holding.held.len();
         self.dropped.push(holding.held);
     }

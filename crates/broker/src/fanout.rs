@@ -27,7 +27,7 @@ enum Owner {
     Commit(ChannelRef),
     /// A channel of another shard, from which the message came.
     Far(ChannelRef),
-    /// What stands for the dead letters of this shard, or for what its delayed exchanges hold.
+    /// What stands for one dead letter of this shard, or for one message that a delayed exchange held.
     Source(ChannelRef),
 }
 
@@ -138,7 +138,7 @@ impl Broker {
     }
 
     /// A message that is passed on from one queue, or a delayed exchange, to very many queues becomes
-    /// a job. Others from there wait until it is done.
+    /// a job. Others from there wait until it is done, which `terms.from` says.
     pub(crate) fn start_passing_on(&mut self, packed: &[u8], terms: Terms, targets: &[Target]) {
         let view = MessageView::unpack(packed);
         let owner = Owner::Source(terms.from);
@@ -302,11 +302,11 @@ impl Broker {
         if !fanout.pass(count) {
             return Step::More(Job::Fanout(fanout));
         }
-        self.finish_fanout(now, fanout, out);
+        self.finish_fanout(fanout, out);
         Step::Done
     }
 
-    fn finish_fanout(&mut self, now: Now, fanout: Fanout, out: &mut Outbox) {
+    fn finish_fanout(&mut self, fanout: Fanout, out: &mut Outbox) {
         self.edge.pool.release(fanout.body);
         self.jobs.drop_list(fanout.targets);
         if fanout.reach != Reach::Mailed
@@ -316,17 +316,17 @@ impl Broker {
         }
         match fanout.owner {
             Owner::Far(to) => out.mail[to.shard.index()].items.push(Mail::Fanned { to }),
-            owner => self.fanned(now, owner.channel(), out),
+            owner => self.fanned(owner.channel()),
         }
     }
 
     /// All queues of a shard, this one or another, have what was published to very many.
-    pub(crate) fn fanned(&mut self, now: Now, channel: ChannelRef, out: &mut Outbox) {
+    pub(crate) fn fanned(&mut self, channel: ChannelRef) {
         if !self.jobs.come_back(channel) {
             return;
         }
         if channel.connection == LETTERS_CONNECTION {
-            self.passed_on(now, channel, out);
+            self.passed_on(channel);
         } else if !self.jobs.end_fanning(channel) {
             self.finish_pending_route(channel);
         }

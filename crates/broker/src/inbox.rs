@@ -256,7 +256,7 @@ impl Broker {
         match mail {
             // Taken out before.
             Mail::Enqueue { .. } | Mail::EnqueueMany(_) | Mail::Commit { .. } => {}
-            Mail::Fanned { to } => self.fanned(now, to, out),
+            Mail::Fanned { to } => self.fanned(to),
             Mail::Enqueued { to, first, last, queues, receipt } => {
                 self.publish_reported(to, first, last, queues, receipt);
             }

@@ -306,3 +306,70 @@ fn a_letter_that_has_no_room_beside_itself_stays_and_is_told() {
 
 /// So much that a log of 12 segments holds it once and not twice.
 const LARGE: usize = 200_000;
+
+/// A world in which a letter of queue `wide` is on its way to 2,000 queues, `w0` and so on, and the log
+/// has no room for it in the last of them.
+fn with_a_wide_letter() -> (World, Channel) {
+    let world = World::on_disk(1);
+    let channel = world.channel(0);
+    durable(&channel, "graves");
+    channel.exchange("w", "fanout");
+    for queue in 0..2_000 {
+        let queue = format!("w{queue}");
+        durable(&channel, &queue);
+        channel.bind(&queue, "w", "");
+    }
+    durable_with(&channel, "wide", Table::new().with("x-dead-letter-exchange", "w"));
+    source(&channel, "little", false);
+    channel.confirm_select();
+    for (queue, bytes) in [("wide", 200_000), ("wide", 3), ("little", 1), ("little", 2)] {
+        channel.publish_with("", queue, &persistent(), vec![b'x'; bytes]);
+    }
+    world.advance(1_000);
+    assert_eq!(channel.confirmed().0.len(), 4);
+    let used = world.disk(|disk| disk.bytes());
+    world.disk(|disk| disk.bytes_max = used + 300_000);
+    reject_all(&channel, "wide");
+    world.advance(1_000);
+    assert!(world.broker(0, |broker| broker.waits_for_room()));
+    assert_eq!((world.queue("w0").ready, world.queue("w1999").ready), (1, 0));
+    (world, channel)
+}
+
+#[test]
+fn a_letter_on_its_way_to_very_many_queues_keeps_only_those_of_its_own_queue_waiting() {
+    let (world, channel) = with_a_wide_letter();
+    reject_all(&channel, "little");
+    world.advance(1_000);
+    assert_eq!(lengths(&world, "graves"), [1, 2]);
+    assert_eq!(world.queue("w1999").ready, 0);
+    let turns = world.turns(0);
+    world.advance(100);
+    assert!(world.turns(0) - turns < 10, "{} turns", world.turns(0) - turns);
+    world.disk(|disk| disk.bytes_max = u64::MAX);
+    world.advance(5_000);
+    for queue in ["w0", "w1000", "w1999"] {
+        assert_eq!(lengths(&world, queue), [200_000, 3], "in {queue}");
+    }
+    assert_eq!(world.queue("wide").ready, 0);
+    assert!(!world.broker(0, |broker| broker.waits_for_room()));
+    world.stop();
+    world.start_again(1);
+    assert_eq!(lengths(&world, "w1999"), [200_000, 3]);
+}
+
+#[test]
+fn a_letter_on_its_way_to_very_many_queues_is_in_all_of_them_though_its_queue_is_gone() {
+    let (world, channel) = with_a_wide_letter();
+    channel.delete("wide");
+    world.advance(100);
+    world.disk(|disk| disk.bytes_max = u64::MAX);
+    world.advance(5_000);
+    for queue in ["w0", "w1000", "w1999"] {
+        // The one behind it went with its queue.
+        assert_eq!(lengths(&world, queue), [200_000], "in {queue}");
+    }
+    reject_all(&channel, "little");
+    world.advance(1_000);
+    assert_eq!(lengths(&world, "graves"), [1, 2]);
+}

@@ -385,6 +385,39 @@ fn those_for_very_many_queues_find_the_room_that_they_need() {
 }
 
 #[test]
+fn one_on_its_way_to_very_many_queues_keeps_back_only_those_of_its_own_exchange() {
+    let world = World::on_disk(1);
+    let channel = world.channel(0);
+    declare_both(&channel);
+    declare(&channel, "wide", "fanout");
+    for queue in 0..2_000 {
+        let queue = format!("w{queue}");
+        durable(&channel, &queue);
+        channel.bind(&queue, "wide", "");
+    }
+    channel.confirm_select();
+    channel.publish_with("wide", "", &after(10_000), vec![b'1'; 200_000]);
+    channel.publish_with("wide", "", &after(10_500), "22");
+    channel.publish_with("x", "", &after(11_000), "1");
+    assert_eq!(channel.confirmed().0.len(), 3);
+    let used = world.disk(|disk| disk.bytes());
+    world.disk(|disk| disk.bytes_max = used + 300_000);
+    world.advance(20_000);
+    assert_eq!((world.queue("w0").ready, world.queue("w1999").ready), (1, 0));
+    assert_eq!(world.queue("q").ready, 1, "there is room for that of the other exchange");
+    let turns = world.turns(0);
+    world.advance(20_000);
+    assert!(world.turns(0) - turns < 100, "{} turns", world.turns(0) - turns);
+    world.disk(|disk| disk.bytes_max = u64::MAX);
+    world.advance(10_000);
+    for queue in ["w0", "w1000", "w1999"] {
+        let bodies = core::iter::from_fn(|| channel.get(queue)).map(|message| message.body.len());
+        assert_eq!(bodies.collect::<Vec<_>>(), [200_000, 2], "in {queue}");
+    }
+    assert!(!world.broker(0, |broker| broker.waits_for_room()));
+}
+
+#[test]
 fn what_is_damaged_while_it_is_held_back_is_reported_and_does_not_come() {
     let world = World::on_disk(1);
     let channel = world.channel(0);

@@ -9,7 +9,7 @@ use core::time::Duration;
 
 use lepus_base::{Now, QueueId};
 
-use super::{DeadLetter, Source, letters_of, terms_of};
+use super::{DeadLetter, Source, sure_letters_of, terms_of};
 use crate::broker::Broker;
 use crate::channel::Target;
 use crate::edge::log;
@@ -338,7 +338,7 @@ impl Broker {
         let own = self.edge.shard;
         let waits = self.is_far(&target) || self.journal.len() > 1;
         let number = waits.then(|| self.ledger.next_number());
-        let terms = Terms { number, ..terms_of(source, packed, letters_of(own, true)) };
+        let terms = Terms { number, ..terms_of(source, packed, sure_letters_of(own)) };
         let mut incoming = Incoming::new(MessageView::unpack(packed));
         let room = self.room_to_pass_on(&incoming, terms.persistent, &[target], source.occupied());
         match room {

@@ -1,9 +1,10 @@
-//! Dead letters that wait for room in a log, and those of the same queues that come behind them.
+//! Dead letters that wait for room in a log, and those that come behind one of their queue that waits, or
+//! that is on its way to very many queues.
 //!
 //! Each queue has a line of its own: one that needs much room, or waits for ever, keeps back only the
 //! letters of its own queue.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use lepus_base::QueueId;
@@ -13,14 +14,30 @@ use crate::journal::Reader;
 
 /// Letters in all lines from which on no queue produces more by expiry.
 const LETTERS_MAX: usize = 64 << 10;
+/// Lines that are let go on before some of them have.
+const GOING_ON_MAX: usize = 256;
+/// Letters on their way to very many queues at once, each of another queue. Each keeps its body in memory.
+const PASSING_MAX: usize = 8;
 
-/// What waits of one queue; never empty.
+/// What a line waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Waits {
+    #[default]
+    Nothing,
+    /// So many bytes in a log; and which of those that wait for as many it is.
+    Room(usize, u64),
+    /// One of those that are on their way to very many queues is in all of them.
+    Turn,
+    /// Its letter before is in all of its very many queues.
+    Pass,
+}
+
+/// What waits of one queue; empty only while one of its letters goes to very many queues.
 #[derive(Debug, Default)]
 struct Line {
     /// In the order in which they are to be sent.
     letters: VecDeque<DeadLetter>,
-    /// Bytes that the first one needs in a log; 0 when it may be sent.
-    bytes: usize,
+    waits: Waits,
     /// Whether the queue is among those that go on.
     is_listed: bool,
     /// The queue itself, if its expiry waits for the end of the line.
@@ -39,6 +56,14 @@ pub struct Roomless {
     by_queue: BTreeMap<QueueId, Line>,
     /// Queues whose lines go on. One of them may wait again.
     going_on: VecDeque<QueueId>,
+    /// Those that wait for room, as [`Waits::Room`] says it.
+    roomless: BTreeSet<(usize, u64, QueueId)>,
+    /// Those that wait until fewer letters go to very many queues.
+    in_turn: VecDeque<QueueId>,
+    /// Whose letter goes to very many queues, by the number of its job.
+    passing: BTreeMap<u64, QueueId>,
+    /// Number of the last job, or of the last that began to wait for room.
+    last: u64,
     /// Queues whose expiry waits because all lines together are long.
     behind: Vec<Reader>,
     len: usize,
@@ -54,7 +79,7 @@ impl Roomless {
 
     /// Whether a letter waits for room.
     pub(crate) fn waits(&self) -> bool {
-        self.by_queue.values().any(|line| line.bytes > 0)
+        !self.roomless.is_empty()
     }
 
     /// Whether a letter may be sent.
@@ -62,10 +87,10 @@ impl Roomless {
         !self.going_on.is_empty()
     }
 
-    /// Whether letters of this queue are in a line.
+    /// Whether letters of this queue are in a line, or would have to be.
     #[inline]
     pub(crate) fn has_of(&self, queue: QueueId) -> bool {
-        !self.is_empty() && self.by_queue.contains_key(&queue)
+        !self.by_queue.is_empty() && self.by_queue.contains_key(&queue)
     }
 
     /// Whether a queue is to produce no more letters by expiry.
@@ -101,8 +126,77 @@ impl Roomless {
     /// Puts a letter in front of those of its queue, where it waits until a log has room for so many
     /// bytes.
     pub(super) fn wait(&mut self, letter: DeadLetter, bytes: usize) {
+        self.last += 1;
+        self.wait_for(letter, Waits::Room(bytes, self.last));
+    }
+
+    /// Whether one more letter may be on its way to very many queues.
+    pub(super) fn may_pass(&self) -> bool {
+        self.passing.len() < PASSING_MAX
+    }
+
+    /// Puts a letter in front of those of its queue, where it waits until it may be on its way to very
+    /// many queues.
+    pub(super) fn wait_for_turn(&mut self, letter: DeadLetter) {
+        self.wait_for(letter, Waits::Turn);
+    }
+
+    fn wait_for(&mut self, letter: DeadLetter, waits: Waits) {
         let queue = letter.source.queue;
-        self.put(letter, VecDeque::push_front).bytes = bytes;
+        self.put(letter, VecDeque::push_front);
+        self.change(queue, waits);
+    }
+
+    /// A letter of the queue goes to very many queues: the next ones wait until it is in all of them.
+    /// The number of its job.
+    pub(super) fn pass(&mut self, queue: QueueId) -> u64 {
+        self.last += 1;
+        self.passing.insert(self.last, queue);
+        self.by_queue.entry(queue).or_default();
+        self.change(queue, Waits::Pass);
+        self.last
+    }
+
+    /// The letter is in all of its very many queues: those behind it go on, or the queue does that is
+    /// returned.
+    pub(super) fn passed(&mut self, job: u64) -> Option<Reader> {
+        let queue = self.passing.remove(&job);
+        if let Some(next) = self.in_turn.pop_front() {
+            self.change(next, Waits::Nothing);
+        }
+        let queue = queue?;
+        let line = self.by_queue.get(&queue).filter(|line| line.waits == Waits::Pass)?;
+        if line.letters.is_empty() {
+            self.bytes -= line.slots_bytes();
+            return self.by_queue.remove(&queue)?.behind;
+        }
+        self.change(queue, Waits::Nothing);
+        None
+    }
+
+    /// Has a queue's line wait for this and nothing else.
+    fn change(&mut self, queue: QueueId, waits: Waits) {
+        let Some(line) = self.by_queue.get_mut(&queue) else { return };
+        match core::mem::replace(&mut line.waits, waits) {
+            Waits::Room(bytes, turn) => {
+                self.roomless.remove(&(bytes, turn, queue));
+            }
+            Waits::Turn => self.in_turn.retain(|other| *other != queue),
+            Waits::Nothing | Waits::Pass => {}
+        }
+        match waits {
+            Waits::Nothing => {
+                if !core::mem::replace(&mut line.is_listed, true) {
+                    self.going_on.push_back(queue);
+                }
+                return;
+            }
+            Waits::Room(bytes, turn) => {
+                self.roomless.insert((bytes, turn, queue));
+            }
+            Waits::Turn => self.in_turn.push_back(queue),
+            Waits::Pass => {}
+        }
         self.unlist_first(queue);
     }
 
@@ -118,7 +212,9 @@ impl Roomless {
     /// Takes the next letter that may be sent, and who waited for the end of its line if that is come.
     pub(super) fn take(&mut self) -> Option<(DeadLetter, Vec<Reader>)> {
         while let Some(&queue) = self.going_on.front() {
-            let Some(line) = self.by_queue.get_mut(&queue).filter(|line| line.bytes == 0) else {
+            let Some(line) =
+                self.by_queue.get_mut(&queue).filter(|line| line.waits == Waits::Nothing)
+            else {
                 self.unlist_first(queue);
                 continue;
             };
@@ -140,29 +236,26 @@ impl Roomless {
         None
     }
 
-    /// Lets lines go on as far as there is room, as `has_room` says of so many bytes. One that needs
-    /// more than there is keeps none waiting that needs less.
+    /// Lets lines go on as far as there is room, as `has_room` says of so many bytes: those first that
+    /// need least, so that one that needs more than there is keeps none waiting.
     pub(super) fn give_room(&mut self, mut has_room: impl FnMut(usize) -> bool) {
-        let mut too_much = usize::MAX;
-        for (&queue, line) in self.by_queue.iter_mut().filter(|(_, line)| line.bytes > 0) {
-            if line.bytes >= too_much || !has_room(line.bytes) {
-                too_much = too_much.min(line.bytes);
-                continue;
-            }
-            line.bytes = 0;
-            if !core::mem::replace(&mut line.is_listed, true) {
-                self.going_on.push_back(queue);
-            }
+        while self.going_on.len() < GOING_ON_MAX
+            && let Some(&(bytes, _, queue)) = self.roomless.first()
+            && has_room(bytes)
+        {
+            self.change(queue, Waits::Nothing);
         }
     }
 
     /// What waits of a queue that is gone needs no room any more: it goes on, to its end.
     pub(super) fn forget(&mut self, queue: QueueId) {
-        let Some(line) = self.by_queue.get_mut(&queue) else { return };
-        line.bytes = 0;
-        if !core::mem::replace(&mut line.is_listed, true) {
-            self.going_on.push_back(queue);
+        let Some(line) = self.by_queue.get(&queue) else { return };
+        if line.letters.is_empty() {
+            self.bytes -= line.slots_bytes();
+            self.by_queue.remove(&queue);
+            return;
         }
+        self.change(queue, Waits::Nothing);
     }
 
     /// A queue has another id now: letters that have come there do not come again.
@@ -179,6 +272,8 @@ impl Roomless {
             + self.by_queue.len() * size_of::<(QueueId, Line)>()
             + self.going_on.capacity() * size_of::<QueueId>()
             + self.behind.capacity() * size_of::<Reader>()
+            + self.roomless.len() * size_of::<(usize, u64, QueueId)>()
+            + self.in_turn.capacity() * size_of::<QueueId>()
     }
 
     /// Puts a letter at an end of its queue's line.
@@ -255,6 +350,64 @@ mod tests {
         lines.give_room(|_| true);
         assert_eq!(lines.take().map(|(_, woken)| woken), Some(Vec::new()));
         assert_eq!(lines.take().map(|(_, woken)| woken), Some(alloc::vec![(5, QueueId(1))]));
+    }
+
+    #[test]
+    fn one_that_goes_to_very_many_queues_keeps_only_those_of_its_own_queue_waiting() {
+        let mut lines = Roomless::default();
+        let job = lines.pass(QueueId(1));
+        assert!(lines.has_of(QueueId(1)) && !lines.has_of(QueueId(2)) && lines.is_empty());
+        lines.push(letter_of(1, 11));
+        lines.wait(letter_of(2, 20), 10);
+        lines.give_room(|_| true);
+        assert_eq!(next(&mut lines), Some((2, 20)));
+        assert_eq!(next(&mut lines), None);
+        assert_eq!(lines.passed(job), None);
+        assert_eq!(next(&mut lines), Some((1, 11)));
+        assert!(!lines.has_of(QueueId(1)) && lines.bytes == 0);
+
+        let job = lines.pass(QueueId(1));
+        assert!(lines.wait_behind((5, QueueId(1))));
+        assert_eq!(lines.passed(job), Some((5, QueueId(1))));
+        assert!(!lines.has_of(QueueId(1)) && lines.bytes == 0);
+    }
+
+    #[test]
+    fn few_go_to_very_many_queues_at_once_and_the_others_follow() {
+        let mut lines = Roomless::default();
+        let jobs: Vec<u64> = (0..8).map(|queue| lines.pass(QueueId(queue))).collect();
+        assert!(!lines.may_pass());
+        lines.wait_for_turn(letter_of(20, 1));
+        lines.wait_for_turn(letter_of(21, 1));
+        lines.wait_for_turn(letter_of(22, 1));
+        lines.give_room(|_| true);
+        assert_eq!(next(&mut lines), None);
+        lines.forget(QueueId(20));
+        assert_eq!(next(&mut lines), Some((20, 1)));
+        assert_eq!(next(&mut lines), None);
+        // What was forgotten takes no turn away.
+        lines.forget(QueueId(0));
+        assert_eq!(lines.passed(jobs[0]), None);
+        assert!(lines.may_pass());
+        assert_eq!(next(&mut lines), Some((21, 1)));
+        assert_eq!(next(&mut lines), None);
+        assert_eq!(lines.passed(jobs[1]), None);
+        assert_eq!(next(&mut lines), Some((22, 1)));
+    }
+
+    #[test]
+    fn among_those_that_need_as_much_room_each_has_its_turn() {
+        let mut lines = Roomless::default();
+        for seq in 0..3 {
+            lines.wait(letter_of(9, seq), 10);
+            lines.wait(letter_of(1, seq), 10);
+            for queue in [9, 1] {
+                let mut is_first = true;
+                lines.give_room(|_| core::mem::take(&mut is_first));
+                assert_eq!(next(&mut lines), Some((queue, seq)));
+                assert_eq!(next(&mut lines), None);
+            }
+        }
     }
 
     #[test]

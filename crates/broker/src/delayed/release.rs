@@ -164,6 +164,10 @@ impl Broker {
             }
             let routed = self.route_delayed(id, log, place);
             if let Some((packed, targets, terms)) = &routed {
+                if targets.len() > TARGETS_AT_ONCE_MAX && !self.delayed.may_pass() {
+                    self.delayed.let_first_wait_for_turn();
+                    continue;
+                }
                 let incoming = Incoming::new(MessageView::unpack(packed));
                 let first = &targets[..targets.len().min(TARGETS_AT_ONCE_MAX)];
                 let occupied = Occupied {
@@ -180,10 +184,10 @@ impl Broker {
             let source = Source { queue: id, log, lane, entry: held.entry(), was_delivered: false };
             bytes += size as usize;
             match routed {
-                Some((packed, found, terms)) if !found.is_empty() => {
+                Some((packed, found, mut terms)) if !found.is_empty() => {
                     targets += found.len();
                     if found.len() > TARGETS_AT_ONCE_MAX {
-                        self.delayed.pass();
+                        terms.from = delayed_of(self.edge.shard, self.delayed.pass(id));
                     }
                     self.pass_on(now, source, &packed, &found, terms, out);
                 }
@@ -235,7 +239,7 @@ impl Broker {
             persistent: properties.is_persistent(),
             priority: properties.priority().unwrap_or(0),
             expiration: properties.expiration().and_then(|text| parse_expiration(text).ok()),
-            from: delayed_of(self.edge.shard),
+            from: delayed_of(self.edge.shard, 0),
             number: None,
         };
         let mut packed = Vec::new();
