@@ -5,6 +5,7 @@
 //! between leaves it in both places, never in none. Those of a queue whose letters must arrive wait
 //! there, too, until a queue takes them (`held.rs`).
 
+mod attempts;
 mod held;
 mod roomless;
 
@@ -85,6 +86,11 @@ impl DeadLetter {
     /// Whether some of its queues were asked in this attempt: it goes on before others begin.
     fn is_under_way(&self) -> bool {
         self.progress.as_ref().is_some_and(|progress| progress.is_addressed())
+    }
+
+    /// Whether all its queues were asked and have reported.
+    fn is_over(&self) -> bool {
+        self.progress.as_ref().is_some_and(|it| it.is_addressed() && !it.has_rest())
     }
 }
 
@@ -197,12 +203,16 @@ impl Broker {
                 // The letters stay where they are until the mail has gone.
                 break;
             }
-            let Some((letter, is_of_line)) = self.next_letter() else { break };
+            let Some((mut letter, is_of_line)) = self.next_letter() else { break };
             if !is_of_line
                 && !letter.is_under_way()
                 && self.edge.roomless_letters.has_of(letter.source.queue)
             {
                 self.edge.roomless_letters.push(letter);
+                continue;
+            }
+            if letter.is_over() {
+                self.end_letter(now, letter, out);
                 continue;
             }
             let (place, size) = (letter.source.entry.place, letter.source.entry.bytes);
@@ -223,7 +233,10 @@ impl Broker {
                     self.edge.letters_wait = true;
                     return false;
                 }
-                Found::Lost => self.keep_source(&letter.source),
+                Found::Lost => {
+                    self.leave(&mut letter);
+                    self.keep_source(&letter.source);
+                }
             }
         }
         // Whatever ended the loop: behind the last letter nobody comes by for those who wait.
@@ -258,21 +271,21 @@ impl Broker {
         self.edge.roomless_letters.give_room(|bytes| !self.journal.must_wait(bytes));
     }
 
-    /// Sends a letter, or has it wait. To how many queues it goes.
-    fn send_letter(&mut self, now: Now, letter: DeadLetter, out: &mut Outbox) -> usize {
-        let info = self.directory.queue_by_id(letter.source.queue);
-        if info.is_some_and(|info| info.settings().at_least_once) {
+    /// Sends a letter, or has it wait. What that cost, in queues.
+    fn send_letter(&mut self, now: Now, mut letter: DeadLetter, out: &mut Outbox) -> usize {
+        if self.must_arrive(&letter) {
             if letter.progress.is_none() {
                 self.edge.counters.count_dead_letter(letter.reason);
             }
             return self.send_surely(now, letter, out);
         }
-        let routed = self.route_dead_letter(now, &letter, out);
+        self.leave(&mut letter);
+        let routed = self.route_dead_letter(now, &letter, true, out);
         if let Some((packed, targets)) = &routed {
             let is_wide = targets.len() > TARGETS_AT_ONCE_MAX;
             if is_wide && !self.edge.roomless_letters.may_pass() {
                 self.edge.roomless_letters.wait_for_turn(letter);
-                return 0;
+                return targets.len();
             }
             let terms = terms_of(&letter.source, packed, letters_of(self.edge.shard, 0));
             let incoming = Incoming::new(MessageView::unpack(packed));
@@ -281,8 +294,9 @@ impl Broker {
                 self.room_to_pass_on(&incoming, terms.persistent, first, letter.source.occupied());
             match room {
                 Room::Later(bytes) => {
+                    let cost = targets.len();
                     self.edge.roomless_letters.wait(letter, bytes);
-                    return 0;
+                    return cost;
                 }
                 Room::Never(bytes) if letter.source.is_kept() => {
                     let text = alloc::format!(
@@ -311,6 +325,22 @@ impl Broker {
                 0
             }
         }
+    }
+
+    /// Whether a letter stays with its queue until all that get it have it.
+    fn must_arrive(&self, letter: &DeadLetter) -> bool {
+        let info = self.directory.queue_by_id(letter.source.queue);
+        info.is_some_and(|info| info.settings().at_least_once)
+    }
+
+    /// All queues of a letter that must arrive have reported.
+    fn end_letter(&mut self, now: Now, mut letter: DeadLetter, out: &mut Outbox) {
+        if self.must_arrive(&letter) {
+            return self.end_attempt(now, letter, out);
+        }
+        // Its queue is gone.
+        self.leave(&mut letter);
+        self.settle_source(letter.source);
     }
 
     /// Whether so little mail waits that dead letters may be sent.
@@ -438,12 +468,13 @@ impl Broker {
         }
     }
 
-    /// Routes one dead letter: what it is then, packed, and where it goes; `None` if its queue is gone
-    /// or it cannot become a dead letter.
+    /// Writes one dead letter as it is to be from now on, packed, and finds where it goes if that `is_asked`;
+    /// `None` if its queue is gone or it cannot become a dead letter.
     fn route_dead_letter(
         &mut self,
         now: Now,
         letter: &DeadLetter,
+        is_asked: bool,
         out: &mut Outbox,
     ) -> Option<(Vec<u8>, Vec<Target>)> {
         let info = self.directory.queue_by_id(letter.source.queue)?;
@@ -467,20 +498,22 @@ impl Broker {
         };
         let properties = with_death(view.properties, &death)?;
         let key = own_key.unwrap_or(old_key);
-        let mut routes = core::mem::take(&mut self.routes);
-        routes.clear();
-        let copies = further_keys(&properties);
-        self.directory.route_dead_letter(
-            vhost,
-            &exchange,
-            RoutingKeys { first: key, further: &copies },
-            PropertiesRef(&properties),
-            &mut self.rng,
-            &mut routes,
-        );
         let mut targets = Vec::new();
-        self.resolve(&routes, &mut targets);
-        self.routes = routes;
+        if is_asked {
+            let mut routes = core::mem::take(&mut self.routes);
+            routes.clear();
+            let copies = further_keys(&properties);
+            self.directory.route_dead_letter(
+                vhost,
+                &exchange,
+                RoutingKeys { first: key, further: &copies },
+                PropertiesRef(&properties),
+                &mut self.rng,
+                &mut routes,
+            );
+            self.resolve(&routes, &mut targets);
+            self.routes = routes;
+        }
         if letter.reason != Reason::Rejected && !targets.is_empty() {
             let ends = cycle_ends(&properties);
             targets.retain(|target| {
@@ -505,7 +538,7 @@ impl Broker {
         };
         // The bytes leave pool and log before these are written to.
         let mut packed = Vec::new();
-        if !targets.is_empty() {
+        if !targets.is_empty() || !is_asked {
             view.append_packed(&mut packed);
         }
         Some((packed, targets))

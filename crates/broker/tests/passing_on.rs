@@ -124,3 +124,55 @@ fn a_dead_letter_that_must_arrive_goes_to_very_many_queues_in_slices() {
     expect_in_order(&world, &["1"]);
     assert_eq!(world.queue("q").ready, 0);
 }
+
+#[test]
+fn dead_letters_that_must_arrive_reach_very_many_queues_elsewhere_within_few_turns() {
+    let world = World::on_disk(2);
+    fan(&world, "amq.fanout");
+    let channel = world.channel(0);
+    declare(&channel, "q", surely_to("amq.fanout", ""));
+    for body in ["1", "2", "3"] {
+        channel.publish_with("", "q", &persistent(), body);
+    }
+    channel.consume("q", "c");
+    let last = channel.deliveries().pop().expect("messages").tag;
+    world.quietly(|| channel.nack(last, true, false));
+    let mut turns = 0;
+    while world.round() {
+        turns += 1;
+    }
+    // As many as slices, with the way there and back and the disk: not one for each queue.
+    assert!(turns < u64::from(QUEUES) / 10, "{turns} turns");
+    expect_in_order(&world, &["1", "2", "3"]);
+    assert_eq!(world.queue("q").ready, 0);
+}
+
+#[test]
+fn a_queue_that_is_deleted_while_its_letters_are_on_their_way_keeps_no_other_waiting() {
+    let world = World::on_disk(2);
+    fan(&world, "amq.fanout");
+    let channel = world.channel(0);
+    for number in 0..12 {
+        let queue = format!("q{number}");
+        declare(&channel, &queue, surely_to("amq.fanout", ""));
+        channel.publish_with("", &queue, &persistent(), "lost");
+        let message = channel.get(&queue).expect("a message");
+        world.quietly(|| channel.reject(message.tag, false));
+    }
+    (0..3).for_each(|_| {
+        world.round();
+    });
+    for number in 0..12 {
+        channel.delete(&format!("q{number}"));
+    }
+    world.settle();
+    for queue in 0..QUEUES {
+        channel.purge(&format!("g{queue}"));
+    }
+    declare(&channel, "q", surely_to("amq.fanout", ""));
+    channel.publish_with("", "q", &persistent(), "1");
+    let message = channel.get("q").expect("a message");
+    channel.reject(message.tag, false);
+    world.settle();
+    expect_in_order(&world, &["1"]);
+}

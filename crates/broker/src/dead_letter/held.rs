@@ -9,6 +9,7 @@ use core::time::Duration;
 
 use lepus_base::{Now, QueueId};
 
+use super::attempts::Attempts;
 use super::{DeadLetter, Source, sure_letters_of, terms_of};
 use crate::broker::Broker;
 use crate::channel::Target;
@@ -34,9 +35,11 @@ const ON_THEIR_WAY_MAX: usize = 256;
 pub(crate) struct Progress {
     /// Its place among those that wait; 0 if it has not waited yet.
     ticket: u64,
-    /// Whether the queues that get it are known, in this attempt.
-    is_addressed: bool,
-    /// Queues that have yet to get it, in this attempt.
+    /// The number of this attempt; 0 until the queues are known that get it.
+    attempt: u64,
+    /// The job by which others of its queue wait while it goes to very many queues; 0 if they do not.
+    job: u64,
+    /// Queues that were not asked yet, in this attempt.
     rest: Vec<QueueId>,
     /// Queues that have it.
     done: BTreeSet<QueueId>,
@@ -70,7 +73,18 @@ impl Progress {
 
     /// Whether the queues that get it are known, in this attempt.
     pub(super) fn is_addressed(&self) -> bool {
-        self.is_addressed
+        self.attempt != 0
+    }
+
+    /// Whether there are queues that were not asked yet, in this attempt.
+    pub(super) fn has_rest(&self) -> bool {
+        !self.rest.is_empty()
+    }
+
+    /// What queues have reported.
+    pub(super) fn learn(&mut self, done: Vec<QueueId>, is_refused: bool) {
+        self.done.extend(done);
+        self.is_refused |= is_refused;
     }
 
     /// What many queues have.
@@ -89,14 +103,6 @@ impl Progress {
             *queue = new;
         }
     }
-}
-
-/// A letter about which one queue has yet to report.
-#[derive(Debug)]
-struct Asked {
-    letter: DeadLetter,
-    progress: Box<Progress>,
-    queue: QueueId,
 }
 
 /// What became of a letter at one queue.
@@ -132,8 +138,8 @@ pub(super) struct Shelf {
     by_queue: BTreeMap<QueueId, Held>,
     /// Queues whose letters are being tried again.
     trying: VecDeque<QueueId>,
-    /// By the number of the report.
-    asked: BTreeMap<u64, Asked>,
+    /// Those about which queues have yet to report.
+    attempts: Attempts,
     held: usize,
     /// Bytes of the lists of queues of all letters.
     list_bytes: usize,
@@ -148,21 +154,22 @@ impl Shelf {
 
     /// Where all are.
     pub(super) fn sources(&self) -> impl Iterator<Item = &Source> {
-        self.asked.values().map(|asked| &asked.letter.source).chain(self.held())
+        self.attempts.sources().chain(self.held())
     }
 
     /// Whether a report is missing.
     pub(super) fn has_asked(&self) -> bool {
-        !self.asked.is_empty()
+        self.attempts.missing() > 0
     }
 
     pub(super) fn has_of(&self, queue: QueueId) -> bool {
         self.by_queue.contains_key(&queue)
-            || self.asked.values().any(|asked| asked.letter.source.queue == queue)
+            || self.attempts.sources().any(|source| source.queue == queue)
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        (self.held + self.asked.len()) * (size_of::<Asked>() + size_of::<Progress>())
+        self.held * (size_of::<(u64, DeadLetter)>() + size_of::<Progress>())
+            + self.attempts.memory_bytes()
             + self.list_bytes
     }
 
@@ -174,26 +181,8 @@ impl Shelf {
         self.list_bytes -= progress.discount();
     }
 
-    /// A queue is to report about a letter.
-    fn ask(&mut self, number: u64, mut asked: Asked) {
-        self.count(&mut asked.progress);
-        self.asked.insert(number, asked);
-    }
-
-    /// It has.
-    fn answered(&mut self, number: u64) -> Option<Asked> {
-        let mut asked = self.asked.remove(&number)?;
-        self.discount(&mut asked.progress);
-        Some(asked)
-    }
-
     fn redirect(&mut self, old: QueueId, new: QueueId) {
-        for asked in self.asked.values_mut() {
-            asked.progress.redirect(old, new);
-            if asked.queue == old {
-                asked.queue = new;
-            }
-        }
+        self.attempts.redirect(old, new);
         let held = self.by_queue.values_mut().flat_map(|held| held.letters.values_mut());
         for progress in held.filter_map(|letter| letter.progress.as_mut()) {
             progress.redirect(old, new);
@@ -238,7 +227,7 @@ impl Shelf {
         if let Some(progress) = &mut letter.progress {
             self.list_bytes -= progress.discount();
             held.refused -= usize::from(progress.is_refused);
-            (progress.is_addressed, progress.is_refused) = (false, false);
+            (progress.attempt, progress.is_refused) = (0, false);
         }
         Some(letter)
     }
@@ -256,8 +245,8 @@ impl Shelf {
 }
 
 impl Broker {
-    /// Sends a letter that must arrive to the queues that have yet to get it, one after the other: so
-    /// it is known which of them has it. How many queues were asked.
+    /// Sends a letter that must arrive to the queues that have yet to get it, each by itself: so it is
+    /// known which of them has it. What that cost, in queues.
     pub(super) fn send_surely(
         &mut self,
         now: Now,
@@ -269,28 +258,38 @@ impl Broker {
             self.hold_letter(now, letter, progress, out);
             return 0;
         }
-        let Some((packed, targets)) = self.route_dead_letter(now, &letter, out) else {
+        let is_addressed = letter.is_under_way();
+        let Some((packed, targets)) = self.route_dead_letter(now, &letter, !is_addressed, out)
+        else {
+            self.leave(&mut letter);
             self.settle_source(letter.source);
-            return 0;
+            return 1;
         };
         let mut progress = letter.progress.take().unwrap_or_default();
-        if !progress.is_addressed {
-            progress.is_addressed = true;
+        let mut cost = 1;
+        if !is_addressed {
+            cost += targets.len();
             let queues = targets.iter().rev().map(|target| target.queue);
             progress.rest = queues.filter(|queue| !progress.done.contains(queue)).collect();
+            if progress.rest.len() > TARGETS_AT_ONCE_MAX {
+                let lines = &mut self.edge.roomless_letters;
+                if !lines.may_pass() {
+                    progress.rest = Vec::new();
+                    letter.progress = Some(progress);
+                    lines.wait_for_turn(letter);
+                    return cost;
+                }
+                progress.job = lines.pass(letter.source.queue);
+            }
+            progress.attempt = self.ledger.next_number();
         }
-        if targets.is_empty() {
-            // It goes nowhere any more: there is nothing to send.
-            progress.rest.clear();
-        }
+        let attempt = progress.attempt;
         let mut asked = 0;
         while let Some(queue) = progress.rest.pop() {
-            if asked == TARGETS_AT_ONCE_MAX {
+            let is_slice = asked == TARGETS_AT_ONCE_MAX || !self.has_room_for_letters(out);
+            if is_slice || self.ledger.shelf.attempts.is_crowded(attempt) {
                 progress.rest.push(queue);
-                letter.progress = Some(progress);
-                self.edge.dead_letters.push_front(letter);
-                // One more than fit into a slice: that ends it.
-                return asked + 1;
+                break;
             }
             asked += 1;
             match self.post(now, &letter.source, &packed, queue, out) {
@@ -308,16 +307,22 @@ impl Broker {
                     progress.rest.push(queue);
                     letter.progress = Some(progress);
                     self.edge.roomless_letters.wait(letter, bytes);
-                    return asked;
+                    return cost + asked;
                 }
-                Posted::Waits(number) => {
-                    self.ledger.shelf.ask(number, Asked { letter, progress, queue });
-                    return asked;
-                }
+                Posted::Waits(number) => self.ledger.shelf.attempts.ask(attempt, number, queue),
             }
         }
-        self.end_attempt(now, letter, progress, out);
-        asked
+        let has_rest = progress.has_rest();
+        letter.progress = Some(progress);
+        if has_rest && !self.ledger.shelf.attempts.is_crowded(attempt) {
+            self.edge.dead_letters.push_front(letter);
+            // More than fits into a slice: that ends it.
+            return cost + TARGETS_AT_ONCE_MAX;
+        }
+        if let Some(letter) = self.ledger.shelf.attempts.wait(attempt, letter) {
+            self.end_attempt(now, letter, out);
+        }
+        cost + asked
     }
 
     /// Puts a letter into one queue.
@@ -357,26 +362,16 @@ impl Broker {
 
     /// A queue has reported about a letter that must arrive.
     pub(super) fn reported_surely(&mut self, number: u64, refused: bool) {
-        let Some(asked) = self.ledger.shelf.answered(number) else { return };
-        let Asked { mut letter, mut progress, queue } = asked;
-        if refused {
-            progress.is_refused = true;
-        } else {
-            progress.done.insert(queue);
+        if let Some(letter) = self.ledger.shelf.attempts.report(number, refused) {
+            // It goes on, or ends, with those that are on their way.
+            self.edge.dead_letters.push_front(letter);
         }
-        letter.progress = Some(progress);
-        // It goes on, or ends, with those that are on their way.
-        self.edge.dead_letters.push_front(letter);
     }
 
-    /// All queues were asked: the letter has arrived, or waits for another attempt.
-    fn end_attempt(
-        &mut self,
-        now: Now,
-        letter: DeadLetter,
-        progress: Box<Progress>,
-        out: &mut Outbox,
-    ) {
+    /// All queues have said what they do with a letter: it has arrived, or waits for another attempt.
+    pub(super) fn end_attempt(&mut self, now: Now, mut letter: DeadLetter, out: &mut Outbox) {
+        self.leave(&mut letter);
+        let progress = letter.progress.take().unwrap_or_default();
         if progress.is_refused || progress.done.is_empty() {
             return self.hold_letter(now, letter, progress, out);
         }
@@ -384,6 +379,17 @@ impl Broker {
             held.pause = PAUSE_MIN;
         }
         self.settle_source(letter.source);
+    }
+
+    /// A letter is not on its way to its queues any more: what waited for that goes on.
+    pub(super) fn leave(&mut self, letter: &mut DeadLetter) {
+        let Some(progress) = &mut letter.progress else { return };
+        self.ledger.shelf.attempts.forget(progress.attempt);
+        let job = core::mem::take(&mut progress.job);
+        if job != 0 {
+            let behind = self.edge.roomless_letters.passed(job);
+            self.edge.behind_letters.extend(behind);
+        }
     }
 
     fn hold_letter(
@@ -505,10 +511,12 @@ mod tests {
         shelf.put(letter(1), after(0));
         let one = shelf.memory_bytes();
         shelf.put(letter(2), after(1_000));
-        let asked = Asked { letter: letter(3), progress: after(1_000), queue: QueueId(5) };
-        shelf.ask(7, asked);
-        assert!(shelf.memory_bytes() > 16_000, "{}", shelf.memory_bytes());
-        assert!(shelf.answered(7).is_some());
+        let mut waiting = letter(3);
+        waiting.progress = Some(after(1_000));
+        shelf.attempts.ask(6, 7, QueueId(5));
+        assert!(shelf.attempts.wait(6, waiting).is_none());
+        assert!(shelf.memory_bytes() > 32_000, "{}", shelf.memory_bytes());
+        assert!(shelf.attempts.report(7, false).is_some());
         if let Some(held) = shelf.by_queue.get_mut(&QueueId(1)) {
             held.trying = Some((1, 2));
         }
