@@ -27,7 +27,7 @@ use crate::journal::{Found, LETTERS, Occupied};
 use crate::mail::{ChannelRef, Receipt};
 use crate::message::{Incoming, MessageView};
 use crate::outbox::{Outbox, Severity};
-use crate::properties::{Death, cycle_ends, further_keys, with_death};
+use crate::properties::{Cycles, DEATHS_MAX, Death, further_keys, with_death};
 use crate::publish::{Room, Terms};
 use crate::queue::{Entry, Reason};
 use crate::routing_keys::RoutingKeys;
@@ -36,6 +36,10 @@ use crate::routing_keys::RoutingKeys;
 const DEAD_LETTERS_AT_ONCE_MAX: usize = 256;
 /// Room for so many dead letters is kept for the next ones.
 const SPARE_LETTERS_MAX: usize = 4096;
+/// Bytes of properties that are as dear to read and write anew as a queue is to reach, about.
+const PROPERTY_BYTES: usize = 128;
+/// Bytes of a message that are as dear to copy.
+const MESSAGE_BYTES: usize = 8192;
 /// Stands for the connection of a publisher where a dead letter is meant.
 pub(crate) const LETTERS_CONNECTION: ConnectionId = ConnectionId(u64::MAX);
 /// Numbers of its channels: those of dead letters that must arrive, and of what delayed exchanges held;
@@ -281,11 +285,12 @@ impl Broker {
         }
         self.leave(&mut letter);
         let routed = self.route_dead_letter(now, &letter, true, out);
+        let cost = routed.as_ref().map_or(1, |(packed, targets)| cost_of(packed, targets.len()));
         if let Some((packed, targets)) = &routed {
             let is_wide = targets.len() > TARGETS_AT_ONCE_MAX;
             if is_wide && !self.edge.roomless_letters.may_pass() {
                 self.edge.roomless_letters.wait_for_turn(letter);
-                return targets.len();
+                return cost;
             }
             let terms = terms_of(&letter.source, packed, letters_of(self.edge.shard, 0));
             let incoming = Incoming::new(MessageView::unpack(packed));
@@ -294,7 +299,6 @@ impl Broker {
                 self.room_to_pass_on(&incoming, terms.persistent, first, letter.source.occupied());
             match room {
                 Room::Later(bytes) => {
-                    let cost = targets.len();
                     self.edge.roomless_letters.wait(letter, bytes);
                     return cost;
                 }
@@ -318,13 +322,10 @@ impl Broker {
                 let job = if is_wide { lines.pass(letter.source.queue) } else { 0 };
                 let terms = terms_of(&letter.source, &packed, letters_of(self.edge.shard, job));
                 self.pass_on(now, letter.source, &packed, &targets, terms, out);
-                targets.len()
             }
-            _ => {
-                self.settle_source(letter.source);
-                0
-            }
+            _ => self.settle_source(letter.source),
         }
+        cost
     }
 
     /// Whether a letter stays with its queue until all that get it have it.
@@ -515,11 +516,20 @@ impl Broker {
             self.routes = routes;
         }
         if letter.reason != Reason::Rejected && !targets.is_empty() {
-            let ends = cycle_ends(&properties);
+            let cycles = Cycles::of(&properties);
+            let is_first_try = letter.progress.is_none();
+            if cycles.is_too_long && is_first_try {
+                let text = alloc::format!(
+                    "message dropped in queue '{}': it was dead-lettered {DEATHS_MAX} times without a \
+                     client having rejected it",
+                    death.queue
+                );
+                log(out, Severity::Warning, "dead-letter-cycle", text);
+            }
             targets.retain(|target| {
                 let Some(info) = self.directory.queue_by_id(target.queue) else { return false };
-                let closes = ends.contains(info.name());
-                if closes && letter.progress.is_none() {
+                let closes = cycles.end_in(info.name());
+                if closes && is_first_try && !cycles.is_too_long {
                     let text = alloc::format!(
                         "message dropped: dead-lettering it from queue '{}' into '{}' again would go round for ever",
                         death.queue, info.name()
@@ -543,6 +553,12 @@ impl Broker {
         }
         Some((packed, targets))
     }
+}
+
+/// What it costs to write a dead letter anew and to pass it on to so many queues, in queues.
+fn cost_of(packed: &[u8], queues: usize) -> usize {
+    let properties = MessageView::unpack(packed).properties.len();
+    1 + queues + properties / PROPERTY_BYTES + packed.len() / MESSAGE_BYTES
 }
 
 /// With what a packed dead letter is put into queues.

@@ -13,10 +13,14 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use lepus_amqp::properties::{Change, Edit, PropertiesRef};
-use lepus_amqp::table::{Table, Value};
+use lepus_amqp::table::{Table, Value, ValueRef};
 
 use crate::queue::Reason;
 
+/// Deaths that a history keeps. Who died so often, each time elsewhere, is in no route that somebody meant.
+pub const DEATHS_MAX: usize = 512;
+/// Routing keys of all deaths above which older ones keep only their first.
+const DEATH_KEYS_MAX: usize = 1024;
 /// The flag bit that marks a genuine death history (in the second byte of the flags).
 const DEATHS_MARK: u8 = 2;
 /// The flag bit that marks further routing keys in the header [`BCC`] (in the same byte).
@@ -179,6 +183,8 @@ pub fn with_death(properties: &[u8], death: &Death<'_>) -> Option<Vec<u8>> {
         }
     }
     others.insert(0, Value::Table(entry));
+    others.truncate(DEATHS_MAX);
+    shorten(&mut others);
     headers.insert("x-death", others);
     if !genuine {
         headers.insert("x-first-death-reason", reason);
@@ -204,35 +210,71 @@ pub fn with_death(properties: &[u8], death: &Death<'_>) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
+/// Leaves older deaths only the first of their routing keys where all together have very many: a message
+/// with many keys would grow by all of them with each death.
+fn shorten(deaths: &mut [Value]) {
+    let mut keys = 0;
+    for death in deaths {
+        let Value::Table(death) = death else { continue };
+        let lists = death.0.iter_mut().filter(|(name, _)| name == "routing-keys");
+        for (_, list) in lists {
+            let Value::Array(list) = list else { continue };
+            if keys + list.len() > DEATH_KEYS_MAX {
+                list.truncate(1);
+            }
+            keys += list.len();
+        }
+    }
+}
+
 fn is_death(entry: &Value, queue: &str, reason: &str) -> bool {
     let Some(entry) = entry.as_table() else { return false };
     let is = |name: &str, text: &str| entry.get(name).and_then(Value::as_text) == Some(text);
     is("queue", queue) && is("reason", reason)
 }
 
-/// The queues into which dead-lettering a message that just died would close a cycle without a
-/// rejection in it. Its headers are read once, whatever the number of queues that it goes to.
-#[must_use]
-pub fn cycle_ends(properties: &[u8]) -> BTreeSet<String> {
-    let mut queues = BTreeSet::new();
-    if !has_genuine_deaths(properties) {
-        return queues;
-    }
-    let headers = owned_headers(PropertiesRef(properties));
-    let deaths = headers.get("x-death").and_then(Value::as_array).unwrap_or_default();
-    for death in deaths.iter().map_while(Value::as_table) {
-        let text = |name| death.get(name).and_then(Value::as_text);
-        if text("reason") == Some(Reason::Rejected.name()) {
-            break;
+/// Where a message that just died may not go: it would go round for ever, no client being asked.
+#[derive(Debug, Default)]
+pub struct Cycles {
+    queues: BTreeSet<String>,
+    /// Whether it has died so often that it may go nowhere.
+    pub is_too_long: bool,
+}
+
+impl Cycles {
+    /// Reads a message's headers once, whatever the number of queues that it goes to.
+    #[must_use]
+    pub fn of(properties: &[u8]) -> Cycles {
+        let mut cycles = Cycles::default();
+        if !has_genuine_deaths(properties) {
+            return cycles;
         }
-        queues.extend(text("queue").map(String::from));
+        let headers = PropertiesRef(properties).headers().unwrap_or_default();
+        let Some(ValueRef::Array(deaths)) = headers.get("x-death") else { return cycles };
+        let mut count = 0;
+        for death in deaths.iter().map_while(ValueRef::as_table) {
+            let text = |name| death.get(name).and_then(ValueRef::as_text);
+            if text("reason") == Some(Reason::Rejected.name()) {
+                break;
+            }
+            count += 1;
+            cycles.queues.extend(text("queue").map(String::from));
+        }
+        cycles.is_too_long = count >= DEATHS_MAX;
+        cycles
     }
-    queues
+
+    /// Whether it may not go to this queue.
+    #[must_use]
+    pub fn end_in(&self, queue: &str) -> bool {
+        self.is_too_long || self.queues.contains(queue)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::format;
     use lepus_amqp::properties::Properties;
 
     fn death(queue: &'static str, reason: Reason) -> Death<'static> {
@@ -278,10 +320,10 @@ mod tests {
         let forged =
             Table::new().with("x-death", vec![Value::Table(Table::new().with("queue", "a"))]);
         let properties = Properties { headers: Some(forged), ..Properties::default() }.to_bytes();
-        assert!(cycle_ends(&properties).is_empty());
+        assert!(Cycles::of(&properties).queues.is_empty());
         let died = with_death(&properties, &death("b", Reason::MaxLength)).unwrap();
         assert_eq!(deaths(&died).len(), 1);
-        assert_eq!(Vec::from_iter(cycle_ends(&died)), ["b"]);
+        assert_eq!(Vec::from_iter(Cycles::of(&died).queues), ["b"]);
     }
 
     #[test]
@@ -289,9 +331,43 @@ mod tests {
         let first = with_death(&lepus_amqp::properties::EMPTY, &death("a", Reason::Expired));
         let second = with_death(&first.unwrap(), &death("b", Reason::Rejected));
         let second = second.unwrap();
-        assert!(cycle_ends(&second).is_empty());
+        assert!(Cycles::of(&second).queues.is_empty());
         let third = with_death(&second, &death("c", Reason::Expired)).unwrap();
-        assert_eq!(Vec::from_iter(cycle_ends(&third)), ["c"]);
+        assert_eq!(Vec::from_iter(Cycles::of(&third).queues), ["c"]);
+    }
+
+    #[test]
+    fn a_message_with_many_keys_does_not_grow_by_all_of_them_with_each_death() {
+        let keys: Vec<Value> = (0..1_000).map(|key| format!("key {key}").into()).collect();
+        let headers = Some(Table::new().with(CC, keys));
+        let mut properties = Properties { headers, ..Properties::default() }.to_bytes();
+        let first = with_death(&properties, &death("first", Reason::Expired)).unwrap();
+        for number in 0..100 {
+            let queue = format!("q{number}");
+            let death = Death { queue: &queue, ..death("", Reason::Expired) };
+            properties = with_death(&properties, &death).unwrap();
+        }
+        assert!(properties.len() < first.len() + 100 * 150, "{} bytes", properties.len());
+        let headers = owned_headers(PropertiesRef(&properties));
+        let deaths = headers.get("x-death").and_then(Value::as_array).unwrap();
+        let keys = |at: usize| deaths[at].as_table()?.get("routing-keys")?.as_array();
+        assert_eq!(keys(0).map(<[Value]>::len), Some(1_001));
+        assert_eq!(keys(1).map(<[Value]>::len), Some(1));
+    }
+
+    #[test]
+    fn who_dies_very_often_without_a_client_goes_nowhere_any_more() {
+        let mut properties = lepus_amqp::properties::EMPTY.to_vec();
+        for number in 0..DEATHS_MAX {
+            assert!(!Cycles::of(&properties).is_too_long);
+            let queue = format!("q{number}");
+            let death = Death { queue: &queue, ..death("", Reason::Expired) };
+            properties = with_death(&properties, &death).unwrap();
+        }
+        assert!(Cycles::of(&properties).end_in("elsewhere"));
+        let rejected = with_death(&properties, &death("q", Reason::Rejected)).unwrap();
+        assert!(!Cycles::of(&rejected).end_in("elsewhere"));
+        assert_eq!(deaths(&rejected).len(), DEATHS_MAX);
     }
 
     #[test]

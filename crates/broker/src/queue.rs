@@ -43,6 +43,9 @@ use unacked::UnackedList;
 
 /// Entries that a single operation drops at most before it leaves the rest to [`Queue::work`].
 const DROPS_AT_ONCE_MAX: usize = 1024;
+/// Ready messages that a purge takes one by one; more go as a whole, which costs a look at all that are
+/// unacknowledged.
+const PURGED_SINGLY_MAX: u64 = 1024;
 
 /// What a queue causes, implemented over the rest of the shard's state.
 pub trait Sink {
@@ -435,7 +438,14 @@ impl Queue {
         if messages.ready.is_empty() {
             return 0;
         }
-        let lanes = messages.ready.lanes();
+        let (count, lanes) = (messages.ready.len(), messages.ready.lanes());
+        if !lanes.is_empty() && count <= PURGED_SINGLY_MAX && messages.ready.is_fetched() {
+            // However many are unacknowledged: nobody needs to look at those.
+            while let Some(entry) = self.pop(sink) {
+                self.release(entry, sink);
+            }
+            return count;
+        }
         if !lanes.is_empty() {
             // Both are many, and so are the lanes: each is gone through once.
             let unacked = messages.unacked.logged();

@@ -366,3 +366,27 @@ fn a_commit_of_many_segments_is_answered() {
     }
     assert_eq!(world.queue("kept").ready, 36);
 }
+
+#[test]
+fn a_purge_of_few_messages_leaves_those_that_are_not_acknowledged_yet() {
+    let world = World::on_disk(1);
+    let channel = world.channel(0);
+    durable(&channel, "q");
+    channel.qos(50);
+    channel.consume("q", "c");
+    publish_confirmed(&channel, "q", 0..60);
+    assert_eq!(channel.deliveries().len(), 50);
+    let other = world.channel(0);
+    for _ in 0..3 {
+        assert_eq!(other.purge("q"), 10);
+        publish_confirmed(&other, "q", 60..70);
+    }
+    assert_eq!(other.purge("q"), 10);
+    let figures = world.queue("q");
+    assert_eq!((figures.ready, figures.unacked), (0, 50));
+    world.stop();
+    world.start_again(1);
+    let found: Vec<u32> =
+        crate::restart::drain(&world, "q").iter().map(|message| message.0).collect();
+    assert_eq!(found, (0..50).collect::<Vec<_>>());
+}

@@ -569,3 +569,29 @@ fn dead_letters_that_go_to_many_queues_come_in_slices() {
     assert!(most < 20_000, "{most} copies in one turn");
     assert_eq!(world.queue("g599").ready, 200);
 }
+
+#[test]
+fn a_large_message_that_dies_again_and_again_leaves_others_their_turns() {
+    const QUEUES: usize = 400;
+    let world = World::new(1);
+    let channel = world.channel(0);
+    for queue in 0..QUEUES {
+        let arguments = dead_to("", Some(&format!("q{}", queue + 1))).with("x-message-ttl", 0);
+        channel.declare_with(&format!("q{queue}"), arguments);
+    }
+    channel.declare(&format!("q{QUEUES}"));
+    let keys: Vec<Value> = (0..1_000).map(|key| format!("{key:40}").into()).collect();
+    let headers = Some(Table::new().with("CC", keys));
+    let properties = Properties { headers, ..Properties::default() };
+    world.quietly(|| channel.publish_with("", "q0", &properties, "x"));
+    let (mut before, mut most) = (0, 0);
+    while world.round() {
+        let deaths = world.counters().dead_lettered_expired;
+        most = most.max(deaths - core::mem::replace(&mut before, deaths));
+    }
+    // Some tens of kilobytes are read and written anew with each death.
+    assert!(most <= 32, "{most} deaths in one turn");
+    let found = channel.get(&format!("q{QUEUES}")).expect("a message");
+    let deaths = found.header("x-death").and_then(Value::as_array).expect("deaths");
+    assert_eq!(deaths.len(), QUEUES);
+}

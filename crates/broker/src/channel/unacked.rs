@@ -44,6 +44,9 @@ pub struct UnackedList {
     live: usize,
     /// Room for entries at the last call of [`UnackedList::take_resized`].
     seen_capacity: usize,
+    /// How often everything was gone through to put something back.
+    #[cfg(test)]
+    merges: usize,
 }
 
 impl UnackedList {
@@ -158,8 +161,38 @@ impl UnackedList {
         self.take_up_to(u64::MAX)
     }
 
-    /// Puts deliveries back that were taken (a rolled back transaction).
+    /// Puts deliveries back that were taken (a rolled back transaction). That costs what was taken, not
+    /// what is there, unless their places were swept meanwhile.
     pub fn put_back(&mut self, mut taken: Vec<Unacked>) {
+        taken.sort_unstable_by_key(|unacked| unacked.tag);
+        let mut swept = Vec::new();
+        for unacked in taken.into_iter().rev() {
+            if self.entries.front().is_none_or(|first| unacked.tag < first.tag) {
+                self.entries.push_front(unacked);
+                self.live += 1;
+                continue;
+            }
+            match self.place(unacked.tag) {
+                Some(place) => {
+                    debug_assert!(self.entries[place].home == SETTLED);
+                    self.entries[place] = unacked;
+                    self.live += 1;
+                }
+                None => swept.push(unacked),
+            }
+        }
+        if !swept.is_empty() {
+            self.merge(swept);
+        }
+    }
+
+    /// Puts deliveries among all others.
+    #[cold]
+    fn merge(&mut self, mut taken: Vec<Unacked>) {
+        #[cfg(test)]
+        {
+            self.merges += 1;
+        }
         taken.extend(self.entries.drain(..).filter(|unacked| unacked.home != SETTLED));
         taken.sort_unstable_by_key(|unacked| unacked.tag);
         self.live = taken.len();
@@ -234,6 +267,49 @@ mod tests {
         let taken: Vec<_> = core::iter::from_fn(|| list.take_up_to(4)).map(|u| u.tag).collect();
         assert_eq!(taken, [2, 3, 4]);
         assert!(list.contains(5) && !list.contains(4) && !list.contains(6));
+    }
+
+    #[test]
+    fn putting_back_costs_what_was_taken_and_not_what_is_there() {
+        let mut list = UnackedList::default();
+        (1..=100_000).for_each(|tag| list.push(unacked(tag)));
+        for round in 0..100 {
+            list.put_back(Vec::new());
+            let tags = [1, 2, 50_000 + round, 100_000, 3];
+            let taken: Vec<_> = tags.iter().filter_map(|&tag| list.take(tag)).collect();
+            assert_eq!((taken.len(), list.len()), (5, 99_995));
+            list.put_back(taken);
+            assert_eq!((list.len(), list.oldest().map(|u| u.tag)), (100_000, Some(1)));
+        }
+        assert_eq!(list.merges, 0);
+        let all: Vec<_> = core::iter::from_fn(|| list.take_oldest()).collect();
+        assert!(all.iter().map(|unacked| unacked.tag).eq(1..=100_000));
+        list.put_back(all);
+        assert_eq!((list.len(), list.merges), (100_000, 0));
+    }
+
+    #[test]
+    fn what_comes_back_stands_where_it_stood_whatever_was_settled_meanwhile() {
+        for seed in 0..200_u64 {
+            let mut random = lepus_base::Rng::new(seed);
+            let mut list = UnackedList::default();
+            (1..=300).for_each(|tag| list.push(unacked(tag)));
+            let mut left: alloc::collections::BTreeSet<u64> = (1..=300).collect();
+            let mut taken = Vec::new();
+            for _ in 0..random.below(400) {
+                let tag = 1 + random.below(300);
+                let Some(found) = list.take(tag) else { continue };
+                assert!(left.remove(&tag));
+                if random.below(2) == 0 {
+                    taken.push(found);
+                }
+            }
+            left.extend(taken.iter().map(|unacked| unacked.tag));
+            list.put_back(taken);
+            assert_eq!(list.len(), left.len());
+            let found = core::iter::from_fn(|| list.take_oldest()).map(|unacked| unacked.tag);
+            assert!(found.eq(left), "seed {seed}");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use core::time::Duration;
 use lepus_base::{Now, QueueId};
 
 use super::attempts::Attempts;
-use super::{DeadLetter, Source, sure_letters_of, terms_of};
+use super::{DeadLetter, Source, cost_of, sure_letters_of, terms_of};
 use crate::broker::Broker;
 use crate::channel::Target;
 use crate::edge::log;
@@ -266,9 +266,8 @@ impl Broker {
             return 1;
         };
         let mut progress = letter.progress.take().unwrap_or_default();
-        let mut cost = 1;
+        let cost = cost_of(&packed, targets.len());
         if !is_addressed {
-            cost += targets.len();
             let queues = targets.iter().rev().map(|target| target.queue);
             progress.rest = queues.filter(|queue| !progress.done.contains(queue)).collect();
             if progress.rest.len() > TARGETS_AT_ONCE_MAX {

@@ -562,6 +562,14 @@ impl Ready {
         found
     }
 
+    /// Whether all messages are known, those in the log as well.
+    pub(super) fn is_fetched(&self) -> bool {
+        let levels = self.levels.iter().flat_map(|levels| &levels.levels);
+        let mut lanes =
+            core::iter::once(&self.base).chain(levels).filter_map(|level| level.lanes.as_ref());
+        lanes.all(|lanes| lanes.windows().all(|window| window.unfetched == 0))
+    }
+
     /// Entries in windows.
     pub(super) fn windowed(&self) -> usize {
         let levels = self.levels.iter().flat_map(|levels| &levels.levels);
