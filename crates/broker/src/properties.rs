@@ -172,10 +172,8 @@ pub fn with_death(properties: &[u8], death: &Death<'_>) -> Option<Vec<u8>> {
         entry.insert("queue", death.queue);
         entry.insert("time", Value::Timestamp(death.time_seconds));
         entry.insert("exchange", death.exchange);
-        let seen = headers.get(CC).and_then(Value::as_array).unwrap_or_default();
         let mut keys = vec![Value::from(death.routing_key)];
-        keys.extend(further_keys(properties).into_iter().map(Value::from));
-        keys.retain(|key| key.as_text() == Some(death.routing_key) || seen.contains(key));
+        keys.extend(seen_keys(properties, &headers, death.routing_key));
         entry.insert("routing-keys", keys);
         if let Some(expiration) = view.expiration() {
             let text = String::from_utf8_lossy(expiration);
@@ -208,6 +206,17 @@ pub fn with_death(properties: &[u8], death: &Death<'_>) -> Option<Vec<u8>> {
     let mut bytes = view.rewrite(&edit).ok()?;
     set_marks(&mut bytes, marks);
     Some(bytes)
+}
+
+/// The further keys of a message that everybody may see.
+fn seen_keys(properties: &[u8], headers: &Table, first: &str) -> Vec<Value> {
+    let mut keys = further_keys(properties);
+    if marks(properties) & KEYS_MARK != 0 {
+        let seen = headers.get(CC).and_then(Value::as_array).unwrap_or_default();
+        let seen: BTreeSet<&str> = seen.iter().filter_map(Value::as_text).collect();
+        keys.retain(|key| key == first || seen.contains(key.as_str()));
+    }
+    keys.into_iter().map(Value::from).collect()
 }
 
 /// Leaves older deaths only the first of their routing keys where all together have very many: a message
