@@ -12,6 +12,7 @@ mod entry;
 mod limits;
 mod messages;
 mod ready;
+mod rings;
 mod rules;
 mod settings;
 #[cfg(test)]

@@ -2,14 +2,14 @@
 //!
 //! Consumers that can take a message wait in a ring per priority; the others are in no ring and
 //! cost nothing. With a single active consumer the rings hold those that wait to become active.
-//! The rings are linked through the members, so every step is O(1) (in the number of consumers).
+//! The rings are linked through the members: no step takes time in the number of consumers, and
+//! one in the number of priorities takes its logarithm.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use lepus_base::{ConnectionId, ShardId, Slab, slab_bytes};
 
-/// Stands for no slot.
-const NONE: u32 = u32::MAX;
+use super::rings::{NONE, Rings};
 
 /// Names a consumer in the whole process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -79,30 +79,22 @@ pub enum SubscribeError {
 struct Member {
     consumer: Consumer,
     generation: u32,
+    /// Its ring, in which it may be or not.
+    ring: u32,
     next: u32,
     previous: u32,
     is_in_ring: bool,
     is_parked: bool,
 }
 
-/// Members of one priority that wait for their turn.
-#[derive(Debug)]
-struct Ring {
-    priority: i32,
-    head: u32,
-    tail: u32,
-    /// Consumers of this priority, in the ring or not.
-    members: u32,
-}
-
 /// The consumers of one queue; at least one.
 #[derive(Debug)]
 pub(super) struct Consumers {
     members: Slab<Member>,
-    /// Highest priority first.
-    rings: Vec<Ring>,
-    in_rings: u32,
+    rings: Rings,
     is_single_active: bool,
+    /// Whether the only member is to stay the only one.
+    is_exclusive: bool,
     /// The single active consumer; [`NONE`] without that rule.
     active: u32,
 }
@@ -111,9 +103,9 @@ impl Consumers {
     pub(super) fn new(is_single_active: bool) -> Consumers {
         Consumers {
             members: Slab::new(),
-            rings: Vec::new(),
-            in_rings: 0,
+            rings: Rings::new(),
             is_single_active,
+            is_exclusive: false,
             active: NONE,
         }
     }
@@ -131,24 +123,16 @@ impl Consumers {
         consumer: Consumer,
         generation: u32,
     ) -> Result<ConsumerHandle, SubscribeError> {
-        let is_taken = self
-            .members
-            .iter()
-            .next()
-            .is_some_and(|(_, member)| consumer.exclusive || member.consumer.exclusive);
+        let is_taken = !self.members.is_empty() && (consumer.exclusive || self.is_exclusive);
         if is_taken || (consumer.exclusive && self.is_single_active) {
             return Err(SubscribeError::InExclusiveUse);
         }
-        let priority = consumer.priority;
-        match self.ring_index(priority) {
-            Ok(index) => self.rings[index].members += 1,
-            Err(index) => {
-                self.rings.insert(index, Ring { priority, head: NONE, tail: NONE, members: 1 })
-            }
-        }
+        self.is_exclusive = consumer.exclusive;
+        let ring = self.rings.join(consumer.priority);
         let slot = self.members.insert(Member {
             consumer,
             generation,
+            ring,
             next: NONE,
             previous: NONE,
             is_in_ring: false,
@@ -166,14 +150,10 @@ impl Consumers {
         self.get(handle)?;
         self.leave_ring(handle.slot);
         let member = self.members.try_remove(handle.slot as usize)?;
-        if let Ok(index) = self.ring_index(member.consumer.priority) {
-            self.rings[index].members -= 1;
-            if self.rings[index].members == 0 {
-                self.rings.remove(index);
-            }
-        }
+        self.rings.leave(member.ring);
+        self.is_exclusive = false;
         if self.active == handle.slot {
-            self.active = self.first_in_rings().unwrap_or(NONE);
+            self.active = self.rings.first().unwrap_or(NONE);
             if self.active != NONE {
                 self.leave_ring(self.active);
             }
@@ -198,7 +178,7 @@ impl Consumers {
         if self.is_single_active {
             return self.next().is_some();
         }
-        self.in_rings > 0
+        !self.rings.is_empty()
     }
 
     /// Whose turn it is.
@@ -208,10 +188,7 @@ impl Consumers {
             let can_take = !member.is_parked && member.consumer.has_credit();
             return can_take.then_some(self.active);
         }
-        if self.in_rings == 0 {
-            return None;
-        }
-        self.first_in_rings()
+        self.rings.first()
     }
 
     /// Whether the one whose turn it is acknowledges nothing.
@@ -311,18 +288,7 @@ impl Consumers {
 
     /// Allocated bytes, this value included.
     pub(super) fn memory_bytes(&self) -> usize {
-        size_of::<Consumers>()
-            + slab_bytes(&self.members)
-            + self.rings.capacity() * size_of::<Ring>()
-    }
-
-    fn ring_index(&self, priority: i32) -> Result<usize, usize> {
-        self.rings.binary_search_by(|ring| priority.cmp(&ring.priority))
-    }
-
-    fn first_in_rings(&self) -> Option<u32> {
-        let ring = self.rings.iter().find(|ring| ring.head != NONE)?;
-        Some(ring.head)
+        size_of::<Consumers>() + slab_bytes(&self.members) + self.rings.memory_bytes()
     }
 
     fn enter_if_ready(&mut self, slot: u32) {
@@ -339,14 +305,12 @@ impl Consumers {
     }
 
     fn enter_ring(&mut self, slot: u32) {
-        let Ok(index) = self.ring_index(self.members[slot as usize].consumer.priority) else {
-            return;
-        };
-        let ring = &mut self.rings[index];
-        let last = ring.tail;
-        ring.tail = slot;
+        let number = self.members[slot as usize].ring;
+        let ring = self.rings.ring(number);
+        let last = core::mem::replace(&mut ring.tail, slot);
         if last == NONE {
             ring.head = slot;
+            self.rings.note(number);
         } else {
             self.members[last as usize].next = slot;
         }
@@ -354,7 +318,6 @@ impl Consumers {
         member.previous = last;
         member.next = NONE;
         member.is_in_ring = true;
-        self.in_rings += 1;
     }
 
     fn leave_ring(&mut self, slot: u32) {
@@ -365,21 +328,155 @@ impl Consumers {
             return;
         }
         member.is_in_ring = false;
-        let (previous, next) = (member.previous, member.next);
-        let priority = member.consumer.priority;
-        self.in_rings -= 1;
-        let Ok(index) = self.ring_index(priority) else {
-            return;
-        };
+        let (previous, next, number) = (member.previous, member.next, member.ring);
+        let ring = self.rings.ring(number);
         if previous == NONE {
-            self.rings[index].head = next;
-        } else {
-            self.members[previous as usize].next = next;
+            ring.head = next;
         }
         if next == NONE {
-            self.rings[index].tail = previous;
-        } else {
+            ring.tail = previous;
+        }
+        if previous == NONE && next == NONE {
+            return self.rings.note(number);
+        }
+        if previous != NONE {
+            self.members[previous as usize].next = next;
+        }
+        if next != NONE {
             self.members[next as usize].previous = previous;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::collections::{BTreeMap, VecDeque};
+
+    use super::*;
+
+    fn consumer(name: u32, priority: i32, prefetch: u32) -> Consumer {
+        Consumer {
+            key: ConsumerKey { connection: ConnectionId(1), channel: 1 << 16 | 1, consumer: name },
+            shard: ShardId(0),
+            connection_slot: 0,
+            channel_number: 1,
+            tag: "".into(),
+            no_ack: false,
+            exclusive: false,
+            priority,
+            prefetch,
+            in_flight: 0,
+        }
+    }
+
+    /// Looks of the step that needs the most of them.
+    fn most_looks(consumers: &mut Consumers, steps: impl Iterator<Item = Step>) -> usize {
+        let mut most = 0;
+        for step in steps {
+            consumers.rings.looks = 0;
+            step(consumers);
+            most = most.max(consumers.rings.looks);
+        }
+        most
+    }
+
+    type Step = Box<dyn FnOnce(&mut Consumers)>;
+
+    #[test]
+    fn with_very_many_priorities_no_step_looks_at_all_of_them() {
+        const COUNT: u32 = 10_000;
+        for is_rising in [true, false] {
+            let mut consumers = Consumers::new(false);
+            let join = |name: u32| -> Step {
+                let priority = if is_rising { name as i32 } else { -(name as i32) };
+                Box::new(move |consumers| {
+                    assert!(consumers.join(consumer(name, priority, 1), name).is_ok());
+                })
+            };
+            let most = most_looks(&mut consumers, (0..COUNT).map(join));
+            assert!(most <= 64, "{most} looks for one who joins");
+            // All but the last one have their message.
+            let most = most_looks(
+                &mut consumers,
+                (1..COUNT).map(|_| -> Step {
+                    Box::new(|consumers| {
+                        let slot = consumers.next().expect("some have credit");
+                        consumers.delivered(slot);
+                    })
+                }),
+            );
+            assert!(most <= 64, "{most} looks for one delivery");
+            let last = consumers.next().expect("the last one has credit");
+            let name = consumers.at(last).1.key.consumer;
+            assert_eq!(name, if is_rising { 0 } else { COUNT - 1 });
+            let leave = |name: u32| -> Step {
+                let handle = ConsumerHandle { slot: name, generation: name };
+                Box::new(move |consumers| assert!(consumers.leave(handle).is_some()))
+            };
+            let most = most_looks(&mut consumers, (0..COUNT).map(leave));
+            assert!(most <= 64, "{most} looks for one who leaves");
+        }
+    }
+
+    #[test]
+    fn an_exclusive_consumer_joins_only_where_nobody_is() {
+        let mut consumers = Consumers::new(false);
+        for name in 0..1_000 {
+            assert!(consumers.join(consumer(name, 0, 1), name).is_ok());
+        }
+        for name in 0..999 {
+            assert!(consumers.leave(ConsumerHandle { slot: name, generation: name }).is_some());
+        }
+        let mut exclusive = consumer(1_000, 0, 1);
+        exclusive.exclusive = true;
+        assert!(consumers.join(exclusive.clone(), 1_000).is_err());
+        assert!(consumers.leave(ConsumerHandle { slot: 999, generation: 999 }).is_some());
+        let handle = consumers.join(exclusive, 1_001).expect("nobody is there");
+        assert!(consumers.join(consumer(1_002, 0, 1), 1_002).is_err());
+        assert!(consumers.leave(handle).is_some());
+        assert!(consumers.join(consumer(1_003, 0, 1), 1_003).is_ok());
+    }
+
+    #[test]
+    fn whose_turn_it_is_follows_from_priority_and_order() {
+        let mut random = lepus_base::Rng::new(11);
+        let mut consumers = Consumers::new(false);
+        // What a reader expects: the names with credit by priority, in the order of their turns.
+        let mut rings: BTreeMap<i32, VecDeque<u32>> = BTreeMap::new();
+        let mut there: BTreeMap<u32, (ConsumerHandle, i32, bool)> = BTreeMap::new();
+        for name in 0..20_000u32 {
+            let chosen =
+                there.keys().nth(random.below(there.len().max(1) as u64) as usize).copied();
+            match random.below(5) {
+                0 if there.len() < 60 => {
+                    let priority = random.below(12) as i32 - 6;
+                    let handle = consumers.join(consumer(name, priority, 1), name).expect("free");
+                    there.insert(name, (handle, priority, true));
+                    rings.entry(priority).or_default().push_back(name);
+                }
+                1 if let Some(gone) = chosen => {
+                    let (handle, priority, _) = there.remove(&gone).expect("it is there");
+                    assert!(consumers.leave(handle).is_some());
+                    rings.entry(priority).or_default().retain(|&other| other != gone);
+                }
+                2 if let Some(settler) = chosen => {
+                    let (handle, priority, is_ready) = there.get_mut(&settler).expect("there");
+                    consumers.settled(*handle);
+                    if !core::mem::replace(is_ready, true) {
+                        rings.entry(*priority).or_default().push_back(settler);
+                    }
+                }
+                _ => {
+                    let next = rings.values_mut().rev().find(|ring| !ring.is_empty());
+                    let expected = next.and_then(VecDeque::pop_front);
+                    let slot = consumers.next();
+                    assert_eq!(slot.map(|slot| consumers.at(slot).1.key.consumer), expected);
+                    if let (Some(slot), Some(name)) = (slot, expected) {
+                        consumers.delivered(slot);
+                        there.get_mut(&name).expect("it is there").2 = false;
+                    }
+                }
+            }
         }
     }
 }
