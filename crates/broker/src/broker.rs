@@ -38,7 +38,7 @@ use crate::postponed::Line;
 use crate::publish::Put;
 use crate::queue::Queue;
 use crate::settings::Settings;
-use crate::settle::Requeue;
+use crate::settle::Settling;
 use crate::timers::Timer;
 use crate::token::Names;
 use crate::traffic::{QueueLooks, Traffic};
@@ -83,7 +83,7 @@ pub struct Broker {
     pub(crate) graveyard: VecDeque<(Queue, usize)>,
     /// Publishes and commits that are served in slices.
     pub(crate) jobs: Jobs,
-    pub(crate) requeues: VecDeque<Requeue>,
+    pub(crate) settlings: VecDeque<Settling>,
     /// Commands that have to wait for a queue's work.
     pub(crate) retries: VecDeque<(ChannelRef, QueueId, Command)>,
     /// Commands that have to wait for the disk, in their order, and how many there were so far.
@@ -147,7 +147,7 @@ impl Broker {
             working: VecDeque::new(),
             graveyard: VecDeque::new(),
             jobs: Jobs::default(),
-            requeues: VecDeque::new(),
+            settlings: VecDeque::new(),
             retries: VecDeque::new(),
             stalled_commands: BTreeMap::new(),
             stalls: 0,
@@ -463,7 +463,7 @@ impl Broker {
     pub fn work(&mut self, now: Now, out: &mut Outbox) -> bool {
         self.work_on_queues(now, out);
         self.work_on_jobs(now, out);
-        self.work_on_requeues(now, out);
+        self.work_on_settlings(now, out);
         self.work_on_delayed(now, out);
         self.work_on_definitions(now, out);
         self.work_on_looks(now, out);
@@ -485,7 +485,7 @@ impl Broker {
         !self.working.is_empty()
             || !self.graveyard.is_empty()
             || self.has_job_work(out)
-            || !self.requeues.is_empty()
+            || !self.settlings.is_empty()
             || !self.retries.is_empty()
             || self.looks.has_work()
             || (self.may_try_letters() && !self.journal.closes())

@@ -3,6 +3,7 @@
 
 pub mod ages;
 pub mod confirm;
+pub mod settles;
 pub mod unacked;
 
 use alloc::boxed::Box;
@@ -19,6 +20,7 @@ use crate::queue::{ConsumerHandle, ConsumerKey, Outcome};
 
 use ages::Ages;
 use confirm::Confirms;
+use settles::Settles;
 use unacked::{Unacked, UnackedList};
 
 /// A consumer as its channel sees it.
@@ -228,12 +230,18 @@ pub struct Tx {
     /// Whether one of them is persistent.
     pub is_persistent: bool,
     /// Settlements in order.
-    pub settles: Vec<(Unacked, Outcome)>,
+    pub settles: Settles,
     /// Bytes held, against the limit.
     pub bytes: usize,
 }
 
 impl Tx {
+    /// Holds a settlement.
+    pub(crate) fn settle(&mut self, unacked: Unacked, outcome: Outcome) {
+        self.settles.push(unacked, outcome);
+        self.bytes += size_of::<Unacked>();
+    }
+
     /// Memory of its publishes, in bytes.
     pub(crate) fn publishes_bytes(&self) -> usize {
         self.bytes - self.settles.len() * size_of::<Unacked>()

@@ -16,13 +16,13 @@ use lepus_amqp::properties::PropertiesRef;
 use lepus_base::Now;
 
 use crate::broker::Broker;
+use crate::channel::settles::Settles;
 use crate::channel::unacked::Unacked;
 use crate::channel::{At, HeldPublish, Pending, Tx};
 use crate::jobs::{Job, Step, TARGETS_AT_ONCE_MAX};
 use crate::mail::{ChannelRef, Mail, Receipt};
 use crate::outbox::Outbox;
 use crate::publish::Served;
-use crate::queue::Outcome;
 use crate::refusal::Refusal;
 
 /// Publishes, and copies of them in queues, that are made in one go at most: nobody else is served
@@ -36,7 +36,7 @@ pub(crate) const COMMIT_NUMBER: u64 = 1;
 pub(crate) struct Commit {
     at: At,
     publishes: VecDeque<HeldPublish>,
-    settles: VecDeque<(Unacked, Outcome)>,
+    settles: Settles,
     /// Memory of the publishes that are left.
     bytes: usize,
     /// While it is not known how much it takes.
@@ -90,10 +90,10 @@ impl Commit {
 impl Broker {
     /// A transaction that nobody commits: its publishes are freed in slices. What it was to settle is
     /// unacknowledged as before.
-    pub(crate) fn discard_tx(&mut self, tx: Tx) -> Vec<Unacked> {
+    pub(crate) fn discard_tx(&mut self, tx: Tx) -> Settles {
         self.jobs.count_held(tx.publishes_bytes());
         self.jobs.discard(tx.publishes.into());
-        tx.settles.into_iter().map(|(unacked, _)| unacked).collect()
+        tx.settles
     }
 
     /// Begins to commit what a channel's transaction held.
@@ -111,7 +111,7 @@ impl Broker {
         let commit = Box::new(Commit {
             at,
             publishes: tx.publishes.into(),
-            settles: tx.settles.into(),
+            settles: tx.settles,
             bytes,
             sizing: sizes.then(Sizing::default),
         });
@@ -150,7 +150,7 @@ impl Broker {
             }
         }
         while *budget > 0
-            && let Some((unacked, outcome)) = commit.settles.pop_front()
+            && let Some((unacked, outcome)) = commit.settles.pop()
         {
             *budget -= 1;
             self.settle_one(now, commit.at, &unacked, outcome, out);
@@ -280,7 +280,11 @@ impl Broker {
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         channel.pending = None;
         channel.committing = None;
-        channel.unacked.put_back(commit.settles.into_iter().map(|(unacked, _)| unacked).collect());
+        // The channel ends, with what its transaction was to settle.
+        let tx = channel.tx.get_or_insert_default();
+        let bytes = commit.settles.len() * size_of::<Unacked>();
+        (tx.settles, tx.bytes) = (commit.settles, tx.bytes + bytes);
+        connection.tx_bytes += bytes;
     }
 
     /// All of a commit is done; it is answered when all reports are there.

@@ -302,7 +302,7 @@ impl Broker {
         let taken = self.discard_tx(tx);
         let connection = &mut self.edge.connections[at.slot as usize];
         if let Some(channel) = connection.incarnation(at.channel.channel) {
-            channel.unacked.put_back(taken);
+            channel.unacked.put_back(taken.map(|(unacked, _)| unacked).collect());
             connection.weigh_channel(at.channel.channel);
         }
         self.send_method(at, &tx::RollbackOk {}.into(), out);

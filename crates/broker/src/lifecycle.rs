@@ -13,7 +13,7 @@ use lepus_base::{ConnectionId, Instant, Now};
 
 use crate::answer::return_late;
 use crate::broker::Broker;
-use crate::channel::{AfterRequeue, At, Ending, Pending};
+use crate::channel::{At, Ending, Pending};
 use crate::connection::{Connection, ConnectionEnd, PauseReason};
 use crate::directory::{Anonymous, Request};
 use crate::edge::{connection_name, log, mark_dirty};
@@ -244,12 +244,7 @@ impl Broker {
         for late in late {
             return_late(at.channel.connection, late, out);
         }
-        let list = self.take_unacked(at);
-        if list.is_empty() {
-            self.finish_end(now, at, out);
-        } else {
-            self.requeue(now, at, list, AfterRequeue::End, out);
-        }
+        self.requeue_all(now, at, out);
     }
 
     /// Nothing of the channel is left anywhere.

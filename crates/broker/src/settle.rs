@@ -2,7 +2,7 @@
 
 mod row;
 
-use alloc::collections::VecDeque;
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::vec::Vec;
 
@@ -11,6 +11,7 @@ use lepus_amqp::method::basic;
 use lepus_base::{Now, QueueId, ShardId};
 
 use crate::broker::Broker;
+use crate::channel::settles::Settles;
 use crate::channel::unacked::{NO_CONSUMER, Unacked};
 use crate::channel::{AfterRequeue, At, Pending};
 use crate::mail::{ChannelRef, Command, Mail};
@@ -20,22 +21,55 @@ use crate::refusal::Refusal;
 
 /// Deliveries settled in one go before other work gets its turn.
 const SETTLE_AT_ONCE_MAX: usize = 1024;
+/// Memory that a queue that rests takes, about.
+const RESTING_BYTES: usize = 24;
 
-/// Deliveries of a channel that are settled in slices.
+/// Deliveries of a channel that are settled in slices. What is not settled yet stays where it is.
 #[derive(Debug)]
-pub(crate) struct Requeue {
+pub(crate) struct Settling {
     at: At,
-    list: VecDeque<Unacked>,
-    outcome: Outcome,
-    /// Queues that rest meanwhile.
-    held: Vec<(QueueId, ShardId)>,
+    /// What a transaction that nobody commits was to settle; it comes first.
+    held: Settles,
+    /// Behind that, what the channel has up to this tag.
+    up_to: u64,
+    what: What,
+    /// Bytes that the shard's sum has of it.
+    counted_bytes: usize,
 }
 
-impl Requeue {
-    /// Allocated bytes of its lists, which stay until it is done.
+/// What becomes of deliveries.
+#[derive(Debug)]
+enum What {
+    /// They are settled.
+    Settle(Outcome),
+    /// They are to be settled by the commit of the channel's transaction.
+    Hold(Outcome),
+    /// They go back into their queues.
+    Requeue(Rests),
+}
+
+/// Queues that rest while deliveries come back.
+#[derive(Debug, Default)]
+struct Rests {
+    queues: BTreeSet<(ShardId, QueueId)>,
+    /// The one that was met last.
+    last: Option<(ShardId, QueueId)>,
+    /// Shards among their homes.
+    homes: Vec<ShardId>,
+}
+
+impl Settling {
+    fn new(at: At, up_to: u64, what: What) -> Settling {
+        Settling { at, held: Settles::default(), up_to, what, counted_bytes: 0 }
+    }
+
+    /// Allocated bytes of its lists.
     fn memory_bytes(&self) -> usize {
-        self.list.capacity() * size_of::<Unacked>()
-            + self.held.capacity() * size_of::<(QueueId, ShardId)>()
+        let queues = match &self.what {
+            What::Requeue(rests) => rests.queues.len() * RESTING_BYTES,
+            _ => 0,
+        };
+        self.held.memory_bytes() + queues
     }
 }
 
@@ -78,8 +112,7 @@ impl Broker {
         if !multiple {
             let unacked = channel.unacked.take(tag).ok_or_else(unknown)?;
             if let Some(tx) = &mut channel.tx {
-                tx.settles.push((unacked, outcome));
-                tx.bytes += size_of::<Unacked>();
+                tx.settle(unacked, outcome);
                 connection.tx_bytes += size_of::<Unacked>();
                 return Ok(());
             }
@@ -93,47 +126,153 @@ impl Broker {
         } else {
             tag
         };
-        if outcome == Outcome::Requeue && channel.tx.is_none() {
-            let mut list = VecDeque::new();
-            while let Some(unacked) = channel.unacked.take_up_to(up_to) {
-                list.push_back(unacked);
-            }
-            self.requeue(now, at, list, AfterRequeue::Silence, out);
-            return Ok(());
-        }
-        let mut settled = 0;
-        loop {
-            let connection = &mut self.edge.connections[at.slot as usize];
-            let Some(channel) = connection.incarnation(at.channel.channel) else { break };
-            if settled == SETTLE_AT_ONCE_MAX && channel.tx.is_none() {
-                self.settle_rest(at, up_to, outcome);
-                break;
-            }
-            settled += 1;
-            let Some(unacked) = channel.unacked.take_up_to(up_to) else { break };
-            if let Some(tx) = &mut channel.tx {
-                tx.settles.push((unacked, outcome));
-                tx.bytes += size_of::<Unacked>();
-                connection.tx_bytes += size_of::<Unacked>();
-                continue;
-            }
-            self.settle_one(now, at, &unacked, outcome, out);
-        }
+        let what = match outcome {
+            _ if channel.tx.is_some() => What::Hold(outcome),
+            Outcome::Requeue => What::Requeue(Rests::default()),
+            _ => What::Settle(outcome),
+        };
+        let job = Settling::new(at, up_to, what);
+        self.begin_settling(now, job, AfterRequeue::Silence, &mut { SETTLE_AT_ONCE_MAX }, out);
         Ok(())
     }
 
-    /// Leaves what is to be settled up to a tag to later cycles; the channel's next methods wait.
-    fn settle_rest(&mut self, at: At, up_to: u64, outcome: Outcome) {
+    /// Begins to settle: few at once, the rest in later cycles. The channel's next methods wait.
+    fn begin_settling(
+        &mut self,
+        now: Now,
+        mut job: Settling,
+        then: AfterRequeue,
+        budget: &mut usize,
+        out: &mut Outbox,
+    ) {
+        // What comes back is said to be there by a barrier at least.
+        let is_requeue = matches!(job.what, What::Requeue(_));
+        if is_requeue {
+            self.set_pending(job.at, Pending::Requeue { waiting: 1, then });
+        }
+        if self.settle_slice(now, &mut job, budget, out) {
+            if is_requeue {
+                self.passed_barrier(now, job.at.slot, job.at.channel, out);
+            }
+            return;
+        }
+        if !is_requeue {
+            self.set_pending(job.at, Pending::Requeue { waiting: 1, then });
+        }
+        self.settlings.push_back(job);
+    }
+
+    /// Slices of settling, of one channel after the other.
+    pub(crate) fn work_on_settlings(&mut self, now: Now, out: &mut Outbox) {
+        let mut budget = SETTLE_AT_ONCE_MAX;
+        for _ in 0..self.settlings.len() {
+            if budget == 0 {
+                break;
+            }
+            let Some(mut job) = self.settlings.pop_front() else { break };
+            if self.settle_slice(now, &mut job, &mut budget, out) {
+                self.passed_barrier(now, job.at.slot, job.at.channel, out);
+            } else {
+                self.settlings.push_back(job);
+            }
+        }
+    }
+
+    /// A slice of settling. Whether all is settled.
+    fn settle_slice(
+        &mut self,
+        now: Now,
+        job: &mut Settling,
+        budget: &mut usize,
+        out: &mut Outbox,
+    ) -> bool {
+        let mut is_done = false;
+        while *budget > 0 && !is_done {
+            *budget -= 1;
+            is_done = match self.take_next(job) {
+                Some(unacked) => {
+                    self.settle_next(now, job, &unacked, out);
+                    false
+                }
+                None => self.end_rest(now, job, out),
+            };
+        }
+        let bytes = if is_done { 0 } else { job.memory_bytes() };
+        self.edge.job_bytes = self.edge.job_bytes + bytes - job.counted_bytes;
+        job.counted_bytes = bytes;
+        if let Some(connection) = self.edge.connection_at(job.at.slot, job.at.channel.connection)
+            && let Some(channel) = connection.incarnation(job.at.channel.channel)
+            && channel.unacked.take_resized()
+        {
+            connection.weigh_channel(job.at.channel.channel);
+            self.edge.recount(job.at.slot);
+        }
+        is_done
+    }
+
+    /// The delivery that is to be settled next.
+    #[inline]
+    fn take_next(&mut self, job: &mut Settling) -> Option<Unacked> {
+        if let Some((unacked, _)) = job.held.pop() {
+            return Some(unacked);
+        }
+        let connection = self.edge.connection_at(job.at.slot, job.at.channel.connection)?;
+        let channel = connection.incarnation(job.at.channel.channel)?;
+        channel.unacked.take_up_to(job.up_to)
+    }
+
+    fn settle_next(&mut self, now: Now, job: &mut Settling, unacked: &Unacked, out: &mut Outbox) {
+        let at = job.at;
+        match &mut job.what {
+            What::Settle(outcome) => self.settle_one(now, at, unacked, *outcome, out),
+            What::Hold(outcome) => {
+                let connection = &mut self.edge.connections[at.slot as usize];
+                if let Some(channel) = connection.incarnation(at.channel.channel)
+                    && let Some(tx) = &mut channel.tx
+                {
+                    tx.settle(*unacked, *outcome);
+                    connection.tx_bytes += size_of::<Unacked>();
+                }
+            }
+            What::Requeue(rests) => {
+                let (home, queue) = (unacked.home, unacked.queue);
+                // No newer message of the queue is delivered before the last one is back.
+                if rests.last.replace((home, queue)) != Some((home, queue))
+                    && rests.queues.insert((home, queue))
+                {
+                    if home != self.edge.shard && !rests.homes.contains(&home) {
+                        rests.homes.push(home);
+                        self.await_barrier(at);
+                    }
+                    self.hold(now, queue, home, true, out);
+                }
+                self.settle_one(now, at, unacked, Outcome::Requeue, out);
+            }
+        }
+    }
+
+    /// One more shard is to say that all is back.
+    fn await_barrier(&mut self, at: At) {
         let connection = &mut self.edge.connections[at.slot as usize];
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
-        let mut list = VecDeque::new();
-        while let Some(unacked) = channel.unacked.take_up_to(up_to) {
-            list.push_back(unacked);
+        let channel = connection.incarnation(at.channel.channel);
+        if let Some(Pending::Requeue { waiting, .. }) =
+            channel.and_then(|channel| channel.pending.as_deref_mut())
+        {
+            *waiting += 1;
         }
-        if !list.is_empty() {
-            self.set_pending(at, Pending::Requeue { waiting: 1, then: AfterRequeue::Silence });
-            self.add_requeue(Requeue { at, list, outcome, held: Vec::new() });
+    }
+
+    /// All is back: lets the next of the queues go on that rested. Whether none is left.
+    fn end_rest(&mut self, now: Now, job: &mut Settling, out: &mut Outbox) -> bool {
+        let What::Requeue(rests) = &mut job.what else { return true };
+        let Some((home, queue)) = rests.queues.pop_first() else { return true };
+        let is_last = rests.queues.first().is_none_or(|&(next, _)| next != home);
+        self.hold(now, queue, home, false, out);
+        if is_last && home != self.edge.shard {
+            let mail = Mail::Command { from: job.at.channel, queue, command: Command::Barrier };
+            out.mail[home.index()].items.push(mail);
         }
+        false
     }
 
     /// Settles one delivery at its queue and gives credit back.
@@ -191,21 +330,6 @@ impl Broker {
         }
     }
 
-    /// So many deliveries were taken off the channel at once: who found it full may go on.
-    fn release_full(&mut self, now: Now, at: At, taken: usize, out: &mut Outbox) {
-        let limit = self.edge.limits.unacked_per_channel_max as usize;
-        let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else { return };
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
-        if channel.unacked.len() + taken < limit {
-            return;
-        }
-        if channel.global.as_ref().is_some_and(|global| !global.waiting.is_empty()) {
-            self.grant_credit(now, at.slot, at.channel, out);
-        } else if !connection.stalled.is_empty() {
-            self.edge.roomy.push(at.slot);
-        }
-    }
-
     /// Lets consumers that wait for the channel's global prefetch go on.
     pub(crate) fn grant_credit(&mut self, now: Now, slot: u32, to: ChannelRef, out: &mut Outbox) {
         // Each consumer in the list gets at most one turn per call: a fair round.
@@ -235,70 +359,22 @@ impl Broker {
         }
     }
 
-    /// Puts deliveries back into their queues, in slices when they are many.
-    pub(crate) fn requeue(
+    /// Puts all that a channel has back into its queues, in slices when it is much, that of a
+    /// transaction first, if it was given up with the channel.
+    fn requeue(
         &mut self,
         now: Now,
         at: At,
-        list: VecDeque<Unacked>,
+        held: Settles,
         then: AfterRequeue,
+        budget: &mut usize,
         out: &mut Outbox,
     ) {
-        let own = self.edge.shard;
-        let mut held: Vec<(QueueId, ShardId)> = Vec::new();
-        for unacked in &list {
-            if !held.iter().rev().take(16).any(|(queue, _)| *queue == unacked.queue) {
-                held.push((unacked.queue, unacked.home));
-            }
-        }
-        held.sort_unstable();
-        held.dedup();
-        for &(queue, home) in &held {
-            self.hold(now, queue, home, true, out);
-        }
-        self.release_full(now, at, list.len(), out);
-        let mut homes: Vec<ShardId> = held.iter().map(|(_, home)| *home).collect();
-        homes.retain(|home| *home != own);
-        homes.sort_unstable();
-        homes.dedup();
-        // One barrier for the requeueing itself and one for each other shard.
-        let waiting = 1 + homes.len() as u32;
-        self.set_pending(at, Pending::Requeue { waiting, then });
-        self.add_requeue(Requeue { at, list, outcome: Outcome::Requeue, held });
-        self.work_on_requeues(now, out);
-    }
-
-    fn add_requeue(&mut self, job: Requeue) {
-        self.edge.job_bytes += job.memory_bytes();
-        self.requeues.push_back(job);
-    }
-
-    /// One slice of settling. True when more is left.
-    pub(crate) fn work_on_requeues(&mut self, now: Now, out: &mut Outbox) -> bool {
-        let Some(mut job) = self.requeues.pop_front() else { return false };
-        for _ in 0..SETTLE_AT_ONCE_MAX {
-            let Some(unacked) = job.list.pop_front() else { break };
-            self.settle_one(now, job.at, &unacked, job.outcome, out);
-        }
-        if !job.list.is_empty() {
-            self.requeues.push_back(job);
-            return true;
-        }
-        self.edge.job_bytes -= job.memory_bytes();
-        let own = self.edge.shard;
-        let mut last: Option<ShardId> = None;
-        job.held.sort_unstable_by_key(|&(queue, home)| (home, queue));
-        for (place, &(queue, home)) in job.held.iter().enumerate() {
-            self.hold(now, queue, home, false, out);
-            let ends = job.held.get(place + 1).is_none_or(|&(_, next)| next != home);
-            if home != own && ends && last != Some(home) {
-                last = Some(home);
-                let mail = Mail::Command { from: job.at.channel, queue, command: Command::Barrier };
-                out.mail[home.index()].items.push(mail);
-            }
-        }
-        self.passed_barrier(now, job.at.slot, job.at.channel, out);
-        !self.requeues.is_empty()
+        let connection = &mut self.edge.connections[at.slot as usize];
+        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
+        let up_to = channel.last_tag;
+        let job = Settling { held, ..Settling::new(at, up_to, What::Requeue(Rests::default())) };
+        self.begin_settling(now, job, then, budget, out);
     }
 
     fn hold(&mut self, now: Now, queue: QueueId, home: ShardId, on: bool, out: &mut Outbox) {
@@ -332,37 +408,30 @@ impl Broker {
         if !requeue {
             return Err(Refusal::new(ReplyCode::NOT_IMPLEMENTED, "requeue=false"));
         }
-        let list = self.take_unacked(at);
         if answers {
             // What comes back may be delivered again at once: the answer stands before that.
             self.send_method(at, &basic::RecoverOk {}.into(), out);
         }
-        self.requeue(now, at, list, AfterRequeue::Silence, out);
+        let (held, budget) = (Settles::default(), &mut { SETTLE_AT_ONCE_MAX });
+        self.requeue(now, at, held, AfterRequeue::Silence, budget, out);
         Ok(())
     }
 
-    /// Takes everything unacknowledged off a channel, what a transaction holds included.
-    pub(crate) fn take_unacked(&mut self, at: At) -> VecDeque<Unacked> {
-        let mut list = VecDeque::new();
-        let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else {
-            return list;
-        };
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return list };
-        if channel.ending.is_some()
-            && let Some(tx) = channel.tx.take()
-        {
+    /// The last that an ending channel leaves: all that it has unacknowledged, what its transaction
+    /// was to settle included.
+    pub(crate) fn requeue_all(&mut self, now: Now, at: At, out: &mut Outbox) {
+        let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else { return };
+        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
+        let mut held = Settles::default();
+        if let Some(tx) = channel.tx.take() {
             connection.tx_bytes = connection.tx_bytes.saturating_sub(tx.bytes);
-            let taken = self.discard_tx(*tx);
-            let connection = &mut self.edge.connections[at.slot as usize];
-            let Some(channel) = connection.incarnation(at.channel.channel) else { return list };
-            channel.unacked.put_back(taken);
+            held = self.discard_tx(*tx);
         }
         let connection = &mut self.edge.connections[at.slot as usize];
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return list };
-        while let Some(unacked) = channel.unacked.take_oldest() {
-            list.push_back(unacked);
+        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
+        if channel.unacked.is_empty() && held.is_empty() {
+            return self.finish_end(now, at, out);
         }
-        connection.weigh_channel(at.channel.channel);
-        list
+        self.requeue(now, at, held, AfterRequeue::End, &mut { SETTLE_AT_ONCE_MAX }, out);
     }
 }

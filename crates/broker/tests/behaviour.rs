@@ -15,6 +15,7 @@ mod confirms;
 mod consume;
 mod consumer_timeout;
 mod copies;
+mod crowds;
 mod dead_letters;
 mod dead_letters_kept;
 mod definitions;
