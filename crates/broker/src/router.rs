@@ -7,6 +7,7 @@
 mod hash;
 mod headers;
 mod keys;
+mod meter;
 mod shares;
 mod topic;
 
@@ -25,6 +26,7 @@ use keys::Keys;
 use lepus_amqp::properties::PropertiesRef;
 use lepus_amqp::table::{Table, TableRef};
 use lepus_base::{HashState, QueueId, Rng, ShardId};
+use meter::Meter;
 use topic::{Trie, Walk};
 
 /// A queue that a message goes to.
@@ -36,11 +38,19 @@ pub struct Route {
     pub home: ShardId,
 }
 
+/// What looking a routing key up costs, in steps of a [`Meter`].
+const KEY_STEPS: u32 = 16;
+/// What visiting an exchange costs.
+const EXCHANGE_STEPS: u32 = 32;
+
 /// The queues that a message goes to: sorted by id, each once. Made once and reused.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Routes {
     list: Vec<Route>,
     varies: bool,
+    /// What it took to find them, and may take: see [`Routes::steps`].
+    steps: u32,
+    steps_max: u32,
     pending: Vec<u32>,
     /// By place of the exchange: the walk that visited it last.
     visited: Vec<u32>,
@@ -49,11 +59,59 @@ pub struct Routes {
     headers: Scan,
 }
 
+impl Default for Routes {
+    fn default() -> Routes {
+        Routes::new(u32::MAX)
+    }
+}
+
 impl Routes {
+    /// An empty list for messages whose routing may take so many steps, see [`Routes::steps`].
+    #[must_use]
+    pub fn new(steps_max: u32) -> Routes {
+        Routes {
+            list: Vec::new(),
+            varies: false,
+            steps: 0,
+            steps_max,
+            pending: Vec::new(),
+            visited: Vec::new(),
+            walk: 0,
+            topic: Walk::default(),
+            headers: Scan::default(),
+        }
+    }
+
     /// Forgets the routes and keeps the memory.
     pub fn clear(&mut self) {
         self.list.clear();
         self.varies = false;
+        self.steps = 0;
+    }
+
+    /// What the routes since [`Routes::clear`] took to find: exchanges, patterns, headers and
+    /// bindings that were looked at. A step is about what it takes to copy a binding's target, some
+    /// nanoseconds; what takes longer counts as several.
+    #[must_use]
+    pub fn steps(&self) -> u32 {
+        self.steps
+    }
+
+    /// Whether that are more than a message may take. Then no routes are there.
+    #[must_use]
+    pub fn are_too_far(&self) -> bool {
+        self.steps > self.steps_max
+    }
+
+    /// The steps that a message may take.
+    #[must_use]
+    pub fn steps_max(&self) -> u32 {
+        self.steps_max
+    }
+
+    /// Counts routing keys that are looked up.
+    pub(crate) fn count_keys(&mut self, keys: usize) {
+        self.steps = self.steps.saturating_add((keys as u32).saturating_mul(KEY_STEPS));
     }
 
     /// The routes.
@@ -106,12 +164,24 @@ impl Routes {
             self.walk = 1;
         }
         self.pending.clear();
+        self.headers.begin();
         self.visit(start);
     }
 
-    /// The next exchange of the walk.
+    /// The next exchange of the walk; none when the message has taken more steps than it may.
     pub(crate) fn next_exchange(&mut self) -> Option<u32> {
-        self.pending.pop()
+        let next = self.pending.pop()?;
+        self.steps = self.steps.saturating_add(EXCHANGE_STEPS);
+        (!self.are_too_far()).then_some(next)
+    }
+
+    /// Forgets the routes of a message that has taken more steps than it may. Whether that is so.
+    pub(crate) fn give_up(&mut self) -> bool {
+        let is_too_far = self.are_too_far();
+        if is_too_far {
+            self.list.clear();
+        }
+        is_too_far
     }
 
     /// Notes an exchange for the walk, unless the walk has seen it.
@@ -135,10 +205,14 @@ impl Routes {
         rng: &mut Rng,
         places: &[Route],
     ) -> bool {
-        let Routes { list, varies, pending, visited, walk, topic, headers: scan } = self;
+        let meter = Meter::new(self.steps, self.steps_max);
+        let Routes { list, varies, pending, visited, walk, topic, headers: scan, .. } = self;
         let mut found = false;
         let mut emit = |links: &[Link]| {
             found |= !links.is_empty();
+            if !meter.spend(links.len() as u32) {
+                return;
+            }
             for link in links {
                 match link.target.split() {
                     Ok(queue) => list.push(places[queue as usize]),
@@ -155,19 +229,16 @@ impl Routes {
             Router::All(links) => emit(bindings.links(links)),
             Router::Keys(keys) => {
                 for key in message.keys.iter() {
+                    if !meter.spend(KEY_STEPS) {
+                        break;
+                    }
                     emit(keys.get(key, bindings));
                 }
             }
-            Router::Topic(trie) => {
-                if message.keys.further.is_empty() {
-                    trie.walk(message.keys.first, bindings, topic, emit);
-                } else {
-                    trie.walk_each(message.keys.iter(), bindings, topic, emit);
-                }
-            }
+            Router::Topic(trie) => trie.walk(message.keys.iter(), bindings, topic, &meter, emit),
             Router::Headers(headers) => {
                 *varies = true;
-                headers.select(bindings, message.properties, scan, emit);
+                headers.select(bindings, message.properties, scan, &meter, emit);
             }
             Router::Hash(hash) => {
                 *varies |= hash.looks_beyond_key();
@@ -181,6 +252,7 @@ impl Routes {
                 emit(links.get(index..=index).unwrap_or_default());
             }
         }
+        self.steps = meter.used();
         found
     }
 }

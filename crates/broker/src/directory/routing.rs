@@ -18,7 +18,8 @@ impl Directory {
     /// `properties` are the raw ones; only headers and hashing exchanges look at them.
     ///
     /// # Errors
-    /// 404 where the exchange does not exist, 403 where it is internal.
+    /// 404 where the exchange does not exist, 403 where it is internal, 406 where it would take more
+    /// steps than a message may.
     pub fn route(
         &self,
         vhost: VhostId,
@@ -44,11 +45,15 @@ impl Directory {
         }
         let message = Message { keys, properties };
         self.walk(start, message, rng, routes);
+        if routes.are_too_far() {
+            return Err(too_far(exchange, routes.steps_max()));
+        }
         Ok(())
     }
 
     /// As [`Directory::route`] for messages that the broker publishes itself: internal exchanges
-    /// take them. False where the exchange does not exist.
+    /// take them. False where the exchange does not exist. There are no routes where it takes more
+    /// steps than a message may, see [`Routes::are_too_far`].
     pub fn route_dead_letter(
         &self,
         vhost: VhostId,
@@ -72,6 +77,7 @@ impl Directory {
 
     /// The default exchange: each routing key is a queue's name.
     fn route_by_name(&self, vhost: VhostId, keys: RoutingKeys<'_>, routes: &mut Routes) {
+        routes.count_keys(1 + keys.further.len());
         for key in keys.iter() {
             if let Some(place) = self.queue_place(vhost, key) {
                 routes.push(self.routes[place as usize]);
@@ -99,6 +105,17 @@ impl Directory {
                 }
             }
         }
-        routes.settle();
+        if !routes.give_up() {
+            routes.settle();
+        }
     }
+}
+
+/// What a publisher is told whose message takes more steps than it may.
+pub(crate) fn too_far(exchange: &str, steps_max: u32) -> Refusal {
+    let text = format!(
+        "routing a message from exchange '{exchange}' takes more than {steps_max} steps: there are \
+         too many exchanges, bindings, headers or routing keys on its way"
+    );
+    Refusal::new(ReplyCode::PRECONDITION_FAILED, text)
 }

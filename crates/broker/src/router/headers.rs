@@ -1,5 +1,6 @@
 //! Headers exchanges: bindings whose arguments are compared with the message's headers.
 
+use super::meter::Meter;
 use crate::binding::{Bindings, Link, Links, NONE};
 use crate::properties::BCC;
 use crate::refusal::Refusal;
@@ -18,6 +19,17 @@ use lepus_base::{HashState, Slab};
 const CONDITION_BYTES: usize = 96;
 /// Bytes that a binding takes here beside its conditions, about.
 const RULE_BYTES: usize = 56;
+/// What reading a header of a message costs, in steps of a [`Meter`], beside its bytes.
+const FIELD_STEPS: u32 = 40;
+/// Bytes of a header that are read in one step.
+const BYTES_PER_STEP: usize = 16;
+/// What looking a condition up costs.
+const LOOK_STEPS: u32 = 8;
+/// With more conditions of a message than this for each one of an exchange, the latter are looked up
+/// among the former.
+const CONDITIONS_RATIO: usize = 4;
+/// Bytes and conditions that are kept for the next message.
+const KEPT_MAX: usize = 64 * 1024;
 
 /// What `x-match` asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,29 +180,62 @@ impl Entries {
     }
 }
 
-/// The headers of one message in order, and which bindings it fits. Kept between messages, so that
-/// these allocate nothing.
+/// The headers of one message, read once for all exchanges on its way, and which bindings of one of
+/// these it fits. Kept between messages, so that these allocate nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Scan {
+    /// Whether the headers of the message that is routed are read.
+    is_read: bool,
     /// Places of the fields in the headers, sorted by name, each name once.
     fields: Vec<u32>,
+    /// The conditions that the headers meet.
+    given: Vec<Given>,
+    /// Their texts, one behind the other.
+    texts: Vec<u8>,
+    /// Their places by hash; empty until it is asked for.
+    by_hash: HashTable<u32>,
     /// By rule: the scan that it fitted last.
     stamps: Vec<u32>,
     /// By condition: the scan that met it last.
     met: Vec<u32>,
-    /// The conditions that are met, in the order of the headers.
+    /// The conditions of the exchange that are met.
     list: Vec<u32>,
-    /// A condition that is looked for.
+    /// A condition that is written.
     text: Vec<u8>,
     scan: u32,
     /// Conditions of bindings that were looked at.
     #[cfg(test)]
     pub(super) compared: u64,
+    /// Headers that were read.
+    #[cfg(test)]
+    pub(super) read: u64,
+}
+
+/// A condition that the headers of a message meet.
+#[derive(Debug)]
+struct Given {
+    hash: u64,
+    /// Where its text is.
+    start: u32,
+    end: u32,
 }
 
 impl Scan {
-    fn read(&mut self, headers: TableRef<'_>, rules: usize, conditions: usize) {
-        self.fields.clear();
+    /// Another message is routed.
+    #[inline]
+    pub(super) fn begin(&mut self) {
+        self.is_read = false;
+    }
+
+    /// Reads the headers of the message, unless that was done for another exchange. False when the
+    /// meter has run out.
+    fn read(&mut self, properties: PropertiesRef<'_>, state: HashState, meter: &Meter) -> bool {
+        if self.is_read {
+            return true;
+        }
+        self.is_read = true;
+        self.rest();
+        let headers = properties.headers().unwrap_or_default();
         let shown = headers.places().filter(|(_, name, _)| *name != BCC);
         self.fields.extend(shown.map(|(place, _, _)| place as u32));
         // Of two with the same name the first one counts.
@@ -198,17 +243,83 @@ impl Scan {
             name_at(headers, one).cmp(name_at(headers, two)).then(one.cmp(&two))
         });
         self.fields.dedup_by(|two, one| name_at(headers, *one) == name_at(headers, *two));
+        let mut text = core::mem::take(&mut self.text);
+        for &field in &self.fields {
+            let Some((name, value)) = headers.at(field as usize) else { continue };
+            for value in [None, Some(value)] {
+                if is_comparable(value) {
+                    write_condition(name, value, &mut text);
+                    let start = self.texts.len() as u32;
+                    self.texts.extend_from_slice(&text);
+                    let (hash, end) = (hash(state, &text), self.texts.len() as u32);
+                    self.given.push(Given { hash, start, end });
+                }
+            }
+        }
+        self.text = text;
+        #[cfg(test)]
+        {
+            self.read += self.fields.len() as u64;
+        }
+        let bytes = headers.bytes().len() / BYTES_PER_STEP;
+        let fields = (self.fields.len() as u32).saturating_mul(FIELD_STEPS);
+        meter.spend(fields.saturating_add(bytes as u32))
+    }
+
+    /// Forgets the message before, and gives back what few messages need.
+    fn rest(&mut self) {
+        self.fields.clear();
+        self.given.clear();
+        self.texts.clear();
+        self.by_hash.clear();
+        self.fields.shrink_to(KEPT_MAX);
+        self.given.shrink_to(KEPT_MAX);
+        self.texts.shrink_to(KEPT_MAX);
+        self.text.shrink_to(KEPT_MAX);
+        if self.by_hash.capacity() > KEPT_MAX {
+            self.by_hash = HashTable::new();
+        }
+    }
+
+    /// Makes the conditions that the message meets findable.
+    fn index(&mut self, meter: &Meter) -> bool {
+        if !self.by_hash.is_empty() {
+            return true;
+        }
+        let given = &self.given;
+        self.by_hash.reserve(given.len(), |&place| given[place as usize].hash);
+        for (place, found) in (0..).zip(given) {
+            self.by_hash.insert_unique(found.hash, place, |&place| given[place as usize].hash);
+        }
+        meter.spend((given.len() as u32).saturating_mul(LOOK_STEPS))
+    }
+
+    /// Whether the message meets a condition.
+    fn has(&self, condition: &Condition) -> bool {
+        let is_same = |&place: &u32| {
+            let given = &self.given[place as usize];
+            given.hash == condition.hash && self.text_of(given) == &*condition.text
+        };
+        self.by_hash.find(condition.hash, is_same).is_some()
+    }
+
+    fn text_of(&self, given: &Given) -> &[u8] {
+        &self.texts[given.start as usize..given.end as usize]
+    }
+
+    /// Begins to compare with the bindings of one exchange.
+    fn compare(&mut self, rules: usize, conditions: usize) {
         if self.stamps.len() < rules {
             self.stamps.resize(rules, 0);
+        }
+        if self.met.len() < conditions {
+            self.met.resize(conditions, 0);
         }
         self.scan = self.scan.wrapping_add(1);
         if self.scan == 0 {
             self.stamps.fill(0);
             self.met.fill(0);
             self.scan = 1;
-        }
-        if self.met.len() < conditions {
-            self.met.resize(conditions, 0);
         }
         self.list.clear();
     }
@@ -230,10 +341,11 @@ impl Scan {
         self.list.push(condition);
     }
 
-    /// Whether all of these conditions are met.
-    fn meets_all(&mut self, conditions: &[u32]) -> bool {
+    /// Whether all of these conditions are met. Adds to what that costs.
+    fn meets_all(&mut self, conditions: &[u32], steps: &mut u32) -> bool {
         conditions.iter().all(|&condition| {
             self.count();
+            *steps += 1;
             self.met[condition as usize] == self.scan
         })
     }
@@ -318,51 +430,70 @@ impl Headers {
         }
     }
 
-    /// Emits the bindings that fit the message, each once.
+    /// Emits the bindings that fit the message, each once. `scan` has its headers if another exchange
+    /// looked at them before. It ends early when the meter has run out.
     pub(super) fn select(
         &self,
         bindings: &Bindings,
         properties: PropertiesRef<'_>,
         scan: &mut Scan,
+        meter: &Meter,
         mut emit: impl FnMut(&[Link]),
     ) {
         emit(bindings.links(&self.always));
-        if self.conditions.is_empty() {
+        if self.conditions.is_empty() || !scan.read(properties, self.state, meter) {
             return;
         }
-        let headers = properties.headers().unwrap_or_default();
-        scan.read(headers, self.rules.capacity(), self.conditions.capacity());
-        let mut text = core::mem::take(&mut scan.text);
-        for field in 0..scan.fields.len() {
-            let Some((name, given)) = headers.at(scan.fields[field] as usize) else { continue };
-            for value in [None, Some(given)] {
-                if is_comparable(value) {
-                    write_condition(name, value, &mut text);
-                    if let Some(condition) = self.condition(&text) {
-                        scan.meet(condition);
-                    }
-                }
-            }
+        if !self.find_met(scan, meter) {
+            return;
         }
-        scan.text = text;
         for place in 0..scan.list.len() {
             for &Entry { rule: number, .. } in self.entries(scan.list[place]) {
-                if scan.has_fitted(number) {
-                    continue;
+                let mut steps = 1;
+                if !scan.has_fitted(number) {
+                    let rule = &self.rules[number as usize];
+                    let fits = if rule.mode.any {
+                        scan.count();
+                        true
+                    } else {
+                        scan.meets_all(&rule.conditions, &mut steps)
+                    };
+                    if fits {
+                        scan.stamps[number as usize] = scan.scan;
+                        emit(core::slice::from_ref(&rule.link));
+                    }
                 }
-                let rule = &self.rules[number as usize];
-                let fits = if rule.mode.any {
-                    scan.count();
-                    true
-                } else {
-                    scan.meets_all(&rule.conditions)
-                };
-                if fits {
-                    scan.stamps[number as usize] = scan.scan;
-                    emit(core::slice::from_ref(&rule.link));
+                if !meter.spend(steps) {
+                    return;
                 }
             }
         }
+    }
+
+    /// Finds out which conditions the message meets: by looking its own up among them, or them up
+    /// among its own, whatever is less. False when the meter has run out.
+    fn find_met(&self, scan: &mut Scan, meter: &Meter) -> bool {
+        scan.compare(self.rules.capacity(), self.conditions.capacity());
+        // Gaps in the table are passed, too.
+        let own = self.conditions.capacity();
+        if own < scan.given.len() / CONDITIONS_RATIO {
+            if !scan.index(meter) {
+                return false;
+            }
+            for (condition, found) in &self.conditions {
+                if scan.has(found) {
+                    scan.meet(condition as u32);
+                }
+            }
+            return meter.spend((own as u32).saturating_mul(LOOK_STEPS));
+        }
+        for place in 0..scan.given.len() {
+            let given = &scan.given[place];
+            if let Some(condition) = self.condition(given.hash, scan.text_of(given)) {
+                scan.meet(condition);
+            }
+        }
+        meter.spend((scan.given.len() as u32).saturating_mul(LOOK_STEPS))
     }
 
     /// Bindings that stand under a condition.
@@ -371,18 +502,18 @@ impl Headers {
     }
 
     /// The condition with this text, if a binding asks for it.
-    fn condition(&self, text: &[u8]) -> Option<u32> {
+    fn condition(&self, hash: u64, text: &[u8]) -> Option<u32> {
         let is_same = |&condition: &u32| *self.conditions[condition as usize].text == *text;
-        self.by_hash.find(self.hash(text), is_same).copied()
+        self.by_hash.find(hash, is_same).copied()
     }
 
     /// The same for one more binding that asks for it.
     fn use_condition(&mut self, text: &[u8]) -> u32 {
-        if let Some(condition) = self.condition(text) {
+        let hash = hash(self.state, text);
+        if let Some(condition) = self.condition(hash, text) {
             self.conditions[condition as usize].uses += 1;
             return condition;
         }
-        let hash = self.hash(text);
         let (text, entries) = (text.into(), Entries::None);
         let condition = self.conditions.insert(Condition { hash, text, uses: 1, entries }) as u32;
         let conditions = &self.conditions;
@@ -403,12 +534,12 @@ impl Headers {
         }
         self.conditions.remove(condition as usize);
     }
+}
 
-    fn hash(&self, text: &[u8]) -> u64 {
-        let mut hasher = self.state.build_hasher();
-        hasher.write(text);
-        hasher.finish()
-    }
+fn hash(state: HashState, text: &[u8]) -> u64 {
+    let mut hasher = state.build_hasher();
+    hasher.write(text);
+    hasher.finish()
 }
 
 /// Whether a value is equal to itself.
@@ -509,7 +640,9 @@ mod tests {
             let mut found = Vec::new();
             let properties = properties.to_bytes();
             let properties = PropertiesRef(&properties);
-            self.router.select(&self.bindings, properties, &mut self.scan, |links| {
+            let meter = Meter::new(0, u32::MAX);
+            self.scan.begin();
+            self.router.select(&self.bindings, properties, &mut self.scan, &meter, |links| {
                 found.extend(links.iter().map(|link| link.binding));
             });
             found.sort_unstable();
@@ -658,7 +791,13 @@ mod tests {
                     let (place, _) = bound.swap_remove(rng.below(bound.len() as u64) as usize);
                     fixture.unbind(place);
                 }
-                let headers = random_table(&mut rng, 5);
+                let mut headers = random_table(&mut rng, 5);
+                if rng.chance(1, 2) {
+                    // So many that the conditions of the bindings are looked up among them.
+                    headers
+                        .0
+                        .extend((0..200).map(|number| (format!("more{number}"), number.into())));
+                }
                 let fitting = bound.iter().filter(|(_, arguments)| fits(arguments, &headers));
                 let mut expected: Vec<u32> = fitting.map(|(place, _)| *place).collect();
                 expected.sort_unstable();

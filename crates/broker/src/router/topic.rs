@@ -1,21 +1,27 @@
 //! Topic patterns as a trie of words.
 //!
 //! Words are interned, so that a node costs 40 bytes and a word of the message's key is hashed
-//! once. A key is matched from the root down: each node is visited once at most, with the set of all
-//! places in the key at which the pattern up to there may end. So the work is bounded by the number
-//! of nodes, however patterns and key are chosen, and does not grow with the product of both.
+//! once. All keys of a message are matched together from the root down: each node is visited once at
+//! most, with the set of all places in the keys at which the pattern up to there may end. So the work
+//! is bounded by the number of nodes, however patterns and keys are chosen, and does not grow with
+//! the product of both, but for one bit for each place.
 
+mod walk;
+
+use super::meter::Meter;
 use crate::binding::{Bindings, Link, Links, NONE};
 use crate::key::Key;
-use alloc::vec;
-use alloc::vec::Vec;
 use core::hash::{BuildHasher, Hasher};
 use hashbrown::HashTable;
 use lepus_base::{HashState, Slab};
 
+pub(crate) use walk::Walk;
+
 const ROOT: u32 = 0;
 const STAR: u32 = u32::MAX - 1;
 const HASH: u32 = u32::MAX - 2;
+/// What looking at a node, a child or a word costs, in steps of a [`Meter`].
+const LOOK_STEPS: u32 = 4;
 
 #[derive(Debug)]
 struct Node {
@@ -69,33 +75,6 @@ pub(crate) struct Trie {
     words: Slab<Word>,
     by_text: HashTable<u32>,
     state: HashState,
-}
-
-/// What a walk needs, kept between walks so that it allocates nothing.
-///
-/// A set of places in the key is as many numbers as the key needs, 64 places in each: place 0 is
-/// before the first word, the last one behind all words.
-#[derive(Debug, Default)]
-pub(crate) struct Walk {
-    /// Numbers that a set has.
-    width: usize,
-    /// The key's words in their order: interned ones, [`NONE`] for others.
-    words: Vec<u32>,
-    /// The interned ones, each once.
-    distinct: Vec<u32>,
-    /// Before which places each of these stands: a set for each.
-    places: Vec<u64>,
-    /// By interned word: the walk that saw it last, and where it is among the distinct ones.
-    known: Vec<(u32, u32)>,
-    walk: u32,
-    /// Nodes that are yet to be visited, and a set for each: where the pattern may end there.
-    nodes: Vec<u32>,
-    reached: Vec<u64>,
-    /// The set of the node that is visited.
-    current: Vec<u64>,
-    /// Nodes, children and words that were looked at.
-    #[cfg(test)]
-    pub(super) steps: u64,
 }
 
 /// Bytes that a pattern takes where it shares half of its words with others, about.
@@ -156,89 +135,78 @@ impl Trie {
         }
     }
 
-    /// Calls `emit` for each binding whose pattern fits `key`, each once.
-    pub(crate) fn walk(
-        &self,
-        key: &str,
-        bindings: &Bindings,
-        walk: &mut Walk,
-        mut emit: impl FnMut(&[Link]),
-    ) {
-        self.walk_nodes(key, walk, |_, links| emit(bindings.links(links)));
-    }
-
-    /// Calls `emit` for each binding whose pattern fits one of the keys, each once.
-    #[cold]
-    pub(crate) fn walk_each<'k>(
+    /// Calls `emit` for each binding whose pattern fits one of the keys, each once. It ends early
+    /// when the meter has run out.
+    pub(crate) fn walk<'k>(
         &self,
         keys: impl Iterator<Item = &'k str>,
         bindings: &Bindings,
         walk: &mut Walk,
+        meter: &Meter,
         mut emit: impl FnMut(&[Link]),
     ) {
-        let mut is_emitted = vec![false; self.nodes.capacity()];
-        for key in keys {
-            self.walk_nodes(key, walk, |node, links| {
-                if !core::mem::replace(&mut is_emitted[node as usize], true) {
-                    emit(bindings.links(links));
-                }
-            });
-        }
-    }
-
-    /// Calls `emit` for each node at which a pattern that fits `key` ends, each once.
-    fn walk_nodes(&self, key: &str, walk: &mut Walk, mut emit: impl FnMut(u32, &Links)) {
-        walk.read(self, key);
-        walk.begin();
-        while let Some(number) = walk.take() {
+        walk.read(self, keys);
+        while let Some(number) = walk.take(&self.nodes)
+            && meter.spend(walk.steps())
+        {
             let node = &self.nodes[number as usize];
             if walk.is_at_end() && !node.links.is_empty() {
-                emit(number, &node.links);
+                emit(bindings.links(&node.links));
             }
             if node.hash != NONE {
-                walk.go_anywhere_behind(node.hash);
+                walk.go_to(node.hash);
             }
             if !walk.has_words_left() {
                 continue;
             }
             if node.star != NONE {
-                walk.go_behind_any_word(node.star);
+                walk.go_to(node.star);
             }
             if node.first != NONE {
-                self.go_down(number, node.first, walk);
+                self.go_down(number, node.first, walk, meter);
             }
         }
+        walk.rest();
     }
 
     /// Goes from a node to its children behind plain words: it looks at all children or at all
-    /// words of the key, whatever is less.
-    fn go_down(&self, node: u32, first: u32, walk: &mut Walk) {
+    /// words of the keys, whatever is less.
+    fn go_down(&self, node: u32, first: u32, walk: &mut Walk, meter: &Meter) {
         if let Some(word) = walk.only_word() {
-            walk.count();
-            if let Some(child) = self.child(node, word) {
-                walk.go_behind_any_word(child);
+            if meter.spend(LOOK_STEPS)
+                && let Some(child) = self.child(node, word)
+            {
+                walk.go_to(child);
             }
             return;
         }
-        let before = walk.nodes.len();
+        walk.sort_words();
+        let before = walk.pending();
         let mut child = first;
-        for _ in 0..walk.distinct.len() {
+        for _ in 0..walk.distinct() {
             let found = &self.nodes[child as usize];
-            walk.count();
-            if let Some(place) = walk.place_of(found.word) {
-                walk.go_behind(child, place);
+            let mut steps = LOOK_STEPS;
+            if let Some(place) = walk.place_of(found.word)
+                && walk.follows(place, &mut steps)
+            {
+                walk.go_to(child);
             }
             child = found.next;
-            if child == NONE {
+            if !meter.spend(steps) || child == NONE {
                 return;
             }
         }
         // There are more children than words.
         walk.drop_behind(before);
-        for place in 0..walk.distinct.len() {
-            walk.count();
-            if let Some(child) = self.child(node, walk.distinct[place]) {
-                walk.go_behind(child, place);
+        for place in 0..walk.distinct() {
+            let mut steps = LOOK_STEPS;
+            if walk.follows(place, &mut steps)
+                && let Some(child) = self.child(node, walk.distinct_word(place))
+            {
+                walk.go_to(child);
+            }
+            if !meter.spend(steps) {
+                return;
             }
         }
     }
@@ -340,136 +308,6 @@ impl Trie {
             let hash = text_hash(self.state, entry.text.as_bytes());
             remove_number(&mut self.by_text, hash, word);
             self.words.remove(word as usize);
-        }
-    }
-}
-
-impl Walk {
-    /// Takes a key apart.
-    fn read(&mut self, trie: &Trie, key: &str) {
-        self.walk = self.walk.wrapping_add(1);
-        if self.walk == 0 {
-            self.known.fill((0, 0));
-            self.walk = 1;
-        }
-        if self.known.len() < trie.words.capacity() {
-            self.known.resize(trie.words.capacity(), (0, 0));
-        }
-        self.words.clear();
-        self.words.extend(split(key).map(|word| trie.word(word).unwrap_or(NONE)));
-        self.width = self.words.len() / 64 + 1;
-        self.distinct.clear();
-        self.places.clear();
-        for (place, &word) in self.words.iter().enumerate() {
-            if word == NONE {
-                continue;
-            }
-            let (walk, known) = &mut self.known[word as usize];
-            if *walk != self.walk {
-                (*walk, *known) = (self.walk, self.distinct.len() as u32);
-                self.distinct.push(word);
-                self.places.resize(self.places.len() + self.width, 0);
-            }
-            self.places[*known as usize * self.width + place / 64] |= 1 << (place % 64);
-        }
-    }
-
-    /// Begins at the root, before the first word.
-    fn begin(&mut self) {
-        self.nodes.clear();
-        self.reached.clear();
-        self.nodes.push(ROOT);
-        self.reached.push(1);
-        self.reached.resize(self.width, 0);
-    }
-
-    /// The next node; its set is the current one from now on.
-    fn take(&mut self) -> Option<u32> {
-        let node = self.nodes.pop()?;
-        let start = self.reached.len() - self.width;
-        self.current.clear();
-        self.current.extend_from_slice(&self.reached[start..]);
-        self.reached.truncate(start);
-        self.count();
-        Some(node)
-    }
-
-    /// Whether the pattern may end behind all words.
-    fn is_at_end(&self) -> bool {
-        let place = self.words.len();
-        self.current[place / 64] >> (place % 64) & 1 == 1
-    }
-
-    /// Goes to a node behind `#`: the pattern may end wherever it could before, and behind that.
-    fn go_anywhere_behind(&mut self, node: u32) {
-        self.nodes.push(node);
-        let mut is_behind = false;
-        for &part in &self.current {
-            self.reached.push(if is_behind { u64::MAX } else { part | part.wrapping_neg() });
-            is_behind |= part != 0;
-        }
-    }
-
-    /// Takes the place behind all words out of the current set. Whether others are left.
-    fn has_words_left(&mut self) -> bool {
-        let place = self.words.len();
-        // `#` sets places that the key does not have, too.
-        self.current[place / 64] &= (1 << (place % 64)) - 1;
-        self.current.iter().any(|&part| part != 0)
-    }
-
-    /// The word that comes next, if that is the same wherever the pattern may end because it can end
-    /// at one place only. [`NONE`] where the word is in no pattern.
-    fn only_word(&self) -> Option<u32> {
-        let mut parts = self.current.iter().zip((0..).step_by(64)).filter(|(part, _)| **part != 0);
-        let (part, start) = parts.next()?;
-        let is_one = part.is_power_of_two() && parts.next().is_none();
-        is_one.then(|| self.words[start + part.trailing_zeros() as usize])
-    }
-
-    /// Goes to a node behind whatever words come next.
-    fn go_behind_any_word(&mut self, node: u32) {
-        self.nodes.push(node);
-        let mut carried = 0;
-        for &part in &self.current {
-            self.reached.push(part << 1 | carried);
-            carried = part >> 63;
-        }
-    }
-
-    /// Goes to a node behind one of the distinct words, if that comes next anywhere.
-    fn go_behind(&mut self, node: u32, word: usize) {
-        let places = &self.places[word * self.width..][..self.width];
-        let (mut carried, mut found) = (0, 0);
-        for (&part, &place) in self.current.iter().zip(places) {
-            let both = part & place;
-            self.reached.push(both << 1 | carried);
-            carried = both >> 63;
-            found |= both;
-        }
-        if found == 0 {
-            self.reached.truncate(self.reached.len() - self.width);
-        } else {
-            self.nodes.push(node);
-        }
-    }
-
-    /// Forgets the nodes that were added when there were so many.
-    fn drop_behind(&mut self, nodes: usize) {
-        self.nodes.truncate(nodes);
-        self.reached.truncate(nodes * self.width);
-    }
-
-    /// Where an interned word is among the distinct ones of the key.
-    fn place_of(&self, word: u32) -> Option<usize> {
-        let (walk, place) = self.known[word as usize];
-        (walk == self.walk).then_some(place as usize)
-    }
-
-    fn count(&mut self) {
-        #[cfg(test)]
-        {
-            self.steps += 1;
         }
     }
 }

@@ -384,3 +384,27 @@ fn a_binding_is_small() {
         }
     }
 }
+
+#[test]
+fn the_headers_of_a_message_are_read_once_for_all_exchanges() {
+    let mut fixture = Fixture::new();
+    fixture.queue("q");
+    let wanted = || Table::new().with("h0", 0).with("x-match", "any");
+    for place in 0..300 {
+        fixture.does(&declare_exchange(&format!("e{place}"), "headers"));
+        if place > 0 {
+            let mut request = bind_with(&format!("e{}", place - 1), "", "", wanted());
+            if let Request::Bind { destination, .. } = &mut request {
+                *destination = Destination::Exchange(format!("e{place}"));
+            }
+            fixture.does(&request);
+        }
+    }
+    fixture.does(&bind_with("e299", "q", "", wanted()));
+    let headers: Table = (0..2_000).map(|number| (format!("h{number}"), number)).collect();
+    assert_eq!(fixture.reached_with("e299", "", &headers), ["q"]);
+    let one = fixture.routes.steps();
+    assert_eq!(fixture.reached_with("e0", "", &headers), ["q"]);
+    let all = fixture.routes.steps();
+    assert!(all < 2 * one, "{all} through 300 exchanges, {one} through one");
+}

@@ -3,6 +3,7 @@
 use super::*;
 use crate::binding::Target;
 use alloc::string::String;
+use alloc::vec::Vec;
 use lepus_amqp::table::TableBytes;
 use lepus_base::Rng;
 
@@ -25,12 +26,15 @@ struct Fixture {
     bindings: Bindings,
     trie: Trie,
     walk: Walk,
+    /// What the last walk cost.
+    steps: u32,
 }
 
 impl Fixture {
     fn new() -> Fixture {
         let state = HashState::new(5);
-        Fixture { bindings: Bindings::new(state), trie: Trie::new(state), walk: Walk::default() }
+        let (bindings, trie) = (Bindings::new(state), Trie::new(state));
+        Fixture { bindings, trie, walk: Walk::default(), steps: 0 }
     }
 
     fn bind(&mut self, queue: u32, pattern: &str) -> u32 {
@@ -46,11 +50,19 @@ impl Fixture {
     }
 
     fn matches(&mut self, key: &str) -> Vec<u32> {
+        self.matches_each(&[key])
+    }
+
+    /// The bindings that fit any of the keys.
+    fn matches_each(&mut self, keys: &[&str]) -> Vec<u32> {
         let mut found = Vec::new();
-        self.trie.walk(key, &self.bindings, &mut self.walk, |links| {
+        let meter = Meter::new(0, u32::MAX);
+        let keys = keys.iter().copied();
+        self.trie.walk(keys, &self.bindings, &mut self.walk, &meter, |links| {
             found.extend(links.iter().map(|link| link.binding));
         });
         found.sort_unstable();
+        self.steps = meter.used();
         found
     }
 }
@@ -147,13 +159,7 @@ fn a_binding_behind_repeated_hashes_is_found_once() {
 fn a_binding_that_several_keys_fit_is_found_once() {
     let mut fixture = Fixture::new();
     let places = ["#", "*.a", "#.a", "b"].map(|pattern| fixture.bind(0, pattern));
-    let mut found = Vec::new();
-    let keys = ["x.a", "y.a", "x.a", "b", ""];
-    fixture.trie.walk_each(keys.into_iter(), &fixture.bindings, &mut fixture.walk, |links| {
-        found.extend(links.iter().map(|link| link.binding));
-    });
-    found.sort_unstable();
-    assert_eq!(found, places);
+    assert_eq!(fixture.matches_each(&["x.a", "y.a", "x.a", "b", ""]), places);
 }
 
 #[test]
@@ -230,8 +236,9 @@ fn the_work_does_not_grow_with_the_length_of_the_key() {
         let found = fixture.matches(&key).len();
         assert_eq!(found, if rest.ends_with('x') { 0 } else { 1 << 12 });
         // Each node is visited once at most, and looked at once from its parent.
-        let nodes = fixture.trie.nodes.len() as u64;
-        assert!(fixture.walk.steps <= 2 * nodes, "{} for {nodes} nodes", fixture.walk.steps);
+        let nodes = fixture.trie.nodes.len() as u32;
+        let looks = fixture.steps / LOOK_STEPS;
+        assert!(looks <= 2 * nodes, "{looks} for {nodes} nodes");
     }
 }
 
@@ -242,5 +249,72 @@ fn a_node_with_very_many_children_costs_as_much_as_the_key_has_words() {
         fixture.bind(queue, &alloc::format!("#.w{queue}.#"));
     }
     assert_eq!(fixture.matches("w7.w8.other").len(), 2);
-    assert!(fixture.walk.steps < 20, "{}", fixture.walk.steps);
+    let looks = fixture.steps / LOOK_STEPS;
+    assert!(looks < 20, "{looks}");
+}
+
+#[test]
+fn many_keys_at_once_agree_with_the_definition() {
+    let mut rng = Rng::new(13);
+    let alphabet = ["a", "b", "", "*", "#", "#"];
+    for round in 0..60 {
+        let mut fixture = Fixture::new();
+        let patterns_max = if round % 2 == 0 { 6 } else { 70 };
+        let bound: Vec<(u32, String)> = (0..60)
+            .map(|queue| {
+                let pattern = random_key(&mut rng, &alphabet, patterns_max);
+                (fixture.bind(queue, &pattern), pattern)
+            })
+            .collect();
+        for (count, words_max) in [(2, 6), (8, 6), (9, 7), (40, 6), (3, 63), (3, 130), (30, 70)] {
+            let keys: Vec<String> =
+                (0..count).map(|_| random_key(&mut rng, &["a", "b", "c", ""], words_max)).collect();
+            let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+            let is_fitting = |(_, text): &&(u32, String)| {
+                keys.iter().any(|key| fits_long(&words(text), &words(key)))
+            };
+            let mut expected: Vec<u32> =
+                bound.iter().filter(is_fitting).map(|(place, _)| *place).collect();
+            expected.sort_unstable();
+            assert_eq!(fixture.matches_each(&keys), expected, "round {round}, keys {keys:?}");
+        }
+    }
+}
+
+/// All patterns of so many words that are `a` or `*`, under one queue each.
+fn bind_all_ways(fixture: &mut Fixture, words: u32) {
+    for way in 0..1u32 << words {
+        let word = |bit| if way >> bit & 1 == 1 { "*" } else { "a" };
+        let words: Vec<&str> = (0..words).map(word).collect();
+        fixture.bind(way, &words.join("."));
+    }
+}
+
+#[test]
+fn many_keys_cost_nodes_and_keys_instead_of_their_product() {
+    let mut fixture = Fixture::new();
+    bind_all_ways(&mut fixture, 10);
+    let keys: Vec<String> = (0..1000)
+        .map(|number| {
+            let mut words = ["a"; 10].map(String::from);
+            words[number % 10] = alloc::format!("w{number}");
+            words.join(".")
+        })
+        .collect();
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    fixture.matches(keys[0]);
+    let one = fixture.steps;
+    assert!(!fixture.matches_each(&keys).is_empty());
+    assert!(fixture.steps < 20 * one, "{} for 1000 keys, {one} for one", fixture.steps);
+    // Keys that go their own ways cost what they have of words.
+    let mut fixture = Fixture::new();
+    for queue in 0..1000 {
+        fixture.bind(queue, &alloc::format!("a.b.device{queue}.x"));
+    }
+    let keys: Vec<String> =
+        (0..1000).map(|number| alloc::format!("a.b.device{number}.x")).collect();
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    assert_eq!(fixture.matches_each(&keys).len(), 1000);
+    let looks = fixture.steps / LOOK_STEPS;
+    assert!(looks < 5000, "{looks}");
 }
