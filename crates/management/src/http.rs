@@ -1,11 +1,16 @@
-//! The HTTP listener for `/metrics`, `/health` and `/ready`: one thread of low priority that asks the
-//! shards and can never stall one. Connections, waiting for a request and a connection's life are
-//! bounded; a new connection finds a place whoever sits on the others, so that probes are answered.
+//! The HTTP listener for `/metrics`, `/health` and `/ready`: one thread of low priority that waits for
+//! nothing but sockets. Two more ask the shards, one for figures and one whether they answer, each once
+//! for all who want to know it meanwhile ([`Shared`]), so that a probe waits for nobody's figures.
+//!
+//! Connections, waiting for a request and a connection's life are bounded; a new connection finds a
+//! place whoever sits on the others. What one asks for at once is answered one by one, everybody else's
+//! requests in between.
 
 use crate::exposition::CONTENT_TYPE;
 use crate::machine;
 use crate::metrics::{self, Snapshot};
 use axum::Router;
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE as CONTENT_TYPE_NAME;
@@ -16,13 +21,16 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use lepus_base::{Crowd, Slab, Ticket};
+use shared::Shared;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::fs::File;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
+
+mod shared;
 
 /// Connections at the same time; for a further one, one without a request gives way.
 const CONNECTIONS_MAX: usize = 256;
@@ -37,21 +45,22 @@ const SPARE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause after a failed accept, when file descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Where the figures come from. Called on the listener's thread, one call at a time.
+/// Where the figures come from. Of each function there is one call at a time.
 pub trait Source: Send + Sync + 'static {
-    /// Figures of this moment.
+    /// Figures of this moment; it may take its time.
     ///
     /// # Errors
     /// Why the broker does not tell them: it stops, or a shard does not answer.
     fn collect(&self) -> Result<Snapshot, String>;
 
-    /// What the process that lives is at, in words: it starts, or its shards answer.
+    /// What the process that lives is at, in words: it starts, or its shards answer. It may take the
+    /// time that a shard has for an answer.
     ///
     /// # Errors
     /// Why it is of no use to wait for it: a shard does not answer.
     fn health(&self) -> Result<String, String>;
 
-    /// Whether clients are served.
+    /// Whether clients are served. Called on the listener's thread: it waits for nothing.
     ///
     /// # Errors
     /// Why they are not; while the broker starts, how far it is.
@@ -81,50 +90,63 @@ pub fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
 /// When the thread or its runtime cannot be started.
 pub fn start(listeners: Vec<TcpListener>, source: Arc<dyn Source>) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let router = router(source)?;
     let thread = std::thread::Builder::new().name("management".to_owned());
     thread.spawn(move || {
         let _enrolled = lepus_profile::enroll(lepus_profile::Group::Service);
         machine::lower_priority();
-        runtime.block_on(serve(listeners, router(source)));
+        runtime.block_on(serve(listeners, router));
     })?;
     Ok(())
 }
 
+/// What answers requests.
+struct Desk {
+    source: Arc<dyn Source>,
+    /// The page of figures.
+    page: Shared<Result<Bytes, String>>,
+    health: Shared<Result<String, String>>,
+}
+
 /// The paths and what answers them.
-fn router(source: Arc<dyn Source>) -> Router {
-    Router::new()
+fn router(source: Arc<dyn Source>) -> std::io::Result<Router> {
+    let (told, lives) = (Arc::clone(&source), Arc::clone(&source));
+    let page = Shared::start("figures", move || {
+        told.collect().map(|snapshot| Bytes::from(metrics::encode(&snapshot)))
+    })?;
+    let health = Shared::start("health", move || lives.health())?;
+    Ok(Router::new()
         .route("/metrics", get(metrics_page))
-        .route("/health", get(health))
+        .route("/health", get(health_page))
         .route("/ready", get(ready))
         .route("/", get(index))
-        .with_state(source)
+        .with_state(Arc::new(Desk { source, page, health })))
 }
 
 async fn index() -> &'static str {
     "lepus: /metrics (Prometheus), /health, /ready\n"
 }
 
-async fn metrics_page(State(source): State<Arc<dyn Source>>) -> Response {
-    match source.collect() {
-        Ok(snapshot) => {
-            let page = metrics::encode(&snapshot);
-            ([(CONTENT_TYPE_NAME, CONTENT_TYPE)], page).into_response()
-        }
-        Err(text) => unavailable(&text),
+async fn metrics_page(State(desk): State<Arc<Desk>>) -> Response {
+    match desk.page.ask().await {
+        Some(Ok(page)) => ([(CONTENT_TYPE_NAME, CONTENT_TYPE)], page).into_response(),
+        Some(Err(text)) => unavailable(&text),
+        None => unavailable("no figures are collected any more"),
     }
 }
 
 /// The process lives, and its shards answer once there are any.
-async fn health(State(source): State<Arc<dyn Source>>) -> Response {
-    match source.health() {
-        Ok(text) => format!("{text}\n").into_response(),
-        Err(text) => unavailable(&text),
+async fn health_page(State(desk): State<Arc<Desk>>) -> Response {
+    match desk.health.ask().await {
+        Some(Ok(text)) => format!("{text}\n").into_response(),
+        Some(Err(text)) => unavailable(&text),
+        None => unavailable("no shard is asked any more"),
     }
 }
 
 /// Clients are served.
-async fn ready(State(source): State<Arc<dyn Source>>) -> Response {
-    match source.ready() {
+async fn ready(State(desk): State<Arc<Desk>>) -> Response {
+    match desk.source.ready() {
         Ok(()) => "ready\n".into_response(),
         Err(text) => unavailable(&text),
     }
@@ -203,7 +225,10 @@ impl Drop for Loan {
 }
 
 /// Serves a connection; one with a loan says one thing only and has little time for it.
-async fn connection(stream: TcpStream, router: Router, place: Place, loan: Option<Loan>) {
+async fn connection<S>(stream: S, router: Router, place: Place, loan: Option<Loan>)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
     let life = if loan.is_some() { SPARE_TIMEOUT } else { CONNECTION_TIMEOUT };
     let place = Arc::new(place);
     let given_way = Arc::clone(&place.given_way);
@@ -212,6 +237,8 @@ async fn connection(stream: TcpStream, router: Router, place: Place, loan: Optio
         place.set_silent(false);
         let (answer, place) = (router.call(request), Arc::clone(&place));
         async move {
+            // It may have sent more requests: those of others come in between.
+            tokio::task::yield_now().await;
             let answer = answer.await;
             place.set_silent(true);
             answer
@@ -286,75 +313,4 @@ impl Drop for Place {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io::{Read, Write};
-
-    struct Well;
-
-    impl Source for Well {
-        fn collect(&self) -> Result<Snapshot, String> {
-            Ok(Snapshot::default())
-        }
-
-        fn health(&self) -> Result<String, String> {
-            Ok("ok".to_owned())
-        }
-
-        fn ready(&self) -> Result<(), String> {
-            Err("not yet".to_owned())
-        }
-    }
-
-    fn begin() -> SocketAddr {
-        let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let address = listener.local_addr().unwrap();
-        start(vec![listener], Arc::new(Well)).unwrap();
-        address
-    }
-
-    fn connect(address: SocketAddr) -> std::net::TcpStream {
-        let stream = std::net::TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        stream
-    }
-
-    fn get(address: SocketAddr, path: &str) -> String {
-        let mut stream = connect(address);
-        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
-    }
-
-    #[test]
-    fn probes_are_answered_while_silent_connections_take_all_places() {
-        let address = begin();
-        let mut silent: Vec<_> = (0..CONNECTIONS_MAX).map(|_| connect(address)).collect();
-        for _ in 0..3 {
-            assert!(get(address, "/health").starts_with("HTTP/1.1 200"));
-            assert!(get(address, "/ready").starts_with("HTTP/1.1 503"));
-        }
-        // The oldest made room, one for each, but for the places that the probes gave back.
-        assert_eq!(silent.remove(0).read(&mut [0]).unwrap(), 0);
-        let last = silent.last_mut().unwrap();
-        last.write_all(b"GET /health HTTP/1.0\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        last.read_to_string(&mut answer).unwrap();
-        assert!(answer.starts_with("HTTP/1.0 200"), "{answer}");
-    }
-
-    #[test]
-    fn who_is_being_answered_keeps_its_place() {
-        let places = Arc::new(Places::default());
-        let here: IpAddr = "127.0.0.1".parse().unwrap();
-        let all: Vec<Place> = (0..CONNECTIONS_MAX).map(|_| places.enter(here)).collect();
-        all[0].set_silent(false);
-        let _one_more = places.enter(here);
-        let mut crowd = std::mem::take(&mut places.taken().crowd);
-        assert_eq!(crowd.len(), CONNECTIONS_MAX);
-        assert_eq!(crowd.leave(all[0].ticket), Some(all[0].key));
-        assert_eq!(crowd.leave(all[1].ticket), None);
-    }
-}
+mod tests;
