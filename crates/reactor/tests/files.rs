@@ -124,6 +124,20 @@ fn what_is_written_is_read_at_its_place() {
 }
 
 #[test]
+fn a_file_is_cut_and_never_made_longer() {
+    let scratch = Scratch::new();
+    let mut caller = Caller::new(&scratch.0);
+    let cut = |length| Action::Truncate { file: INDEX, length };
+    assert_eq!(caller.run(cut(3)).result, Ok(0), "it is no error if it is missing");
+    assert_eq!(caller.run(read(INDEX, 0, 9)).result, Err(DiskError::NotFound));
+    caller.run(write(INDEX, 0, b"index", false));
+    for (length, left) in [(9, &b"index"[..]), (3, &b"ind"[..])] {
+        assert_eq!(caller.run(cut(length)).result, Ok(0));
+        assert_eq!(caller.run(read(INDEX, 0, 9)).bytes.as_slice(), left);
+    }
+}
+
+#[test]
 fn a_removed_file_is_gone_also_where_it_was_open() {
     let scratch = Scratch::new();
     let mut caller = Caller::new(&scratch.0);

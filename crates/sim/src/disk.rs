@@ -173,6 +173,7 @@ impl SimDisk {
             Action::List(_)
             | Action::Create { .. }
             | Action::Reserve { .. }
+            | Action::Truncate { .. }
             | Action::Delete(_)
             | Action::SyncDirectory(_) => {}
         }

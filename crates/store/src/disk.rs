@@ -148,6 +148,14 @@ pub enum Action {
         /// How many bytes.
         length: usize,
     },
+    /// Cut the file to its first `length` bytes if it is longer; it is no error if it is missing. That a
+    /// loss of power undoes it is of no matter.
+    Truncate {
+        /// Which file.
+        file: File,
+        /// Its length in bytes, at most.
+        length: u64,
+    },
     /// Remove the file; it is no error if it is missing.
     Delete(File),
     /// Make created and removed names of the log's directory durable.
@@ -164,6 +172,7 @@ impl Action {
             Action::Create { file, .. }
             | Action::Reserve { file, .. }
             | Action::Write { file, .. }
+            | Action::Truncate { file, .. }
             | Action::Read { file, .. } => file.log(),
         }
     }
@@ -177,6 +186,7 @@ impl Action {
             Action::Create { file, .. }
             | Action::Reserve { file, .. }
             | Action::Write { file, .. }
+            | Action::Truncate { file, .. }
             | Action::Read { file, .. } => Some(*file),
         }
     }

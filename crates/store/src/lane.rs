@@ -31,6 +31,16 @@ pub(crate) fn page_runs(slot: u32, bytes: &[u8]) -> Option<&[u8]> {
     (sum == crc(slot, covered)).then(|| &bytes[PAGE_HEADER_BYTES..PAGE_HEADER_BYTES + length])
 }
 
+/// The lane that has the page `place` of the index file, and the page's first number, as the page itself
+/// says; `None` if it is damaged.
+pub(crate) fn page_name(place: u32, bytes: &[u8]) -> Option<(Lane, u64)> {
+    page_runs(place, bytes)?;
+    let mut reader = Reader(bytes.get(4..)?);
+    let level = (reader.u32()? >> 16) as u16;
+    let queue = lepus_base::QueueId(reader.u64()?);
+    Some((Lane { queue, level }, reader.u64()?))
+}
+
 /// Where a closed page is.
 #[derive(Clone, Debug)]
 pub(crate) enum PageState {
@@ -770,6 +780,23 @@ impl LaneIndex {
         bytes.truncate(PAGE_HEADER_BYTES + usize::from(page.length));
         page.state = PageState::Memory(bytes);
         Some(slot)
+    }
+
+    /// Whether the page that begins with `first` is at this place of the index file.
+    pub(crate) fn has_page_at(&self, first: u64, place: u32) -> bool {
+        let index = self.pages.partition_point(|page| page.first < first);
+        self.pages.get(index).is_some_and(|page| {
+            let is_written = matches!(page.state, PageState::Disk(_) | PageState::Loaded(..));
+            page.first == first && is_written && page.slot() == Some(place)
+        })
+    }
+
+    /// A page leaves its place of the index file, where these bytes were read: it is only in memory now.
+    pub(crate) fn lift(&mut self, first: u64, mut bytes: Vec<u8>) {
+        self.is_changed = true;
+        let Some(page) = self.page_mut(first) else { return };
+        bytes.truncate(PAGE_HEADER_BYTES + usize::from(page.length));
+        page.state = PageState::Memory(bytes);
     }
 
     /// Takes a page that was read; false where it is damaged.

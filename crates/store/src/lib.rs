@@ -44,6 +44,7 @@ mod checkpoint;
 mod checksum;
 pub mod disk;
 mod gather;
+mod index_file;
 pub mod inspect;
 mod lane;
 mod lanes;

@@ -94,8 +94,8 @@ pub(crate) struct Recovered {
     pub state: State,
     /// Pages of the index file that lanes have.
     pub used_pages: Vec<u32>,
-    /// There is an index file.
-    pub has_index: bool,
+    /// The length of the index file, if there is one.
+    pub index_bytes: Option<u64>,
     pub resume: Resume,
     pub opaque: Vec<(Position, Vec<u8>)>,
     /// Where reading began.
@@ -851,7 +851,8 @@ impl Recovery {
         if !is_clean {
             self.state.lanes.forget_delivered();
         }
-        let has_index = self.files.iter().any(|(file, _)| matches!(file, File::Index(_)));
+        let index = self.files.iter().find(|(file, _)| matches!(file, File::Index(_)));
+        let index_bytes = index.map(|(_, length)| *length);
         let root_index = self.root.map_or(0, |(index, _)| 1 - index);
         let number = self.root.map_or(0, |(_, root)| root.number);
         let resume = Resume {
@@ -864,7 +865,7 @@ impl Recovery {
         Recovered {
             state: self.state,
             used_pages: self.used_pages,
-            has_index,
+            index_bytes,
             resume,
             opaque: self.replay.opaque,
             start: self.start,

@@ -67,7 +67,11 @@ impl Outage {
             Action::Create { .. } | Action::Reserve { .. } => self.creates,
             Action::Delete(_) => self.deletes,
             Action::SyncDirectory(_) => self.directory_syncs,
-            Action::List(_) | Action::Write { .. } | Action::Sync(_) | Action::Reload(_) => false,
+            Action::List(_)
+            | Action::Write { .. }
+            | Action::Truncate { .. }
+            | Action::Sync(_)
+            | Action::Reload(_) => false,
         };
         // A file is removed by its name.
         let opens = !is_open && !matches!(action, Action::Delete(_));
@@ -329,6 +333,14 @@ impl Disk {
                 let start = (offset as usize).min(content.data.len());
                 let end = start.saturating_add(length).min(content.data.len());
                 Completion::read(id, content.data[start..end].to_vec())
+            }
+            Action::Truncate { file, length } => {
+                // What is cut comes back if the power fails before the file is synced.
+                if let Some(content) = self.files.get_mut(&file) {
+                    content.data.truncate(length as usize);
+                    content.dirty.retain(|sector| sector * SECTOR_BYTES < length as usize);
+                }
+                Completion::done(id, 0)
             }
             Action::Delete(file) => {
                 if let Some(content) = self.files.remove(&file)

@@ -4,6 +4,7 @@ mod append;
 mod compaction;
 mod counts;
 mod failed_reads;
+mod index;
 mod publish;
 mod read;
 mod rebuild;
@@ -18,6 +19,7 @@ use lepus_base::{Instant, Now, Position, QueueId};
 
 use crate::cache::Cache;
 use crate::disk::{Action, Completion, DiskError, File, OperationId, Operations};
+use crate::index_file::IndexFile;
 use crate::lane::Summary;
 use crate::log::{Chain, Log};
 use crate::names::NameTable;
@@ -154,12 +156,30 @@ pub struct Figures {
 /// Who asked for an operation that is not the log's.
 #[derive(Clone, Copy, Debug)]
 enum Purpose {
-    PageWrite { lane: LaneSlot, first: u64 },
-    PageRead { lane: LaneSlot, first: u64 },
-    Compaction { generation: u32 },
-    Rebuild { generation: u32 },
+    PageWrite {
+        lane: LaneSlot,
+        first: u64,
+        place: u32,
+    },
+    PageRead {
+        lane: LaneSlot,
+        first: u64,
+        place: u32,
+    },
+    Compaction {
+        generation: u32,
+    },
+    Rebuild {
+        generation: u32,
+    },
     Publish(u64, publish::Step),
     Reserve,
+    /// The end of the index file is cut off.
+    Cut,
+    /// A page is read that is to be moved down.
+    Move {
+        place: u32,
+    },
     Ignored,
 }
 
@@ -188,8 +208,8 @@ pub struct Store {
     runs: Vec<(u64, u64)>,
     /// Closed index pages in memory, oldest first.
     closed_pages: VecDeque<(LaneSlot, u64)>,
-    free_pages: Vec<u32>,
-    next_page: u32,
+    index: IndexFile,
+    moving: index::Moving,
     index_unsynced: bool,
     index_bytes: u64,
     /// Failures to write index pages.
@@ -241,8 +261,8 @@ impl Store {
             settle_due: Instant::NEVER,
             runs: Vec::new(),
             closed_pages: VecDeque::new(),
-            free_pages: Vec::new(),
-            next_page: 0,
+            index: IndexFile::default(),
+            moving: index::Moving::default(),
             index_unsynced: false,
             index_bytes: 0,
             index_retry: Retry::default(),
@@ -354,11 +374,11 @@ impl Store {
         out: &mut Operations,
     ) {
         match purpose {
-            Purpose::PageWrite { lane, first } => {
-                self.page_written(now, (lane, first), completion.result);
+            Purpose::PageWrite { lane, first, place } => {
+                self.page_written(now, (lane, first, place), completion.result);
             }
-            Purpose::PageRead { lane, first } => {
-                self.page_read(now, (lane, first), completion, out)
+            Purpose::PageRead { lane, first, place } => {
+                self.page_read(now, (lane, first, place), completion, out);
             }
             Purpose::Compaction { generation } => {
                 self.compaction_read(now, generation, completion, out);
@@ -368,6 +388,8 @@ impl Store {
                 self.publish_step(now, (number, step), completion.result, out);
             }
             Purpose::Reserve => self.reserved(now, completion.result, out),
+            Purpose::Cut => self.index_cut(completion.result),
+            Purpose::Move { place } => self.page_to_move(place, completion, out),
             Purpose::Ignored => {}
         }
     }
@@ -376,7 +398,7 @@ impl Store {
     fn page_read(
         &mut self,
         now: Now,
-        (lane, first): (LaneSlot, u64),
+        (lane, first, place): (LaneSlot, u64, u32),
         completion: Completion,
         out: &mut Operations,
     ) {
@@ -395,15 +417,15 @@ impl Store {
         }
         let found = self.state.lane_mut(lane);
         let Some(found) = found else { return self.page_seen((lane, first), out) };
-        let slot = found.page_mut(first).and_then(|page| page.slot());
-        let is_whole = found.end_read(first, bytes);
+        // One that was written to another place meanwhile is not what was read.
+        let is_whole = !found.has_page_at(first, place) || found.end_read(first, bytes);
         self.state.lanes.weigh(lane);
         if is_whole {
             self.events.push(Event::LaneReady(lane));
         } else {
             self.events.push(Event::Damaged(Damage {
                 file,
-                offset: u64::from(slot.unwrap_or(0)) * crate::lane::PAGE_BYTES as u64,
+                offset: u64::from(place) * crate::lane::PAGE_BYTES as u64,
                 bytes: crate::lane::PAGE_BYTES as u64,
             }));
             self.rebuild_page(lane, first, out);
@@ -443,11 +465,7 @@ impl Store {
             self.events.extend(found.damages.iter().copied().map(Event::Damaged));
         }
         self.opaque_start = found.start;
-        let mut used = found.used_pages;
-        used.sort_unstable();
-        self.next_page = used.last().map_or(0, |last| last + 1);
-        self.free_pages =
-            (0..self.next_page).rev().filter(|slot| used.binary_search(slot).is_err()).collect();
+        self.index = IndexFile::after(found.used_pages, found.index_bytes.unwrap_or(0));
         let mut obsolete = found.obsolete;
         self.reserve = reserve::Reserve::after(&mut obsolete, found.checkpoint);
         let valid = found.valid.map(|valid| File::Checkpoint(self.settings.log, valid.number));
@@ -461,7 +479,7 @@ impl Store {
             (found.damages.is_empty() || !self.has_opaque)
                 && (found.log_bytes > 0 || !found.is_clean),
         );
-        if found.has_index {
+        if found.index_bytes.is_some() {
             self.publication.index_found();
         }
         self.opening = Some(found.is_clean);
@@ -523,6 +541,7 @@ impl Store {
         let more = self.fold(out) | more;
         self.state.lanes.cool(self.settings.lanes_kept, WORK_COOL_LOOKS);
         self.write_pages(now, out);
+        let more = self.move_pages(out) | more;
         // What was written behind the last checkpoint of an orderly end would say that it was none.
         (!self.publication.is_closing() && self.compact(now, out)) || more
     }
@@ -549,90 +568,18 @@ impl Store {
         out: &mut Operations,
     ) -> Option<OperationId> {
         let is_asked = self.waits.values().any(|purpose| {
-            matches!(purpose, Purpose::PageRead { lane: l, first: f } if *l == lane && *f == first)
+            matches!(purpose, Purpose::PageRead { lane: l, first: f, .. } if *l == lane && *f == first)
         });
         if is_asked || self.failed_reads.has(What::Page(lane, first)) {
             return None;
         }
         let page = self.state.lane_mut(lane)?.page_mut(first)?;
-        let slot = page.slot().filter(|_| page.is_readable())?;
+        let place = page.slot().filter(|_| page.is_readable())?;
         let length = crate::lane::PAGE_BYTES;
-        let offset = u64::from(slot) * length as u64;
+        let offset = u64::from(place) * length as u64;
         let file = File::Index(self.settings.log);
-        let purpose = Purpose::PageRead { lane, first };
+        let purpose = Purpose::PageRead { lane, first, place };
         Some(self.begin(Action::Read { file, offset, length }, purpose, out))
-    }
-
-    /// From when on closed pages beyond the budget may be written; `None` where there are none, or
-    /// one is under way that tells whether it can be done again.
-    fn pages_due(&self) -> Option<Instant> {
-        let is_write = |purpose: &Purpose| matches!(purpose, Purpose::PageWrite { .. });
-        let may_write = self.log.stopped().is_none()
-            && self.closed_pages.len() > self.settings.index_pages_max
-            && !(self.index_retry.is_in_trouble() && self.waits.values().any(is_write));
-        may_write.then(|| self.index_retry.at())
-    }
-
-    /// Writes the oldest closed pages beyond the budget to the index file; one of them after a
-    /// failure.
-    fn write_pages(&mut self, now: Now, out: &mut Operations) {
-        while self.pages_due().is_some_and(|at| at <= now.instant) {
-            let Some((lane, first)) = self.closed_pages.pop_front() else { return };
-            let Some(found) = self.state.lane_mut(lane) else { continue };
-            let slot = self.free_pages.pop().unwrap_or(self.next_page);
-            let Some(bytes) = found.start_write(first, slot) else {
-                if slot < self.next_page {
-                    self.free_pages.push(slot);
-                }
-                continue;
-            };
-            self.next_page = self.next_page.max(slot + 1);
-            self.index_bytes += bytes.len() as u64;
-            let action = Action::Write {
-                file: File::Index(self.settings.log),
-                offset: u64::from(slot) * bytes.len() as u64,
-                bytes,
-                start: 0,
-                sync: false,
-            };
-            self.ask(action, Purpose::PageWrite { lane, first }, out);
-        }
-    }
-
-    /// The write of an index page ended. After a failure the page stays in memory.
-    fn page_written(
-        &mut self,
-        now: Now,
-        (lane, first): (LaneSlot, u64),
-        result: Result<usize, DiskError>,
-    ) {
-        let error = match result {
-            Ok(crate::lane::PAGE_BYTES) => None,
-            // The rest has no room.
-            Ok(_) => Some(DiskError::Full),
-            Err(error) => Some(error),
-        };
-        self.index_unsynced |= error.is_none();
-        match error {
-            None => {
-                self.index_retry.succeeded();
-                self.publication.index_written();
-            }
-            Some(error) => {
-                if !self.index_retry.failed(now, self.settings.retry_interval, error) {
-                    self.stop(File::Index(self.settings.log), error);
-                }
-            }
-        }
-        let Some(found) = self.state.lane_mut(lane) else { return };
-        if let Some(slot) = found.end_write(first, error.is_none()) {
-            if error.is_some_and(DiskError::is_lack) {
-                self.free_pages.push(slot);
-            }
-            // Otherwise this place of the file may be the trouble.
-            self.closed_pages.push_back((lane, first));
-        }
-        self.state.lanes.weigh(lane);
     }
 
     /// Nothing can be relied on any more, because of this file.

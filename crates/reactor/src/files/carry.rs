@@ -78,6 +78,7 @@ impl Files {
             Action::Sync(file) => self.sync(*file),
             Action::Reload(file) => self.reload(*file),
             Action::Read { file, offset, length } => self.read(*file, *offset, *length),
+            Action::Truncate { file, length } => self.truncate(*file, *length),
             Action::Delete(file) => self.delete(*file),
             Action::SyncDirectory(log) => {
                 let synced = sync_directory(&self.log_directory(*log));
@@ -122,6 +123,9 @@ impl Files {
             Action::Sync(file) | Action::Reload(file) => format!("sync {}", path(file)),
             Action::Read { file, offset, length } => {
                 format!("read {length} bytes at {offset} of {}", path(file))
+            }
+            Action::Truncate { file, length } => {
+                format!("cut {} to {length} bytes", path(file))
             }
             Action::Delete(file) => format!("remove {}", path(file)),
             Action::SyncDirectory(log) => {
@@ -238,6 +242,16 @@ impl Files {
         }
         bytes.truncate(length);
         Ok(Yield { count: bytes.len(), bytes, ..Yield::default() })
+    }
+
+    fn truncate(&self, name: File, length: u64) -> io::Result<Yield> {
+        match self.get(name, false) {
+            Ok(file) if file.metadata()?.len() > length => file.set_len(length)?,
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        Ok(Yield::default())
     }
 
     fn delete(&self, name: File) -> io::Result<Yield> {

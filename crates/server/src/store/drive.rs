@@ -45,6 +45,7 @@ impl View {
             | Action::Reserve { .. }
             | Action::Sync(_)
             | Action::Reload(_)
+            | Action::Truncate { .. }
             | Action::Delete(_)
             | Action::SyncDirectory(_) => Completion::done(id, 0),
         }

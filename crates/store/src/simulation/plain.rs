@@ -46,6 +46,12 @@ impl Plain {
         }
     }
 
+    /// The length of a file; 0 if there is none.
+    #[must_use]
+    pub fn length(&self, file: File) -> u64 {
+        self.files.get(&file).map_or(0, |bytes| bytes.len() as u64)
+    }
+
     /// Bytes of all files.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -96,6 +102,12 @@ impl Plain {
                 self.reads += 1;
                 self.read_bytes += (end - start) as u64;
                 Completion::read(id, data[start..end].to_vec())
+            }
+            Action::Truncate { file, length } => {
+                if let Some(data) = self.files.get_mut(&file) {
+                    data.truncate(length as usize);
+                }
+                Completion::done(id, 0)
             }
             Action::Delete(file) => {
                 self.files.remove(&file);

@@ -14,6 +14,7 @@ use super::{Event, FREE_INTERVAL, Purpose, Shared, Store};
 use crate::checkpoint::{self, Head, ROOT_STRIDE_BYTES, Root, Valid};
 use crate::checksum::crc;
 use crate::disk::{Action, DiskError, File, Operations};
+use crate::lane::PAGE_BYTES;
 use crate::retry::Retry;
 
 /// Places and rows looked at in one slice.
@@ -286,8 +287,11 @@ impl Store {
     /// When a checkpoint is due, or goes on, without anything happening. What has died waits for one
     /// until it is as long as the checkpoint would be, unless the disk is short.
     pub(super) fn checkpoint_due(&self) -> Instant {
-        let frees = self.state.died > 0
-            && (self.log.lacks_room() || self.died_bytes() >= self.checkpoint_bytes());
+        let pages = self.state.freed_pages.len();
+        let is_cut = self.index.is_worth_cutting(pages);
+        let freed = self.died_bytes() + if is_cut { (pages * PAGE_BYTES) as u64 } else { 0 };
+        let frees = (self.state.died > 0 || is_cut)
+            && (self.log.lacks_room() || freed >= self.checkpoint_bytes());
         self.publication.due(frees)
     }
 
@@ -697,7 +701,8 @@ impl Store {
             self.ask(Action::Delete(file), Purpose::Ignored, out);
         }
         self.state.lanes.snapshot_valid();
-        self.free_pages.extend(current.released);
+        self.places_free(current.released);
+        self.shrink_index(out);
         for generation in current.dead {
             let is_free =
                 self.log.segments.get(&generation).is_some_and(|segment| segment.is_empty());
