@@ -12,6 +12,7 @@ ROUNDS ?= 200
 SCALE ?= 1.0
 SEED ?= 1
 SHARDS ?= 1
+FAILING ?= 4
 EXPERIMENTS ?= --scale 0.05 --rounds 2
 CARGO_FUZZ_VERSION := 0.13.2
 
@@ -25,7 +26,7 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo "Variables: PORT=$(PORT) DATA=$(DATA) SEEDS=$(SEEDS) SOAK_SECONDS=$(SOAK_SECONDS) FUZZ_SECONDS=$(FUZZ_SECONDS)"
-	@echo "           ROUNDS=$(ROUNDS) SEED=$(SEED) SHARDS=$(SHARDS)"
+	@echo "           ROUNDS=$(ROUNDS) SEED=$(SEED) SHARDS=$(SHARDS) FAILING=$(FAILING)"
 
 install: ## Install what building needs, if it is missing
 	@.ci/install rust c hwloc
@@ -82,9 +83,9 @@ sim: install ## Run SEEDS seeds of the simulator, and as many of which every sec
 	@target/release/lepus-sim --seeds $(SEEDS)
 	@target/release/lepus-sim --seed 1000000 --seeds $(SEEDS)
 
-kill-test: release ## Kill the broker under load ROUNDS times and check what it promised; SEED, SHARDS, FLAGS
+kill-test: release ## Kill the broker under load ROUNDS times, its disk failing in one of FAILING, and check what it promised; SEED, SHARDS, FLAGS
 	@$(BUILD) lepus-kill --quiet
-	@target/release/lepus-kill --rounds $(ROUNDS) --seed $(SEED) --shards $(SHARDS) --flags '$(FLAGS)'
+	@target/release/lepus-kill --rounds $(ROUNDS) --seed $(SEED) --shards $(SHARDS) --failing $(FAILING) --flags '$(FLAGS)'
 
 locality: release ## Count how many messages stay on their shard: experiments E1 and E4, a hot queue and a crowded shard that are spread
 	@tests/locality/run

@@ -55,9 +55,18 @@ const SECTIONS: [Section; 13] = [
     },
     Section {
         name: "kill",
-        asserts: "eight kills under load lose nothing, and the test finds forged faults",
+        asserts: "eight kills under load and six while the disk fails lose nothing, and the test finds forged faults",
         commands: &[
-            &["make", "--no-print-directory", "kill-test", "ROUNDS=8", "SHARDS=1,2"],
+            &["make", "--no-print-directory", "kill-test", "ROUNDS=8", "SHARDS=1,2", "FAILING=0"],
+            &[
+                "make",
+                "--no-print-directory",
+                "kill-test",
+                "ROUNDS=6",
+                "SHARDS=1,2",
+                "FAILING=1",
+                "FLAGS=--segment-size 1MiB",
+            ],
             &["target/release/lepus-kill", "--prove"],
         ],
     },

@@ -1,17 +1,18 @@
 //! The broker under test: a program that is started, killed and started again on the same data.
 
+use crate::disk::{Failure, Watch};
 use crate::link::Link;
-use std::fs::OpenOptions;
-use std::io;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
 use std::net::TcpStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// How long a start or an orderly stop may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 /// Has the broker killed when this program ends before it.
 const SETPRIV: &str = "/usr/bin/setpriv";
 const PAUSE: Duration = Duration::from_millis(1);
@@ -27,11 +28,15 @@ pub struct Recipe {
     pub port: u16,
     /// Where its output goes.
     pub log: PathBuf,
+    /// What stands between it and its disk, when the disk is to fail.
+    pub watch: Option<Watch>,
 }
 
 /// A broker that was started. It is killed when it is dropped.
 pub struct Broker {
     child: Child,
+    /// A program stands between it and its disk, and is the one that was started.
+    is_watched: bool,
     port: u16,
     log: PathBuf,
 }
@@ -47,32 +52,42 @@ impl Recipe {
             Err(_) => Ok(()),
         }
     }
+
+    /// How often a text stands in the broker's output.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn count_in_log(&self, text: &str) -> io::Result<usize> {
+        Ok(String::from_utf8_lossy(&fs::read(&self.log)?).matches(text).count())
+    }
 }
 
 impl Broker {
-    /// Starts it for the `turn`th time, without waiting for anything.
+    /// Starts it for the `turn`th time, without waiting for anything. Its disk can fail if it is
+    /// `watched`.
     ///
     /// # Errors
     /// When there is no such program.
-    pub fn start(recipe: &Recipe, turn: usize) -> io::Result<Broker> {
+    pub fn start(recipe: &Recipe, turn: usize, watched: bool) -> io::Result<Broker> {
         let log = OpenOptions::new().create(true).append(true).open(&recipe.log)?;
-        let (program, words) = recipe.words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let shards = recipe.shards.get(turn % recipe.shards.len().max(1)).unwrap_or(&1).to_string();
-        let mut command = match Path::new(SETPRIV).exists() {
-            true => Command::new(SETPRIV),
-            false => Command::new(program),
-        };
-        if command.get_program() == SETPRIV {
-            command.args(["--pdeathsig", "KILL"]).arg(program);
+        let mut words: Vec<String> = Vec::new();
+        if Path::new(SETPRIV).exists() {
+            words.extend([SETPRIV, "--pdeathsig", "KILL"].map(str::to_owned));
         }
-        let child = command
-            .args(words.iter().map(|word| word.replace("{shards}", &shards)))
-            .stdin(Stdio::null())
+        let watch = recipe.watch.as_ref().filter(|_| watched);
+        words.extend(watch.map(Watch::words).unwrap_or_default());
+        words.extend(recipe.words.iter().map(|word| word.replace("{shards}", &shards)));
+        let (program, words) = words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+        let child = Command::new(program)
+            .args(words)
+            .stdin(if watch.is_some() { Stdio::piped() } else { Stdio::null() })
             .stdout(log.try_clone()?)
             .stderr(log)
             .process_group(0)
             .spawn()?;
-        Ok(Broker { child, port: recipe.port, log: recipe.log.clone() })
+        let is_watched = watch.is_some();
+        Ok(Broker { child, is_watched, port: recipe.port, log: recipe.log.clone() })
     }
 
     /// Waits until a client can log in.
@@ -94,38 +109,63 @@ impl Broker {
         }
     }
 
-    /// Whether it has ended by itself.
+    /// How it has ended by itself, if it has.
     ///
     /// # Errors
     /// When the system does not tell.
-    pub fn has_ended(&mut self) -> io::Result<bool> {
-        Ok(self.child.try_wait()?.is_some())
+    pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.child.try_wait()
     }
 
-    /// Kills it and all that it started.
+    /// Waits up to `time` for it to end by itself, and returns how.
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub fn wait(&mut self, time: Duration) -> io::Result<Option<ExitStatus>> {
+        let start = Instant::now();
+        loop {
+            let ended = self.ended()?;
+            if ended.is_some() || start.elapsed() >= time {
+                return Ok(ended);
+            }
+            sleep(PAUSE);
+        }
+    }
+
+    /// Has its disk fail from now on; it was started to be watched.
+    ///
+    /// # Errors
+    /// When it was not, or nobody listens any more.
+    pub fn fail(&mut self, failure: &Failure) -> io::Result<()> {
+        let input = self.child.stdin.as_mut().ok_or(io::ErrorKind::InvalidInput)?;
+        writeln!(input, "{failure}")
+    }
+
+    /// Kills it and all that it started, unless it has ended.
     ///
     /// # Errors
     /// When that cannot be done.
     pub fn kill(&mut self) -> io::Result<()> {
-        self.signal("-KILL", &format!("-{}", self.child.id()))?;
+        if self.ended()?.is_some() {
+            return Ok(());
+        }
+        let id = self.child.id();
+        match self.is_watched {
+            // The other one has seen the end of it then.
+            true => self.signal("-USR1", &id.to_string())?,
+            false => self.signal("-KILL", &format!("-{id}"))?,
+        }
         self.child.wait()?;
         Ok(())
     }
 
-    /// Stops it in order.
+    /// Stops it in order, and returns how it ended; `None` when it did not in `patience`.
     ///
     /// # Errors
-    /// When it does not end.
-    pub fn stop(&mut self) -> io::Result<()> {
+    /// When it cannot be told to.
+    pub fn stop(&mut self, patience: Duration) -> io::Result<Option<ExitStatus>> {
         self.signal("-TERM", &self.child.id().to_string())?;
-        let start = Instant::now();
-        while self.child.try_wait()?.is_none() {
-            if start.elapsed() > PATIENCE {
-                return Err(io::Error::other("the broker did not stop"));
-            }
-            sleep(PAUSE);
-        }
-        Ok(())
+        self.wait(patience)
     }
 
     fn signal(&self, signal: &str, target: &str) -> io::Result<()> {
@@ -140,9 +180,6 @@ impl Broker {
 
 impl Drop for Broker {
     fn drop(&mut self) {
-        // It may have ended already; then there is nothing to kill.
-        if matches!(self.child.try_wait(), Ok(None)) {
-            let _ = self.kill();
-        }
+        let _ = self.kill();
     }
 }

@@ -1,5 +1,6 @@
 //! What the threads of a run share.
 
+use crate::declarer::Declared;
 use crate::forger::Forger;
 use crate::oracle::Oracle;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,13 +19,15 @@ pub struct Bench {
     pub oracle: Oracle,
     /// What may be forged.
     pub forger: Forger,
+    /// Queues of this round beside the others, by number.
+    pub declared: Vec<Declared>,
 }
 
 impl Court {
     /// A court without a case.
     pub fn new(forger: Forger) -> Court {
         Court {
-            inner: Mutex::new(Bench { oracle: Oracle::new(), forger }),
+            inner: Mutex::new(Bench { oracle: Oracle::new(), forger, declared: Vec::new() }),
             ending: AtomicBool::new(false),
             finishing: AtomicBool::new(false),
         }

@@ -10,7 +10,7 @@ mod ledger;
 
 pub use faults::{Fault, Faults};
 pub use ledger::Item;
-use ledger::{ACKED, CONFIRMED, DELIVERED, GONE, Ledger, PLAIN, RECENT, RECOVERED};
+use ledger::{ACKED, CONFIRMED, DELIVERED, GONE, Ledger, PLAIN, RECENT, RECOVERED, REFUSED};
 
 use crate::topology::{self, PUBLISHERS};
 use std::ops::Range;
@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 
 /// An ack that was answered so long before a kill is for good.
 pub const GRACE: Duration = Duration::from_secs(1);
+/// The longest time until what failed is made again when the disk is well.
+const RETRY: Duration = Duration::from_secs(2);
 
 /// What was seen, in numbers.
 #[derive(Clone, Copy, Debug, Default)]
@@ -61,6 +63,10 @@ pub struct Oracle {
     in_doubt: Vec<(usize, Range<u64>)>,
     /// The broker closes one connection after the other, so that others get their messages.
     stopping: bool,
+    /// The disk fails since then.
+    failing: Option<Instant>,
+    /// It has been well again since then.
+    mended: Option<Instant>,
     /// What went wrong.
     pub faults: Faults,
     /// What went on.
@@ -75,6 +81,8 @@ impl Oracle {
             answered: Vec::new(),
             in_doubt: Vec::new(),
             stopping: false,
+            failing: None,
+            mended: None,
             faults: Faults::default(),
             tally: Tally::default(),
         }
@@ -102,9 +110,12 @@ impl Oracle {
         }
     }
 
-    /// The broker refused a message: nothing here explains that.
+    /// The broker refused a message. Only a log that has stopped explains that.
     pub fn refuse(&mut self, publisher: usize, number: u64) {
         self.tally.refused += 1;
+        if self.stopping && self.failing.is_some() {
+            return self.ledgers[publisher].set(Item { publisher, number, copy: 0 }, REFUSED);
+        }
         self.faults.note(Fault::Refused, || format!("publisher {publisher} number {number}"));
     }
 
@@ -155,6 +166,11 @@ impl Oracle {
             } else if !trade.is_persistent() && !ledger.is_of_this_round(number) {
                 self.faults.note(Fault::Revived, about);
             }
+            // One of several queues may have it.
+            let is_refused = state & REFUSED != 0 && ledger.copies() == 1;
+            if is_refused && !ledger.is_of_this_round(number) {
+                self.faults.note(Fault::Refused, || format!("{}, and yet it is there", about()));
+            }
             // While the broker closes one connection after the other, the consumer that had the
             // message first may be the last to read what its socket holds.
             let is_read_late = self.stopping && state & (RECENT | PLAIN) == RECENT;
@@ -192,15 +208,33 @@ impl Oracle {
         self.stopping = true;
     }
 
+    /// The disk begins to fail, and acks of a second before may not be on it for good.
+    pub fn begin_failing(&mut self, at: Instant) {
+        self.failing = Some(at);
+    }
+
+    /// The disk is well again, and the broker goes on.
+    pub fn end_failing(&mut self, at: Instant) {
+        self.mended = Some(at);
+    }
+
+    /// Whether an ack that was answered at `answered` holds when the broker is killed at `at`.
+    fn holds(&self, answered: Instant, at: Instant) -> bool {
+        let held_before = answered + GRACE <= self.failing.unwrap_or(at);
+        let holds_again = |mended: Instant| answered.max(mended + RETRY) + GRACE <= at;
+        held_before || self.mended.is_some_and(holds_again)
+    }
+
     /// The broker ended at `at`: by a kill, or (`clean`) by an orderly stop.
     pub fn end_round(&mut self, at: Instant, clean: bool) {
         self.stopping = false;
         for (answered, item) in std::mem::take(&mut self.answered) {
-            if clean || answered + GRACE <= at {
+            if clean || self.holds(answered, at) {
                 self.ledgers[item.publisher].set(item, GONE);
                 self.tally.gone += 1;
             }
         }
+        (self.failing, self.mended) = (None, None);
         for ledger in &mut self.ledgers {
             ledger.begin_round();
         }

@@ -1,7 +1,9 @@
 //! All rounds against one broker.
 
-use crate::broker::{Broker, Recipe};
+use crate::broker::{Broker, PATIENCE, Recipe};
 use crate::court::Court;
+use crate::declarer::{self, Declared};
+use crate::disk::{Failure, Span};
 use crate::forger::Forger;
 use crate::link::Link;
 use crate::oracle::{Fault, GRACE, Oracle};
@@ -18,6 +20,15 @@ use std::time::{Duration, Instant};
 /// Rounds between two lines about the progress.
 const LINE_EVERY: u64 = 10;
 const PAUSE: Duration = Duration::from_millis(20);
+/// How long a disk fails that fails for one call, or for ever.
+const MOMENT: Duration = Duration::from_millis(100);
+const EVER: Duration = Duration::from_secs(4);
+/// How long a stop may take while the disk fails, before it is ended by a kill.
+const STOP_PATIENCE: Duration = Duration::from_secs(12);
+/// The exit code of a broker that can keep nothing any more.
+const GAVE_UP: i32 = 1;
+/// What a broker tells that has stopped in order, though not all was on the disk in time.
+const NOT_CLOSED: &str = "event=not-closed";
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -40,6 +51,8 @@ pub struct Plan {
     pub load: Option<Duration>,
     /// Without the publisher whose messages expire on their way.
     pub no_expiring: bool,
+    /// Of so many rounds the disk fails in one; 0 for none.
+    pub failing: u64,
     /// No lines but those about faults.
     pub quiet: bool,
 }
@@ -50,8 +63,9 @@ pub struct Outcome {
     pub oracle: Oracle,
     /// Rounds that were run.
     pub rounds: u64,
-    /// Kills under load, further kills while starting, orderly stops.
-    pub ends: [u64; 3],
+    /// Kills under load, further kills while starting, orderly stops, and brokers that ended by
+    /// themselves with a failing disk.
+    pub ends: [u64; 4],
     /// Milliseconds from each start until a client was logged in, sorted.
     pub starts: Vec<f64>,
 }
@@ -62,7 +76,7 @@ struct Run<'a> {
     broker: Broker,
     /// Starts after the first.
     turn: usize,
-    ends: [u64; 3],
+    ends: [u64; 4],
     starts: Vec<f64>,
     examples_shown: usize,
 }
@@ -72,17 +86,19 @@ struct Run<'a> {
 /// # Errors
 /// When the broker cannot be started, or does not answer right after a start.
 pub fn run(plan: &Plan, forger: Forger) -> io::Result<Outcome> {
-    let mut broker = Broker::start(&plan.recipe, 0)?;
+    let is_watched = Round::new(plan.seed, 1, plan.rounds, plan.failing).failure.is_some();
+    let mut broker = Broker::start(&plan.recipe, 0, is_watched)?;
     topology::declare(&mut broker.wait_until_it_serves()?)?;
     let court = Arc::new(Court::new(forger));
     let mut run =
-        Run { plan, court, broker, turn: 0, ends: [0; 3], starts: Vec::new(), examples_shown: 0 };
+        Run { plan, court, broker, turn: 0, ends: [0; 4], starts: Vec::new(), examples_shown: 0 };
     let mut done = 0;
     for number in 1..=plan.rounds {
-        let round = Round::new(plan.seed, number, plan.rounds);
-        run.carry(&round)?;
+        let round = |number| Round::new(plan.seed, number, plan.rounds, plan.failing);
+        run.carry(&round(number))?;
+        run.restart(&round(number), round(number + 1).failure.is_some())?;
         done = number;
-        let faults = run.show(number);
+        let faults = run.show(number, &round(number));
         if faults > 0 && !plan.keep_going {
             break;
         }
@@ -113,31 +129,108 @@ impl Run<'_> {
             let name = format!("consumer {at}");
             threads.push(self.spawn(name, move |court| consumer::run(&manners, port, court)));
         }
-        match round.end {
-            End::Empty => self.empty()?,
-            End::Kill | End::Stop => sleep(self.plan.load.unwrap_or(round.load)),
+        let mut may_end = false;
+        if round.end != End::Empty {
+            sleep(self.plan.load.unwrap_or(round.load));
         }
-        if self.broker.has_ended()? {
-            let mut court = self.court.open();
-            court.oracle.faults.note(Fault::Missing, || "the broker ended by itself".to_owned());
+        if let Some(failure) = &round.failure {
+            may_end = failure.may_end_it();
+            let first = self.court.open().declared.len();
+            threads.push(
+                self.spawn("declarer".to_owned(), move |court| declarer::run(first, port, court)),
+            );
+            self.fail(failure, round)?;
         }
-        self.court.set_ending(true);
-        let clean = round.end == End::Stop;
-        let mut at = Instant::now();
-        if clean {
-            self.court.open().oracle.begin_stop();
-            self.broker.stop()?;
-            self.ends[2] += 1;
-            at = Instant::now();
-        } else {
-            self.broker.kill()?;
-            self.ends[0] += 1;
+        if round.end == End::Empty {
+            self.empty()?;
         }
+        let (is_clean, at) = self.end(round, may_end)?;
         for thread in threads {
             thread.join().map_err(|_| io::Error::other("a thread of the load failed"))?;
         }
-        self.court.open().oracle.end_round(at, clean);
-        self.restart(round)
+        self.court.open().oracle.end_round(at, is_clean);
+        Ok(())
+    }
+
+    /// Lets the disk fail under load, for its time, and looks whether the broker goes on behind it.
+    fn fail(&mut self, failure: &Failure, round: &Round) -> io::Result<()> {
+        let may_end = failure.may_end_it();
+        {
+            let mut court = self.court.open();
+            court.oracle.begin_failing(Instant::now());
+            if may_end {
+                court.oracle.begin_stop();
+            }
+        }
+        if may_end {
+            self.court.set_ending(true);
+        }
+        self.broker.fail(failure)?;
+        let (time, is_over) = match failure.span {
+            Span::Once => (MOMENT, true),
+            Span::For(time) => (time, true),
+            Span::Forever => (EVER, false),
+        };
+        if self.broker.wait(time)?.is_some() || !is_over {
+            return Ok(());
+        }
+        self.court.open().oracle.end_failing(Instant::now());
+        if !may_end && !round.publishers.is_empty() {
+            self.expect_confirms()?;
+        }
+        sleep(round.after);
+        Ok(())
+    }
+
+    /// The disk is well again: publishers get their confirms.
+    fn expect_confirms(&self) -> io::Result<()> {
+        let confirmed = || self.court.open().oracle.tally.confirmed;
+        let (before, start) = (confirmed(), Instant::now());
+        while confirmed() == before {
+            if start.elapsed() > self.plan.patience {
+                let about = || "nothing is confirmed since the disk is well again".to_owned();
+                self.court.open().oracle.faults.note(Fault::Fell, about);
+                break;
+            }
+            sleep(PAUSE);
+        }
+        Ok(())
+    }
+
+    /// Ends the broker as the round says, unless it has ended by itself, as it `may`. Whether it ended
+    /// in order, and when at the earliest.
+    fn end(&mut self, round: &Round, may: bool) -> io::Result<(bool, Instant)> {
+        self.court.set_ending(true);
+        let at = Instant::now();
+        let note = |about: String| self.court.open().oracle.faults.note(Fault::Fell, || about);
+        if let Some(status) = self.broker.ended()? {
+            if !may || status.code() != Some(GAVE_UP) {
+                note(format!("the broker ended by itself, {status}, with {:?}", round.failure));
+            }
+            self.ends[3] += 1;
+            return Ok((false, at));
+        }
+        if round.end != End::Stop {
+            self.broker.kill()?;
+            self.ends[0] += 1;
+            return Ok((false, at));
+        }
+        self.court.open().oracle.begin_stop();
+        let patience = if round.failure.is_some() { STOP_PATIENCE } else { PATIENCE };
+        let unclosed = || self.plan.recipe.count_in_log(NOT_CLOSED);
+        let before = unclosed()?;
+        let ended = self.broker.stop(patience)?;
+        self.ends[2] += 1;
+        match ended {
+            Some(status) if status.success() && unclosed()? == before => return Ok((true, at)),
+            // Not all was on the disk in time, and that was told: it is as after a kill.
+            Some(status) if status.success() && round.failure.is_some() => return Ok((false, at)),
+            Some(status) if may && status.code() == Some(GAVE_UP) => {}
+            None if round.failure.as_ref().is_some_and(|found| found.span == Span::Forever) => {}
+            other => note(format!("the stop ended with {other:?}, with {:?}", round.failure)),
+        }
+        self.broker.kill()?;
+        Ok((false, at))
     }
 
     fn spawn(
@@ -190,14 +283,40 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn start(&mut self) -> io::Result<()> {
+    fn start(&mut self, is_watched: bool) -> io::Result<()> {
         self.turn += 1;
-        self.broker = Broker::start(&self.plan.recipe, self.turn)?;
+        self.broker = Broker::start(&self.plan.recipe, self.turn, is_watched)?;
+        Ok(())
+    }
+
+    /// A start that is ended by a kill, perhaps with a failing disk.
+    fn start_in_vain(&mut self, round: &Round, time: Duration) -> io::Result<()> {
+        self.start(round.start_failure.is_some())?;
+        if let Some((failure, from)) = &round.start_failure {
+            sleep(*from);
+            if self.broker.ended()?.is_none() {
+                self.broker.fail(failure)?;
+            }
+        }
+        match self.broker.wait(time)? {
+            None => {
+                self.broker.kill()?;
+                self.ends[1] += 1;
+            }
+            Some(status) => {
+                self.ends[3] += 1;
+                if round.start_failure.is_none() || status.code() != Some(GAVE_UP) {
+                    let with = &round.start_failure;
+                    let about = || format!("the broker's start ended, {status}, with {with:?}");
+                    self.court.open().oracle.faults.note(Fault::Fell, about);
+                }
+            }
+        }
         Ok(())
     }
 
     /// Starts the broker again, perhaps with another kill on the way, and looks what is there.
-    fn restart(&mut self, round: &Round) -> io::Result<()> {
+    fn restart(&mut self, round: &Round, is_watched: bool) -> io::Result<()> {
         if self.plan.copies {
             let before = self.plan.data.with_extension("before");
             let (data, before) = (self.plan.data.as_os_str(), before.as_os_str());
@@ -205,15 +324,10 @@ impl Run<'_> {
             Command::new("cp").arg("-a").arg(data).arg(before).status()?;
         }
         if let Some(time) = round.second_kill {
-            self.start()?;
-            sleep(time);
-            if !self.broker.has_ended()? {
-                self.broker.kill()?;
-                self.ends[1] += 1;
-            }
+            self.start_in_vain(round, time)?;
         }
         let start = Instant::now();
-        self.start()?;
+        self.start(is_watched)?;
         let mut link = self.broker.wait_until_it_serves()?;
         self.starts.push(start.elapsed().as_secs_f64() * 1e3);
         let missing = |error: io::Error| error.to_string();
@@ -231,15 +345,41 @@ impl Run<'_> {
         if let Err(error) = topology::find_exchanges(&mut link) {
             self.court.open().oracle.faults.note(Fault::Missing, || error.to_string());
         }
+        if round.failure.is_some() {
+            self.find_declared()?;
+        }
+        Ok(())
+    }
+
+    /// Looks for the queues that were declared and deleted while the disk failed.
+    fn find_declared(&mut self) -> io::Result<()> {
+        let declared = std::mem::take(&mut self.court.open().declared);
+        for (number, state) in declared.into_iter().enumerate() {
+            let found = declarer::take_away(number, self.plan.recipe.port)?;
+            let is_wrong = match state {
+                Declared::There => !found,
+                Declared::Gone => found,
+                Declared::Unknown => false,
+            };
+            if is_wrong {
+                let about = || format!("queue {}: {found}", declarer::name(number));
+                self.court.open().oracle.faults.note(Fault::Missing, about);
+            }
+        }
         Ok(())
     }
 
     /// Prints what is to be told behind a round, and returns the number of faults.
-    fn show(&mut self, number: u64) -> u64 {
+    fn show(&mut self, number: u64, round: &Round) -> u64 {
         let court = self.court.open();
         let (faults, tally) = (&court.oracle.faults, court.oracle.tally);
         for example in faults.examples(self.examples_shown) {
             println!("round {number}: {example}");
+        }
+        if let Some(failure) = &round.failure
+            && faults.examples_count() > self.examples_shown
+        {
+            println!("  with {failure:?}, then in the start {:?}", round.start_failure);
         }
         self.examples_shown = faults.examples_count();
         if !self.plan.quiet && (number.is_multiple_of(LINE_EVERY) || number == self.plan.rounds) {

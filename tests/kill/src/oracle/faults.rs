@@ -32,11 +32,13 @@ pub enum Fault {
     Miscounted,
     /// A queue, an exchange or a connection was not there when it should have been.
     Missing,
+    /// The broker ended without need, or not as it should, or does not go on when its disk is well again.
+    Fell,
 }
 
 impl Fault {
     /// All kinds, with what they are in a few words.
-    pub const ALL: [(Fault, &'static str); 13] = [
+    pub const ALL: [(Fault, &'static str); 14] = [
         (Fault::Lost, "confirmed messages lost"),
         (Fault::Returned, "acknowledged messages back after more than 1 s"),
         (Fault::Unmarked, "duplicates without redelivered"),
@@ -50,6 +52,7 @@ impl Fault {
         (Fault::Torn, "torn commits"),
         (Fault::Miscounted, "wrong counts after a restart"),
         (Fault::Missing, "queues, exchanges or answers missing"),
+        (Fault::Fell, "ends without need, or in disorder"),
     ];
 }
 

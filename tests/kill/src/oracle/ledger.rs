@@ -14,6 +14,8 @@ pub const RECOVERED: u8 = 16;
 pub const PLAIN: u8 = 32;
 /// A consumer has seen it in this round.
 pub const RECENT: u8 = 64;
+/// The publisher knows that the broker does not have it.
+pub const REFUSED: u8 = 128;
 
 /// One copy of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -76,6 +76,21 @@ fn a_refusal_is_a_fault_where_nothing_explains_it() {
 }
 
 #[test]
+fn a_log_that_has_stopped_may_refuse_what_is_not_there_later() {
+    let mut oracle = Oracle::new();
+    oracle.publish(COMMITS, 2);
+    oracle.begin_failing(Instant::now());
+    oracle.begin_stop();
+    oracle.refuse(COMMITS, 0);
+    oracle.refuse(COMMITS, 1);
+    take(&mut oracle, delivery(COMMITS, 0, false));
+    oracle.end_round(Instant::now(), false);
+    assert_eq!((oracle.tally.refused, kinds(&oracle)), (2, vec![]));
+    take(&mut oracle, delivery(COMMITS, 1, true));
+    assert_eq!(kinds(&oracle), [Fault::Refused]);
+}
+
+#[test]
 fn an_ack_holds_once_it_was_answered_a_second_before_the_kill() {
     for (millis, faulty) in [(900, false), (1_100, true)] {
         let mut oracle = confirmed(SPREAD, 1);
@@ -86,6 +101,34 @@ fn an_ack_holds_once_it_was_answered_a_second_before_the_kill() {
         oracle.end_round(answered + Duration::from_millis(millis), false);
         take(&mut oracle, delivery(SPREAD, 0, true));
         assert_eq!(kinds(&oracle).contains(&Fault::Returned), faulty);
+    }
+}
+
+#[test]
+fn an_ack_holds_if_the_disk_was_well_for_a_second_behind_it() {
+    let start = Instant::now();
+    let at = |millis| start + Duration::from_millis(millis);
+    // The disk fails from 2 s to 4 s, and what failed is made again by 6 s.
+    for (answered, mended, killed, faulty) in [
+        (900, false, 9_000, true),
+        (1_100, false, 9_000, false),
+        (1_100, true, 6_900, false),
+        (1_100, true, 7_100, true),
+        (3_000, true, 7_100, true),
+        (6_500, true, 7_100, false),
+        (6_500, true, 7_600, true),
+    ] {
+        let mut oracle = confirmed(SPREAD, 1);
+        let item = take(&mut oracle, delivery(SPREAD, 0, false));
+        oracle.acknowledge(&[item]);
+        oracle.answer([item].into_iter(), at(answered));
+        oracle.begin_failing(at(2_000));
+        if mended {
+            oracle.end_failing(at(4_000));
+        }
+        oracle.end_round(at(killed), false);
+        take(&mut oracle, delivery(SPREAD, 0, true));
+        assert_eq!(kinds(&oracle).contains(&Fault::Returned), faulty, "{answered} {killed}");
     }
 }
 
