@@ -6,18 +6,22 @@
 extern crate alloc;
 
 mod by_shard;
+mod chunked_slab;
 mod crowd;
 mod hash;
 mod id;
+mod linear_table;
 pub mod pool;
 mod rng;
 mod slab_bytes;
 mod time;
 
 pub use by_shard::ByShard;
+pub use chunked_slab::ChunkedSlab;
 pub use crowd::{Crowd, Ticket};
 pub use hash::{HashMap, HashSet, HashState};
 pub use id::{ConnectionId, Position, QueueId, ShardId, VhostId};
+pub use linear_table::LinearTable;
 pub use pool::{Body, Pool};
 pub use rng::Rng;
 pub use slab::Slab;

@@ -5,9 +5,8 @@
 
 use alloc::vec::Vec;
 use core::hash::{BuildHasher, Hasher};
-use hashbrown::HashTable;
 use lepus_amqp::table::{TableBytes, TableRef};
-use lepus_base::{HashState, Slab};
+use lepus_base::{ChunkedSlab, HashState, LinearTable};
 
 use crate::key::Key;
 
@@ -95,10 +94,10 @@ pub(crate) struct Binding {
 /// All bindings.
 #[derive(Debug)]
 pub(crate) struct Bindings {
-    records: Slab<Binding>,
-    by_identity: HashTable<u32>,
+    records: ChunkedSlab<Binding>,
+    by_identity: LinearTable<u32>,
     /// Where routers have more than one link.
-    lists: Slab<Vec<Link>>,
+    lists: ChunkedSlab<Vec<Link>>,
     hash: HashState,
 }
 
@@ -111,11 +110,11 @@ impl Binding {
 
 impl Bindings {
     /// Bytes of a record.
-    pub(crate) const BINDING_BYTES: usize = size_of::<Option<Binding>>();
+    pub(crate) const BINDING_BYTES: usize = ChunkedSlab::<Binding>::ENTRY_BYTES;
 
     pub(crate) fn new(hash: HashState) -> Bindings {
-        let (records, lists) = (Slab::new(), Slab::new());
-        Bindings { records, by_identity: HashTable::new(), lists, hash }
+        let (records, lists) = (ChunkedSlab::new(), ChunkedSlab::new());
+        Bindings { records, by_identity: LinearTable::new(), lists, hash }
     }
 
     /// Bytes of all records and tables; of keys only those that are no longer than 39 bytes.
@@ -123,9 +122,7 @@ impl Bindings {
     pub(crate) fn memory_bytes(&self) -> usize {
         let is_middle = |key: &Key| (15..40).contains(&key.as_bytes().len());
         let middle = self.records.iter().filter(|(_, binding)| is_middle(&binding.routing_key));
-        self.records.capacity() * size_of::<Option<Binding>>()
-            + self.by_identity.allocation_size()
-            + middle.count() * 48
+        self.records.allocation_size() + self.by_identity.allocation_size() + middle.count() * 48
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -134,7 +131,7 @@ impl Bindings {
 
     /// Places of records, free ones included.
     pub(crate) fn places(&self) -> usize {
-        self.records.capacity()
+        self.records.places()
     }
 
     /// The record at a place that may be free.
@@ -196,9 +193,7 @@ impl Bindings {
     /// Removes a record that stands in no chain and no router any more.
     pub(crate) fn remove(&mut self, place: u32) -> Binding {
         let hash = record_hash(self.hash, &self.records, place);
-        if let Ok(entry) = self.by_identity.find_entry(hash, |&other| other == place) {
-            entry.remove();
-        }
+        self.by_identity.remove(hash, |&other| other == place);
         self.records.remove(place as usize)
     }
 
@@ -289,7 +284,7 @@ impl Bindings {
     }
 }
 
-fn record_hash(state: HashState, records: &Slab<Binding>, place: u32) -> u64 {
+fn record_hash(state: HashState, records: &ChunkedSlab<Binding>, place: u32) -> u64 {
     let binding = &records[place as usize];
     identity_hash(
         state,
@@ -322,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_record_is_small() {
-        assert_eq!(size_of::<Option<Binding>>(), 48);
+        assert_eq!(Bindings::BINDING_BYTES, 48);
         assert_eq!(size_of::<Links>(), 8);
     }
 

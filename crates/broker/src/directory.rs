@@ -54,9 +54,8 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::hash::{BuildHasher, Hasher};
-use hashbrown::HashTable;
 use lepus_amqp::code::ReplyCode;
-use lepus_base::{ConnectionId, HashMap, HashState, QueueId, Slab, VhostId};
+use lepus_base::{ChunkedSlab, ConnectionId, HashMap, HashState, LinearTable, QueueId, VhostId};
 
 /// Queues that moved, of which the old ids are remembered.
 const MOVED_MAX: usize = 256;
@@ -93,12 +92,12 @@ pub struct Directory {
     vhosts: BTreeMap<VhostId, VhostInfo>,
     vhosts_by_name: BTreeMap<Box<str>, VhostId>,
     next_vhost: u32,
-    exchanges: Slab<ExchangeSlot>,
-    exchanges_by_name: HashTable<u32>,
+    exchanges: ChunkedSlab<ExchangeSlot>,
+    exchanges_by_name: LinearTable<u32>,
     /// Exchanges by the id of what they hold back.
     holdings: BTreeMap<QueueId, u32>,
-    queues: Slab<QueueSlot>,
-    queues_by_name: HashTable<u32>,
+    queues: ChunkedSlab<QueueSlot>,
+    queues_by_name: LinearTable<u32>,
     queues_by_id: Places,
     /// The routes to all queues, by place.
     routes: Vec<Route>,
@@ -136,11 +135,11 @@ impl Directory {
             vhosts: BTreeMap::new(),
             vhosts_by_name: BTreeMap::new(),
             next_vhost: 1,
-            exchanges: Slab::new(),
-            exchanges_by_name: HashTable::new(),
+            exchanges: ChunkedSlab::new(),
+            exchanges_by_name: LinearTable::new(),
             holdings: BTreeMap::new(),
-            queues: Slab::new(),
-            queues_by_name: HashTable::new(),
+            queues: ChunkedSlab::new(),
+            queues_by_name: LinearTable::new(),
             queues_by_id: Places::new(hash),
             routes: Vec::new(),
             next_queue: 1,

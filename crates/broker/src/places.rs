@@ -2,20 +2,19 @@
 
 use core::hash::BuildHasher;
 
-use hashbrown::HashTable;
-use lepus_base::{HashState, QueueId};
+use lepus_base::{HashState, LinearTable, QueueId};
 
 /// Finds the place of a queue in a table by its id. Only places are kept here, 5 bytes each; the
 /// table itself says which id stands at a place.
 #[derive(Debug)]
 pub(crate) struct Places {
     hash: HashState,
-    places: HashTable<u32>,
+    places: LinearTable<u32>,
 }
 
 impl Places {
     pub(crate) fn new(hash: HashState) -> Places {
-        Places { hash, places: HashTable::new() }
+        Places { hash, places: LinearTable::new() }
     }
 
     /// Allocated bytes.
@@ -42,9 +41,7 @@ impl Places {
 
     /// Forgets the place of a queue and tells it.
     pub(crate) fn remove(&mut self, id: QueueId, id_at: impl Fn(u32) -> QueueId) -> Option<u32> {
-        let hash = self.hash(id);
-        let entry = self.places.find_entry(hash, |&place| id_at(place) == id).ok()?;
-        Some(entry.remove().0)
+        self.places.remove(self.hash(id), |&place| id_at(place) == id)
     }
 }
 

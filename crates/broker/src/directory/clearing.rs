@@ -58,8 +58,8 @@ impl Directory {
         while budget > 0 {
             let end = match clearing.stage {
                 Stage::Bindings => self.bindings.places(),
-                Stage::Queues => self.queues.capacity(),
-                Stage::Exchanges => self.exchanges.capacity(),
+                Stage::Queues => self.queues.places(),
+                Stage::Exchanges => self.exchanges.places(),
             };
             if clearing.next >= end {
                 clearing.next = 0;

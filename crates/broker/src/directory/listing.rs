@@ -107,7 +107,7 @@ impl Directory {
         first: usize,
         places: usize,
     ) -> Option<impl Iterator<Item = &ExchangeInfo>> {
-        let end = self.exchanges.capacity().min(first.saturating_add(places));
+        let end = self.exchanges.places().min(first.saturating_add(places));
         let found = (first < end)
             .then(|| (first..end).filter_map(|place| Some(&self.exchanges.get(place)?.info)));
         found.map(|found| found.filter(move |info| info.vhost == vhost))

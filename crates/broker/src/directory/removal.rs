@@ -88,9 +88,7 @@ impl Directory {
         // It goes now, for whatever reason, so it need not delete itself.
         left.retain(|&other| other != place);
         let info = self.exchanges.remove(place as usize).info;
-        if let Ok(entry) = self.exchanges_by_name.find_entry(hash, |&other| other == place) {
-            entry.remove();
-        }
+        self.exchanges_by_name.remove(hash, |&other| other == place);
         self.count_exchange(&info, false);
         if let Some(id) = info.holding {
             self.holdings.remove(&id);
@@ -107,9 +105,7 @@ impl Directory {
             self.remove_binding(binding, left);
         }
         let info = self.queues.remove(place as usize).info;
-        if let Ok(entry) = self.queues_by_name.find_entry(hash, |&other| other == place) {
-            entry.remove();
-        }
+        self.queues_by_name.remove(hash, |&other| other == place);
         self.count_queue(&info, false);
         let routes = &self.routes;
         self.queues_by_id.remove(info.id, |place| routes[place as usize].queue);

@@ -87,7 +87,7 @@ impl Directory {
     }
 
     fn walk(&self, start: u32, message: Message<'_>, rng: &mut Rng, routes: &mut Routes) {
-        routes.begin(start, self.exchanges.capacity());
+        routes.begin(start, self.exchanges.places());
         while let Some(place) = routes.next_exchange() {
             let slot = &self.exchanges[place as usize];
             if slot.info.delayed {

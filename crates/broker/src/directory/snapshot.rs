@@ -71,7 +71,7 @@ impl Snapshot {
     }
 
     fn exchange(&mut self, directory: &Directory, into: &mut Vec<Change>) {
-        if self.next >= directory.exchanges.capacity() {
+        if self.next >= directory.exchanges.places() {
             return self.enter(Stage::Queues);
         }
         if let Some(slot) = directory.exchanges.get(self.next)
@@ -84,7 +84,7 @@ impl Snapshot {
     }
 
     fn queue(&mut self, directory: &Directory, into: &mut Vec<Change>) {
-        if self.next >= directory.queues.capacity() {
+        if self.next >= directory.queues.places() {
             return self.enter(Stage::Bindings);
         }
         if let Some(slot) = directory.queues.get(self.next)
@@ -103,7 +103,7 @@ impl Snapshot {
             }
             return;
         }
-        if self.next >= directory.exchanges.capacity() {
+        if self.next >= directory.exchanges.places() {
             return self.enter(Stage::Done);
         }
         if let Some(slot) = directory.exchanges.get(self.next)

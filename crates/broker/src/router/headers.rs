@@ -13,7 +13,7 @@ use hashbrown::HashTable;
 use lepus_amqp::code::ReplyCode;
 use lepus_amqp::properties::PropertiesRef;
 use lepus_amqp::table::{TableRef, ValueRef};
-use lepus_base::{HashState, Slab};
+use lepus_base::{ChunkedSlab, HashState, LinearTable};
 
 /// Bytes that a condition takes beside its text, about.
 const CONDITION_BYTES: usize = 96;
@@ -93,9 +93,9 @@ pub(super) fn bytes_of(arguments: TableRef<'_>) -> usize {
 /// once for each of its headers, and a binding is a list of their numbers.
 #[derive(Debug)]
 pub(crate) struct Headers {
-    rules: Slab<Rule>,
-    conditions: Slab<Condition>,
-    by_hash: HashTable<u32>,
+    rules: ChunkedSlab<Rule>,
+    conditions: ChunkedSlab<Condition>,
+    by_hash: LinearTable<u32>,
     /// Bindings that fit every message: they ask for all of nothing.
     always: Links,
     state: HashState,
@@ -363,9 +363,9 @@ fn name_at(headers: TableRef<'_>, place: u32) -> &[u8] {
 impl Headers {
     pub(super) fn new(state: HashState) -> Headers {
         Headers {
-            rules: Slab::new(),
-            conditions: Slab::new(),
-            by_hash: HashTable::new(),
+            rules: ChunkedSlab::new(),
+            conditions: ChunkedSlab::new(),
+            by_hash: LinearTable::new(),
             always: Links::EMPTY,
             state,
         }
@@ -473,14 +473,14 @@ impl Headers {
     /// Finds out which conditions the message meets: by looking its own up among them, or them up
     /// among its own, whatever is less. False when the meter has run out.
     fn find_met(&self, scan: &mut Scan, meter: &Meter) -> bool {
-        scan.compare(self.rules.capacity(), self.conditions.capacity());
+        scan.compare(self.rules.places(), self.conditions.places());
         // Gaps in the table are passed, too.
-        let own = self.conditions.capacity();
+        let own = self.conditions.places();
         if own < scan.given.len() / CONDITIONS_RATIO {
             if !scan.index(meter) {
                 return false;
             }
-            for (condition, found) in &self.conditions {
+            for (condition, found) in self.conditions.iter() {
                 if scan.has(found) {
                     scan.meet(condition as u32);
                 }
@@ -529,9 +529,7 @@ impl Headers {
         if found.uses > 0 {
             return;
         }
-        if let Ok(entry) = self.by_hash.find_entry(found.hash, |&other| other == condition) {
-            entry.remove();
-        }
+        self.by_hash.remove(found.hash, |&other| other == condition);
         self.conditions.remove(condition as usize);
     }
 }

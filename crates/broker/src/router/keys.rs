@@ -2,21 +2,19 @@
 
 use crate::binding::{Bindings, Link, Links};
 use core::hash::{BuildHasher, Hasher};
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
-use lepus_base::HashState;
+use lepus_base::{HashState, LinearTable};
 
 /// Links by routing key. The key itself stands in the binding's record only.
 #[derive(Debug)]
 pub(crate) struct Keys {
     /// No list in it is empty.
-    lists: HashTable<Links>,
+    lists: LinearTable<Links>,
     state: HashState,
 }
 
 impl Keys {
     pub(super) fn new(state: HashState) -> Keys {
-        Keys { lists: HashTable::new(), state }
+        Keys { lists: LinearTable::new(), state }
     }
 
     #[cfg(test)]
@@ -38,26 +36,27 @@ impl Keys {
     pub(super) fn insert(&mut self, bindings: &mut Bindings, place: u32) {
         let key = bindings.get(place).routing_key.as_bytes();
         let state = self.state;
-        let entry = self.lists.entry(
-            hash(state, key),
-            |links| key_of(links, bindings) == key,
-            |links| hash(state, key_of(links, bindings)),
-        );
-        let mut entry = match entry {
-            Entry::Occupied(entry) => entry,
-            Entry::Vacant(entry) => entry.insert(Links::EMPTY),
-        };
-        bindings.push_link(entry.get_mut(), place);
+        let hash_of_key = hash(state, key);
+        if let Some(links) =
+            self.lists.find_mut(hash_of_key, |links| key_of(links, bindings) == key)
+        {
+            bindings.push_link(links, place);
+            return;
+        }
+        let mut links = Links::EMPTY;
+        bindings.push_link(&mut links, place);
+        let hash_of = |links: &Links| hash(state, key_of(links, bindings));
+        self.lists.insert_unique(hash_of_key, links, hash_of);
     }
 
     pub(super) fn remove(&mut self, bindings: &mut Bindings, place: u32) {
         let key = bindings.get(place).routing_key.as_bytes();
-        let entry =
-            self.lists.find_entry(hash(self.state, key), |links| key_of(links, bindings) == key);
-        let Ok(mut entry) = entry else { return };
-        bindings.remove_link(entry.get_mut(), place);
-        if entry.get().is_empty() {
-            entry.remove();
+        let hash = hash(self.state, key);
+        let found = self.lists.find_mut(hash, |links| key_of(links, bindings) == key);
+        let Some(links) = found else { return };
+        bindings.remove_link(links, place);
+        if links.is_empty() {
+            self.lists.remove(hash, |links| links.is_empty());
         }
     }
 }

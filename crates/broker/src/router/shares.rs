@@ -11,12 +11,12 @@
 
 use super::hash::mix;
 use crate::binding::{Link, NONE};
-use lepus_base::Slab;
+use lepus_base::ChunkedSlab;
 
 /// The bindings of one exchange with their weights.
 #[derive(Debug)]
 pub(super) struct Shares {
-    nodes: Slab<Node>,
+    nodes: ChunkedSlab<Node>,
     root: u32,
 }
 
@@ -49,7 +49,7 @@ impl Shares {
     pub(super) const BINDING_BYTES: usize = 2 * size_of::<Node>();
 
     pub(super) fn new() -> Shares {
-        Shares { nodes: Slab::new(), root: NONE }
+        Shares { nodes: ChunkedSlab::new(), root: NONE }
     }
 
     /// Adds a binding; the leaf that it has from now on. Where the number is taken, another one is

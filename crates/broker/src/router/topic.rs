@@ -12,8 +12,7 @@ use super::meter::Meter;
 use crate::binding::{Bindings, Link, Links, NONE};
 use crate::key::Key;
 use core::hash::{BuildHasher, Hasher};
-use hashbrown::HashTable;
-use lepus_base::{HashState, Slab};
+use lepus_base::{ChunkedSlab, HashState, LinearTable};
 
 pub(crate) use walk::Walk;
 
@@ -69,11 +68,11 @@ struct Word {
 /// The patterns of one topic exchange.
 #[derive(Debug)]
 pub(crate) struct Trie {
-    nodes: Slab<Node>,
+    nodes: ChunkedSlab<Node>,
     /// Children behind plain words, by (parent, word).
-    edges: HashTable<u32>,
-    words: Slab<Word>,
-    by_text: HashTable<u32>,
+    edges: LinearTable<u32>,
+    words: ChunkedSlab<Word>,
+    by_text: LinearTable<u32>,
     state: HashState,
 }
 
@@ -90,22 +89,21 @@ fn split(key: &str) -> impl Iterator<Item = &str> {
 
 impl Trie {
     pub(crate) fn new(state: HashState) -> Trie {
-        let mut nodes = Slab::new();
+        let mut nodes = ChunkedSlab::new();
         nodes.insert(Node::new(NONE, NONE));
         Trie {
             nodes,
-            edges: HashTable::new(),
-            words: Slab::new(),
-            by_text: HashTable::new(),
+            edges: LinearTable::new(),
+            words: ChunkedSlab::new(),
+            by_text: LinearTable::new(),
             state,
         }
     }
 
     #[cfg(test)]
     pub(super) fn memory_bytes(&self) -> usize {
-        // The slab's own mark makes a node of 36 bytes one of 40.
-        self.nodes.capacity() * (size_of::<Node>() + 4)
-            + self.words.capacity() * size_of::<Option<Word>>()
+        self.nodes.allocation_size()
+            + self.words.allocation_size()
             + self.edges.allocation_size()
             + self.by_text.allocation_size()
     }
@@ -295,7 +293,7 @@ impl Trie {
                 if next != NONE {
                     self.nodes[next as usize].previous = previous;
                 }
-                remove_number(&mut self.edges, edge_hash(parent, word), node);
+                self.edges.remove(edge_hash(parent, word), |&other| other == node);
                 self.release(word);
             }
         }
@@ -306,15 +304,9 @@ impl Trie {
         entry.edges -= 1;
         if entry.edges == 0 {
             let hash = text_hash(self.state, entry.text.as_bytes());
-            remove_number(&mut self.by_text, hash, word);
+            self.by_text.remove(hash, |&other| other == word);
             self.words.remove(word as usize);
         }
-    }
-}
-
-fn remove_number(table: &mut HashTable<u32>, hash: u64, number: u32) {
-    if let Ok(entry) = table.find_entry(hash, |&other| other == number) {
-        entry.remove();
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{HASH, LOOK_STEPS, Node, ROOT, STAR, Trie, split};
 use crate::binding::NONE;
 use alloc::vec::Vec;
-use lepus_base::Slab;
+use lepus_base::ChunkedSlab;
 
 /// Numbers of a set that are looked at in one step.
 const PARTS_PER_STEP: usize = 8;
@@ -76,8 +76,8 @@ impl Walk {
             self.known.fill((0, 0));
             self.walk = 1;
         }
-        if self.known.len() < trie.words.capacity() {
-            self.known.resize(trie.words.capacity(), (0, 0));
+        if self.known.len() < trie.words.places() {
+            self.known.resize(trie.words.places(), (0, 0));
         }
         self.words.clear();
         self.starts.clear();
@@ -178,7 +178,7 @@ impl Walk {
     }
 
     /// The next node, and where the pattern may end there.
-    pub(super) fn take(&mut self, nodes: &Slab<Node>) -> Option<u32> {
+    pub(super) fn take(&mut self, nodes: &ChunkedSlab<Node>) -> Option<u32> {
         let (node, depth) = self.nodes.pop()?;
         self.depth = depth as usize;
         let end = (self.depth + 1) * self.width;
