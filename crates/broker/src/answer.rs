@@ -30,7 +30,7 @@ impl Broker {
     /// Sends a method on a channel, unless the channel is ending.
     pub(crate) fn send_method(&mut self, at: At, method: &Method<'_>, out: &mut Outbox) {
         let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else { return };
-        if connection.incarnation(at.channel.channel).is_none_or(|c| c.ending.is_some()) {
+        if connection.is_unheard(at.channel.channel) {
             return;
         }
         method.encode_frame(at.channel.number(), &mut connection.send.bytes);
@@ -422,6 +422,7 @@ impl Broker {
             return;
         };
         connection.traffic.count(from);
+        let is_ending = connection.end.is_some();
         let mut channel = connection.incarnation(to.channel);
         let mut is_governed = false;
         let tag = channel.as_mut().and_then(|channel| {
@@ -430,7 +431,7 @@ impl Broker {
                 global.granted = global.granted.saturating_sub(1);
             }
             let subscription = channel.subscription(to.consumer)?;
-            channel.ending.is_none().then(|| subscription.tag.clone())
+            (channel.ending.is_none() && !is_ending).then(|| subscription.tag.clone())
         });
         let Some(tag) = tag else {
             let (queue, slot, sequence) = (*queue, *slot, *sequence);
@@ -485,7 +486,8 @@ impl Broker {
         let Some((slot, connection)) = self.edge.connection(key.connection, u32::MAX) else {
             return;
         };
-        let tells = connection.machine.has_client_capability("consumer_cancel_notify");
+        let tells = connection.machine.has_client_capability("consumer_cancel_notify")
+            && !connection.is_silent;
         let Some(channel) = connection.incarnation(key.channel) else { return };
         let Some(subscription) = channel.subscription(key.consumer) else { return };
         if subscription.queue != queue || subscription.cancelling {
@@ -544,13 +546,13 @@ impl Broker {
         let listed: Vec<(u32, u64)> = core::mem::take(&mut self.edge.confirming);
         for &(slot, key) in &listed {
             let Some(connection) = self.edge.connections.get_mut(slot as usize) else { continue };
-            let number = key as u16;
+            let (number, is_silent) = (key as u16, connection.is_silent);
             let Some(channel) =
                 connection.channels.get_mut(number).filter(|channel| channel.key == key)
             else {
                 continue;
             };
-            let silent = channel.ending.is_some();
+            let silent = channel.ending.is_some() || is_silent;
             if let Some(committing) = &mut channel.committing {
                 if committing.is_committed() {
                     channel.committing = None;

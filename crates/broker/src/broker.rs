@@ -27,6 +27,7 @@ use crate::delayed::Delayed;
 use crate::departure::Departures;
 use crate::directory::{Change, Directory, Routes};
 use crate::edge::{Edge, Shortage};
+use crate::ends::Ends;
 use crate::home::Home;
 use crate::jobs::Jobs;
 use crate::journal::Journal;
@@ -84,6 +85,8 @@ pub struct Broker {
     /// Publishes and commits that are served in slices.
     pub(crate) jobs: Jobs,
     pub(crate) settlings: VecDeque<Settling>,
+    /// What ends and takes long.
+    pub(crate) ends: Ends,
     /// Commands that have to wait for a queue's work.
     pub(crate) retries: VecDeque<(ChannelRef, QueueId, Command)>,
     /// Commands that have to wait for the disk, in their order, and how many there were so far.
@@ -148,6 +151,7 @@ impl Broker {
             graveyard: VecDeque::new(),
             jobs: Jobs::default(),
             settlings: VecDeque::new(),
+            ends: Ends::default(),
             retries: VecDeque::new(),
             stalled_commands: BTreeMap::new(),
             stalls: 0,
@@ -463,6 +467,7 @@ impl Broker {
     pub fn work(&mut self, now: Now, out: &mut Outbox) -> bool {
         self.work_on_queues(now, out);
         self.work_on_jobs(now, out);
+        self.work_on_ends(now, out);
         self.work_on_settlings(now, out);
         self.work_on_delayed(now, out);
         self.work_on_definitions(now, out);
@@ -486,6 +491,7 @@ impl Broker {
             || !self.graveyard.is_empty()
             || self.has_job_work(out)
             || !self.settlings.is_empty()
+            || self.ends.has_work()
             || !self.retries.is_empty()
             || self.looks.has_work()
             || (self.may_try_letters() && !self.journal.closes())

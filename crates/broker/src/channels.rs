@@ -102,6 +102,14 @@ impl Channels {
         Some(channel)
     }
 
+    /// The first of them with a number of `number` or higher.
+    #[must_use]
+    pub fn from(&self, number: u16) -> Option<&Channel> {
+        let listed = self.listed.get(usize::from(number)..).unwrap_or_default();
+        let mut beyond = self.beyond.range(number..).map(|(_, channel)| &**channel);
+        listed.iter().flatten().map(|channel| &**channel).next().or_else(|| beyond.next())
+    }
+
     /// All of them, in the order of their numbers.
     pub fn iter(&self) -> impl Iterator<Item = &Channel> {
         self.listed.iter().flatten().chain(self.beyond.values()).map(|channel| &**channel)
@@ -157,6 +165,8 @@ mod tests {
         }
         assert!(numbers(&channels).iter().eq(&open_ones));
         for number in 0..700 {
+            let next = channels.from(number).map(Channel::number);
+            assert_eq!(next, open_ones.range(number..).next().copied());
             assert_eq!(channels.get(number).is_some(), open_ones.contains(&number));
         }
     }

@@ -115,6 +115,9 @@ pub struct Connection {
     pub blocked: bool,
     /// How the connection ends, once it does.
     pub end: Option<ConnectionEnd>,
+    /// Whether the broker ended it: what was said and not done yet is not done any more, and nothing
+    /// is said.
+    pub is_silent: bool,
     /// Channels and exclusive queues that are still being cleaned up.
     pub cleaning: u32,
     /// Whether the client did not answer the broker's close in time.
@@ -176,6 +179,7 @@ impl Connection {
             paused: 0,
             blocked: false,
             end: None,
+            is_silent: false,
             cleaning: 0,
             gave_up: false,
             gone: false,

@@ -84,6 +84,7 @@ impl Broker {
         };
         let hash = self.hash;
         let own = self.edge.shard;
+        self.make_way(now, at, &tag, out);
         let connection = &mut self.edge.connections[at.slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
         let known = channel.subscriptions.as_ref().is_some_and(|s| s.by_tag.contains_key(&*tag))
@@ -157,6 +158,22 @@ impl Broker {
         let command = Command::Subscribe { consumer: Box::new(consumer), governed };
         self.ask_home(now, at, queue, home, command, out);
         Ok(())
+    }
+
+    /// Consumers of deleted queues that have yet to hear of it keep neither their tags nor their
+    /// places from others.
+    fn make_way(&mut self, now: Now, at: At, tag: &str, out: &mut Outbox) {
+        let limit = self.edge.limits.consumers_per_channel_max as usize;
+        let connection = &mut self.edge.connections[at.slot as usize];
+        let channel = connection.incarnation(at.channel.channel);
+        let Some(all) = channel.and_then(|channel| channel.subscriptions.as_ref()) else { return };
+        let is_full = all.by_number.len() >= limit;
+        if all.by_tag.contains_key(tag) {
+            self.cancel_orphans(now, at, Some(tag), out);
+        }
+        if is_full {
+            self.cancel_orphans(now, at, None, out);
+        }
     }
 
     fn consume_replies(
@@ -371,8 +388,11 @@ impl Broker {
             return false;
         }
         let frame_max = connection.machine.frame_max();
+        let is_silent = connection.is_silent;
         let Some(channel) = connection.incarnation(to.channel) else { return false };
-        let Some(tag) = &channel.reply_consumer else { return false };
+        let Some(tag) = channel.reply_consumer.as_ref().filter(|_| !is_silent) else {
+            return false;
+        };
         channel.last_tag += 1;
         let (tag, delivery_tag) = (tag.clone(), channel.last_tag);
         let shown = for_client(view.properties, 0);

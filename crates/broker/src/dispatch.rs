@@ -338,8 +338,13 @@ impl Broker {
         let shard = self.edge.shard;
         let Some(connection) = self.edge.connection_at(slot, id) else { return };
         let vhost = connection.vhost;
+        let is_silent = connection.is_silent;
         let Some(channel) = connection.incarnation(key) else { return };
         channel.unparking = false;
+        if is_silent {
+            // What is parked goes with the channel.
+            return;
+        }
         let parked = core::mem::take(&mut channel.parked);
         connection.parked_bytes = connection.parked_bytes.saturating_sub(parked.len());
         let at = At { slot, vhost, channel: ChannelRef { shard, connection: id, channel: key } };

@@ -18,7 +18,7 @@ use lepus_base::{
 use lepus_store::LaneSlot;
 
 use crate::channel::unacked::Unacked;
-use crate::connection::{Connection, ConnectionEnd, PauseReason};
+use crate::connection::{Connection, PauseReason};
 use crate::counters::Counters;
 use crate::dead_letter::{DeadLetter, Ledger, Roomless, Source};
 use crate::journal::{Backlog, Found, Journal};
@@ -42,6 +42,8 @@ const QUEUE_POOL_BYTES_MAX: u64 = 32 << 20;
 /// A consumer on another shard, as the home of its queue sees it.
 #[derive(Debug)]
 pub struct RemoteConsumer {
+    /// Its queue.
+    pub queue: QueueId,
     /// Its name within the queue.
     pub handle: ConsumerHandle,
     /// The shard of its connection.
@@ -641,10 +643,7 @@ impl QueueSink<'_> {
         let unacked_max = self.edge.limits.unacked_per_channel_max as usize;
         let slot = consumer.connection_slot as usize;
         let Some(connection) = self.edge.connections.get_mut(slot) else { return false };
-        if connection.id != consumer.key.connection
-            || connection.gone
-            || connection.end == Some(ConnectionEnd::ByBroker)
-        {
+        if connection.id != consumer.key.connection || connection.gone || connection.end.is_some() {
             return false;
         }
         if connection.send.len() >= window {

@@ -437,8 +437,18 @@ impl Broker {
         match home.queue.subscribe(consumer) {
             Ok(handle) => {
                 if shard != self.edge.shard {
-                    let remote =
-                        RemoteConsumer { handle, shard, governed, credit: 0, wanted: false };
+                    if let Some(before) = self.edge.remote_consumers.get(&key) {
+                        // One of its name has yet to be told that its queue is gone.
+                        self.forget_remote(key, before.queue, out);
+                    }
+                    let remote = RemoteConsumer {
+                        queue: id,
+                        handle,
+                        shard,
+                        governed,
+                        credit: 0,
+                        wanted: false,
+                    };
                     self.edge.remote_consumers.insert(key, remote);
                 }
                 self.reply(now, from, id, Reply::Subscribed(handle), out);
@@ -461,10 +471,9 @@ impl Broker {
         handle: ConsumerHandle,
         out: &mut Outbox,
     ) {
-        self.return_unused_credit(key, out);
-        self.edge.remote_consumers.remove(&key);
+        let id = self.homes[slot as usize].id;
+        self.forget_remote(key, id, out);
         let home = &mut self.homes[slot as usize];
-        let id = home.id;
         home.queue.cancel(now, handle);
         home.note(slot, &mut self.edge);
         if home.queue.auto_delete_due() {
@@ -600,36 +609,17 @@ impl Broker {
         self.journal.drop_queue(home.log, home.id);
         self.release_stalled(info.id);
         let answers = home.take_answers();
-        let deleted = home.queue.delete();
-        self.graveyard.push_back((home.queue, home.counted_bytes));
+        let orphans = home.queue.delete().consumers;
+        // They are counted apart.
+        let counted_bytes = home.counted_bytes.saturating_sub(orphans.memory_bytes());
+        self.edge.queue_bytes -= home.counted_bytes - counted_bytes;
+        self.graveyard.push_back((home.queue, counted_bytes));
         self.forget_letters(info.id);
-        for consumer in &deleted.consumers {
-            self.return_unused_credit(consumer.key, out);
-            self.edge.remote_consumers.remove(&consumer.key);
-        }
         // Who deleted it hears that first, should it consume from it on the same channel.
         for (to, reply) in answers {
             self.reply(now, to, info.id, reply, out);
         }
-        self.tell_cancelled(now, info.id, deleted.consumers, out);
-    }
-
-    /// Tells consumers that their queue is gone.
-    pub(crate) fn tell_cancelled(
-        &mut self,
-        now: Now,
-        queue: QueueId,
-        consumers: Vec<Consumer>,
-        out: &mut Outbox,
-    ) {
-        for consumer in consumers {
-            if consumer.shard == self.edge.shard {
-                self.consumer_cancelled(now, consumer.key, queue, out);
-            } else {
-                let mail = Mail::ConsumerCancelled { to: consumer.key, queue };
-                out.mail[consumer.shard.index()].items.push(mail);
-            }
-        }
+        self.tell_cancelled(now, info.id, orphans, out);
     }
 
     /// A channel settled a delivery of a queue whose home is here.
@@ -673,6 +663,15 @@ impl Broker {
         if let Some(handle) = handle {
             self.homes[slot as usize].queue.resume(handle);
             self.pump(now, slot, out);
+        }
+    }
+
+    /// A consumer on another shard has left its queue, or the queue is gone.
+    pub(crate) fn forget_remote(&mut self, key: ConsumerKey, queue: QueueId, out: &mut Outbox) {
+        // The name may be that of another queue's consumer by now.
+        if self.edge.remote_consumers.get(&key).is_some_and(|remote| remote.queue == queue) {
+            self.return_unused_credit(key, out);
+            self.edge.remote_consumers.remove(&key);
         }
     }
 

@@ -29,6 +29,7 @@ mod departure;
 pub mod directory;
 mod dispatch;
 pub mod edge;
+mod ends;
 pub mod exchange;
 mod fanout;
 mod home;

@@ -6,18 +6,17 @@ use alloc::string::{String, ToString};
 use lepus_amqp::ProtocolError;
 use lepus_amqp::code::ReplyCode;
 use lepus_amqp::frame;
-use lepus_amqp::method::{Method, channel, connection};
+use lepus_amqp::method::{Method, channel};
 use lepus_amqp::sasl;
 use lepus_amqp::server::{AuthenticationFailure, State, TimeoutOutcome};
 use lepus_base::{ConnectionId, Instant, Now};
 
-use crate::answer::return_late;
 use crate::broker::Broker;
 use crate::channel::{At, Ending, Pending};
 use crate::connection::{Connection, ConnectionEnd, PauseReason};
-use crate::directory::{Anonymous, Request};
+use crate::directory::Anonymous;
 use crate::edge::{connection_name, log, mark_dirty};
-use crate::mail::{ChannelRef, Mail, Origin};
+use crate::mail::Mail;
 use crate::outbox::{ConnectionSlot, Outbox, Severity};
 use crate::refusal::Refusal;
 
@@ -210,41 +209,11 @@ impl Broker {
         let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else { return };
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         channel.reply_consumer = None;
-        let subscriptions = channel.subscriptions.as_mut();
-        let mut late =
-            subscriptions.map(|found| core::mem::take(&mut found.late)).unwrap_or_default();
-        if let Some(subscriptions) = &channel.subscriptions
-            && !subscriptions.by_number.is_empty()
-        {
-            let numbers: alloc::vec::Vec<u32> =
-                subscriptions.by_number.iter().map(|(number, _)| number as u32).collect();
-            // One more than there are, so that the last answer cannot come before all are asked.
-            self.set_pending(at, Pending::End { waiting: numbers.len() as u32 + 1 });
-            for &number in &numbers {
-                self.ask_cancel(now, at, number, out);
-            }
-            // Behind that, so that they do not come again.
-            for late in late.drain(..) {
-                return_late(at.channel.connection, late, out);
-            }
-            let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else { return };
-            let Some(channel) = connection.incarnation(at.channel.channel) else { return };
-            channel.subscriptions = None;
-            connection.weigh_channel(at.channel.channel);
-            let Some(channel) = connection.incarnation(at.channel.channel) else { return };
-            match channel.pending.take().map(|pending| *pending) {
-                Some(Pending::End { waiting }) if waiting > 1 => {
-                    channel.pending =
-                        Some(alloc::boxed::Box::new(Pending::End { waiting: waiting - 1 }));
-                    return;
-                }
-                _ => {}
-            }
+        if channel.subscriptions.as_ref().is_some_and(|all| !all.by_number.is_empty()) {
+            self.cancel_consumers(now, at, out);
+        } else {
+            self.consumers_asked(now, at, out);
         }
-        for late in late {
-            return_late(at.channel.connection, late, out);
-        }
-        self.requeue_all(now, at, out);
     }
 
     /// Nothing of the channel is left anywhere.
@@ -267,7 +236,13 @@ impl Broker {
             }
             // The number is free once the client's close-ok came, so only a channel whose number
             // is free already goes here.
-            Some(Ending::ByBroker) => connection.remove_retired(at.channel.channel),
+            Some(Ending::ByBroker) => {
+                let is_ending = connection.end.is_some();
+                connection.remove_retired(at.channel.channel);
+                if is_ending {
+                    self.cleaned(now, at.slot, out);
+                }
+            }
             Some(Ending::ByConnection) => {
                 if connection.is_retired(at.channel.channel) {
                     connection.remove_retired(at.channel.channel);
@@ -331,7 +306,6 @@ impl Broker {
         end: ConnectionEnd,
         out: &mut Outbox,
     ) {
-        let shard = self.edge.shard;
         let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return };
         let before = connection.end;
         connection.end = Some(end);
@@ -348,52 +322,9 @@ impl Broker {
             self.count_connection(id, (vhost, &user), false, out);
         }
         let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return };
+        connection.is_silent = end == ConnectionEnd::ByBroker;
         connection.stalled.clear();
-        let keys: alloc::vec::Vec<u64> = connection
-            .open_channels()
-            .chain(connection.retired())
-            .map(|channel| channel.key)
-            .collect();
-        let queues = core::mem::take(&mut connection.exclusive_queues);
-        // One more than there is to clean, so that it cannot finish before all is begun.
-        connection.cleaning = keys.len() as u32 + queues.len() as u32 + 1;
-        for key in keys {
-            let channel = ChannelRef { shard, connection: id, channel: key };
-            let at = At { slot, channel, vhost };
-            let Some(channel) = self
-                .edge
-                .connection_at(slot, id)
-                .and_then(|connection| connection.incarnation(key))
-            else {
-                continue;
-            };
-            if end != ConnectionEnd::ByBroker && !channel.parked.is_empty() {
-                // What was said before the end still holds: the end stands behind it.
-                let before = channel.parked.len();
-                Method::from(connection::Close::default())
-                    .encode_frame(at.channel.number(), &mut channel.parked);
-                let added = channel.parked.len() - before;
-                let waits = channel.pending.is_some();
-                if let Some(connection) = self.edge.connection_at(slot, id) {
-                    connection.parked_bytes += added;
-                }
-                if !waits {
-                    self.unpark(slot, at.channel);
-                }
-                continue;
-            }
-            let ended = channel.ending.is_some() && channel.pending.is_none();
-            self.end_channel(now, at, Ending::ByConnection, out);
-            if ended {
-                // It had been cleaned up before and only waited for the client's close-ok.
-                self.finish_end(now, at, out);
-            }
-        }
-        for queue in queues {
-            let origin = Origin::Ending { shard, connection: id };
-            self.ask_directory(now, origin, Request::DeleteQueue { id: queue }, out);
-        }
-        self.cleaned(now, slot, out);
+        self.part(now, slot, out);
     }
 
     /// One channel or exclusive queue of an ending connection is gone.

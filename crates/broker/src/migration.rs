@@ -454,8 +454,7 @@ impl Broker {
         let consumers: Vec<ConsumerKey> =
             queue.consumers().map(|(_, consumer, _)| consumer.key).collect();
         for key in consumers {
-            self.return_unused_credit(key, out);
-            self.edge.remote_consumers.remove(&key);
+            self.forget_remote(key, old, out);
         }
         self.edge.counters.queues_moved += 1;
         let cargo = Box::new(Cargo { queue, why: why.unwrap_or_default() });
@@ -484,6 +483,7 @@ impl Broker {
         for (handle, consumer, _) in queue.consumers() {
             if consumer.shard != own {
                 let remote = RemoteConsumer {
+                    queue: id,
                     handle,
                     shard: consumer.shard,
                     // Until its shard has told.

@@ -27,7 +27,7 @@ use core::cmp::Ordering;
 use lepus_base::{Instant, Now, Pool, Position, ShardId};
 use lepus_store::LaneSlot;
 
-pub use consumers::{Consumer, ConsumerHandle, ConsumerKey, SubscribeError};
+pub use consumers::{Consumer, ConsumerHandle, ConsumerKey, Orphans, SubscribeError};
 pub use entry::{
     Admission, Content, Delivery, Enqueued, Entry, Get, Got, NO_SLOT, Outcome, Place, Reason, Sent,
     Ticket,
@@ -115,7 +115,7 @@ pub struct Deleted {
     /// Messages that were ready, for `delete-ok`.
     pub ready: u64,
     /// Consumers to be told.
-    pub consumers: Vec<Consumer>,
+    pub consumers: Orphans,
 }
 
 /// A queue.
@@ -631,7 +631,7 @@ impl Queue {
         let consumers = self.consumers.take();
         Deleted {
             ready,
-            consumers: consumers.map_or(Vec::new(), |consumers| consumers.into_list()),
+            consumers: consumers.map(|consumers| consumers.into_orphans()).unwrap_or_default(),
         }
     }
 

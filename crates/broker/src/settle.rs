@@ -432,6 +432,8 @@ impl Broker {
         if channel.unacked.is_empty() && held.is_empty() {
             return self.finish_end(now, at, out);
         }
-        self.requeue(now, at, held, AfterRequeue::End, &mut { SETTLE_AT_ONCE_MAX }, out);
+        self.with_end_steps(|broker, steps| {
+            broker.requeue(now, at, held, AfterRequeue::End, steps, out);
+        });
     }
 }

@@ -1,13 +1,14 @@
 //! What is done at once with very many deliveries, consumers or channels goes in slices: others are
 //! served between them.
 
-use lepus_amqp::method::{basic, channel, tx};
-use lepus_sim::{Channel, World};
+use lepus_amqp::code::ReplyCode;
+use lepus_amqp::method::{basic, channel, confirm, queue, tx};
+use lepus_sim::{Channel, Client, World};
 
 /// What one turn may do of such things at most.
 const TURN_MAX: usize = 4_096;
 /// Far more than that.
-const MANY: usize = 20_000;
+const MANY: usize = 10_000;
 
 /// Goes on until nothing is left to do; by how much `figure` fell at most in one turn.
 fn largest_fall(world: &World, figure: impl Fn() -> usize) -> usize {
@@ -87,7 +88,7 @@ fn a_channel_that_ends_gives_very_many_deliveries_of_a_transaction_back_in_slice
         let world = World::new(shards);
         let channel = laden(&world, shards - 1);
         channel.tx_select();
-        channel.ack_up_to(10_000);
+        channel.ack_up_to(5_000);
         world.quietly(|| channel.send(channel::Close::default()));
         let ready = || world.queue("q").ready as usize;
         let most = largest_fall(&world, || MANY - ready());
@@ -107,11 +108,7 @@ fn queues_rest_and_go_on_in_slices_while_deliveries_of_very_many_come_back() {
         channel.client().together(|| {
             for queue in 0..QUEUES {
                 let queue = format!("q{queue}");
-                channel.send(lepus_amqp::method::queue::Declare {
-                    queue: &queue,
-                    no_wait: true,
-                    ..Default::default()
-                });
+                channel.send(queue::Declare { queue: &queue, no_wait: true, ..Default::default() });
                 channel.publish("", &queue, "x");
                 channel.send(basic::Get { queue: &queue, no_ack: false });
             }
@@ -141,5 +138,269 @@ fn queues_rest_and_go_on_in_slices_while_deliveries_of_very_many_come_back() {
         };
         assert_eq!((0..shards).map(of).sum::<u64>(), QUEUES as u64);
         assert_eq!(world.leaks(), [""; 0]);
+    }
+}
+
+/// Consumers of the queues of all shards.
+fn consumers(world: &World) -> usize {
+    let of = |shard| {
+        world.broker(shard, |broker| {
+            broker.queues().map(|(_, queue)| queue.consumer_count() as usize).sum::<usize>()
+        })
+    };
+    (0..world.shards()).map(of).sum()
+}
+
+/// Consumers as the channels of all shards know them.
+fn subscriptions(world: &World) -> usize {
+    let of = |shard| {
+        world.broker(shard, |broker| {
+            let all = broker.edge.connections.iter().flat_map(|(_, one)| one.open_channels());
+            let known = all.filter_map(|channel| channel.subscriptions.as_ref());
+            known.map(|all| all.by_number.len()).sum::<usize>()
+        })
+    };
+    (0..world.shards()).map(of).sum()
+}
+
+/// Channels of all shards.
+fn channels(world: &World) -> usize {
+    let of = |shard| {
+        world.broker(shard, |broker| {
+            let all = broker.edge.connections.iter();
+            all.map(|(_, one)| one.open_channels().count()).sum::<usize>()
+        })
+    };
+    (0..world.shards()).map(of).sum()
+}
+
+fn consume<'a>(queue: &'a str, consumer_tag: &'a str) -> basic::Consume<'a> {
+    basic::Consume { queue, consumer_tag, no_wait: true, ..Default::default() }
+}
+
+/// A channel with very many consumers of queue `q`, whose home is shard 0.
+fn crowded(world: &World, shard: u16) -> Channel {
+    let near = world.channel(0);
+    near.declare("q");
+    let channel = world.connect(shard).channel();
+    let _ = channel.client().channel_number(9).declare_exclusive("");
+    channel.client().together(|| {
+        for number in 0..MANY {
+            channel.send(consume("q", &format!("c{number}")));
+        }
+    });
+    assert_eq!(world.queue("q").consumers as usize, MANY);
+    channel
+}
+
+#[test]
+fn the_consumers_of_a_queue_that_is_deleted_hear_of_it_in_slices() {
+    for shards in [1, 2] {
+        let world = World::new(shards);
+        let channel = crowded(&world, shards - 1);
+        let other = world.channel(0);
+        let counted = world.broker(0, |broker| broker.edge.memory());
+        world.quietly(|| other.send(queue::Delete { queue: "q", ..Default::default() }));
+        assert_eq!(subscriptions(&world), MANY);
+        let most = largest_fall(&world, || subscriptions(&world));
+        assert!(most <= TURN_MAX, "{most} consumers in one turn, {shards} shards");
+        other.expect("queue.delete-ok");
+        assert_eq!(channel.cancelled().len(), MANY);
+        assert!(world.broker(0, |broker| broker.edge.remote_consumers.is_empty()));
+        assert!(world.broker(0, |broker| broker.edge.memory()) < counted);
+        assert_eq!(world.leaks(), [""; 0]);
+    }
+}
+
+#[test]
+fn a_channel_with_very_many_consumers_ends_in_slices() {
+    type Way = fn(&Channel);
+    let ways: [(&str, Way); 4] = [
+        ("channel.close", |channel| channel.send(channel::Close::default())),
+        ("connection.close", |channel| channel.client().say_close()),
+        ("a lost connection", |channel| channel.client().reset()),
+        ("a refusal", |channel| {
+            channel.send(basic::Ack { delivery_tag: 99, multiple: false });
+        }),
+    ];
+    for shards in [1, 2] {
+        for (name, end) in ways {
+            let world = World::new(shards);
+            let channel = crowded(&world, shards - 1);
+            world.quietly(|| end(&channel));
+            let most = largest_fall(&world, || consumers(&world));
+            assert!(most <= TURN_MAX, "{name}: {most} consumers in one turn, {shards} shards");
+            assert_eq!(consumers(&world), 0, "{name}");
+            if name == "channel.close" {
+                channel.expect("channel.close-ok");
+            }
+            assert_eq!(world.leaks(), [""; 0], "{name}");
+        }
+    }
+}
+
+#[test]
+fn connections_with_very_many_channels_end_in_slices() {
+    type Way = fn(&Client);
+    let ways: [(&str, Way); 4] = [
+        ("connection.close", |client| client.say_close()),
+        ("a lost connection", |client| client.reset()),
+        ("a refusal", |client| client.send(0, basic::Qos::default())),
+        ("an operator", |client| client.expel()),
+    ];
+    for (name, end) in ways {
+        let world = World::new(2);
+        let clients: Vec<Client> = (0..5).map(|_| world.connect(1)).collect();
+        for client in &clients {
+            client.together(|| {
+                for number in 1..=2_000 {
+                    client.send(number, channel::Open {});
+                }
+            });
+        }
+        assert_eq!(channels(&world), 10_000);
+        world.quietly(|| clients.iter().for_each(end));
+        let most = largest_fall(&world, || channels(&world));
+        assert!(most <= TURN_MAX, "{name}: {most} channels in one turn");
+        assert_eq!(channels(&world), 0, "{name}");
+        world.advance(60_000);
+        assert_eq!(world.leaks(), [""; 0], "{name}");
+    }
+}
+
+#[test]
+fn very_many_exclusive_queues_go_in_slices_with_their_connection() {
+    for shards in [1, 2] {
+        let world = World::new(shards);
+        let channel = world.channel(shards - 1);
+        channel.client().together(|| {
+            for number in 0..MANY {
+                let queue = &format!("q{number}");
+                channel.send(queue::Declare {
+                    queue,
+                    exclusive: true,
+                    no_wait: true,
+                    ..Default::default()
+                });
+            }
+        });
+        let queues = || {
+            let of = |shard| world.broker(shard, |broker| broker.queue_count());
+            (0..world.shards()).map(of).sum::<usize>()
+        };
+        assert_eq!(queues(), MANY);
+        world.quietly(|| channel.client().say_close());
+        let most = largest_fall(&world, queues);
+        assert!(most <= TURN_MAX, "{most} queues in one turn, {shards} shards");
+        assert_eq!(queues(), 0);
+        let closed = channel.client().closed().expect("an answer");
+        assert_eq!(closed.code, ReplyCode::REPLY_SUCCESS);
+        assert_eq!(world.leaks(), [""; 0]);
+    }
+}
+
+#[test]
+fn what_a_deleted_queue_leaves_is_free_at_once_for_one_of_the_same_name() {
+    for shards in [1, 2] {
+        let world = World::new(shards);
+        let channel = crowded(&world, shards - 1);
+        let last = format!("c{}", MANY - 1);
+        // No answer is awaited in between: the last consumers have not heard of the end of theirs.
+        channel.client().together(|| {
+            channel.send(queue::Delete { queue: "q", ..Default::default() });
+            channel.send(queue::Declare { queue: "q", ..Default::default() });
+            channel.send(consume("q", &last));
+            channel.publish("", "q", "x");
+        });
+        assert!(channel.is_open());
+        channel.expect("queue.delete-ok");
+        channel.expect("queue.declare-ok");
+        assert_eq!(world.queue("q").consumers, 1);
+        assert_eq!(channel.delivery().consumer, last);
+        let mut cancelled = channel.cancelled();
+        cancelled.sort();
+        cancelled.dedup();
+        assert_eq!(cancelled.len(), MANY);
+        channel.publish("", "q", "y");
+        assert_eq!(channel.bodies(), ["y"]);
+        assert_eq!(world.leaks(), [""; 0]);
+    }
+}
+
+#[test]
+fn consumers_of_a_deleted_queue_do_not_count_against_the_limit_of_their_channel() {
+    let limits = lepus_sim::Limits { consumers_per_channel_max: MANY as u32, ..Default::default() };
+    for shards in [1, 2] {
+        let options = lepus_sim::Options { limits: limits.clone(), shards, ..Default::default() };
+        let world = World::with(options);
+        let channel = crowded(&world, shards - 1);
+        channel.client().together(|| {
+            channel.send(queue::Delete { queue: "q", ..Default::default() });
+            channel.send(queue::Declare { queue: "q", ..Default::default() });
+            for number in 0..4_000 {
+                channel.send(consume("q", &format!("new{number}")));
+            }
+        });
+        assert!(channel.is_open());
+        assert_eq!(world.queue("q").consumers, 4_000);
+        assert_eq!(channel.cancelled().len(), MANY);
+        assert_eq!(world.leaks(), [""; 0]);
+    }
+}
+
+#[test]
+fn a_connection_that_ends_gets_nothing_more_on_any_of_its_channels() {
+    type Way = fn(&Client);
+    let ways: [(&str, Way); 2] = [
+        ("close", |client| client.say_close()),
+        ("refusal", |client| {
+            client.send(0, basic::Qos::default());
+        }),
+    ];
+    for shards in [1, 2] {
+        for (name, end) in ways {
+            let world = World::new(shards);
+            let near = world.channel(0);
+            near.declare("q");
+            // They have so many channels that all of them end later.
+            let others: Vec<Client> = (0..5).map(|_| world.connect(shards - 1)).collect();
+            for other in &others {
+                other.together(|| {
+                    (1..=2_000).for_each(|number| other.send(number, channel::Open {}))
+                });
+            }
+            let client = world.connect(shards - 1);
+            let _ = client.channel_number(2_001).declare_exclusive("");
+            let all: Vec<Channel> = (1..=2_000).map(|number| client.unopened(number)).collect();
+            client.together(|| {
+                for channel in &all {
+                    channel.send(channel::Open {});
+                    channel.send(confirm::Select { no_wait: false });
+                }
+                // The last of them is the last whose turn it is to end.
+                all[1_999].send(basic::Consume {
+                    queue: "q",
+                    consumer_tag: "c",
+                    ..Default::default()
+                });
+            });
+            world.quietly(|| {
+                others.iter().for_each(end);
+                end(&client);
+                world.round();
+                near.publish_all("q", ["1", "2", "3"]);
+            });
+            world.settle();
+            assert!(!client.is_open(), "{name}");
+            assert_eq!(all[1_999].bodies(), [""; 0], "{name} with {shards} shards");
+            let flags: Vec<bool> = core::iter::from_fn(|| near.get_no_ack("q"))
+                .map(|message| message.redelivered)
+                .collect();
+            assert_eq!(flags.len(), 3, "{name}");
+            // On their way from another shard they are delivered.
+            assert!(shards == 2 || flags == [false; 3], "{name}");
+            world.advance(60_000);
+            assert_eq!(world.leaks(), [""; 0]);
+        }
     }
 }

@@ -99,6 +99,35 @@ pub(super) struct Consumers {
     active: u32,
 }
 
+/// The consumers of a queue that is gone, to be taken one after the other.
+#[derive(Debug, Default)]
+pub struct Orphans {
+    members: Slab<Member>,
+    /// The slot that is looked at next.
+    next: usize,
+}
+
+impl Orphans {
+    /// Whether none is left.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// Looks at the next slot, and takes the consumer that is there.
+    pub fn step(&mut self) -> Option<Consumer> {
+        let slot = self.next;
+        self.next += 1;
+        self.members.try_remove(slot).map(|member| member.consumer)
+    }
+
+    /// Allocated bytes of the list, without the value itself: they stay while it is used.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        slab_bytes(&self.members)
+    }
+}
+
 impl Consumers {
     pub(super) fn new(is_single_active: bool) -> Consumers {
         Consumers {
@@ -282,8 +311,8 @@ impl Consumers {
         })
     }
 
-    pub(super) fn into_list(self) -> Vec<Consumer> {
-        self.members.into_iter().map(|(_, member)| member.consumer).collect()
+    pub(super) fn into_orphans(self) -> Orphans {
+        Orphans { members: self.members, next: 0 }
     }
 
     /// Allocated bytes, this value included.
