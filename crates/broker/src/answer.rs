@@ -8,7 +8,7 @@ use lepus_amqp::method::{Method, basic, queue, tx};
 use lepus_base::{ConnectionId, Now, QueueId, ShardId};
 
 use crate::broker::Broker;
-use crate::channel::{AfterRequeue, At, Late, Pending};
+use crate::channel::{AfterRequeue, At, Late, Pending, WaitsFor};
 use crate::directory::Request;
 use crate::edge::{Arrival, deliver, mark_dirty};
 use crate::inbox::packed;
@@ -522,8 +522,14 @@ impl Broker {
             return;
         };
         let Some(channel) = connection.incarnation(key.channel) else { return };
-        let Some(global) = &mut channel.global else { return };
-        global.waiting.push_back((key, queue, home));
+        let Some(subscription) = channel.subscription(key.consumer) else { return };
+        let is_meant = (subscription.queue, subscription.home) == (queue, home);
+        if channel.global.is_none() || !is_meant {
+            return;
+        }
+        if let Some(all) = &mut channel.subscriptions {
+            all.wait(key.consumer, WaitsFor::Credit);
+        }
         let to = ChannelRef { shard, connection: key.connection, channel: key.channel };
         self.grant_credit(now, slot, to, out);
     }

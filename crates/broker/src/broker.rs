@@ -382,9 +382,7 @@ impl Broker {
             out.mail[home.index()].items.push(mail);
         }
         if !connection.stalled.is_empty() {
-            for (queue, hint, key) in core::mem::take(&mut connection.stalled) {
-                self.resume_consumer(now, queue, hint, key, out);
-            }
+            self.resume_stalled(now, slot.0, out);
             self.settle_down(now, out);
         }
     }
@@ -558,8 +556,9 @@ impl Broker {
         }
         for channel in connection.channels.iter_mut() {
             channel.route = None;
-            if let Some(global) = &mut channel.global {
-                global.waiting.clear();
+            if let Some(all) = &mut channel.subscriptions {
+                all.end_waits();
+                all.is_listed = false;
             }
             if let Some(confirms) = &mut channel.confirms {
                 confirms.listed = false;
@@ -595,12 +594,7 @@ impl Broker {
         for _ in 0..4 {
             let more = self.route_dead_letters(now, out);
             for slot in core::mem::take(&mut self.edge.roomy) {
-                let Some(connection) = self.edge.connections.get_mut(slot as usize) else {
-                    continue;
-                };
-                for (queue, hint, key) in core::mem::take(&mut connection.stalled) {
-                    self.resume_consumer(now, queue, hint, key, out);
-                }
+                self.resume_stalled(now, slot, out);
             }
             self.replay_parked(now, out);
             let is_quiet = !self.edge.has_letters_to_send()
@@ -652,7 +646,12 @@ impl Broker {
             return;
         }
         if self.has_room_for_mail(out) {
-            for (queue, key) in core::mem::take(&mut self.edge.stalled_by_mail) {
+            // Those that find a batch full again come behind them.
+            for _ in 0..self.edge.stalled_by_mail.len() {
+                let Some((_, &(queue, key))) = self.edge.stalled_by_mail.first_key_value() else {
+                    break;
+                };
+                self.edge.take_place(key);
                 self.resume_consumer(now, queue, u32::MAX, key, out);
             }
             for (slot, id) in core::mem::take(&mut self.edge.paused_by_mail) {

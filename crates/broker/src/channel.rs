@@ -4,43 +4,25 @@
 pub mod ages;
 pub mod confirm;
 pub mod settles;
+mod subscriptions;
 pub mod unacked;
 
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use lepus_base::{HashMap, HashState, QueueId, ShardId, Slab, VhostId, slab_bytes};
+use lepus_base::{QueueId, ShardId, VhostId};
 
 use crate::directory::Request;
 use crate::mail::ChannelRef;
 use crate::message::MessageView;
-use crate::queue::{ConsumerHandle, ConsumerKey, Outcome};
+use crate::queue::Outcome;
 
 use ages::Ages;
 use confirm::Confirms;
 use settles::Settles;
+pub use subscriptions::{Late, Subscription, Subscriptions, WaitsFor};
 use unacked::{Unacked, UnackedList};
-
-/// A consumer as its channel sees it.
-#[derive(Debug)]
-pub struct Subscription {
-    /// Consumer tag, unique on the channel.
-    pub tag: Box<str>,
-    /// The queue it consumes from.
-    pub queue: QueueId,
-    /// The queue's place in its home's table, a hint.
-    pub queue_slot: u32,
-    /// The queue's home.
-    pub home: ShardId,
-    /// Its name within the queue; known once the home has answered.
-    pub handle: Option<ConsumerHandle>,
-    /// Whether deliveries count as acknowledged at once.
-    pub no_ack: bool,
-    /// Whether `basic.cancel` is under way.
-    pub cancelling: bool,
-}
 
 /// Where a routed message goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -257,8 +239,6 @@ pub struct GlobalPrefetch {
     pub in_flight: u32,
     /// Credits granted to homes on other shards and not used yet.
     pub granted: u32,
-    /// Consumers that wait for credit, in the order in which they asked.
-    pub waiting: VecDeque<(ConsumerKey, QueueId, ShardId)>,
 }
 
 impl GlobalPrefetch {
@@ -310,69 +290,6 @@ pub struct Channel {
     pub counted_bytes: usize,
 }
 
-/// The consumers of a channel.
-#[derive(Debug)]
-pub struct Subscriptions {
-    /// By number.
-    pub by_number: Slab<Subscription>,
-    /// Numbers by tag.
-    pub by_tag: HashMap<Box<str>, u32>,
-    /// Deliveries that came when the channel already waited to end.
-    pub late: Vec<Late>,
-    /// Bytes of the tags.
-    tag_bytes: usize,
-}
-
-/// A delivery from another shard that is not sent to the client.
-#[derive(Clone, Copy, Debug)]
-pub struct Late {
-    /// Where it came from.
-    pub home: ShardId,
-    /// The queue.
-    pub queue: QueueId,
-    /// Its place among the queue's unacked, if it is to be acknowledged.
-    pub slot: u32,
-    /// The sequence number that guards the slot.
-    pub sequence: u64,
-    /// Bytes of the connection's window.
-    pub bytes: u64,
-}
-
-impl Subscriptions {
-    /// None yet.
-    #[must_use]
-    pub fn new(hash: HashState) -> Subscriptions {
-        let by_tag = HashMap::with_hasher(hash);
-        Subscriptions { by_number: Slab::new(), by_tag, late: Vec::new(), tag_bytes: 0 }
-    }
-
-    /// Adds a consumer and tells its number.
-    pub fn insert(&mut self, subscription: Subscription) -> u32 {
-        let tag = subscription.tag.clone();
-        self.tag_bytes += 2 * tag.len();
-        let number = self.by_number.insert(subscription) as u32;
-        self.by_tag.insert(tag, number);
-        number
-    }
-
-    /// Removes a consumer.
-    pub fn remove(&mut self, number: u32) -> Option<Subscription> {
-        let subscription = self.by_number.try_remove(number as usize)?;
-        self.by_tag.remove(&subscription.tag);
-        self.tag_bytes -= 2 * subscription.tag.len();
-        Some(subscription)
-    }
-
-    /// Allocated bytes, this value included.
-    fn memory_bytes(&self) -> usize {
-        size_of::<Subscriptions>()
-            + self.tag_bytes
-            + slab_bytes(&self.by_number)
-            + self.by_tag.allocation_size()
-            + self.late.capacity() * size_of::<Late>()
-    }
-}
-
 impl Channel {
     /// A channel that has just been opened.
     #[must_use]
@@ -403,6 +320,8 @@ impl Channel {
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         size_of::<Channel>()
+            // Its place in the list of channels with consumers that wait.
+            + size_of::<u64>()
             + self.unacked.memory_bytes()
             + self.subscriptions.as_ref().map_or(0, |all| all.memory_bytes())
             + self.route.as_ref().map_or(0, |route| route.memory_bytes())
@@ -413,6 +332,12 @@ impl Channel {
     #[must_use]
     pub fn number(&self) -> u16 {
         self.key as u16
+    }
+
+    /// How many of its consumers wait for something.
+    #[must_use]
+    pub fn waiting(&self, what: WaitsFor) -> u32 {
+        self.subscriptions.as_ref().map_or(0, |all| all.waiting(what))
     }
 
     /// The consumer with this number.

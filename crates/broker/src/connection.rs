@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use lepus_amqp::server::{ServerConnection, State};
 use lepus_base::{ConnectionId, Instant, QueueId, ShardId, VhostId};
 
-use crate::channel::{Channel, Subscription};
+use crate::channel::{Channel, Subscription, WaitsFor};
 use crate::channels::Channels;
 use crate::mail::Attachment;
 use crate::queue::ConsumerKey;
@@ -101,8 +101,8 @@ pub struct Connection {
     pub incarnations: u64,
     /// Exclusive queues, deleted with the connection.
     pub exclusive_queues: BTreeSet<QueueId>,
-    /// Consumers on this shard that wait for room in the send window.
-    pub stalled: Vec<(QueueId, u32, ConsumerKey)>,
+    /// Channels with consumers on this shard that wait for room, here or on the channel.
+    pub stalled: Vec<u64>,
     /// Bytes delivered by other shards and not yet reported back as sent.
     pub debts: Vec<(ShardId, u64)>,
     /// Shards that got mail of this connection.
@@ -256,6 +256,35 @@ impl Connection {
     /// The consumer with this key.
     pub fn subscription(&mut self, key: ConsumerKey) -> Option<&mut Subscription> {
         self.incarnation(key.channel)?.subscription_mut(key.consumer)
+    }
+
+    /// Lets a consumer wait for room, here or on its channel.
+    pub(crate) fn stall(&mut self, key: ConsumerKey) {
+        let channel = self.incarnation(key.channel);
+        if let Some(all) = channel.and_then(|channel| channel.subscriptions.as_mut())
+            && all.wait(key.consumer, WaitsFor::Room)
+        {
+            self.list(key.channel);
+        }
+    }
+
+    /// Puts a channel on the list of those with consumers that wait for room.
+    pub(crate) fn list(&mut self, key: u64) {
+        if let Some(all) = self.incarnation(key).and_then(|one| one.subscriptions.as_mut())
+            && !core::mem::replace(&mut all.is_listed, true)
+        {
+            self.stalled.push(key);
+        }
+    }
+
+    /// A channel was taken off that list. How many of its consumers wait.
+    pub(crate) fn unlist(&mut self, key: u64) -> u32 {
+        let channel = self.incarnation(key);
+        let Some(all) = channel.and_then(|channel| channel.subscriptions.as_mut()) else {
+            return 0;
+        };
+        all.is_listed = false;
+        all.waiting(WaitsFor::Room)
     }
 
     /// Opens a channel; the number must be free.

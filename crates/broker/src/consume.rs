@@ -130,15 +130,9 @@ impl Broker {
         let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
         let subscriptions =
             channel.subscriptions.get_or_insert_with(|| Box::new(Subscriptions::new(hash)));
-        let number = subscriptions.insert(Subscription {
-            tag: tag.as_str().into(),
-            queue,
-            queue_slot,
-            home,
-            handle: None,
-            no_ack: method.no_ack,
-            cancelling: false,
-        });
+        let at_home = (queue, queue_slot);
+        let subscription = Subscription::new(tag.as_str().into(), at_home, home, method.no_ack);
+        let number = subscriptions.insert(subscription);
         let incarnation = channel.key;
         connection.weigh_channel(incarnation);
         let key = consumer_key(at.channel, incarnation, number);

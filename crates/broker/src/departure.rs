@@ -291,6 +291,7 @@ impl Broker {
                 self.consumer_cancelled(now, key, queue, out);
                 continue;
             };
+            self.edge.take_place(key);
             self.edge.remote_consumers.remove(&key);
             if let Some((_, connection)) = self.edge.connection(id, slot)
                 && let Some(subscription) = connection.subscription(key)

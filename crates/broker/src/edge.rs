@@ -4,7 +4,7 @@
 //! and dropped messages go.
 
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -17,6 +17,7 @@ use lepus_base::{
 };
 use lepus_store::LaneSlot;
 
+use crate::channel::WaitsFor;
 use crate::channel::unacked::Unacked;
 use crate::connection::{Connection, PauseReason};
 use crate::counters::Counters;
@@ -54,15 +55,21 @@ pub struct RemoteConsumer {
     pub credit: u32,
     /// Whether credit was asked for and not granted yet.
     pub wanted: bool,
+    /// Its place among those who wait for room on a connection or for mail to be sent, if it does.
+    pub place: Option<u64>,
 }
+
+/// A queue's consumer on another shard that waits.
+pub type Waiter = (QueueId, ConsumerKey);
+
+/// What a consumer on another shard that waits takes, in bytes, about.
+const WAITER_BYTES: usize = 64;
 
 /// Room for deliveries to a connection on another shard.
 #[derive(Debug)]
 pub struct RemoteWindow {
     /// Bytes that may still be sent to it.
     pub room: i64,
-    /// Consumers that wait for room.
-    pub stalled: Vec<(QueueId, ConsumerKey)>,
 }
 
 /// What publishers are blocked for.
@@ -142,8 +149,12 @@ pub struct Edge {
     pub paused_by_mail: Vec<(u32, ConnectionId)>,
     /// Connections of other shards that are about to come here: their consumers get nothing.
     pub detached: Vec<ConnectionId>,
-    /// Consumers on other shards that wait because a mail batch is full.
-    pub stalled_by_mail: Vec<(QueueId, ConsumerKey)>,
+    /// Consumers on other shards that wait because a mail batch is full, by place.
+    pub stalled_by_mail: BTreeMap<u64, Waiter>,
+    /// Those that wait for room on their connections, by connection and place.
+    pub stalled_remote: BTreeMap<(ConnectionId, u64), Waiter>,
+    /// The place that was given last.
+    last_place: u64,
     /// Connections whose empty send buffers are given back before long.
     pub spacious: Vec<(u32, ConnectionId)>,
     /// Publishing connections that are blocked because memory is short.
@@ -160,8 +171,6 @@ pub struct Edge {
     pub job_bytes: usize,
     /// Bytes of the shard's other tables, at the end of the last cycle.
     pub table_bytes: usize,
-    /// Homes of consumers that may be resumed after global prefetch made room.
-    pub credited: Vec<(QueueId, ConsumerKey)>,
 }
 
 impl Edge {
@@ -195,7 +204,9 @@ impl Edge {
             paused_by_log: Vec::new(),
             paused_by_mail: Vec::new(),
             detached: Vec::new(),
-            stalled_by_mail: Vec::new(),
+            stalled_by_mail: BTreeMap::new(),
+            stalled_remote: BTreeMap::new(),
+            last_place: 0,
             spacious: Vec::new(),
             blocked_by_memory: Vec::new(),
             short_shards: Vec::new(),
@@ -204,8 +215,41 @@ impl Edge {
             unweighed: Vec::new(),
             job_bytes: 0,
             table_bytes: 0,
-            credited: Vec::new(),
         }
+    }
+
+    /// A place behind all others for a consumer on another shard that begins to wait. It waits
+    /// nowhere else any more.
+    fn give_place(&mut self, key: ConsumerKey) -> u64 {
+        self.take_place(key);
+        self.last_place += 1;
+        if let Some(remote) = self.remote_consumers.get_mut(&key) {
+            remote.place = Some(self.last_place);
+        }
+        self.last_place
+    }
+
+    /// A consumer on another shard waits for nothing any more.
+    pub(crate) fn take_place(&mut self, key: ConsumerKey) {
+        let remote = self.remote_consumers.get_mut(&key);
+        if let Some(place) = remote.and_then(|remote| remote.place.take()) {
+            self.stalled_by_mail.remove(&place);
+            self.stalled_remote.remove(&(key.connection, place));
+        }
+    }
+
+    /// The consumer that has waited longest for room on a connection of another shard. It waits no
+    /// longer.
+    pub(crate) fn take_stalled_remote(&mut self, connection: ConnectionId) -> Option<Waiter> {
+        let all = (connection, 0)..=(connection, u64::MAX);
+        let (_, &waiter) = self.stalled_remote.range(all).next()?;
+        self.take_place(waiter.1);
+        Some(waiter)
+    }
+
+    /// Memory of those on other shards that wait, in bytes.
+    pub(crate) fn waiter_bytes(&self) -> usize {
+        (self.stalled_remote.len() + self.stalled_by_mail.len()) * WAITER_BYTES
     }
 
     /// The connection with this id, if it lives here; `hint` is where it probably is.
@@ -647,7 +691,7 @@ impl QueueSink<'_> {
             return false;
         }
         if connection.send.len() >= window {
-            connection.stalled.push((self.queue, self.queue_slot, consumer.key));
+            connection.stall(consumer.key);
             return false;
         }
         let Some(channel) = connection.incarnation(consumer.key.channel) else { return false };
@@ -657,14 +701,16 @@ impl QueueSink<'_> {
         }
         // A delivery that needs no acknowledgement takes no room, but waits for it like the others.
         let full = !consumer.no_ack && channel.unacked.len() >= unacked_max;
-        if let Some(global) = &mut channel.global
+        if let Some(global) = &channel.global
             && (full || !global.has_room())
         {
-            global.waiting.push_back((consumer.key, self.queue, self.edge.shard));
+            if let Some(all) = &mut channel.subscriptions {
+                all.wait(consumer.key.consumer, WaitsFor::Credit);
+            }
             return false;
         }
         if full {
-            connection.stalled.push((self.queue, self.queue_slot, consumer.key));
+            connection.stall(consumer.key);
         }
         !full
     }
@@ -689,14 +735,16 @@ impl QueueSink<'_> {
             .edge
             .remote_windows
             .entry(key.connection)
-            .or_insert_with(|| RemoteWindow { room: initial, stalled: Vec::new() });
+            .or_insert(RemoteWindow { room: initial });
         if window.room <= 0 {
-            window.stalled.push((self.queue, key));
+            let place = self.edge.give_place(key);
+            self.edge.stalled_remote.insert((key.connection, place), (self.queue, key));
             return false;
         }
         let batch = self.out.mail[consumer.shard.index()].bytes.len() as i64;
         if batch > 16 * initial {
-            self.edge.stalled_by_mail.push((self.queue, key));
+            let place = self.edge.give_place(key);
+            self.edge.stalled_by_mail.insert(place, (self.queue, key));
             return false;
         }
         true

@@ -152,7 +152,11 @@ impl Broker {
         let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else { return };
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         // Behind the questions, so that they do not come again.
-        for late in channel.subscriptions.take().map(|all| all.late).unwrap_or_default() {
+        let subscriptions = channel.subscriptions.take();
+        if subscriptions.as_ref().is_some_and(|all| all.is_listed) {
+            connection.stalled.retain(|&stalled| stalled != at.channel.channel);
+        }
+        for late in subscriptions.map(|all| all.late).unwrap_or_default() {
             return_late(at.channel.connection, late, out);
         }
         connection.weigh_channel(at.channel.channel);

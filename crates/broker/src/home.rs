@@ -448,6 +448,7 @@ impl Broker {
                         governed,
                         credit: 0,
                         wanted: false,
+                        place: None,
                     };
                     self.edge.remote_consumers.insert(key, remote);
                 }
@@ -671,6 +672,7 @@ impl Broker {
         // The name may be that of another queue's consumer by now.
         if self.edge.remote_consumers.get(&key).is_some_and(|remote| remote.queue == queue) {
             self.return_unused_credit(key, out);
+            self.edge.take_place(key);
             self.edge.remote_consumers.remove(&key);
         }
     }

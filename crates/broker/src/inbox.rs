@@ -337,10 +337,10 @@ impl Broker {
     fn window_returned(&mut self, now: Now, id: ConnectionId, bytes: u64, out: &mut Outbox) {
         let Some(window) = self.edge.remote_windows.get_mut(&id) else { return };
         window.room += bytes as i64;
-        if window.room <= 0 {
-            return;
-        }
-        for (queue, key) in core::mem::take(&mut window.stalled) {
+        // Whoever finds none left waits for the next time.
+        while self.edge.remote_windows.get(&id).is_some_and(|window| window.room > 0)
+            && let Some((queue, key)) = self.edge.take_stalled_remote(id)
+        {
             self.resume_consumer(now, queue, u32::MAX, key, out);
         }
     }

@@ -490,6 +490,7 @@ impl Broker {
                     governed: true,
                     credit: 0,
                     wanted: false,
+                    place: None,
                 };
                 self.edge.remote_consumers.insert(consumer.key, remote);
             }

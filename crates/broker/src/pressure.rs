@@ -174,6 +174,7 @@ impl Broker {
             + edge.by_id.allocation_size()
             + edge.remote_consumers.allocation_size()
             + edge.remote_windows.allocation_size()
+            + edge.waiter_bytes()
             + edge.dead_letters.capacity() * size_of::<DeadLetter>()
             + edge.roomless_letters.memory_bytes()
             + edge.resting_bytes

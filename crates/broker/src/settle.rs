@@ -13,7 +13,8 @@ use lepus_base::{Now, QueueId, ShardId};
 use crate::broker::Broker;
 use crate::channel::settles::Settles;
 use crate::channel::unacked::{NO_CONSUMER, Unacked};
-use crate::channel::{AfterRequeue, At, Pending};
+use crate::channel::{AfterRequeue, At, Pending, Subscription, WaitsFor};
+use crate::consume::consumer_key;
 use crate::mail::{ChannelRef, Command, Mail};
 use crate::outbox::Outbox;
 use crate::queue::Outcome;
@@ -322,7 +323,7 @@ impl Broker {
             let is_consumed = unacked.consumer != NO_CONSUMER;
             global.in_flight = global.in_flight.saturating_sub(u32::from(is_consumed));
             // Who found the channel full waits there, too, whatever filled it.
-            if (is_consumed || was_full) && !global.waiting.is_empty() {
+            if (is_consumed || was_full) && channel.waiting(WaitsFor::Credit) > 0 {
                 self.grant_credit(now, at.slot, at.channel, out);
             }
         } else if was_full && !connection.stalled.is_empty() {
@@ -332,29 +333,57 @@ impl Broker {
 
     /// Lets consumers that wait for the channel's global prefetch go on.
     pub(crate) fn grant_credit(&mut self, now: Now, slot: u32, to: ChannelRef, out: &mut Outbox) {
-        // Each consumer in the list gets at most one turn per call: a fair round.
+        // Each consumer that waits gets at most one turn per call: a fair round.
         let own = self.edge.shard;
         let turns = self
             .edge
             .connection_at(slot, to.connection)
-            .and_then(|connection| connection.incarnation(to.channel)?.global.as_ref())
-            .map_or(0, |global| global.waiting.len());
+            .and_then(|connection| connection.incarnation(to.channel))
+            .map_or(0, |channel| channel.waiting(WaitsFor::Credit));
         for _ in 0..turns {
             let Some(connection) = self.edge.connection_at(slot, to.connection) else { return };
-            let Some(global) = connection.incarnation(to.channel).and_then(|c| c.global.as_mut())
-            else {
+            let Some(channel) = connection.incarnation(to.channel) else { return };
+            let Some(global) = channel.global.as_mut().filter(|global| global.has_room()) else {
                 return;
             };
-            if !global.has_room() {
-                return;
-            }
-            let Some((key, queue, home)) = global.waiting.pop_front() else { return };
+            let Some(all) = &mut channel.subscriptions else { return };
+            let Some(number) = all.next_waiting(WaitsFor::Credit) else { return };
+            let Subscription { queue, queue_slot, home, .. } = all.by_number[number as usize];
+            let key = consumer_key(to, to.channel, number);
             if home == own {
-                self.resume_consumer(now, queue, u32::MAX, key, out);
+                self.resume_consumer(now, queue, queue_slot, key, out);
             } else {
                 global.granted += 1;
                 let mail = Mail::GrantCredit { to: key, queue };
                 out.mail[home.index()].items.push(mail);
+            }
+        }
+    }
+
+    /// Lets consumers go on that wait for room on a connection or on their channels, until there is
+    /// none left on the connection: it says when there is again.
+    pub(crate) fn resume_stalled(&mut self, now: Now, slot: u32, out: &mut Outbox) {
+        let window = self.edge.limits.send_window_bytes;
+        let shard = self.edge.shard;
+        let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return };
+        let id = connection.id;
+        let mut stalled = core::mem::take(&mut connection.stalled).into_iter();
+        while let Some(channel) = stalled.next() {
+            let to = ChannelRef { shard, connection: id, channel };
+            let Some(connection) = self.edge.connection_at(slot, id) else { return };
+            for _ in 0..connection.unlist(channel) {
+                let Some(connection) = self.edge.connection_at(slot, id) else { return };
+                if connection.send.len() >= window {
+                    connection.list(channel);
+                    return connection.stalled.extend(stalled);
+                }
+                let all =
+                    connection.incarnation(channel).and_then(|one| one.subscriptions.as_mut());
+                let Some(all) = all else { break };
+                let Some(number) = all.next_waiting(WaitsFor::Room) else { break };
+                let Subscription { queue, queue_slot, .. } = all.by_number[number as usize];
+                let key = consumer_key(to, channel, number);
+                self.resume_consumer(now, queue, queue_slot, key, out);
             }
         }
     }

@@ -3,10 +3,10 @@
 
 use std::alloc::System;
 
-use lepus_amqp::method::{channel, tx};
+use lepus_amqp::method::{basic, channel, tx};
 use lepus_amqp::properties::Properties;
 use lepus_amqp::table::Table;
-use lepus_sim::{Channel, World};
+use lepus_sim::{Channel, Limits, Options, World};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 
 #[global_allocator]
@@ -78,6 +78,7 @@ fn what_peers_make_grow_is_counted() {
     transactions();
     transactions_that_nobody_commits();
     one_dead_letter();
+    consumers_that_come_and_go_while_they_wait();
 }
 
 fn queues() {
@@ -209,4 +210,60 @@ fn one_dead_letter() {
     let allocations = ALLOCATOR.stats().allocations - before;
     assert_eq!(world.queue("q399").ready, 1);
     assert!(allocations < 50_000, "{allocations} allocations");
+}
+
+/// A consumer that has to wait for something leaves nothing behind when it goes: with any number of
+/// them the shards' memory is what it was.
+fn consumers_that_come_and_go_while_they_wait() {
+    type Way = fn(&Channel);
+    let ways: [(&str, Way); 3] = [
+        ("for credit of their channel", |channel| {
+            channel.qos_global(1);
+            channel.consume("q", "first");
+        }),
+        ("for a client that reads", |channel| {
+            channel.client().stop_reading();
+            channel.send(basic::Consume {
+                queue: "q",
+                consumer_tag: "first",
+                no_wait: true,
+                ..Default::default()
+            });
+        }),
+        ("on a full channel", |channel| {
+            let _ = core::iter::from_fn(|| channel.get("q")).take(500).count();
+            channel.consume("q", "first");
+        }),
+    ];
+    for (shards, apart) in [(1, 0), (2, 1)] {
+        for (name, begin) in ways {
+            let limits = Limits { unacked_per_channel_max: 500, ..Default::default() };
+            let world = World::with(Options { limits, shards, ..Default::default() });
+            let near = world.channel(0);
+            near.declare("q");
+            near.publish_all("q", (0..2_000).map(|_| [b'x'; 1_000]));
+            let channel = world.connect(apart).channel();
+            let _ = channel.client().channel_number(9).declare_exclusive("");
+            begin(&channel);
+            let come_and_go = |rounds: u32| {
+                for _ in 0..rounds {
+                    channel.client().together(|| {
+                        let (queue, consumer_tag) = ("q", "c");
+                        let no_wait = true;
+                        let consume =
+                            basic::Consume { queue, consumer_tag, no_wait, ..Default::default() };
+                        channel.send(consume);
+                        channel.send(basic::Cancel { consumer_tag, no_wait });
+                    });
+                }
+            };
+            come_and_go(100);
+            let before = allocated();
+            come_and_go(4_000);
+            let kept = allocated().saturating_sub(before);
+            println!("consumers that waited {name} keep {kept} bytes with {shards} shards");
+            assert!(kept < 64 << 10, "{name}: {kept} bytes are kept with {shards} shards");
+            assert_eq!(world.broker(0, |broker| broker.edge.memory() - broker.memory_by_walk()), 0);
+        }
+    }
 }

@@ -241,7 +241,7 @@ impl Work {
 /// A connection's state in few words.
 pub(crate) fn describe(connection: &Connection) -> String {
     let mut text = format!(
-        "connection {}: paused {:#b}, end {:?}, {} to clean, gone {}, {} bytes to send, {} stalled",
+        "connection {}: paused {:#b}, end {:?}, {} to clean, gone {}, {} bytes to send, {} channels stalled",
         connection.id.0,
         connection.paused,
         connection.end,
