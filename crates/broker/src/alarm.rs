@@ -80,7 +80,7 @@ impl Broker {
     }
 
     fn memory_use(&self) -> String {
-        let (used, limit) = (self.edge.memory(), self.edge.limits.memory_bytes);
+        let (used, limit) = (self.edge.memory(), self.edge.loan.bytes);
         format!("{} of the shard's {} are used", mebibytes(used), mebibytes(limit))
     }
 

@@ -31,6 +31,7 @@ use crate::ends::Ends;
 use crate::home::Home;
 use crate::jobs::Jobs;
 use crate::journal::Journal;
+use crate::loan::Lender;
 use crate::mail::{ChannelRef, Command, Mail};
 use crate::migration::Migrations;
 use crate::outbox::{ConnectionSlot, Outbox};
@@ -107,6 +108,8 @@ pub struct Broker {
     pub(crate) alarm: Alarm,
     /// Whether memory was full at any moment since the last look.
     pub(crate) memory_full: bool,
+    /// Who lends memory to all shards, on shard 0.
+    pub(crate) lender: Option<Lender>,
 }
 
 /// A connection between two shards.
@@ -124,7 +127,10 @@ impl Broker {
         let hash = settings.hash;
         let mut directory = Directory::new(hash, settings.shards);
         directory.set_capacity(settings.limits.capacity);
-        let mut edge = Edge::new(settings.shard, settings.limits.clone(), hash);
+        let shards = settings.shards;
+        let mut edge = Edge::new(settings.shard, shards, settings.limits.clone(), hash);
+        let lends = settings.shard == ShardId(0) && shards > 1;
+        let lender = lends.then(|| Lender::new(settings.limits.memory_bytes, shards));
         let own = settings.nodes.get(settings.shard.index());
         edge.near = settings.nodes.iter().map(|node| Some(node) == own).collect();
         Broker {
@@ -163,6 +169,7 @@ impl Broker {
             shortage: None,
             alarm: Alarm::default(),
             memory_full: false,
+            lender,
             settings,
         }
     }
@@ -224,6 +231,12 @@ impl Broker {
             out.close.push(ConnectionSlot(slot));
         }
         ConnectionSlot(slot)
+    }
+
+    /// Whether publishers are blocked because memory is short.
+    #[must_use]
+    pub fn is_short_of_memory(&self) -> bool {
+        self.shortage == Some(Shortage::Memory)
     }
 
     /// Whether connections that have not opened a vhost hold more memory than they may: then some
@@ -507,10 +520,12 @@ impl Broker {
                 && self.has_room_for_mail(out))
     }
 
-    /// Whether so little mail waits that publishers may be read again.
+    /// Whether so little mail waits that publishers may be read again, and no answer about memory.
     fn has_room_for_mail(&self, out: &Outbox) -> bool {
         let low = self.edge.limits.mail_batch_bytes_max / 2;
-        self.edge.resting_bytes <= low && out.mail.iter().all(|batch| batch.weight() <= low)
+        self.edge.resting_bytes <= low
+            && out.mail.iter().all(|batch| batch.weight() <= low)
+            && !self.edge.awaits_loan()
     }
 
     /// The end of a cycle: confirms and commits go out.
@@ -609,11 +624,13 @@ impl Broker {
     /// Reads publishers again when memory or mail has room.
     fn release_pressure(&mut self, now: Now, out: &mut Outbox) {
         self.edge.give_spare();
-        let limit = self.edge.limits.memory_bytes;
+        self.adjust_loan(out);
+        let limit = self.edge.loan.bytes;
         let was_full = core::mem::take(&mut self.memory_full);
         let is_memory = self.shortage == Some(Shortage::Memory);
         let enough = if is_memory || was_full { limit - limit / 10 } else { limit };
-        let shortage = if self.edge.memory() > enough {
+        let may_be_short = is_memory || self.edge.loan.is_all();
+        let shortage = if self.edge.memory() > enough && may_be_short {
             Some(Shortage::Memory)
         } else {
             self.journal.is_short().then_some(Shortage::Disk)

@@ -48,7 +48,7 @@ pub struct TlsPeer {
 pub enum PauseReason {
     /// A channel has too many frames parked.
     Parked = 1,
-    /// Mail to another shard waits in its batch.
+    /// Mail to another shard waits in its batch, or its own shard waits for more memory.
     Mail = 2,
     /// The shard's memory budget is used up and the client publishes.
     Memory = 4,

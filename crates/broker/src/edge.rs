@@ -23,6 +23,7 @@ use crate::connection::{Connection, PauseReason};
 use crate::counters::Counters;
 use crate::dead_letter::{DeadLetter, Ledger, Roomless, Source};
 use crate::journal::{Backlog, Found, Journal};
+use crate::loan::Loan;
 use crate::mail::Mail;
 use crate::message::MessageView;
 use crate::outbox::{ConnectionSlot, Event, Outbox, Severity};
@@ -103,6 +104,8 @@ pub struct Edge {
     pub now: Now,
     /// Limits on what peers can make grow.
     pub limits: Limits,
+    /// What the shard may use of the memory budget.
+    pub loan: Loan,
     /// Connections by slot.
     pub connections: Slab<Box<Connection>>,
     /// Slots by connection id.
@@ -174,13 +177,14 @@ pub struct Edge {
 }
 
 impl Edge {
-    /// A shard's edge without connections.
+    /// The edge of one of so many shards, without connections.
     #[must_use]
-    pub fn new(shard: ShardId, limits: Limits, hash: HashState) -> Edge {
+    pub fn new(shard: ShardId, shards: u16, limits: Limits, hash: HashState) -> Edge {
         Edge {
             shard,
             near: Vec::new(),
             now: Now::default(),
+            loan: Loan::new(limits.memory_bytes, shards),
             limits,
             connections: Slab::new(),
             by_id: HashMap::with_hasher(hash),
@@ -388,9 +392,15 @@ impl Edge {
     /// there is one.
     #[inline]
     pub(crate) fn must_spill(&self, pooled_bytes: u64) -> bool {
-        let is_much = pooled_bytes >= QUEUE_POOL_BYTES_MAX
-            || self.pool.used() >= self.limits.spilling_bytes();
+        let is_much =
+            pooled_bytes >= QUEUE_POOL_BYTES_MAX || self.pool.used() >= self.spilling_bytes();
         is_much && !self.is_committing
+    }
+
+    /// Bytes of messages in memory above which transient ones go to the log, where there is one.
+    #[inline]
+    pub(crate) fn spilling_bytes(&self) -> usize {
+        self.limits.spill_bytes.min(self.loan.obtainable / 2)
     }
 
     /// Bytes that count against the shard's memory budget; those of connections that have not opened

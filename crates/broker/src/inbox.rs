@@ -316,6 +316,9 @@ impl Broker {
                 self.edge.short_shards.retain(|&(shard, _)| shard != from);
                 self.edge.short_shards.extend(shortage.map(|shortage| (from, shortage)));
             }
+            Mail::WantMemory { bytes } => self.memory_wanted(from, bytes, out),
+            Mail::ReturnMemory { bytes } => self.memory_returned(from, bytes, out),
+            Mail::MemoryLent { bytes, left } => self.memory_lent(bytes, left),
             Mail::ConnectionCounted { connection, vhost, user, came } => {
                 self.connection_counted(connection, vhost, user, came);
             }

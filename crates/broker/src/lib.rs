@@ -38,6 +38,7 @@ mod jobs;
 pub mod journal;
 mod key;
 mod lifecycle;
+pub mod loan;
 pub mod mail;
 pub mod message;
 mod migration;

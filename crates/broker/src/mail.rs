@@ -441,6 +441,23 @@ pub enum Mail {
     },
     /// The shard is short of something, or there is room again.
     Short(Option<Shortage>),
+    /// The shard asks for a part of the memory budget (to shard 0).
+    WantMemory {
+        /// Bytes.
+        bytes: usize,
+    },
+    /// It gives some back (to shard 0).
+    ReturnMemory {
+        /// Bytes.
+        bytes: usize,
+    },
+    /// It may use more (from shard 0).
+    MemoryLent {
+        /// Bytes; none where there are none left now.
+        bytes: usize,
+        /// Bytes that are not lent.
+        left: usize,
+    },
     /// A connection has opened its vhost, or ends.
     ConnectionCounted {
         /// Which one.

@@ -118,7 +118,7 @@ impl Edge {
     /// anything is spilled or anybody is blocked for it.
     #[inline]
     pub(crate) fn must_compact(&self) -> bool {
-        self.pool.is_sparse() && self.memory() >= self.limits.spilling_bytes() / 2
+        self.pool.is_sparse() && self.memory() >= self.spilling_bytes() / 2
     }
 
     /// A slice of making the pool smaller.
@@ -130,7 +130,7 @@ impl Edge {
 
     /// Gives memory back that is kept for what comes next, when there is little left.
     pub(crate) fn give_spare(&mut self) {
-        let limit = self.limits.memory_bytes;
+        let limit = self.loan.obtainable;
         if self.memory() + self.pool.spare() > limit - limit / 10 {
             self.pool.give_back();
         }
@@ -272,7 +272,7 @@ impl Broker {
         if held < HALF_MESSAGE_BYTES_MIN || ends {
             return;
         }
-        let limit = self.edge.limits.memory_bytes;
+        let limit = self.edge.loan.obtainable;
         let body_bytes_max = self.settings.server.body_bytes_max as usize;
         if self.edge.memory() > (limit + limit / 4).saturating_add(body_bytes_max) {
             let text = format!("no memory for the rest of a message after {held} bytes");

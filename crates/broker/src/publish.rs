@@ -524,7 +524,8 @@ impl Broker {
 
     /// Slows a publisher down when its shard's memory or a mail batch is full.
     fn press_back(&mut self, slot: u32, out: &mut Outbox) {
-        let is_full = self.edge.memory() > self.edge.limits.memory_bytes;
+        let is_over = self.edge.memory() > self.edge.loan.bytes;
+        let is_full = is_over && !self.waits_for_loan(slot, out);
         self.memory_full |= is_full;
         if is_full {
             self.edge.block(slot, Shortage::Memory, out);

@@ -71,10 +71,11 @@ pub struct Limits {
     pub tx_bytes_max: usize,
     /// Bytes of mail for one shard in one batch before publishers pause.
     pub mail_batch_bytes_max: usize,
-    /// Memory for messages and queues on this shard; above it publishers are blocked.
+    /// The shard's equal share of the memory for messages and queues of all shards. A shard may use
+    /// more where others use less, see [`crate::loan`]; where there is no more, publishers are blocked.
     pub memory_bytes: usize,
     /// Memory of messages above which transient ones go to the log, where there is one; never more
-    /// than half of `memory_bytes`.
+    /// than half of what the shard could have.
     pub spill_bytes: usize,
     /// What may be declared.
     pub capacity: Capacity,
@@ -86,13 +87,6 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Bytes of messages in memory above which transient ones go to the log, where there is one.
-    #[must_use]
-    #[inline]
-    pub fn spilling_bytes(&self) -> usize {
-        self.spill_bytes.min(self.memory_bytes / 2)
-    }
-
     /// Bytes that connections which have not opened a vhost may hold together. They come on top of
     /// `memory_bytes`.
     #[must_use]

@@ -34,6 +34,7 @@ mod heartbeat;
 mod large_bodies;
 mod lease;
 mod length;
+mod loans;
 mod local_traffic;
 mod mandatory;
 mod marks;

@@ -89,6 +89,8 @@ pub struct Holdings {
     pub delayed: u64,
     /// Bytes that count against the budget.
     pub memory_bytes: u64,
+    /// Bytes of the budget that the shard may use now.
+    pub memory_lent_bytes: u64,
     /// Whether publishers are held back because the memory is used up.
     pub memory_alarm: bool,
 }
@@ -460,6 +462,11 @@ fn shards(snapshot: &Snapshot, page: &mut Exposition) {
             "lepus_shard_memory_used_bytes",
             "Bytes of the shard that count against its part of the budget.",
             |h| h.memory_bytes,
+        ),
+        (
+            "lepus_shard_memory_lent_bytes",
+            "Bytes of the budget that the shard may use; it gets more as it needs it.",
+            |h| h.memory_lent_bytes,
         ),
     ];
     for (name, help, part) in gauges {

@@ -221,7 +221,6 @@ fn shard(broker: &Broker, survey: &Survey, now: Now) -> Shard {
 }
 
 fn holdings(broker: &Broker, survey: &Survey) -> Holdings {
-    let limit = broker.edge.limits.memory_bytes;
     Holdings {
         connections: broker.edge.connections.len() as u64,
         channels: survey.channels,
@@ -232,7 +231,8 @@ fn holdings(broker: &Broker, survey: &Survey) -> Holdings {
         unacked: survey.unacked,
         delayed: broker.delayed_count() as u64,
         memory_bytes: broker.edge.memory() as u64,
-        memory_alarm: broker.edge.memory() > limit - limit / 10,
+        memory_lent_bytes: broker.edge.loan.bytes as u64,
+        memory_alarm: broker.is_short_of_memory(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Looking into a simulated process: queues, counters, and what is out of place.
 
 use lepus_base::ConnectionId;
+use lepus_broker::Broker;
 use lepus_broker::connection::{Connection, PauseReason};
 use lepus_broker::counters::Counters;
 
@@ -139,12 +140,27 @@ pub(crate) fn leaks(shards: &Shards, living: &[ConnectionId]) -> Vec<String> {
             found.push(format!("shard {shard}: {count} windows of other shards are kept"));
         }
     }
+    found.extend(wrong_loans(shards));
+    found.extend(idle_memory(shards));
     if unacked_on_channels != unacked_in_queues {
         found.push(format!(
             "{unacked_on_channels} unacknowledged on channels, {unacked_in_queues} in queues"
         ));
     }
     found
+}
+
+/// Memory that nobody uses while somebody waits for it, or that is on its way to nobody.
+fn idle_memory(shards: &Shards) -> Option<String> {
+    let lender = shards.broker(0).lender()?;
+    let waits = |broker: &&Broker| broker.edge.loan.is_all();
+    if let Some(waiting) = shards.brokers().find(waits).filter(|_| lender.free() > 0) {
+        let (shard, free) = (waiting.shard(), lender.free());
+        return Some(format!("shard {shard} waits for memory while {free} bytes are free"));
+    }
+    let lost = |broker: &&Broker| broker.edge.loan.bytes != lender.lent(broker.shard());
+    let shard = shards.brokers().find(lost)?.shard();
+    Some(format!("shard {shard} has not what was lent to it"))
 }
 
 /// Memory that a shard may keep for reuse, in bytes: empty chunks of its pool, and tables.
@@ -174,8 +190,36 @@ fn excess_timers(shards: &Shards) -> Option<String> {
     (timers > most).then(|| format!("the shards have {timers} timers, {most} are enough"))
 }
 
-/// What there is too much of, counted by what lives: memory of a shard, timers of all.
+/// What is wrong with what shards got of the memory budget: all of it together is the budget, none
+/// believes to have more than it got, and none has less than its floor.
+fn wrong_loans(shards: &Shards) -> Option<String> {
+    let lender = shards.broker(0).lender()?;
+    let share = shards.broker(0).settings().limits.memory_bytes;
+    let all: usize = shards.brokers().map(|broker| lender.lent(broker.shard())).sum();
+    if all + lender.free() != share * shards.len() {
+        let free = lender.free();
+        return Some(format!(
+            "{all} bytes of memory are lent and {free} free of {share} per shard"
+        ));
+    }
+    for broker in shards.brokers() {
+        let (shard, bytes) = (broker.shard(), broker.edge.loan.bytes);
+        let (lent, floor) = (lender.lent(shard), broker.edge.loan.floor());
+        if bytes > lent || bytes < floor || floor < (share / 8).min(1 << 20) {
+            return Some(format!(
+                "shard {shard} may use {bytes} bytes, {lent} lent, floor {floor}"
+            ));
+        }
+    }
+    None
+}
+
+/// What there is too much of, counted by what lives: memory of a shard, timers of all; and what is
+/// wrong with the memory that they may use.
 pub(crate) fn excess(shards: &Shards) -> Option<String> {
+    if let Some(text) = wrong_loans(shards) {
+        return Some(text);
+    }
     for broker in shards.brokers() {
         let (shard, edge) = (broker.shard(), &broker.edge);
         let messages: u64 = broker.queues().map(|(_, queue)| queue.ready() + queue.unacked()).sum();

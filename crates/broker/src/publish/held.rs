@@ -31,8 +31,8 @@ impl Broker {
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
         let limit = self.edge.limits.tx_bytes_max;
-        let memory_max = self.edge.limits.memory_bytes;
-        let is_short = self.edge.memory() > memory_max;
+        let memory_max = self.edge.loan.bytes;
+        let is_short = self.edge.memory() > memory_max && self.edge.loan.is_all();
         let connection = &mut self.edge.connections[at.slot as usize];
         let held_bytes = connection.tx_bytes;
         let Some(tx) = connection.incarnation(at.channel.channel).and_then(|c| c.tx.as_mut())

@@ -131,7 +131,7 @@ impl Broker {
         let mut row = Row::default();
         let mut known: &[u8] = &[];
         let mut persistent = false;
-        let memory_max = self.edge.limits.memory_bytes;
+        let memory_max = self.edge.loan.bytes;
         let is_logging = self.journal.is_on();
         let (queue, mut sink) = self.queue_and_sink(now, target.slot, out);
         while let Some(next) = repeats.publish(&route.frame, &bytes[row.consumed..]) {

@@ -1,0 +1,302 @@
+//! One memory budget for all shards: each has a floor of its own, and the rest is lent to those that
+//! need it.
+//!
+//! Shard 0 lends. Questions and answers are mail, between the handling of messages; a publish is
+//! compared with what its shard has, and nothing else. A shard asks before it needs more, and gives
+//! back what it does not use. Whoever asks while nothing is left gets what comes back, those with
+//! the least first; until then its publishers are blocked, if it has used all it has.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use lepus_base::ShardId;
+
+use crate::broker::Broker;
+use crate::connection::PauseReason;
+use crate::edge::Edge;
+use crate::mail::Mail;
+use crate::outbox::Outbox;
+
+/// A shard's floor is this part of its equal share of the budget.
+const FLOOR_PART: usize = 8;
+/// The smallest floor, in bytes, where the share is not smaller.
+const FLOOR_BYTES_MIN: usize = 1 << 20;
+/// The least that is asked for is this part of the share.
+const CHUNK_PART: usize = 16;
+/// The same in bytes.
+const CHUNK_BYTES_MIN: usize = 64 << 10;
+const CHUNK_BYTES_MAX: usize = 64 << 20;
+/// This part of what is used is kept free beside a chunk; so much more is asked for, so that a shard
+/// that grows asks seldom.
+const ROOM_PART: usize = 8;
+/// Free chunks beside that before something is given back.
+const SLACK_CHUNKS: usize = 2;
+
+/// What a shard may use of the budget.
+#[derive(Clone, Debug)]
+pub struct Loan {
+    /// Bytes that it may use now.
+    pub bytes: usize,
+    /// Bytes that it could have: the lender had so many left when it was heard last.
+    pub obtainable: usize,
+    /// What it asked for was not answered with anything yet.
+    is_asking: bool,
+    /// The lender has nothing: all that can be had is there.
+    is_all: bool,
+    /// Bytes that it never gives back.
+    floor: usize,
+    chunk: usize,
+}
+
+impl Loan {
+    /// What one of so many shards begins with, where each could have `share` bytes: its floor, or all
+    /// where it is alone.
+    #[must_use]
+    pub fn new(share: usize, shards: u16) -> Loan {
+        let is_alone = shards < 2;
+        let floor = if is_alone { share } else { floor(share) };
+        Loan {
+            bytes: floor,
+            obtainable: floor.saturating_add(to_lend(share, shards)),
+            is_asking: false,
+            is_all: is_alone,
+            floor,
+            chunk: (share / CHUNK_PART).clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX),
+        }
+    }
+
+    /// Whether nothing more can be had now.
+    #[must_use]
+    pub fn is_all(&self) -> bool {
+        self.is_all
+    }
+
+    /// Bytes that it has whatever others need.
+    #[must_use]
+    pub fn floor(&self) -> usize {
+        self.floor
+    }
+
+    /// Bytes that it is to have with so many in use.
+    fn wanted(&self, used: usize) -> usize {
+        used.saturating_add(used / ROOM_PART).saturating_add(self.chunk)
+    }
+
+    /// Bytes to ask for now with so many in use.
+    fn ask(&mut self, used: usize) -> Option<usize> {
+        let missing = self.wanted(used).saturating_sub(self.bytes);
+        // Half a chunk less is no reason yet: nobody asks for each message.
+        if missing <= self.chunk / 2 || self.is_asking || self.is_all {
+            return None;
+        }
+        self.is_asking = true;
+        Some((missing + used / ROOM_PART).next_multiple_of(self.chunk))
+    }
+
+    /// Bytes to give back now with so many in use.
+    fn give_back(&mut self, used: usize) -> Option<usize> {
+        let keeps = self.wanted(used).max(self.floor);
+        let surplus = self.bytes.saturating_sub(keeps);
+        if surplus <= SLACK_CHUNKS * self.chunk + used / ROOM_PART {
+            return None;
+        }
+        self.bytes -= surplus;
+        Some(surplus)
+    }
+
+    /// The lender says what it lends and what it has left. Nothing and nothing is a refusal for now,
+    /// nothing of something no answer to a question.
+    fn take(&mut self, bytes: usize, left: usize) {
+        self.bytes += bytes;
+        self.obtainable = self.bytes.saturating_add(left);
+        if bytes > 0 {
+            (self.is_asking, self.is_all) = (false, false);
+        } else if left == 0 {
+            // What was asked for comes when there is something again.
+            self.is_all = true;
+        }
+    }
+}
+
+/// Bytes that a shard keeps of an equal share.
+fn floor(share: usize) -> usize {
+    (share / FLOOR_PART).max(FLOOR_BYTES_MIN).min(share)
+}
+
+/// Bytes beside the floors of so many shards; of one shard none, which has all.
+fn to_lend(share: usize, shards: u16) -> usize {
+    if shards < 2 { 0 } else { (share - floor(share)).saturating_mul(usize::from(shards)) }
+}
+
+/// What a shard got of the budget.
+#[derive(Clone, Copy, Debug)]
+struct Debt {
+    /// Bytes, its floor among them.
+    lent: usize,
+    /// Bytes that it asked for when nothing was left.
+    wish: usize,
+    /// Bytes left, as it was told last.
+    told: usize,
+}
+
+/// Who lends; on shard 0.
+#[derive(Clone, Debug)]
+pub struct Lender {
+    free: usize,
+    debts: Vec<Debt>,
+}
+
+impl Lender {
+    /// One for so many shards, where each could have `share` bytes.
+    #[must_use]
+    pub fn new(share: usize, shards: u16) -> Lender {
+        let free = to_lend(share, shards);
+        let debt = Debt { lent: floor(share), wish: 0, told: free };
+        Lender { free, debts: vec![debt; usize::from(shards)] }
+    }
+
+    /// Bytes that are not lent.
+    #[must_use]
+    pub fn free(&self) -> usize {
+        self.free
+    }
+
+    /// Bytes that a shard got and has not given back.
+    #[must_use]
+    pub fn lent(&self, shard: ShardId) -> usize {
+        self.debts[shard.index()].lent
+    }
+
+    /// A shard asks. Who waits already has no reason to: then nothing is left.
+    fn ask(&mut self, shard: ShardId, bytes: usize) -> Answer {
+        let debt = &mut self.debts[shard.index()];
+        let lent = bytes.min(self.free);
+        self.free -= lent;
+        debt.lent += lent;
+        debt.wish = if lent == 0 { bytes } else { 0 };
+        debt.told = self.free;
+        Answer { to: shard, lent, left: self.free }
+    }
+
+    /// A shard gives something back.
+    fn give_back(&mut self, shard: ShardId, bytes: usize) {
+        let debt = &mut self.debts[shard.index()];
+        assert!(bytes <= debt.lent, "a shard gives back {bytes} bytes of {}", debt.lent);
+        debt.lent -= bytes;
+        debt.told = debt.told.saturating_add(bytes);
+        self.free += bytes;
+    }
+
+    /// What is to be told after something came back: first something for those who wait for it, then
+    /// that there is much more to be had than a shard knows.
+    fn next_answer(&mut self) -> Option<Answer> {
+        if self.free == 0 {
+            return None;
+        }
+        let waiting = (0..self.debts.len()).filter(|&shard| self.debts[shard].wish > 0);
+        if let Some(shard) = waiting.min_by_key(|&shard| self.debts[shard].lent) {
+            let wish = self.debts[shard].wish;
+            return Some(self.ask(ShardId(shard as u16), wish));
+        }
+        let shard = self.debts.iter().position(|debt| debt.told < self.free / 2)?;
+        self.debts[shard].told = self.free;
+        Some(Answer { to: ShardId(shard as u16), lent: 0, left: self.free })
+    }
+}
+
+/// What the lender says to a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Answer {
+    to: ShardId,
+    /// Bytes that it may use from now on.
+    lent: usize,
+    /// Bytes that are not lent.
+    left: usize,
+}
+
+impl Edge {
+    /// Whether the shard uses more than it has, and the answer to whether there is more is to come.
+    #[inline]
+    pub(crate) fn awaits_loan(&self) -> bool {
+        self.memory() > self.loan.bytes && !self.loan.is_all
+    }
+}
+
+impl Broker {
+    /// Asks for memory that will be needed, or gives back what is not.
+    pub(crate) fn adjust_loan(&mut self, out: &mut Outbox) {
+        if self.settings.shards < 2 {
+            return;
+        }
+        let used = self.edge.memory();
+        // The lender hears itself at once: after less than it asked for it learns that this is all.
+        while let Some(bytes) = self.edge.loan.ask(used) {
+            match &mut self.lender {
+                Some(lender) => {
+                    let answer = lender.ask(self.edge.shard, bytes);
+                    self.edge.loan.take(answer.lent, answer.left);
+                }
+                None => out.mail[0].items.push(Mail::WantMemory { bytes }),
+            }
+        }
+        if let Some(bytes) = self.edge.loan.give_back(used) {
+            match self.lender {
+                Some(_) => self.memory_returned(self.edge.shard, bytes, out),
+                None => out.mail[0].items.push(Mail::ReturnMemory { bytes }),
+            }
+        }
+    }
+
+    /// A publisher's shard uses more than it has. True where there is more, or where the answer to
+    /// that is to come: until then the publisher is not read.
+    #[cold]
+    pub(crate) fn waits_for_loan(&mut self, slot: u32, out: &mut Outbox) -> bool {
+        self.adjust_loan(out);
+        if self.edge.loan.is_all {
+            return false;
+        }
+        if self.edge.awaits_loan() {
+            self.edge.pause(slot, PauseReason::Mail, out);
+        }
+        true
+    }
+
+    /// A shard asks for memory (on shard 0).
+    pub(crate) fn memory_wanted(&mut self, from: ShardId, bytes: usize, out: &mut Outbox) {
+        let lender = self.lender.as_mut().expect("only shard 0 is asked for memory");
+        let answer = lender.ask(from, bytes);
+        self.tell_loan(answer, out);
+    }
+
+    /// A shard gives memory back (on shard 0).
+    pub(crate) fn memory_returned(&mut self, from: ShardId, bytes: usize, out: &mut Outbox) {
+        let lender = self.lender.as_mut().expect("memory goes back to shard 0");
+        lender.give_back(from, bytes);
+        while let Some(answer) = self.lender.as_mut().and_then(Lender::next_answer) {
+            self.tell_loan(answer, out);
+        }
+    }
+
+    fn tell_loan(&mut self, answer: Answer, out: &mut Outbox) {
+        let Answer { to, lent, left } = answer;
+        if to == self.edge.shard {
+            self.edge.loan.take(lent, left);
+        } else {
+            out.mail[to.index()].items.push(Mail::MemoryLent { bytes: lent, left });
+        }
+    }
+
+    /// The lender has answered.
+    pub(crate) fn memory_lent(&mut self, bytes: usize, left: usize) {
+        self.edge.loan.take(bytes, left);
+    }
+
+    /// Who lends memory; on shard 0 where there are several.
+    #[must_use]
+    pub fn lender(&self) -> Option<&Lender> {
+        self.lender.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests;
