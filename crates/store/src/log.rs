@@ -631,19 +631,17 @@ impl Log {
         if write && self.closed.is_empty() {
             self.close();
         }
-        if write && !self.closed.is_empty() {
+        // One that is to be made again keeps no sync of what was written before from its time.
+        if write && !self.closed.is_empty() && now.instant >= self.write_retry_at {
             self.gather.begins(now.instant);
-            self.submit(0, sync, now, out);
+            self.submit(0, sync, out);
         } else if sync && self.written > self.synced {
             self.submit_sync(out);
         }
     }
 
-    fn submit(&mut self, start: usize, sync: bool, now: Now, out: &mut Operations) {
+    fn submit(&mut self, start: usize, sync: bool, out: &mut Operations) {
         let Some(front) = self.closed.front_mut() else { return };
-        if now.instant < self.write_retry_at {
-            return;
-        }
         if front.offset == 0 && start == 0 && self.written > self.synced {
             // A sync of the new file would not cover what the one before still has unsynced.
             return self.submit_sync(out);
@@ -868,7 +866,7 @@ impl Log {
             if count == 0 {
                 return self.stop(front.generation, DiskError::Failed);
             }
-            return self.submit(start, sync, now, out);
+            return self.submit(start, sync, out);
         }
         if core::mem::take(&mut self.write_retry_at) > Instant(0) && !self.lacks_spares() {
             self.full = false;

@@ -3,7 +3,7 @@
 use lepus_base::{Now, QueueId};
 use lepus_store::disk::{Action, Completion, DiskError, File, LogId, Operations};
 use lepus_store::simulation::Disk;
-use lepus_store::{Event, Fetch, Lane, LaneSlot, Message, Place, Settings, Store};
+use lepus_store::{Event, Fetch, Lane, LaneSlot, Message, Place, Settings, Store, SyncMode};
 
 const LOG: LogId = LogId(1);
 /// A message comes every so many milliseconds, and is of one of these lengths.
@@ -28,7 +28,12 @@ struct World {
 
 impl World {
     fn new() -> World {
+        World::with(SyncMode::Always)
+    }
+
+    fn with(sync: SyncMode) -> World {
         let settings = Settings {
+            sync,
             segment_bytes: 8192,
             batch_bytes_max: 4096,
             index_pages_max: 0,
@@ -209,4 +214,19 @@ fn a_write_that_found_no_room_once_keeps_nobody_waiting_once_it_is_done() {
     world.is_idle = true;
     world.pass(3_000, |_| false, DiskError::Full);
     assert!(!world.store.is_out_of_disk());
+}
+
+#[test]
+fn what_was_written_is_synced_in_time_also_while_a_write_waits_to_be_made_again() {
+    let is_write = |action: &Action| matches!(action, Action::Write { .. });
+    for error in [DiskError::Full, DiskError::Busy] {
+        let mut world = World::with(SyncMode::Interval);
+        world.pass(400, |_| false, error);
+        for _ in 0..5_000 {
+            world.pass(1, is_write, error);
+            // At the end of a moment there is nothing left to do in it.
+            let (due, now) = (world.store.next_timeout(), world.now.instant);
+            assert!(due > now, "{error:?}: due at {due:?}, and it is {now:?}");
+        }
+    }
 }
