@@ -341,13 +341,15 @@ impl Scan {
         self.list.push(condition);
     }
 
-    /// Whether all of these conditions are met. Adds to what that costs.
-    fn meets_all(&mut self, conditions: &[u32], steps: &mut u32) -> bool {
-        conditions.iter().all(|&condition| {
+    /// Whether all of these conditions are met; not when the meter has run out.
+    fn meets_all(&mut self, conditions: &[u32], meter: &Meter) -> bool {
+        let mut looks = 0;
+        let meets = conditions.iter().all(|&condition| {
             self.count();
-            *steps += 1;
+            looks += 1;
             self.met[condition as usize] == self.scan
-        })
+        });
+        meter.spend(looks) && meets
     }
 }
 
@@ -448,22 +450,25 @@ impl Headers {
             return;
         }
         for place in 0..scan.list.len() {
-            for &Entry { rule: number, .. } in self.entries(scan.list[place]) {
-                let mut steps = 1;
-                if !scan.has_fitted(number) {
-                    let rule = &self.rules[number as usize];
-                    let fits = if rule.mode.any {
-                        scan.count();
-                        true
-                    } else {
-                        scan.meets_all(&rule.conditions, &mut steps)
-                    };
-                    if fits {
-                        scan.stamps[number as usize] = scan.scan;
-                        emit(core::slice::from_ref(&rule.link));
-                    }
+            let entries = self.entries(scan.list[place]);
+            if !meter.spend(entries.len() as u32) {
+                return;
+            }
+            for &Entry { rule: number, .. } in entries {
+                if scan.has_fitted(number) {
+                    continue;
                 }
-                if !meter.spend(steps) {
+                let rule = &self.rules[number as usize];
+                let fits = if rule.mode.any {
+                    scan.count();
+                    true
+                } else {
+                    scan.meets_all(&rule.conditions, meter)
+                };
+                if fits {
+                    scan.stamps[number as usize] = scan.scan;
+                    emit(core::slice::from_ref(&rule.link));
+                } else if meter.has_run_out() {
                     return;
                 }
             }

@@ -28,6 +28,11 @@ impl Meter {
     pub(crate) fn spend(&self, steps: u32) -> bool {
         let used = self.used.get().saturating_add(steps);
         self.used.set(used);
-        used <= self.max
+        !self.has_run_out()
+    }
+
+    /// Whether there are more steps than the message may take.
+    pub(crate) fn has_run_out(&self) -> bool {
+        self.used.get() > self.max
     }
 }

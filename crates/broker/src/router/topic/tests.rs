@@ -305,7 +305,7 @@ fn many_keys_cost_nodes_and_keys_instead_of_their_product() {
     fixture.matches(keys[0]);
     let one = fixture.steps;
     assert!(!fixture.matches_each(&keys).is_empty());
-    assert!(fixture.steps < 20 * one, "{} for 1000 keys, {one} for one", fixture.steps);
+    assert!(fixture.steps < 60 * one, "{} for 1000 keys, {one} for one", fixture.steps);
     // Keys that go their own ways cost what they have of words.
     let mut fixture = Fixture::new();
     for queue in 0..1000 {

@@ -5,8 +5,8 @@ use crate::binding::NONE;
 use alloc::vec::Vec;
 use lepus_base::ChunkedSlab;
 
-/// Numbers of a set that are looked at in one step.
-const PARTS_PER_STEP: usize = 8;
+/// Numbers of a set that are made and looked at in one step.
+const PARTS_PER_STEP: usize = 2;
 /// Numbers and places that are kept for the next walk; what was needed beyond that is given back.
 const KEPT_MAX: usize = 16 * 1024;
 
@@ -21,10 +21,8 @@ pub(crate) struct Walk {
     words: Vec<u32>,
     /// The places before the first word of a key.
     starts: Vec<u64>,
-    /// The places behind the last word of a key.
-    ends: Vec<u64>,
-    /// The places that are behind another one of the same key.
-    passes: Vec<u64>,
+    /// The places before a word.
+    inner: Vec<u64>,
     /// Numbers that a set has.
     width: usize,
     /// The interned words of the keys, each once.
@@ -62,10 +60,10 @@ struct Seen {
 struct Found {
     /// A place behind a key is in it.
     is_at_end: bool,
-    /// Places before a word in it: none, one or more.
-    places: u32,
-    /// One of them.
-    place: u32,
+    /// A place before a word is in it.
+    has_words_left: bool,
+    /// The place before a word, if there is only one.
+    only: Option<u32>,
 }
 
 impl Walk {
@@ -81,28 +79,24 @@ impl Walk {
         }
         self.words.clear();
         self.starts.clear();
-        self.ends.clear();
+        self.inner.clear();
         self.distinct.clear();
         self.sorted.clear();
         for key in keys {
             set_bit(&mut self.starts, self.words.len());
             for word in split(key) {
                 let word = trie.word(word).unwrap_or(NONE);
+                set_bit(&mut self.inner, self.words.len());
                 self.words.push(word);
                 if word != NONE {
                     self.see(word);
                 }
             }
-            set_bit(&mut self.ends, self.words.len());
             self.words.push(NONE);
         }
-        self.width = self.ends.len();
+        self.width = self.words.len().div_ceil(64);
         self.starts.resize(self.width, 0);
-        self.passes.clear();
-        self.passes.extend(self.starts.iter().map(|starts| !starts));
-        if let Some(last) = self.passes.last_mut() {
-            *last &= u64::MAX >> (63 - (self.words.len() - 1) % 64);
-        }
+        self.inner.resize(self.width, 0);
         self.nodes.clear();
         self.nodes.push((ROOT, 0));
     }
@@ -205,25 +199,29 @@ impl Walk {
         let (first, last) = self.ranges[above];
         let (first, last) = (first as usize, last as usize);
         let (from, to) = self.sets[above * self.width..].split_at_mut(self.width);
-        let ends = &self.ends[..];
+        let inner = &self.inner[..];
         match word {
             HASH => {
-                // The pattern may end wherever it could before, and behind that in the same key.
-                let (mut part, mut is_behind) = (first, false);
-                while part < last || is_behind {
-                    let reached = if part < last { from[part] } else { 0 } | u64::from(is_behind);
-                    to[part] = fill_up(reached, self.passes[part]);
-                    is_behind = (to[part] & !ends[part]) >> 63 == 1;
+                // The pattern may end wherever it could before, and behind that in the same key. The
+                // carry of the sum goes from the first of these places to the key's end.
+                let (mut part, mut carried) = (first, false);
+                while part < last || carried {
+                    let reached = if part < last { from[part] } else { 0 };
+                    let inner = self.inner[part];
+                    let (sum, is_over) = inner.overflowing_add(reached & inner);
+                    let (sum, is_over_too) = sum.overflowing_add(u64::from(carried));
+                    to[part] = (sum ^ inner) | reached;
+                    carried = is_over || is_over_too;
                     part += 1;
                 }
                 (first, part)
             }
-            STAR => shift(from, to, (first, last), |part| !ends[part]),
+            STAR => shift(from, to, (first, last), |part| inner[part]),
             _ => {
                 let seen = &self.distinct[self.known[word as usize].1 as usize];
                 if self.sorted.is_empty() {
                     // There was one place only, and this word follows.
-                    return shift(from, to, (first, last), |part| !ends[part]);
+                    return shift(from, to, (first, last), |part| inner[part]);
                 }
                 if seen.dense != NONE {
                     let places = &self.dense[seen.dense as usize..][..self.width];
@@ -251,18 +249,22 @@ impl Walk {
 
     /// Looks what there is in the set.
     fn look(&mut self) {
-        let mut found = Found::default();
         let (first, last) = self.range();
-        for part in first..last {
-            let reached = self.sets[self.depth * self.width + part];
-            found.is_at_end |= reached & self.ends[part] != 0;
-            let left = reached & !self.ends[part];
-            if left != 0 {
-                found.places += left.count_ones();
-                found.place = part as u32 * 64 + left.trailing_zeros();
-            }
+        let set = &self.sets[self.depth * self.width..][first..last];
+        let inner = &self.inner[first..last];
+        let (mut behind, mut more, mut parts) = (0, 0, 0);
+        for (&reached, &inner) in set.iter().zip(inner) {
+            behind |= reached & !inner;
+            let left = reached & inner;
+            more |= left & left.wrapping_sub(1);
+            parts += u64::from(left != 0);
         }
-        self.found = found;
+        let only = (parts == 1 && more == 0).then(|| {
+            let part = set.iter().zip(inner).position(|(reached, inner)| reached & inner != 0);
+            let part = part.unwrap_or_default();
+            ((first + part) * 64) as u32 + (set[part] & inner[part]).trailing_zeros()
+        });
+        self.found = Found { is_at_end: behind != 0, has_words_left: parts > 0, only };
     }
 
     fn range(&self) -> (usize, usize) {
@@ -283,13 +285,13 @@ impl Walk {
 
     /// Whether it may end before a word.
     pub(super) fn has_words_left(&self) -> bool {
-        self.found.places > 0
+        self.found.has_words_left
     }
 
     /// The word that comes next, if that is the same wherever the pattern may end because it can end
     /// at one place only. [`NONE`] where the word is in no pattern.
     pub(super) fn only_word(&self) -> Option<u32> {
-        (self.found.places == 1).then(|| self.words[self.found.place as usize])
+        self.found.only.map(|place| self.words[place as usize])
     }
 
     /// Whether one of the distinct words comes next anywhere. Adds to what that costs.
@@ -347,15 +349,6 @@ fn shift(
     }
     to[last] = carried;
     (first, last + 1)
-}
-
-/// All places from those that are set upwards, as far as `passes` lets them.
-fn fill_up(mut reached: u64, mut passes: u64) -> u64 {
-    for by in [1, 2, 4, 8, 16, 32] {
-        reached |= passes & reached << by;
-        passes &= passes << by;
-    }
-    reached
 }
 
 fn is_in(set: &[u64], (first, last): (usize, usize), place: u32) -> bool {
