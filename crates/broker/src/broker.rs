@@ -148,7 +148,7 @@ impl Broker {
             names: Names::new(settings.secret, settings.shard),
             rng: Rng::new(hash.seed() ^ u64::from(settings.shard.0) << 32),
             delayed: Delayed::default(),
-            routes: Routes::default(),
+            routes: Routes::new(settings.limits.routing_steps_max),
             targets: Vec::new(),
             mailed_targets: Vec::new(),
             puts: Vec::new(),
@@ -270,7 +270,9 @@ impl Broker {
     }
 
     /// Bytes came from a client. Returns how many were consumed; the driver keeps the rest and
-    /// offers it again together with what follows (or when the connection is resumed).
+    /// offers it again together with what follows (or when the connection is resumed). It takes no
+    /// more of them than are work for one turn: the connection is paused then, and resumed by
+    /// [`Broker::flush`].
     pub fn received(
         &mut self,
         now: Now,
@@ -283,8 +285,13 @@ impl Broker {
         let mut consumed = 0;
         let unread_bytes_max = self.edge.limits.unread_bytes_max;
         self.press_mail(slot, out);
+        self.edge.effort.begin_reading();
         while let Some(connection) = self.edge.connections.get_mut(slot as usize) {
             if connection.paused != 0 || connection.gone {
+                break;
+            }
+            if self.edge.effort.has_read_enough() {
+                self.edge.pause(slot, PauseReason::Turn, out);
                 break;
             }
             if connection.send.encoded() > unread_bytes_max {
@@ -335,6 +342,7 @@ impl Broker {
         }
         self.edge.arm(slot);
         self.settle_down(now, out);
+        self.edge.effort.end_reading();
         self.weigh(now, slot, bytes.len() - consumed, out);
         consumed
     }
@@ -476,6 +484,7 @@ impl Broker {
 
     /// One slice of whatever takes long. True when more is left.
     pub fn work(&mut self, now: Now, out: &mut Outbox) -> bool {
+        self.edge.effort.renew();
         self.work_on_queues(now, out);
         self.work_on_jobs(now, out);
         self.work_on_ends(now, out);
@@ -490,6 +499,10 @@ impl Broker {
             let Some((from, queue, command)) = self.retries.pop_front() else { break };
             self.command(now, from, queue, command, out);
         }
+        // Each of them gets on, however much the others do.
+        self.edge.effort.renew();
+        self.replay_parked(now, out);
+        self.edge.effort.renew();
         self.settle_down(now, out);
         self.has_work(out)
     }
@@ -516,6 +529,7 @@ impl Broker {
             || !self.edge.unparking.is_empty()
             || !self.edge.roomy.is_empty()
             || !self.edge.confirming.is_empty()
+            || self.edge.effort.has_put_off()
             || (!(self.edge.paused_by_mail.is_empty() && self.edge.stalled_by_mail.is_empty())
                 && self.has_room_for_mail(out))
     }
@@ -531,6 +545,7 @@ impl Broker {
     /// The end of a cycle: confirms and commits go out.
     pub fn flush(&mut self, now: Now, out: &mut Outbox) {
         self.edge.now = now;
+        self.end_turn(out);
         self.flush_confirms(now, out);
         self.release_pressure(now, out);
         self.sweep_timers();

@@ -19,6 +19,7 @@ use crate::broker::Broker;
 use crate::channel::settles::Settles;
 use crate::channel::unacked::Unacked;
 use crate::channel::{At, HeldPublish, Pending, Tx};
+use crate::effort::as_queues;
 use crate::jobs::{Job, Step, TARGETS_AT_ONCE_MAX};
 use crate::mail::{ChannelRef, Mail, Receipt};
 use crate::outbox::Outbox;
@@ -72,8 +73,8 @@ enum Plan {
     Sliced,
     /// A log has to have room for so many bytes first.
     NeedsRoom(usize),
-    /// So many bytes are more than a log ever holds.
-    TooLarge(usize),
+    /// Not at all.
+    Refused(Refusal),
 }
 
 impl Commit {
@@ -130,11 +131,16 @@ impl Broker {
             match self.plan(&mut commit, budget) {
                 None => return Step::More(Job::Commit(commit)),
                 Some(Plan::NeedsRoom(bytes)) => return Step::NeedsRoom(Job::Commit(commit), bytes),
-                Some(Plan::TooLarge(bytes)) => {
-                    self.refuse_commit(now, *commit, bytes, out);
+                Some(Plan::Refused(refusal)) => {
+                    self.refuse_commit(now, *commit, &refusal, out);
                     return Step::Done;
                 }
-                Some(Plan::Whole(parts)) => self.publish_whole(now, &mut commit, &parts, out),
+                Some(Plan::Whole(parts)) => {
+                    if let Err(refusal) = self.publish_whole(now, &mut commit, &parts, out) {
+                        self.refuse_commit(now, *commit, &refusal, out);
+                        return Step::Done;
+                    }
+                }
                 Some(Plan::Sliced) => {}
             }
             commit.sizing = None;
@@ -143,10 +149,19 @@ impl Broker {
             && let Some(held) = commit.publishes.pop_front()
         {
             self.discount(&mut commit, held.memory_bytes());
+            let before = self.edge.effort.used();
             let (served, queues) = self.publish_held(now, commit.at, &held, false, out);
-            *budget = budget.saturating_sub(1 + queues);
-            if served == Served::Later {
-                return Step::Fans(commit);
+            let routing = as_queues(self.edge.effort.used() - before);
+            *budget = budget.saturating_sub(1 + queues + routing);
+            match served {
+                Served::Now => {}
+                Served::Later => return Step::Fans(commit),
+                Served::Never(_) | Served::TooFar(_) => {
+                    if let Err(refusal) = served.check(&held.exchange) {
+                        self.refuse_commit(now, *commit, &refusal, out);
+                    }
+                    return Step::Done;
+                }
             }
         }
         while *budget > 0
@@ -188,8 +203,14 @@ impl Broker {
             left = left.saturating_sub(1);
             if !is_same_way {
                 let queues = &mut sizing.queues;
-                sizing.is_route_known = self.count_queues(at, held, queues);
-                left = left.saturating_sub(queues.iter().sum::<usize>() / 4);
+                let before = self.edge.effort.used();
+                sizing.is_route_known = match self.count_queues(at, held, queues) {
+                    Ok(is_route_known) => is_route_known,
+                    Err(refusal) => return Some(Plan::Refused(refusal)),
+                };
+                let routing = as_queues(self.edge.effort.used() - before);
+                sizing.steps += routing;
+                left = left.saturating_sub(queues.iter().sum::<usize>() / 4 + routing);
             }
             self.add_size(held, sizing);
             sizing.next += 1;
@@ -220,7 +241,8 @@ impl Broker {
     fn plan_for(&mut self, sizing: &Sizing) -> Plan {
         let here = sizing.parts[self.edge.shard.index()];
         if let Some(&bytes) = sizing.parts.iter().find(|&&bytes| !self.journal.could_hold(bytes)) {
-            return Plan::TooLarge(bytes);
+            let text = format!("transaction of {bytes} bytes is larger than what may be stored");
+            return Plan::Refused(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
         }
         if sizing.is_large {
             return Plan::Sliced;
@@ -233,7 +255,17 @@ impl Broker {
     }
 
     /// Publishes all of a commit so that it is in one batch of each log.
-    fn publish_whole(&mut self, now: Now, commit: &mut Commit, parts: &[usize], out: &mut Outbox) {
+    ///
+    /// # Errors
+    /// What a publish is refused for which chance sent another way than before, too long a one. It
+    /// and those behind it are not published then.
+    fn publish_whole(
+        &mut self,
+        now: Now,
+        commit: &mut Commit,
+        parts: &[usize],
+        out: &mut Outbox,
+    ) -> Result<(), Refusal> {
         let here = parts[self.edge.shard.index()];
         if here > 0 {
             self.journal.hold(here);
@@ -242,27 +274,32 @@ impl Broker {
         self.edge.is_committing = true;
         let shards = 0..out.mail.shards();
         let before: Vec<usize> = shards.map(|shard| out.mail[shard].items.len()).collect();
-        for held in core::mem::take(&mut commit.publishes) {
+        let mut result = Ok(());
+        while result.is_ok()
+            && let Some(held) = commit.publishes.pop_front()
+        {
             let (served, _) = self.publish_held(now, commit.at, &held, true, out);
-            assert!(served == Served::Now, "there was room for all of it");
+            assert!(
+                matches!(served, Served::Now | Served::TooFar(_)),
+                "there was room for all of it"
+            );
+            self.discount(commit, held.memory_bytes());
+            result = served.check(&held.exchange);
         }
         self.edge.is_committing = false;
-        let bytes = commit.bytes;
-        self.discount(commit, bytes);
         for (shard, (&before, &bytes)) in before.iter().zip(parts).enumerate() {
             if out.mail[shard].items.len() > before && bytes > 0 {
                 out.mail[shard].items.insert(before, Mail::Commit { bytes });
             }
         }
+        result
     }
 
-    /// Nothing of a commit is done: no log can ever take it.
-    fn refuse_commit(&mut self, now: Now, commit: Commit, bytes: usize, out: &mut Outbox) {
+    /// Nothing more of a commit is done.
+    fn refuse_commit(&mut self, now: Now, commit: Commit, refusal: &Refusal, out: &mut Outbox) {
         let at = commit.at;
         self.undo(commit);
-        let text = format!("transaction of {bytes} bytes is larger than what may be stored");
-        let refusal = Refusal::new(ReplyCode::PRECONDITION_FAILED, text);
-        self.fail_channel(now, at, &refusal, (90, 20), out);
+        self.fail_channel(now, at, refusal, (90, 20), out);
     }
 
     /// A channel ends: its commit does not happen unless it has begun. Then the end waits for it.
@@ -272,7 +309,7 @@ impl Broker {
         }
     }
 
-    /// Nothing of a commit was done, and nothing of it will be.
+    /// Nothing more of a commit will be done.
     fn undo(&mut self, commit: Commit) {
         let at = commit.at;
         self.jobs.discard(commit.publishes);

@@ -58,6 +58,8 @@ pub enum PauseReason {
     Log = 16,
     /// It is about to go to another shard.
     Move = 32,
+    /// The turn has done enough for what clients ask.
+    Turn = 64,
 }
 
 /// How a connection ends.

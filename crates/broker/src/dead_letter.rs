@@ -200,7 +200,7 @@ impl Broker {
             if self.edge.letters_wait {
                 return false;
             }
-            if queues > TARGETS_AT_ONCE_MAX {
+            if queues > TARGETS_AT_ONCE_MAX || self.edge.effort.is_used_up() {
                 break;
             }
             if !self.has_room_for_letters(out) {
@@ -499,7 +499,7 @@ impl Broker {
         };
         let properties = with_death(view.properties, &death)?;
         let key = own_key.unwrap_or(old_key);
-        let mut targets = Vec::new();
+        let (mut targets, mut is_too_far) = (Vec::new(), false);
         if is_asked {
             let mut routes = core::mem::take(&mut self.routes);
             routes.clear();
@@ -512,7 +512,9 @@ impl Broker {
                 &mut self.rng,
                 &mut routes,
             );
+            self.edge.effort.spend(routes.steps());
             self.resolve(&routes, &mut targets);
+            is_too_far = routes.are_too_far();
             self.routes = routes;
         }
         if letter.reason != Reason::Rejected && !targets.is_empty() {
@@ -550,6 +552,9 @@ impl Broker {
         let mut packed = Vec::new();
         if !targets.is_empty() || !is_asked {
             view.append_packed(&mut packed);
+        }
+        if is_too_far {
+            self.tell_too_far(now, &exchange, out);
         }
         Some((packed, targets))
     }

@@ -8,7 +8,6 @@ use lepus_amqp::client::encode_publish;
 use lepus_amqp::code::ReplyCode;
 use lepus_amqp::frame;
 use lepus_amqp::method::{Method, access, basic, channel, confirm, connection, tx};
-use lepus_amqp::properties::PropertiesRef;
 use lepus_amqp::server::{Event, Publish, PublishRef};
 use lepus_base::{ConnectionId, Now, ShardId, VhostId};
 
@@ -18,6 +17,7 @@ use crate::channel::{At, Ending, Tx};
 use crate::connection::{ConnectionEnd, PauseReason};
 use crate::departure::STAY;
 use crate::edge::{connection_name, log};
+use crate::effort::METHOD_STEPS;
 use crate::lifecycle::answer_parked_close;
 use crate::mail::ChannelRef;
 use crate::outbox::{ConnectionSlot, Outbox, Severity};
@@ -186,6 +186,11 @@ impl Broker {
         method: Method<'_>,
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
+        let is_settling =
+            matches!(method, Method::BasicAck(_) | Method::BasicNack(_) | Method::BasicReject(_));
+        if !is_settling {
+            self.edge.effort.spend(METHOD_STEPS);
+        }
         match method {
             Method::BasicAck(basic::Ack { delivery_tag, multiple }) => {
                 self.settle(now, at, delivery_tag, multiple, Outcome::Ack, out)
@@ -322,6 +327,9 @@ impl Broker {
     /// Handles frames that were parked behind questions that are answered now.
     pub(crate) fn replay_parked(&mut self, now: Now, out: &mut Outbox) {
         for _ in 0..self.edge.unparking.len() {
+            if self.edge.effort.is_used_up() {
+                return;
+            }
             let Some((slot, id, key)) = self.edge.unparking.pop_front() else { return };
             self.replay_channel(now, slot, id, key, out);
         }
@@ -355,7 +363,7 @@ impl Broker {
             if channel.ending.is_some() || channel.pending.is_some() || place >= parked.len() {
                 break;
             }
-            if self.must_wait(slot, out) {
+            if self.must_wait(slot, out) || self.edge.effort.is_used_up() {
                 break;
             }
             let Some(used) = self.replay_one(now, at, &parked[place..], out) else { break };
@@ -476,11 +484,8 @@ impl Broker {
 
     /// The home of the queue that a message reaches, if it reaches exactly one.
     fn only_home(&mut self, vhost: VhostId, publish: &PublishRef<'_>) -> Option<ShardId> {
-        self.routes.clear();
-        let properties = PropertiesRef(publish.properties);
-        let (exchange, keys) = (publish.exchange, publish.routing_key.into());
-        let routes = &mut self.routes;
-        self.directory.route(vhost, exchange, keys, properties, &mut self.rng, routes).ok()?;
+        let keys = publish.routing_key.into();
+        self.find_routes(vhost, publish.exchange, keys, publish.properties).then_some(())?;
         match self.routes.as_slice() {
             [route] => Some(route.home),
             _ => None,

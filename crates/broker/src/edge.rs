@@ -22,6 +22,7 @@ use crate::channel::unacked::Unacked;
 use crate::connection::{Connection, PauseReason};
 use crate::counters::Counters;
 use crate::dead_letter::{DeadLetter, Ledger, Roomless, Source};
+use crate::effort::Effort;
 use crate::journal::{Backlog, Found, Journal};
 use crate::loan::Loan;
 use crate::mail::Mail;
@@ -131,6 +132,8 @@ pub struct Edge {
     pub remote_windows: HashMap<ConnectionId, RemoteWindow>,
     /// A commit is being published as a whole: nothing else goes to the log meanwhile.
     pub is_committing: bool,
+    /// What was done in this turn.
+    pub effort: Effort,
     /// Channels with confirms to send at the end of the cycle.
     pub confirming: Vec<(u32, u64)>,
     /// Connections that sent part of their deliveries: consumers may be resumed.
@@ -198,6 +201,7 @@ impl Edge {
             remote_consumers: HashMap::with_hasher(hash),
             remote_windows: HashMap::with_hasher(hash),
             is_committing: false,
+            effort: Effort::default(),
             confirming: Vec::new(),
             roomy: Vec::new(),
             unparking: VecDeque::new(),
@@ -312,6 +316,7 @@ impl Edge {
         match reason {
             PauseReason::Mail => self.paused_by_mail.push((slot, connection.id)),
             PauseReason::Log => self.paused_by_log.push((slot, connection.id)),
+            PauseReason::Turn => self.effort.put_off(slot, connection.id),
             _ => {}
         }
     }

@@ -29,6 +29,7 @@ mod departure;
 pub mod directory;
 mod dispatch;
 pub mod edge;
+mod effort;
 mod ends;
 pub mod exchange;
 mod fanout;

@@ -28,6 +28,7 @@ use crate::channel::{At, RouteCache, Target};
 use crate::commit::COMMIT_NUMBER;
 use crate::connection::PauseReason;
 use crate::dead_letter::LETTERS_CONNECTION;
+use crate::directory::too_far;
 use crate::edge::{Shortage, is_near, mark_dirty};
 use crate::jobs::TARGETS_AT_ONCE_MAX;
 use crate::mail::{ChannelRef, Mail, Receipt};
@@ -94,14 +95,21 @@ pub(crate) enum Served {
     Later,
     /// No log ever has room for so many bytes.
     Never(usize),
+    /// Routing it takes more than so many steps.
+    TooFar(u32),
 }
 
 impl Served {
-    /// What to tell the publisher.
-    fn check(self) -> Result<(), Refusal> {
-        let Served::Never(bytes) = self else { return Ok(()) };
-        let text = format!("message of {bytes} bytes is larger than what may be stored");
-        Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text))
+    /// What to tell who published it to `exchange`.
+    pub(crate) fn check(self, exchange: &str) -> Result<(), Refusal> {
+        match self {
+            Served::Now | Served::Later => Ok(()),
+            Served::Never(bytes) => {
+                let text = format!("message of {bytes} bytes is larger than what may be stored");
+                Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text))
+            }
+            Served::TooFar(steps_max) => Err(too_far(exchange, steps_max)),
+        }
     }
 }
 
@@ -147,7 +155,7 @@ impl Broker {
                 route.targets = targets;
             }
             self.press_back(at.slot, out);
-            return served.check();
+            return served.check(publish.exchange);
         }
         let checked = self.check_publish(at, &publish, flags)?;
         if holds {
@@ -155,7 +163,7 @@ impl Broker {
         }
         let (served, _) = self.route_and_publish(now, at, &publish, checked, out);
         self.press_back(at.slot, out);
-        served.check()
+        served.check(publish.exchange)
     }
 
     /// Publishes a checked message. How far it is, and how many queues get it.
@@ -180,9 +188,15 @@ impl Broker {
             && let Some(info) = self.directory.exchange(at.vhost, publish.exchange)
             && let Some(id) = info.holding
         {
+            // Nobody hears of it when it is due.
+            if !self.find_routes(at.vhost, publish.exchange, keys, &checked.properties) {
+                return (Served::TooFar(self.routes.steps_max()), 0);
+            }
             return (self.publish_later(now, at, publish, &checked, (id, delay), out), 1);
         }
-        self.find_routes(at.vhost, publish.exchange, keys, &checked.properties);
+        if !self.find_routes(at.vhost, publish.exchange, keys, &checked.properties) {
+            return (Served::TooFar(self.routes.steps_max()), 0);
+        }
         let cacheable = self.routes.is_cacheable() && checked.extra_keys.is_empty();
         let mut targets = core::mem::take(&mut self.targets);
         targets.clear();
@@ -220,18 +234,20 @@ impl Broker {
     }
 
     /// Finds the queues that a message reaches. An exchange that vanished since it was checked
-    /// reaches none.
-    fn find_routes(
+    /// reaches none. False where the way to them is too long.
+    pub(crate) fn find_routes(
         &mut self,
         vhost: VhostId,
         exchange: &str,
         keys: RoutingKeys<'_>,
         properties: &[u8],
-    ) {
+    ) -> bool {
         self.routes.clear();
         let properties = PropertiesRef(properties);
         let (routes, rng) = (&mut self.routes, &mut self.rng);
         let _ = self.directory.route(vhost, exchange, keys, properties, rng, routes);
+        self.edge.effort.spend(routes.steps());
+        !routes.are_too_far()
     }
 
     /// Routes as targets, with the places of the queues that live here.

@@ -67,6 +67,9 @@ pub struct Limits {
     pub parked_bytes_max: usize,
     /// Different keys of a message beside its routing key.
     pub copy_keys_max: usize,
+    /// Steps that routing one message may take, see
+    /// [`Routes::steps`](crate::directory::Routes::steps); one that takes more is refused.
+    pub routing_steps_max: u32,
     /// Bytes buffered by a transaction on one channel.
     pub tx_bytes_max: usize,
     /// Bytes of mail for one shard in one batch before publishers pause.
@@ -114,6 +117,7 @@ impl Default for Limits {
             unread_bytes_max: 16 * 1024 * 1024,
             parked_bytes_max: 1024 * 1024,
             copy_keys_max: 1000,
+            routing_steps_max: 2_000_000,
             tx_bytes_max: 256 * 1024 * 1024,
             mail_batch_bytes_max: 512 * 1024,
             memory_bytes: 1 << 30,

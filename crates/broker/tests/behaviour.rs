@@ -56,6 +56,7 @@ mod requeue;
 mod restart;
 mod room;
 mod routing;
+mod routing_steps;
 mod rows;
 mod shut_down;
 mod single_active;

@@ -243,6 +243,8 @@ settings! {
         "Largest message body; a larger one closes the channel with 406.";
     "limits.copy_keys_max" copy_keys_max: u64 = Kind::Count { min: 1, max: 10_000_000 }, "1000";
         "Different routing keys that a message may have in its headers CC and BCC; one with more closes the channel with 406. A topic exchange compares its patterns with each of them.";
+    "limits.routing_steps_max" routing_steps_max: u64 = Kind::Count { min: 10_000, max: 1_000_000_000 }, "2000000";
+        "Steps that routing one message may take; one that takes more reaches no queue and closes the channel with 406. A step is some nanoseconds: there is one for each binding that fits, about fifty for each exchange, header or routing key, four for each word of a pattern that is looked at. The shard serves nobody else meanwhile. Trees of exchanges that people make have some dozens of them and take thousands of steps.";
     "limits.transaction_bytes_max" transaction_bytes_max: u64 = Kind::Bytes { min: 4096, max: 1 << 30, zero_is_unlimited: false }, "128MiB";
         "Bytes that one channel's open transaction may hold; a larger one closes the channel with 406.";
     "limits.unread_bytes_max" unread_bytes_max: u64 = Kind::Bytes { min: 65_536, max: 1 << 32, zero_is_unlimited: false }, "16MiB";

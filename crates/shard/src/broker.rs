@@ -83,6 +83,10 @@ impl Core for Broker {
         Broker::received(self, now, slot, bytes, out)
     }
 
+    fn has_read_enough(&self) -> bool {
+        Broker::has_read_enough(self)
+    }
+
     fn is_open(&self, slot: ConnectionSlot) -> bool {
         Broker::is_open(self, slot)
     }

@@ -118,6 +118,11 @@ pub trait Core: Sized + 'static {
         bytes: &[u8],
         out: &mut Self::Outbox,
     ) -> usize;
+    /// Whether so much was done for received bytes that no other connection is read in this turn,
+    /// which ends with [`Core::flush`].
+    fn has_read_enough(&self) -> bool {
+        false
+    }
     /// Whether the connection has logged in. Until then it may have to give way to another one.
     fn is_open(&self, slot: Self::Slot) -> bool;
     /// Whether the connections that have not logged in hold more memory than they may. Then some of

@@ -11,6 +11,7 @@ use super::{Held, Moment, Wait};
 use crate::broker::Broker;
 use crate::channel::Target;
 use crate::dead_letter::{Source, delayed_of};
+use crate::effort::as_queues;
 use crate::jobs::TARGETS_AT_ONCE_MAX;
 use crate::journal::{Found, Occupied};
 use crate::message::{Incoming, MessageView};
@@ -134,8 +135,10 @@ impl Broker {
     /// Publishes the delayed messages that are due, a slice of them.
     fn release_delayed(&mut self, now: Now, out: &mut Outbox) {
         let (mut bytes, mut targets) = (0, 0);
+        let before = self.edge.effort.used();
         for _ in 0..RELEASED_AT_ONCE_MAX {
-            let is_full = bytes > RELEASED_BYTES_MAX || targets > TARGETS_AT_ONCE_MAX;
+            let routing = as_queues(self.edge.effort.used() - before);
+            let is_full = bytes > RELEASED_BYTES_MAX || targets + routing > TARGETS_AT_ONCE_MAX;
             if is_full || !self.can_release(out) {
                 return;
             }
@@ -162,7 +165,7 @@ impl Broker {
                 self.keep_source(&Source { queue: id, log, lane, entry, was_delivered: false });
                 continue;
             }
-            let routed = self.route_delayed(id, log, place);
+            let routed = self.route_delayed(now, id, log, place, out);
             if let Some((packed, targets, terms)) = &routed {
                 if targets.len() > TARGETS_AT_ONCE_MAX && !self.delayed.may_pass() {
                     self.delayed.let_first_wait_for_turn();
@@ -210,9 +213,11 @@ impl Broker {
     /// Routes a delayed message: its bytes, packed, where it goes, and how; `None` if it is lost.
     fn route_delayed(
         &mut self,
+        now: Now,
         id: QueueId,
         log: u16,
         place: Place,
+        out: &mut Outbox,
     ) -> Option<(Vec<u8>, Vec<Target>, Terms)> {
         let view = match (place.body(), place.position()) {
             (Some(body), _) => MessageView::unpack(self.edge.pool.get(body)),
@@ -233,6 +238,7 @@ impl Broker {
             &mut self.rng,
             &mut routes,
         );
+        self.edge.effort.spend(routes.steps());
         let mut targets = Vec::new();
         self.resolve(&routes, &mut targets);
         let terms = Terms {
@@ -245,6 +251,11 @@ impl Broker {
         let mut packed = Vec::new();
         view.append_packed(&mut packed);
         self.routes = routes;
+        if self.routes.are_too_far()
+            && let Ok(exchange) = core::str::from_utf8(MessageView::unpack(&packed).exchange)
+        {
+            self.tell_too_far(now, exchange, out);
+        }
         Some((packed, targets, terms))
     }
 }

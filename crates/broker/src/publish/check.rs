@@ -14,6 +14,7 @@ use lepus_amqp::table::{Table, Value};
 use crate::broker::Broker;
 use crate::channel::At;
 use crate::directory::{Access, Resource};
+use crate::effort::KEY_STEPS;
 use crate::properties::{BCC, CC, mark_keys, take_keys};
 use crate::queue::TIMER_MILLIS_MAX;
 use crate::refusal::Refusal;
@@ -121,6 +122,8 @@ impl Broker {
             );
             return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
         }
+        let keys = checked.extra_keys.len() as u32;
+        self.edge.effort.spend(keys.saturating_mul(KEY_STEPS));
         for key in core::iter::once(publish.routing_key)
             .chain(checked.extra_keys.iter().map(String::as_str))
         {

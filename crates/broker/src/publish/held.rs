@@ -12,6 +12,7 @@ use super::Served;
 use super::check::{Checked, delay_of, parse_expiration};
 use crate::broker::Broker;
 use crate::channel::{At, HeldPublish};
+use crate::directory::too_far;
 use crate::outbox::Outbox;
 use crate::properties::owned_headers;
 use crate::refusal::Refusal;
@@ -100,15 +101,20 @@ impl Broker {
 
     /// Counts the queues that a held publish reaches, by shard. Whether another one with the same
     /// exchange and key reaches the same ones.
+    ///
+    /// # Errors
+    /// 406 where routing it takes more steps than a message may.
     pub(crate) fn count_queues(
         &mut self,
         at: At,
         held: &HeldPublish,
         queues: &mut [usize],
-    ) -> bool {
+    ) -> Result<bool, Refusal> {
         queues.fill(0);
         let keys = RoutingKeys { first: &held.routing_key, further: &held.extra_keys };
-        self.find_routes(at.vhost, &held.exchange, keys, &held.properties);
+        if !self.find_routes(at.vhost, &held.exchange, keys, &held.properties) {
+            return Err(too_far(&held.exchange, self.routes.steps_max()));
+        }
         for route in self.routes.as_slice() {
             queues[route.home.index()] += 1;
         }
@@ -116,8 +122,8 @@ impl Broker {
         if exchange.is_some_and(|exchange| exchange.holding.is_some()) {
             // It is logged here if it is held back, and there if not.
             queues[self.edge.shard.index()] += 1;
-            return false;
+            return Ok(false);
         }
-        self.routes.is_cacheable() && held.extra_keys.is_empty()
+        Ok(self.routes.is_cacheable() && held.extra_keys.is_empty())
     }
 }

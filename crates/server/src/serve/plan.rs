@@ -164,6 +164,7 @@ impl Plan {
                 unacked_per_channel_max: narrow(config.unacked_per_channel_max),
                 consumer_timeout: config.consumer_timeout,
                 copy_keys_max: usize::try_from(config.copy_keys_max).unwrap_or(usize::MAX),
+                routing_steps_max: narrow(config.routing_steps_max),
                 tx_bytes_max: usize::try_from(config.transaction_bytes_max).unwrap_or(usize::MAX),
                 unread_bytes_max: usize::try_from(config.unread_bytes_max).unwrap_or(usize::MAX),
                 capacity: capacity(config),

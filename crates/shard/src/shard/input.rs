@@ -26,12 +26,13 @@ fn room_for(bytes: usize) -> usize {
 }
 
 impl<C: Core, R: Reactor> Shard<C, R> {
-    /// Reads from the connections in the queue, each at most once, until the budget is used up.
+    /// Reads from the connections in the queue, each at most once, until the budget of bytes is used
+    /// up or the core has done enough.
     pub(super) fn read_sockets(&mut self, now: Now) {
         self.apply_reading();
         let mut budget = TURN_BYTES_MAX;
         for _ in 0..self.queue.len() {
-            if budget < READ_BYTES_MIN {
+            if budget < READ_BYTES_MIN || self.core.has_read_enough() {
                 break;
             }
             let Some(token) = self.queue.pop_front() else {

@@ -1,0 +1,133 @@
+//! How much a shard does for its clients in one turn.
+//!
+//! What most commands cost is in proportion to their bytes, and a turn is bounded by these. The
+//! cost of others is up to the client: routing through many exchanges, bindings, headers and keys,
+//! and whatever a few bytes can ask for. It is counted in steps, see
+//! [`Routes::steps`](crate::directory::Routes::steps), and what comes when a turn has had its share
+//! is for the next one.
+
+use core::time::Duration;
+
+use alloc::vec::Vec;
+use lepus_base::{ConnectionId, Instant, Now};
+
+use crate::broker::Broker;
+use crate::connection::PauseReason;
+use crate::edge::log;
+use crate::outbox::{Outbox, Severity};
+
+/// The share of a turn, about a millisecond. What begins within it is done as a whole.
+const TURN_STEPS: u32 = 1 << 18;
+/// What a method takes beside what is counted otherwise.
+pub(crate) const METHOD_STEPS: u32 = 128;
+/// What a routing key takes to check, beside looking it up.
+pub(crate) const KEY_STEPS: u32 = 64;
+/// Steps that take as long as putting a message into a queue.
+const QUEUE_STEPS: u32 = 64;
+/// Messages whose routing takes too long are told in the log this often at most.
+const TELL_EVERY: Duration = Duration::from_secs(10);
+
+/// What was done in this turn, in steps.
+#[derive(Debug, Default)]
+pub struct Effort {
+    /// In the current part of the turn.
+    used: u32,
+    /// While bytes were received, as far as these calls have ended.
+    reading: u32,
+    /// What was used when the current one of these calls began.
+    begin: u32,
+    /// Connections that are read again in the next turn.
+    paused: Vec<(u32, ConnectionId)>,
+    /// When the log was told last that a message's routing takes too long.
+    told: Option<Instant>,
+}
+
+impl Effort {
+    /// Something took so many steps.
+    pub(crate) fn spend(&mut self, steps: u32) {
+        self.used = self.used.saturating_add(steps);
+    }
+
+    /// What was used in the current part of the turn.
+    pub(crate) fn used(&self) -> u32 {
+        self.used
+    }
+
+    /// Whether the current part of the turn has had its share.
+    pub(crate) fn is_used_up(&self) -> bool {
+        self.used >= TURN_STEPS
+    }
+
+    /// Another part of the turn begins, which gets on whatever was done before.
+    pub(crate) fn renew(&mut self) {
+        (self.used, self.begin) = (0, 0);
+    }
+
+    /// Bytes are received: they have a share of their own.
+    pub(crate) fn begin_reading(&mut self) {
+        self.begin = self.used;
+    }
+
+    /// Whether enough was done in this turn for bytes that were received.
+    #[inline]
+    pub(crate) fn has_read_enough(&self) -> bool {
+        self.reading.saturating_add(self.used - self.begin) >= TURN_STEPS
+    }
+
+    /// They are, so far.
+    pub(crate) fn end_reading(&mut self) {
+        self.reading = self.reading.saturating_add(self.used - self.begin);
+        self.begin = self.used;
+    }
+
+    /// Notes a connection that is read again in the next turn.
+    pub(crate) fn put_off(&mut self, slot: u32, id: ConnectionId) {
+        self.paused.push((slot, id));
+    }
+
+    /// Whether connections are read again in the next turn.
+    pub(crate) fn has_put_off(&self) -> bool {
+        !self.paused.is_empty()
+    }
+}
+
+/// Steps as a number of messages that are put into queues.
+pub(crate) fn as_queues(steps: u32) -> usize {
+    (steps / QUEUE_STEPS) as usize
+}
+
+impl Broker {
+    /// Whether so much was done for what was received in this turn that no more is to be read before
+    /// [`Broker::flush`]: what came already waits, and is asked for again then.
+    #[must_use]
+    pub fn has_read_enough(&self) -> bool {
+        self.edge.effort.has_read_enough()
+    }
+
+    /// A turn ends: what came too late for it is read again.
+    pub(crate) fn end_turn(&mut self, out: &mut Outbox) {
+        let effort = &mut self.edge.effort;
+        effort.renew();
+        effort.reading = 0;
+        for (slot, id) in core::mem::take(&mut effort.paused) {
+            if self.edge.connection_at(slot, id).is_some() {
+                self.edge.resume(slot, PauseReason::Turn, out);
+            }
+        }
+    }
+
+    /// A message that no client waits for goes nowhere, since its way is too long.
+    pub(crate) fn tell_too_far(&mut self, now: Now, exchange: &str, out: &mut Outbox) {
+        let told = &mut self.edge.effort.told;
+        if told.is_some_and(|told| now.instant.since(told) < TELL_EVERY) {
+            return;
+        }
+        *told = Some(now.instant);
+        let text = alloc::format!(
+            "routing a message from exchange '{exchange}' takes more than limits.routing_steps_max \
+             ({}), so that it reaches no queue; others may, too",
+            self.routes.steps_max()
+        );
+        log(out, Severity::Warning, "routing-too-long", text);
+    }
+}
