@@ -22,6 +22,9 @@ use crate::refusal::Refusal;
 use crate::reply_to::REPLY_TO;
 use crate::send_buffer::LARGE_BODY_BYTES_MIN;
 
+/// What telling a consumer's home of a limit takes, in steps.
+const GOVERN_STEPS: u32 = 16;
+
 impl Broker {
     pub(crate) fn basic_qos(
         &mut self,
@@ -39,7 +42,6 @@ impl Broker {
         let connection = &mut self.edge.connections[at.slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
         if method.global {
-            let was_on = channel.global.as_ref().is_some_and(|global| global.limit > 0);
             if channel.global.is_none() && limit > 0 {
                 let in_flight = channel.unacked.consumed() as u32;
                 channel.global = Some(Box::new(GlobalPrefetch { in_flight, ..Default::default() }));
@@ -47,16 +49,20 @@ impl Broker {
             if let Some(global) = &mut channel.global {
                 global.limit = limit;
             }
-            let on = limit > 0;
-            if on != was_on {
+            // Those that the limit governs hear that it is lifted when they ask for credit.
+            if limit > 0
+                && let Some(subscriptions) = &mut channel.subscriptions
+            {
                 let key = channel.key;
-                let subscriptions = channel.subscriptions.iter().flat_map(|s| s.by_number.iter());
-                for (number, subscription) in subscriptions {
+                for number in core::mem::take(&mut subscriptions.ungoverned) {
+                    let subscription = &subscriptions.by_number[number as usize];
+                    self.edge.effort.spend(GOVERN_STEPS);
                     if subscription.home == own {
+                        // Its channel came to the queue.
                         continue;
                     }
-                    let consumer = consumer_key(at.channel, key, number as u32);
-                    let mail = Mail::Govern { consumer, queue: subscription.queue, on };
+                    let consumer = consumer_key(at.channel, key, number);
+                    let mail = Mail::Govern { consumer, queue: subscription.queue, on: true };
                     out.mail[subscription.home.index()].items.push(mail);
                 }
             }
@@ -133,6 +139,9 @@ impl Broker {
         let at_home = (queue, queue_slot);
         let subscription = Subscription::new(tag.as_str().into(), at_home, home, method.no_ack);
         let number = subscriptions.insert(subscription);
+        if home != own && !governed {
+            subscriptions.ungoverned.insert(number);
+        }
         let incarnation = channel.key;
         connection.weigh_channel(incarnation);
         let key = consumer_key(at.channel, incarnation, number);

@@ -33,7 +33,7 @@ use lepus_store::disk::LogId;
 
 pub(crate) use self::rest::{Parcel, Rest};
 use crate::broker::Broker;
-use crate::channel::Target;
+use crate::channel::{Subscriptions, Target};
 use crate::directory::{QueueInfo, Request};
 use crate::edge::{RemoteConsumer, log};
 use crate::home::{Home, NO_LOG};
@@ -403,14 +403,19 @@ impl Broker {
                 let is_governed = channel.global.as_ref().is_some_and(|global| global.limit > 0);
                 let key = channel.key;
                 let Some(subscriptions) = &mut channel.subscriptions else { continue };
-                for (number, subscription) in &mut subscriptions.by_number {
+                let Subscriptions { by_number, ungoverned, .. } = &mut **subscriptions;
+                for (number, subscription) in by_number {
                     if subscription.queue != info.id {
                         continue;
                     }
                     (subscription.queue, subscription.home) = (id, to);
                     subscription.queue_slot = u32::MAX;
                     is_touched = true;
+                    ungoverned.remove(&(number as u32));
                     if to != own {
+                        if !is_governed {
+                            ungoverned.insert(number as u32);
+                        }
                         let consumer = ConsumerKey {
                             connection: connection_id,
                             channel: key,

@@ -352,6 +352,11 @@ impl Broker {
             let key = consumer_key(to, to.channel, number);
             if home == own {
                 self.resume_consumer(now, queue, queue_slot, key, out);
+            } else if global.limit == 0 {
+                // Nothing governs it any more.
+                all.ungoverned.insert(number);
+                let mail = Mail::Govern { consumer: key, queue, on: false };
+                out.mail[home.index()].items.push(mail);
             } else {
                 global.granted += 1;
                 let mail = Mail::GrantCredit { to: key, queue };

@@ -2,7 +2,7 @@
 
 use lepus_sim::{Channel, Message};
 
-use crate::stage::everywhere;
+use crate::stage::{Stage, everywhere};
 
 fn publish(channel: &Channel, queue: &str, count: usize) {
     channel.publish_all(queue, (0..count).map(|index| format!("{queue} {index}")));
@@ -270,5 +270,56 @@ fn a_limit_that_comes_later_holds_for_them() {
         far.expect_none();
         far.ack(held.tag);
         assert_eq!(far.deliveries().len(), 2);
+    });
+}
+
+/// Consumers of the channel that are elsewhere and know of no limit.
+fn unlimited(stage: &Stage, channel: &Channel) -> usize {
+    let shard = channel.client().shard().expect("a connected client");
+    stage.world.broker(shard, |broker| {
+        let connections = broker.edge.connections.iter().map(|(_, connection)| connection);
+        let channels = connections.filter_map(|connection| connection.channel(channel.number()));
+        let subscriptions = channels.filter_map(|channel| channel.subscriptions.as_ref());
+        subscriptions.map(|subscriptions| subscriptions.ungoverned.len()).sum()
+    })
+}
+
+#[test]
+fn switching_the_limit_on_and_off_tells_nobody_who_had_nothing_meanwhile() {
+    everywhere(|stage| {
+        let (near, far) = stage.pair();
+        far.declare_exclusive("");
+        for queue in 0..20 {
+            near.declare(&format!("q{queue}"));
+        }
+        let channel = far.client().channel();
+        for queue in 0..20 {
+            channel.consume(&format!("q{queue}"), &format!("c{queue}"));
+        }
+        let elsewhere = unlimited(stage, &channel);
+        channel.qos_global(3);
+        assert_eq!(unlimited(stage, &channel), 0);
+        channel.qos_global(0);
+        assert_eq!(unlimited(stage, &channel), 0);
+        // Those hear of it that have something.
+        for queue in 0..5 {
+            near.publish("", &format!("q{queue}"), "x");
+            near.publish("", &format!("q{queue}"), "y");
+        }
+        assert_eq!(channel.deliveries().len(), 10);
+        assert_eq!(unlimited(stage, &channel), elsewhere.min(5));
+        channel.qos_global(12);
+        assert_eq!(unlimited(stage, &channel), 0);
+        for queue in 0..20 {
+            near.publish("", &format!("q{queue}"), "z");
+        }
+        assert_eq!(channel.deliveries().len(), 2);
+        channel.qos_global(0);
+        assert_eq!(channel.deliveries().len(), 18);
+        channel.cancel("c0");
+        channel.qos_global(1);
+        channel.qos_global(0);
+        near.publish("", "q1", "end");
+        assert_eq!(channel.bodies(), ["end"]);
     });
 }

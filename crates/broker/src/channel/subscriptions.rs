@@ -1,12 +1,15 @@
 //! The consumers of a channel, and those of them that wait.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use lepus_base::{HashMap, HashState, QueueId, ShardId, Slab, slab_bytes};
 
 use crate::queue::ConsumerHandle;
 
+/// Bytes of a number in [`Subscriptions::ungoverned`], about; counted for each consumer.
+const UNGOVERNED_BYTES: usize = 8;
 /// Stands for no consumer.
 const NONE: u32 = u32::MAX;
 
@@ -87,6 +90,10 @@ pub struct Subscriptions {
     pub by_number: Slab<Subscription>,
     /// Numbers by tag.
     pub by_tag: HashMap<Box<str>, u32>,
+    /// Consumers of queues on other shards that do not know of a channel-wide prefetch limit. When
+    /// it is lifted the others are not told before they ask for credit, so that switching it on and
+    /// off costs what was delivered meanwhile.
+    pub ungoverned: BTreeSet<u32>,
     /// Deliveries that came when the channel already waited to end.
     pub late: Vec<Late>,
     /// Whether the channel is among those of its connection with consumers that wait for room.
@@ -119,6 +126,7 @@ impl Subscriptions {
         Subscriptions {
             by_number: Slab::new(),
             by_tag: HashMap::with_hasher(hash),
+            ungoverned: BTreeSet::new(),
             late: Vec::new(),
             is_listed: false,
             tag_bytes: 0,
@@ -141,6 +149,7 @@ impl Subscriptions {
         self.end_wait(number);
         let subscription = self.by_number.try_remove(number as usize)?;
         self.by_tag.remove(&subscription.tag);
+        self.ungoverned.remove(&number);
         self.tag_bytes -= 2 * subscription.tag.len();
         Some(subscription)
     }
@@ -222,6 +231,7 @@ impl Subscriptions {
             + self.tag_bytes
             + slab_bytes(&self.by_number)
             + self.by_tag.allocation_size()
+            + self.by_number.len() * UNGOVERNED_BYTES
             + self.late.capacity() * size_of::<Late>()
     }
 }
