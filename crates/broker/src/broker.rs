@@ -650,6 +650,7 @@ impl Broker {
         } else {
             self.journal.is_short().then_some(Shortage::Disk)
         };
+        self.edge.is_memory_short = shortage == Some(Shortage::Memory);
         if shortage != self.shortage {
             self.shortage = shortage;
             let others = (0..self.settings.shards).map(ShardId);

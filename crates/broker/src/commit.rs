@@ -151,8 +151,8 @@ impl Broker {
             self.discount(&mut commit, held.memory_bytes());
             let before = self.edge.effort.used();
             let (served, queues) = self.publish_held(now, commit.at, &held, false, out);
-            let routing = as_queues(self.edge.effort.used() - before);
-            *budget = budget.saturating_sub(1 + queues + routing);
+            let effort = as_queues(self.edge.effort.used() - before);
+            *budget = budget.saturating_sub(1 + queues.max(effort));
             match served {
                 Served::Now => {}
                 Served::Later => return Step::Fans(commit),

@@ -553,6 +553,7 @@ impl Broker {
         if !targets.is_empty() || !is_asked {
             view.append_packed(&mut packed);
         }
+        self.edge.effort.spend_on_queues(cost_of(&packed, 0));
         if is_too_far {
             self.tell_too_far(now, &exchange, out);
         }

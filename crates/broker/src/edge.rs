@@ -132,6 +132,9 @@ pub struct Edge {
     pub remote_windows: HashMap<ConnectionId, RemoteWindow>,
     /// A commit is being published as a whole: nothing else goes to the log meanwhile.
     pub is_committing: bool,
+    /// The memory is used up, by whatever it is: publishers wait, and what comes all the same (large
+    /// commits, dead letters) goes to the log.
+    pub is_memory_short: bool,
     /// What was done in this turn.
     pub effort: Effort,
     /// Channels with confirms to send at the end of the cycle.
@@ -201,6 +204,7 @@ impl Edge {
             remote_consumers: HashMap::with_hasher(hash),
             remote_windows: HashMap::with_hasher(hash),
             is_committing: false,
+            is_memory_short: false,
             effort: Effort::default(),
             confirming: Vec::new(),
             roomy: Vec::new(),
@@ -397,8 +401,9 @@ impl Edge {
     /// there is one.
     #[inline]
     pub(crate) fn must_spill(&self, pooled_bytes: u64) -> bool {
-        let is_much =
-            pooled_bytes >= QUEUE_POOL_BYTES_MAX || self.pool.used() >= self.spilling_bytes();
+        let is_much = pooled_bytes >= QUEUE_POOL_BYTES_MAX
+            || self.pool.used() >= self.spilling_bytes()
+            || self.is_memory_short;
         is_much && !self.is_committing
     }
 

@@ -48,6 +48,12 @@ impl Effort {
         self.used = self.used.saturating_add(steps);
     }
 
+    /// Something took as long as putting a message into so many queues.
+    pub(crate) fn spend_on_queues(&mut self, queues: usize) {
+        let queues = u32::try_from(queues).unwrap_or(u32::MAX);
+        self.spend(queues.saturating_mul(QUEUE_STEPS));
+    }
+
     /// What was used in the current part of the turn.
     pub(crate) fn used(&self) -> u32 {
         self.used

@@ -415,6 +415,9 @@ impl Broker {
         incoming.persistent = terms.persistent;
         incoming.priority = terms.priority;
         incoming.expiration = terms.expiration;
+        if targets.len() > 1 {
+            self.edge.effort.spend_on_queues(targets.len());
+        }
         let own = self.edge.shard;
         let mut remote = 0;
         // One copy for each shard.

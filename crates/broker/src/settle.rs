@@ -151,6 +151,10 @@ impl Broker {
         if is_requeue {
             self.set_pending(job.at, Pending::Requeue { waiting: 1, then });
         }
+        // Others are to have their turns, however many channels begin in this one.
+        if self.edge.effort.is_used_up() {
+            *budget = 0;
+        }
         if self.settle_slice(now, &mut job, budget, out) {
             if is_requeue {
                 self.passed_barrier(now, job.at.slot, job.at.channel, out);
@@ -188,6 +192,7 @@ impl Broker {
         out: &mut Outbox,
     ) -> bool {
         let mut is_done = false;
+        let before = *budget;
         while *budget > 0 && !is_done {
             *budget -= 1;
             is_done = match self.take_next(job) {
@@ -198,6 +203,7 @@ impl Broker {
                 None => self.end_rest(now, job, out),
             };
         }
+        self.edge.effort.spend_on_queues(before - *budget);
         let bytes = if is_done { 0 } else { job.memory_bytes() };
         self.edge.job_bytes = self.edge.job_bytes + bytes - job.counted_bytes;
         job.counted_bytes = bytes;

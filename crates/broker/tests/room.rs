@@ -6,7 +6,7 @@ use core::time::Duration;
 use lepus_amqp::code::ReplyCode;
 use lepus_amqp::method::{basic, queue, tx};
 use lepus_amqp::table::Table;
-use lepus_sim::{Channel, Options, StoreOptions, World};
+use lepus_sim::{Channel, Limits, Options, StoreOptions, World};
 
 use crate::restart::{durable, durable_exchange, durable_with, persistent};
 
@@ -800,4 +800,25 @@ fn logs_without_room_close_and_what_waited_for_it_is_as_it_was() {
         let first = world.channel(0).get("dead").expect("a message");
         assert!(!first.redelivered);
     }
+}
+
+#[test]
+fn a_commit_of_very_many_copies_stays_within_the_memory_budget() {
+    const QUEUES: u32 = 200;
+    let limits = Limits { memory_bytes: 4 << 20, ..Limits::default() };
+    let store = Some(StoreOptions::default());
+    let world = World::with(Options { limits, store, ..Options::default() });
+    let channel = world.channel(0);
+    for queue in 0..QUEUES {
+        channel.declare(&format!("q{queue}"));
+        channel.bind(&format!("q{queue}"), "amq.fanout", "");
+    }
+    channel.tx_select();
+    for _ in 0..1_000 {
+        channel.publish("amq.fanout", "", "x");
+    }
+    channel.tx_commit();
+    let most = world.broker(0, |broker| broker.edge.memory());
+    assert!(most < 16 << 20, "{most} bytes");
+    assert_eq!(world.queue("q199").ready, 1_000);
 }

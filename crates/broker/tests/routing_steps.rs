@@ -281,3 +281,44 @@ fn a_delayed_message_whose_way_is_too_long_is_refused_when_it_is_published() {
     world.advance(2_000);
     assert_eq!(channel.purge("q"), 1);
 }
+
+#[test]
+fn a_turn_ends_by_the_copies_that_its_publishes_make() {
+    const QUEUES: u64 = 400;
+    let world = World::new(1);
+    let channel = world.channel(0);
+    for queue in 0..QUEUES {
+        channel.declare(&format!("q{queue}"));
+        channel.bind(&format!("q{queue}"), "amq.fanout", "");
+    }
+    world.quietly(|| publish_many(&channel, "amq.fanout", 500));
+    let copies = most(&world, |world| world.counters().enqueued_local);
+    assert!(copies <= (1 << 18) / 64 + QUEUES, "{copies} copies in one turn");
+    assert_eq!(world.queue("q0").ready, 500);
+}
+
+#[test]
+fn a_turn_ends_by_what_all_channels_settle_together() {
+    const CHANNELS: usize = 100;
+    let world = World::new(1);
+    let client = world.connect(0);
+    let channels: Vec<Channel> = (0..CHANNELS).map(|_| client.channel()).collect();
+    channels[0].declare("q");
+    channels[0].publish_all("q", (0..CHANNELS * 200).map(|number| number.to_string()));
+    let tags: Vec<u64> = channels
+        .iter()
+        .map(|channel| {
+            channel.qos(200);
+            channel.consume("q", "c");
+            channel.deliveries().pop().expect("messages").tag
+        })
+        .collect();
+    world.quietly(|| {
+        client.together(|| {
+            channels.iter().zip(&tags).for_each(|(channel, &tag)| channel.ack_up_to(tag));
+        });
+    });
+    let settled = most(&world, |world| world.counters().acknowledged);
+    assert!(settled <= (1 << 18) / 64 + 2 * 1024, "{settled} settled in one turn");
+    assert_eq!(world.queue("q").unacked, 0);
+}

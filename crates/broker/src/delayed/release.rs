@@ -137,8 +137,8 @@ impl Broker {
         let (mut bytes, mut targets) = (0, 0);
         let before = self.edge.effort.used();
         for _ in 0..RELEASED_AT_ONCE_MAX {
-            let routing = as_queues(self.edge.effort.used() - before);
-            let is_full = bytes > RELEASED_BYTES_MAX || targets + routing > TARGETS_AT_ONCE_MAX;
+            let effort = as_queues(self.edge.effort.used() - before);
+            let is_full = bytes > RELEASED_BYTES_MAX || targets.max(effort) > TARGETS_AT_ONCE_MAX;
             if is_full || !self.can_release(out) {
                 return;
             }
