@@ -298,12 +298,13 @@ impl Broker {
                 return;
             }
             Origin::Home { queue, .. } => {
-                if let Err(refusal) = result {
-                    self.deletion_refused(now, queue, &refusal, out);
+                match result {
+                    Ok(_) => self.deletion_over(now, queue, out),
+                    Err(refusal) => self.deletion_refused(now, queue, &refusal, out),
                 }
                 return;
             }
-            Origin::Start | Origin::Control(_) => return,
+            Origin::Start | Origin::Control(_) | Origin::Deletion(_) => return,
         };
         let Some(at) = self.find_channel(to) else { return };
         let Some(pending) = self.take_pending(at) else { return };

@@ -16,7 +16,7 @@ pub(crate) const NONE: u32 = u32::MAX;
 const EXCHANGE_BIT: u32 = 1 << 31;
 
 /// What a binding leads to: the place of a queue or of an exchange in the directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Target(u32);
 
 impl Target {

@@ -32,7 +32,7 @@ use crate::home::Home;
 use crate::jobs::Jobs;
 use crate::journal::Journal;
 use crate::loan::Lender;
-use crate::mail::{ChannelRef, Command, Mail};
+use crate::mail::{ChannelRef, Command, Mail, Reply};
 use crate::migration::Migrations;
 use crate::outbox::{ConnectionSlot, Outbox};
 use crate::places::Places;
@@ -58,6 +58,8 @@ pub struct Broker {
     pub census: Census,
     pub(crate) homes: Slab<Home>,
     pub(crate) home_slots: Places,
+    /// Who waits until the bindings of queues that were deleted here are gone, too.
+    pub(crate) leaving: BTreeMap<QueueId, Vec<(ChannelRef, Reply)>>,
     /// Orders the directory's changes, on shard 0.
     pub(crate) definitions: Definitions,
     /// The logs that the shard drives.
@@ -127,6 +129,7 @@ impl Broker {
         let hash = settings.hash;
         let mut directory = Directory::new(hash, settings.shards);
         directory.set_capacity(settings.limits.capacity);
+        directory.set_slice(settings.limits.bindings_at_once);
         let shards = settings.shards;
         let mut edge = Edge::new(settings.shard, shards, settings.limits.clone(), hash);
         let lends = settings.shard == ShardId(0) && shards > 1;
@@ -140,6 +143,7 @@ impl Broker {
             census: Census::new(hash),
             homes: Slab::new(),
             home_slots: Places::new(hash),
+            leaving: BTreeMap::new(),
             definitions: Definitions::new(hash),
             journal: Journal::default(),
             ledger: Ledger::default(),

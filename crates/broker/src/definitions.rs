@@ -5,11 +5,13 @@
 //! applied, sent to the other shards and answered, in order. Requests that come meanwhile share
 //! the next sync, as far as they have nothing to do with each other.
 
+mod deletion;
 mod draft;
 mod log;
 mod replay;
 pub mod salvage;
 
+pub(crate) use deletion::Deletions;
 pub use draft::{Draft, OpenError, Run};
 pub(crate) use log::stopped;
 pub use log::{DefinitionsLog, Recorded};
@@ -38,6 +40,8 @@ pub const LOG: LogId = LogId(0);
 
 /// Requests that share a sync at most.
 const BATCH_MAX: usize = 512;
+/// What is decided in one cycle at most, in changes and in bindings that go with them.
+const EFFORT_MAX: usize = 2_048;
 /// How long a durable change waits for room on the disk before it is refused.
 const FULL_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -70,8 +74,12 @@ pub(crate) struct Definitions {
     pub(crate) touched: Footprint,
     /// Where the log has to be synced for the batch; `None` while the batch may grow.
     pub(crate) end: Option<Position>,
-    /// Who waits until what was in deleted virtual hosts is gone, in the order of their deletion.
-    pub(crate) deletions: VecDeque<Origin>,
+    /// What is deleted and not over yet, with all that follows from it.
+    pub(crate) deletions: Deletions,
+    /// How much was decided in this cycle, in changes and in bindings that go with them.
+    pub(crate) effort: usize,
+    /// The rest of what waits is decided in the next cycle.
+    pub(crate) is_put_off: bool,
     /// Requests are being decided or carried out: others wait.
     pub(crate) is_busy: bool,
     /// When to stop waiting for room on the disk.
@@ -91,7 +99,9 @@ impl Definitions {
             batch: Vec::new(),
             touched: Footprint::new(hash),
             end: None,
-            deletions: VecDeque::new(),
+            deletions: Deletions::default(),
+            effort: 0,
+            is_put_off: false,
             is_busy: false,
             full_until: Instant::NEVER,
             is_full: false,
@@ -104,7 +114,20 @@ impl Definitions {
     /// Whether another request may be decided now.
     pub(crate) fn may_decide(&self) -> bool {
         let is_recording = self.log.as_ref().is_some_and(|log| log.is_recording());
-        self.end.is_none() && self.batch.len() < BATCH_MAX && !is_recording
+        self.end.is_none()
+            && self.batch.len() < BATCH_MAX
+            && self.effort < EFFORT_MAX
+            && !is_recording
+    }
+
+    /// Notes whether requests wait only because enough was decided in this cycle.
+    pub(crate) fn put_off(&mut self) {
+        let is_recording = self.log.as_ref().is_some_and(|log| log.is_recording());
+        self.is_put_off = self.effort >= EFFORT_MAX
+            && self.end.is_none()
+            && self.batch.is_empty()
+            && !is_recording
+            && !self.waiting.is_empty();
     }
 
     /// The log has no room: a refusal, or `None` as long as it is worth waiting for.
@@ -132,7 +155,7 @@ impl Definitions {
 
     /// Whether [`Broker::work`] would get on with something.
     pub(crate) fn has_work(&self) -> bool {
-        if !self.deletions.is_empty() {
+        if self.is_put_off || (self.deletions.has_slices() && self.batch.is_empty()) {
             return true;
         }
         let Some(log) = &self.log else { return false };
@@ -183,9 +206,12 @@ impl Broker {
         }
     }
 
-    /// A slice of a virtual host's deletion, and of a snapshot.
+    /// Slices of what was deleted, what was put off, and a slice of a snapshot.
     pub(crate) fn work_on_definitions(&mut self, now: Now, out: &mut Outbox) {
         self.work_on_deletions(now, out);
+        if core::mem::take(&mut self.definitions.is_put_off) {
+            self.advance(now, out);
+        }
         let Some(log) = &mut self.definitions.log else { return };
         if !log.is_recording() {
             return;
@@ -207,16 +233,18 @@ impl Broker {
     /// The end of a cycle.
     pub(crate) fn flush_definitions(&mut self, now: Now, out: &mut Outbox) {
         if self.definitions.log.is_none() {
+            self.definitions.effort = 0;
             return;
         }
         self.advance(now, out);
         let definitions = &mut self.definitions;
+        definitions.effort = 0;
         let Some(log) = &mut definitions.log else { return };
         if definitions.end.is_none() && !definitions.batch.is_empty() {
             definitions.end = Some(log.end());
             log.want_synced();
         }
-        // A snapshot would have what is left of deleted virtual hosts.
+        // A snapshot would have what is left of what was deleted.
         if definitions.batch.is_empty() && definitions.deletions.is_empty() {
             log.begin_snapshot();
         }

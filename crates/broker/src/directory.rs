@@ -44,7 +44,7 @@ pub use request::{Destination, Request, VhostRef, clean_name};
 pub(crate) use routing::too_far;
 pub use snapshot::{Extent, Snapshot};
 
-use crate::binding::Bindings;
+use crate::binding::{Bindings, Target};
 use crate::places::Places;
 use crate::refusal::Refusal;
 use crate::router::Router;
@@ -74,6 +74,8 @@ struct ExchangeSlot {
     bindings: u32,
     /// First of the bindings that lead to it.
     as_target: u32,
+    /// Nobody finds it any more; it stays until its bindings are gone.
+    is_gone: bool,
 }
 
 /// A queue with its bindings.
@@ -82,6 +84,8 @@ struct QueueSlot {
     info: Arc<QueueInfo>,
     /// First of the bindings that lead to it.
     as_target: u32,
+    /// Nobody finds it any more; it stays until its bindings are gone.
+    is_gone: bool,
 }
 
 /// The directory.
@@ -122,8 +126,16 @@ pub struct Directory {
     is_replaying: bool,
     /// Old and new ids of the queues that moved last.
     moved: VecDeque<(QueueId, QueueId)>,
-    /// Virtual hosts that were deleted, the first one's contents on their way out.
+    /// What was deleted with very much in it, the first one's contents on their way out.
     clearing: VecDeque<clearing::Clearing>,
+    /// Queues and exchanges among that to which bindings still lead: no message follows these.
+    dead: BTreeSet<Target>,
+    /// Bindings that go in one step at most.
+    slice: usize,
+    /// The next change of a log is one whose consequences stand in records of their own.
+    is_in_parts: bool,
+    /// Durable exchanges that delete themselves by what a log says, unless it says more of them.
+    left_behind: BTreeSet<(VhostId, Box<str>)>,
 }
 
 impl Directory {
@@ -158,6 +170,10 @@ impl Directory {
             is_replaying: false,
             moved: VecDeque::new(),
             clearing: VecDeque::new(),
+            dead: BTreeSet::new(),
+            slice: clearing::SLICE,
+            is_in_parts: false,
+            left_behind: BTreeSet::new(),
         }
     }
 
@@ -344,7 +360,8 @@ impl Directory {
     /// `None` when all have one.
     pub(crate) fn next_holding(&self) -> Option<Change> {
         let lacks = |info: &&ExchangeInfo| info.delayed && info.holding.is_none();
-        let info = self.exchanges.iter().map(|(_, slot)| &slot.info).find(lacks)?;
+        let there = self.exchanges.iter().filter(|(_, slot)| !slot.is_gone);
+        let info = there.map(|(_, slot)| &slot.info).find(lacks)?;
         let holding = Some(QueueId(self.next_queue));
         Some(Change::ExchangeDeclared(Box::new(ExchangeInfo { holding, ..info.clone() })))
     }
@@ -374,13 +391,14 @@ impl Directory {
         self.queue_counts.get(&vhost).copied().unwrap_or(0)
     }
 
-    /// Number of queues and exchanges in all virtual hosts.
+    /// Number of queues and exchanges in all virtual hosts, those on their way out included.
     #[must_use]
     pub fn object_count(&self) -> usize {
         self.queues.len() + self.exchanges.len()
     }
 
-    /// Number of bindings in all virtual hosts, those to the default exchange not counted.
+    /// Number of bindings in all virtual hosts, those on their way out included, those to the default
+    /// exchange not counted.
     #[must_use]
     pub fn binding_count(&self) -> usize {
         self.bindings.len()

@@ -598,8 +598,15 @@ impl Broker {
         self.pump(now, slot, out);
     }
 
-    /// The directory deleted a queue whose home is here.
-    pub(crate) fn home_deleted(&mut self, now: Now, info: &QueueInfo, out: &mut Outbox) {
+    /// The directory deleted a queue whose home is here. Where its bindings go in slices, who deleted
+    /// it hears that after the last: [`Broker::deletion_over`].
+    pub(crate) fn home_deleted(
+        &mut self,
+        now: Now,
+        info: &QueueInfo,
+        goes_in_slices: bool,
+        out: &mut Outbox,
+    ) {
         let homes = &self.homes;
         let Some(slot) = self.home_slots.remove(info.id, |slot| homes[slot as usize].id) else {
             return;
@@ -617,10 +624,21 @@ impl Broker {
         self.graveyard.push_back((home.queue, counted_bytes));
         self.forget_letters(info.id);
         // Who deleted it hears that first, should it consume from it on the same channel.
-        for (to, reply) in answers {
-            self.reply(now, to, info.id, reply, out);
+        if !goes_in_slices {
+            for (to, reply) in answers {
+                self.reply(now, to, info.id, reply, out);
+            }
+        } else if !answers.is_empty() {
+            self.leaving.insert(info.id, answers);
         }
         self.tell_cancelled(now, info.id, orphans, out);
+    }
+
+    /// A queue that had its home here is gone with all its bindings.
+    pub(crate) fn deletion_over(&mut self, now: Now, queue: QueueId, out: &mut Outbox) {
+        for (to, reply) in self.leaving.remove(&queue).unwrap_or_default() {
+            self.reply(now, to, queue, reply, out);
+        }
     }
 
     /// A channel settled a delivery of a queue whose home is here.

@@ -137,8 +137,7 @@ pub enum Origin {
     Channel(ChannelRef),
     /// A shard at its start; nobody waits for the answer.
     Start,
-    /// A queue's home that wants the queue gone; it hears only of a refusal, otherwise the answer is
-    /// the change itself.
+    /// A queue's home that wants the queue gone. Where it goes at once the change itself is the answer.
     Home {
         /// The home.
         shard: ShardId,
@@ -161,6 +160,8 @@ pub enum Origin {
     },
     /// The control plane; the number names its question.
     Control(u64),
+    /// Shard 0 itself: an exchange that deletes itself by a deletion of this number.
+    Deletion(u64),
 }
 
 /// A consumer and what its queue knows it by.

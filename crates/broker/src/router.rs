@@ -13,7 +13,7 @@ mod topic;
 
 pub(crate) use headers::check_arguments as check_headers_arguments;
 
-use crate::binding::{Binding, Bindings, Link, Links};
+use crate::binding::{Binding, Bindings, Link, Links, Target};
 use crate::directory::Destination;
 use crate::exchange::ExchangeKind;
 use crate::refusal::Refusal;
@@ -196,7 +196,8 @@ impl Routes {
         self.varies = true;
     }
 
-    /// Adds what `router` finds; `places` are the routes of all queues by place. False: nothing.
+    /// Adds what `router` finds among bindings to what is living; `places` are the routes of all queues
+    /// by place. False: nothing.
     pub(crate) fn select(
         &mut self,
         router: &Router,
@@ -204,16 +205,20 @@ impl Routes {
         message: Message<'_>,
         rng: &mut Rng,
         places: &[Route],
+        is_living: impl Fn(Target) -> bool,
     ) -> bool {
         let meter = Meter::new(self.steps, self.steps_max);
         let Routes { list, varies, pending, visited, walk, topic, headers: scan, .. } = self;
         let mut found = false;
         let mut emit = |links: &[Link]| {
-            found |= !links.is_empty();
             if !meter.spend(links.len() as u32) {
                 return;
             }
             for link in links {
+                if !is_living(link.target) {
+                    continue;
+                }
+                found = true;
                 match link.target.split() {
                     Ok(queue) => list.push(places[queue as usize]),
                     Err(exchange) => {
@@ -242,19 +247,45 @@ impl Routes {
             }
             Router::Hash(hash) => {
                 *varies |= hash.looks_beyond_key();
-                emit(hash.select(message));
+                emit(hash.select(message, &is_living));
             }
-            Router::Modulus(links) => emit(hash::modulus(bindings.links(links), message.keys)),
+            Router::Modulus(links) => {
+                emit(hash::modulus(bindings.links(links), message.keys, &is_living));
+            }
             Router::Random(links) => {
                 *varies = true;
                 let links = bindings.links(links);
-                let index = rng.below(links.len() as u64) as usize;
-                emit(links.get(index..=index).unwrap_or_default());
+                emit(choose(links, || rng.below(links.len() as u64), &is_living));
             }
         }
         self.steps = meter.used();
         found
     }
+}
+
+/// How often a choice is made again that fell on what is not living, before the links are gone through.
+const CHOICES_MAX: usize = 64;
+
+/// The one link that a number modulo their number names. One that leads to what is not living is not
+/// taken: then another number decides, and if that does not help the next one in line.
+fn choose<'a>(
+    links: &'a [Link],
+    mut number: impl FnMut() -> u64,
+    is_living: &impl Fn(Target) -> bool,
+) -> &'a [Link] {
+    if links.is_empty() {
+        return &[];
+    }
+    let mut index = 0;
+    for _ in 0..CHOICES_MAX {
+        index = (number() % links.len() as u64) as usize;
+        if is_living(links[index].target) {
+            return &links[index..=index];
+        }
+    }
+    let behind = (index..links.len()).chain(0..index);
+    let found = behind.into_iter().find(|&index| is_living(links[index].target));
+    found.map_or(&[], |index| &links[index..=index])
 }
 
 /// What of a message a router may look at.

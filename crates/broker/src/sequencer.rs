@@ -3,20 +3,40 @@
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use lepus_amqp::code::ReplyCode;
-use lepus_base::{Now, QueueId, ShardId};
+use lepus_base::{Now, QueueId, ShardId, VhostId};
 
 use crate::broker::Broker;
 use crate::channel::At;
-use crate::definitions::{Decided, Decision, Recorded, stopped};
-use crate::directory::{Change, Checked, Request};
+use crate::definitions::{Decided, Decision, Definitions, Recorded, stopped};
+use crate::directory::{Applied, Change, Checked, Request};
 use crate::edge::log;
 use crate::home::Home;
 use crate::mail::{Command, Mail, Origin};
 use crate::migration::Parcel;
 use crate::outbox::{Outbox, Severity};
 use crate::refusal::Refusal;
+
+/// What of a change the shard that orders them has to see to.
+#[derive(Debug)]
+pub(crate) struct Aftermath {
+    goes_in_slices: bool,
+    looks: usize,
+    exchanges_left: Vec<(VhostId, Box<str>)>,
+}
+
+impl Definitions {
+    /// Has whoever asked for a deletion wait until all that follows from it is over.
+    fn defer(&mut self, origin: Origin, aftermath: Aftermath) {
+        let number = self.deletions.add(origin);
+        if aftermath.goes_in_slices {
+            self.deletions.wait_for_slices(number);
+        }
+        self.deletions.request(number, aftermath.exchanges_left, &mut self.waiting);
+    }
+}
 
 /// Why no queue goes to another shard any more.
 fn stays() -> Refusal {
@@ -82,7 +102,10 @@ impl Broker {
         if core::mem::replace(&mut self.definitions.is_busy, true) {
             return;
         }
-        self.finish_batch(now, out);
+        if self.finish_batch(now, out) {
+            // However many requests there are, what was deleted goes.
+            self.clear_some(now, out);
+        }
         while self.definitions.may_decide()
             && let Some((origin, request)) = self.definitions.waiting.pop_front()
         {
@@ -91,6 +114,7 @@ impl Broker {
                 break;
             }
         }
+        self.definitions.put_off();
         self.definitions.is_busy = false;
     }
 
@@ -111,11 +135,16 @@ impl Broker {
             return Some(request);
         }
         let mut is_logged = false;
+        let mut effort = 1;
         let decision = match (self.directory.check(&request), &mut definitions.log) {
             (Err(refusal), _) => Decision::Answer(Err(refusal)),
             (Ok(Checked::Already(id)), _) => Decision::Answer(Ok(id)),
-            (Ok(Checked::Change(change)), None) => Decision::Change(change),
+            (Ok(Checked::Change(change)), None) => {
+                effort = self.directory.effort(&change);
+                Decision::Change(change)
+            }
             (Ok(Checked::Change(change)), Some(log)) => {
+                effort = self.directory.effort(&change);
                 match log.record(&self.directory, &change) {
                     Recorded::Nothing => Decision::Change(change),
                     Recorded::Logged => {
@@ -131,6 +160,7 @@ impl Broker {
                 }
             }
         };
+        definitions.effort += effort;
         if is_first && !is_logged {
             self.carry_out(now, origin, decision, out);
         } else {
@@ -142,16 +172,17 @@ impl Broker {
         None
     }
 
-    /// Carries out what waited for the log, if the log has it or never will.
-    fn finish_batch(&mut self, now: Now, out: &mut Outbox) {
+    /// Carries out what waited for the log, if the log has it or never will. Whether it did.
+    fn finish_batch(&mut self, now: Now, out: &mut Outbox) -> bool {
         let definitions = &mut self.definitions;
-        let Some(log) = &definitions.log else { return };
+        let Some(log) = &definitions.log else { return false };
         let is_failed = log.failure().is_some();
         let is_synced = definitions.end.is_some_and(|end| log.is_synced(end));
         if !is_synced && !is_failed {
-            return;
+            return false;
         }
         definitions.end = None;
+        let is_over = !definitions.batch.is_empty();
         for Decided { origin, mut decision, is_logged } in core::mem::take(&mut definitions.batch) {
             if let Decision::Change(change) = &decision {
                 self.directory.release(change);
@@ -164,6 +195,7 @@ impl Broker {
             }
             self.carry_out(now, origin, decision, out);
         }
+        is_over
     }
 
     fn carry_out(&mut self, now: Now, origin: Origin, decision: Decision, out: &mut Outbox) {
@@ -171,8 +203,7 @@ impl Broker {
             Decision::Answer(result) => result,
             Decision::Change(change) => {
                 let id = change.queue_id();
-                let before = self.directory.clearing();
-                self.apply(now, &change, out);
+                let aftermath = self.apply(now, &change, out);
                 if let Change::UserPut { name, .. } = &change
                     && let Some(text) = self.directory.open_door(name)
                 {
@@ -181,9 +212,12 @@ impl Broker {
                 if self.settings.shards > 1 {
                     out.changes.push(Arc::new(change));
                 }
-                if self.directory.clearing() > before {
-                    // Answered when all that was in the virtual host is gone.
-                    return self.definitions.deletions.push_back(origin);
+                if aftermath.goes_in_slices || !aftermath.exchanges_left.is_empty() {
+                    // Answered when that is over.
+                    return self.definitions.defer(origin, aftermath);
+                }
+                if matches!(origin, Origin::Home { .. }) {
+                    return;
                 }
                 Ok(id)
             }
@@ -191,26 +225,55 @@ impl Broker {
         self.answer(now, origin, result, out);
     }
 
-    /// A slice of what was in a virtual host that was deleted goes, on every shard. Its deletion is
-    /// in the log, so that a start completes it; the slices are not.
+    /// Some of what was deleted goes. That it was deleted is in the log, so that a start completes it;
+    /// the slices are not.
     pub(crate) fn work_on_deletions(&mut self, now: Now, out: &mut Outbox) {
-        let waiting = self.definitions.deletions.len();
         // What follows from a change may ask for another: that one waits for its turn.
-        if waiting == 0 || core::mem::replace(&mut self.definitions.is_busy, true) {
+        if !self.definitions.deletions.has_slices()
+            || core::mem::replace(&mut self.definitions.is_busy, true)
+        {
             return;
         }
-        let change = Change::VhostCleared;
-        self.apply(now, &change, out);
-        if self.settings.shards > 1 {
-            out.changes.push(Arc::new(change));
-        }
-        if self.directory.clearing() < waiting
-            && let Some(origin) = self.definitions.deletions.pop_front()
-        {
-            self.answer(now, origin, Ok(None), out);
-        }
+        self.clear_some(now, out);
         self.definitions.is_busy = false;
         self.advance(now, out);
+    }
+
+    /// As much as one slice may cost goes, on every shard: a part of what was deleted first, or all of
+    /// several things that had little. Nothing while decisions wait for the log, which hold for the
+    /// directory as it is.
+    fn clear_some(&mut self, now: Now, out: &mut Outbox) {
+        let mut budget = self.directory.slice_looks();
+        while budget > 0
+            && self.definitions.batch.is_empty()
+            && let Some(number) = self.definitions.deletions.first()
+        {
+            let (change, before) = (Change::Cleared, self.directory.clearing());
+            let aftermath = self.apply(now, &change, out);
+            if self.settings.shards > 1 {
+                out.changes.push(Arc::new(change));
+            }
+            budget = budget.saturating_sub(aftermath.looks.max(1));
+            let Definitions { deletions, waiting, .. } = &mut self.definitions;
+            deletions.request(number, aftermath.exchanges_left, waiting);
+            if self.directory.clearing() < before {
+                deletions.end_slices();
+                self.deleted_in_part(now, number, out);
+            }
+        }
+    }
+
+    /// Whether somebody waits for a deletion that is not over.
+    #[must_use]
+    pub fn has_deletions(&self) -> bool {
+        !self.leaving.is_empty() || !self.definitions.deletions.is_empty()
+    }
+
+    /// One of the things that a deletion waits for is over.
+    fn deleted_in_part(&mut self, now: Now, number: u64, out: &mut Outbox) {
+        if let Some(origin) = self.definitions.deletions.one_less(number) {
+            self.answer(now, origin, Ok(None), out);
+        }
     }
 
     fn answer(
@@ -224,7 +287,8 @@ impl Broker {
             Origin::Channel(channel) => channel.shard,
             Origin::Ending { shard, .. } | Origin::Migration { shard, .. } => shard,
             Origin::Start => return,
-            Origin::Home { .. } if result.is_ok() => return,
+            // What could not be deleted stays: whoever deleted the rest cannot help it.
+            Origin::Deletion(number) => return self.deleted_in_part(now, number, out),
             Origin::Home { shard, .. } => shard,
             Origin::Control(question) => {
                 out.answers.push((question, result.map(|_| ())));
@@ -239,7 +303,7 @@ impl Broker {
     }
 
     /// Applies a change of the directory to this shard.
-    pub(crate) fn apply(&mut self, now: Now, change: &Change, out: &mut Outbox) {
+    pub(crate) fn apply(&mut self, now: Now, change: &Change, out: &mut Outbox) -> Aftermath {
         // What died before the change is routed as it was then, or a queue that goes with the
         // consumer that rejected a message would take its dead-letter exchange along.
         for _ in 0..8 {
@@ -266,7 +330,7 @@ impl Broker {
             self.pump(now, slot, out);
         }
         for info in applied.queues_deleted {
-            self.home_deleted(now, &info, out);
+            self.home_deleted(now, &info, applied.goes_in_slices, out);
             self.rest_over(now, info.id, out);
         }
         for id in applied.holdings_dropped {
@@ -291,6 +355,8 @@ impl Broker {
                 out,
             );
         }
+        let Applied { goes_in_slices, looks, exchanges_left, .. } = applied;
+        Aftermath { goes_in_slices, looks, exchanges_left }
     }
 
     /// Asks the home of a queue; the channel's pending question must be set before.
@@ -329,7 +395,6 @@ mod tests {
     use crate::directory::Directory;
     use crate::settings::{Limits, Settings};
     use crate::user::{HashingAlgorithm, PasswordHash};
-    use alloc::vec::Vec;
 
     const NOW: Now = Now { instant: lepus_base::Instant(1), wall_millis: 1 };
 

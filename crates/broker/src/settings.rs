@@ -82,6 +82,9 @@ pub struct Limits {
     pub spill_bytes: usize,
     /// What may be declared.
     pub capacity: Capacity,
+    /// Bindings that go in one step when what they belong to is deleted: more go in slices. The same on
+    /// all shards.
+    pub bindings_at_once: usize,
     /// How long a delivery may wait for its acknowledgement before its channel is closed, where its
     /// queue does not say; zero is for ever.
     pub consumer_timeout: Duration,
@@ -123,6 +126,7 @@ impl Default for Limits {
             memory_bytes: 1 << 30,
             spill_bytes: usize::MAX,
             capacity: Capacity::default(),
+            bindings_at_once: 512,
             consumer_timeout: Duration::from_secs(30 * 60),
             close_timeout: Duration::from_secs(10),
         }

@@ -32,6 +32,7 @@ mod hand_over;
 mod handshake;
 mod heartbeat;
 mod large_bodies;
+mod large_deletions;
 mod lease;
 mod length;
 mod loans;

@@ -131,6 +131,9 @@ pub(crate) fn leaks(shards: &Shards, living: &[ConnectionId]) -> Vec<String> {
             let bytes = edge.resting_bytes;
             found.push(format!("shard {shard}: queues are on their way, {bytes} bytes wait"));
         }
+        if broker.has_deletions() {
+            found.push(format!("shard {shard}: somebody waits for a deletion"));
+        }
         if living.is_empty() && !edge.remote_consumers.is_empty() {
             let count = edge.remote_consumers.len();
             found.push(format!("shard {shard}: {count} consumers of other shards are kept"));

@@ -98,6 +98,13 @@ fn is_strained(seed: u64) -> bool {
     seed >= FIRST_STRAINED && seed.is_multiple_of(SEEDS_PER_STRAIN)
 }
 
+/// How many bindings go in one step, apart from everything else that a seed decides: so few for some of
+/// the seeds from [`FIRST_STRAINED`] on that whatever is deleted goes in slices.
+fn slice_of(seed: u64) -> Option<usize> {
+    let slice = Rng::new(seed ^ 0x0073_6c69_6365).below(3) as usize;
+    (seed >= FIRST_STRAINED && slice > 0).then_some(slice)
+}
+
 /// Decides about moves, apart from everything else that a seed decides.
 fn moves_of(seed: u64) -> Option<Rng> {
     let mut rng = Rng::new(seed ^ 0x006d_6f76_6573);
@@ -169,6 +176,9 @@ fn run_with(seed: u64, prints: bool, moves: Option<Rng>) -> Result<Figures, Stri
     let mut strain = Rng::new(seed ^ 0x0000_6275_7264_656e);
     if is_strained(seed) {
         plan.strain(&mut strain);
+    }
+    if let Some(slice) = slice_of(seed) {
+        plan.options.limits.bindings_at_once = slice;
     }
     if moves.is_some() {
         plan.options.shards = SHARDS_OF_MOVES;

@@ -189,8 +189,7 @@ impl Draft {
                 }
             }
         }
-        let _ = self.directory.apply(change);
-        self.directory.clear_all();
+        self.directory.apply_whole(change);
         Ok(Ok(()))
     }
 
@@ -206,6 +205,12 @@ impl Draft {
     ) -> Result<(Vec<Change>, DefinitionsLog), OpenError> {
         // Written by an earlier version, which kept what they hold back in memory only.
         while let Some(change) = self.directory.next_holding() {
+            if self.apply(now, &change, run)?.is_err() {
+                return Err(OpenError::Full);
+            }
+        }
+        // The broker ended before the log had all that followed from a deletion.
+        while let Some(change) = self.directory.next_left_behind() {
             if self.apply(now, &change, run)?.is_err() {
                 return Err(OpenError::Full);
             }

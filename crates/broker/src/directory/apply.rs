@@ -26,8 +26,12 @@ impl Directory {
             }
             Change::ExchangeDeclared(info) => self.add_exchange((**info).clone()),
             Change::ExchangeDeleted { vhost, name } => {
+                if self.is_replaying {
+                    self.left_behind.remove(&(*vhost, name.clone()));
+                }
                 if let Some(place) = self.exchange_place(*vhost, name) {
-                    self.delete_exchange(place, &mut applied);
+                    let is_small = self.wake(change).is_whole;
+                    self.delete_exchange(place, is_small, &mut applied);
                 }
             }
             Change::QueueDeclared(info) => {
@@ -36,7 +40,8 @@ impl Directory {
             }
             Change::QueueDeleted { id } => {
                 if let Some(place) = self.queue_place_by_id(*id) {
-                    self.delete_queue(place, &mut applied);
+                    let is_small = self.wake(change).is_whole;
+                    self.delete_queue(place, is_small, &mut applied);
                 }
             }
             Change::QueueMoved { id, new_id, log } => {
@@ -46,7 +51,10 @@ impl Directory {
                 }
             }
             Change::Bound(binding) => self.add_binding(binding),
-            Change::Unbound(binding) => self.unbind(binding, &mut applied),
+            Change::Unbound(binding) => {
+                let is_small = self.wake(change).is_whole;
+                self.unbind(binding, is_small, &mut applied);
+            }
             Change::VhostCreated { id, name, metadata } => self.add_vhost(*id, name, metadata),
             Change::VhostDescribed { id, metadata } => {
                 if let Some(info) = self.vhosts.get_mut(id) {
@@ -59,7 +67,8 @@ impl Directory {
                 }
             }
             Change::VhostDeleted { id } => self.delete_vhost(*id, &mut applied),
-            Change::VhostCleared => self.clear_slice(&mut applied),
+            Change::Cleared => self.clear_slice(&mut applied),
+            Change::InParts => self.is_in_parts = true,
             _ => self.apply_account(change, &mut applied),
         }
         applied
@@ -171,6 +180,7 @@ impl Directory {
             as_source: NONE,
             bindings: 0,
             as_target: NONE,
+            is_gone: false,
         }) as u32;
         let (exchanges, state) = (&self.exchanges, self.hash);
         self.exchanges_by_name.insert_unique(hash, place, |&place| {
@@ -208,7 +218,7 @@ impl Directory {
                 }
             }
         }
-        let place = self.queues.insert(QueueSlot { info, as_target: NONE });
+        let place = self.queues.insert(QueueSlot { info, as_target: NONE, is_gone: false });
         if self.routes.len() <= place {
             self.routes.resize(place + 1, Route::default());
         }
@@ -271,7 +281,7 @@ impl Directory {
         self.count_binding(place, true);
     }
 
-    fn unbind(&mut self, change: &BindingChange, applied: &mut Applied) {
+    fn unbind(&mut self, change: &BindingChange, is_small: bool, applied: &mut Applied) {
         let Some(source) = self.exchange_place(change.vhost, &change.source) else {
             return;
         };
@@ -282,7 +292,7 @@ impl Directory {
         if let Some(place) = self.bindings.find(source, target, key, arguments) {
             let mut left = Vec::new();
             self.remove_binding(place, &mut left);
-            self.delete_left(left, applied);
+            self.delete_left(left, is_small, applied);
         }
     }
 }

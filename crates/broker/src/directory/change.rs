@@ -27,11 +27,11 @@ pub enum Change {
     IdsUsed { vhosts: u32, queues: u64 },
     /// An exchange appears; or one that is there and lacks it gets the id of what it holds back.
     ExchangeDeclared(Box<ExchangeInfo>),
-    /// An exchange goes, and its bindings with it.
+    /// An exchange goes, and its bindings with it: very many of them in slices.
     ExchangeDeleted { vhost: VhostId, name: Box<str> },
     /// A queue appears.
     QueueDeclared(Arc<QueueInfo>),
-    /// A queue goes, and its bindings with it.
+    /// A queue goes, and its bindings with it: very many of them in slices.
     QueueDeleted { id: QueueId },
     /// A queue goes to the shard and the log of that number, under another id: what is still said of
     /// the old one means the queue that was.
@@ -48,8 +48,11 @@ pub enum Change {
     VhostLimited { id: VhostId, limits: VhostLimits },
     /// A virtual host goes with all that is in it: at once for everybody who asks, its memory in slices.
     VhostDeleted { id: VhostId },
-    /// A slice of what was in a virtual host that was deleted is gone.
-    VhostCleared,
+    /// A slice is gone of what was in a virtual host, or bound to a queue or an exchange, that was
+    /// deleted.
+    Cleared,
+    /// In a log only: what deletes itself by the next change stands in records that follow.
+    InParts,
     /// A user appears or changes.
     UserPut { name: Box<str>, password: PasswordHash, tags: Vec<Box<str>> },
     /// A user goes with all permissions.
@@ -125,6 +128,16 @@ pub struct Applied {
     pub queue_moved: Option<(Arc<QueueInfo>, QueueId)>,
     /// Exchanges that went, those that deleted themselves among them.
     pub exchanges_deleted: Vec<(VhostId, Box<str>)>,
+    /// What was in the deleted virtual host, or bound to the deleted queue or exchange, goes in slices:
+    /// [`Directory::clearing`] has grown by one.
+    ///
+    /// [`Directory::clearing`]: super::Directory::clearing
+    pub goes_in_slices: bool,
+    /// What a slice cost, in looks at places.
+    pub looks: usize,
+    /// Exchanges that lost their last binding and delete themselves, but have to be deleted by a
+    /// request each, before any other request.
+    pub exchanges_left: Vec<(VhostId, Box<str>)>,
     /// Ids of what exchanges that went had held back.
     pub holdings_dropped: Vec<QueueId>,
     /// The virtual host that went: its connections have to be closed.

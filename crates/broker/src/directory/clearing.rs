@@ -1,100 +1,218 @@
-//! What is left of virtual hosts that were deleted: nobody finds it any more, and it goes in slices.
+//! What is left of what was deleted with very much in it: nobody finds it any more, and it goes in
+//! slices. That are virtual hosts, and queues and exchanges with very many bindings.
 //!
 //! A slice is a change like others, so all shards take the same out at the same point of their order.
+//! Exchanges that lose their last binding by a slice are named in [`Applied::exchanges_left`]: the
+//! shard that orders the changes has each deleted by a request, since its deletion may have to be in
+//! the log and may be as much as the one that caused it.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use lepus_base::VhostId;
 
 use super::Directory;
 use super::change::{Applied, Change};
+use crate::binding::{NONE, Target};
 
-/// What a slice may cost: places that it looks at.
-const LOOKS_MAX: usize = 4_096;
-/// A binding, queue or exchange that goes costs as much as so many looks.
+/// Bindings that go in one step at most.
+pub(super) const SLICE: usize = 512;
+/// A binding, queue or exchange that goes costs as much as so many looks at places.
 const REMOVAL_LOOKS: usize = 8;
 
 #[derive(Clone, Copy, Debug)]
-enum Stage {
+pub(super) enum Stage {
     Bindings,
     Queues,
     Exchanges,
 }
 
-/// A virtual host that was deleted, and how far its contents are gone.
-#[derive(Debug)]
-pub(super) struct Clearing {
-    vhost: VhostId,
-    stage: Stage,
-    /// The place to look at next.
-    next: usize,
+/// What was deleted, and how far its contents are gone.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Clearing {
+    /// All that is in a virtual host.
+    Vhost {
+        vhost: VhostId,
+        stage: Stage,
+        /// The place to look at next.
+        next: usize,
+    },
+    /// The bindings of the queue at a place, and the queue.
+    Queue(u32),
+    /// The bindings of the exchange at a place, and the exchange.
+    Exchange(u32),
 }
 
 impl Clearing {
-    pub(super) fn new(vhost: VhostId) -> Clearing {
+    pub(super) fn vhost(vhost: VhostId) -> Clearing {
         // Bindings go first, so that no queue or exchange takes many along.
-        Clearing { vhost, stage: Stage::Bindings, next: 0 }
+        Clearing::Vhost { vhost, stage: Stage::Bindings, next: 0 }
     }
 }
 
 impl Directory {
-    /// Virtual hosts that were deleted and whose contents are not all gone: each needs
-    /// [`Change::VhostCleared`] until this is one less.
+    /// What was deleted and is not gone with all that was in it: each needs [`Change::Cleared`] until
+    /// this is one less. The oldest goes first.
     #[must_use]
     pub fn clearing(&self) -> usize {
         self.clearing.len()
     }
 
-    /// Takes out all that is left of virtual hosts that were deleted, however long that takes.
-    pub(crate) fn clear_all(&mut self) {
-        while self.clearing() > 0 {
-            let _ = self.apply(&Change::VhostCleared);
-        }
+    /// Sets how many bindings go in one step at most, at least one. The same on all shards, before
+    /// anything else.
+    pub fn set_slice(&mut self, bindings: usize) {
+        self.slice = bindings.max(1);
     }
 
-    /// A slice for the virtual host that was deleted first.
+    /// Applies a change and takes out all that is left of what was deleted, however long that takes.
+    /// Exchanges that were left are told by [`Directory::next_left_behind`].
+    pub(crate) fn apply_whole(&mut self, change: &Change) {
+        let left = self.apply_all(change);
+        self.left_behind.extend(left);
+    }
+
+    /// The same; the exchanges that were left.
+    pub(super) fn apply_all(&mut self, change: &Change) -> Vec<(VhostId, Box<str>)> {
+        let mut left = self.apply(change).exchanges_left;
+        while self.clearing() > 0 {
+            left.append(&mut self.apply(&Change::Cleared).exchanges_left);
+        }
+        left
+    }
+
+    /// The deletion of an exchange that has lost its last binding, in what [`Directory::apply_whole`]
+    /// did or in a log that says nothing of its end.
+    pub(crate) fn next_left_behind(&mut self) -> Option<Change> {
+        while let Some((vhost, name)) = self.left_behind.pop_first() {
+            let slot =
+                self.exchange_place(vhost, &name).map(|place| &self.exchanges[place as usize]);
+            if slot.is_some_and(|slot| slot.info.auto_delete && slot.bindings == 0) {
+                return Some(Change::ExchangeDeleted { vhost, name });
+            }
+        }
+        None
+    }
+
+    /// What a slice may cost, in looks at places.
+    #[must_use]
+    pub fn slice_looks(&self) -> usize {
+        self.slice * REMOVAL_LOOKS
+    }
+
+    /// A slice of what was deleted first.
     pub(super) fn clear_slice(&mut self, applied: &mut Applied) {
         let Some(mut clearing) = self.clearing.pop_front() else { return };
-        let mut budget = LOOKS_MAX;
-        while budget > 0 {
-            let end = match clearing.stage {
+        let mut budget = self.slice_looks();
+        let is_over = match &mut clearing {
+            Clearing::Vhost { vhost, stage, next } => {
+                self.clear_vhost(*vhost, stage, next, &mut budget, applied)
+            }
+            Clearing::Queue(place) => self.clear_queue(*place, &mut budget, applied),
+            Clearing::Exchange(place) => self.clear_exchange(*place, &mut budget, applied),
+        };
+        if !is_over {
+            self.clearing.push_front(clearing);
+        }
+        applied.looks = self.slice_looks() - budget;
+    }
+
+    /// Whether all of the bindings to a queue are gone, and the queue.
+    fn clear_queue(&mut self, place: u32, budget: &mut usize, applied: &mut Applied) -> bool {
+        while *budget > 0 {
+            spend(budget, REMOVAL_LOOKS);
+            let binding = self.queues[place as usize].as_target;
+            if binding == NONE {
+                self.dead.remove(&Target::queue(place));
+                self.free_queue(place);
+                return true;
+            }
+            self.clear_binding(binding, applied);
+        }
+        false
+    }
+
+    /// The same for an exchange; those that lead to it go first.
+    fn clear_exchange(&mut self, place: u32, budget: &mut usize, applied: &mut Applied) -> bool {
+        while *budget > 0 {
+            spend(budget, REMOVAL_LOOKS);
+            let slot = &self.exchanges[place as usize];
+            let (as_target, as_source) = (slot.as_target, slot.as_source);
+            if as_target == NONE {
+                self.dead.remove(&Target::exchange(place));
+            }
+            let binding = if as_target == NONE { as_source } else { as_target };
+            if binding == NONE {
+                self.free_exchange(place);
+                return true;
+            }
+            self.clear_binding(binding, applied);
+        }
+        false
+    }
+
+    fn clear_binding(&mut self, binding: u32, applied: &mut Applied) {
+        let mut left = Vec::new();
+        self.remove_binding(binding, &mut left);
+        self.name_left(left, applied);
+    }
+
+    /// Whether all that was in the virtual host is gone.
+    fn clear_vhost(
+        &mut self,
+        vhost: VhostId,
+        stage: &mut Stage,
+        next: &mut usize,
+        budget: &mut usize,
+        applied: &mut Applied,
+    ) -> bool {
+        while *budget > 0 {
+            let end = match stage {
                 Stage::Bindings => self.bindings.places(),
                 Stage::Queues => self.queues.places(),
                 Stage::Exchanges => self.exchanges.places(),
             };
-            if clearing.next >= end {
-                clearing.next = 0;
-                clearing.stage = match clearing.stage {
+            if *next >= end {
+                *next = 0;
+                *stage = match stage {
                     Stage::Bindings => Stage::Queues,
                     Stage::Queues => Stage::Exchanges,
-                    Stage::Exchanges => return,
+                    Stage::Exchanges => return true,
                 };
                 continue;
             }
-            let is_gone = self.clear_place(&clearing, applied);
-            let cost = if is_gone { REMOVAL_LOOKS } else { 1 };
-            budget = budget.saturating_sub(cost);
-            clearing.next += 1;
+            let is_gone = self.clear_place(vhost, *stage, *next, applied);
+            spend(budget, if is_gone { REMOVAL_LOOKS } else { 1 });
+            *next += 1;
         }
-        self.clearing.push_front(clearing);
+        false
     }
 
     /// Takes out what is at the place, if it is of the virtual host. Whether it was.
-    fn clear_place(&mut self, clearing: &Clearing, applied: &mut Applied) -> bool {
-        let (vhost, place) = (clearing.vhost, clearing.next);
+    fn clear_place(
+        &mut self,
+        vhost: VhostId,
+        stage: Stage,
+        place: usize,
+        applied: &mut Applied,
+    ) -> bool {
         // Exchanges that lose their last binding go in any case.
         let mut left = Vec::new();
-        let is_own = match clearing.stage {
+        let is_own = match stage {
             Stage::Bindings => {
                 let source = self.bindings.try_get(place as u32).map(|binding| binding.source);
                 source.is_some_and(|source| self.exchanges[source as usize].info.vhost == vhost)
             }
-            Stage::Queues => self.queues.get(place).is_some_and(|slot| slot.info.vhost == vhost),
+            // What was deleted before, or meanwhile, goes by itself.
+            Stage::Queues => {
+                let slot = self.queues.get(place);
+                slot.is_some_and(|slot| slot.info.vhost == vhost && !slot.is_gone)
+            }
             Stage::Exchanges => {
-                self.exchanges.get(place).is_some_and(|slot| slot.info.vhost == vhost)
+                let slot = self.exchanges.get(place);
+                slot.is_some_and(|slot| slot.info.vhost == vhost && !slot.is_gone)
             }
         };
         if is_own {
-            match clearing.stage {
+            match stage {
                 Stage::Bindings => self.remove_binding(place as u32, &mut left),
                 Stage::Queues => self.remove_queue(place as u32, applied, &mut left),
                 Stage::Exchanges => self.remove_exchange(place as u32, applied, &mut left),
@@ -102,4 +220,14 @@ impl Directory {
         }
         is_own
     }
+
+    /// Whether a binding, or what it leads to or from, is on its way out.
+    pub(super) fn is_going(&self, binding: u32) -> bool {
+        let binding = self.bindings.get(binding);
+        self.exchanges[binding.source as usize].is_gone || self.dead.contains(&binding.target)
+    }
+}
+
+fn spend(budget: &mut usize, looks: usize) {
+    *budget = budget.saturating_sub(looks);
 }

@@ -42,6 +42,7 @@ const BOUND: u8 = 17;
 const UNBOUND: u8 = 18;
 const QUEUE_MOVED: u8 = 19;
 const DELAYED_EXCHANGE_DECLARED: u8 = 20;
+const IN_PARTS: u8 = 21;
 
 const PROTECTED: u8 = 1;
 const HAS_QUEUE_TYPE: u8 = 2;
@@ -144,7 +145,8 @@ pub fn encode(change: &Change, out: &mut Vec<u8>) {
             out.push(VHOST_DELETED);
             put_vhost(out, *id);
         }
-        Change::VhostCleared => unreachable!("no log has a part of what is in it as a whole"),
+        Change::InParts => out.push(IN_PARTS),
+        Change::Cleared => unreachable!("no log has a part of what is in it as a whole"),
         _ => encode_account(change, out),
     }
 }
@@ -253,6 +255,7 @@ fn decode_one(reader: &mut Reader<'_>, shards: u16) -> Result<Change, DecodeErro
             new_id: QueueId(reader.u64()?),
             log: reader.u16()?,
         },
+        IN_PARTS => Change::InParts,
         BOUND => Change::Bound(Box::new(binding(reader)?)),
         UNBOUND => Change::Unbound(Box::new(binding(reader)?)),
         tag => return account(tag, reader),

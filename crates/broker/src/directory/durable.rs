@@ -16,7 +16,7 @@ impl Change {
             Change::ExchangeDeclared(info) => info.durable,
             Change::QueueDeclared(info) => info.durable,
             // Who reads of the deletion takes everything out at once.
-            Change::VhostCleared => false,
+            Change::Cleared => false,
             _ => true,
         }
     }
@@ -26,15 +26,20 @@ impl Directory {
     /// What a log has to keep of a change that was checked and is not applied yet; nothing where
     /// no durable object comes, changes or goes.
     ///
-    /// Exchanges that delete themselves are named. Who reads the log knows nothing of what was
-    /// not durable, so it must not compute such consequences: it uses [`Directory::replay`].
+    /// Exchanges that delete themselves are named; or, where they are too many to be looked for at once,
+    /// it is said that they follow. Who reads the log knows nothing of what was not durable, so it must
+    /// not compute such consequences: it uses [`Directory::replay`].
     #[must_use]
     pub fn durable_part(&self, change: &Change) -> Vec<Change> {
         let mut part = Vec::new();
+        let wake = self.wake(change);
         if self.touches_durable(change) {
+            if !wake.is_whole {
+                part.push(Change::InParts);
+            }
             part.push(change.clone());
         }
-        part.extend(self.doomed(change).into_iter().filter_map(|place| {
+        part.extend(wake.doomed.into_iter().filter_map(|place| {
             let info = &self.exchanges[place as usize].info;
             let (vhost, name) = (info.vhost, info.name.clone());
             info.durable.then_some(Change::ExchangeDeleted { vhost, name })
@@ -44,17 +49,20 @@ impl Directory {
 
     /// Applies a change that was read from a log: exchanges do not delete themselves.
     pub fn replay(&mut self, change: &Change) {
+        let is_in_parts = core::mem::take(&mut self.is_in_parts);
         self.is_replaying = true;
-        let _ = self.apply(change);
-        self.clear_all();
+        let left = self.apply_all(change);
         self.is_replaying = false;
+        if is_in_parts {
+            self.left_behind.extend(left);
+        }
     }
 
     /// Numbers of the logs that durable queues name, and of how many queues each is named.
     #[must_use]
     pub fn logs(&self) -> BTreeMap<u16, u64> {
         let mut logs = BTreeMap::new();
-        for (_, slot) in self.queues.iter().filter(|(_, slot)| slot.info.durable) {
+        for (_, slot) in self.queues.iter().filter(|(_, slot)| slot.info.durable && !slot.is_gone) {
             *logs.entry(slot.info.log).or_default() += 1;
         }
         logs
@@ -89,19 +97,38 @@ impl Directory {
         }
     }
 
-    /// The bindings that go with a change, and the exchange that it names.
-    fn uprooted(&self, change: &Change) -> (Vec<u32>, Option<u32>) {
-        match change {
+    /// What a change takes along.
+    pub(super) fn wake(&self, change: &Change) -> Wake {
+        let mut budget = self.slice;
+        let doomed = self.doomed(change, &mut budget);
+        Wake {
+            is_whole: doomed.is_some(),
+            steps: self.slice - budget,
+            doomed: doomed.unwrap_or_default(),
+        }
+    }
+
+    /// How much work it is to carry out a request that comes to this change: bindings that go.
+    pub(crate) fn effort(&self, change: &Change) -> usize {
+        1 + self.wake(change).steps
+    }
+
+    /// The exchanges that delete themselves because of a change, by place; `None` if more bindings go
+    /// by all that than the budget has.
+    fn doomed(&self, change: &Change, budget: &mut usize) -> Option<BTreeSet<u32>> {
+        let mut doomed = BTreeSet::new();
+        let mut named = None;
+        let mut going = match change {
             Change::ExchangeDeleted { vhost, name } => {
-                let Some(place) = self.exchange_place(*vhost, name) else {
-                    return (Vec::new(), None);
-                };
-                (self.bindings_to_exchange(place), Some(place))
+                let Some(place) = self.exchange_place(*vhost, name) else { return Some(doomed) };
+                named = Some(place);
+                let slot = &self.exchanges[place as usize];
+                charge(budget, slot.bindings as usize)?;
+                self.uprooted(slot.as_target, budget)?
             }
             Change::QueueDeleted { id } => {
-                let Some(place) = self.queue_place_by_id(*id) else { return (Vec::new(), None) };
-                let head = self.queues[place as usize].as_target;
-                (self.bindings.chain(Chain::Target, head).collect(), None)
+                let Some(place) = self.queue_place_by_id(*id) else { return Some(doomed) };
+                self.uprooted(self.queues[place as usize].as_target, budget)?
             }
             Change::Unbound(binding) => {
                 let source = self.exchange_place(binding.vhost, &binding.source);
@@ -110,36 +137,32 @@ impl Directory {
                     let (key, arguments) = (&binding.routing_key, binding.arguments.as_ref());
                     self.bindings.find(source, target, key, arguments)
                 });
-                (found.into_iter().collect(), None)
+                found.into_iter().collect()
             }
-            _ => (Vec::new(), None),
-        }
-    }
-
-    fn bindings_to_exchange(&self, place: u32) -> Vec<u32> {
-        let head = self.exchanges[place as usize].as_target;
-        self.bindings.chain(Chain::Target, head).collect()
-    }
-
-    /// The exchanges that delete themselves because of a change, by place.
-    fn doomed(&self, change: &Change) -> BTreeSet<u32> {
-        let (mut going, named) = self.uprooted(change);
-        let mut doomed = BTreeSet::new();
+            _ => return Some(doomed),
+        };
         let mut gone = BTreeSet::new();
         let mut lost: BTreeMap<u32, u32> = BTreeMap::new();
         while let Some(binding) = going.pop() {
             let source = self.bindings.get(binding).source;
             let slot = &self.exchanges[source as usize];
-            if !slot.info.auto_delete || named == Some(source) || !gone.insert(binding) {
+            let may_go = slot.info.auto_delete && !slot.is_gone && named != Some(source);
+            if !may_go || !gone.insert(binding) {
                 continue;
             }
             let lost = lost.entry(source).or_default();
             *lost += 1;
             if *lost == slot.bindings && doomed.insert(source) {
-                going.extend(self.bindings_to_exchange(source));
+                going.extend(self.uprooted(slot.as_target, budget)?);
             }
         }
-        doomed
+        Some(doomed)
+    }
+
+    /// The bindings that lead somewhere; `None` if they are more than the budget has.
+    fn uprooted(&self, as_target: u32, budget: &mut usize) -> Option<Vec<u32>> {
+        let chain = self.bindings.chain(Chain::Target, as_target);
+        chain.map(|binding| charge(budget, 1).map(|()| binding)).collect()
     }
 
     /// The exchanges whose bindings a deletion takes along, by virtual host and name; `None` where
@@ -164,4 +187,21 @@ impl Directory {
         }
         Some(sources)
     }
+}
+
+/// What goes with a change beside what it names.
+#[derive(Debug)]
+pub(super) struct Wake {
+    /// It goes at once. Otherwise it is too much for that: bindings go in slices, and exchanges that
+    /// delete themselves go by requests.
+    pub(super) is_whole: bool,
+    /// Bindings that were looked at.
+    steps: usize,
+    /// The exchanges that delete themselves at once, by place.
+    doomed: BTreeSet<u32>,
+}
+
+fn charge(budget: &mut usize, steps: usize) -> Option<()> {
+    *budget = budget.checked_sub(steps)?;
+    Some(())
 }

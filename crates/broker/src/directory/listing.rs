@@ -1,6 +1,8 @@
 //! Sorted lists for tools.
 
-use super::{Directory, ExchangeInfo, Permission, QueueInfo, TopicPermission, User, VhostInfo};
+use super::{
+    Directory, ExchangeInfo, ExchangeSlot, Permission, QueueInfo, TopicPermission, User, VhostInfo,
+};
 use crate::binding::Chain;
 use alloc::vec::Vec;
 use lepus_amqp::table::TableRef;
@@ -81,7 +83,8 @@ impl Directory {
     /// The queues of one virtual host, or of all by age of their virtual hosts; then by name.
     pub fn queues(&self, vhost: Option<VhostId>) -> impl ExactSizeIterator<Item = &QueueInfo> {
         let wanted = |info: &&QueueInfo| vhost.is_none_or(|vhost| vhost == info.vhost);
-        let all = self.queues.iter().map(|(_, slot)| &*slot.info);
+        let all = self.queues.iter().filter(|(_, slot)| !slot.is_gone);
+        let all = all.map(|(_, slot)| &*slot.info);
         let mut list: Vec<&QueueInfo> = all.filter(wanted).collect();
         list.sort_unstable_by(|a, b| (a.vhost, a.name()).cmp(&(b.vhost, b.name())));
         list.into_iter()
@@ -93,7 +96,8 @@ impl Directory {
         vhost: Option<VhostId>,
     ) -> impl ExactSizeIterator<Item = &ExchangeInfo> {
         let wanted = |info: &&ExchangeInfo| vhost.is_none_or(|vhost| vhost == info.vhost);
-        let all = self.exchanges.iter().map(|(_, slot)| &slot.info);
+        let all = self.exchanges.iter().filter(|(_, slot)| !slot.is_gone);
+        let all = all.map(|(_, slot)| &slot.info);
         let mut list: Vec<&ExchangeInfo> = all.filter(wanted).collect();
         list.sort_unstable_by_key(|info| (info.vhost, &info.name));
         list.into_iter()
@@ -108,9 +112,10 @@ impl Directory {
         places: usize,
     ) -> Option<impl Iterator<Item = &ExchangeInfo>> {
         let end = self.exchanges.places().min(first.saturating_add(places));
-        let found = (first < end)
-            .then(|| (first..end).filter_map(|place| Some(&self.exchanges.get(place)?.info)));
-        found.map(|found| found.filter(move |info| info.vhost == vhost))
+        let is_own = move |slot: &&ExchangeSlot| slot.info.vhost == vhost && !slot.is_gone;
+        let found =
+            (first < end).then(|| (first..end).filter_map(|place| self.exchanges.get(place)));
+        found.map(|found| found.filter(is_own).map(|slot| &slot.info))
     }
 
     /// The same for bindings, without those of the default exchange.
@@ -124,6 +129,7 @@ impl Directory {
         let is_own = move |place: &u32| {
             let source = self.bindings.try_get(*place).map(|binding| binding.source);
             source.is_some_and(|source| self.exchanges[source as usize].info.vhost == vhost)
+                && !self.is_going(*place)
         };
         let found = (first < end).then(|| (first as u32..end as u32).filter(is_own));
         found.map(|found| found.map(|place| self.binding_info(place)))
@@ -138,6 +144,7 @@ impl Directory {
         for (_, slot) in self.exchanges.iter() {
             if slot.info.vhost == vhost {
                 let chain = self.bindings.chain(Chain::Source, slot.as_source);
+                let chain = chain.filter(|place| !self.is_going(*place));
                 list.extend(chain.map(|place| self.binding_info(place)));
             }
         }
@@ -157,6 +164,7 @@ impl Directory {
         } else if let Some(place) = self.exchange_place(vhost, exchange) {
             let head = self.exchanges[place as usize].as_source;
             let chain = self.bindings.chain(Chain::Source, head);
+            let chain = chain.filter(|place| !self.is_going(*place));
             list.extend(chain.map(|place| self.binding_info(place)));
             list.sort_by_key(|info| (info.destination, info.routing_key));
         }
@@ -183,6 +191,7 @@ impl Directory {
         };
         if let Some(head) = head {
             let chain = self.bindings.chain(Chain::Target, head);
+            let chain = chain.filter(|place| !self.is_going(*place));
             list.extend(chain.map(|place| self.binding_info(place)));
             list.sort_by_key(|info| (info.source, info.routing_key));
         }

@@ -2,7 +2,7 @@
 
 use super::Directory;
 use crate::refusal::Refusal;
-use crate::router::{Message, Routes};
+use crate::router::{Message, Router, Routes};
 use crate::routing_keys::RoutingKeys;
 use alloc::format;
 use lepus_amqp::code::ReplyCode;
@@ -93,7 +93,12 @@ impl Directory {
             if slot.info.delayed {
                 routes.vary();
             }
-            let found = routes.select(&slot.router, &self.bindings, message, rng, &self.routes);
+            let (router, bindings, places) = (&slot.router, &self.bindings, &self.routes);
+            let found = if self.dead.is_empty() {
+                routes.select(router, bindings, message, rng, places, |_| true)
+            } else {
+                self.select_living(router, message, rng, routes)
+            };
             if !found
                 && let Some(alternate) = &slot.info.alternate
                 && let Some(other) = self.exchange_place(slot.info.vhost, alternate)
@@ -108,6 +113,19 @@ impl Directory {
         if !routes.give_up() {
             routes.settle();
         }
+    }
+
+    /// What a router finds among the bindings to what is still there.
+    #[cold]
+    fn select_living(
+        &self,
+        router: &Router,
+        message: Message<'_>,
+        rng: &mut Rng,
+        routes: &mut Routes,
+    ) -> bool {
+        let is_living = |target| !self.dead.contains(&target);
+        routes.select(router, &self.bindings, message, rng, &self.routes, is_living)
     }
 }
 

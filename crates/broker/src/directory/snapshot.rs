@@ -76,6 +76,7 @@ impl Snapshot {
         }
         if let Some(slot) = directory.exchanges.get(self.next)
             && self.wants(slot.info.durable)
+            && !slot.is_gone
             && !slot.info.is_predeclared()
         {
             into.push(Change::ExchangeDeclared(Box::new(slot.info.clone())));
@@ -89,6 +90,7 @@ impl Snapshot {
         }
         if let Some(slot) = directory.queues.get(self.next)
             && self.wants(slot.info.durable)
+            && !slot.is_gone
         {
             into.push(Change::QueueDeclared(Arc::clone(&slot.info)));
         }
@@ -98,7 +100,8 @@ impl Snapshot {
     fn binding(&mut self, directory: &Directory, into: &mut Vec<Change>) {
         if let Some(place) = self.bindings.pop() {
             let binding = directory.bindings.get(place);
-            if self.wants(directory.is_durable_target(binding.target)) {
+            if self.wants(directory.is_durable_target(binding.target)) && !directory.is_going(place)
+            {
                 into.push(Change::Bound(Box::new(bound(directory, place))));
             }
             return;

@@ -6,6 +6,7 @@ mod declarations;
 mod determinism;
 mod durable;
 mod size;
+mod slices;
 
 use super::*;
 use alloc::string::String;

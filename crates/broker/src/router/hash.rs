@@ -4,9 +4,9 @@
 //! A consistent-hash exchange gives each binding a share of the keys by the weight that its binding
 //! key is.
 
-use super::Message;
 use super::shares::Shares;
-use crate::binding::{Binding, Bindings, Link};
+use super::{Message, choose};
+use crate::binding::{Binding, Bindings, Link, Target};
 use crate::directory::Destination;
 use crate::properties::BCC;
 use crate::refusal::Refusal;
@@ -63,7 +63,11 @@ impl ConsistentHash {
         self.shares.remove(bindings.get(place).node);
     }
 
-    pub(super) fn select(&self, message: Message<'_>) -> &[Link] {
+    pub(super) fn select<'a>(
+        &'a self,
+        message: Message<'_>,
+        is_living: &impl Fn(Target) -> bool,
+    ) -> &'a [Link] {
         let properties = message.properties;
         let hash = match &self.subject {
             Subject::RoutingKey => hash(message.keys.first.as_bytes()),
@@ -77,21 +81,26 @@ impl ConsistentHash {
                 hash_value((**name != *BCC).then(|| headers.get(name)).flatten())
             }
         };
-        self.shares.select(hash)
+        self.shares.select(hash, is_living)
     }
 }
 
 /// The one link that the hash of all keys modulo their number names. A consistent-hash exchange looks
 /// at the first key alone, this one at all of them, as in RabbitMQ.
-pub(super) fn modulus<'a>(links: &'a [Link], keys: RoutingKeys<'_>) -> &'a [Link] {
-    if links.is_empty() {
-        return &[];
-    }
+pub(super) fn modulus<'a>(
+    links: &'a [Link],
+    keys: RoutingKeys<'_>,
+    is_living: &impl Fn(Target) -> bool,
+) -> &'a [Link] {
     let first = hash(keys.first.as_bytes());
     let further = keys.further.iter();
-    let hash = further.fold(first, |state, key| mix(fnv(state, key.as_bytes())));
-    let index = (hash % links.len() as u64) as usize;
-    &links[index..=index]
+    let mut next = further.fold(first, |state, key| mix(fnv(state, key.as_bytes())));
+    let number = || {
+        let hash = next;
+        next = mix(hash);
+        hash
+    };
+    choose(links, number, is_living)
 }
 
 fn refuse(text: impl Into<String>) -> Refusal {
@@ -226,7 +235,7 @@ mod tests {
 
         fn select(&self, key: &str, properties: &[u8]) -> u32 {
             let message = Message { keys: key.into(), properties: PropertiesRef(properties) };
-            match self.router.select(message) {
+            match self.router.select(message, &|_| true) {
                 [link] => link.target.split().unwrap(),
                 other => panic!("one link, not {other:?}"),
             }
@@ -328,8 +337,8 @@ mod tests {
     fn without_bindings_nothing_is_selected() {
         let fixture = Fixture::new(&Table::new());
         let message = Message { keys: "".into(), properties: PropertiesRef(&[]) };
-        assert!(fixture.router.select(message).is_empty());
-        assert!(modulus(&[], "k".into()).is_empty());
+        assert!(fixture.router.select(message, &|_| true).is_empty());
+        assert!(modulus(&[], "k".into(), &|_| true).is_empty());
     }
 
     #[test]
@@ -345,8 +354,8 @@ mod tests {
             let further = [format!("copy{number}")];
             let keys = RoutingKeys { first: "k", further: &further };
             let message = Message { keys, properties: PropertiesRef(&[]) };
-            consistent.push(fixture.router.select(message)[0].binding);
-            let [link] = modulus(&links, keys) else { panic!("one link") };
+            consistent.push(fixture.router.select(message, &|_| true)[0].binding);
+            let [link] = modulus(&links, keys, &|_| true) else { panic!("one link") };
             by_modulus.push(link.binding);
         }
         let number = |mut list: Vec<u32>| {

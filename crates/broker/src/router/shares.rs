@@ -9,8 +9,9 @@
 //! the weights above it change, and with them the choice of few keys: of `n` equal bindings about
 //! `1 / n` of the keys move, times half the logarithm of `n` to the base of two.
 
+use super::CHOICES_MAX;
 use super::hash::mix;
-use crate::binding::{Link, NONE};
+use crate::binding::{Link, NONE, Target};
 use lepus_base::ChunkedSlab;
 
 /// The bindings of one exchange with their weights.
@@ -109,11 +110,29 @@ impl Shares {
         self.replace(above, sibling);
     }
 
-    /// The binding that a key with this hash belongs to: one link, or none without bindings.
-    pub(super) fn select(&self, hash: u64) -> &[Link] {
+    /// The binding that a key with this hash belongs to: one link, or none without bindings. Where
+    /// that leads to what is not living, the key belongs to another one.
+    pub(super) fn select(&self, hash: u64, is_living: &impl Fn(Target) -> bool) -> &[Link] {
         if self.root == NONE {
             return &[];
         }
+        let mut next = hash;
+        for _ in 0..CHOICES_MAX {
+            let links = self.choose(next);
+            if links.iter().all(|link| is_living(link.target)) {
+                return links;
+            }
+            next = mix(next);
+        }
+        let links = self.nodes.iter().filter_map(|(_, node)| match &node.kind {
+            Kind::Leaf(link) => Some(link),
+            Kind::Branch { .. } => None,
+        });
+        let found = { links }.find(|link| is_living(link.target));
+        found.map_or(&[], core::slice::from_ref)
+    }
+
+    fn choose(&self, hash: u64) -> &[Link] {
         let mut node = &self.nodes[self.root as usize];
         loop {
             match &node.kind {
@@ -169,7 +188,9 @@ mod tests {
     }
 
     fn chosen(shares: &Shares, count: u64) -> Vec<u32> {
-        (0..count).filter_map(|key| Some(shares.select(mix(key)).first()?.binding)).collect()
+        (0..count)
+            .filter_map(|key| Some(shares.select(mix(key), &|_| true).first()?.binding))
+            .collect()
     }
 
     /// Weights of branches are those of what is below; how many nodes there are.
@@ -250,6 +271,6 @@ mod tests {
         for leaf in leaves {
             shares.remove(leaf);
         }
-        assert!(shares.select(1).is_empty() && shares.nodes.is_empty());
+        assert!(shares.select(1, &|_| true).is_empty() && shares.nodes.is_empty());
     }
 }

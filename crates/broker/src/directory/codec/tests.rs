@@ -137,10 +137,11 @@ fn golden() -> Vec<(Change, &'static str)> {
         (Change::Unbound(bound(Destination::Exchange("y".into()), "", Table::new())), GOLDEN[17]),
         (Change::QueueMoved { id: QueueId(258), new_id: QueueId(259), log: 3 }, GOLDEN[18]),
         (delayed_exchange(), GOLDEN[19]),
+        (Change::InParts, GOLDEN[20]),
     ]
 }
 
-const GOLDEN: [&str; 20] = [
+const GOLDEN: [&str; 21] = [
     "01030000000000000000010000",
     "0207000000017603050000006772c3bc6e020000000100000061000000000671756f72756d",
     "030700000003050000006772c3bc6e020000000100000061000000000671756f72756d",
@@ -161,6 +162,7 @@ const GOLDEN: [&str; 20] = [
     "120700000001780101790000000000",
     "13020100000000000003010000000000000300",
     "14030100000000000007000000017811782d64656c617965642d6d657373616765010000001a0e782d64656c617965642d74797065530000000666616e6f7574",
+    "15",
 ];
 
 fn bytes_of(change: &Change) -> Vec<u8> {
@@ -221,7 +223,7 @@ fn what_the_encoder_does_not_write_is_refused() {
     let list = golden();
     let find = |tag: u8| &list[usize::from(tag) - 1].0;
     assert_eq!(decode(&[0], 1), Err(DecodeError::Tag(0)));
-    assert_eq!(decode(&[21], 1), Err(DecodeError::Tag(21)));
+    assert_eq!(decode(&[22], 1), Err(DecodeError::Tag(22)));
     // Text that is none, unknown flags, an unknown algorithm, a hash of another length.
     assert_eq!(changed(find(USER_DELETED), 2, 0xff), DecodeError::Field("text"));
     assert_eq!(changed(find(VHOST_LIMITED), 5, 2), DecodeError::Field("flag"));

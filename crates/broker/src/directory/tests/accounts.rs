@@ -197,7 +197,7 @@ fn a_virtual_host_is_an_island_and_goes_with_all_that_is_in_it() {
     let applied = fixture.does(&delete);
     assert_eq!(applied.vhost_deleted, Some(other));
     assert_eq!(fixture.directory.clearing(), 1);
-    let applied = fixture.directory.apply(&Change::VhostCleared);
+    let applied = fixture.directory.apply(&Change::Cleared);
     assert_eq!(fixture.directory.clearing(), 0);
     assert_eq!(applied.queues_deleted[0].id, id);
     assert_eq!(applied.exchanges_deleted.len(), 7);

@@ -278,7 +278,7 @@ fn ten_thousand_queues_can_be_bound_and_let_go() {
     let mut slices = 0;
     while fixture.directory.clearing() > 0 {
         let before = (fixture.directory.binding_count(), fixture.directory.object_count());
-        let _ = fixture.directory.apply(&Change::VhostCleared);
+        let _ = fixture.directory.apply(&Change::Cleared);
         let gone = (before.0 - fixture.directory.binding_count())
             + (before.1 - fixture.directory.object_count());
         assert!(gone <= 512, "{gone} objects in one slice");

@@ -5,7 +5,7 @@ use alloc::collections::BTreeSet;
 use alloc::format;
 
 /// What a restart has to bring back, as text.
-fn durable_picture(directory: &Directory) -> String {
+pub(super) fn durable_picture(directory: &Directory) -> String {
     let mut text = format!("{} {}\n", directory.next_vhost, directory.next_queue);
     for vhost in directory.vhosts() {
         text += &format!("{vhost:?}\n");
@@ -36,7 +36,7 @@ fn durable_picture(directory: &Directory) -> String {
 
 /// Requests over few names, so that they meet each other: some objects are durable, some delete
 /// themselves.
-fn random_request(rng: &mut Rng, directory: &Directory) -> Request {
+pub(super) fn random_request(rng: &mut Rng, directory: &Directory) -> Request {
     let mut pick = |prefix: &str, count: u64| format!("{prefix}{}", rng.below(count));
     let (exchange, other, queue) = (pick("x", 6), pick("x", 6), pick("q", 8));
     let (key, user) = (pick("", 3), pick("u", 2));
