@@ -62,6 +62,8 @@ enum Phase {
     Refused(Refusal),
     /// Its last checkpoint is on its way.
     Closing,
+    /// Nothing was in it that anybody needs: its files are gone, or go.
+    Removed,
 }
 
 /// One log and who waits for it.
@@ -90,6 +92,12 @@ pub struct Log {
     /// The run before did not end in order.
     was_unclean: bool,
     orphans: Orphans,
+    /// New queues have their messages here.
+    is_own: bool,
+    /// A queue may get messages that go here.
+    is_named: bool,
+    /// Something in it cannot be read.
+    is_damaged: bool,
 }
 
 /// A queue that waits: its slot and its id. [`LETTERS`] stands for dead letters; what a delayed exchange
@@ -103,6 +111,28 @@ pub(crate) struct Occupied {
     pub log: u16,
     /// Bytes of its payload; 0 for nothing.
     pub bytes: usize,
+}
+
+/// Logs of a shard, by their places.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LogSet(u64);
+
+impl LogSet {
+    /// All of them.
+    pub const ALL: LogSet = LogSet(u64::MAX);
+    /// The shard's own.
+    pub const OWN: LogSet = LogSet(1);
+
+    /// Places from here on are one.
+    const LAST: u16 = 63;
+
+    pub fn add(&mut self, place: u16) {
+        self.0 |= 1 << place.min(LogSet::LAST);
+    }
+
+    fn has(self, place: u16) -> bool {
+        self.0 & 1 << place.min(LogSet::LAST) != 0
+    }
 }
 
 /// Stands for the dead letters among readers.
@@ -123,13 +153,16 @@ pub struct Journal {
     large_bytes: usize,
     /// Of the index.
     index_bytes: usize,
+    /// What the files of all logs may take of the disk.
+    bytes_max: u64,
     closes: bool,
 }
 
 impl Journal {
     /// Begins to recover the logs.
     pub(crate) fn open(&mut self, settings: &StoreSettings, out: &mut Operations) {
-        for &id in &settings.logs {
+        self.bytes_max = settings.template.bytes_max;
+        for (place, &id) in settings.logs.iter().enumerate() {
             let store = Store::open(Settings { log: id, ..settings.template }, out);
             self.logs.push(Log {
                 id,
@@ -148,6 +181,9 @@ impl Journal {
                 stopped: None,
                 was_unclean: false,
                 orphans: Orphans::default(),
+                is_own: place == 0,
+                is_named: place == 0,
+                is_damaged: false,
             });
         }
     }
@@ -241,7 +277,7 @@ impl Journal {
 
     /// Makes what is appended next land in one batch of each log, as far as it fits a segment.
     pub(crate) fn hold(&mut self, bytes: usize) {
-        for log in &mut self.logs {
+        for log in self.logs.iter_mut().filter(|log| log.is_named) {
             // A commit that is larger than a segment is not atomic over a crash.
             let _ = log.store.hold(bytes);
         }
@@ -285,6 +321,16 @@ impl Journal {
         self.logs.iter().any(|log| log.is_short)
     }
 
+    /// A queue of this shard has its messages in the log at this place.
+    pub(crate) fn name(&mut self, place: u16) {
+        let Some(log) = self.logs.get_mut(usize::from(place)) else { return };
+        log.is_named = true;
+        if place == 0 {
+            // One of another shard gets few messages, if any.
+            log.store.keep_ready();
+        }
+    }
+
     /// Whether messages of `bytes` in all find no room now, as [`Journal::must_wait`] says; but
     /// nothing is prepared for them.
     pub(crate) fn lacks_room(&self, bytes: usize) -> bool {
@@ -293,10 +339,10 @@ impl Journal {
 
     /// The same, also while the logs close.
     pub(crate) fn has_no_room(&self, bytes: usize) -> bool {
-        self.logs.iter().any(|log| match log.phase {
+        self.named(LogSet::ALL).any(|log| match log.phase {
             Phase::Opening => true,
             Phase::Running => !log.store.would_take(bytes),
-            Phase::Refused(_) | Phase::Closing => false,
+            Phase::Refused(_) | Phase::Closing | Phase::Removed => false,
         })
     }
 
@@ -304,12 +350,30 @@ impl Journal {
     /// being made. Nobody waits for a log that takes nothing any more, because it has stopped, or while
     /// the logs close: [`Journal::append`] says so, and what was meant for it is refused.
     pub(crate) fn must_wait(&mut self, bytes: usize) -> bool {
+        self.must_wait_for(LogSet::ALL, bytes)
+    }
+
+    /// The same of some logs alone.
+    pub(crate) fn must_wait_for(&mut self, logs: LogSet, bytes: usize) -> bool {
         let closes = self.closes;
-        self.logs.iter_mut().any(|log| match log.phase {
-            Phase::Opening => true,
-            Phase::Running => !closes && !log.store.has_room(bytes),
-            Phase::Refused(_) | Phase::Closing => false,
-        })
+        let mut waits = false;
+        // All of them are asked: each has room made for it then.
+        for (place, log) in self.logs.iter_mut().enumerate() {
+            if !log.is_named || !logs.has(place as u16) {
+                continue;
+            }
+            waits |= match log.phase {
+                Phase::Opening => true,
+                Phase::Running => !closes && !log.store.has_room(bytes),
+                Phase::Refused(_) | Phase::Closing | Phase::Removed => false,
+            };
+        }
+        waits
+    }
+
+    fn named(&self, logs: LogSet) -> impl Iterator<Item = &Log> {
+        let logs = self.logs.iter().enumerate().filter(move |(place, _)| logs.has(*place as u16));
+        logs.map(|(_, log)| log).filter(|log| log.is_named)
     }
 
     /// Who waits for room asks again now; nobody waits for what others asked for before.
@@ -321,12 +385,15 @@ impl Journal {
 
     /// Whether messages of `bytes` in all would be taken if the logs were empty.
     pub(crate) fn could_hold(&self, bytes: usize) -> bool {
-        self.could_hold_beside(bytes, Occupied::default())
+        self.could_hold_beside(LogSet::ALL, bytes, Occupied::default())
     }
 
-    /// The same if there were nothing in the logs but what is `occupied`.
-    pub(crate) fn could_hold_beside(&self, bytes: usize, occupied: Occupied) -> bool {
+    /// The same of some logs if there were nothing in them but what is `occupied`.
+    pub(crate) fn could_hold_beside(&self, logs: LogSet, bytes: usize, occupied: Occupied) -> bool {
         self.logs.iter().enumerate().all(|(place, log)| {
+            if !log.is_named || !logs.has(place as u16) {
+                return true;
+            }
             let beside = if place == usize::from(occupied.log) { occupied.bytes } else { 0 };
             !log.takes() || log.store.could_hold_beside(bytes, beside)
         })
@@ -363,13 +430,23 @@ impl Journal {
     /// End of a cycle: what is due goes to the disk.
     pub(crate) fn flush(&mut self, now: Now, out: &mut Operations) {
         let (mut unwritten, mut large, mut index) = (0, 0, 0);
-        for log in &mut self.logs {
+        let is_shared = self.bytes_max != u64::MAX && self.logs.len() > 1;
+        let logs = self.logs.iter().filter(|log| log.phase != Phase::Removed);
+        let mut disk: u64 = logs.map(|log| log.store.disk_bytes()).sum();
+        for log in self.logs.iter_mut().filter(|log| log.phase != Phase::Removed) {
+            // What one log does not take of the disk is for the others.
+            let own = log.store.disk_bytes();
+            if is_shared {
+                log.store.set_bytes_max(own + self.bytes_max.saturating_sub(disk));
+            }
             log.joins = false;
             if core::mem::take(&mut log.wants) {
                 log.store.want_durable();
             }
             log.store.flush(now, out);
-            log.is_short = log.store.is_out_of_disk() || log.stopped.is_some();
+            disk = disk + log.store.disk_bytes() - own;
+            // What goes to a log beside the own one waits by itself, and keeps no others waiting.
+            log.is_short = (log.is_own && log.store.is_out_of_disk()) || log.stopped.is_some();
             log.note_generation(now);
             unwritten += log.store.unwritten_bytes();
             large += log.store.large_bytes();
@@ -399,7 +476,8 @@ impl Journal {
 
     /// When [`Journal::flush`] has something to do by itself.
     pub(crate) fn next_timeout(&self) -> Instant {
-        self.logs.iter().map(|log| log.store.next_timeout()).min().unwrap_or(Instant::NEVER)
+        let logs = self.logs.iter().filter(|log| log.phase != Phase::Removed);
+        logs.map(|log| log.store.next_timeout()).min().unwrap_or(Instant::NEVER)
     }
 }
 

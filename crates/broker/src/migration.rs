@@ -484,6 +484,9 @@ impl Broker {
         };
         let number = LogId(1 + u32::from(info.log));
         let log_place = if self.journal.is_on() { self.journal.place_of(number) } else { 0 };
+        if info.durable {
+            self.journal.name(log_place);
+        }
         queue.settle_in(own, self.edge.limits.unacked_per_channel_max);
         for (handle, consumer, _) in queue.consumers() {
             if consumer.shard != own {

@@ -322,6 +322,9 @@ impl Broker {
             }
             let mut home = Home::new(now, info);
             home.weigh(&mut self.edge);
+            if info.durable {
+                self.journal.name(0);
+            }
             self.tell_strategy(id, out);
             let slot = self.homes.insert(home) as u32;
             let homes = &self.homes;

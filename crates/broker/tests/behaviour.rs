@@ -4,6 +4,7 @@
 //! three where neither client lives on the shard that orders the directory.
 
 mod acks;
+mod adopted_logs;
 mod alternate_exchange;
 mod at_least_once;
 mod authentication;

@@ -362,7 +362,7 @@ fn a_message_for_very_many_queues_is_kept_once_on_each_shard_and_what_follows_do
 }
 
 /// Declares durable queues until one of them is at home on this shard: its name.
-fn durable_of(world: &World, channel: &Channel, prefix: &str, shard: u16) -> String {
+pub(crate) fn durable_of(world: &World, channel: &Channel, prefix: &str, shard: u16) -> String {
     let names = (0..).map(|number| format!("{prefix}{number}"));
     let is_there = |name: &String| {
         durable(channel, name);

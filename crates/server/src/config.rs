@@ -272,7 +272,7 @@ settings! {
     "store.disk_free_limit" store_disk_free_limit: u64 = Kind::Bytes { min: 1 << 20, max: 1 << 50, zero_is_unlimited: true }, "50MiB", "--disk-free-limit";
         "Publishers are blocked before less of the disk of data_dir is free than this; consumers go on.";
     "store.bytes_max" store_bytes_max: u64 = Kind::Bytes { min: 1 << 24, max: 1 << 50, zero_is_unlimited: true }, "0";
-        "Bytes on disk that messages may take, all shards together; publishers are blocked when they are used up. Each log takes eight segments at least.";
+        "Bytes on disk that the logs of messages may take, all shards and all files together; publishers are blocked when they are used up. Each shard has an equal part, of 8 MiB at least, and shorter segments where that is little.";
 
     "identity.product" product: String = Kind::Text, "RabbitMQ";
         "Product name in the server properties. Some client libraries look for RabbitMQ here.";

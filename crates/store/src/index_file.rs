@@ -120,7 +120,6 @@ impl IndexFile {
         place < self.end && !self.free.contains(&place) && !self.writing.contains_key(&place)
     }
 
-    #[cfg(test)]
     /// Bytes on disk, at most.
     pub(crate) fn bytes(&self) -> u64 {
         u64::from(self.length) * PAGE_BYTES as u64

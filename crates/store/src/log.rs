@@ -6,6 +6,7 @@
 
 mod buffers;
 mod live;
+mod room;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
@@ -15,7 +16,7 @@ use lepus_base::{Instant, Now, Position};
 pub(crate) use live::Segment;
 
 use crate::checksum::{crc, seed};
-use crate::disk::{Action, Completion, DiskError, File, Fill, LogId, OperationId, Operations};
+use crate::disk::{Action, Completion, DiskError, File, LogId, OperationId, Operations};
 use crate::gather::Gather;
 use crate::place::position;
 use crate::record::{KIND_FILLER, KIND_QUEUE_DROPPED, KIND_SETTLES, RECORD_HEADER_BYTES, word};
@@ -206,6 +207,7 @@ pub(crate) struct Log {
     makes_none: bool,
     /// What the last operation said that can tell.
     is_disk_nearly_full: bool,
+    room: room::Room,
     ignored: Vec<OperationId>,
     full: bool,
     /// Failures to make a segment.
@@ -223,6 +225,10 @@ pub(crate) struct Log {
 
 impl Log {
     pub(crate) fn new(settings: Settings, resume: Resume) -> Log {
+        let files = resume.segments.values().filter(|segment| segment.slot.is_some());
+        let bytes: u64 = files.map(|segment| u64::from(segment.file_bytes)).sum();
+        let spare = resume.spare.len() as u64 * u64::from(settings.segment_bytes);
+        let room = room::Room::new(&settings, bytes + spare);
         Log {
             id: settings.log,
             settings,
@@ -258,6 +264,7 @@ impl Log {
             creation: None,
             makes_none: false,
             is_disk_nearly_full: false,
+            room,
             ignored: Vec::new(),
             full: false,
             creation_retry: Retry::default(),
@@ -301,11 +308,6 @@ impl Log {
         self.full && (self.lacks_ordinary_spares() || self.write_retry_at > Instant(0))
     }
 
-    /// Whether most of what there may be is in use.
-    pub(crate) fn is_nearly_full(&self) -> bool {
-        self.segments.len() >= self.settings.segments_max / 4 * 3 || self.is_disk_nearly_full
-    }
-
     /// Bytes of messages that can be appended, without the last `kept` prepared segments.
     pub(crate) fn room_for_copies(&self, kept: usize) -> u64 {
         let spare = self.spare_segments().saturating_sub(kept) as u64;
@@ -317,12 +319,6 @@ impl Log {
     /// The same, or something large waits for more room than can be made.
     pub(crate) fn lacks_room(&self) -> bool {
         self.full
-    }
-
-    /// Prepared segments beyond what waits for one.
-    pub(crate) fn spare_segments(&self) -> usize {
-        let waiting = self.segments.values().rev().take_while(|segment| segment.slot.is_none());
-        self.spare.len().saturating_sub(waiting.count())
     }
 
     /// Chain values for a checkpoint that covers the log up to [`Log::end`]: closes the batch.
@@ -420,7 +416,7 @@ impl Log {
     pub(crate) fn could_hold(&self, bytes: usize, whole_max: usize, occupied: usize) -> bool {
         let needed = self.segments_for(bytes, whole_max) + self.settings.reserve_segments;
         // One more is being written to, and it may hold the end of the other.
-        needed + occupied / self.payload_bytes_max() < self.settings.segments_max
+        needed + occupied / self.payload_bytes_max() < self.segments_max()
     }
 
     /// Segments that messages of `bytes` in all may begin.
@@ -433,6 +429,7 @@ impl Log {
 
     /// Whether `segments` further ones can be used for messages. If not, they are prepared.
     pub(crate) fn admit(&mut self, segments: usize) -> Result<(), AppendError> {
+        self.room.ask();
         let needed = segments + self.settings.reserve_segments;
         if self.spare_segments() >= needed {
             return Ok(());
@@ -496,6 +493,7 @@ impl Log {
             bytes.resize(SEGMENT_HEADER_BYTES, 0);
             let segment = Segment { file_bytes: self.settings.segment_bytes, ..Segment::default() };
             self.segments.insert(self.generation, segment);
+            self.room.begin();
         }
         let header_at = bytes.len();
         reserve_batch(&mut bytes);
@@ -685,93 +683,6 @@ impl Log {
         self.flight = Some(Flight::Sync { id, end: self.written });
     }
 
-    /// Whether another segment should be made, and none is on its way.
-    fn lacks_segment(&self) -> bool {
-        self.creation.is_none() && self.lacks_spares()
-    }
-
-    fn lacks_spares(&self) -> bool {
-        self.lacks_ordinary_spares() || self.spare_segments() < self.spare_wanted
-    }
-
-    /// Whether there are fewer than are to be ready when nobody waits for room.
-    fn lacks_ordinary_spares(&self) -> bool {
-        self.spare_segments() < self.settings.spare_segments + self.settings.reserve_segments
-    }
-
-    /// Whether there are too few segments for messages.
-    fn lacks_reserve(&self) -> bool {
-        self.spare_segments() <= self.settings.reserve_segments
-            || self.spare_segments() < self.spare_wanted
-    }
-
-    /// Whether there may be another segment.
-    fn may_grow(&self) -> bool {
-        !self.makes_none && self.segments.len() + self.spare.len() < self.settings.segments_max
-    }
-
-    fn prepare(&mut self, now: Now, out: &mut Operations) {
-        if !self.lacks_segment() {
-            return;
-        }
-        if !self.may_grow() {
-            self.full = true;
-            return;
-        }
-        if !self.creation_retry.is_due(now) {
-            // What came free since then has been taken, or is less than somebody waits for.
-            self.full |= self.lacks_reserve();
-            return;
-        }
-        let slot = self.next_slot;
-        self.next_slot += 1;
-        let file = File::Segment(self.id, slot);
-        let length = self.settings.segment_bytes.into();
-        let id = out.push(Action::Create { file, length });
-        self.creation = Some(Creation::File { id, slot });
-    }
-
-    /// A segment whose messages are gone: its file is used again or deleted.
-    pub(crate) fn free(&mut self, generation: u32, out: &mut Operations) {
-        let Some(segment) = self.segments.remove(&generation) else { return };
-        let Some(slot) = segment.slot else { return };
-        let is_surplus =
-            self.spare.len() >= self.settings.free_segments_max.max(self.settings.reserve_segments);
-        if segment.file_bytes != self.settings.segment_bytes || is_surplus {
-            self.ignored.push(out.push(Action::Delete(File::Segment(self.id, slot))));
-            self.creation_retry.hurry();
-        } else {
-            self.spare.push(slot);
-            if self.spare_segments() > self.settings.reserve_segments {
-                self.full = false;
-            }
-        }
-    }
-
-    /// Whether three quarters of the disk are in use, as an operation said.
-    pub(crate) fn learn_fill(&mut self, fill: Option<Fill>) {
-        if let Some(fill) = fill {
-            self.is_disk_nearly_full = fill == Fill::Nearly;
-        }
-    }
-
-    /// No segment is made while a checkpoint waits for room, and none again when it does not.
-    pub(crate) fn make_none(&mut self, makes_none: bool) {
-        self.makes_none = makes_none;
-    }
-
-    /// Whether a prepared segment may be used by messages.
-    pub(crate) fn has_more_than_reserve(&self) -> bool {
-        self.spare_segments() > self.settings.reserve_segments
-    }
-
-    /// Gives the file of a spare segment back to the disk.
-    pub(crate) fn give_back(&mut self, out: &mut Operations) -> bool {
-        let Some(slot) = self.spare.pop() else { return false };
-        self.ignored.push(out.push(Action::Delete(File::Segment(self.id, slot))));
-        true
-    }
-
     /// Takes a completion; false if it belongs to somebody else.
     pub(crate) fn complete(
         &mut self,
@@ -831,15 +742,6 @@ impl Log {
                 true
             }
             _ => false,
-        }
-    }
-
-    /// The file of a new segment could not be made, or its name not be made durable. It is made anew
-    /// later.
-    fn creation_failed(&mut self, now: Now, slot: u32, error: DiskError) {
-        self.next_slot = slot;
-        if !self.creation_retry.failed(now, self.settings.retry_interval, error) {
-            self.stop_for(File::Segment(self.id, slot), error);
         }
     }
 
@@ -931,7 +833,7 @@ impl Log {
             Some(front) if self.lacks_file(front) => Instant::NEVER,
             Some(_) => self.write_retry_at,
         };
-        write.min(self.sync_due).min(retry)
+        write.min(self.sync_due).min(retry).min(self.rest_due())
     }
 
     /// Whether a batch has no file to go to yet.

@@ -53,6 +53,10 @@ pub struct Settings {
     /// what it was to bring counts as damaged; otherwise the store stops. With zero it is not made
     /// again and counts as damaged at once.
     pub read_retry_limit: Duration,
+    /// Segments are prepared ahead of need from the start. Without that none are before a message comes, or
+    /// [`crate::Store::keep_ready`] says that some will; and after messages none are any more when none
+    /// came for ten seconds.
+    pub is_kept_ready: bool,
     /// Segments prepared ahead of need.
     pub spare_segments: usize,
     /// Prepared segments that messages may not use: settles, checkpoints and copies go on in them
@@ -60,7 +64,11 @@ pub struct Settings {
     pub reserve_segments: usize,
     /// Segment files at most, whatever the disk has; the log counts as full then.
     pub segments_max: usize,
-    /// Empty segments kept for use again; what is above is deleted.
+    /// Bytes of all files of the log, whatever the disk has; the log counts as full then.
+    /// [`crate::Store::set_bytes_max`] may say that others leave less.
+    pub bytes_max: u64,
+    /// Empty segments kept for use again at most; what is above is deleted. Fewer are kept when fewer were
+    /// begun since the last checkpoint.
     pub free_segments_max: usize,
     /// Closed index pages (4 KiB) kept in memory before the oldest go to disk.
     pub index_pages_max: usize,
@@ -116,9 +124,11 @@ impl Settings {
             sync_interval: Duration::from_millis(1000),
             retry_interval: Duration::from_millis(1000),
             read_retry_limit: Duration::from_secs(60),
+            is_kept_ready: true,
             spare_segments: 2,
             reserve_segments: 2,
             segments_max: usize::MAX,
+            bytes_max: u64::MAX,
             free_segments_max: 64,
             index_pages_max: 512,
             cache_bytes: 16 << 20,

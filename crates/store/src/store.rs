@@ -237,6 +237,10 @@ pub struct Store {
     opening: Option<bool>,
     uncounted: Vec<LaneSlot>,
     told_stopped: bool,
+    /// Segments are ready at all times.
+    keeps_ready: bool,
+    /// Bytes that all files may have.
+    bytes_max: u64,
 }
 
 impl Store {
@@ -283,6 +287,8 @@ impl Store {
             opening: None,
             uncounted: Vec::new(),
             told_stopped: false,
+            keeps_ready: settings.is_kept_ready,
+            bytes_max: settings.bytes_max,
         }
     }
 
@@ -458,7 +464,8 @@ impl Store {
         let Phase::Recovering(recovery) = phase else { return };
         let found = recovery.into_recovered();
         self.state = found.state;
-        self.log = Log::new(self.settings, found.resume);
+        let settings = Settings { is_kept_ready: self.keeps_ready, ..self.settings };
+        self.log = Log::new(settings, found.resume);
         if !self.settings.asks_first {
             self.has_opaque = !found.opaque.is_empty();
             self.opaque = found.opaque;
@@ -470,6 +477,8 @@ impl Store {
         self.reserve = reserve::Reserve::after(&mut obsolete, found.checkpoint);
         let valid = found.valid.map(|valid| File::Checkpoint(self.settings.log, valid.number));
         obsolete.retain(|file| Some(*file) != valid);
+        // Segments of another length than is wanted now: they go with the next checkpoint.
+        let has_strange = obsolete.iter().any(|file| matches!(file, File::Segment(..)));
         self.publication = publish::Publication::after(
             now,
             found.valid,
@@ -477,7 +486,7 @@ impl Store {
             obsolete,
             // Of damaged definitions the files stay as they are until a snapshot replaces them.
             (found.damages.is_empty() || !self.has_opaque)
-                && (found.log_bytes > 0 || !found.is_clean),
+                && (found.log_bytes > 0 || !found.is_clean || has_strange),
         );
         if found.index_bytes.is_some() {
             self.publication.index_found();
@@ -528,6 +537,7 @@ impl Store {
         self.state.lanes.cool(self.settings.lanes_kept, COOL_LOOKS);
         self.cache.end_cycle();
         self.publish(now, out);
+        self.share_disk();
         self.log.flush(now, out);
     }
 
@@ -646,13 +656,43 @@ impl Store {
     #[must_use]
     pub fn space(&self) -> Space {
         let spare = self.log.spare_segments();
-        if spare <= self.settings.reserve_segments {
+        if !self.log.is_ready() {
+            Space::Ample
+        } else if spare <= self.settings.reserve_segments {
             Space::Full
         } else if self.log.is_full() {
             Space::Low
         } else {
             Space::Ample
         }
+    }
+
+    /// Messages may come at any time from now on: segments are ready for them, also where
+    /// [`Settings::is_kept_ready`] says otherwise.
+    pub fn keep_ready(&mut self) {
+        self.keeps_ready = true;
+        self.log.keep_ready();
+    }
+
+    /// Bytes of the disk that its files take, or will soon: those of the next checkpoint count.
+    #[must_use]
+    pub fn disk_bytes(&self) -> u64 {
+        self.log.disk_bytes()
+    }
+
+    /// What [`Store::disk_bytes`] may be; others take the rest of what they have in common.
+    pub fn set_bytes_max(&mut self, bytes_max: u64) {
+        self.bytes_max = bytes_max;
+    }
+
+    /// Tells the log what is left for segments.
+    fn share_disk(&mut self) {
+        if self.settings.bytes_max == u64::MAX {
+            return;
+        }
+        let next = self.reserve.file_bytes().max(self.publication.base_bytes());
+        let other = self.index.bytes() + self.publication.valid_bytes() + next;
+        self.log.set_room(self.bytes_max, other);
     }
 
     /// Bytes appended and not yet written.

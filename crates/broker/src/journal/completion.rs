@@ -111,6 +111,9 @@ impl Broker {
                 }
             }
             Event::Damaged(damage) => {
+                if let Some(log) = self.journal.log(place) {
+                    log.is_damaged = true;
+                }
                 let text = format!(
                     "{}: {} bytes at offset {} are damaged; messages in them are kept and given to \
                      nobody, all others are served. See lepus store check and lepus store repair",

@@ -84,6 +84,16 @@ impl Journal {
         if is_opening { Recovery::Pending } else { Recovery::Ready }
     }
 
+    /// Logs beside the own one of the shard in which nothing lives, and that nobody names.
+    fn empty(&self, is_named: impl Fn(LogId) -> bool) -> Vec<LogId> {
+        let is_empty = |log: &&Log| {
+            let lives = log.store.lanes().any(|(_, slot)| log.store.count(slot).0 > 0);
+            let is_needed = lives || log.is_named || log.is_damaged || is_named(log.id);
+            log.phase == Phase::Running && !is_needed
+        };
+        self.logs.iter().skip(1).filter(is_empty).map(|log| log.id).collect()
+    }
+
     /// The next log that runs, and for which nobody waits any more.
     fn next_quiet(&self) -> Option<u16> {
         let is_quiet = |log: &Log| {
@@ -96,7 +106,7 @@ impl Journal {
     pub(crate) fn is_closed(&self) -> bool {
         self.logs.iter().all(|log| match log.phase {
             Phase::Closing => log.store.is_closed(),
-            Phase::Refused(_) => true,
+            Phase::Refused(_) | Phase::Removed => true,
             Phase::Opening | Phase::Running => false,
         })
     }
@@ -112,9 +122,29 @@ impl Broker {
             // A queue that was there before the logs were.
             if let Some(info) = self.directory.queue_by_id(home.id) {
                 home.log = self.journal.place_of(log_of(info));
+                if info.durable {
+                    self.journal.name(home.log);
+                }
             }
         }
         self.journal.flush(now, &mut out.disk);
+    }
+
+    /// Logs of shards that are gone, in which nothing is and which no queue names. All logs are recovered.
+    #[must_use]
+    pub fn empty_logs(&self) -> Vec<LogId> {
+        let durable = self.directory.queues(None).filter(|info| info.durable);
+        let mut named: Vec<LogId> = durable.map(log_of).collect();
+        named.sort_unstable();
+        self.journal.empty(|id| named.binary_search(&id).is_ok())
+    }
+
+    /// Before anybody is served: nothing is done with these logs any more, so that their files can be
+    /// removed.
+    pub fn give_up_logs(&mut self, logs: &[LogId]) {
+        for log in self.journal.logs.iter_mut().filter(|log| logs.contains(&log.id)) {
+            log.phase = Phase::Removed;
+        }
     }
 
     /// How far the recovery of the logs is.

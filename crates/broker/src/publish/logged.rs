@@ -6,7 +6,7 @@ use lepus_store::AppendError;
 use crate::broker::Broker;
 use crate::channel::Target;
 use crate::home::NO_LOG;
-use crate::journal::{Occupied, place_of};
+use crate::journal::{LogSet, Occupied, place_of};
 use crate::mail::{ChannelRef, Receipt};
 use crate::message::{Incoming, MessageView};
 use crate::outbox::Outbox;
@@ -161,8 +161,8 @@ impl Broker {
         }
         match self.room_beside(incoming, persistent, targets, occupied) {
             Room::Now
-                if self.journal.could_hold_beside(bytes, occupied)
-                    && self.journal.must_wait(bytes) =>
+                if self.journal.could_hold_beside(LogSet::OWN, bytes, occupied)
+                    && self.journal.must_wait_for(LogSet::OWN, bytes) =>
             {
                 Room::Later(bytes)
             }
@@ -172,20 +172,29 @@ impl Broker {
 
     #[cold]
     fn lack_of_room(&mut self, bytes: usize, targets: &[Target], occupied: Occupied) -> Room {
-        let (mut is_logged, mut needs_log) = (false, false);
+        let (mut is_logged, mut needs_log, mut logs) = (false, false, LogSet::default());
         for target in targets.iter().filter(|target| target.home == self.edge.shard) {
             let Some(slot) = self.home_slot(target.queue, target.slot) else {
                 // A delayed exchange, or a queue that is yet to come here.
                 needs_log = true;
+                logs = LogSet::ALL;
                 continue;
             };
-            let queue = &self.homes[slot as usize].queue;
+            let home = &self.homes[slot as usize];
+            let queue = &home.queue;
             is_logged |= queue.is_durable();
-            needs_log |= queue.is_durable() || self.edge.must_spill(queue.pooled_bytes());
+            if queue.is_durable() || self.edge.must_spill(queue.pooled_bytes()) {
+                needs_log = true;
+                logs.add(home.log);
+            }
         }
-        if needs_log && self.journal.could_hold_beside(bytes, occupied) {
+        if needs_log && self.journal.could_hold_beside(logs, bytes, occupied) {
             // Only who waits for room has it made.
-            return if self.journal.must_wait(bytes) { Room::Later(bytes) } else { Room::Now };
+            return if self.journal.must_wait_for(logs, bytes) {
+                Room::Later(bytes)
+            } else {
+                Room::Now
+            };
         }
         if is_logged { Room::Never(bytes) } else { Room::Now }
     }

@@ -27,6 +27,8 @@ pub struct Brokers {
     definitions: Mutex<Option<DefinitionsLog>>,
     logs: Logs,
     data_dir: PathBuf,
+    /// What logs leave of the disk.
+    free_bytes_min: u64,
     clock: Clock,
     is_first_start: bool,
     found: Mutex<Found>,
@@ -58,6 +60,12 @@ impl Brokers {
         if let Some(store) = &mut settings.store {
             store.deleted = Arc::clone(&initial.deleted);
         }
+        let logs = logs::find(&data_dir, plan.shards)?;
+        // One length for all: what is to be in one segment of several shards is measured by one of them.
+        let most = logs.iter().map(Vec::len).max().unwrap_or(1);
+        if let Some(store) = &mut settings.store {
+            store.template.segment_bytes = logs::segment_bytes(config, plan.shards, most);
+        }
         Ok(Brokers {
             settings,
             changes: std::mem::take(&mut initial.changes),
@@ -66,7 +74,8 @@ impl Brokers {
             anonymous: (!config.anonymous_user.is_empty())
                 .then(|| Anonymous::new(&config.anonymous_user, &config.anonymous_password)),
             definitions: Mutex::new(initial.log.take()),
-            logs: logs::find(&data_dir, plan.shards)?,
+            logs,
+            free_bytes_min: config.store_disk_free_limit,
             clock,
             is_first_start: initial.is_first,
             found: Mutex::default(),
@@ -100,7 +109,8 @@ impl Brokers {
             broker.take_definitions_log(log.ok_or("the definitions log is in use")?);
         }
         let progress = &self.lifecycle.progress;
-        let found = logs::recover(&mut broker, &self.data_dir, self.clock, progress, out)?;
+        let disk = (&*self.data_dir, self.free_bytes_min);
+        let found = logs::recover(&mut broker, disk, self.clock, progress, out)?;
         progress.count_shard();
         locked(&self.found).add(found);
         Ok(broker)

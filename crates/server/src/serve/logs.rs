@@ -6,7 +6,7 @@ use lepus_base::ShardId;
 use lepus_broker::Broker;
 use lepus_broker::journal::{Recovery, RefusedLog};
 use lepus_broker::outbox::Outbox;
-use lepus_reactor::files::Blocking;
+use lepus_reactor::files::{Blocking, Files, sync_directory};
 use lepus_shard::Clock;
 use lepus_store::disk::{File, LogId};
 use lepus_store::{Refusal, Settings, SyncMode};
@@ -14,6 +14,7 @@ use std::ffi::OsString;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Memory of one log for what was written or read, at most.
@@ -24,7 +25,11 @@ const CACHE_BYTES_MIN: usize = 1 << 20;
 const CACHE_PART: usize = 8;
 
 /// Segments that a log needs to go on: those prepared, those in reserve, and as many in use.
-const SEGMENTS_MIN: usize = 8;
+const SEGMENTS_MIN: u64 = 8;
+/// The shortest segments that there are.
+const SEGMENT_BYTES_MIN: u64 = 1 << 20;
+/// What the directory of a log is called that is being removed, behind its name.
+const REMOVED: &str = ".removed";
 
 /// Cycles for what is prepared before the first connection is served.
 const PREPARING_CYCLES_MAX: usize = 64;
@@ -46,6 +51,7 @@ pub fn find(data_dir: &Path, shards: u16) -> Result<Logs, String> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(logs),
         entries => entries.map_err(failed)?,
     };
+    finish_removals(data_dir);
     let mut found = Vec::new();
     for entry in entries {
         let name = entry.map_err(failed)?.file_name();
@@ -96,22 +102,71 @@ pub fn template(config: &Config, shards: u16, shard_bytes: usize) -> Settings {
             "never" => SyncMode::Never,
             _ => SyncMode::Always,
         },
-        segment_bytes: u32::try_from(config.store_segment_bytes).unwrap_or(u32::MAX),
+        segment_bytes: segment_bytes(config, shards, 1),
+        is_kept_ready: false,
         sync_interval: config.store_sync_interval,
         read_retry_limit: config.store_read_retry_limit,
-        segments_max: segments_max(config, shards),
+        bytes_max: bytes_max(config, shards),
         cache_bytes: (shard_bytes / CACHE_PART).clamp(CACHE_BYTES_MIN, CACHE_BYTES_MAX),
         ..Settings::new(LogId(0))
     }
 }
 
-/// Files that each of `shards` logs may have.
-fn segments_max(config: &Config, shards: u16) -> usize {
-    if config.store_bytes_max == 0 {
-        return usize::MAX;
+/// Bytes that the files of all logs of each of `shards` shards may have together.
+fn bytes_max(config: &Config, shards: u16) -> u64 {
+    match config.store_bytes_max {
+        0 => u64::MAX,
+        bytes => bytes / u64::from(shards.max(1)),
     }
-    let segments = config.store_bytes_max / config.store_segment_bytes.max(1) / u64::from(shards);
-    usize::try_from(segments).unwrap_or(usize::MAX).max(SEGMENTS_MIN)
+}
+
+/// The length of segments where a shard drives so many logs: shorter ones where each could have few.
+#[must_use]
+pub fn segment_bytes(config: &Config, shards: u16, logs: usize) -> u32 {
+    let share = bytes_max(config, shards) / logs.max(1) as u64 / SEGMENTS_MIN;
+    let share = 1 << share.max(SEGMENT_BYTES_MIN).ilog2();
+    u32::try_from(config.store_segment_bytes.min(share)).unwrap_or(u32::MAX)
+}
+
+/// Whether all shards can have a log within what the configuration allows.
+///
+/// # Errors
+/// In words, with what to change.
+pub fn check_bytes_max(config: &Config, shards: u16) -> Result<(), String> {
+    let least = SEGMENTS_MIN * SEGMENT_BYTES_MIN;
+    if bytes_max(config, shards) >= least {
+        return Ok(());
+    }
+    Err(format!(
+        "store.bytes_max of {} MiB is too little for {shards} shards: each needs {} MiB; set it to {} MiB \
+         or more, or have fewer shards (--shards)",
+        config.store_bytes_max >> 20,
+        least >> 20,
+        (least * u64::from(shards)) >> 20
+    ))
+}
+
+/// Removes a log that nobody needs. Its directory has another name first: a log is there as a whole or not
+/// at all.
+fn remove(data_dir: &Path, log: LogId) -> io::Result<()> {
+    let name = log.to_string();
+    let removed = data_dir.join(format!("{name}{REMOVED}"));
+    std::fs::rename(data_dir.join(name), &removed)?;
+    sync_directory(data_dir)?;
+    std::fs::remove_dir_all(removed)
+}
+
+/// Removes what a run before had no time to remove.
+fn finish_removals(data_dir: &Path) {
+    for entry in std::fs::read_dir(data_dir).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let log = name.strip_suffix(REMOVED).map(|log| format!("{log}/root"));
+        if log.is_some_and(|root| root.parse::<File>().is_ok()) {
+            // It is tried again at the next start.
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 /// What a shard found in its logs.
@@ -204,18 +259,19 @@ fn names(data_dir: &Path) -> io::Result<Vec<OsString>> {
 }
 
 /// Opens the logs of a broker whose directory is complete, and waits until they can be used;
-/// `progress` is told what was done for it.
+/// `progress` is told what was done for it. Of the disk `free_bytes_min` bytes stay free. A log of a shard that
+/// is gone is removed if nobody needs it.
 ///
 /// # Errors
 /// In words, with the file and what to do, for a log that cannot be used. Nothing was changed then.
 pub fn recover(
     broker: &mut Broker,
-    data_dir: &Path,
+    (data_dir, free_bytes_min): (&Path, u64),
     clock: Clock,
     progress: &Progress,
     out: &mut Outbox,
 ) -> Result<Found, String> {
-    let mut files = Blocking::new(data_dir);
+    let mut files = Blocking::with(Arc::new(Files::new(data_dir, free_bytes_min)));
     broker.open_stores(clock.now(), out);
     let mut cycles = 0;
     while !out.disk.list.is_empty() {
@@ -238,6 +294,12 @@ pub fn recover(
     }
     if broker.recovery() != Recovery::Ready {
         return Err(format!("the logs in {} are not read to their end", data_dir.display()));
+    }
+    let empty = broker.empty_logs();
+    broker.give_up_logs(&empty);
+    for log in empty {
+        // Where that fails it is there at the next start, as it is now.
+        let _ = remove(data_dir, log);
     }
     let mut found = Found { unclean: broker.log_figures().unclean, ..Found::default() };
     for (_, queue) in broker.queues() {
@@ -357,12 +419,33 @@ mod tests {
 
     #[test]
     fn the_room_for_messages_is_shared_by_the_logs() {
-        let segments = |bytes, shards| {
+        let limits = |bytes, shards, logs| {
             let config = Config { store_bytes_max: bytes, ..Config::preset() };
-            template(&config, shards, 1 << 30).segments_max
+            let template = template(&config, shards, 1 << 30);
+            (template.bytes_max, segment_bytes(&config, shards, logs))
         };
-        assert_eq!(segments(0, 4), usize::MAX);
-        assert_eq!(segments(1 << 30, 4), 16);
-        assert_eq!(segments(1 << 24, 4), SEGMENTS_MIN);
+        assert_eq!(limits(0, 4, 9), (u64::MAX, 16 << 20));
+        assert_eq!(limits(1 << 30, 4, 1), (256 << 20, 16 << 20));
+        assert_eq!(limits(1 << 30, 4, 4), (256 << 20, 8 << 20));
+        assert_eq!(limits(1 << 28, 4, 100), (64 << 20, 1 << 20));
+        let config = Config { store_bytes_max: 31 << 20, ..Config::preset() };
+        assert!(check_bytes_max(&config, 3).is_ok());
+        let text = check_bytes_max(&config, 4).unwrap_err();
+        assert!(text.contains("store.bytes_max of 31 MiB") && text.contains("32 MiB"), "{text}");
+    }
+
+    #[test]
+    fn a_log_is_removed_as_a_whole_also_when_that_is_cut_off() {
+        let root = Scratch::new("removed");
+        for name in ["log-00000001", "log-00000007", "log-00000009.removed", "log-x.removed"] {
+            std::fs::create_dir(root.path().join(name)).unwrap();
+            std::fs::write(root.path().join(name).join("root"), "root").unwrap();
+        }
+        remove(root.path(), LogId(7)).unwrap();
+        assert_eq!(numbers(&find(root.path(), 1).unwrap()), [vec![1]]);
+        let left = std::fs::read_dir(root.path()).unwrap();
+        let mut left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["log-00000001", "log-x.removed"]);
     }
 }

@@ -52,6 +52,9 @@ impl Plan {
         let (machine, failure) = source::running();
         let failure = failure.map(|failure| format!("{failure}; its CPUs count as one node"));
         let (wishes, placement) = place(config, &machine, disk_bytes(config))?;
+        // Not more than the planner was allowed.
+        let shards = placement.shards.clamp(1, SHARDS_MAX) as u16;
+        logs::check_bytes_max(config, shards)?;
         let notes = failure.into_iter().chain(placement.notes.iter().cloned()).collect();
         let mut listeners = Vec::new();
         for address in &config.listen {
@@ -63,8 +66,7 @@ impl Plan {
             }
         }
         Ok(Plan {
-            // Not more than the planner was allowed.
-            shards: placement.shards.clamp(1, SHARDS_MAX) as u16,
+            shards,
             memory_budget_bytes: figures::memory_budget_bytes(config),
             machine,
             wishes,

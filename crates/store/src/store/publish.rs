@@ -208,6 +208,17 @@ impl Publication {
         self.number
     }
 
+    /// Bytes of the checkpoint that is valid.
+    pub(super) fn valid_bytes(&self) -> u64 {
+        self.valid.map_or(0, |valid| valid.length)
+    }
+
+    /// Bytes of the one under way, if that has a file of its own: about those of the one before.
+    pub(super) fn base_bytes(&self) -> u64 {
+        let current = self.current.as_ref().filter(|current| current.is_base);
+        current.map_or(0, |current| current.root.length.max(self.valid_bytes()))
+    }
+
     pub(super) fn request(&mut self) {
         self.requested = true;
     }
@@ -694,6 +705,7 @@ impl Store {
             obsolete.extend(before.map(|valid| File::Checkpoint(self.settings.log, valid.number)));
         }
         self.log.make_none(false);
+        self.log.forget_begun();
         self.reserve.want(length);
         // Also when the run ends: the next one takes it.
         self.reserve.take_one(&mut obsolete);

@@ -60,6 +60,11 @@ impl Reserve {
         (self.bytes, self.is_awaited) = (0, true);
     }
 
+    /// What it takes of the disk, or is to take.
+    pub(super) fn file_bytes(&self) -> u64 {
+        self.bytes.max(self.wanted)
+    }
+
     /// Takes the file of a checkpoint out of those that can go.
     pub(super) fn take_one(&mut self, obsolete: &mut Vec<File>) {
         let is_checkpoint = |file: &File| matches!(file, File::Checkpoint(..));

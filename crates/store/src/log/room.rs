@@ -1,0 +1,252 @@
+//! The files of segments: how many are ready, how many there may be, and what becomes of empty ones.
+
+use core::time::Duration;
+
+use lepus_base::{Instant, Now, Position};
+
+use super::{Creation, Log};
+use crate::disk::{Action, DiskError, File, Fill, Operations};
+use crate::settings::Settings;
+
+/// For how long segments are kept ready after a message, where they are not always.
+const READY_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Which segments are prepared, and what the log may take of the disk.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    /// Segments are ready at all times.
+    is_kept_ready: bool,
+    /// Somebody has asked for room since the last flush.
+    was_asked: bool,
+    /// Where the last message ended then.
+    message_end: Position,
+    /// Until then they are ready.
+    ready_until: Instant,
+    /// They are.
+    is_ready: bool,
+    /// Bytes of all segments' files, those included that are being made.
+    bytes: u64,
+    /// Bytes of the log's other files, with those that they will soon take.
+    other_bytes: u64,
+    /// What all of them may be.
+    bytes_max: u64,
+    /// Segments begun since the last checkpoint.
+    begun: usize,
+}
+
+impl Room {
+    pub(super) fn new(settings: &Settings, bytes: u64) -> Room {
+        Room {
+            is_kept_ready: settings.is_kept_ready,
+            was_asked: false,
+            message_end: Position(0),
+            ready_until: Instant(0),
+            is_ready: settings.is_kept_ready,
+            bytes,
+            other_bytes: 0,
+            bytes_max: settings.bytes_max,
+            begun: 0,
+        }
+    }
+
+    /// Somebody asks for room.
+    pub(super) fn ask(&mut self) {
+        (self.was_asked, self.is_ready) = (true, true);
+    }
+
+    /// A segment was begun, for a message or for something else.
+    pub(super) fn begin(&mut self) {
+        self.begun += 1;
+    }
+
+    fn look(&mut self, now: Now, message_end: Position) {
+        let is_more = core::mem::replace(&mut self.message_end, message_end) < message_end;
+        if core::mem::take(&mut self.was_asked) || (is_more && message_end > Position(0)) {
+            self.ready_until = now.instant + READY_INTERVAL;
+        }
+        self.is_ready = self.is_kept_ready || now.instant < self.ready_until;
+    }
+}
+
+impl Log {
+    /// From now on segments are ready at all times.
+    pub(crate) fn keep_ready(&mut self) {
+        (self.room.is_kept_ready, self.room.is_ready) = (true, true);
+    }
+
+    /// What others leave of the disk, and what the log's other files take or will soon.
+    pub(crate) fn set_room(&mut self, bytes_max: u64, other_bytes: u64) {
+        (self.room.bytes_max, self.room.other_bytes) = (bytes_max, other_bytes);
+    }
+
+    /// Bytes of all files, with those that will soon be taken.
+    pub(crate) fn disk_bytes(&self) -> u64 {
+        self.room.bytes + self.room.other_bytes
+    }
+
+    /// A checkpoint is valid.
+    pub(crate) fn forget_begun(&mut self) {
+        self.room.begun = 0;
+    }
+
+    /// Segments that there may be, if nothing else were on the disk than the log's other files.
+    pub(super) fn segments_max(&self) -> usize {
+        let bytes = self.settings.bytes_max.saturating_sub(self.room.other_bytes);
+        let fit = bytes / u64::from(self.settings.segment_bytes);
+        usize::try_from(fit).unwrap_or(usize::MAX).min(self.settings.segments_max)
+    }
+
+    /// Whether most of what there may be is in use.
+    pub(crate) fn is_nearly_full(&self) -> bool {
+        self.segments.len() >= self.settings.segments_max / 4 * 3
+            || self.disk_bytes() >= self.room.bytes_max / 4 * 3
+            || self.is_disk_nearly_full
+    }
+
+    /// Whether there may be another segment.
+    pub(super) fn may_grow(&self) -> bool {
+        let bytes = self.disk_bytes().saturating_add(self.settings.segment_bytes.into());
+        !self.makes_none
+            && self.segments.len() + self.spare.len() < self.settings.segments_max
+            && bytes <= self.room.bytes_max
+    }
+
+    /// Prepared segments beyond what waits for one.
+    pub(crate) fn spare_segments(&self) -> usize {
+        self.spare.len().saturating_sub(self.waiting_segments())
+    }
+
+    /// Segments that have no file yet.
+    fn waiting_segments(&self) -> usize {
+        self.segments.values().rev().take_while(|segment| segment.slot.is_none()).count()
+    }
+
+    /// Whether another segment should be made, and none is on its way.
+    pub(super) fn lacks_segment(&self) -> bool {
+        self.creation.is_none() && self.lacks_spares()
+    }
+
+    pub(super) fn lacks_spares(&self) -> bool {
+        self.lacks_ordinary_spares()
+            || self.spare_segments() < self.spare_wanted
+            || (!self.room.is_ready && self.spare.len() < self.waiting_segments())
+    }
+
+    /// Whether there are fewer than are to be ready when nobody waits for room.
+    pub(super) fn lacks_ordinary_spares(&self) -> bool {
+        let ready = self.settings.spare_segments + self.settings.reserve_segments;
+        self.room.is_ready && self.spare_segments() < ready
+    }
+
+    /// Whether there are too few segments for messages.
+    pub(super) fn lacks_reserve(&self) -> bool {
+        (self.room.is_ready && self.spare_segments() <= self.settings.reserve_segments)
+            || self.spare_segments() < self.spare_wanted
+    }
+
+    /// Whether messages may come at any time, so that segments are ready for them.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.room.is_ready
+    }
+
+    /// When segments need not be ready any more.
+    pub(super) fn rest_due(&self) -> Instant {
+        let rests = self.room.is_ready && !self.room.is_kept_ready && !self.room.was_asked;
+        if rests { self.room.ready_until } else { Instant::NEVER }
+    }
+
+    /// Gives segments back that nobody will use, where they need not be ready at all times.
+    fn give_rest(&mut self, now: Now, out: &mut Operations) {
+        if self.room.is_kept_ready {
+            return;
+        }
+        self.room.look(now, self.message_end());
+        if self.room.is_ready || self.creation.is_some() {
+            return;
+        }
+        self.spare_wanted = 0;
+        while self.spare.len() > self.waiting_segments() && self.give_back(out) {}
+        if !self.lacks_spares() {
+            self.full = false;
+        }
+    }
+
+    /// Makes the next segment if one is lacking.
+    pub(super) fn prepare(&mut self, now: Now, out: &mut Operations) {
+        self.give_rest(now, out);
+        if !self.lacks_segment() {
+            return;
+        }
+        if !self.may_grow() {
+            self.full = true;
+            return;
+        }
+        if !self.creation_retry.is_due(now) {
+            // What came free since then has been taken, or is less than somebody waits for.
+            self.full |= self.lacks_reserve();
+            return;
+        }
+        let slot = self.next_slot;
+        self.next_slot += 1;
+        let file = File::Segment(self.id, slot);
+        let length = self.settings.segment_bytes.into();
+        self.room.bytes += u64::from(self.settings.segment_bytes);
+        let id = out.push(Action::Create { file, length });
+        self.creation = Some(Creation::File { id, slot });
+    }
+
+    /// A segment whose messages are gone: its file is used again or deleted.
+    pub(crate) fn free(&mut self, generation: u32, out: &mut Operations) {
+        let Some(segment) = self.segments.remove(&generation) else { return };
+        let Some(slot) = segment.slot else { return };
+        let Settings { reserve_segments, spare_segments, free_segments_max, .. } = self.settings;
+        // As many as will be begun until the next checkpoint, if it goes on like that.
+        let kept = (self.room.begun + spare_segments + reserve_segments).min(free_segments_max);
+        let is_surplus = self.spare.len() >= kept.max(reserve_segments).max(self.spare_wanted);
+        if segment.file_bytes != self.settings.segment_bytes || is_surplus {
+            self.room.bytes = self.room.bytes.saturating_sub(segment.file_bytes.into());
+            self.ignored.push(out.push(Action::Delete(File::Segment(self.id, slot))));
+            self.creation_retry.hurry();
+        } else {
+            self.spare.push(slot);
+            if self.spare_segments() > self.settings.reserve_segments {
+                self.full = false;
+            }
+        }
+    }
+
+    /// Whether three quarters of the disk are in use, as an operation said.
+    pub(crate) fn learn_fill(&mut self, fill: Option<Fill>) {
+        if let Some(fill) = fill {
+            self.is_disk_nearly_full = fill == Fill::Nearly;
+        }
+    }
+
+    /// No segment is made while a checkpoint waits for room, and none again when it does not.
+    pub(crate) fn make_none(&mut self, makes_none: bool) {
+        self.makes_none = makes_none;
+    }
+
+    /// Whether a prepared segment may be used by messages.
+    pub(crate) fn has_more_than_reserve(&self) -> bool {
+        self.spare_segments() > self.settings.reserve_segments
+    }
+
+    /// Gives the file of a spare segment back to the disk.
+    pub(crate) fn give_back(&mut self, out: &mut Operations) -> bool {
+        let Some(slot) = self.spare.pop() else { return false };
+        self.room.bytes = self.room.bytes.saturating_sub(self.settings.segment_bytes.into());
+        self.ignored.push(out.push(Action::Delete(File::Segment(self.id, slot))));
+        true
+    }
+
+    /// The file of a new segment could not be made, or its name not be made durable. It is made anew
+    /// later.
+    pub(super) fn creation_failed(&mut self, now: Now, slot: u32, error: DiskError) {
+        self.room.bytes = self.room.bytes.saturating_sub(self.settings.segment_bytes.into());
+        self.next_slot = slot;
+        if !self.creation_retry.failed(now, self.settings.retry_interval, error) {
+            self.stop_for(File::Segment(self.id, slot), error);
+        }
+    }
+}
