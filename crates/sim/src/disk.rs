@@ -11,7 +11,7 @@ use lepus_base::{Instant, Rng};
 use lepus_mesh::{Bell, Signal};
 use lepus_reactor::files::{self, Failure};
 use lepus_store::disk::{Action, Completion, DiskError, LogId, Operation};
-use lepus_store::simulation::Disk;
+use lepus_store::simulation::{Disk, Outage};
 
 /// What a disk was asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -111,7 +111,14 @@ pub(crate) struct SimDisk {
     pub(crate) was_full: bool,
     /// The same at any time in the life of this process: what needs much may wait for longer.
     pub(crate) has_been_full: bool,
+    /// Logs of which a read has failed in the life of this process.
+    pub(crate) unread: BTreeSet<LogId>,
+    /// When the outage began that lasts, and when it ends; both of the last one otherwise.
+    pub(crate) outage_time: Option<(Instant, Instant)>,
 }
+
+/// The longest time until what failed in an outage is made again.
+const RETRY_MAX: Duration = Duration::from_millis(2500);
 
 impl SimDisk {
     /// An empty disk.
@@ -129,6 +136,8 @@ impl SimDisk {
             hindered: BTreeSet::new(),
             was_full: false,
             has_been_full: false,
+            unread: BTreeSet::new(),
+            outage_time: None,
         }
     }
 
@@ -184,6 +193,9 @@ impl SimDisk {
         }
         if makes_files && completion.result == Err(DiskError::Failed) {
             self.hindered.insert(log);
+        }
+        if done.reads > 0 && completion.result == Err(DiskError::Failed) {
+            self.unread.insert(log);
         }
         let is_full = completion.result == Err(DiskError::Full);
         self.was_full |= is_full;
@@ -282,6 +294,28 @@ impl SimDisk {
         self.hindered.clear();
         self.was_full = false;
         self.has_been_full = false;
+        self.unread.clear();
+        self.outage_time = None;
+    }
+
+    /// Operations of a kind fail, or have not all been made again since they did.
+    pub(crate) fn has_outage(&self, now: Instant) -> bool {
+        let is_recent =
+            |(_, end): (Instant, Instant)| end == Instant::NEVER || now < end + RETRY_MAX;
+        self.outage_time.is_some_and(is_recent)
+    }
+
+    /// All operations work again.
+    pub(crate) fn end_outage(&mut self, now: Instant) {
+        self.disk.outage = Outage::default();
+        if let Some((_, end)) = &mut self.outage_time {
+            *end = now.min(*end);
+        }
+    }
+
+    /// How long the outage has lasted.
+    pub(crate) fn outage_lasts(&self, now: Instant) -> Duration {
+        self.outage_time.map_or(Duration::ZERO, |(start, end)| now.min(end).since(start))
     }
 
     /// Whether shards have still to hear how operations ended.

@@ -235,8 +235,6 @@ pub(crate) struct Oracle {
     pub(crate) commits: Vec<Commit>,
     /// Queues from which messages were on their way then that need no acknowledgement.
     pub(crate) careless: BTreeSet<usize>,
-    /// Reads fail: any message may be lost by that, if it is told.
-    pub(crate) reads_fail: bool,
     /// The queue that an exchange chose for a word in this life, where a message has shown it.
     pub(crate) chosen: BTreeMap<(u32, usize, String), usize>,
     /// Messages whose bytes were damaged on the disk.
@@ -604,7 +602,7 @@ impl Oracle {
         record: &Message,
         queues: &[QueuePlan],
     ) -> Result<(), String> {
-        if self.lossy || self.reads_fail || record.loose || self.damaged.contains(&message) {
+        if self.lossy || record.loose || self.damaged.contains(&message) {
             return Ok(());
         }
         for choice in &record.choices {
@@ -649,7 +647,7 @@ impl Oracle {
                 }
                 let must_be_there = copy.fate == Fate::Sure && copy.gone == Gone::No;
                 let must_not = copy.fate == Fate::Never || copy.gone == Gone::Sure;
-                let is_damaged = self.reads_fail || self.damaged.contains(&message);
+                let is_damaged = self.damaged.contains(&message);
                 let is_missing = must_be_there && copy.found == 0 && !self.lossy;
                 missing += u64::from(is_missing && is_damaged);
                 let is_lost = is_missing && !is_damaged;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use lepus_amqp::table::Table;
 use lepus_base::Rng;
 use lepus_broker::Limits;
+use lepus_store::disk::DiskError;
 use lepus_store::simulation::{Faults, Outage};
 
 use crate::routing::{self, ExchangePlan};
@@ -148,6 +149,8 @@ pub(crate) struct DiskPlan {
     pub(crate) flips: bool,
     /// What fails altogether for a while, now and then.
     pub(crate) outage: Outage,
+    /// Files that a process has open at once, where it may lack more.
+    pub(crate) open_max: Option<usize>,
 }
 
 /// Everything that a seed decides beforehand.
@@ -275,12 +278,18 @@ impl Plan {
         let segments_max = pick(rng, &[10, 16, 40]) as usize;
         let has_outages = rng.chance(1, 2);
         let outage = outage(rng);
+        let read_retry_limit = Duration::from_secs(pick(rng, &[2, 10, 60]));
+        let open_max = pick(rng, &[2, 5, 12]) as usize;
         let is_small = self.queues.len() < 50 && self.large_bytes < 100_000;
         if let Some(store) = self.options.store.as_mut().filter(|_| is_bounded && is_small) {
             store.template.segments_max = segments_max;
         }
         if let Some(disk) = self.disk.as_mut().filter(|disk| has_outages && !disk.fills) {
             disk.outage = outage;
+            disk.open_max = outage.opens.then_some(open_max);
+        }
+        if let Some(store) = self.options.store.as_mut() {
+            store.template.read_retry_limit = read_retry_limit;
         }
     }
 
@@ -356,12 +365,25 @@ fn disk_plan(rng: &mut Rng) -> DiskPlan {
 /// What fails altogether: one kind of operation, or several that one cause hits.
 fn outage(rng: &mut Rng) -> Outage {
     let none = Outage::default();
-    match rng.below(4) {
+    let names = Outage { creates: true, deletes: true, directory_syncs: true, ..none };
+    let outage = match rng.below(9) {
         0 => Outage { creates: true, ..none },
         1 => Outage { deletes: true, ..none },
         2 => Outage { directory_syncs: true, ..none },
-        _ => Outage { creates: true, deletes: true, directory_syncs: true, ..none },
-    }
+        3 => names,
+        4 | 5 => Outage { reads: true, ..none },
+        6 => Outage { opens: true, ..none },
+        7 => Outage { writes: true, ..none },
+        _ => Outage { reads: true, writes: true, opens: true, ..names },
+    };
+    let errors = match outage {
+        // What became of a write that failed is not known, and its log stops: that is tried elsewhere.
+        Outage { writes: true, reads: false, .. } => [DiskError::Busy, DiskError::Full],
+        Outage { creates: true, .. } if !outage.reads => [DiskError::Full, DiskError::Busy],
+        _ => [DiskError::Busy; 2],
+    };
+    let error = errors[rng.below(2) as usize];
+    Outage { error: (outage.writes || rng.chance(1, 2)).then_some(error), ..outage }
 }
 
 fn stable_kind(rng: &mut Rng) -> Kind {

@@ -11,12 +11,14 @@
 //! - In a share of the seeds there are eight shards, and the balancer sends connections from one to
 //!   another at any moment.
 //! - In a share of the seeds from a million on clients read a few bytes at a time and answer late; in
-//!   another logs have a few segments at most; in another files cannot be made or removed for a while.
+//!   another logs have a few segments at most; in another all operations of a kind fail for 0.1 to 5 s of
+//!   virtual time, or for ever: reads, writes, new and removed files, syncs of directories, whatever needs a
+//!   descriptor; for lack of room or means, or otherwise.
 //!
 //! What must hold is said in the oracle: what was confirmed and persistent is there, in order, and
 //! says when it comes again; what was settled a second before stays away; commits are whole in each
-//! log; what is transient is gone; definitions and accounts that were answered are there. What a
-//! failed read costs is told.
+//! log; what is transient is gone; definitions and accounts that were answered are there. What cannot
+//! be read now costs nothing: it is waited for.
 
 mod life;
 mod operator;
@@ -92,8 +94,8 @@ const STEPS_PER_CALM: u64 = 500;
 const FIRST_STRAINED: u64 = 1_000_000;
 const SEEDS_PER_STRAIN: u64 = 2;
 
-/// Whether a seed has logs with few segments, clients that read in a trickle, or files that cannot be made
-/// or removed for a while. What a log did not take is wrong then, unless a log has stopped.
+/// Whether a seed has logs with few segments, clients that read in a trickle, or a disk that fails for a
+/// while. What a log did not take is wrong then, unless a log has stopped.
 fn is_strained(seed: u64) -> bool {
     seed >= FIRST_STRAINED && seed.is_multiple_of(SEEDS_PER_STRAIN)
 }
@@ -831,7 +833,7 @@ fn drain(
             ));
         }
         // What has expired behind others goes to the dead-letter queue, which is drained next.
-        let may_miss = queue.dead_letters() || !oracle.damaged.is_empty() || oracle.reads_fail;
+        let may_miss = queue.dead_letters() || !oracle.damaged.is_empty();
         if found > figures.ready || (found < figures.ready && !may_miss) {
             return Err(format!(
                 "{} messages counted in {}, {found} found",

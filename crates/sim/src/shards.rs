@@ -292,8 +292,10 @@ impl Shards {
         let is_hindered = self.disk.as_ref().is_some_and(is_hindered);
         let store = self.options.store.as_ref();
         let is_bounded = store.is_some_and(|store| store.template.segments_max != usize::MAX);
+        let now = self.now.instant;
         // What is large waits also where there is enough for what is small.
         self.may_refuse()
+            || self.disk.as_ref().is_some_and(|disk| disk.has_outage(now))
             || (is_hindered || is_bounded)
                 && (self.waits_for_room()
                     || self.brokers().any(|broker| broker.log_figures().is_low))

@@ -128,6 +128,12 @@ fn nobody_waits_for_a_log_that_stops_while_it_is_closed() {
     hold(34_236..34_237);
 }
 
+/// A disk refuses all writes for lack of room for a while, with a sync due meanwhile.
+#[test]
+fn a_shard_sleeps_while_its_log_waits_to_write_again() {
+    hold(1_000_596..1_000_597);
+}
+
 #[test]
 fn a_seed_decides_everything() {
     for seed in [3, 1003] {

@@ -55,27 +55,31 @@ pub struct Outage {
     pub deletes: bool,
     /// Names of files are not made durable.
     pub directory_syncs: bool,
-    /// There are no descriptors: only files that are open can be used.
+    /// There are no descriptors ([`DiskError::Busy`]): only files that are open can be used.
     pub opens: bool,
+    /// Writes, of which nothing is done.
+    pub writes: bool,
+    /// What operations of these kinds end with; `None` stands for [`DiskError::Failed`].
+    pub error: Option<DiskError>,
 }
 
 impl Outage {
-    /// Whether an operation fails; `is_open` says whether the program has its file open.
-    fn hits(&self, action: &Action, is_open: bool) -> bool {
+    /// What an operation ends with if it fails; `is_open` says whether the program has its file open.
+    fn hits(&self, action: &Action, is_open: bool) -> Option<DiskError> {
         let of_its_kind = match action {
             Action::Read { .. } => self.reads,
             Action::Create { .. } | Action::Reserve { .. } => self.creates,
             Action::Delete(_) => self.deletes,
             Action::SyncDirectory(_) => self.directory_syncs,
-            Action::List(_)
-            | Action::Write { .. }
-            | Action::Truncate { .. }
-            | Action::Sync(_)
-            | Action::Reload(_) => false,
+            Action::Write { .. } | Action::Truncate { .. } => self.writes,
+            Action::List(_) | Action::Sync(_) | Action::Reload(_) => false,
         };
         // A file is removed by its name.
         let opens = !is_open && !matches!(action, Action::Delete(_));
-        of_its_kind || (self.opens && opens)
+        match of_its_kind {
+            true => Some(self.error.unwrap_or(DiskError::Failed)),
+            false => (self.opens && opens).then_some(DiskError::Busy),
+        }
     }
 }
 
@@ -267,14 +271,14 @@ impl Disk {
         self.rng.chance(chance, 1000)
     }
 
-    /// Opens the file that an action uses, if that is possible. Whether the action can go on.
-    fn open(&mut self, action: &Action) -> bool {
+    /// Opens the file that an action uses.
+    fn open(&mut self, action: &Action) -> Result<(), DiskError> {
         let file = action.file();
         let is_open = file.is_some_and(|file| self.open.contains(&file));
-        if self.outage.hits(action, is_open) {
-            return false;
+        if let Some(error) = self.outage.hits(action, is_open) {
+            return Err(error);
         }
-        let Some(file) = file else { return true };
+        let Some(file) = file else { return Ok(()) };
         self.open.retain(|open| *open != file);
         if !matches!(action, Action::Delete(_)) {
             self.open.push_back(file);
@@ -282,13 +286,13 @@ impl Disk {
         if self.open.len() > self.open_max {
             self.open.pop_front();
         }
-        true
+        Ok(())
     }
 
     fn carry_out(&mut self, operation: Operation) -> Completion {
         let id = operation.id;
-        if !self.open(&operation.action) {
-            return Completion::failed(id, DiskError::Failed);
+        if let Err(error) = self.open(&operation.action) {
+            return Completion::failed(id, error);
         }
         match operation.action {
             Action::List(log) => self.list(id, log),

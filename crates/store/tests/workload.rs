@@ -524,7 +524,8 @@ impl World {
         assert_eq!(before, after, "seed {}: what is refused changes nothing", self.seed);
         let mut events = Vec::new();
         store.take_events(&mut events);
-        matches!(events[..], [Event::Refused(Refusal::Disk(_, DiskError::Failed))])
+        let error = if outage.opens { DiskError::Busy } else { DiskError::Failed };
+        matches!(events[..], [Event::Refused(Refusal::Disk(_, found))] if found == error)
     }
 
     fn act(&mut self) {

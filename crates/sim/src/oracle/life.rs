@@ -137,7 +137,6 @@ impl Oracle {
                         && !record.delayed
                         && !record.is_one_of_several(copy.root)
                         && !copy.out_of_root
-                        && !self.reads_fail
                         && !self.damaged.contains(&message);
                     let Some(log) = log_of.get(&copy.root).filter(|_| is_certain) else { continue };
                     let is_there = copy.seen_in == self.life;
@@ -156,7 +155,6 @@ impl Oracle {
                     && !copy.split
                     && !copy.out_of_root
                     && !self.careless.contains(&copy.root)
-                    && !self.reads_fail
                     && !self.damaged.contains(&id.message);
                 let Some(log) = log_of.get(&copy.root).filter(|_| is_certain) else { continue };
                 let is_settled = copy.seen_in != self.life;

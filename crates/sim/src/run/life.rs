@@ -2,9 +2,11 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
+use lepus_base::Instant;
 use lepus_store::disk::File;
 use lepus_store::simulation::{Faults, Outage};
 
@@ -25,10 +27,14 @@ const ROUNDS_MAX: usize = 100_000;
 /// How long connections may take to leave when a process ends in order, and then its logs to
 /// close, in milliseconds.
 const STOP_MILLIS_MAX: u64 = 60_000;
-/// Of so many things that the disk does one is followed by an outage, and of so many during one, one
-/// by its end.
+/// Of so many things that the disk does one is followed by an outage.
 const STEPS_PER_OUTAGE: u64 = 100;
-const STEPS_OF_OUTAGE: u64 = 15;
+/// During one time passes, on average, after so many of them, up to so many milliseconds.
+const STEPS_PER_PAUSE: u64 = 3;
+const PAUSE_MILLIS_MAX: u64 = 300;
+/// How long an outage lasts, in milliseconds. Of so many one lasts for ever.
+const OUTAGE_MILLIS: Range<u64> = 100..5000;
+const OUTAGES_PER_ENDLESS: u64 = 6;
 /// Of so many starts one meets an outage.
 const STARTS_PER_OUTAGE: u64 = 3;
 /// Messages that are looked for when a bit is to flip.
@@ -54,23 +60,39 @@ impl Run {
         let (Some(plan), Some(disk)) = (&self.plan.disk, &mut self.shards.disk) else { return };
         disk.disk.faults = plan.faults;
         disk.takes = (Duration::ZERO, plan.slow_max);
-        self.oracle.reads_fail |= plan.faults.read_error > 0;
+        if let Some(open_max) = plan.open_max {
+            disk.disk.open_max = open_max;
+        }
         self.lives.has_stopped = false;
         self.lives.unlogged = 0;
     }
 
-    /// What fails for a while begins to fail, or does so no more.
+    /// What fails for a while begins to fail, or time passes while it does, or it does so no more.
     fn toggle_outage(&mut self) {
+        let now = self.shards.now().instant;
         let (Some(plan), Some(disk)) = (&self.plan.disk, &mut self.shards.disk) else { return };
         if plan.outage == Outage::default() {
             return;
         }
-        let outage = &mut disk.disk.outage;
-        let is_on = *outage != Outage::default();
-        let steps = if is_on { STEPS_OF_OUTAGE } else { STEPS_PER_OUTAGE };
-        if self.strain.chance(1, steps) {
-            *outage = if is_on { Outage::default() } else { plan.outage };
-            trace(format!("the disk fails: {outage:?}"));
+        let end = disk.outage_time.map_or(now, |(_, end)| end);
+        if disk.disk.outage == Outage::default() {
+            if self.strain.chance(1, STEPS_PER_OUTAGE) {
+                let Range { start: least, end: most } = OUTAGE_MILLIS;
+                let shorter = self.strain.below(4);
+                let millis = least + self.strain.below((most - least) >> shorter);
+                let end = now + Duration::from_millis(millis);
+                let is_endless = self.strain.chance(1, OUTAGES_PER_ENDLESS);
+                disk.outage_time = Some((now, if is_endless { Instant::NEVER } else { end }));
+                disk.disk.outage = plan.outage;
+                trace(format!("the disk fails until {:?}: {:?}", disk.outage_time, plan.outage));
+            }
+        } else if now >= end {
+            disk.disk.outage = Outage::default();
+            trace("the disk fails no more".into());
+        } else if self.strain.chance(1, STEPS_PER_PAUSE) {
+            let millis = self.strain.below(PAUSE_MILLIS_MAX);
+            self.shards.set_time(end.min(now + Duration::from_millis(millis)));
+            trace(format!("{millis} ms pass while the disk fails"));
         }
     }
 
@@ -128,6 +150,17 @@ impl Run {
         Ok(())
     }
 
+    /// Whether something explains that a log has stopped, of which this text tells: a write, or what is
+    /// to be made beside the log, has failed in it; or its reads have, for as long as they are tried.
+    fn may_stop(&self, text: &str) -> bool {
+        let Some(disk) = &self.shards.disk else { return false };
+        let limit = self.plan.options.store.as_ref().map(|store| store.template.read_retry_limit);
+        let lasts = disk.outage_lasts(self.shards.now().instant);
+        let unread = disk.unread.iter().filter(|_| limit.is_some_and(|limit| lasts >= limit));
+        let mut troubled = disk.failed.union(&disk.hindered).chain(unread);
+        troubled.any(|log| text.contains(&format!("{log}/")))
+    }
+
     /// Reads what the broker logs.
     fn listen_to_log(&mut self) -> Verdict {
         for event in self.shards.events() {
@@ -137,15 +170,13 @@ impl Run {
             trace(format!("log: {} {}", event.kind, event.text));
             if event.kind.ends_with("stopped") {
                 self.lives.has_stopped = true;
-                let disk = self.shards.disk.iter();
-                let failed = disk.flat_map(|disk| disk.failed.union(&disk.hindered));
-                if !failed.into_iter().any(|log| event.text.contains(&format!("{log}/"))) {
+                if !self.may_stop(&event.text) {
                     return Err(format!("a log stops without a cause: {}", event.text));
                 }
             }
             if is_damage(event.kind) {
                 self.lives.reports += 1;
-                if self.oracle.damaged.is_empty() && !self.oracle.reads_fail {
+                if self.oracle.damaged.is_empty() {
                     return Err(format!("damage without a cause: {} {}", event.kind, event.text));
                 }
             }
@@ -234,9 +265,10 @@ impl Run {
     pub(super) fn heal(&mut self) -> Verdict {
         self.listen_to_log()?;
         self.lives.is_full = false;
+        let now = self.shards.now().instant;
         let Some(disk) = &mut self.shards.disk else { return Ok(()) };
         disk.disk.faults = Faults::default();
-        disk.disk.outage = Outage::default();
+        disk.end_outage(now);
         disk.disk.bytes_max = u64::MAX;
         disk.takes = (Duration::ZERO, Duration::ZERO);
         disk.hurry();
@@ -329,10 +361,11 @@ impl Run {
 
     /// The process ends in order.
     fn stop(&mut self) -> Verdict {
+        let now = self.shards.now().instant;
         if let Some(disk) = &mut self.shards.disk {
             disk.disk.bytes_max = u64::MAX;
             disk.disk.faults = Faults::default();
-            disk.disk.outage = Outage::default();
+            disk.end_outage(now);
         }
         self.lives.is_full = false;
         for actor in self.actors.iter_mut().filter(|actor| actor.standing != Standing::Gone) {
