@@ -133,7 +133,7 @@ impl Broker {
         let shards = settings.shards;
         let mut edge = Edge::new(settings.shard, shards, settings.limits.clone(), hash);
         let lends = settings.shard == ShardId(0) && shards > 1;
-        let lender = lends.then(|| Lender::new(settings.limits.memory_bytes, shards));
+        let lender = lends.then(|| Lender::new(&settings.limits, shards));
         let own = settings.nodes.get(settings.shard.index());
         edge.near = settings.nodes.iter().map(|node| Some(node) == own).collect();
         Broker {

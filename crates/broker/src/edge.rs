@@ -190,7 +190,7 @@ impl Edge {
             shard,
             near: Vec::new(),
             now: Now::default(),
-            loan: Loan::new(limits.memory_bytes, shards),
+            loan: Loan::new(&limits, shards),
             limits,
             connections: Slab::new(),
             by_id: HashMap::with_hasher(hash),

@@ -16,11 +16,10 @@ use crate::connection::PauseReason;
 use crate::edge::Edge;
 use crate::mail::Mail;
 use crate::outbox::Outbox;
+use crate::settings::Limits;
 
 /// A shard's floor is this part of its equal share of the budget.
 const FLOOR_PART: usize = 8;
-/// The smallest floor, in bytes, where the share is not smaller.
-const FLOOR_BYTES_MIN: usize = 1 << 20;
 /// The least that is asked for is this part of the share.
 const CHUNK_PART: usize = 16;
 /// The same in bytes.
@@ -49,17 +48,16 @@ pub struct Loan {
 }
 
 impl Loan {
-    /// What one of so many shards begins with, where each could have `share` bytes: its floor, or all
-    /// where it is alone.
+    /// What one of so many shards begins with: its floor, or all where it is alone.
     #[must_use]
-    pub fn new(share: usize, shards: u16) -> Loan {
-        let is_alone = shards < 2;
-        let floor = if is_alone { share } else { floor(share) };
+    pub fn new(limits: &Limits, shards: u16) -> Loan {
+        let share = limits.memory_bytes;
+        let floor = if shards < 2 { share } else { floor(limits) };
         Loan {
             bytes: floor,
-            obtainable: floor.saturating_add(to_lend(share, shards)),
+            obtainable: floor.saturating_add(to_lend(limits, shards)),
             is_asking: false,
-            is_all: is_alone,
+            is_all: shards < 2,
             floor,
             chunk: (share / CHUNK_PART).clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX),
         }
@@ -118,14 +116,16 @@ impl Loan {
     }
 }
 
-/// Bytes that a shard keeps of an equal share.
-fn floor(share: usize) -> usize {
-    (share / FLOOR_PART).max(FLOOR_BYTES_MIN).min(share)
+/// Bytes that a shard keeps of its equal share.
+fn floor(limits: &Limits) -> usize {
+    let share = limits.memory_bytes;
+    (share / FLOOR_PART).max(limits.memory_floor_bytes).min(share)
 }
 
 /// Bytes beside the floors of so many shards; of one shard none, which has all.
-fn to_lend(share: usize, shards: u16) -> usize {
-    if shards < 2 { 0 } else { (share - floor(share)).saturating_mul(usize::from(shards)) }
+fn to_lend(limits: &Limits, shards: u16) -> usize {
+    let part = limits.memory_bytes - floor(limits);
+    if shards < 2 { 0 } else { part.saturating_mul(usize::from(shards)) }
 }
 
 /// What a shard got of the budget.
@@ -147,11 +147,11 @@ pub struct Lender {
 }
 
 impl Lender {
-    /// One for so many shards, where each could have `share` bytes.
+    /// One for so many shards.
     #[must_use]
-    pub fn new(share: usize, shards: u16) -> Lender {
-        let free = to_lend(share, shards);
-        let debt = Debt { lent: floor(share), wish: 0, told: free };
+    pub fn new(limits: &Limits, shards: u16) -> Lender {
+        let free = to_lend(limits, shards);
+        let debt = Debt { lent: floor(limits), wish: 0, told: free };
         Lender { free, debts: vec![debt; usize::from(shards)] }
     }
 

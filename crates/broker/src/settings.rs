@@ -77,6 +77,8 @@ pub struct Limits {
     /// The shard's equal share of the memory for messages and queues of all shards. A shard may use
     /// more where others use less, see [`crate::loan`]; where there is no more, publishers are blocked.
     pub memory_bytes: usize,
+    /// The least of it that a shard keeps for itself whatever others need; never less than an eighth.
+    pub memory_floor_bytes: usize,
     /// Memory of messages above which transient ones go to the log, where there is one; never more
     /// than half of what the shard could have.
     pub spill_bytes: usize,
@@ -124,6 +126,7 @@ impl Default for Limits {
             tx_bytes_max: 256 * 1024 * 1024,
             mail_batch_bytes_max: 512 * 1024,
             memory_bytes: 1 << 30,
+            memory_floor_bytes: 1 << 20,
             spill_bytes: usize::MAX,
             capacity: Capacity::default(),
             bindings_at_once: 512,

@@ -197,7 +197,9 @@ fn excess_timers(shards: &Shards) -> Option<String> {
 /// believes to have more than it got, and none has less than its floor.
 fn wrong_loans(shards: &Shards) -> Option<String> {
     let lender = shards.broker(0).lender()?;
-    let share = shards.broker(0).settings().limits.memory_bytes;
+    let limits = &shards.broker(0).settings().limits;
+    let share = limits.memory_bytes;
+    let least = (share / 8).max(limits.memory_floor_bytes).min(share);
     let all: usize = shards.brokers().map(|broker| lender.lent(broker.shard())).sum();
     if all + lender.free() != share * shards.len() {
         let free = lender.free();
@@ -208,7 +210,7 @@ fn wrong_loans(shards: &Shards) -> Option<String> {
     for broker in shards.brokers() {
         let (shard, bytes) = (broker.shard(), broker.edge.loan.bytes);
         let (lent, floor) = (lender.lent(shard), broker.edge.loan.floor());
-        if bytes > lent || bytes < floor || floor < (share / 8).min(1 << 20) {
+        if bytes > lent || bytes < floor || floor != least {
             return Some(format!(
                 "shard {shard} may use {bytes} bytes, {lent} lent, floor {floor}"
             ));

@@ -319,6 +319,14 @@ fn options(rng: &mut Rng, shards: u16) -> Options {
         close_timeout: Duration::from_secs(10),
         ..Limits::default()
     };
+    // Little of the budget is a shard's own, or there is so little in all that some wait for it.
+    let limits = &mut options.limits;
+    if options.hash_seed.is_multiple_of(2) {
+        limits.memory_floor_bytes = 32 << 10;
+        if limits.memory_bytes == 6_000_000 && options.hash_seed.is_multiple_of(4) {
+            limits.memory_bytes = 1_500_000;
+        }
+    }
     options
 }
 

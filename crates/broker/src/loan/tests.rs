@@ -4,6 +4,10 @@ use lepus_base::Rng;
 
 const SHARE: usize = 32 << 20;
 
+fn limits() -> Limits {
+    Limits { memory_bytes: SHARE, ..Limits::default() }
+}
+
 /// What is on its way to the lender: bytes asked for, or given back.
 #[derive(Clone, Copy)]
 enum Said {
@@ -24,8 +28,8 @@ impl Bank {
     fn new(shards: u16) -> Bank {
         let count = usize::from(shards);
         Bank {
-            lender: Lender::new(SHARE, shards),
-            loans: vec![Loan::new(SHARE, shards); count],
+            lender: Lender::new(&limits(), shards),
+            loans: vec![Loan::new(&limits(), shards); count],
             used: vec![0; count],
             said: vec![VecDeque::new(); count],
             answers: vec![VecDeque::new(); count],
@@ -160,7 +164,7 @@ fn a_shard_that_grows_asks_seldom() {
 
 #[test]
 fn one_shard_alone_has_everything_and_asks_nobody() {
-    let mut loan = Loan::new(SHARE, 1);
+    let mut loan = Loan::new(&limits(), 1);
     assert_eq!((loan.bytes, loan.obtainable, loan.is_all()), (SHARE, SHARE, true));
     assert_eq!((loan.ask(2 * SHARE), loan.give_back(0)), (None, None));
 }
