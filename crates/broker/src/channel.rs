@@ -180,7 +180,9 @@ impl HeldPublish {
     /// Memory that it takes, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.body.len() + self.properties.len() + HELD_BYTES
+        let keys = self.extra_keys.iter().map(|key| size_of::<String>() + key.capacity());
+        let names = self.exchange.len() + self.routing_key.len();
+        self.body.len() + self.properties.len() + names + keys.sum::<usize>() + HELD_BYTES
     }
 
     /// The message.

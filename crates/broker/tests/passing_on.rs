@@ -176,3 +176,26 @@ fn a_queue_that_is_deleted_while_its_letters_are_on_their_way_keeps_no_other_wai
     world.settle();
     expect_in_order(&world, &["1"]);
 }
+
+#[test]
+fn delayed_messages_of_many_exchanges_that_go_to_very_many_queues_each_have_their_turn() {
+    // More than may be under way at once.
+    const EXCHANGES: usize = 12;
+    let world = World::on_disk(1);
+    let channel = world.channel(0);
+    for number in 0..EXCHANGES {
+        let kind = Table::new().with("x-delayed-type", "fanout");
+        let name = format!("x{number}");
+        channel.exchange_with(&name, "x-delayed-message", kind);
+        channel.bind_exchange("amq.fanout", &name, "");
+        let headers = Some(Table::new().with("x-delay", 1_000));
+        let properties = Properties { headers, ..persistent() };
+        channel.publish_with(&name, "", &properties, "x");
+    }
+    fan(&world, "amq.fanout");
+    world.advance(1_000);
+    world.settle();
+    for queue in [0, QUEUES - 1] {
+        assert_eq!(world.queue(&format!("g{queue}")).ready, EXCHANGES as u64);
+    }
+}
