@@ -111,8 +111,10 @@ pub(crate) struct SimDisk {
     pub(crate) was_full: bool,
     /// The same at any time in the life of this process: what needs much may wait for longer.
     pub(crate) has_been_full: bool,
-    /// Logs of which a read has failed in the life of this process.
-    pub(crate) unread: BTreeSet<LogId>,
+    /// Since when reads of a log have failed, none having worked since.
+    unread: BTreeMap<LogId, Instant>,
+    /// The time.
+    now: Instant,
     /// When the outage began that lasts, and when it ends; both of the last one otherwise.
     pub(crate) outage_time: Option<(Instant, Instant)>,
 }
@@ -136,7 +138,8 @@ impl SimDisk {
             hindered: BTreeSet::new(),
             was_full: false,
             has_been_full: false,
-            unread: BTreeSet::new(),
+            unread: BTreeMap::new(),
+            now: Instant(0),
             outage_time: None,
         }
     }
@@ -195,7 +198,9 @@ impl SimDisk {
             self.hindered.insert(log);
         }
         if done.reads > 0 && completion.result == Err(DiskError::Failed) {
-            self.unread.insert(log);
+            self.unread.entry(log).or_insert(self.now);
+        } else if done.reads > 0 && completion.result.is_ok() {
+            self.unread.remove(&log);
         }
         let is_full = completion.result == Err(DiskError::Full);
         self.was_full |= is_full;
@@ -236,6 +241,7 @@ impl SimDisk {
 
     /// Carries out what is due, in the order in which it was asked for. Whether anything was.
     pub(crate) fn carry_out(&mut self, now: Instant) -> bool {
+        self.now = now;
         self.collect(now);
         let is_due =
             |disk: &SimDisk, waiting: &Waiting| waiting.due <= now && !disk.is_held(waiting);
@@ -254,6 +260,7 @@ impl SimDisk {
 
     /// Carries out any one operation that is due, if there is one.
     pub(crate) fn carry_out_one(&mut self, now: Instant) -> bool {
+        self.now = now;
         self.collect(now);
         let due: Vec<usize> = (0..self.waiting.len())
             .filter(|&place| self.waiting[place].due <= now && !self.is_held(&self.waiting[place]))
@@ -295,6 +302,7 @@ impl SimDisk {
         self.was_full = false;
         self.has_been_full = false;
         self.unread.clear();
+        self.now = Instant(0);
         self.outage_time = None;
     }
 
@@ -313,9 +321,11 @@ impl SimDisk {
         }
     }
 
-    /// How long the outage has lasted.
-    pub(crate) fn outage_lasts(&self, now: Instant) -> Duration {
-        self.outage_time.map_or(Duration::ZERO, |(start, end)| now.min(end).since(start))
+    /// Logs of which no read has worked for so long, though some were tried: in one outage or in several,
+    /// between which it tried none.
+    pub(crate) fn unread(&self, limit: Duration) -> impl Iterator<Item = &LogId> {
+        let of_these = self.unread.iter();
+        of_these.filter(move |(_, since)| self.now.since(**since) >= limit).map(|(log, _)| log)
     }
 
     /// Whether shards have still to hear how operations ended.

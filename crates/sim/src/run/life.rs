@@ -155,8 +155,7 @@ impl Run {
     fn may_stop(&self, text: &str) -> bool {
         let Some(disk) = &self.shards.disk else { return false };
         let limit = self.plan.options.store.as_ref().map(|store| store.template.read_retry_limit);
-        let lasts = disk.outage_lasts(self.shards.now().instant);
-        let unread = disk.unread.iter().filter(|_| limit.is_some_and(|limit| lasts >= limit));
+        let unread = limit.into_iter().flat_map(|limit| disk.unread(limit));
         let mut troubled = disk.failed.union(&disk.hindered).chain(unread);
         troubled.any(|log| text.contains(&format!("{log}/")))
     }
