@@ -111,8 +111,8 @@ pub(crate) struct SimDisk {
     pub(crate) was_full: bool,
     /// The same at any time in the life of this process: what needs much may wait for longer.
     pub(crate) has_been_full: bool,
-    /// Since when reads of a log have failed, none having worked since.
-    unread: BTreeMap<LogId, Instant>,
+    /// Since when reads of a log have failed, none having worked since; and when one failed last.
+    unread: BTreeMap<LogId, (Instant, Instant)>,
     /// The time.
     now: Instant,
     /// When the outage began that lasts, and when it ends; both of the last one otherwise.
@@ -198,8 +198,12 @@ impl SimDisk {
             self.hindered.insert(log);
         }
         if done.reads > 0 && completion.result == Err(DiskError::Failed) {
-            self.unread.entry(log).or_insert(self.now);
-        } else if done.reads > 0 && completion.result.is_ok() {
+            self.unread.entry(log).or_insert((self.now, self.now)).1 = self.now;
+        } else if done.reads > 0
+            && completion.result.is_ok()
+            && self.unread.get(&log).is_some_and(|(_, last)| *last < self.now)
+        {
+            // Of two that end at the same time the log may hear of the failed one first.
             self.unread.remove(&log);
         }
         let is_full = completion.result == Err(DiskError::Full);
@@ -325,7 +329,7 @@ impl SimDisk {
     /// between which it tried none.
     pub(crate) fn unread(&self, limit: Duration) -> impl Iterator<Item = &LogId> {
         let of_these = self.unread.iter();
-        of_these.filter(move |(_, since)| self.now.since(**since) >= limit).map(|(log, _)| log)
+        of_these.filter(move |(_, (since, _))| self.now.since(*since) >= limit).map(|(log, _)| log)
     }
 
     /// Whether shards have still to hear how operations ended.
