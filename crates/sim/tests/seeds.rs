@@ -134,6 +134,13 @@ fn a_shard_sleeps_while_its_log_waits_to_write_again() {
     hold(1_000_596..1_000_597);
 }
 
+/// The room of the next checkpoint cannot be had for a while, and no segment is made before it is; a
+/// checkpoint begins meanwhile and waits for what has no segment yet.
+#[test]
+fn a_checkpoint_that_waits_for_the_log_keeps_no_segment_from_it() {
+    hold(1_003_262..1_003_263);
+}
+
 #[test]
 fn a_seed_decides_everything() {
     for seed in [3, 1003] {

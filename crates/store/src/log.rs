@@ -842,6 +842,12 @@ impl Log {
         self.spare.is_empty() && segment.is_some_and(|segment| segment.slot.is_none())
     }
 
+    /// Whether some of what is appended has no segment, and there is none for it.
+    pub(crate) fn waits_for_segment(&self) -> bool {
+        let waiting = self.segments.values().rev().take_while(|segment| segment.slot.is_none());
+        waiting.count() > self.spare.len()
+    }
+
     /// Bytes of all batches so far, the open one included.
     pub(crate) fn appended_bytes(&self) -> u64 {
         self.appended + self.open.bytes.len() as u64

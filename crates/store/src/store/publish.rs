@@ -431,6 +431,10 @@ impl Store {
         if is_base {
             self.reserve.begin();
         }
+        if self.log.waits_for_segment() {
+            // Nobody asks for the next one's room before this one is valid, and it waits for the log.
+            self.log.make_none(false);
+        }
         let publication = &mut self.publication;
         publication.number += u64::from(is_base);
         publication.attempts += 1;
