@@ -5,7 +5,6 @@ use alloc::vec::Vec;
 
 use lepus_base::ShardId;
 
-use crate::distance::Distances;
 use crate::load::{Load, Talker};
 
 /// How busy shards are, with what the moves decided so far would change. A message costs its shard
@@ -14,8 +13,6 @@ use crate::load::{Load, Talker};
 pub(crate) struct Estimate {
     /// Thousandths by shard.
     busy: Vec<u32>,
-    /// Thousandths in which a shard had work, by shard.
-    occupied: Vec<u32>,
     /// Thousandths that one part costs, by shard, as a numerator over `parts`.
     measured: Vec<u32>,
     /// Parts per second by shard.
@@ -32,17 +29,11 @@ impl Estimate {
                 add(&mut parts, home, messages);
             }
         }
-        let occupied = load.shards.iter().map(|shard| shard.occupied.max(shard.busy).min(1000));
-        Estimate { occupied: occupied.collect(), measured: busy.clone(), busy, parts }
+        Estimate { measured: busy.clone(), busy, parts }
     }
 
     pub(crate) fn busy(&self, shard: ShardId) -> u32 {
         self.busy.get(shard.index()).copied().unwrap_or(1000)
-    }
-
-    /// Thousandths of its time that a shard has no room in.
-    pub(crate) fn occupied(&self, shard: ShardId) -> u32 {
-        self.occupied.get(shard.index()).copied().unwrap_or(1000)
     }
 
     /// Thousandths that a connection costs where it is, without its queues.
@@ -55,25 +46,18 @@ impl Estimate {
         u32::try_from(cost).unwrap_or(1000).min(1000)
     }
 
-    /// The shard with the most room for what another one gives away, the nearest and then the lowest
-    /// of equals; and how busy it is for that, in thousandths, with the price of the distance.
-    pub(crate) fn idlest(&self, from: ShardId, distances: &Distances) -> Option<(ShardId, u32)> {
-        let all = (0..self.occupied.len()).map(|place| ShardId(place as u16));
-        let others = all.filter(|&shard| shard != from).map(|shard| {
-            let distance = distances.between(from, shard);
-            (self.occupied(shard) + distance.price(), distance, shard)
-        });
-        others.min().map(|(occupied, _, shard)| (shard, occupied))
+    /// The shard with the most room, the lowest of equals.
+    pub(crate) fn idlest(&self) -> Option<ShardId> {
+        let place = (0..self.busy.len()).min_by_key(|&place| self.busy[place])?;
+        Some(ShardId(place as u16))
     }
 
     pub(crate) fn shift(&mut self, from: ShardId, to: ShardId, cost: u32) {
-        for shares in [&mut self.busy, &mut self.occupied] {
-            if let Some(share) = shares.get_mut(from.index()) {
-                *share = share.saturating_sub(cost);
-            }
-            if let Some(share) = shares.get_mut(to.index()) {
-                *share = share.saturating_add(cost);
-            }
+        if let Some(busy) = self.busy.get_mut(from.index()) {
+            *busy = busy.saturating_sub(cost);
+        }
+        if let Some(busy) = self.busy.get_mut(to.index()) {
+            *busy = busy.saturating_add(cost);
         }
     }
 }

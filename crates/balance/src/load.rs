@@ -19,11 +19,8 @@ pub struct Load {
 /// What one shard did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShardLoad {
-    /// The share of its time for which it worked, in thousandths: on its CPU.
+    /// The share of its time in which it had work, in thousandths.
     pub busy: u32,
-    /// The share in which it had work to do, no less: what others took of its CPU meanwhile, or a
-    /// quota, is no load that goes when connections go, but is no room for more either.
-    pub occupied: u32,
 }
 
 /// A connection that published, and to whom.

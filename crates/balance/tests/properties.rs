@@ -41,8 +41,7 @@ fn load(shards: usize, publishers: &[Publisher], costs: Costs) -> Load {
     Load {
         shards: busy
             .iter()
-            .map(|&busy| (busy * 1000.0).min(1000.0) as u32)
-            .map(|busy| ShardLoad { busy, occupied: busy })
+            .map(|&busy| ShardLoad { busy: (busy * 1000.0).min(1000.0) as u32 })
             .collect(),
         talkers: talkers.collect(),
         queues: Vec::new(),
@@ -129,11 +128,7 @@ fn never_more_than_the_limit_never_too_early_never_to_a_saturated_shard() {
         for second in 0..60 {
             if !steady || second == 0 {
                 talkers = (0..connections).map(|id| random_talker(&mut rng, id, shards)).collect();
-                let mut one = |_| {
-                    let busy = rng.below(1200) as u32;
-                    ShardLoad { busy, occupied: busy + rng.below(400) as u32 }
-                };
-                busy = (0..shards).map(&mut one).collect();
+                busy = (0..shards).map(|_| ShardLoad { busy: rng.below(1200) as u32 }).collect();
             }
             let load = Load { shards: busy.clone(), talkers: talkers.clone(), queues: Vec::new() };
             let moves = balancer.decide(Instant::from_millis(second * 1000), &load).connections;

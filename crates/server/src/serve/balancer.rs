@@ -2,17 +2,14 @@
 //! follow from it; or, for tests of clients, has everything move at random.
 
 use super::lifecycle::Lifecycle;
-use super::plan::Plan;
 use crate::config::Config;
 use crate::figures::Figures;
 use crate::log::Log;
 use lepus_balance::{
-    Balancer, BusyQueue, Decision, Distance, Distances, Load, Move, QueueMove, Restless, Rules,
-    ShardLoad, Talker,
+    Balancer, BusyQueue, Decision, Load, Move, QueueMove, Restless, Rules, ShardLoad, Talker,
 };
 use lepus_base::{Instant, ShardId};
 use lepus_shard::{Clock, MetricsSnapshot, Stopped};
-use lepus_topology::{CpuTime, Machine, Place, cpu_time};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
@@ -39,7 +36,6 @@ const BUSY_MIN: u32 = 5;
 /// When the system has no thread.
 pub(super) fn start(
     config: &Config,
-    plan: &Plan,
     figures: &Arc<Figures>,
     lifecycle: &Arc<Lifecycle>,
     clock: Clock,
@@ -52,33 +48,12 @@ pub(super) fn start(
     let log = log.clone();
     let judge = match config.balancer_restless {
         true => Judge::Random(Restless::new(u64::from(std::process::id()))),
-        false => {
-            let distances = distances(&plan.machine, &plan.placement.places, plan.shards);
-            Judge::Load(Balancer::over(Rules::default(), distances))
-        }
+        false => Judge::Load(Balancer::new(Rules::default())),
     };
     let started = std::thread::Builder::new()
         .name("balancer".into())
         .spawn(move || balance(&figures, &lifecycle, clock, &log, judge));
     started.map(drop).map_err(|error| format!("cannot start the balancer's thread: {error}"))
-}
-
-/// How far shards at these places are from one another; near where they have none.
-fn distances(machine: &Machine, places: &[Place], shards: u16) -> Distances {
-    Distances::new(shards, |from, to| {
-        let (Some(from), Some(to)) = (places.get(from.index()), places.get(to.index())) else {
-            return Distance::Near;
-        };
-        if from.cpu.node != to.cpu.node {
-            return Distance::Far(machine.distance(from.cpu.node, to.cpu.node));
-        }
-        // A shard that may run on several CPUs of its node is beside no other one.
-        let is_bound = from.cpus.len() == 1 && to.cpus.len() == 1;
-        match is_bound && from.cpu.core == to.cpu.core {
-            true => Distance::Sibling,
-            false => Distance::Near,
-        }
-    })
 }
 
 /// Why a shard told nothing.
@@ -115,7 +90,7 @@ impl Judge {
 /// Watches and orders until the shards have stopped.
 fn balance(figures: &Figures, lifecycle: &Lifecycle, clock: Clock, log: &Log, mut judge: Judge) {
     let looks_at_all = matches!(judge, Judge::Random(_));
-    let (before, looked_at) = (seen(figures), clock.instant());
+    let (before, looked_at) = (figures.turns(), clock.instant());
     let mut watch = Watch { figures, clock, before, looked_at, looks_at_all };
     loop {
         std::thread::sleep(judge.interval());
@@ -152,48 +127,11 @@ fn order(figures: &Figures, decision: Decision) -> Result<(), Stopped> {
     Ok(())
 }
 
-/// What a shard has done so far, and the time that its thread had.
-#[derive(Clone, Copy, Debug, Default)]
-struct Seen {
-    busy_nanos: u64,
-    spin_nanos: u64,
-    /// None where the system does not count.
-    cpu: Option<CpuTime>,
-}
-
-impl Seen {
-    fn new(turns: &MetricsSnapshot) -> Seen {
-        let thread = u32::try_from(turns.thread).ok().filter(|&thread| thread != 0);
-        Seen {
-            busy_nanos: turns.busy_ns,
-            spin_nanos: turns.spin_ns,
-            cpu: thread.and_then(cpu_time),
-        }
-    }
-
-    /// The load of a shard that had done `before` so many nanoseconds ago.
-    fn load_since(&self, before: &Seen, nanos: u128) -> ShardLoad {
-        let share = |part: u64| {
-            u32::try_from(u128::from(part) * 1000 / nanos.max(1)).unwrap_or(1000).min(1000)
-        };
-        let occupied = share(self.busy_nanos.saturating_sub(before.busy_nanos));
-        let spun = self.spin_nanos.saturating_sub(before.spin_nanos);
-        // A thread that spins is on its CPU as well, and has no work.
-        let ran = self.cpu.zip(before.cpu).map(|(now, before)| now.since(before).ran);
-        let worked = ran.map(|ran| share(ran.saturating_sub(spun)));
-        ShardLoad { busy: worked.map_or(occupied, |worked| worked.min(occupied)), occupied }
-    }
-}
-
-fn seen(figures: &Figures) -> Vec<Seen> {
-    figures.turns().iter().map(Seen::new).collect()
-}
-
 /// What the shards did since the last look.
 struct Watch<'a> {
     figures: &'a Figures,
     clock: Clock,
-    before: Vec<Seen>,
+    before: Vec<MetricsSnapshot>,
     looked_at: Instant,
     /// Shards with little work are asked, too, and all for their queues.
     looks_at_all: bool,
@@ -202,14 +140,17 @@ struct Watch<'a> {
 impl Watch<'_> {
     /// The load since the last look; none while all shards rest.
     fn look(&mut self) -> Result<Option<Load>, Silence> {
-        let seen = seen(self.figures);
+        let turns = self.figures.turns();
         let now = self.clock.instant();
-        let nanos = now.since(self.looked_at).as_nanos();
-        let since = |(now, before): (&Seen, &Seen)| now.load_since(before, nanos);
-        let shards: Vec<ShardLoad> = seen.iter().zip(&self.before).map(since).collect();
-        self.before = seen;
+        let nanos = now.since(self.looked_at).as_nanos().max(1);
+        let busy = |(now, before): (&MetricsSnapshot, &MetricsSnapshot)| {
+            let busy = u128::from(now.busy_ns.saturating_sub(before.busy_ns)) * 1000 / nanos;
+            ShardLoad { busy: u32::try_from(busy).unwrap_or(1000).min(1000) }
+        };
+        let shards: Vec<ShardLoad> = turns.iter().zip(&self.before).map(busy).collect();
+        self.before = turns;
         self.looked_at = now;
-        if !self.looks_at_all && shards.iter().all(|shard| shard.occupied < BUSY_MIN) {
+        if !self.looks_at_all && shards.iter().all(|shard| shard.busy < BUSY_MIN) {
             return Ok(None);
         }
         let (talkers, queues) = self.traffic(&shards)?;
@@ -221,7 +162,7 @@ impl Watch<'_> {
     fn traffic(&self, shards: &[ShardLoad]) -> Result<(Vec<Talker>, Vec<BusyQueue>), Silence> {
         let mut answers = Vec::new();
         let all = self.looks_at_all;
-        let places = shards.iter().enumerate().filter(|(_, load)| all || load.occupied >= BUSY_MIN);
+        let places = shards.iter().enumerate().filter(|(_, load)| all || load.busy >= BUSY_MIN);
         for (place, load) in places {
             let shard = ShardId(place as u16);
             let wants_queues = all || load.busy >= QUEUES_BUSY_MIN;
@@ -253,81 +194,5 @@ impl Watch<'_> {
             }));
         }
         Ok((talkers, queues))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use lepus_topology::{Wishes, description, plan};
-
-    const MACHINE: &str = r#"
-        [[cores]]
-        package = 0
-        node = 0
-        cpus = ["0,4", "1,5"]
-        [[cores]]
-        package = 1
-        node = 1
-        cpus = ["2,6", "3,7"]
-        [[node]]
-        id = 0
-        memory = "2GiB"
-        distances = [10, 32]
-        [[node]]
-        id = 1
-        memory = "2GiB"
-        distances = [32, 10]
-    "#;
-
-    #[test]
-    fn distances_are_those_of_the_places_of_shards() {
-        let machine = description::read(MACHINE).unwrap();
-        let wishes = Wishes { shards: Some(8), ..Wishes::default() };
-        let placement = plan(&machine, &wishes).unwrap();
-        let places = &placement.places;
-        assert_eq!(places.len(), 8);
-        let distances = distances(&machine, places, 8);
-        let mut counts = [0; 3];
-        for (from, to) in (0..8).flat_map(|from| (0..8).map(move |to| (from, to))) {
-            let (one, other) = (places[from].cpu, places[to].cpu);
-            let distance = distances.between(ShardId(from as u16), ShardId(to as u16));
-            let expected = match (one.node == other.node, one.core == other.core) {
-                (false, _) => Distance::Far(32),
-                (true, true) => Distance::Sibling,
-                (true, false) => Distance::Near,
-            };
-            assert_eq!(distance, expected, "{one:?} {other:?}");
-            counts[match distance {
-                Distance::Near => 0,
-                Distance::Sibling => 1,
-                Distance::Far(_) => 2,
-            }] += 1;
-        }
-        assert_eq!(counts, [16, 16, 32]);
-    }
-
-    #[test]
-    fn shards_without_places_are_near_one_another() {
-        let machine = description::read(MACHINE).unwrap();
-        let distances = distances(&machine, &[], 8);
-        assert_eq!(distances.between(ShardId(0), ShardId(7)), Distance::Near);
-    }
-
-    #[test]
-    fn load_is_the_time_on_the_cpu_without_spinning() {
-        let seen = |busy_nanos, spin_nanos, ran: Option<u64>| {
-            let cpu = ran.map(|ran| CpuTime { ran, waited: 0 });
-            Seen { busy_nanos, spin_nanos, cpu }
-        };
-        let load = |now: Seen| {
-            let load = now.load_since(&seen(1_000, 100, Some(7_000)), 1_000);
-            (load.busy, load.occupied)
-        };
-        assert_eq!(load(seen(1_800, 300, Some(8_000))), (800, 800), "it spun besides");
-        assert_eq!(load(seen(1_900, 100, Some(7_300))), (300, 900), "others had its CPU");
-        assert_eq!(load(seen(1_500, 600, Some(8_000))), (500, 500));
-        assert_eq!(load(seen(1_500, 600, None)), (500, 500), "the system does not count");
-        assert_eq!(load(seen(9_000, 600, Some(20_000))), (1_000, 1_000));
     }
 }
