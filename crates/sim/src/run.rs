@@ -605,13 +605,22 @@ impl Run {
                 .collect();
             let waits = |peer: &Peer| peer.blocked.is_some() || held.contains(&peer.id);
             let lacks_room = self.has_little_room() && self.shards.waits_for_room();
+            // What these say is not heard before their publishes have room.
+            let unheard: Vec<ConnectionId> = (self.shards.brokers())
+                .flat_map(|broker| broker.edge.connections.iter())
+                .filter(|(_, connection)| {
+                    connection.open_channels().any(|it| !it.parked.is_empty())
+                })
+                .map(|(_, connection)| connection.id)
+                .collect();
             if !lacks_room && !self.peers.iter().any(|peer| waits(peer) && !peer.ended) {
                 return Ok(());
             }
             // Who waits with its publishes cannot acknowledge, either: what it said is in order. What a
             // transaction has taken is nobody else's, and stays in the log.
             for (peer, actor) in self.peers.iter_mut().zip(&mut self.actors) {
-                let hinders = waits(peer) || lacks_room && actor.holds_some();
+                let hinders =
+                    waits(peer) || lacks_room && (actor.holds_some() || unheard.contains(&peer.id));
                 if attempt == 3 && hinders && actor.standing != Standing::Gone {
                     trace(format!("client {} gives up waiting for memory or room", actor.name));
                     self.oracle.lossy |= actor.is_careful();
