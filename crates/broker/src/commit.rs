@@ -240,7 +240,12 @@ impl Broker {
 
     fn plan_for(&mut self, sizing: &Sizing) -> Plan {
         let here = sizing.parts[self.edge.shard.index()];
-        if let Some(&bytes) = sizing.parts.iter().find(|&&bytes| !self.journal.could_hold(bytes)) {
+        // What is too large for one batch takes up to twice its length: each message may leave room at
+        // the end of a segment that the next one does not fit into.
+        let segment = self.journal.payload_bytes_max();
+        let taken = |bytes: usize| if bytes > segment { bytes.saturating_mul(2) } else { bytes };
+        let could_hold = |bytes: usize| self.journal.could_hold(taken(bytes));
+        if let Some(&bytes) = sizing.parts.iter().find(|&&bytes| !could_hold(bytes)) {
             let text = format!("transaction of {bytes} bytes is larger than what may be stored");
             return Plan::Refused(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
         }

@@ -272,11 +272,21 @@ impl Broker {
 
     /// Lets those letters go on that waited for room in a log, as far as there is some.
     pub(crate) fn give_letters_room(&mut self) {
-        self.edge.roomless_letters.give_room(|bytes| !self.journal.must_wait(bytes));
+        let journal = &mut self.journal;
+        let has_room = |bytes, frees| !journal.must_wait_to_pass_on(bytes, frees);
+        self.edge.roomless_letters.give_room(has_room);
     }
 
     /// Sends a letter, or has it wait. What that cost, in queues.
-    fn send_letter(&mut self, now: Now, mut letter: DeadLetter, out: &mut Outbox) -> usize {
+    fn send_letter(&mut self, now: Now, letter: DeadLetter, out: &mut Outbox) -> usize {
+        let frees = letter.source.occupied().frees();
+        self.journal.set_passing(frees, true);
+        let cost = self.pass_letter_on(now, letter, out);
+        self.journal.set_passing(frees, false);
+        cost
+    }
+
+    fn pass_letter_on(&mut self, now: Now, mut letter: DeadLetter, out: &mut Outbox) -> usize {
         if self.must_arrive(&letter) {
             if letter.progress.is_none() {
                 self.edge.counters.count_dead_letter(letter.reason);
@@ -407,8 +417,7 @@ impl Broker {
         if from.number() == DELAYED {
             self.delayed.passed(job);
         } else {
-            let behind = self.edge.roomless_letters.passed(job);
-            self.edge.behind_letters.extend(behind);
+            self.edge.roomless_letters.passed(job);
         }
     }
 

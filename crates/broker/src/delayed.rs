@@ -9,6 +9,7 @@ mod release;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
+use core::ops::Bound;
 
 use lepus_base::{Instant, Now, Pool, QueueId};
 use lepus_store::LaneSlot;
@@ -102,8 +103,8 @@ struct Holding {
 enum Waits {
     #[default]
     Nothing,
-    /// The first one for so many bytes in a log.
-    Room(usize),
+    /// The first one for room: the log in which it comes free then, and the bytes that it needs.
+    Room(Option<u16>, usize),
     /// The first one until fewer are on their way to very many queues.
     Turn,
     /// The one before goes to very many queues.
@@ -134,9 +135,9 @@ pub struct Delayed {
     /// The first may be due: it is looked at in every slice of work.
     is_due: bool,
     wait: Wait,
-    /// Exchanges whose first message waits for room in a log, by the bytes that it needs. It keeps back
-    /// only those of its own exchange.
-    roomless: BTreeSet<(usize, QueueId)>,
+    /// Exchanges whose first message waits for room, by the log in which it comes free then and the bytes
+    /// that it needs. It keeps back only those of its own exchange.
+    roomless: BTreeSet<(Option<u16>, usize, QueueId)>,
     /// Exchanges that wait until fewer messages go to very many queues.
     in_turn: VecDeque<QueueId>,
     /// Exchanges one of whose messages goes to very many queues, by the number of its job.
@@ -202,9 +203,9 @@ impl Delayed {
 
     /// The first of all waits until a log has room for so many bytes, and those of its exchange behind
     /// it.
-    fn let_first_wait(&mut self, bytes: usize) {
+    fn let_first_wait(&mut self, bytes: usize, frees: Option<u16>) {
         let Some((_, _, id)) = self.firsts.pop_first() else { return };
-        self.change(id, Waits::Room(bytes));
+        self.change(id, Waits::Room(frees, bytes));
     }
 
     /// Whether one more message may be on its way to very many queues.
@@ -220,11 +221,17 @@ impl Delayed {
 
     /// Lets those go on that wait for room in the log, as far as it has that: those first that need
     /// least.
-    pub(crate) fn give_room(&mut self, mut has_room: impl FnMut(usize) -> bool) {
-        while let Some(&(bytes, id)) = self.roomless.first()
-            && has_room(bytes)
-        {
-            self.change(id, Waits::Nothing);
+    pub(crate) fn give_room(&mut self, mut has_room: impl FnMut(usize, Option<u16>) -> bool) {
+        let mut next = self.roomless.first().copied();
+        while let Some((frees, bytes, id)) = next {
+            let mut rest = (Bound::Excluded((frees, bytes, id)), Bound::Unbounded);
+            if has_room(bytes, frees) {
+                self.change(id, Waits::Nothing);
+            } else {
+                // Those that come free in the same log need as much at least.
+                rest.0 = Bound::Excluded((frees, usize::MAX, QueueId(u64::MAX)));
+            }
+            next = self.roomless.range(rest).next().copied();
         }
     }
 
@@ -257,8 +264,8 @@ impl Delayed {
     fn change(&mut self, id: QueueId, waits: Waits) {
         let holding = self.holdings.get_mut(&id).expect("whose messages wait is known");
         match core::mem::replace(&mut holding.waits, waits) {
-            Waits::Room(bytes) => {
-                self.roomless.remove(&(bytes, id));
+            Waits::Room(frees, bytes) => {
+                self.roomless.remove(&(frees, bytes, id));
             }
             Waits::Turn => self.in_turn.retain(|other| *other != id),
             Waits::Nothing | Waits::Pass => {}
@@ -270,8 +277,8 @@ impl Delayed {
                 }
                 self.is_due = true;
             }
-            Waits::Room(bytes) => {
-                self.roomless.insert((bytes, id));
+            Waits::Room(frees, bytes) => {
+                self.roomless.insert((frees, bytes, id));
             }
             Waits::Turn => self.in_turn.push_back(id),
             Waits::Pass => {}
@@ -352,8 +359,8 @@ impl Delayed {
             self.firsts.remove(&(due, count, id));
         }
         match holding.waits {
-            Waits::Room(bytes) => {
-                self.roomless.remove(&(bytes, id));
+            Waits::Room(frees, bytes) => {
+                self.roomless.remove(&(frees, bytes, id));
             }
             Waits::Turn => self.in_turn.retain(|other| *other != id),
             Waits::Nothing | Waits::Pass => {}

@@ -113,6 +113,13 @@ pub(crate) struct Occupied {
     pub bytes: usize,
 }
 
+impl Occupied {
+    /// The log in which something comes free.
+    pub(crate) fn frees(self) -> Option<u16> {
+        (self.bytes > 0).then_some(self.log)
+    }
+}
+
 /// Logs of a shard, by their places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LogSet(u64);
@@ -351,6 +358,21 @@ impl Journal {
     /// the logs close: [`Journal::append`] says so, and what was meant for it is refused.
     pub(crate) fn must_wait(&mut self, bytes: usize) -> bool {
         self.must_wait_for(LogSet::ALL, bytes)
+    }
+
+    /// The same of messages that are passed on and come free in this log.
+    pub(crate) fn must_wait_to_pass_on(&mut self, bytes: usize, frees: Option<u16>) -> bool {
+        self.set_passing(frees, true);
+        let waits = self.must_wait(bytes);
+        self.set_passing(frees, false);
+        waits
+    }
+
+    /// Whether what is asked for and appended next is passed on, and comes free in this log.
+    pub(crate) fn set_passing(&mut self, frees: Option<u16>, is_passing: bool) {
+        if let Some(log) = frees.and_then(|place| self.logs.get_mut(usize::from(place))) {
+            log.store.set_passing(is_passing);
+        }
     }
 
     /// The same of some logs alone.

@@ -210,7 +210,8 @@ impl Broker {
     pub(crate) fn give_room(&mut self, now: Now, out: &mut Outbox) {
         self.journal.forget_wishes();
         self.give_letters_room();
-        self.delayed.give_room(|bytes| !self.journal.must_wait(bytes));
+        let journal = &mut self.journal;
+        self.delayed.give_room(|bytes, frees| !journal.must_wait_to_pass_on(bytes, frees));
         self.retry_rests(now, out);
         self.enqueue_postponed(now, out);
         self.give_jobs_room();

@@ -1,5 +1,6 @@
 //! Dead letters of durable queues: never lost between two queues, whatever happens.
 
+use lepus_amqp::properties::Properties;
 use lepus_amqp::table::Table;
 use lepus_sim::{Channel, Options, StoreOptions, World};
 
@@ -305,7 +306,7 @@ fn a_letter_that_has_no_room_beside_itself_stays_and_is_told() {
 }
 
 /// So much that a log of 12 segments holds it once and not twice.
-const LARGE: usize = 200_000;
+const LARGE: usize = 330_000;
 
 /// A world in which a letter of queue `wide` is on its way to 2,000 queues, `w0` and so on, and the log
 /// has no room for it in the last of them.
@@ -372,4 +373,69 @@ fn a_letter_on_its_way_to_very_many_queues_is_in_all_of_them_though_its_queue_is
     reject_all(&channel, "little");
     world.advance(1_000);
     assert_eq!(lengths(&world, "graves"), [1, 2]);
+}
+
+#[test]
+fn a_queue_whose_dead_letter_waits_for_room_serves_its_consumers() {
+    for surely in [false, true] {
+        let world = World::on_disk(1);
+        let channel = world.channel(0);
+        durable(&channel, "graves");
+        source(&channel, "q", surely);
+        channel.confirm_select();
+        let expiring = Properties { expiration: Some("1000".into()), ..persistent() };
+        channel.publish_with("", "q", &expiring, vec![b'x'; 400_000]);
+        channel.publish_with("", "q", &expiring, vec![b'x'; 3]);
+        channel.publish_with("", "q", &persistent(), vec![b'x'; 2]);
+        world.advance(500);
+        assert_eq!(channel.confirmed().0.len(), 3);
+        let used = world.disk(|disk| disk.bytes());
+        world.disk(|disk| disk.bytes_max = used);
+        world.advance(1_000);
+        assert!(world.broker(0, |broker| broker.waits_for_room()));
+        let message = channel.get("q").expect("what has not expired");
+        assert_eq!(message.body.len(), 2);
+        channel.ack(message.tag);
+        world.disk(|disk| disk.bytes_max = u64::MAX);
+        world.advance(5_000);
+        assert_eq!(lengths(&world, "graves"), [400_000, 3], "surely: {surely}");
+    }
+}
+
+/// A world whose log soon is full.
+pub fn with_little_room() -> (World, Channel) {
+    let mut store = StoreOptions::default();
+    store.template.segments_max = 12;
+    let world = World::with(Options { store: Some(store), shards: 1, ..Options::default() });
+    let channel = world.channel(0);
+    channel.confirm_select();
+    (world, channel)
+}
+
+/// Calls `publish` until publishers wait because the log is full.
+pub fn fill(world: &World, mut publish: impl FnMut()) {
+    let is_full = || world.broker(0, |broker| broker.log_figures().is_low);
+    for _ in 0..1_000 {
+        if is_full() {
+            return;
+        }
+        publish();
+        world.advance(1);
+    }
+    panic!("the log is never full");
+}
+
+#[test]
+fn a_log_full_of_what_has_expired_gives_it_to_the_dead_letter_queue() {
+    for surely in [false, true] {
+        let (world, channel) = with_little_room();
+        durable(&channel, "graves");
+        let arguments = if surely { surely_to("", "graves") } else { dead_to("graves") };
+        durable_with(&channel, "q", arguments.with("x-message-ttl", 60_000));
+        fill(&world, || channel.publish_with("", "q", &persistent(), vec![b'x'; 3_000]));
+        world.advance(1_000);
+        let published = world.queue("q").ready;
+        world.advance(120_000);
+        assert_eq!(world.queue("graves").ready, published, "surely: {surely}");
+    }
 }

@@ -6,6 +6,7 @@ use lepus_amqp::table::{Table, Value};
 use lepus_sim::{Channel, World};
 use lepus_store::disk::LogId;
 
+use crate::dead_letters_kept::{fill, with_little_room};
 use crate::restart::{drain, durable, persistent};
 use crate::stage::{Ending, on_disk};
 
@@ -325,7 +326,7 @@ fn with_a_large_one() -> (World, Channel) {
     declare(&channel, "large", "fanout");
     channel.bind("q", "large", "");
     channel.confirm_select();
-    channel.publish_with("large", "", &after(10_000), vec![b'1'; 100_000]);
+    channel.publish_with("large", "", &after(10_000), vec![b'1'; 400_000]);
     channel.publish_with("large", "", &after(10_500), "22");
     channel.publish_with("x", "", &after(11_000), "1");
     assert_eq!(channel.confirmed().0.len(), 3);
@@ -348,7 +349,7 @@ fn one_that_waits_for_room_keeps_back_only_those_of_its_own_exchange() {
     world.advance(10_000);
     assert!(!world.broker(0, |broker| broker.waits_for_room()));
     let bodies = core::iter::from_fn(|| channel.get("q")).map(|message| message.body.len());
-    assert_eq!(bodies.collect::<Vec<_>>(), [1, 100_000, 2, 3]);
+    assert_eq!(bodies.collect::<Vec<_>>(), [1, 400_000, 2, 3]);
 }
 
 #[test]
@@ -445,4 +446,15 @@ fn what_is_damaged_while_it_is_held_back_is_reported_and_does_not_come() {
     assert!(bodies.iter().all(|body| body.ends_with(&"-".repeat(100))), "{bodies:?}");
     assert!(bodies.len() == 2, "{bodies:?}");
     assert!(world.events().iter().any(|event| event.kind == "log-damaged"));
+}
+
+#[test]
+fn a_log_full_of_what_is_due_gives_it_to_its_queues() {
+    let (world, channel) = with_little_room();
+    declare_both(&channel);
+    fill(&world, || channel.publish_with("x", "", &after(60_000), vec![b'x'; 3_000]));
+    world.advance(1_000);
+    let published = channel.confirmed().0.len() as u64;
+    world.advance(120_000);
+    assert_eq!(world.queue("q").ready, published);
 }

@@ -658,7 +658,7 @@ fn a_persistent_message_to_transient_queues_alone_waits_for_no_log() {
     goes.confirm_select();
     world.quietly(|| {
         for (channel, queue) in [(&waits, "filled"), (&goes, "transient")] {
-            channel.publish_with("", queue, &persistent(), vec![b'1'; 400_000]);
+            channel.publish_with("", queue, &persistent(), vec![b'1'; 700_000]);
         }
     });
     world.advance(1_000);
@@ -700,7 +700,7 @@ fn what_one_client_sends_to_another_shard_does_not_wait_behind_what_needs_much()
         channel.declare_exclusive("");
         channel.confirm_select();
     }
-    much.publish_with("", "filled", &persistent(), vec![b'1'; 400_000]);
+    much.publish_with("", "filled", &persistent(), vec![b'1'; 700_000]);
     // What the same client says next keeps its order.
     much.publish_with("", "filled", &persistent(), "behind");
     world.advance(1_000);

@@ -169,8 +169,12 @@ pub(crate) struct Log {
     /// There is a message in the open batch.
     holds_message: bool,
     message_end: Position,
+    /// What is appended next comes free elsewhere in the log.
+    is_passing: bool,
     /// Prepared segments that something large waits for.
     spare_wanted: usize,
+    /// Something that is passed on is among what waits for them.
+    is_passing_wanted: bool,
     /// Nobody has asked for them since the last look.
     is_wish_old: bool,
     closed: VecDeque<Closed>,
@@ -236,7 +240,9 @@ impl Log {
             held: 0,
             holds_message: false,
             message_end: Position(0),
+            is_passing: false,
             spare_wanted: 0,
+            is_passing_wanted: false,
             is_wish_old: false,
             closed: VecDeque::new(),
             recent: VecDeque::new(),
@@ -393,15 +399,14 @@ impl Log {
         Ok(())
     }
 
-    /// Whether a message of `bytes` in all would be taken now; one up to `whole_max` is not cut. If
-    /// not, segments are prepared.
-    pub(crate) fn has_room(&mut self, bytes: usize, whole_max: usize) -> bool {
-        self.has_room_in_segment(bytes) || self.admit(self.segments_for(bytes, whole_max)).is_ok()
+    /// Whether a message of `bytes` would be taken now. If not, segments are prepared.
+    pub(crate) fn has_room(&mut self, bytes: usize) -> bool {
+        self.has_room_in_segment(bytes) || self.admit(self.segments_for(bytes)).is_ok()
     }
 
     /// The same for who does not wait: no segments are prepared.
-    pub(crate) fn would_take(&self, bytes: usize, whole_max: usize) -> bool {
-        let needed = self.segments_for(bytes, whole_max) + self.settings.reserve_segments;
+    pub(crate) fn would_take(&self, bytes: usize) -> bool {
+        let needed = self.segments_for(bytes) + self.reserve();
         self.has_room_in_segment(bytes) || self.spare_segments() >= needed
     }
 
@@ -411,43 +416,61 @@ impl Log {
         self.stopped.is_some() || (bytes <= self.rest_behind_batch() && is_begun)
     }
 
-    /// Whether messages of `bytes` in all would be taken by a log in which nothing is but one of
-    /// `occupied` bytes.
-    pub(crate) fn could_hold(&self, bytes: usize, whole_max: usize, occupied: usize) -> bool {
-        let needed = self.segments_for(bytes, whole_max) + self.settings.reserve_segments;
+    /// Whether a message of `bytes` would be taken by a log in which nothing is but one of `occupied`
+    /// bytes.
+    pub(crate) fn could_hold(&self, bytes: usize, occupied: usize) -> bool {
+        let Settings { reserve_segments, passing_segments, .. } = self.settings;
+        let reserve = reserve_segments + if self.is_passing { 0 } else { passing_segments };
+        let needed = self.segments_for(bytes) + reserve;
         // One more is being written to, and it may hold the end of the other.
         needed + occupied / self.payload_bytes_max() < self.segments_max()
     }
 
-    /// Segments that messages of `bytes` in all may begin.
-    fn segments_for(&self, bytes: usize, whole_max: usize) -> usize {
-        // Of several messages each may leave room at the end of a segment that the next one does not
-        // fit into: two segments in a row hold more than one is long.
-        let several = 2 + bytes.saturating_mul(2) / self.payload_bytes_max();
-        if bytes <= whole_max { 1 } else { several }
+    /// Segments that a message of `bytes` may begin, or several that are [held](Log::hold) together:
+    /// what is cut leaves no room at the end of a segment.
+    pub(crate) fn segments_for(&self, bytes: usize) -> usize {
+        bytes.div_ceil(self.payload_bytes_max()).max(1)
     }
 
     /// Whether `segments` further ones can be used for messages. If not, they are prepared.
     pub(crate) fn admit(&mut self, segments: usize) -> Result<(), AppendError> {
         self.room.ask();
-        let needed = segments + self.settings.reserve_segments;
+        let needed = segments + self.reserve();
         if self.spare_segments() >= needed {
             return Ok(());
         }
-        let others = if self.is_wish_old { 0 } else { self.spare_wanted };
+        let (others, passes) =
+            if self.is_wish_old { (0, false) } else { (self.spare_wanted, self.is_passing_wanted) };
+        self.is_passing_wanted = passes || self.is_passing;
         (self.spare_wanted, self.is_wish_old) = (needed.max(others), false);
         Err(AppendError::Full)
+    }
+
+    /// Prepared segments that messages may not use now.
+    pub(crate) fn reserve(&self) -> usize {
+        let is_open = self.is_passing || !self.full;
+        self.settings.reserve_segments + if is_open { 0 } else { self.settings.passing_segments }
+    }
+
+    /// Whether the messages that come next are passed on.
+    pub(crate) fn set_passing(&mut self, is_passing: bool) {
+        self.is_passing = is_passing;
     }
 
     /// Whoever was refused room and does not ask again before the next call wants none any more.
     pub(crate) fn forget_wishes(&mut self) {
         let is_old = core::mem::replace(&mut self.is_wish_old, true);
         if is_old && self.spare_wanted > 0 {
-            self.spare_wanted = 0;
+            (self.spare_wanted, self.is_passing_wanted) = (0, false);
             if !self.lacks_spares() {
                 self.full = false;
             }
         }
+    }
+
+    /// Whether what is to be passed on finds no room, and no more can be made.
+    pub(crate) fn lacks_room_to_pass_on(&self) -> bool {
+        self.full && self.is_passing_wanted
     }
 
     /// The last message appended ends before.
@@ -736,7 +759,7 @@ impl Log {
                     self.spare.push(slot);
                     self.full = false;
                     if self.spare_segments() >= self.spare_wanted {
-                        self.spare_wanted = 0;
+                        (self.spare_wanted, self.is_passing_wanted) = (0, false);
                     }
                 }
                 true

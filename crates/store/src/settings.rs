@@ -62,6 +62,9 @@ pub struct Settings {
     /// Prepared segments that messages may not use: settles, checkpoints and copies go on in them
     /// when the disk is full.
     pub reserve_segments: usize,
+    /// Further ones that only messages may use that are [passed on](crate::Store::set_passing), once no
+    /// more can be made: a disk that is full of what is to be passed on comes free that way alone.
+    pub passing_segments: usize,
     /// Segment files at most, whatever the disk has; the log counts as full then.
     pub segments_max: usize,
     /// Bytes of all files of the log, whatever the disk has; the log counts as full then.
@@ -127,6 +130,7 @@ impl Settings {
             is_kept_ready: true,
             spare_segments: 2,
             reserve_segments: 2,
+            passing_segments: 1,
             segments_max: usize::MAX,
             bytes_max: u64::MAX,
             free_segments_max: 64,

@@ -658,7 +658,7 @@ impl Store {
         let spare = self.log.spare_segments();
         if !self.log.is_ready() {
             Space::Ample
-        } else if spare <= self.settings.reserve_segments {
+        } else if spare <= self.log.reserve() {
             Space::Full
         } else if self.log.is_full() {
             Space::Low

@@ -386,8 +386,7 @@ impl Broker {
         self.ledger.shelf.attempts.forget(progress.attempt);
         let job = core::mem::take(&mut progress.job);
         if job != 0 {
-            let behind = self.edge.roomless_letters.passed(job);
-            self.edge.behind_letters.extend(behind);
+            self.edge.roomless_letters.passed(job);
         }
     }
 

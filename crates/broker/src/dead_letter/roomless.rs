@@ -2,10 +2,12 @@
 //! that is on its way to very many queues.
 //!
 //! Each queue has a line of its own: one that needs much room, or waits for ever, keeps back only the
-//! letters of its own queue.
+//! letters of its own queue. The queue itself goes on, up to a length of its line: what its consumers
+//! take may be the room that the letter waits for.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
+use core::ops::Bound;
 
 use lepus_base::QueueId;
 
@@ -14,18 +16,31 @@ use crate::journal::Reader;
 
 /// Letters in all lines from which on no queue produces more by expiry.
 const LETTERS_MAX: usize = 64 << 10;
+/// The same for letters of one queue, in its line.
+const LINE_MAX: usize = 16 << 10;
 /// Lines that are let go on before some of them have.
 const GOING_ON_MAX: usize = 256;
 /// Letters on their way to very many queues at once, each of another queue. Each keeps its body in memory.
 const PASSING_MAX: usize = 8;
+
+/// For what room a line waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Wish {
+    /// The log in which its first letter comes free when it is sent.
+    frees: Option<u16>,
+    /// Bytes that it needs.
+    bytes: usize,
+    /// Which of those it is that wait for as many.
+    turn: u64,
+}
 
 /// What a line waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Waits {
     #[default]
     Nothing,
-    /// So many bytes in a log; and which of those that wait for as many it is.
-    Room(usize, u64),
+    /// Room in a log.
+    Room(Wish),
     /// One of those that are on their way to very many queues is in all of them.
     Turn,
     /// Its letter before is in all of its very many queues.
@@ -40,13 +55,17 @@ struct Line {
     waits: Waits,
     /// Whether the queue is among those that go on.
     is_listed: bool,
-    /// The queue itself, if its expiry waits for the end of the line.
+    /// The queue itself, if its expiry waits until the line is shorter.
     behind: Option<Reader>,
 }
 
 impl Line {
     fn slots_bytes(&self) -> usize {
         self.letters.capacity() * size_of::<DeadLetter>()
+    }
+
+    fn is_long(&self) -> bool {
+        self.letters.len() >= LINE_MAX
     }
 }
 
@@ -56,8 +75,8 @@ pub struct Roomless {
     by_queue: BTreeMap<QueueId, Line>,
     /// Queues whose lines go on. One of them may wait again.
     going_on: VecDeque<QueueId>,
-    /// Those that wait for room, as [`Waits::Room`] says it.
-    roomless: BTreeSet<(usize, u64, QueueId)>,
+    /// Those that wait for room.
+    roomless: BTreeSet<(Wish, QueueId)>,
     /// Those that wait until fewer letters go to very many queues.
     in_turn: VecDeque<QueueId>,
     /// Whose letter goes to very many queues, by the number of its job.
@@ -96,13 +115,14 @@ impl Roomless {
     /// Whether a queue is to produce no more letters by expiry.
     #[inline]
     pub(crate) fn holds_back(&self, queue: QueueId) -> bool {
-        self.len >= LETTERS_MAX || self.has_of(queue)
+        self.len >= LETTERS_MAX
+            || (!self.by_queue.is_empty() && self.by_queue.get(&queue).is_some_and(Line::is_long))
     }
 
     /// Notes that a queue's expiry waits, if it does so because of the lines. It is woken when what
     /// it waits for is gone.
     pub(crate) fn wait_behind(&mut self, reader: Reader) -> bool {
-        if let Some(line) = self.by_queue.get_mut(&reader.1) {
+        if let Some(line) = self.by_queue.get_mut(&reader.1).filter(|line| line.is_long()) {
             line.behind = Some(reader);
             return true;
         }
@@ -127,7 +147,8 @@ impl Roomless {
     /// bytes.
     pub(super) fn wait(&mut self, letter: DeadLetter, bytes: usize) {
         self.last += 1;
-        self.wait_for(letter, Waits::Room(bytes, self.last));
+        let frees = letter.source.occupied().frees();
+        self.wait_for(letter, Waits::Room(Wish { frees, bytes, turn: self.last }));
     }
 
     /// Whether one more letter may be on its way to very many queues.
@@ -157,29 +178,35 @@ impl Roomless {
         self.last
     }
 
-    /// The letter is in all of its very many queues: those behind it go on, or the queue does that is
-    /// returned.
-    pub(super) fn passed(&mut self, job: u64) -> Option<Reader> {
+    /// The letter is in all of its very many queues: those behind it go on.
+    pub(super) fn passed(&mut self, job: u64) {
         let queue = self.passing.remove(&job);
         if let Some(next) = self.in_turn.pop_front() {
             self.change(next, Waits::Nothing);
         }
-        let queue = queue?;
-        let line = self.by_queue.get(&queue).filter(|line| line.waits == Waits::Pass)?;
-        if line.letters.is_empty() {
-            self.bytes -= line.slots_bytes();
-            return self.by_queue.remove(&queue)?.behind;
+        let Some(queue) = queue else { return };
+        let line = self.by_queue.get(&queue).filter(|line| line.waits == Waits::Pass);
+        match line.map(|line| line.letters.is_empty()) {
+            Some(true) => self.remove(queue),
+            Some(false) => self.change(queue, Waits::Nothing),
+            None => {}
         }
-        self.change(queue, Waits::Nothing);
-        None
+    }
+
+    /// Removes the line of a queue, which is empty.
+    fn remove(&mut self, queue: QueueId) {
+        if let Some(line) = self.by_queue.remove(&queue) {
+            assert!(line.letters.is_empty() && line.behind.is_none(), "a line is forgotten");
+            self.bytes -= line.slots_bytes();
+        }
     }
 
     /// Has a queue's line wait for this and nothing else.
     fn change(&mut self, queue: QueueId, waits: Waits) {
         let Some(line) = self.by_queue.get_mut(&queue) else { return };
         match core::mem::replace(&mut line.waits, waits) {
-            Waits::Room(bytes, turn) => {
-                self.roomless.remove(&(bytes, turn, queue));
+            Waits::Room(wish) => {
+                self.roomless.remove(&(wish, queue));
             }
             Waits::Turn => self.in_turn.retain(|other| *other != queue),
             Waits::Nothing | Waits::Pass => {}
@@ -191,8 +218,8 @@ impl Roomless {
                 }
                 return;
             }
-            Waits::Room(bytes, turn) => {
-                self.roomless.insert((bytes, turn, queue));
+            Waits::Room(wish) => {
+                self.roomless.insert((wish, queue));
             }
             Waits::Turn => self.in_turn.push_back(queue),
             Waits::Pass => {}
@@ -209,7 +236,7 @@ impl Roomless {
         }
     }
 
-    /// Takes the next letter that may be sent, and who waited for the end of its line if that is come.
+    /// Takes the next letter that may be sent, and whose expiry waited for fewer of them and goes on.
     pub(super) fn take(&mut self) -> Option<(DeadLetter, Vec<Reader>)> {
         while let Some(&queue) = self.going_on.front() {
             let Some(line) =
@@ -222,10 +249,11 @@ impl Roomless {
             self.len -= 1;
             self.bytes -= letter.progress.as_mut().map_or(0, |progress| progress.discount());
             let mut woken = Vec::new();
+            if line.letters.len() < LINE_MAX / 2 {
+                woken.extend(line.behind.take());
+            }
             if line.letters.is_empty() {
-                self.bytes -= line.slots_bytes();
-                woken.extend(line.behind);
-                self.by_queue.remove(&queue);
+                self.remove(queue);
                 self.unlist_first(queue);
             }
             if self.len < LETTERS_MAX / 2 {
@@ -236,26 +264,33 @@ impl Roomless {
         None
     }
 
-    /// Lets lines go on as far as there is room, as `has_room` says of so many bytes: those first that
-    /// need least, so that one that needs more than there is keeps none waiting.
-    pub(super) fn give_room(&mut self, mut has_room: impl FnMut(usize) -> bool) {
+    /// Lets lines go on as far as there is room, as `has_room` says of so many bytes for a letter that
+    /// comes free in a log: those first that need least, so that one that needs more than there is
+    /// keeps none waiting.
+    pub(super) fn give_room(&mut self, mut has_room: impl FnMut(usize, Option<u16>) -> bool) {
+        let mut next = self.roomless.first().copied();
         while self.going_on.len() < GOING_ON_MAX
-            && let Some(&(bytes, _, queue)) = self.roomless.first()
-            && has_room(bytes)
+            && let Some((wish, queue)) = next
         {
-            self.change(queue, Waits::Nothing);
+            let mut from = (wish, queue);
+            if has_room(wish.bytes, wish.frees) {
+                self.change(queue, Waits::Nothing);
+            } else {
+                // Those that come free in the same log need as much at least.
+                from.0 = Wish { bytes: usize::MAX, turn: u64::MAX, ..wish };
+            }
+            let rest = (Bound::Excluded(from), Bound::Unbounded);
+            next = self.roomless.range(rest).next().copied();
         }
     }
 
     /// What waits of a queue that is gone needs no room any more: it goes on, to its end.
     pub(super) fn forget(&mut self, queue: QueueId) {
-        let Some(line) = self.by_queue.get(&queue) else { return };
-        if line.letters.is_empty() {
-            self.bytes -= line.slots_bytes();
-            self.by_queue.remove(&queue);
-            return;
+        match self.by_queue.get(&queue).map(|line| line.letters.is_empty()) {
+            Some(true) => self.remove(queue),
+            Some(false) => self.change(queue, Waits::Nothing),
+            None => {}
         }
-        self.change(queue, Waits::Nothing);
     }
 
     /// A queue has another id now: letters that have come there do not come again.
@@ -272,7 +307,7 @@ impl Roomless {
             + self.by_queue.len() * size_of::<(QueueId, Line)>()
             + self.going_on.capacity() * size_of::<QueueId>()
             + self.behind.capacity() * size_of::<Reader>()
-            + self.roomless.len() * size_of::<(usize, u64, QueueId)>()
+            + self.roomless.len() * size_of::<(Wish, QueueId)>()
             + self.in_turn.capacity() * size_of::<QueueId>()
     }
 
@@ -323,12 +358,12 @@ mod tests {
         lines.wait(letter_of(2, 20), 10);
         lines.push(letter_of(2, 21));
         assert!(lines.waits() && !lines.goes_on());
-        lines.give_room(|bytes| bytes <= 10);
+        lines.give_room(|bytes, _| bytes <= 10);
         assert_eq!(next(&mut lines), Some((2, 20)));
         assert_eq!(next(&mut lines), Some((2, 21)));
         assert_eq!(next(&mut lines), None);
         assert!(!lines.has_of(QueueId(2)) && lines.has_of(QueueId(1)) && !lines.goes_on());
-        lines.give_room(|_| true);
+        lines.give_room(|_, _| true);
         let (first, _) = lines.take().expect("the large one");
         lines.put_back(first);
         assert_eq!(next(&mut lines), Some((1, 10)));
@@ -341,15 +376,22 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_waits_for_the_end_of_its_own_line_alone() {
+    fn a_queue_waits_for_its_own_line_alone_and_only_if_that_is_long() {
         let mut lines = Roomless::default();
-        lines.wait(letter_of(1, 1), 7);
-        lines.push(letter_of(1, 2));
+        lines.wait(letter_of(1, 0), 7);
+        let last = LINE_MAX as u64 - 1;
+        for seq in 1..=last {
+            assert!(!lines.holds_back(QueueId(1)));
+            lines.push(letter_of(1, seq));
+        }
         assert!(lines.holds_back(QueueId(1)) && !lines.holds_back(QueueId(2)));
         assert!(lines.wait_behind((5, QueueId(1))) && !lines.wait_behind((6, QueueId(2))));
-        lines.give_room(|_| true);
-        assert_eq!(lines.take().map(|(_, woken)| woken), Some(Vec::new()));
-        assert_eq!(lines.take().map(|(_, woken)| woken), Some(alloc::vec![(5, QueueId(1))]));
+        lines.give_room(|_, _| true);
+        let woken: Vec<_> = core::iter::from_fn(|| lines.take())
+            .filter_map(|(letter, woken)| Some((letter.source.entry.seq, *woken.first()?)))
+            .collect();
+        assert_eq!(woken, [(LINE_MAX as u64 / 2, (5, QueueId(1)))]);
+        assert!(!lines.has_of(QueueId(1)) && lines.is_empty());
     }
 
     #[test]
@@ -359,16 +401,16 @@ mod tests {
         assert!(lines.has_of(QueueId(1)) && !lines.has_of(QueueId(2)) && lines.is_empty());
         lines.push(letter_of(1, 11));
         lines.wait(letter_of(2, 20), 10);
-        lines.give_room(|_| true);
+        lines.give_room(|_, _| true);
         assert_eq!(next(&mut lines), Some((2, 20)));
         assert_eq!(next(&mut lines), None);
-        assert_eq!(lines.passed(job), None);
+        lines.passed(job);
         assert_eq!(next(&mut lines), Some((1, 11)));
         assert!(!lines.has_of(QueueId(1)) && lines.bytes == 0);
 
         let job = lines.pass(QueueId(1));
-        assert!(lines.wait_behind((5, QueueId(1))));
-        assert_eq!(lines.passed(job), Some((5, QueueId(1))));
+        assert!(!lines.holds_back(QueueId(1)));
+        lines.passed(job);
         assert!(!lines.has_of(QueueId(1)) && lines.bytes == 0);
     }
 
@@ -380,18 +422,18 @@ mod tests {
         lines.wait_for_turn(letter_of(20, 1));
         lines.wait_for_turn(letter_of(21, 1));
         lines.wait_for_turn(letter_of(22, 1));
-        lines.give_room(|_| true);
+        lines.give_room(|_, _| true);
         assert_eq!(next(&mut lines), None);
         lines.forget(QueueId(20));
         assert_eq!(next(&mut lines), Some((20, 1)));
         assert_eq!(next(&mut lines), None);
         // What was forgotten takes no turn away.
         lines.forget(QueueId(0));
-        assert_eq!(lines.passed(jobs[0]), None);
+        lines.passed(jobs[0]);
         assert!(lines.may_pass());
         assert_eq!(next(&mut lines), Some((21, 1)));
         assert_eq!(next(&mut lines), None);
-        assert_eq!(lines.passed(jobs[1]), None);
+        lines.passed(jobs[1]);
         assert_eq!(next(&mut lines), Some((22, 1)));
     }
 
@@ -403,7 +445,7 @@ mod tests {
             lines.wait(letter_of(1, seq), 10);
             for queue in [9, 1] {
                 let mut is_first = true;
-                lines.give_room(|_| core::mem::take(&mut is_first));
+                lines.give_room(|_, _| core::mem::take(&mut is_first));
                 assert_eq!(next(&mut lines), Some((queue, seq)));
                 assert_eq!(next(&mut lines), None);
             }

@@ -95,6 +95,7 @@ impl DefinitionsLog {
             segment_bytes: 4 << 20,
             spare_segments: 2,
             reserve_segments: 1,
+            passing_segments: 0,
             free_segments_max: 4,
             cache_bytes: 64 << 10,
             index_pages_max: 0,

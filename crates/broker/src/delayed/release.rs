@@ -165,6 +165,8 @@ impl Broker {
                 self.keep_source(&Source { queue: id, log, lane, entry, was_delivered: false });
                 continue;
             }
+            let occupied =
+                Occupied { log, bytes: if place.position().is_some() { size as usize } else { 0 } };
             let routed = self.route_delayed(now, id, log, place, out);
             if let Some((packed, targets, terms)) = &routed {
                 if targets.len() > TARGETS_AT_ONCE_MAX && !self.delayed.may_pass() {
@@ -173,13 +175,11 @@ impl Broker {
                 }
                 let incoming = Incoming::new(MessageView::unpack(packed));
                 let first = &targets[..targets.len().min(TARGETS_AT_ONCE_MAX)];
-                let occupied = Occupied {
-                    log,
-                    bytes: if place.position().is_some() { size as usize } else { 0 },
-                };
+                self.journal.set_passing(occupied.frees(), true);
                 let room = self.room_to_pass_on(&incoming, terms.persistent, first, occupied);
+                self.journal.set_passing(occupied.frees(), false);
                 if let Room::Later(bytes) = room {
-                    self.delayed.let_first_wait(bytes);
+                    self.delayed.let_first_wait(bytes, occupied.frees());
                     continue;
                 }
             }
@@ -192,7 +192,9 @@ impl Broker {
                     if found.len() > TARGETS_AT_ONCE_MAX {
                         terms.from = delayed_of(self.edge.shard, self.delayed.pass(id));
                     }
+                    self.journal.set_passing(occupied.frees(), true);
                     self.pass_on(now, source, &packed, &found, terms, out);
+                    self.journal.set_passing(occupied.frees(), false);
                 }
                 _ => self.settle_source(source),
             }

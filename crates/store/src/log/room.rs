@@ -134,8 +134,9 @@ impl Log {
 
     /// Whether there are fewer than are to be ready when nobody waits for room.
     pub(super) fn lacks_ordinary_spares(&self) -> bool {
-        let ready = self.settings.spare_segments + self.settings.reserve_segments;
-        self.room.is_ready && self.spare_segments() < ready
+        let Settings { spare_segments, reserve_segments, passing_segments, .. } = self.settings;
+        let passing = if self.may_grow() { 0 } else { passing_segments };
+        self.room.is_ready && self.spare_segments() < spare_segments + reserve_segments + passing
     }
 
     /// Whether there are too few segments for messages.
@@ -164,7 +165,7 @@ impl Log {
         if self.room.is_ready || self.creation.is_some() {
             return;
         }
-        self.spare_wanted = 0;
+        (self.spare_wanted, self.is_passing_wanted) = (0, false);
         while self.spare.len() > self.waiting_segments() && self.give_back(out) {}
         if !self.lacks_spares() {
             self.full = false;

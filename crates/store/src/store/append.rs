@@ -103,16 +103,23 @@ impl Store {
         Ok(start)
     }
 
-    /// Whether messages of `bytes` in all would be taken now. If not, room is prepared for them as
-    /// far as the disk has it.
+    /// Whether a message of `bytes` would be taken now, or several that are [held](Store::hold)
+    /// together. If not, room is prepared as far as the disk has it.
     pub fn has_room(&mut self, bytes: usize) -> bool {
-        self.log.has_room(bytes, self.whole_bytes_max())
+        self.log.has_room(bytes)
     }
 
     /// The same for who does not wait: nothing is prepared.
     #[must_use]
     pub fn would_take(&self, bytes: usize) -> bool {
-        self.log.would_take(bytes, self.whole_bytes_max())
+        self.log.would_take(bytes)
+    }
+
+    /// Whether the messages that are appended next, or whose room is asked for, are passed on: each takes
+    /// the place of one in this log that is settled as soon as it is there. They may use
+    /// [`crate::Settings::passing_segments`].
+    pub fn set_passing(&mut self, is_passing: bool) {
+        self.log.set_passing(is_passing);
     }
 
     /// To be called now and then while somebody may wait for room: whoever was refused it and has not
@@ -122,8 +129,8 @@ impl Store {
         self.log.forget_wishes();
     }
 
-    /// Whether messages of `bytes` in all would be taken if nothing else were in the log. If not, to
-    /// wait for room is in vain.
+    /// Whether a message of `bytes` would be taken if nothing else were in the log. If not, to wait for
+    /// room is in vain.
     #[must_use]
     pub fn could_hold(&self, bytes: usize) -> bool {
         self.could_hold_beside(bytes, 0)
@@ -132,11 +139,7 @@ impl Store {
     /// The same if nothing else were in the log but a message with a payload of `occupied` bytes.
     #[must_use]
     pub fn could_hold_beside(&self, bytes: usize, occupied: usize) -> bool {
-        self.log.could_hold(bytes, self.whole_bytes_max(), occupied)
-    }
-
-    fn whole_bytes_max(&self) -> usize {
-        WHOLE_BYTES_MAX.min(self.log.payload_bytes_max())
+        self.log.could_hold(bytes, occupied)
     }
 
     /// An upper bound for [`Store::has_room`] of what a message with so many `places` takes, in
@@ -149,7 +152,9 @@ impl Store {
             let bytes = Store::record_bytes_max(message, places);
             let is_named = bytes - message.body.len() < self.log.payload_bytes_max();
             if is_named || places <= 1 {
-                return records * bytes;
+                // Each of several may leave room at the end of a segment that the next one does not
+                // fit into: two segments in a row hold more than one is long.
+                return if records == 1 { bytes } else { 2 * records * bytes };
             }
             records *= 2;
         }
@@ -346,7 +351,7 @@ pub(super) fn write_message(
             return Err(AppendError::TooLarge);
         }
         if is_message {
-            log.admit(2 + bound / log.payload_bytes_max())?;
+            log.admit(log.segments_for(bound))?;
         }
         // At least a byte of the body belongs to the first part.
         log.make_room(before + 1, is_message)?;

@@ -38,6 +38,8 @@ const COUNT_STEP_BYTES: usize = 128 << 10;
 const NEARLY_FULL_PERCENT: u64 = 50;
 /// The same when there is none left.
 const FULL_PERCENT: u64 = 75;
+/// The same when there is none for what is to be passed on: nobody takes that away before.
+const PASSING_PERCENT: u64 = 90;
 /// A single segment of which little lives is emptied, too, when nothing of it dies for so long.
 const STANDING_INTERVAL: Duration = Duration::from_secs(10);
 /// How often the segments are looked through for one that is worth it, unless the log has grown by
@@ -192,7 +194,9 @@ impl Store {
     /// Below how many percent of living bytes a segment is worth it.
     fn percent(&self) -> u64 {
         let usual = u64::from(self.settings.compaction_percent);
-        if self.log.lacks_room() {
+        if self.log.lacks_room_to_pass_on() {
+            usual.max(PASSING_PERCENT)
+        } else if self.log.lacks_room() {
             usual.max(FULL_PERCENT)
         } else if self.log.is_nearly_full() {
             usual.max(NEARLY_FULL_PERCENT)
