@@ -233,7 +233,7 @@ impl<C: Core, R: Reactor> Shard<C, R> {
     pub fn turn(&mut self, now: Now) -> Turn {
         self.busy = false;
         self.mark.set(Stage::Handle);
-        self.run_commands(now);
+        self.run_command(now);
         self.take_arrivals(now);
         self.take_mail(now);
         self.drain_directory(now);
@@ -334,20 +334,23 @@ impl<C: Core, R: Reactor> Shard<C, R> {
             && !self.core.owes()
     }
 
-    fn run_commands(&mut self, now: Now) {
+    /// Carries one command out: who waits for the answer to one step, to ask for the next, may do that
+    /// while this turn lasts, and everybody else waits for the turn.
+    fn run_command(&mut self, now: Now) {
         if !self.links.commands.is_announced() {
             return;
         }
-        while let Some(command) = self.links.commands.take() {
-            self.busy = true;
-            match command {
-                Command::Order(order) => order(&mut self.core, now, &mut self.out),
-                Command::Question(number, ask, waiter) => {
-                    self.waiters.insert(number, waiter);
-                    ask(&mut self.core, now, &mut self.out);
-                }
+        let Some(command) = self.links.commands.take() else { return };
+        self.busy = true;
+        match command {
+            Command::Order(order) => order(&mut self.core, now, &mut self.out),
+            Command::Question(number, ask, waiter) => {
+                self.waiters.insert(number, waiter);
+                ask(&mut self.core, now, &mut self.out);
             }
         }
+        // There may be more.
+        self.bell().post(Signal::Command);
     }
 
     /// Makes a connection findable and has it tried in both directions.

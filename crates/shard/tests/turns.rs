@@ -6,6 +6,7 @@ mod core;
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use std::time::Duration;
 use lepus_base::{ConnectionId, Now};
 use lepus_mesh::Bell;
 use lepus_reactor::{Reactor, Readiness, Socket, Token};
-use lepus_shard::{Arrival, PeerInfo, Shard, Turn, Wiring};
+use lepus_shard::{Arrival, Commands, PeerInfo, Shard, Turn, Wiring};
 
 use crate::core::*;
 
@@ -393,4 +394,30 @@ fn who_has_not_logged_in_gives_way_to_a_new_connection() {
     sockets[0].give(&frame(ECHO, b"still"));
     bench.turn();
     assert_eq!(sockets[0].output(), b"still");
+}
+
+/// Has the shard count, and asks for the same again from where it is counted: faster than anybody.
+fn count_again(commands: &Commands<EchoCore>, count: &Arc<AtomicUsize>) {
+    let (again, counted) = (commands.clone(), Arc::clone(count));
+    let order = move |_: &mut EchoCore, _, _: &mut _| {
+        if counted.fetch_add(1, Ordering::Relaxed) < 1_000 {
+            count_again(&again, &counted);
+        }
+    };
+    commands.send(lepus_base::ShardId(0), order).unwrap();
+}
+
+#[test]
+fn between_two_commands_everybody_else_is_served() {
+    let mut bench = Bench::new();
+    let socket = bench.connect();
+    let count = Arc::new(AtomicUsize::new(0));
+    count_again(&bench.wiring.commands, &count);
+    for turn in 1..=5 {
+        socket.give(&frame(ECHO, b"x"));
+        bench.turn();
+        assert_eq!(socket.output(), b"x");
+        assert_eq!(count.load(Ordering::Relaxed), turn);
+        assert!(bench.shard.bell().is_posted(), "it does not sleep before the next");
+    }
 }
