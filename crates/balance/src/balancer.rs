@@ -6,6 +6,7 @@ use core::time::Duration;
 
 use lepus_base::{ConnectionId, Instant, QueueId, ShardId};
 
+use crate::distance::Distances;
 use crate::estimate::Estimate;
 use crate::load::{BusyQueue, Decision, Load, Move, QueueMove, Reason, Talker};
 
@@ -82,6 +83,7 @@ struct Known {
 #[derive(Clone, Debug)]
 pub struct Balancer {
     rules: Rules,
+    distances: Distances,
     /// Intervals in a row in which each shard was saturated.
     saturated: Vec<u32>,
     known: BTreeMap<ConnectionId, Known>,
@@ -90,10 +92,17 @@ pub struct Balancer {
 }
 
 impl Balancer {
-    /// One that remembers nothing.
+    /// One that remembers nothing, for shards that are all near one another.
     #[must_use]
     pub fn new(rules: Rules) -> Balancer {
-        Balancer { rules, saturated: Vec::new(), known: BTreeMap::new(), told: BTreeMap::new() }
+        Balancer::over(rules, Distances::default())
+    }
+
+    /// One that remembers nothing, for shards that are so far from one another.
+    #[must_use]
+    pub fn over(rules: Rules, distances: Distances) -> Balancer {
+        let (known, told) = (BTreeMap::new(), BTreeMap::new());
+        Balancer { rules, distances, saturated: Vec::new(), known, told }
     }
 
     /// The moves that follow from the last interval's load, at most `moves_max` of connections and
@@ -211,17 +220,17 @@ impl Balancer {
                 {
                     break;
                 }
-                let Some(idle) = estimate.idlest() else { break };
+                let Some((idle, there)) = estimate.idlest(hot, &self.distances) else { break };
                 let cost = (u128::from(used) * u128::from(queue.messages) / all) as u32;
                 let was_idle = load.shards[idle.index()].busy <= self.rules.idle;
-                let there = estimate.busy(idle);
-                let fits = idle != hot && was_idle && there + cost <= self.rules.spread_to;
+                let fits = was_idle && there + cost <= self.rules.spread_to;
                 if !fits || !queue.movable || self.told.contains_key(&queue.queue) {
                     continue;
                 }
+                let idle_share = estimate.busy(idle) / 10;
                 estimate.shift(hot, idle, cost);
                 self.told.insert(queue.queue, now + self.rules.pause);
-                let (busy, share, idle_share) = (used / 10, cost * 100 / used.max(1), there / 10);
+                let (busy, share) = (used / 10, cost * 100 / used.max(1));
                 let reason = Reason::Relieve { busy, share, idle: idle_share };
                 moves.push(QueueMove { queue: queue.queue, from: hot, to: idle, reason });
             }
@@ -265,16 +274,15 @@ impl Balancer {
                 {
                     break;
                 }
-                let Some(idle) = estimate.idlest() else { break };
+                let Some((idle, there)) = estimate.idlest(hot, &self.distances) else { break };
                 let cost = estimate.cost(talker);
-                let busy = estimate.busy(idle);
                 let was_idle = load.shards[idle.index()].busy <= self.rules.idle;
-                if idle == hot || !was_idle || busy + cost > self.rules.spread_to {
+                if !was_idle || there + cost > self.rules.spread_to {
                     continue;
                 }
                 let reason = Reason::Spread {
                     busy: load.shards[place].busy.min(1000) / 10,
-                    idle: busy / 10,
+                    idle: estimate.busy(idle) / 10,
                 };
                 estimate.shift(hot, idle, cost);
                 self.note(now, talker, idle, reason, moves);

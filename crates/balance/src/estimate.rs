@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use lepus_base::ShardId;
 
+use crate::distance::Distances;
 use crate::load::{Load, Talker};
 
 /// How busy shards are, with what the moves decided so far would change. A message costs its shard
@@ -46,10 +47,15 @@ impl Estimate {
         u32::try_from(cost).unwrap_or(1000).min(1000)
     }
 
-    /// The shard with the most room, the lowest of equals.
-    pub(crate) fn idlest(&self) -> Option<ShardId> {
-        let place = (0..self.busy.len()).min_by_key(|&place| self.busy[place])?;
-        Some(ShardId(place as u16))
+    /// The shard with the most room for what another one gives away, the nearest and then the lowest
+    /// of equals; and how busy it is for that, in thousandths, with the price of the distance.
+    pub(crate) fn idlest(&self, from: ShardId, distances: &Distances) -> Option<(ShardId, u32)> {
+        let all = (0..self.busy.len()).map(|place| ShardId(place as u16));
+        let others = all.filter(|&shard| shard != from).map(|shard| {
+            let distance = distances.between(from, shard);
+            (self.busy(shard) + distance.price(), distance, shard)
+        });
+        others.min().map(|(busy, _, shard)| (shard, busy))
     }
 
     pub(crate) fn shift(&mut self, from: ShardId, to: ShardId, cost: u32) {

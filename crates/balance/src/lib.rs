@@ -9,10 +9,12 @@
 extern crate alloc;
 
 mod balancer;
+mod distance;
 mod estimate;
 mod load;
 mod restless;
 
 pub use balancer::{Balancer, Rules};
+pub use distance::{Distance, Distances};
 pub use load::{BusyQueue, Decision, Load, Move, QueueMove, Reason, ShardLoad, Talker};
 pub use restless::Restless;

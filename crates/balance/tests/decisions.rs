@@ -1,8 +1,8 @@
 //! Small loads and what is decided about them.
 
 use lepus_balance::{
-    Balancer, BusyQueue, Decision, Load, Move, QueueMove, Reason, Restless, Rules, ShardLoad,
-    Talker,
+    Balancer, BusyQueue, Decision, Distance, Distances, Load, Move, QueueMove, Reason, Restless,
+    Rules, ShardLoad, Talker,
 };
 use lepus_base::{ConnectionId, Instant, QueueId, ShardId};
 use std::collections::BTreeSet;
@@ -292,4 +292,49 @@ fn the_restless_move_all_that_may_move_and_nothing_else() {
     assert_eq!(queues.len(), 2);
     let alone = Load { shards: shards(&[0]), ..load };
     assert_eq!(restless.decide(&alone), Decision::default());
+}
+
+/// Four shards: 0 and 1 are threads of one core, 2 is on their node, 3 on another one.
+fn distances() -> Distances {
+    Distances::new(4, |from, to| match (from.0.min(to.0), from.0.max(to.0)) {
+        (_, 3) if from != to => Distance::Far(21),
+        (0, 1) => Distance::Sibling,
+        _ => Distance::Near,
+    })
+}
+
+/// Where the first connection of hot shard 0 goes, and where its first queue, with the shards so busy
+/// in percent.
+fn targets(busy: &[u32]) -> (Option<u16>, Option<u16>) {
+    let talkers: Vec<Talker> = (1..=16).map(|id| talker(id, 0, &[(0, 100)])).collect();
+    let queues = (1..=8).map(|id| BusyQueue {
+        queue: QueueId(id),
+        shard: ShardId(0),
+        movable: true,
+        messages: 100,
+    });
+    let one = Load { shards: shards(busy), talkers, queues: Vec::new() };
+    let many = Load { talkers: Vec::new(), queues: queues.collect(), ..one.clone() };
+    let decide = |load: &Load| {
+        let mut balancer = Balancer::over(Rules::default(), distances());
+        (0..3).map(|second| balancer.decide(Instant::from_millis(second * 1000), load)).last()
+    };
+    let connections = decide(&one).unwrap().connections;
+    let queues = decide(&many).unwrap().queues;
+    (connections.first().map(|one| one.to.0), queues.first().map(|one| one.to.0))
+}
+
+#[test]
+fn of_shards_that_idle_alike_the_nearest_gets_what_a_hot_one_gives_away() {
+    assert_eq!(targets(&[100, 20, 20, 20]), (Some(2), Some(2)));
+    assert_eq!(targets(&[100, 20, 25, 20]), (Some(2), Some(2)));
+    assert_eq!(targets(&[100, 20, 50, 40]), (Some(2), Some(2)), "with the price they are equal");
+}
+
+#[test]
+fn a_sibling_of_the_hot_shard_and_one_on_another_node_must_be_idler() {
+    assert_eq!(targets(&[100, 20, 45, 20]), (Some(3), Some(3)));
+    assert_eq!(targets(&[100, 0, 45, 45]), (Some(1), Some(1)));
+    assert_eq!(targets(&[100, 0, 90, 0]), (Some(3), Some(3)));
+    assert_eq!(targets(&[100, 40, 90, 90]), (None, None), "the core has no room for that");
 }

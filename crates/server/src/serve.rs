@@ -99,7 +99,7 @@ fn run(config: &Arc<Config>, plan: &Arc<Plan>, log: &Log) -> Result<(), String> 
     };
     let Started { running, figures, initial, transports } = started;
     let addresses = addresses(&transports, running.addresses(), &metrics_addresses);
-    balancer::start(config, &figures, &lifecycle, clock, log)?;
+    balancer::start(config, plan, &figures, &lifecycle, clock, log)?;
     grip::start(plan, &figures, &lifecycle, log)?;
     let reload = Reload::start(running.identity(), log)?;
     let operations = operations(plan, &figures, &addresses, &data_path);

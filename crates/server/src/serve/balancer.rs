@@ -2,14 +2,17 @@
 //! follow from it; or, for tests of clients, has everything move at random.
 
 use super::lifecycle::Lifecycle;
+use super::plan::Plan;
 use crate::config::Config;
 use crate::figures::Figures;
 use crate::log::Log;
 use lepus_balance::{
-    Balancer, BusyQueue, Decision, Load, Move, QueueMove, Restless, Rules, ShardLoad, Talker,
+    Balancer, BusyQueue, Decision, Distance, Distances, Load, Move, QueueMove, Restless, Rules,
+    ShardLoad, Talker,
 };
 use lepus_base::{Instant, ShardId};
 use lepus_shard::{Clock, MetricsSnapshot, Stopped};
+use lepus_topology::{Machine, Place};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
@@ -36,6 +39,7 @@ const BUSY_MIN: u32 = 5;
 /// When the system has no thread.
 pub(super) fn start(
     config: &Config,
+    plan: &Plan,
     figures: &Arc<Figures>,
     lifecycle: &Arc<Lifecycle>,
     clock: Clock,
@@ -48,12 +52,33 @@ pub(super) fn start(
     let log = log.clone();
     let judge = match config.balancer_restless {
         true => Judge::Random(Restless::new(u64::from(std::process::id()))),
-        false => Judge::Load(Balancer::new(Rules::default())),
+        false => {
+            let distances = distances(&plan.machine, &plan.placement.places, plan.shards);
+            Judge::Load(Balancer::over(Rules::default(), distances))
+        }
     };
     let started = std::thread::Builder::new()
         .name("balancer".into())
         .spawn(move || balance(&figures, &lifecycle, clock, &log, judge));
     started.map(drop).map_err(|error| format!("cannot start the balancer's thread: {error}"))
+}
+
+/// How far shards at these places are from one another; near where they have none.
+fn distances(machine: &Machine, places: &[Place], shards: u16) -> Distances {
+    Distances::new(shards, |from, to| {
+        let (Some(from), Some(to)) = (places.get(from.index()), places.get(to.index())) else {
+            return Distance::Near;
+        };
+        if from.cpu.node != to.cpu.node {
+            return Distance::Far(machine.distance(from.cpu.node, to.cpu.node));
+        }
+        // A shard that may run on several CPUs of its node is beside no other one.
+        let is_bound = from.cpus.len() == 1 && to.cpus.len() == 1;
+        match is_bound && from.cpu.core == to.cpu.core {
+            true => Distance::Sibling,
+            false => Distance::Near,
+        }
+    })
 }
 
 /// Why a shard told nothing.
@@ -194,5 +219,64 @@ impl Watch<'_> {
             }));
         }
         Ok((talkers, queues))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lepus_topology::{Wishes, description, plan};
+
+    const MACHINE: &str = r#"
+        [[cores]]
+        package = 0
+        node = 0
+        cpus = ["0,4", "1,5"]
+        [[cores]]
+        package = 1
+        node = 1
+        cpus = ["2,6", "3,7"]
+        [[node]]
+        id = 0
+        memory = "2GiB"
+        distances = [10, 32]
+        [[node]]
+        id = 1
+        memory = "2GiB"
+        distances = [32, 10]
+    "#;
+
+    #[test]
+    fn distances_are_those_of_the_places_of_shards() {
+        let machine = description::read(MACHINE).unwrap();
+        let wishes = Wishes { shards: Some(8), ..Wishes::default() };
+        let placement = plan(&machine, &wishes).unwrap();
+        let places = &placement.places;
+        assert_eq!(places.len(), 8);
+        let distances = distances(&machine, places, 8);
+        let mut counts = [0; 3];
+        for (from, to) in (0..8).flat_map(|from| (0..8).map(move |to| (from, to))) {
+            let (one, other) = (places[from].cpu, places[to].cpu);
+            let distance = distances.between(ShardId(from as u16), ShardId(to as u16));
+            let expected = match (one.node == other.node, one.core == other.core) {
+                (false, _) => Distance::Far(32),
+                (true, true) => Distance::Sibling,
+                (true, false) => Distance::Near,
+            };
+            assert_eq!(distance, expected, "{one:?} {other:?}");
+            counts[match distance {
+                Distance::Near => 0,
+                Distance::Sibling => 1,
+                Distance::Far(_) => 2,
+            }] += 1;
+        }
+        assert_eq!(counts, [16, 16, 32]);
+    }
+
+    #[test]
+    fn shards_without_places_are_near_one_another() {
+        let machine = description::read(MACHINE).unwrap();
+        let distances = distances(&machine, &[], 8);
+        assert_eq!(distances.between(ShardId(0), ShardId(7)), Distance::Near);
     }
 }
