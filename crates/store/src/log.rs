@@ -322,6 +322,16 @@ impl Log {
         rest + spare * self.payload_bytes_max() as u64
     }
 
+    /// Whether a copy of so many bytes may be appended, or settles. Where no more segments can be made
+    /// the last prepared one is for what cannot wait: a checkpoint waits until all that is appended is
+    /// written, and without a checkpoint nothing comes free.
+    pub(crate) fn has_room_for_copy(&self, bytes: usize) -> bool {
+        let is_begun = self.offset > 0 || !self.open.bytes.is_empty();
+        !self.full
+            || (is_begun && bytes <= self.rest_behind_batch())
+            || self.spare_segments() > self.segments_for(bytes)
+    }
+
     /// The same, or something large waits for more room than can be made.
     pub(crate) fn lacks_room(&self) -> bool {
         self.full

@@ -532,6 +532,9 @@ impl Store {
             let is_due = self.settle_due <= now.instant || self.log.is_due(now);
             if is_due || self.settles.len() >= SETTLES_MAX {
                 self.write_settles();
+                if !self.settles.is_empty() {
+                    self.settle_due = now.instant + self.settings.write_interval;
+                }
             }
         }
         self.state.lanes.cool(self.settings.lanes_kept, COOL_LOOKS);

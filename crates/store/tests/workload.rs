@@ -233,7 +233,9 @@ impl World {
                 if known.settled && known.settle_end.is_none() {
                     if known.settled_at == UNSEEN {
                         known.settled_at = self.millis;
-                    } else if known.settled_at + interval <= self.millis {
+                    } else if known.settled_at + interval <= self.millis
+                        && !self.store.has_unwritten_settles()
+                    {
                         known.settle_end = Some(end);
                     }
                 } else if known.settle_end.is_some_and(|end| synced >= end) {

@@ -251,6 +251,7 @@ impl Store {
         if lanes.is_empty() {
             return;
         }
+        self.settles.retain(|(lane, _)| !lanes.contains(lane));
         crate::replay::drop_queue(queue, &mut self.state);
         if self.log.make_room(VARINT_BYTES_MAX, false).is_ok() {
             self.log.append(KIND_QUEUE_DROPPED, |out| put(out, queue.0));
@@ -293,20 +294,30 @@ impl Store {
         self.opaque_batches.clear();
     }
 
-    /// Hands gathered settles to the log.
+    /// Whether settles have not gone to the log yet: for up to [`crate::Settings::write_interval`], and
+    /// where no more segments can be made until a checkpoint is valid that says the same.
+    #[must_use]
+    pub fn has_unwritten_settles(&self) -> bool {
+        !self.settles.is_empty()
+    }
+
+    /// Hands gathered settles to the log. While no more segments can be made some may wait for the next
+    /// checkpoint, which says what they say.
     pub(super) fn write_settles(&mut self) {
         let due = core::mem::replace(&mut self.settle_due, Instant::NEVER);
         if self.settles.is_empty() {
             return;
         }
         self.settles.sort_unstable();
-        let mut at = 0;
+        let runs_bytes = self.log.payload_bytes_max() / VARINT_BYTES_MAX;
+        let runs_max = RUNS_MAX.min(runs_bytes.saturating_sub(3) / 2);
+        let (mut at, mut written) = (0, 0);
         while at < self.settles.len() {
             let lane = self.settles[at].0;
             self.runs.clear();
             while let Some(&(next, seq)) = self.settles.get(at)
                 && next == lane
-                && self.runs.len() < RUNS_MAX
+                && self.runs.len() < runs_max
             {
                 match self.runs.last_mut() {
                     Some(last) if last.1 == seq => last.1 += 1,
@@ -314,15 +325,22 @@ impl Store {
                 }
                 at += 1;
             }
-            let Some(lane) = self.state.lanes.lane(lane) else { continue };
-            let bound = (3 + 2 * self.runs.len()) * VARINT_BYTES_MAX;
-            if self.log.make_room(bound, false).is_ok() {
-                self.log.append(KIND_SETTLES, |out| put_settles(out, lane, &self.runs));
+            if let Some(lane) = self.state.lanes.lane(lane) {
+                let bound = (3 + 2 * self.runs.len()) * VARINT_BYTES_MAX;
+                if !self.log.has_room_for_copy(bound) {
+                    break;
+                }
+                if self.log.make_room(bound, false).is_ok() {
+                    self.log.append(KIND_SETTLES, |out| put_settles(out, lane, &self.runs));
+                }
             }
+            written = at;
         }
-        self.settles.clear();
-        // Whoever has them written early does not have them wait anew.
-        self.log.write_by(due);
+        self.settles.drain(..written);
+        if written > 0 {
+            // Whoever has them written early does not have them wait anew.
+            self.log.write_by(due);
+        }
     }
 }
 

@@ -101,6 +101,8 @@ enum Copied {
     Pending,
     /// It cannot be.
     Failed,
+    /// There is no room for it.
+    NoRoom,
 }
 
 impl Compaction {
@@ -333,6 +335,13 @@ impl Store {
         false
     }
 
+    /// What is left of a segment needs more room than there is now.
+    fn let_segment_wait(&mut self, generation: u32) -> bool {
+        let until = self.compaction.look_at + STANDING_INTERVAL;
+        self.compaction.skipped.insert(generation, until);
+        false
+    }
+
     /// Counts what lives of shared messages; the segment is left alone if that is too much.
     fn count_step(&mut self, mut run: Run) -> bool {
         let generation = run.generation;
@@ -379,6 +388,7 @@ impl Store {
                     return false;
                 }
                 Copied::Failed => return self.skip_segment(generation),
+                Copied::NoRoom => return self.let_segment_wait(generation),
             };
         }
         let start = run.at;
@@ -427,6 +437,7 @@ impl Store {
                     return false;
                 }
                 Copied::Failed => return self.skip_segment(generation),
+                Copied::NoRoom => return self.let_segment_wait(generation),
             }
         }
         self.compaction.running = Some(run);
@@ -561,6 +572,10 @@ impl Store {
     ) -> Copied {
         let references = live.references.iter().map(|(reference, _)| *reference);
         let origin = Some(live.origin);
+        let bound = Store::record_bytes_max(message, live.references.len());
+        if !self.log.has_room_for_copy(bound) {
+            return Copied::NoRoom;
+        }
         let (log, names) = (&mut self.log, &mut self.names);
         let before = log.appended_bytes();
         let Ok((start, generation_last)) =

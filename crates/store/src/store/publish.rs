@@ -409,6 +409,10 @@ impl Store {
 
     fn begin_checkpoint(&mut self) {
         self.write_settles();
+        if self.publication.closing {
+            // Nothing comes behind the last checkpoint, and it says what they say.
+            self.settles.clear();
+        }
         let end = self.log.cut();
         // Opaque records have no other state than themselves: they are read again every time.
         let chain = if self.has_opaque { self.opaque_start } else { end };
