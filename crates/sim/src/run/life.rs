@@ -154,10 +154,16 @@ impl Run {
     /// to be made beside the log, has failed in it; or its reads have, for as long as they are tried.
     fn may_stop(&self, text: &str) -> bool {
         let Some(disk) = &self.shards.disk else { return false };
+        let mut troubled = disk.failed.union(&disk.hindered);
+        troubled.any(|log| text.contains(&format!("{log}/"))) || self.is_unread(text)
+    }
+
+    /// Whether this text tells of a log whose reads have failed for as long as they are tried.
+    fn is_unread(&self, text: &str) -> bool {
+        let Some(disk) = &self.shards.disk else { return false };
         let limit = self.plan.options.store.as_ref().map(|store| store.template.read_retry_limit);
-        let unread = limit.into_iter().flat_map(|limit| disk.unread(limit));
-        let mut troubled = disk.failed.union(&disk.hindered).chain(unread);
-        troubled.any(|log| text.contains(&format!("{log}/")))
+        let mut unread = limit.into_iter().flat_map(|limit| disk.unread(limit));
+        unread.any(|log| text.contains(&format!("{log}/")))
     }
 
     /// Reads what the broker logs.
@@ -174,6 +180,11 @@ impl Run {
                 }
             }
             if is_damage(event.kind) {
+                if self.oracle.damaged.is_empty() && self.is_unread(&event.text) {
+                    // What others could read and this could not is kept, and read by the next run.
+                    self.lives.has_stopped = true;
+                    continue;
+                }
                 self.lives.reports += 1;
                 if self.oracle.damaged.is_empty() {
                     return Err(format!("damage without a cause: {} {}", event.kind, event.text));
