@@ -82,6 +82,10 @@ impl Commit {
         self.at.channel == channel
     }
 
+    pub(crate) fn channel(&self) -> ChannelRef {
+        self.at.channel
+    }
+
     /// Whether something of it is done already.
     pub(crate) fn is_begun(&self) -> bool {
         self.sizing.is_none()

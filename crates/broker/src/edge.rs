@@ -281,6 +281,14 @@ impl Edge {
             .filter(|connection| connection.id == id)
     }
 
+    /// Whether the client of a connection is gone, and something of it is still here.
+    pub(crate) fn is_lost(&mut self, id: ConnectionId) -> bool {
+        let connection = self.connection(id, u32::MAX);
+        connection.is_some_and(|(_, connection)| {
+            connection.end == Some(crate::connection::ConnectionEnd::Lost)
+        })
+    }
+
     /// Notes that a connection has bytes to send.
     pub fn mark_dirty(&mut self, slot: u32, out: &mut Outbox) {
         if let Some(connection) = self.connections.get_mut(slot as usize) {

@@ -252,6 +252,20 @@ impl Broker {
         }
     }
 
+    /// A publish of a client that is gone waits for room in a log. Who said more behind it waits for
+    /// nothing any more: what is parked is dropped, and its consumers and deliveries go to others,
+    /// who may make that room.
+    pub(crate) fn end_lost(&mut self, now: Now, channel: ChannelRef, out: &mut Outbox) {
+        let Some((slot, connection)) = self.edge.connection(channel.connection, u32::MAX) else {
+            return;
+        };
+        let vhost = connection.vhost;
+        let Some(found) = connection.incarnation(channel.channel) else { return };
+        if found.ending.is_none() {
+            self.end_channel(now, At { slot, channel, vhost }, Ending::ByConnection, out);
+        }
+    }
+
     /// Tells consumers that their queue is gone.
     pub(crate) fn tell_cancelled(
         &mut self,

@@ -99,6 +99,14 @@ impl Fanout {
         self.owner.channel()
     }
 
+    /// The channel of this shard that published it.
+    pub(crate) fn client(&self) -> Option<ChannelRef> {
+        match self.owner {
+            Owner::Channel(channel) | Owner::Commit(channel) => Some(channel),
+            Owner::Far(_) | Owner::Source(_) => None,
+        }
+    }
+
     /// The queues that get it next.
     fn slice(&self, budget: usize) -> &[Target] {
         let rest = &self.targets[self.next..];

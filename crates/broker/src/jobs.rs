@@ -31,6 +31,16 @@ pub(crate) enum Job {
     Commit(Box<Commit>),
 }
 
+impl Job {
+    /// The channel of this shard that asked for it.
+    fn client(&self) -> Option<ChannelRef> {
+        match self {
+            Job::Fanout(fanout) => fanout.client(),
+            Job::Commit(commit) => Some(commit.channel()),
+        }
+    }
+}
+
 /// How far a slice brought a job.
 pub(crate) enum Step {
     Done,
@@ -245,7 +255,8 @@ impl Broker {
 
     /// Lets jobs go on that waited for room in a log, as far as there is some. One that needs more
     /// than there is keeps none behind it waiting that needs less: it may wait for ever.
-    pub(crate) fn give_jobs_room(&mut self) {
+    pub(crate) fn give_jobs_room(&mut self, now: Now, out: &mut Outbox) {
+        let mut lost = Vec::new();
         let is_moving = !self.migrations.is_idle();
         let (mut place, mut too_much) = (0, usize::MAX);
         while let Some((job, bytes)) = self.jobs.roomless.get(place) {
@@ -257,11 +268,15 @@ impl Broker {
             if *bytes >= too_much || self.journal.must_wait(*bytes) {
                 too_much = too_much.min(*bytes);
                 place += 1;
+                lost.extend(job.client().filter(|at| self.edge.is_lost(at.connection)));
                 continue;
             }
             if let Some((job, _)) = self.jobs.roomless.remove(place) {
                 self.jobs.ready.push_back(job);
             }
+        }
+        for channel in lost {
+            self.end_lost(now, channel, out);
         }
     }
 }

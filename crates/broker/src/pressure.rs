@@ -214,7 +214,7 @@ impl Broker {
         self.delayed.give_room(|bytes, frees| !journal.must_wait_to_pass_on(bytes, frees));
         self.retry_rests(now, out);
         self.enqueue_postponed(now, out);
-        self.give_jobs_room();
+        self.give_jobs_room(now, out);
     }
 
     /// Stops reading a client that does not read its answers. True when it is to wait.

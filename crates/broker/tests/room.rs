@@ -822,3 +822,32 @@ fn a_commit_of_very_many_copies_stays_within_the_memory_budget() {
     assert!(most < 16 << 20, "{most} bytes");
     assert_eq!(world.queue("q199").ready, 1_000);
 }
+
+#[test]
+fn a_client_that_is_gone_holds_nothing_while_its_publish_waits_for_room() {
+    let world = small(1, 24);
+    let channel = world.channel(0);
+    durable(&channel, "filled");
+    let publisher = world.channel(0);
+    publisher.consume("filled", "c");
+    channel.client().together(|| {
+        for _ in 0..90 {
+            channel.publish_with("", "filled", &persistent(), vec![b'0'; 9_000]);
+        }
+    });
+    world.advance(1_000);
+    assert_eq!(publisher.deliveries().len(), 90);
+    world.quietly(|| {
+        publisher.publish_with("", "filled", &persistent(), vec![b'1'; 700_000]);
+        publisher.publish_with("", "filled", &persistent(), "behind");
+    });
+    world.advance(1_000);
+    assert!(world.broker(0, |broker| broker.waits_for_room()));
+    publisher.client().reset();
+    world.advance(1_000);
+    let figures = world.queue("filled");
+    assert_eq!((figures.ready, figures.unacked, figures.consumers), (90, 0, 0));
+    channel.purge("filled");
+    world.advance(5_000);
+    assert!(!world.broker(0, |broker| broker.waits_for_room()));
+}

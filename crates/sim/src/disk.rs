@@ -111,8 +111,8 @@ pub(crate) struct SimDisk {
     pub(crate) was_full: bool,
     /// The same at any time in the life of this process: what needs much may wait for longer.
     pub(crate) has_been_full: bool,
-    /// Since when reads of a log have failed, none having worked since; and when one failed last.
-    unread: BTreeMap<LogId, (Instant, Instant)>,
+    /// When a read of a log has failed first in the life of this process.
+    unread: BTreeMap<LogId, Instant>,
     /// The time.
     now: Instant,
     /// When the outage began that lasts, and when it ends; both of the last one otherwise.
@@ -198,13 +198,7 @@ impl SimDisk {
             self.hindered.insert(log);
         }
         if done.reads > 0 && completion.result == Err(DiskError::Failed) {
-            self.unread.entry(log).or_insert((self.now, self.now)).1 = self.now;
-        } else if done.reads > 0
-            && completion.result.is_ok()
-            && self.unread.get(&log).is_some_and(|(_, last)| *last < self.now)
-        {
-            // Of two that end at the same time the log may hear of the failed one first.
-            self.unread.remove(&log);
+            self.unread.entry(log).or_insert(self.now);
         }
         let is_full = completion.result == Err(DiskError::Full);
         self.was_full |= is_full;
@@ -325,11 +319,11 @@ impl SimDisk {
         }
     }
 
-    /// Logs of which no read has worked for so long, though some were tried: in one outage or in several,
-    /// between which it tried none.
-    pub(crate) fn unread(&self, limit: Duration) -> impl Iterator<Item = &LogId> {
+    /// Logs of which a read has failed so long ago: it may have done so ever since, although others have
+    /// worked meanwhile.
+    pub(crate) fn unread(&self, now: Instant, limit: Duration) -> impl Iterator<Item = &LogId> {
         let of_these = self.unread.iter();
-        of_these.filter(move |(_, (since, _))| self.now.since(*since) >= limit).map(|(log, _)| log)
+        of_these.filter(move |(_, since)| now.since(**since) >= limit).map(|(log, _)| log)
     }
 
     /// Whether shards have still to hear how operations ended.

@@ -88,6 +88,8 @@ impl Run {
             }
         } else if now >= end {
             disk.disk.outage = Outage::default();
+            // Nobody has looked since.
+            disk.outage_time = disk.outage_time.map(|(begin, _)| (begin, now));
             trace("the disk fails no more".into());
         } else if self.strain.chance(1, STEPS_PER_PAUSE) {
             let millis = self.strain.below(PAUSE_MILLIS_MAX);
@@ -161,8 +163,9 @@ impl Run {
     /// Whether this text tells of a log whose reads have failed for as long as they are tried.
     fn is_unread(&self, text: &str) -> bool {
         let Some(disk) = &self.shards.disk else { return false };
+        let now = self.shards.now().instant;
         let limit = self.plan.options.store.as_ref().map(|store| store.template.read_retry_limit);
-        let mut unread = limit.into_iter().flat_map(|limit| disk.unread(limit));
+        let mut unread = limit.into_iter().flat_map(|limit| disk.unread(now, limit));
         unread.any(|log| text.contains(&format!("{log}/")))
     }
 
