@@ -168,7 +168,33 @@ fn a_void_value_matches_any_value_of_the_header() {
 }
 
 #[test]
-fn headers_are_compared_by_type_and_value() {
+fn text_and_bytes_are_alike_in_headers_and_a_moment_is_its_milliseconds() {
+    let world = World::new(1);
+    let alice = world.channel(0);
+    for (queue, value) in [
+        ("text", Value::from("v")),
+        ("bytes", Value::Binary(b"v".to_vec())),
+        ("number", Value::I64(5_000)),
+        ("moment", Value::Timestamp(5)),
+    ] {
+        alice.declare(queue);
+        alice.bind_with(queue, "amq.match", "", Table::new().with("a", value));
+    }
+    let queues = ["text", "bytes", "number", "moment"];
+    for (value, expected) in [
+        (Value::from("v"), &["text", "bytes"][..]),
+        (Value::Binary(b"v".to_vec()), &["text", "bytes"]),
+        (Value::Timestamp(5), &["number", "moment"]),
+        (Value::U32(5_000), &["number", "moment"]),
+        (Value::I32(5), &[]),
+    ] {
+        alice.publish_with("amq.match", "", &with_headers(Table::new().with("a", value)), "x");
+        assert_eq!(reached(&alice, &queues), expected);
+    }
+}
+
+#[test]
+fn headers_are_compared_by_value() {
     let world = World::new(1);
     let alice = world.channel(0);
     alice.declare("q");

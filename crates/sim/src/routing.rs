@@ -212,9 +212,21 @@ fn fits(arguments: &Table, headers: &Table) -> bool {
     let wants_all = arguments.get("x-match").is_none_or(|value| *value == Value::from("all"));
     let mut conditions = arguments.iter().filter(|(name, _)| !name.starts_with("x-"));
     let holds = |(name, value): (&str, &Value)| {
-        headers.get(name).is_some_and(|found| *value == Value::Void || found == value)
+        headers.get(name).is_some_and(|found| *value == Value::Void || is_equal(found, value))
     };
     if wants_all { conditions.all(holds) } else { conditions.any(holds) }
+}
+
+/// Whether a header has the value that a binding asks for, whatever their types.
+fn is_equal(found: &Value, wanted: &Value) -> bool {
+    fn plain(value: &Value) -> Value {
+        match value {
+            Value::Binary(bytes) => Value::LongString(bytes.clone()),
+            Value::Timestamp(seconds) => Value::I32(*seconds as i32 * 1000),
+            value => value.clone(),
+        }
+    }
+    plain(found) == plain(wanted)
 }
 
 fn random_key(rng: &mut Rng) -> String {
@@ -224,8 +236,11 @@ fn random_key(rng: &mut Rng) -> String {
 }
 
 fn random_value(rng: &mut Rng) -> Value {
-    match rng.below(3) {
+    match rng.below(6) {
         0 => Value::from(WORDS[rng.below(2) as usize]),
+        1 => Value::Binary(WORDS[rng.below(2) as usize].into()),
+        2 => Value::Timestamp(1),
+        3 => Value::from(1000),
         _ => Value::from(rng.below(2) as i32),
     }
 }

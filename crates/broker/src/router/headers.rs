@@ -238,9 +238,9 @@ impl Scan {
         let headers = properties.headers().unwrap_or_default();
         let shown = headers.places().filter(|(_, name, _)| *name != BCC);
         self.fields.extend(shown.map(|(place, _, _)| place as u32));
-        // Of two with the same name the first one counts.
+        // Of two with the same name the last one counts.
         self.fields.sort_unstable_by(|&one, &two| {
-            name_at(headers, one).cmp(name_at(headers, two)).then(one.cmp(&two))
+            name_at(headers, one).cmp(name_at(headers, two)).then(two.cmp(&one))
         });
         self.fields.dedup_by(|two, one| name_at(headers, *one) == name_at(headers, *two));
         let mut text = core::mem::take(&mut self.text);
@@ -555,8 +555,8 @@ fn is_comparable(value: Option<ValueRef<'_>>) -> bool {
 }
 
 /// Writes a condition so that those are written alike that the same headers meet: integers of any
-/// width alike, floats of both widths, everything else with its own type, nested ones byte by byte.
-/// Without a value it asks for presence.
+/// width alike, moments as their milliseconds, floats of both widths, text and bytes, everything else
+/// with its own type, nested ones byte by byte. Without a value it asks for presence.
 fn write_condition(name: &str, value: Option<ValueRef<'_>>, text: &mut Vec<u8>) {
     text.clear();
     text.extend_from_slice(&(name.len() as u32).to_be_bytes());
@@ -575,9 +575,11 @@ fn write_condition(name: &str, value: Option<ValueRef<'_>>, text: &mut Vec<u8>) 
         ValueRef::F32(value) => write(2, &float(value.into())),
         ValueRef::F64(value) => write(2, &float(value)),
         ValueRef::Bool(value) => write(3, &[u8::from(value)]),
-        ValueRef::LongString(bytes) => write(4, bytes),
-        ValueRef::Binary(bytes) => write(5, bytes),
-        ValueRef::Timestamp(seconds) => write(6, &seconds.to_be_bytes()),
+        ValueRef::LongString(bytes) | ValueRef::Binary(bytes) => write(4, bytes),
+        ValueRef::Timestamp(seconds) => match seconds.checked_mul(1000).map(i64::try_from) {
+            Some(Ok(millis)) => write(1, &millis.to_be_bytes()),
+            _ => write(6, &seconds.to_be_bytes()),
+        },
         ValueRef::U64(number) => write(7, &number.to_be_bytes()),
         ValueRef::Decimal { scale, value } => {
             write(8, &(u64::from(scale) << 32 | u64::from(value)).to_be_bytes());
@@ -664,13 +666,20 @@ mod tests {
         wanted == ValueRef::Void || is_equal(wanted, given)
     }
 
-    /// Typed equality: integers of any width among each other, floats of both widths, everything else
-    /// with its own type, nested ones byte by byte.
+    /// Equality of values: integers of any width among each other and moments as their milliseconds,
+    /// floats of both widths, text and bytes, everything else with its own type, nested ones byte by
+    /// byte.
     fn is_equal(wanted: ValueRef<'_>, given: ValueRef<'_>) -> bool {
+        let integer = |value: ValueRef<'_>| match value {
+            ValueRef::Timestamp(seconds) => i64::try_from(seconds.checked_mul(1000)?).ok(),
+            value => value.as_integer(),
+        };
         match (wanted, given) {
+            (ValueRef::LongString(one), ValueRef::Binary(two))
+            | (ValueRef::Binary(one), ValueRef::LongString(two)) => one == two,
             (ValueRef::F32(one), ValueRef::F64(two)) => f64::from(one) == two,
             (ValueRef::F64(one), ValueRef::F32(two)) => one == f64::from(two),
-            _ => match (wanted.as_integer(), given.as_integer()) {
+            _ => match (integer(wanted), integer(given)) {
                 (Some(one), Some(two)) => one == two,
                 _ => wanted == given,
             },
@@ -734,7 +743,11 @@ mod tests {
         assert!(same(Value::I8(7), Value::I64(7)) && same(Value::U16(7), Value::I32(7)));
         assert!(!same(Value::I32(7), Value::from("7")));
         assert!(!same(Value::I32(1), Value::Bool(true)));
-        assert!(!same(Value::from("a"), Value::Binary(b"a".to_vec())));
+        assert!(same(Value::from("a"), Value::Binary(b"a".to_vec())));
+        assert!(same(Value::I64(5_000), Value::Timestamp(5)));
+        assert!(same(Value::Timestamp(5), Value::Timestamp(5)));
+        assert!(!same(Value::I64(5), Value::Timestamp(5)));
+        assert!(same(Value::Timestamp(u64::MAX), Value::Timestamp(u64::MAX)));
         assert!(same(Value::F32(0.5), Value::F64(0.5)));
         assert!(!same(Value::I32(1), Value::F64(1.0)));
         assert!(same(Value::U64(u64::MAX), Value::U64(u64::MAX)));
@@ -816,13 +829,13 @@ mod tests {
     }
 
     #[test]
-    fn of_two_headers_with_one_name_the_first_counts() {
+    fn of_two_headers_with_one_name_the_last_counts() {
         let mut fixture = Fixture::new(HashState::new(1));
         let any = fixture.bind(0, &Table::new().with("a", 1i32).with("x-match", "any"));
         let all = fixture.bind(1, &Table::new().with("a", 1i32));
         let field = |value: i32| (String::from("a"), Value::I32(value));
-        assert_eq!(fixture.select(&Table([field(1), field(2)].to_vec())), [any, all]);
-        assert!(fixture.select(&Table([field(2), field(1)].to_vec())).is_empty());
+        assert_eq!(fixture.select(&Table([field(2), field(1)].to_vec())), [any, all]);
+        assert!(fixture.select(&Table([field(1), field(2)].to_vec())).is_empty());
     }
 
     /// Conditions that one message makes the router look at.
