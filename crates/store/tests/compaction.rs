@@ -27,6 +27,7 @@ struct World {
     /// Segments that were read as a whole.
     read: u64,
     body_bytes: usize,
+    properties_bytes: usize,
 }
 
 impl World {
@@ -50,6 +51,7 @@ impl World {
             next: 0,
             read: 0,
             body_bytes: BODY_BYTES,
+            properties_bytes: 0,
         };
         world.pass(10);
         let lanes = (0..lanes).map(|queue| world.store.lane(Lane::of(QueueId(queue))));
@@ -76,7 +78,8 @@ impl World {
 
     /// A message for some lanes; `None` where there is no room for a long time.
     fn append(&mut self, lanes: Vec<usize>) -> Option<Sent> {
-        let message = Message { body: &vec![7; self.body_bytes], ..Message::default() };
+        let (body, properties) = (vec![7; self.body_bytes], vec![7; self.properties_bytes]);
+        let message = Message { body: &body, properties: &properties, ..Message::default() };
         let seq = self.next;
         let place = |lane: &usize| Place { lane: self.lanes[*lane], seq, deadline_millis: 0 };
         let places: Vec<Place> = lanes.iter().map(place).collect();
@@ -212,4 +215,56 @@ fn what_has_nothing_dead_in_it_is_not_moved_when_there_is_no_room() {
     let moved = world.store.figures().moved;
     assert!(moved > 0 && moved <= sent.len() as u64, "{moved} of {}", sent.len());
     assert!(world.append(vec![0]).is_some());
+}
+
+/// What messages have beside their bodies is not counted while they live.
+#[test]
+fn messages_with_long_properties_do_not_keep_the_room_of_others() {
+    let mut world = World::new(2, 40);
+    (world.body_bytes, world.properties_bytes) = (100, 6_000);
+    let mut sent = Vec::new();
+    let fill = |world: &mut World, sent: &mut Vec<Sent>| {
+        let before = sent.len();
+        while let Some(next) = world.append(vec![usize::from(sent.len() % 10 < 3)]) {
+            sent.push(next);
+        }
+        sent.len() - before
+    };
+    fill(&mut world, &mut sent);
+    for sent in sent.iter().filter(|sent| sent.lanes[0] == 0) {
+        world.settle(sent, 0);
+    }
+    world.pass(10_000);
+    assert!(world.store.figures().moved > 0);
+    let live: Vec<Sent> = sent.drain(..).filter(|sent| sent.lanes[0] == 1).collect();
+    for sent in &live {
+        world.settle(sent, 1);
+    }
+    world.properties_bytes = 0;
+    let first = fill(&mut world, &mut sent);
+    for sent in sent.iter().filter(|sent| sent.lanes[0] == 0) {
+        world.settle(sent, 0);
+    }
+    world.pass(60_000);
+    let more = fill(&mut world, &mut sent);
+    assert!(more >= first / 2, "{more} of {first}");
+}
+
+/// Messages that only seem to be few, since their properties are not counted.
+#[test]
+fn what_is_long_beside_its_body_is_not_moved_again_and_again() {
+    let mut world = World::new(1, 20);
+    (world.body_bytes, world.properties_bytes) = (100, 6_000);
+    let mut sent = Vec::new();
+    while let Some(next) = world.append(vec![0]) {
+        sent.push(next);
+    }
+    for sent in sent.iter().step_by(20) {
+        world.settle(sent, 0);
+    }
+    world.pass(60_000);
+    let moved = world.store.figures().moved;
+    assert!(moved < 2 * sent.len() as u64, "{moved} of {}", sent.len());
+    world.pass(60_000);
+    assert_eq!(world.store.figures().moved, moved);
 }

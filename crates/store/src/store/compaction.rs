@@ -4,10 +4,11 @@
 //! until the message is settled or its page of the index is written anew. The emptied segment is
 //! free when the next checkpoint is valid.
 //!
-//! What counts is the bytes of messages of which something lives. Of messages with one reference
-//! these are known. Where messages are shared by several queues they are guessed, as if all of them
-//! had lost equally many references, and counted when the segment is read, before anything is
-//! copied. Until more references are gone than make up the difference, it is not read again.
+//! What counts is the bytes of messages of which something lives. Those of bodies with one reference
+//! are known. Where messages are shared by several queues they are guessed, as if all of them had
+//! lost equally many references; and what messages have beside their bodies is not known. Where that
+//! may matter it is counted when the segment is read, before anything is copied. Until more references
+//! are gone than make up the difference, it is not read again.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -42,6 +43,8 @@ const FULL_PERCENT: u64 = 75;
 const PASSING_PERCENT: u64 = 90;
 /// A single segment of which little lives is emptied, too, when nothing of it dies for so long.
 const STANDING_INTERVAL: Duration = Duration::from_secs(10);
+/// What messages may have beside their bodies counts where it is more than this part of a segment.
+const DOUBT_DIVISOR: u64 = 16;
 /// How often the segments are looked through for one that is worth it, unless the log has grown by
 /// half a segment meanwhile, copies not counted.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
@@ -68,8 +71,8 @@ pub(super) struct Compaction {
     skipped: BTreeMap<u32, Instant>,
     /// Segments to be emptied as far as they can be read, however much lives in them.
     wanted: BTreeSet<u32>,
-    /// What lives of segments with shared messages that were read: bytes of messages, and bytes that
-    /// references named then.
+    /// What lives of segments that were counted: bytes of messages, and bytes that references named
+    /// then.
     counted: BTreeMap<u32, (u64, u64)>,
     /// The one with the least that lives when it was not worth it: with how many references, and
     /// since when.
@@ -209,16 +212,22 @@ impl Store {
 
     /// Bytes of messages that live in a segment, about.
     fn living_bytes(&self, generation: u32, segment: &Segment) -> u64 {
-        // Long properties count too; moving messages that only seem to be few would never end.
-        let extra = self.compaction.extra.saturating_sub(OVERHEAD_BYTES);
-        let messages = segment.share(segment.references());
         let named = segment.named_alive();
         let least = match self.compaction.counted.get(&generation) {
             // Each reference that is gone since took at most its own message with it.
             Some(&(alive, before)) => alive.saturating_sub(before.saturating_sub(named)),
             None => 0,
         };
-        segment.share(named).max(least).saturating_add(messages.saturating_mul(extra))
+        segment.share(named).max(least)
+    }
+
+    /// Whether more may live in a segment than is known: moving messages that only seem to be few would
+    /// never end.
+    fn is_in_doubt(&self, segment: &Segment) -> bool {
+        let extra = self.compaction.extra.saturating_sub(OVERHEAD_BYTES);
+        let messages = segment.share(segment.references());
+        let extra = messages.saturating_mul(extra);
+        segment.is_shared() || extra > u64::from(segment.file_bytes) / DOUBT_DIVISOR
     }
 
     /// The segment with the least that lives, if that is little enough, and if there are so many of
@@ -323,8 +332,9 @@ impl Store {
         let ending = ending.map(|(&start, _)| start).collect();
         self.unload_pages();
         let (bytes, at) = (reading.bytes, SEGMENT_HEADER_BYTES);
-        let is_shared = self.log.segments.get(&generation).is_some_and(Segment::is_shared);
-        let counts = is_shared && !self.compaction.wanted.contains(&generation);
+        let segment = self.log.segments.get(&generation);
+        let is_in_doubt = segment.is_some_and(|segment| self.is_in_doubt(segment));
+        let counts = is_in_doubt && !self.compaction.wanted.contains(&generation);
         let counting = counts.then_some(0);
         self.compaction.running = Some(Run { generation, bytes, at, counting, ending });
     }
@@ -342,7 +352,7 @@ impl Store {
         false
     }
 
-    /// Counts what lives of shared messages; the segment is left alone if that is too much.
+    /// Counts what lives of a segment in doubt, which is left alone if that is too much.
     fn count_step(&mut self, mut run: Run) -> bool {
         let generation = run.generation;
         let Some(segment) = self.log.segments.get(&generation) else { return false };
@@ -367,7 +377,6 @@ impl Store {
         }
         run.counting = Some(alive);
         if run.at >= used {
-            let alive = alive.min(named);
             self.compaction.counted.insert(generation, (alive, named));
             if alive.saturating_mul(100) >= file_bytes * self.percent() {
                 return false;
