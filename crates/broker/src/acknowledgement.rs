@@ -21,8 +21,9 @@ use crate::timers::Timer;
 
 /// Time between two looks at the same channel: a timeout is noticed later by twice as much at most.
 const LOOK_INTERVAL: Duration = Duration::from_secs(30);
-/// Connections looked at in one go before other work gets its turn.
-const LOOKED_AT_ONCE: usize = 256;
+/// Channels looked at in one go before other work gets its turn, those of the last connection not
+/// counted; a connection counts as one more.
+const LOOKED_AT_ONCE: usize = 1024;
 
 /// Where the looks at deliveries are.
 #[derive(Debug, Default)]
@@ -56,12 +57,13 @@ impl Broker {
 
     /// One slice of looking at all channels.
     pub(crate) fn work_on_looks(&mut self, now: Now, out: &mut Outbox) {
-        let Some(first) = self.looks.next else { return };
-        let end = self.edge.connections.capacity().min(first + LOOKED_AT_ONCE);
-        for slot in first..end {
-            self.look_at_deliveries(now, slot as u32, out);
+        let Some(mut next) = self.looks.next else { return };
+        let mut looked_at = 0;
+        while looked_at < LOOKED_AT_ONCE && next < self.edge.connections.capacity() {
+            looked_at += 1 + self.look_at_deliveries(now, next as u32, out);
+            next += 1;
         }
-        self.looks.next = (end < self.edge.connections.capacity()).then_some(end);
+        self.looks.next = (next < self.edge.connections.capacity()).then_some(next);
         if self.looks.next.is_none() {
             self.looks.goes = false;
             if !self.edge.connections.is_empty() {
@@ -70,16 +72,18 @@ impl Broker {
         }
     }
 
-    fn look_at_deliveries(&mut self, now: Now, slot: u32, out: &mut Outbox) {
-        let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return };
+    /// Looks at the channels of one connection: how many.
+    fn look_at_deliveries(&mut self, now: Now, slot: u32, out: &mut Outbox) -> usize {
+        let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return 0 };
         if connection.end.is_some() {
-            return;
+            return 0;
         }
         let (id, vhost) = (connection.id, connection.vhost);
         let shard = self.edge.shard;
         let keys: Vec<u64> = connection.open_channels().map(|channel| channel.key).collect();
+        let count = keys.len();
         for key in keys {
-            let Some(connection) = self.edge.connection_at(slot, id) else { return };
+            let Some(connection) = self.edge.connection_at(slot, id) else { break };
             let Some(channel) = connection.incarnation(key) else { continue };
             let oldest = channel.unacked.oldest().copied();
             let tag = oldest.map(|oldest| oldest.tag);
@@ -96,6 +100,7 @@ impl Broker {
                 self.delivery_timed_out(now, at, &oldest, timeout, out);
             }
         }
+        count
     }
 
     /// How long this delivery may wait; zero for ever.
