@@ -170,6 +170,8 @@ fn idle_memory(shards: &Shards) -> Option<String> {
 const KEPT_BYTES_MAX: usize = 18 * (256 << 10) + (1 << 20);
 /// How often the bytes of what lives may be counted, for chunks that are used in part.
 const SHARE_OF_LIVE: usize = 5;
+/// What a queue is and keeps for its next messages until it was idle for a while.
+const QUEUE_BYTES_MAX: usize = 8 << 10;
 /// What a message costs beside its bytes at most, and an entry of a queue in memory.
 const MESSAGE_BYTES_MAX: usize = 512;
 /// Timers for each time that a connection or queue has come to a shard: the one it waits for, and
@@ -235,6 +237,7 @@ pub(crate) fn excess(shards: &Shards) -> Option<String> {
         let living = edge.pool.live() * SHARE_OF_LIVE
             + (edge.pool.len() + messages as usize) * MESSAGE_BYTES_MAX
             + of_connections
+            + broker.queues().count() * QUEUE_BYTES_MAX
             + broker.directory.bytes()
             + figures.unwritten_bytes
             + windows;
