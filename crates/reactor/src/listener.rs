@@ -2,9 +2,16 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use mio::net::TcpListener;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
+
+/// How long nothing comes from a peer before the system asks whether it is still there, and how long it
+/// waits before it asks again. One that vanished without a word is gone after a few of these, also where
+/// it asked for no heartbeats, or is not read.
+const SILENCE: Duration = Duration::from_secs(60);
+const ASK_INTERVAL: Duration = Duration::from_secs(15);
 
 /// An address that is taken, and at which nobody is heard yet: who connects is refused.
 #[derive(Debug)]
@@ -23,6 +30,9 @@ pub fn bind(address: SocketAddr) -> io::Result<Bound> {
     // A restart must not wait for the old connections' TIME_WAIT.
     #[cfg(unix)]
     socket.set_reuse_address(true)?;
+    // Those that are accepted have it from here.
+    let keepalive = TcpKeepalive::new().with_time(SILENCE).with_interval(ASK_INTERVAL);
+    socket.set_tcp_keepalive(&keepalive)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     Ok(Bound(socket))
@@ -46,5 +56,23 @@ impl Bound {
     pub fn listen(self, backlog: u32) -> io::Result<TcpListener> {
         self.0.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
         Ok(TcpListener::from_std(self.0.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use socket2::SockRef;
+
+    #[test]
+    fn the_system_asks_peers_that_are_accepted_whether_they_are_still_there() {
+        let bound = bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let address = bound.local_addr().unwrap();
+        let listener = bound.listen(1).unwrap();
+        let _peer = std::net::TcpStream::connect(address).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        assert!(SockRef::from(&accepted).keepalive().unwrap());
+        #[cfg(target_os = "linux")]
+        assert_eq!(rustix::net::sockopt::tcp_keepidle(&accepted).unwrap(), SILENCE);
     }
 }
