@@ -467,8 +467,10 @@ impl Journal {
             }
             log.store.flush(now, out);
             disk = disk + log.store.disk_bytes() - own;
-            // What goes to a log beside the own one waits by itself, and keeps no others waiting.
-            log.is_short = (log.is_own && log.store.is_out_of_disk()) || log.stopped.is_some();
+            // Who waits for a log beside the own one that may not grow keeps no others waiting.
+            log.is_short = (log.is_own && log.store.is_out_of_disk())
+                || log.store.is_disk_full()
+                || log.stopped.is_some();
             log.note_generation(now);
             unwritten += log.store.unwritten_bytes();
             large += log.store.large_bytes();

@@ -142,22 +142,27 @@ impl Summary {
     }
 
     /// Reads over an encoded lane, which [`LaneIndex::decode`] can read then, but for the marks at
-    /// its end; notes the pages it has in the index file.
-    pub(crate) fn skip(reader: &mut Reader<'_>, slots: &mut Vec<u32>) -> Option<Summary> {
+    /// its end; shows the first number of each page, and its place in the index file if it has one.
+    pub(crate) fn skip_with(
+        reader: &mut Reader<'_>,
+        mut show: impl FnMut(u64, Option<u32>),
+    ) -> Option<Summary> {
         let mut summary = Summary::read(reader)?;
         reader.varint32()?;
         skip_runs(reader)?;
         summary.has_unaccounted = skip_runs(reader)? > 0;
         Builder::skip(reader)?;
         for _ in 0..reader.varint()? {
-            reader.varint()?.checked_add(reader.varint()?)?;
+            let first = reader.varint()?;
+            first.checked_add(reader.varint()?)?;
             let (_count, _settled) = (reader.varint32()?, reader.varint32()?);
             let length = u16::try_from(reader.varint()?).ok()?;
             match reader.varint()? {
                 0 => {
                     reader.bytes(length.into())?;
+                    show(first, None);
                 }
-                slot => slots.push(u32::try_from(slot - 1).ok()?),
+                place => show(first, Some(u32::try_from(place - 1).ok()?)),
             }
         }
         Some(summary)
@@ -624,6 +629,12 @@ impl LaneIndex {
     pub(crate) fn unwritten_page_last(&self) -> Option<u64> {
         let unwritten = |page: &&Page| matches!(page.state, PageState::Memory(_));
         self.pages.back().filter(unwritten).map(|page| page.first)
+    }
+
+    /// Closed pages that are only in memory, by their first numbers.
+    pub(crate) fn pages_in_memory(&self) -> impl Iterator<Item = u64> {
+        let is_there = |page: &&Page| matches!(page.state, PageState::Memory(_));
+        self.pages.iter().filter(is_there).map(|page| page.first)
     }
 
     /// What fetching has seen: entries below.

@@ -150,6 +150,8 @@ pub(crate) struct Lanes {
     is_delivered: bool,
     /// The snapshot that is being encoded, or waits until it is valid.
     snapshot: Option<Snapshot>,
+    /// Pages of cold lanes that the checkpoint had in itself.
+    inline: Vec<(LaneSlot, u64)>,
 }
 
 impl Lanes {
@@ -233,7 +235,7 @@ impl Lanes {
     /// with one name in one section neither can be trusted. The marks may be missing.
     pub(crate) fn load(&mut self, reader: &mut Reader<'_>, has_marks: bool) -> Option<()> {
         let all = reader.0;
-        let summary = Summary::skip(reader, &mut Vec::new())?;
+        let summary = Summary::skip_with(reader, |_, _| {})?;
         let mut unmarked = Vec::new();
         let (bytes, delivered_below) = if has_marks {
             skip_runs(reader)?;
@@ -291,7 +293,10 @@ impl Lanes {
                     unaccounted.push(LaneSlot(slot as u32));
                 }
                 Form::Cold(bytes) => {
-                    Summary::skip(&mut Reader(bytes), pages)?;
+                    Summary::skip_with(&mut Reader(bytes), |first, place| match place {
+                        Some(place) => pages.push(place),
+                        None => self.inline.push((LaneSlot(slot as u32), first)),
+                    })?;
                 }
             }
         }
@@ -358,6 +363,20 @@ impl Lanes {
             Form::Hot(index) => Some(index),
             Form::Cold(_) => None,
         }
+    }
+
+    /// Closed pages of hot lanes that are only in memory, and of those that a checkpoint had in itself.
+    pub(crate) fn pages_in_memory(&mut self) -> Vec<(LaneSlot, u64)> {
+        let mut pages = core::mem::take(&mut self.inline);
+        for (slot, held) in &mut self.slab {
+            if let Form::Hot(index) = &mut held.form {
+                // The replay made them longer.
+                index.weigh(&mut self.hot_bytes);
+                let slot = LaneSlot(slot as u32);
+                pages.extend(index.pages_in_memory().map(|first| (slot, first)));
+            }
+        }
+        pages
     }
 
     /// What one wants to know of a lane without taking it apart.

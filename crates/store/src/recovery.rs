@@ -6,6 +6,8 @@
 //! is damage: it is reported and what can be read is kept. Otherwise it is a torn tail: the log
 //! ends there.
 
+mod passes;
+
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -23,7 +25,7 @@ use crate::segment::{
     BATCH_HEADER_BYTES, BatchHeader, HeaderError, SEGMENT_HEADER_BYTES, SegmentHeader,
 };
 use crate::settings::Settings;
-use crate::state::{Segments, State};
+use crate::state::{LaneSlot, Segments, State};
 
 /// Bytes read of each segment to learn what it is: its header, and that of its first batch.
 const PROBE_BYTES: usize = SEGMENT_HEADER_BYTES + BATCH_HEADER_BYTES;
@@ -83,6 +85,8 @@ enum Wait {
         length: u64,
     },
     Peek,
+    /// A page of the index is written between two passes.
+    Page(LaneSlot, u64, u32),
     CreateRoot,
     Directory,
     Unclean,
@@ -96,6 +100,10 @@ pub(crate) struct Recovered {
     pub used_pages: Vec<u32>,
     /// The length of the index file, if there is one.
     pub index_bytes: Option<u64>,
+    /// Pages were written to it that are not synced.
+    pub has_written_pages: bool,
+    /// What it took to do without a checkpoint.
+    pub rebuilt: crate::replay::Rebuilt,
     pub resume: Resume,
     pub opaque: Vec<(Position, Vec<u8>)>,
     /// Where reading began.
@@ -147,6 +155,7 @@ pub(crate) struct Recovery {
     log_bytes: u64,
     /// Batches of opaque records: the first of each, and what is before them.
     opaque_batches: Vec<(Position, Chain)>,
+    passes: passes::Passes,
     /// Everything is read, and nothing is written yet.
     is_read: bool,
     result: Option<Result<(), Refusal>>,
@@ -179,6 +188,7 @@ impl Recovery {
             damages: Vec::new(),
             log_bytes: 0,
             opaque_batches: Vec::new(),
+            passes: passes::Passes::default(),
             is_read: false,
             result: None,
         };
@@ -237,6 +247,9 @@ impl Recovery {
     pub(crate) fn complete(&mut self, completion: Completion, out: &mut Operations) {
         let Some(wait) = self.waits.remove(&completion.id) else { return };
         let log = self.settings.log;
+        if let Wait::Page(lane, first, place) = wait {
+            return self.page_written((lane, first, place), completion.result, out);
+        }
         if let Err(error) = completion.result {
             let file = match wait {
                 Wait::Checkpoint if error == DiskError::NotFound => {
@@ -270,7 +283,7 @@ impl Recovery {
                 self.follow(out);
             }
             Wait::Read(_, Fresh::Evidence) => self.gather(&completion.bytes, out),
-            Wait::Directory => self.finish(out),
+            Wait::Page(..) | Wait::Directory => self.finish(out),
             Wait::Unclean if completion.result != Ok(ROOT_RECORD_BYTES) => {
                 self.refuse(Refusal::Disk(File::Root(log), DiskError::Failed));
             }
@@ -326,7 +339,7 @@ impl Recovery {
             if damaged > 1 {
                 let bytes = ROOT_RECORD_BYTES as u64;
                 self.damages.push(Damage { file, offset: 0, bytes });
-                self.replay.start_rebuild();
+                self.start_rebuild();
             }
             return self.probe(out);
         };
@@ -390,7 +403,7 @@ impl Recovery {
             }
             Err(HeaderError::Invalid) => {
                 self.damages.push(Damage { file, offset: 0, bytes: root.length });
-                self.replay.start_rebuild();
+                self.start_rebuild();
             }
         }
         self.probe(out);
@@ -474,11 +487,12 @@ impl Recovery {
         {
             let file = File::Root(self.settings.log);
             self.damages.push(Damage { file, offset: 0, bytes: 0 });
-            self.replay.start_rebuild();
+            self.start_rebuild();
         }
         if self.replay.is_rebuild() {
             self.at = (first.unwrap_or(1), SEGMENT_HEADER_BYTES);
         }
+        self.passes.begin(self.chain, self.evidence);
         match self.tails.get(&self.at.0).copied() {
             None => self.follow(out),
             Some(tail) if self.seems_whole() => {
@@ -754,7 +768,11 @@ impl Recovery {
             self.lose_rest();
         }
         self.image = None;
-        self.replay.finish(&mut self.state, &mut self.segments);
+        self.end_pass(out);
+    }
+
+    /// Everything was read: the owner is asked, or the log is this run's.
+    fn end_reading(&mut self, out: &mut Operations) {
         self.is_read = true;
         if !self.settings.asks_first {
             self.take_over(out);
@@ -852,7 +870,7 @@ impl Recovery {
             self.state.lanes.forget_delivered();
         }
         let index = self.files.iter().find(|(file, _)| matches!(file, File::Index(_)));
-        let index_bytes = index.map(|(_, length)| *length);
+        let index_bytes = index.map(|(_, length)| *length).max(self.passes.index_bytes());
         let root_index = self.root.map_or(0, |(index, _)| 1 - index);
         let number = self.root.map_or(0, |(_, root)| root.number);
         let resume = Resume {
@@ -866,6 +884,8 @@ impl Recovery {
             state: self.state,
             used_pages: self.used_pages,
             index_bytes,
+            has_written_pages: self.passes.index_bytes().is_some(),
+            rebuilt: self.replay.rebuilt,
             resume,
             opaque: self.replay.opaque,
             start: self.start,

@@ -1,19 +1,19 @@
 //! The log's records applied to the state, in recovery.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+mod rebuild;
+
 use alloc::vec::Vec;
 use lepus_base::{HashMap, Position, QueueId};
 
-use crate::page::Entry;
 use crate::place::position;
 use crate::record::{
     KIND_FILLER, KIND_FRAGMENT, KIND_MESSAGE, KIND_OPAQUE, KIND_QUEUE_DROPPED, KIND_SETTLES, Lane,
     MessageRecord, Reference, each_settle,
 };
-use crate::runs::RunSet;
 use crate::scan::FoundRecord;
 use crate::state::{LaneSlot, Segments, State};
 use crate::varint::Reader;
+use rebuild::Rebuild;
 
 /// A message whose fragments are still to come.
 #[derive(Debug)]
@@ -25,15 +25,13 @@ struct Open {
     missing: u32,
 }
 
-/// What a rebuild gathers when no checkpoint says where to begin.
-#[derive(Debug, Default)]
-struct Rebuild {
-    /// Entries, where each message lies now and the segment it ends in.
-    entries: BTreeMap<(Lane, u64), (Entry, Position, u32)>,
-    settled: BTreeMap<Lane, RunSet>,
-    dropped: BTreeSet<QueueId>,
-    /// By lane, the number behind the last one of a message whose rest is missing.
-    incomplete: BTreeMap<Lane, u64>,
+/// What it took to do without a checkpoint.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Rebuilt {
+    /// Passes over the log.
+    pub passes: u64,
+    /// Entries, settled runs and dropped queues gathered at once, at most.
+    pub gathered: usize,
 }
 
 /// See the module.
@@ -43,6 +41,8 @@ pub(crate) struct Replay {
     /// Lanes seen so far.
     slots: HashMap<Lane, LaneSlot>,
     rebuild: Option<Rebuild>,
+    /// What it took.
+    pub rebuilt: Rebuilt,
     /// Opaque records, in order.
     pub opaque: Vec<(Position, Vec<u8>)>,
     /// Records applied.
@@ -51,8 +51,9 @@ pub(crate) struct Replay {
 
 impl Replay {
     /// From here on the records of all segments count, whether or not they follow each other.
-    pub(crate) fn start_rebuild(&mut self) {
-        self.rebuild = Some(Rebuild::default());
+    /// No more than `gathered_max` entries and the like are gathered at once, in as many passes as that takes.
+    pub(crate) fn start_rebuild(&mut self, gathered_max: usize) {
+        self.rebuild = Some(Rebuild::new(gathered_max));
     }
 
     pub(crate) fn is_rebuild(&self) -> bool {
@@ -95,13 +96,13 @@ impl Replay {
             }
             KIND_QUEUE_DROPPED => {
                 let Some(queue) = Reader(record.payload).varint().map(QueueId) else { return };
-                if let Some(rebuild) = &mut self.rebuild {
-                    rebuild.entries.retain(|(lane, _), _| lane.queue != queue);
-                    rebuild.dropped.insert(queue);
+                match &mut self.rebuild {
+                    Some(rebuild) => rebuild.drop_queue(queue),
+                    None => drop_queue(queue, state),
                 }
-                drop_queue(queue, state);
             }
-            KIND_OPAQUE => {
+            // Further passes find them again.
+            KIND_OPAQUE if self.rebuilt.passes == 0 => {
                 self.opaque.push((at, record.payload.to_vec()));
             }
             _ => {}
@@ -114,9 +115,7 @@ impl Replay {
         for reference in self.open.take().into_iter().flat_map(|open| open.references) {
             let Reference { lane, seq, .. } = reference;
             if let Some(rebuild) = &mut self.rebuild {
-                // Lanes refuse what is below their next number, and get all entries at the end.
-                let next = rebuild.incomplete.entry(lane).or_default();
-                *next = (*next).max(seq + 1);
+                rebuild.abandon(lane, seq);
                 continue;
             }
             let slot = state.slot(lane);
@@ -168,12 +167,7 @@ impl Replay {
         let position = origin.unwrap_or(start);
         if let Some(rebuild) = &mut self.rebuild {
             for reference in references {
-                let Reference { lane, seq, deadline_millis } = reference;
-                let is_settled = rebuild.settled.get(&lane).is_some_and(|runs| runs.contains(seq));
-                if !is_settled && !rebuild.dropped.contains(&lane.queue) {
-                    let entry = Entry { seq, position, bytes, deadline_millis };
-                    rebuild.entries.insert((lane, seq), (entry, start, generation_last));
-                }
+                rebuild.refer(reference, (position, start, generation_last), bytes);
             }
             return;
         }
@@ -215,13 +209,7 @@ impl Replay {
 
     fn settle(&mut self, lane: Lane, first: u64, end: u64, state: &mut State) {
         if let Some(rebuild) = &mut self.rebuild {
-            rebuild.settled.entry(lane).or_default().insert(first, end);
-            let mut gone = Vec::new();
-            let range = (lane, first)..(lane, end);
-            gone.extend(rebuild.entries.range(range).map(|(key, _)| *key));
-            for key in gone {
-                rebuild.entries.remove(&key);
-            }
+            rebuild.settle(lane, first, end);
             return;
         }
         let Some(slot) = state.find(lane) else { return };
@@ -231,43 +219,22 @@ impl Replay {
         state.list(slot.0);
     }
 
-    /// The end of the log: what a rebuild gathered becomes lanes.
-    pub(crate) fn finish(&mut self, state: &mut State, segments: &mut Segments) {
+    /// The end of the log: what a rebuild gathered becomes lanes, which are named in `lanes`. Whether the
+    /// log is to be read once more, for the rest.
+    pub(crate) fn end_pass(
+        &mut self,
+        state: &mut State,
+        segments: &mut Segments,
+        lanes: &mut Vec<LaneSlot>,
+    ) -> bool {
         self.abandon(state);
-        let Some(rebuild) = self.rebuild.take() else { return };
-        for ((lane, seq), (entry, start, generation_last)) in rebuild.entries {
-            let Entry { position, bytes, deadline_millis, .. } = entry;
-            let slot = state.slot(lane);
-            if state.refer(slot, &Reference { lane, seq, deadline_millis }, position, bytes) {
-                // References of one message come in any order: the first one makes the span.
-                let is_known = state.tables.spans.contains_key(&start);
-                let last = if is_known { crate::place::generation(start) } else { generation_last };
-                state.count(segments, start, last, 1, bytes, false);
-                if is_known && let Some(span) = state.tables.spans.get_mut(&start) {
-                    span.references += 1;
-                }
-                if start != position {
-                    state.tables.relocations.add(position, start, 1);
-                }
-            }
+        let Some(rebuild) = &mut self.rebuild else { return false };
+        let goes_on = rebuild.end_pass(state, segments, lanes);
+        self.rebuilt = Rebuilt { passes: rebuild.passes, gathered: rebuild.gathered };
+        if !goes_on {
+            self.rebuild = None;
         }
-        for (lane, runs) in rebuild.settled {
-            if let Some((_, end)) = runs.iter().last()
-                && let Some(slot) = state.find(lane)
-                && let Some(found) = state.lane_mut(slot)
-            {
-                found.skip_to(end);
-            }
-        }
-        for (lane, next) in rebuild.incomplete {
-            if rebuild.dropped.contains(&lane.queue) {
-                continue;
-            }
-            let slot = state.slot(lane);
-            if let Some(found) = state.lane_mut(slot) {
-                found.skip_to(next);
-            }
-        }
+        goes_on
     }
 }
 

@@ -95,6 +95,11 @@ impl RunSet {
         }
     }
 
+    /// The last run, as (first, end).
+    pub(crate) fn last(&self) -> Option<(u64, u64)> {
+        self.0.last_key_value().map(|(&first, &end)| (first, end))
+    }
+
     /// All runs as (first, end), growing.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
         self.0.iter().map(|(&first, &end)| (first, end))

@@ -95,6 +95,9 @@ pub struct Settings {
     pub checkpoint_delta_bytes_min: u64,
     /// Bytes of a checkpoint encoded in one cycle, about.
     pub checkpoint_slice_bytes: usize,
+    /// A start without a valid checkpoint gathers no more entries of queues than this at once, about 128
+    /// bytes each, and reads the log once more for the rest of them.
+    pub rebuild_entries_max: usize,
     /// Lanes kept ready for use even if they are idle; others take little memory.
     pub lanes_kept: usize,
     /// A segment is emptied by copying when fewer than this many percent of it live.
@@ -143,6 +146,7 @@ impl Settings {
             checkpoint_messages: 1 << 19,
             checkpoint_delta_bytes_min: 1 << 20,
             checkpoint_slice_bytes: 16 << 10,
+            rebuild_entries_max: usize::MAX,
             lanes_kept: 1024,
             compaction_percent: 20,
             compaction_slack_bytes: 64 << 20,

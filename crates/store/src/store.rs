@@ -151,6 +151,10 @@ pub struct Figures {
     pub waiting_reads: usize,
     /// Messages that are damaged and kept, as far as this run has met them.
     pub damaged: u64,
+    /// How often the start read the log because it had no checkpoint; 0 if it had one.
+    pub rebuild_passes: u64,
+    /// Entries that it gathered at once for that, at most.
+    pub rebuild_entries: usize,
 }
 
 /// Who asked for an operation that is not the log's.
@@ -237,6 +241,7 @@ pub struct Store {
     opening: Option<bool>,
     uncounted: Vec<LaneSlot>,
     told_stopped: bool,
+    rebuilt: crate::replay::Rebuilt,
     /// Segments are ready at all times.
     keeps_ready: bool,
     /// Bytes that all files may have.
@@ -287,6 +292,7 @@ impl Store {
             opening: None,
             uncounted: Vec::new(),
             told_stopped: false,
+            rebuilt: crate::replay::Rebuilt::default(),
             keeps_ready: settings.is_kept_ready,
             bytes_max: settings.bytes_max,
         }
@@ -488,9 +494,15 @@ impl Store {
             (found.damages.is_empty() || !self.has_opaque)
                 && (found.log_bytes > 0 || !found.is_clean || has_strange),
         );
-        if found.index_bytes.is_some() {
+        if found.index_bytes.is_some() && !found.has_written_pages {
             self.publication.index_found();
         }
+        if found.has_written_pages {
+            self.index_unsynced = true;
+            self.publication.index_written();
+        }
+        self.rebuilt = found.rebuilt;
+        self.closed_pages.extend(self.state.lanes.pages_in_memory());
         self.opening = Some(found.is_clean);
         for slot in self.state.unaccounted.clone() {
             let lane = self.state.lane_mut(LaneSlot(slot));
@@ -820,6 +832,8 @@ impl Store {
             failed_reads: self.failed_reads.count,
             waiting_reads: self.failed_reads.len(),
             damaged: self.state.lanes.damaged(),
+            rebuild_passes: self.rebuilt.passes,
+            rebuild_entries: self.rebuilt.gathered,
         }
     }
 }

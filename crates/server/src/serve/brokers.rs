@@ -65,6 +65,8 @@ impl Brokers {
         let most = logs.iter().map(Vec::len).max().unwrap_or(1);
         if let Some(store) = &mut settings.store {
             store.template.segment_bytes = logs::segment_bytes(config, plan.shards, most);
+            // The logs of a shard are read side by side.
+            store.template.rebuild_entries_max /= most.max(1);
         }
         Ok(Brokers {
             settings,

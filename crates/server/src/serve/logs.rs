@@ -24,6 +24,12 @@ const CACHE_BYTES_MIN: usize = 1 << 20;
 /// The part of a shard's memory that it may take.
 const CACHE_PART: usize = 8;
 
+/// Of so many bytes of a shard's memory one entry may be gathered by a start without a checkpoint: nobody is
+/// served then, and it takes half of them.
+const REBUILD_PART: usize = 256;
+/// However little memory there is.
+const REBUILD_ENTRIES_MIN: usize = 1 << 16;
+
 /// Segments that a log needs to go on: those prepared, those in reserve, and as many in use.
 const SEGMENTS_MIN: u64 = 8;
 /// The shortest segments that there are.
@@ -107,6 +113,7 @@ pub fn template(config: &Config, shards: u16, shard_bytes: usize) -> Settings {
         sync_interval: config.store_sync_interval,
         read_retry_limit: config.store_read_retry_limit,
         bytes_max: bytes_max(config, shards),
+        rebuild_entries_max: (shard_bytes / REBUILD_PART).max(REBUILD_ENTRIES_MIN),
         cache_bytes: (shard_bytes / CACHE_PART).clamp(CACHE_BYTES_MIN, CACHE_BYTES_MAX),
         ..Settings::new(LogId(0))
     }

@@ -3,7 +3,7 @@
 use super::{Failure, LogFiles};
 use lepus_base::{Now, QueueId};
 use lepus_reactor::files::{Blocking, Failure as DiskFailure};
-use lepus_store::disk::{Action, Completion, File, LogId, Operation, Operations};
+use lepus_store::disk::{Action, Completion, DiskError, File, LogId, Operation, Operations};
 use lepus_store::{
     Damage, Entry, Event, Fetch, Lane, LaneSlot, Lookup, Message, Refusal, Settings, Store,
 };
@@ -40,6 +40,8 @@ impl View {
         match operation.action {
             Action::List(_) => Completion { files: self.listed.clone(), ..Completion::done(id, 0) },
             Action::Read { .. } => self.files.run(operation),
+            // It would be read again from there.
+            Action::Write { file: File::Index(_), .. } => Completion::failed(id, DiskError::Full),
             Action::Write { bytes, start, .. } => Completion::done(id, bytes.len() - start),
             Action::Create { .. }
             | Action::Reserve { .. }

@@ -103,12 +103,15 @@ impl Log {
             || self.is_disk_nearly_full
     }
 
+    /// Whether the number of its segments allows another one.
+    pub(crate) fn has_segments_left(&self) -> bool {
+        self.segments.len() + self.spare.len() < self.settings.segments_max
+    }
+
     /// Whether there may be another segment.
     pub(super) fn may_grow(&self) -> bool {
         let bytes = self.disk_bytes().saturating_add(self.settings.segment_bytes.into());
-        !self.makes_none
-            && self.segments.len() + self.spare.len() < self.settings.segments_max
-            && bytes <= self.room.bytes_max
+        !self.makes_none && self.has_segments_left() && bytes <= self.room.bytes_max
     }
 
     /// Prepared segments beyond what waits for one.

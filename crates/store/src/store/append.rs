@@ -166,6 +166,13 @@ impl Store {
         self.log.is_full()
     }
 
+    /// The same, and not because it has as many segments as it may have for itself: others will lack
+    /// room as well.
+    #[must_use]
+    pub fn is_disk_full(&self) -> bool {
+        self.log.is_full() && self.log.has_segments_left()
+    }
+
     /// Makes the following records of `bytes` in all land in one batch, which recovery finds whole or
     /// not at all. Of more than [`crate::Settings::payload_bytes_max`] as much as a segment holds does.
     ///
