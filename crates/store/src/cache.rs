@@ -21,7 +21,7 @@ const BLOCKS_MIN: usize = 2;
 /// Places that the table of blocks begins with: one that grows from less than 1,032 bytes may lie, and stay,
 /// in memory of another thread, on another node.
 const SLOTS_MIN: usize = 64;
-/// Fragmented messages kept whole at most.
+/// Fragmented messages put together at once at most.
 const LARGE_MAX: usize = 8;
 /// A gap between two reads that still counts as following each other, at least.
 const GAP_BYTES_MIN: usize = 256;
@@ -56,6 +56,8 @@ pub(crate) struct Large {
     /// Payload of its first record.
     pub first: Vec<u8>,
     pub body: Vec<u8>,
+    /// What was looked up for it.
+    pub asked: Position,
     /// Length of the whole body.
     pub total: usize,
     /// The segment of its last fragment so far.
@@ -102,6 +104,12 @@ pub(crate) struct Cache {
     waits: BTreeSet<Wait>,
     names: [BTreeMap<Position, StoredNames>; 2],
     large: BTreeMap<Position, Large>,
+    /// Those looked up for which there was no room among them.
+    large_waits: BTreeSet<Position>,
+    /// The one that was told last that there is.
+    large_woken: Option<Position>,
+    /// One has left them since.
+    has_large_left: bool,
     /// Bytes read so far.
     pub bytes_read: u64,
     /// Reads so far.
@@ -428,12 +436,18 @@ impl Cache {
         self.large.get_mut(&at)
     }
 
+    /// Whether there is room for another fragmented message of `total` bytes: a single one always has it.
+    pub(crate) fn has_large_room(&self, total: usize, bytes_max: usize) -> bool {
+        let others: usize = self.large.values().map(|large| large.total).sum();
+        self.large.is_empty() || (others + total <= bytes_max && self.large.len() < LARGE_MAX)
+    }
+
+    /// Whoever looked up `asked` is told when others are done.
+    pub(crate) fn wait_for_large(&mut self, asked: Position) {
+        self.large_waits.insert(asked);
+    }
+
     pub(crate) fn put_large(&mut self, at: Position, large: Large) {
-        if self.large.len() >= LARGE_MAX {
-            let complete = self.large.iter().find(|(_, large)| large.body.len() >= large.total);
-            let first = complete.or(self.large.first_key_value()).map(|(&at, _)| at);
-            first.and_then(|at| self.large.remove(&at));
-        }
         self.large.insert(at, large);
     }
 
@@ -441,11 +455,36 @@ impl Cache {
         self.large.remove(&at);
     }
 
-    /// Forgets fragmented messages that are whole: whoever looked one up has it by now.
-    pub(crate) fn end_cycle(&mut self) {
-        if !self.large.is_empty() {
-            self.large.retain(|_, large| large.body.len() < large.total);
+    /// Forgets fragmented messages that are whole: whoever looked one up has it by now. Who may look
+    /// again, because there is room; one at a time, since each reads its first part again.
+    pub(crate) fn end_cycle(&mut self) -> Option<Position> {
+        if self.large.is_empty() && self.large_waits.is_empty() {
+            return None;
         }
+        let before = self.large.len();
+        self.large.retain(|_, large| large.body.len() < large.total);
+        if self.large_waits.is_empty() {
+            return None;
+        }
+        // What nobody waits for any more is put together again when somebody asks.
+        let waits = &self.waits;
+        let is_read = |asked: Position| waits.iter().any(|wait| wait.1 == asked);
+        self.large.retain(|_, large| is_read(large.asked));
+        self.has_large_left |= self.large.len() < before;
+        let is_begun = |asked: Position| self.large.values().any(|large| large.asked == asked);
+        if self.large_woken.is_some_and(|asked| is_read(asked) && !is_begun(asked)) {
+            return None;
+        }
+        self.large_woken = None;
+        if self.large.is_empty() || core::mem::take(&mut self.has_large_left) {
+            self.large_woken = self.large_waits.pop_first();
+        }
+        self.large_woken
+    }
+
+    /// Whether somebody may be woken by the end of the cycle without anything else happening.
+    pub(crate) fn wakes(&self) -> bool {
+        !self.large_waits.is_empty() && self.large.is_empty() && self.waits.is_empty()
     }
 
     /// Memory of fragmented messages.

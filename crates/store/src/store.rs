@@ -550,7 +550,8 @@ impl Store {
             }
         }
         self.state.lanes.cool(self.settings.lanes_kept, COOL_LOOKS);
-        self.cache.end_cycle();
+        let woken = self.cache.end_cycle();
+        self.events.extend(woken.into_iter().map(Event::MessageReady));
         self.publish(now, out);
         self.share_disk();
         self.log.flush(now, out);
@@ -624,6 +625,7 @@ impl Store {
             return Instant::NEVER;
         }
         let others = self.log.next_timeout().min(self.settle_due).min(self.compaction_due());
+        let others = if self.cache.wakes() { Instant(0) } else { others };
         let others = others.min(self.failed_reads.next_timeout());
         // Without a failure they are written by the next work.
         let pages = self.pages_due().filter(|_| self.index_retry.is_in_trouble());

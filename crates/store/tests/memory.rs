@@ -3,7 +3,7 @@
 use lepus_base::{Now, QueueId};
 use lepus_store::disk::{LogId, Operations};
 use lepus_store::simulation::Plain;
-use lepus_store::{Lane, LaneSlot, Message, Place, Settings, Store};
+use lepus_store::{Event, Lane, LaneSlot, Lookup, Message, Place, Settings, Store};
 
 /// A store whose disk keeps up.
 struct World {
@@ -117,4 +117,68 @@ fn pages_in_memory_and_what_is_settled_out_of_order_count() {
     world.append(lane, b"one more");
     let with_gaps = world.store.index_memory_bytes() - empty;
     assert!(with_gaps > on_disk + 200_000, "{with_gaps} bytes");
+}
+
+/// As many as wait for long messages at once wait for their turn: nobody begins anew because of others.
+#[test]
+fn long_messages_are_put_together_in_bounded_memory_each_once() {
+    const COUNT: u8 = 20;
+    const LENGTH: usize = 300 << 10;
+    for caches in [1, 10] {
+        let settings = Settings {
+            segment_bytes: 64 << 10,
+            cache_bytes: caches << 16,
+            ..Settings::new(LogId(1))
+        };
+        let mut world = World::new(settings);
+        let lane = world.lanes(1)[0];
+        for number in 0..COUNT {
+            world.append(lane, &vec![number; LENGTH]);
+        }
+        world.store.want_synced();
+        while world.store.synced() < world.store.end() {
+            world.flush();
+        }
+        let disk = core::mem::take(&mut world.disk);
+        let mut world = World { disk, ..World::new(settings) };
+        world.out = lepus_store::disk::Operations::default();
+        world.store = Store::open(settings, &mut world.out);
+        world.flush();
+        let lane = world.lanes(1)[0];
+        let mut entries = Vec::new();
+        while entries.len() < usize::from(COUNT) {
+            let _ = world.store.fetch(lane, 100, &mut entries, &mut world.out);
+            world.flush();
+        }
+        let read_before = world.disk.read_bytes;
+        let mut asked: Vec<_> = entries.iter().map(|entry| entry.position).collect();
+        let (mut found, mut peak, mut events) = (Vec::new(), 0, Vec::new());
+        for _ in 0..2_000 {
+            for at in core::mem::take(&mut asked) {
+                match world.store.lookup(at, &mut world.out) {
+                    Lookup::Found(message) => {
+                        assert_eq!(message.body.len(), LENGTH);
+                        assert!(message.body.iter().all(|byte| *byte == message.body[0]));
+                        found.push(message.body[0]);
+                    }
+                    Lookup::Pending => {}
+                    Lookup::Lost => panic!("a message is lost"),
+                }
+            }
+            peak = peak.max(world.store.large_bytes());
+            world.flush();
+            world.store.take_events(&mut events);
+            asked.extend(events.drain(..).filter_map(|event| match event {
+                Event::MessageReady(at) => Some(at),
+                _ => None,
+            }));
+        }
+        found.sort_unstable();
+        assert_eq!(found, (0..COUNT).collect::<Vec<_>>());
+        let limit = (4 * settings.cache_bytes).max(LENGTH);
+        // The first record of each is there beside what is put together.
+        assert!(peak <= limit + limit / 4 + (64 << 10), "{peak} of {limit}");
+        let read = world.disk.read_bytes - read_before;
+        assert!(read < 2 * LENGTH as u64 * u64::from(COUNT), "{read}");
+    }
 }

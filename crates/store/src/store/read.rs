@@ -58,6 +58,9 @@ pub(super) type Unreadable = BTreeSet<Position>;
 /// So many of them are remembered.
 const UNREADABLE_MAX: usize = 1 << 16;
 
+/// Messages that lie in several segments are put together in so many times the memory for what is read.
+const LARGE_CACHES: usize = 4;
+
 /// What is read of a record nothing is known of.
 const UNKNOWN_BYTES: usize = 4096;
 /// What a record has beside its body, at most, to be counted on.
@@ -133,7 +136,7 @@ impl Store {
     }
 
     fn lookup_within(&mut self, at: Position, length: usize, out: &mut Operations) -> Lookup<'_> {
-        match self.ready(at, length, out) {
+        match self.ready(at, length, true, out) {
             Found::Ready => self.message(at).map_or(Lookup::Lost, Lookup::Found),
             Found::Pending => Lookup::Pending,
             Found::Lost => Lookup::Lost,
@@ -278,11 +281,18 @@ impl Store {
 
     /// Makes sure that everything of the message that lies at `at` is in memory.
     pub(super) fn ready_whole(&mut self, at: Position, out: &mut Operations) -> Found {
-        self.ready(at, UNKNOWN_BYTES, out)
+        // One at a time.
+        self.ready(at, UNKNOWN_BYTES, false, out)
     }
 
     /// Makes sure that everything of a message is in memory.
-    fn ready(&mut self, asked: Position, length: usize, out: &mut Operations) -> Found {
+    fn ready(
+        &mut self,
+        asked: Position,
+        length: usize,
+        is_bounded: bool,
+        out: &mut Operations,
+    ) -> Found {
         let at = self.state.tables.place(asked);
         if self.cache.large(at).is_none() {
             let found = self.ready_record(Need { asked, at, length }, out);
@@ -301,7 +311,7 @@ impl Store {
         let known = self.record_extra;
         self.record_extra = extra.min(EXTRA_BYTES_MAX).max(known - known.div_ceil(256));
         if is_fragmented {
-            let found = self.assemble(asked, at, out);
+            let found = self.assemble((asked, at), is_bounded, out);
             if found != Found::Ready {
                 return found;
             }
@@ -330,18 +340,34 @@ impl Store {
         Found::Ready
     }
 
+    /// Bytes of fragmented messages put together at once; one alone may have more.
+    fn large_bytes_max(&self) -> usize {
+        LARGE_CACHES * self.settings.cache_bytes
+    }
+
     /// Puts the fragments of a message together, one after the other.
-    fn assemble(&mut self, asked: Position, at: Position, out: &mut Operations) -> Found {
+    fn assemble(
+        &mut self,
+        (asked, at): (Position, Position),
+        is_bounded: bool,
+        out: &mut Operations,
+    ) -> Found {
         if self.cache.large(at).is_none() {
             let (Some(payload), Some(record)) =
                 (self.payload(at, record::KIND_MESSAGE), self.record(at))
             else {
                 return Found::Lost;
             };
+            let total = record.body_bytes as usize;
+            if is_bounded && !self.cache.has_large_room(total, self.large_bytes_max()) {
+                self.cache.wait_for_large(asked);
+                return Found::Pending;
+            }
             let large = Large {
                 first: payload.to_vec(),
                 body: record.body.to_vec(),
-                total: record.body_bytes as usize,
+                asked,
+                total,
                 generation: generation(at),
             };
             self.cache.put_large(at, large);
