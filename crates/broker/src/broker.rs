@@ -473,10 +473,10 @@ impl Broker {
 
     /// Serves the timers that are due.
     pub fn timeout(&mut self, now: Now, out: &mut Outbox) {
-        while let Some(timer) = self.edge.timers.pop(now.instant) {
+        while let Some((at, timer)) = self.edge.timers.pop(now.instant) {
             match timer {
-                Timer::Connection(slot, id) => self.connection_timeout(now, slot, id, out),
-                Timer::Queue(slot, id) => self.queue_timeout(now, slot, id, out),
+                Timer::Connection(slot, id) => self.connection_timeout(now, at, (slot, id), out),
+                Timer::Queue(slot, id) => self.queue_timeout(now, at, (slot, id), out),
                 Timer::Letters(queue) => self.letters_due(now, queue),
                 Timer::Looks => self.begin_looks(),
                 Timer::Trim => self.trim_buffers(now),

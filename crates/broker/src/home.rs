@@ -290,11 +290,17 @@ impl Broker {
         !self.working.is_empty() || !self.graveyard.is_empty()
     }
 
-    /// A queue's timer has fired.
-    pub(crate) fn queue_timeout(&mut self, now: Now, slot: u32, id: QueueId, out: &mut Outbox) {
-        let Some(home) = self.homes.get_mut(slot as usize).filter(|home| home.id == id) else {
-            return;
-        };
+    /// A queue's timer, armed for `at`, has fired. If it is for nothing it is not armed again: there
+    /// would be one more with each deadline that comes before the last.
+    pub(crate) fn queue_timeout(
+        &mut self,
+        now: Now,
+        at: Instant,
+        (slot, id): (u32, QueueId),
+        out: &mut Outbox,
+    ) {
+        let is_it = |home: &&mut Home| home.id == id && home.armed == at;
+        let Some(home) = self.homes.get_mut(slot as usize).filter(is_it) else { return };
         home.armed = Instant::NEVER;
         if self.migrations.leaves(id) {
             // Its time comes again where it will be.
@@ -338,6 +344,10 @@ impl Broker {
         if let Some(dying) = &mut self.homes[slot as usize].dying
             && dying.again_at.is_none()
         {
+            if let Command::Cancel(key, handle) = command {
+                // Until the directory has decided it could be sent messages, and send them back.
+                return self.cancel(now, from, slot, key, handle, out);
+            }
             dying.commands.push(from);
             return;
         }
@@ -477,7 +487,7 @@ impl Broker {
         let home = &mut self.homes[slot as usize];
         home.queue.cancel(now, handle);
         home.note(slot, &mut self.edge);
-        if home.queue.auto_delete_due() {
+        if home.queue.auto_delete_due() && !home.awaits_deletion() {
             return self.delete_home(now, slot, Some((from, Reply::Cancelled)), out);
         }
         self.reply(now, from, id, Reply::Cancelled, out);

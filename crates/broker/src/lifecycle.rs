@@ -370,11 +370,14 @@ impl Broker {
     pub(crate) fn connection_timeout(
         &mut self,
         now: Now,
-        slot: u32,
-        id: ConnectionId,
+        at: Instant,
+        (slot, id): (u32, ConnectionId),
         out: &mut Outbox,
     ) {
         let Some(connection) = self.edge.connection_at(slot, id) else { return };
+        if connection.armed != at {
+            return;
+        }
         connection.armed = Instant::NEVER;
         // A machine that is done has asked for its socket to be closed: what it said last must
         // still go out.

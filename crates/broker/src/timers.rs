@@ -1,8 +1,9 @@
 //! Timers of one shard: a heap of moments, each naming what to look at then.
 //!
 //! A timer is never cancelled. Its target is looked at when it fires, and armed anew for the
-//! moment that then counts; so traffic that moves a deadline costs nothing. Targets may go long
-//! before their timers would fire: when timers are many more than targets, those are swept out.
+//! moment that then counts; so traffic that moves a deadline costs nothing. One whose target was armed
+//! for an earlier moment since is for nothing. Targets may go long before their timers would fire:
+//! when timers are many more than targets, those are swept out.
 
 use alloc::collections::BinaryHeap;
 use core::cmp::Reverse;
@@ -66,11 +67,11 @@ impl Timers {
         self.0.shrink_to_fit();
     }
 
-    /// Takes the next timer that is due.
-    pub fn pop(&mut self, now: Instant) -> Option<Timer> {
+    /// Takes the next timer that is due, and for when it was armed.
+    pub fn pop(&mut self, now: Instant) -> Option<(Instant, Timer)> {
         if self.next() > now {
             return None;
         }
-        self.0.pop().map(|Reverse((_, timer))| timer)
+        self.0.pop().map(|Reverse(found)| found)
     }
 }

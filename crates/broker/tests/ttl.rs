@@ -248,3 +248,22 @@ fn a_backlog_that_expires_at_once_is_gone_at_once() {
         assert_eq!(near.get_no_ack("q").unwrap().text(), "y");
     });
 }
+
+#[test]
+fn deadlines_that_come_before_the_last_leave_no_timers_behind() {
+    let world = World::new(1);
+    let channel = world.channel(0);
+    channel.declare("q");
+    let timers = || world.broker(0, |broker| broker.edge.timers.len());
+    for number in 0..200 {
+        channel.publish_with("", "q", &expiring(&(100_000 - 100 * number).to_string()), "x");
+    }
+    channel.publish_with("", "q", &expiring("1000000"), "last");
+    for _ in 0..200 {
+        assert!(channel.get("q").is_some());
+    }
+    world.advance(200_000);
+    assert!(timers() < 10, "{} timers for one queue and one connection", timers());
+    world.advance(900_000);
+    assert_eq!(world.queue("q").ready, 0);
+}

@@ -195,6 +195,8 @@ impl Plan {
         // So many queues that a message for all of them is handled in slices, and then in the half of
         // them mostly on one shard's disk.
         let wide = rng.chance(1, 80).then(|| pick(rng, &[120, 600, 700, 1100]));
+        // What queues take that have nothing in them leaves room for messages.
+        options.limits.memory_bytes += wide.map_or(0, |queues| queues as usize * EMPTY_QUEUE_BYTES);
         let is_dense = wide.is_some() && rng.chance(1, 2);
         if is_dense {
             options.shards = 1 + rng.below(2) as u16;
@@ -299,6 +301,9 @@ impl Plan {
         Some(store.template.segments_max).filter(|&most| most != usize::MAX)
     }
 }
+
+/// What an empty queue takes at most, with its places in the directory, in tables and in a log.
+const EMPTY_QUEUE_BYTES: usize = 4096;
 
 fn options(rng: &mut Rng, shards: u16) -> Options {
     let mut options = Options {

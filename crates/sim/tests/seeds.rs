@@ -141,6 +141,13 @@ fn a_checkpoint_that_waits_for_the_log_keeps_no_segment_from_it() {
     hold(1_003_262..1_003_263);
 }
 
+/// The directory has yet to write that a queue is deleted, and a consumer of it on another shard is gone:
+/// its messages went to and fro between the shards.
+#[test]
+fn a_queue_that_is_being_deleted_forgets_consumers_that_end() {
+    hold(1_039_298..1_039_299);
+}
+
 #[test]
 fn a_seed_decides_everything() {
     for seed in [3, 1003] {
