@@ -18,6 +18,7 @@ struct Sent {
 }
 
 struct World {
+    settings: Settings,
     store: Store,
     disk: Disk,
     out: Operations,
@@ -41,8 +42,9 @@ impl World {
             ..Settings::new(LOG)
         };
         let mut out = Operations::default();
-        let store = Store::open(settings, &mut out);
+        let store = Store::open(settings.clone(), &mut out);
         let mut world = World {
+            settings,
             store,
             disk: Disk::new(3),
             out,
@@ -57,6 +59,15 @@ impl World {
         let lanes = (0..lanes).map(|queue| world.store.lane(Lane::of(QueueId(queue))));
         world.lanes = lanes.collect();
         world
+    }
+
+    /// The process ends; another one opens what is on the disk.
+    fn start_again(&mut self) {
+        self.out = Operations::default();
+        self.store = Store::open(self.settings.clone(), &mut self.out);
+        self.pass(10);
+        let queues = 0..self.lanes.len() as u64;
+        self.lanes = queues.map(|queue| self.store.lane(Lane::of(QueueId(queue)))).collect();
     }
 
     fn pass(&mut self, millis: u64) {
@@ -215,6 +226,24 @@ fn what_has_nothing_dead_in_it_is_not_moved_when_there_is_no_room() {
     let moved = world.store.figures().moved;
     assert!(moved > 0 && moved <= sent.len() as u64, "{moved} of {}", sent.len());
     assert!(world.append(vec![0]).is_some());
+}
+
+/// Each start begins a segment.
+#[test]
+fn segments_that_ended_early_are_put_together_when_there_is_no_room() {
+    let mut world = World::new(1, 40);
+    for _ in 0..30 {
+        assert!(world.append(vec![0]).is_some());
+        world.pass(20);
+        world.start_again();
+    }
+    assert!(world.segments() >= 30, "{} segments", world.segments());
+    let mut more = 0;
+    while world.append(vec![0]).is_some() {
+        more += 1;
+    }
+    let fit = SEGMENT_BYTES as usize / BODY_BYTES;
+    assert!(more > 25 * fit * 3 / 4, "{more} more, {fit} in a segment");
 }
 
 /// What messages have beside their bodies is not counted while they live.

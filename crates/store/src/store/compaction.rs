@@ -250,9 +250,11 @@ impl Store {
         let copies_max = self.log.room_for_copies(usize::from(is_urgent));
         let worth = segments.iter().filter(|(generation, segment)| {
             let weight = weight(**generation, segment);
-            // Where nothing died there is nothing to gain: copies would be copied again and again when
-            // few messages fit into a segment.
-            let is_gain = segment.has_dead() && weight.saturating_add(weight / 8) <= copies_max;
+            // Where nothing died there is nothing to gain, unless it ended early, as at a start: copies
+            // would be copied again and again when few messages fit into a segment.
+            let ended_early = segment.used_bytes < segment.file_bytes / 2;
+            let is_gain = (segment.has_dead() || ended_early)
+                && weight.saturating_add(weight / 8) <= copies_max;
             let is_sparse = weight.saturating_mul(100) < u64::from(segment.file_bytes) * percent
                 && (!is_urgent || is_gain);
             !segment.is_empty()
