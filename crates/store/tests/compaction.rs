@@ -42,7 +42,7 @@ impl World {
             ..Settings::new(LOG)
         };
         let mut out = Operations::default();
-        let store = Store::open(settings.clone(), &mut out);
+        let store = Store::open(settings, &mut out);
         let mut world = World {
             settings,
             store,
@@ -64,7 +64,7 @@ impl World {
     /// The process ends; another one opens what is on the disk.
     fn start_again(&mut self) {
         self.out = Operations::default();
-        self.store = Store::open(self.settings.clone(), &mut self.out);
+        self.store = Store::open(self.settings, &mut self.out);
         self.pass(10);
         let queues = 0..self.lanes.len() as u64;
         self.lanes = queues.map(|queue| self.store.lane(Lane::of(QueueId(queue)))).collect();
