@@ -348,7 +348,7 @@ impl ClientConnection {
 
     /// Closes the connection: appends `connection.close`; [`ClientEvent::Closed`] comes when the
     /// server agrees.
-    pub fn close(&mut self, code: ReplyCode, text: &str, out: &mut Vec<u8>) {
+    pub fn close(&mut self, now: Instant, code: ReplyCode, text: &str, out: &mut Vec<u8>) {
         if matches!(self.state, ClientState::Closing | ClientState::Closed) {
             return;
         }
@@ -356,7 +356,8 @@ impl ClientConnection {
             connection::Close { reply_code: code.0, reply_text: text, class_id: 0, method_id: 0 };
         Method::from(close).encode_frame(0, out);
         self.drain = Drain::new(self.assembler.abandon(), false);
-        self.deadline = self.now + CLOSE_TIMEOUT;
+        self.now = now;
+        self.deadline = now + CLOSE_TIMEOUT;
         self.state = ClientState::Closing;
     }
 

@@ -418,7 +418,8 @@ impl ServerConnection {
     /// Closes the connection with `error`: `connection.close` is appended to `out`, and from now on
     /// everything but close and close-ok is ignored. Before the handshake's first method there is
     /// nothing to send; then [`ServerConnection::on_timeout`] tells at once to disconnect.
-    pub fn close(&mut self, error: &ProtocolError, out: &mut Vec<u8>) {
+    pub fn close(&mut self, now: Instant, error: &ProtocolError, out: &mut Vec<u8>) {
+        self.now = now;
         match self.state {
             State::Closing | State::PeerClosing | State::Leaving | State::Closed => return,
             State::Header | State::Refused => {
@@ -435,17 +436,18 @@ impl ServerConnection {
         };
         Method::from(close).encode_frame(0, out);
         self.drain = Drain::new(self.assembler.abandon(), self.is_lost);
-        self.deadline = self.now + self.close_timeout;
+        self.deadline = now + self.close_timeout;
         self.state = State::Closing;
     }
 
     /// Answers [`Event::Close`]. The client ends the socket: some clients take an end that comes
     /// together with the answer for a loss. [`ServerConnection::on_timeout`] tells to disconnect
     /// when it does not.
-    pub fn close_ok(&mut self, out: &mut Vec<u8>) {
+    pub fn close_ok(&mut self, now: Instant, out: &mut Vec<u8>) {
+        self.now = now;
         if self.state == State::PeerClosing {
             Method::from(connection::CloseOk {}).encode_frame(0, out);
-            self.deadline = self.now + self.close_timeout;
+            self.deadline = now + self.close_timeout;
             self.state = State::Leaving;
         }
     }

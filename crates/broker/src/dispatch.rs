@@ -57,7 +57,7 @@ impl Broker {
                 None => self.unknown_channel(now, slot, channel, method.ids(), out),
             },
             Event::Authenticate { mechanism, response } => {
-                self.authenticate(slot, mechanism, response, out);
+                self.authenticate(now, slot, mechanism, response, out);
             }
             Event::Open { vhost } => self.open(now, slot, vhost, out),
             Event::BodyTooLarge { channel, size, class_id, method_id } => {

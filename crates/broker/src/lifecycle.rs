@@ -24,6 +24,7 @@ impl Broker {
     /// The client logs in.
     pub(crate) fn authenticate(
         &mut self,
+        now: Now,
         slot: u32,
         mechanism: &str,
         response: &[u8],
@@ -73,12 +74,12 @@ impl Broker {
             log(out, Severity::Warning, "login-refused", text);
             Err(AuthenticationFailure::default())
         };
-        connection.machine.authenticated(result, &mut connection.send.bytes);
+        connection.machine.authenticated(now.instant, result, &mut connection.send.bytes);
         mark_dirty(connection, slot, out);
     }
 
     /// The client opens a vhost.
-    pub(crate) fn open(&mut self, _now: Now, slot: u32, vhost: &str, out: &mut Outbox) {
+    pub(crate) fn open(&mut self, now: Now, slot: u32, vhost: &str, out: &mut Outbox) {
         let user = self.edge.connections[slot as usize].user.clone();
         let refuse = |why: String| Err(ProtocolError::new(ReplyCode::NOT_ALLOWED, why));
         let result = match self.directory.vhost(vhost) {
@@ -104,7 +105,7 @@ impl Broker {
                 format!("{}: user '{user}' opened vhost '{vhost}'", connection_name(connection));
             log(out, Severity::Info, "connection-opened", text);
         }
-        connection.machine.opened(result, &mut connection.send.bytes);
+        connection.machine.opened(now.instant, result, &mut connection.send.bytes);
         mark_dirty(connection, slot, out);
     }
 
@@ -288,7 +289,7 @@ impl Broker {
         let text = format!("{}: {}", connection_name(connection), error.text);
         log(out, Severity::Warning, "connection-error", text);
         connection.send.cut(&mut self.edge.pool);
-        connection.machine.close(&error, &mut connection.send.bytes);
+        connection.machine.close(now.instant, &error, &mut connection.send.bytes);
         mark_dirty(connection, slot, out);
         self.end_connection(now, slot, ConnectionEnd::ByBroker, out);
         self.edge.arm(slot);
@@ -337,12 +338,12 @@ impl Broker {
     }
 
     /// Nothing of the connection is left anywhere but its socket, if that.
-    fn finish_connection(&mut self, _now: Now, slot: u32, out: &mut Outbox) {
+    fn finish_connection(&mut self, now: Now, slot: u32, out: &mut Outbox) {
         let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return };
         if connection.end == Some(ConnectionEnd::ByClient) && !connection.gone {
             // It waits for this and not for the rest of its messages.
             connection.send.cut(&mut self.edge.pool);
-            connection.machine.close_ok(&mut connection.send.bytes);
+            connection.machine.close_ok(now.instant, &mut connection.send.bytes);
             mark_dirty(connection, slot, out);
             self.edge.arm(slot);
             return;

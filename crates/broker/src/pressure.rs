@@ -116,8 +116,9 @@ impl Edge {
 
     /// Whether memory is used that few bodies keep, and so much in all that it matters: well before
     /// anything is spilled or anybody is blocked for it.
+    #[must_use]
     #[inline]
-    pub(crate) fn must_compact(&self) -> bool {
+    pub fn must_compact(&self) -> bool {
         self.pool.is_sparse() && self.memory() >= self.spilling_bytes() / 2
     }
 

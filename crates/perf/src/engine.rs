@@ -298,7 +298,7 @@ impl Engine {
             if before != LinkState::Ready && after == LinkState::Ready {
                 self.ready += 1;
                 if stage == Stage::Setup {
-                    self.links[at].close();
+                    self.links[at].close(self.scene.clock.now());
                     self.enqueue(at);
                 }
             }

@@ -178,12 +178,12 @@ impl Link {
     }
 
     /// Asks the broker to close.
-    pub(crate) fn close(&mut self) {
+    pub(crate) fn close(&mut self, now: Instant) {
         match self.state {
             LinkState::Closing | LinkState::Closed => {}
             LinkState::Opening => self.state = LinkState::Closed,
             LinkState::Scripting | LinkState::Ready => {
-                self.client.close(ReplyCode::REPLY_SUCCESS, "bye", &mut self.output);
+                self.client.close(now, ReplyCode::REPLY_SUCCESS, "bye", &mut self.output);
                 self.state = LinkState::Closing;
             }
         }

@@ -106,7 +106,7 @@ impl Peer {
     /// # Errors
     /// A text for the user.
     pub(crate) fn close(mut self) -> Result<(), String> {
-        self.client.close(ReplyCode::REPLY_SUCCESS, "bye", &mut self.output);
+        self.client.close(Instant(0), ReplyCode::REPLY_SUCCESS, "bye", &mut self.output);
         self.wait("connection.close", |event| {
             matches!(event, ClientEvent::Closed { code: ReplyCode::REPLY_SUCCESS, .. })
                 .then_some(())

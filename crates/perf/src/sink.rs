@@ -223,8 +223,8 @@ impl Session<'_> {
             match event {
                 Event::None if consumed == 0 => return (used, false),
                 Event::None => {}
-                Event::Authenticate { .. } => self.machine.authenticated(Ok(()), out),
-                Event::Open { .. } => self.machine.opened(Ok(()), out),
+                Event::Authenticate { .. } => self.machine.authenticated(Instant(0), Ok(()), out),
+                Event::Open { .. } => self.machine.opened(Instant(0), Ok(()), out),
                 Event::Publish { channel, .. } => {
                     if let Some((published, open)) = self.confirming.get_mut(&channel) {
                         *published += 1;
@@ -252,15 +252,15 @@ impl Session<'_> {
                     if !agree(channel, &method, out) {
                         let text = format!("the sink has no {}", method.name());
                         let error = ProtocolError::new(ReplyCode::NOT_IMPLEMENTED, text);
-                        self.machine.close(&error, out);
+                        self.machine.close(Instant(0), &error, out);
                     }
                 }
                 Event::Close { .. } => {
                     // Nothing may follow the answer.
                     feed.end();
-                    self.machine.close_ok(out);
+                    self.machine.close_ok(Instant(0), out);
                 }
-                Event::Error(error) => self.machine.close(&error, out),
+                Event::Error(error) => self.machine.close(Instant(0), &error, out),
                 Event::BodyTooLarge { .. } | Event::CloseOk | Event::Disconnect => {
                     return (used, true);
                 }

@@ -160,9 +160,10 @@ impl Client {
 
     /// Sends `connection.close`; the answer may come later.
     pub fn say_close(&self) {
+        let now = self.world.0.borrow().shards.now().instant;
         self.peer(|peer| {
             if let Some(machine) = &mut peer.machine {
-                machine.close(ReplyCode::REPLY_SUCCESS, "goodbye", &mut peer.output);
+                machine.close(now, ReplyCode::REPLY_SUCCESS, "goodbye", &mut peer.output);
             }
         });
         self.settle();

@@ -234,7 +234,12 @@ pub(crate) fn excess(shards: &Shards) -> Option<String> {
             edge.connections.iter().map(|(_, connection)| connection.memory_bytes()).sum();
         let figures = broker.log_figures();
         let windows = figures.window_entries * MESSAGE_BYTES_MAX;
-        let living = edge.pool.live() * SHARE_OF_LIVE
+        let of_bodies = match edge.pool.is_sparse() && !edge.must_compact() {
+            // Chunks that few bodies keep are left alone while so little of the budget is used.
+            true => edge.pool.used(),
+            false => edge.pool.live() * SHARE_OF_LIVE,
+        };
+        let living = of_bodies
             + (edge.pool.len() + messages as usize) * MESSAGE_BYTES_MAX
             + of_connections
             + broker.queues().count() * QUEUE_BYTES_MAX

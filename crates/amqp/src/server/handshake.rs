@@ -7,6 +7,7 @@ use crate::frame::{self, FRAME_MAX_MIN, FrameKind};
 use crate::method::{Method, connection};
 use alloc::format;
 use alloc::vec::Vec;
+use lepus_base::Instant;
 
 /// The header of the protocol this server speaks.
 const HEADER: [u8; 8] = *b"AMQP\0\0\x09\x01";
@@ -123,7 +124,13 @@ impl ServerConnection {
     /// Answers [`Event::Authenticate`]: appends `connection.tune`, or `connection.close` with
     /// `ACCESS_REFUSED` (403). A client that does not claim `authentication_failure_close` gets no
     /// answer and is dropped a little later, see [`super::TimeoutOutcome::Disconnect`].
-    pub fn authenticated(&mut self, result: Result<(), AuthenticationFailure>, out: &mut Vec<u8>) {
+    pub fn authenticated(
+        &mut self,
+        now: Instant,
+        result: Result<(), AuthenticationFailure>,
+        out: &mut Vec<u8>,
+    ) {
+        self.now = now;
         if self.state != State::Authenticating {
             return;
         }
@@ -134,7 +141,7 @@ impl ServerConnection {
         };
         if !self.has_client_capability("authentication_failure_close") {
             self.state = State::Refused;
-            self.deadline = self.now + REFUSAL_DELAY;
+            self.deadline = now + REFUSAL_DELAY;
             return;
         }
         let text = failure.text.unwrap_or_else(|| {
@@ -144,7 +151,7 @@ impl ServerConnection {
                 self.mechanism
             )
         });
-        self.close(&ProtocolError::new(ReplyCode::ACCESS_REFUSED, text), out);
+        self.close(now, &ProtocolError::new(ReplyCode::ACCESS_REFUSED, text), out);
     }
 
     /// Checks what the client makes of the offer: 0 means no limit, and so more than any offer.
@@ -183,14 +190,15 @@ impl ServerConnection {
     }
 
     /// Answers [`Event::Open`]: appends `connection.open-ok`, or closes with the error.
-    pub fn opened(&mut self, result: Result<(), ProtocolError>, out: &mut Vec<u8>) {
+    pub fn opened(&mut self, now: Instant, result: Result<(), ProtocolError>, out: &mut Vec<u8>) {
+        self.now = now;
         if self.state != State::Opening {
             return;
         }
         match result {
             Ok(()) => {
                 Method::from(connection::OpenOk {}).encode_frame(0, out);
-                self.heartbeat.start(self.now, self.heartbeat_seconds);
+                self.heartbeat.start(now, self.heartbeat_seconds);
                 // A peer that counts the payload only, and not the frame around it, is within its
                 // rights.
                 self.assembler.payload_max = self.frame_max();
@@ -199,7 +207,7 @@ impl ServerConnection {
             }
             Err(error) => {
                 let error = error.caused_by(connection::CLASS_ID, connection::Open::METHOD_ID);
-                self.close(&error, out);
+                self.close(now, &error, out);
             }
         }
     }

@@ -26,8 +26,8 @@ fn a_clients_close_is_answered_when_the_broker_is_ready() {
     assert_eq!(server.feed(&bytes), [Seen::Close(200, "bye".into())]);
     assert!(server.out.is_empty());
     assert!(server.rest.is_empty());
-    server.machine.close_ok(&mut server.out);
-    server.machine.close_ok(&mut server.out);
+    server.machine.close_ok(server.now, &mut server.out);
+    server.machine.close_ok(server.now, &mut server.out);
     assert_eq!(server.written(), ["connection.close-ok"]);
     assert_eq!(server.machine.state(), State::Leaving);
     assert_eq!(server.feed(&method(1, queue::Purge::default())), []);
@@ -52,8 +52,8 @@ fn after_our_close_everything_but_the_answer_is_ignored() {
     for size in [1, 5, 1000, traffic.len()] {
         let mut server = server();
         let error = ProtocolError::new(ReplyCode::CONNECTION_FORCED, "shutdown");
-        server.machine.close(&error, &mut server.out);
-        server.machine.close(&error, &mut server.out);
+        server.machine.close(server.now, &error, &mut server.out);
+        server.machine.close(server.now, &error, &mut server.out);
         assert_eq!(server.written(), ["connection.close"]);
         let mut seen = Vec::new();
         for piece in traffic.chunks(size) {
@@ -72,7 +72,7 @@ fn a_close_in_the_middle_of_a_body_frame_finds_its_end() {
     let body = frame(FrameKind::Body, 2, &[0xce; 4000]);
     server.feed(&body[..2000]);
     let error = ProtocolError::new(ReplyCode::CONNECTION_FORCED, "shutdown");
-    server.machine.close(&error, &mut server.out);
+    server.machine.close(server.now, &error, &mut server.out);
     assert_eq!(server.feed(&body[2000..]), []);
     assert_eq!(server.feed(&close_ok()), [Seen::CloseOk]);
 }
@@ -103,7 +103,7 @@ fn the_answer_is_found_behind_a_malformed_frame() {
 fn closes_that_cross_are_both_answered() {
     let mut server = server();
     let error = ProtocolError::new(ReplyCode::CONNECTION_FORCED, "shutdown");
-    server.machine.close(&error, &mut server.out);
+    server.machine.close(server.now, &error, &mut server.out);
     assert_eq!(server.feed(&close()), []);
     assert_eq!(server.written(), ["connection.close", "connection.close-ok"]);
     assert_eq!(server.feed(&close_ok()), [Seen::CloseOk]);
@@ -113,7 +113,7 @@ fn closes_that_cross_are_both_answered() {
 fn a_client_that_does_not_answer_is_dropped() {
     let mut server = server();
     let error = ProtocolError::new(ReplyCode::CONNECTION_FORCED, "shutdown");
-    server.machine.close(&error, &mut server.out);
+    server.machine.close(server.now, &error, &mut server.out);
     let due = server.machine.next_timeout();
     assert_eq!(due, server.now + Duration::from_secs(10));
     server.out.clear();
@@ -125,10 +125,29 @@ fn a_client_that_does_not_answer_is_dropped() {
 }
 
 #[test]
+fn a_client_that_was_silent_for_long_has_as_much_time_for_its_answer() {
+    let mut server = server();
+    server.now = server.now + Duration::from_secs(3600);
+    let error = ProtocolError::new(ReplyCode::CONNECTION_FORCED, "an operator");
+    server.machine.close(server.now, &error, &mut server.out);
+    assert_eq!(server.machine.next_timeout(), server.now + Duration::from_secs(10));
+    assert_eq!(server.feed(&close_ok()), [Seen::CloseOk]);
+}
+
+#[test]
+fn an_answer_that_took_long_leaves_the_client_as_much_time_to_end() {
+    let mut server = server();
+    assert_eq!(server.feed(&close()), [Seen::Close(200, "bye".into())]);
+    server.now = server.now + Duration::from_secs(3600);
+    server.machine.close_ok(server.now, &mut server.out);
+    assert_eq!(server.machine.next_timeout(), server.now + Duration::from_secs(10));
+}
+
+#[test]
 fn a_connection_that_said_nothing_yet_is_closed_without_words() {
     let mut server = Server::new(&ServerOptions::default());
     let error = ProtocolError::new(ReplyCode::CONNECTION_FORCED, "shutdown");
-    server.machine.close(&error, &mut server.out);
+    server.machine.close(server.now, &error, &mut server.out);
     assert!(server.out.is_empty());
     let outcome = server.machine.on_timeout(server.machine.next_timeout(), &mut server.out);
     assert_eq!(outcome, TimeoutOutcome::Disconnect);

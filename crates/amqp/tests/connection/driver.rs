@@ -60,10 +60,10 @@ impl Server {
         let mut server = Server::new(options);
         server.feed(HEADER);
         server.feed(&start_ok(&Table::new(), "PLAIN"));
-        server.machine.authenticated(Ok(()), &mut server.out);
+        server.machine.authenticated(server.now, Ok(()), &mut server.out);
         server.feed(&tune_ok(options.channel_max, frame_max, 0));
         server.feed(&open("/"));
-        server.machine.opened(Ok(()), &mut server.out);
+        server.machine.opened(server.now, Ok(()), &mut server.out);
         assert_eq!(server.machine.state(), State::Running);
         server.out.clear();
         server
@@ -97,7 +97,7 @@ impl Server {
         let seen = self.feed(bytes);
         match &seen[..] {
             [Seen::Error(error)] => {
-                self.machine.close(error, &mut self.out);
+                self.machine.close(self.now, error, &mut self.out);
                 error.clone()
             }
             other => panic!("{other:?}"),

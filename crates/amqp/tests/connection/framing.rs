@@ -186,7 +186,7 @@ fn error_of(bytes: &[u8]) -> (ReplyCode, u16, u16) {
         for seen in byte_by_byte.feed(&[*byte]) {
             match seen {
                 Seen::Error(error) => {
-                    byte_by_byte.machine.close(&error, &mut byte_by_byte.out);
+                    byte_by_byte.machine.close(byte_by_byte.now, &error, &mut byte_by_byte.out);
                     errors.push(error);
                 }
                 other => panic!("{other:?}"),

@@ -15,7 +15,7 @@ fn tuning() -> Server {
     let mut server = Server::new(&ServerOptions::default());
     server.feed(HEADER);
     server.feed(&start_ok(&capable(), "PLAIN"));
-    server.machine.authenticated(Ok(()), &mut server.out);
+    server.machine.authenticated(server.now, Ok(()), &mut server.out);
     assert_eq!(server.written(), ["connection.start", "connection.tune"]);
     server
 }
@@ -27,10 +27,10 @@ fn a_client_comes_in() {
     let seen = server.feed(&start_ok(&capable(), "AMQPLAIN"));
     let response = lepus_amqp::sasl::response("AMQPLAIN", "guest", "secret");
     assert_eq!(seen, [Seen::Authenticate("AMQPLAIN".into(), response)]);
-    server.machine.authenticated(Ok(()), &mut server.out);
+    server.machine.authenticated(server.now, Ok(()), &mut server.out);
     assert_eq!(server.feed(&tune_ok(100, 70_000, 10)), []);
     assert_eq!(server.feed(&open("/")), [Seen::Open("/".into())]);
-    server.machine.opened(Ok(()), &mut server.out);
+    server.machine.opened(server.now, Ok(()), &mut server.out);
     assert_eq!(server.written(), ["connection.start", "connection.tune", "connection.open-ok"]);
     let machine = &server.machine;
     assert_eq!(machine.state(), State::Running);
@@ -125,7 +125,7 @@ fn a_refused_login_is_told_to_a_client_that_understands() {
     server.feed(&start_ok(&capable(), "PLAIN"));
     server.out.clear();
     let failure = AuthenticationFailure::default();
-    server.machine.authenticated(Err(failure), &mut server.out);
+    server.machine.authenticated(server.now, Err(failure), &mut server.out);
     let (frame, _) = lepus_amqp::frame::decode(&server.out, 8192).unwrap().unwrap();
     let Ok(Method::ConnectionClose(close)) = Method::decode(frame.payload) else {
         panic!("no connection.close");
@@ -147,7 +147,7 @@ fn a_refused_login_is_dropped_late_when_the_client_would_not_understand() {
     server.feed(&start_ok(&Table::new(), "PLAIN"));
     server.out.clear();
     let failure = AuthenticationFailure::default();
-    server.machine.authenticated(Err(failure), &mut server.out);
+    server.machine.authenticated(server.now, Err(failure), &mut server.out);
     assert_eq!(server.feed(b"more"), []);
     let due = server.machine.next_timeout();
     assert_eq!(due, server.now + Duration::from_secs(1));
@@ -213,7 +213,7 @@ fn large_frames_are_refused_until_a_virtual_host_is_open() {
         let mut server = Server::new(&options);
         server.feed(HEADER);
         server.feed(&start_ok(&capable(), "PLAIN"));
-        server.machine.authenticated(Ok(()), &mut server.out);
+        server.machine.authenticated(server.now, Ok(()), &mut server.out);
         assert_eq!(server.feed(&tune_ok(2047, options.frame_max, 0)), []);
         assert_eq!(server.machine.state(), State::Open);
         // The head of the frame is enough.
@@ -246,7 +246,7 @@ fn a_vhost_that_cannot_be_opened_closes_the_connection() {
     server.feed(&tune_ok(10, 4096, 0));
     assert_eq!(server.feed(&open("nope")), [Seen::Open("nope".into())]);
     let error = ProtocolError::new(ReplyCode::NOT_ALLOWED, "vhost nope not found");
-    server.machine.opened(Err(error), &mut server.out);
+    server.machine.opened(server.now, Err(error), &mut server.out);
     let (frame, _) = lepus_amqp::frame::decode(&server.out, 8192).unwrap().unwrap();
     let Ok(Method::ConnectionClose(close)) = Method::decode(frame.payload) else {
         panic!("no connection.close");
@@ -265,7 +265,7 @@ fn the_client_may_close_during_the_handshake() {
     let mut server = tuning();
     let seen = server.feed(&close);
     assert_eq!(seen, [Seen::Close(200, "never mind".into())]);
-    server.machine.close_ok(&mut server.out);
+    server.machine.close_ok(server.now, &mut server.out);
     assert_eq!(server.written(), ["connection.close-ok"]);
     assert_eq!(server.machine.state(), State::Leaving);
 }
@@ -301,8 +301,8 @@ fn pipelined_steps_wait_for_the_brokers_decisions() {
     bytes.extend(open("/"));
     bytes.extend(crate::driver::method(1, channel::Open {}));
     assert_eq!(server.feed(&bytes).len(), 1);
-    server.machine.authenticated(Ok(()), &mut server.out);
+    server.machine.authenticated(server.now, Ok(()), &mut server.out);
     assert_eq!(server.feed(b""), [Seen::Open("/".into())]);
-    server.machine.opened(Ok(()), &mut server.out);
+    server.machine.opened(server.now, Ok(()), &mut server.out);
     assert_eq!(server.feed(b""), [Seen::Method(1, "channel.open".into())]);
 }

@@ -10,10 +10,10 @@ fn server(heartbeat: u16) -> Server {
     let mut server = Server::new(&ServerOptions::default());
     server.feed(HEADER);
     server.feed(&start_ok(&Table::new(), "PLAIN"));
-    server.machine.authenticated(Ok(()), &mut server.out);
+    server.machine.authenticated(server.now, Ok(()), &mut server.out);
     server.feed(&tune_ok(10, 4096, heartbeat));
     server.feed(&open("/"));
-    server.machine.opened(Ok(()), &mut server.out);
+    server.machine.opened(server.now, Ok(()), &mut server.out);
     server.out.clear();
     server
 }

@@ -76,11 +76,11 @@ fn pair(options: ClientOptions) -> (Client, Server) {
     assert_eq!(client.feed(&std::mem::take(&mut server.out)), [""; 0]);
     let seen = server.feed(&client.sends());
     assert!(matches!(&seen[..], [Seen::Authenticate(..)]));
-    server.machine.authenticated(Ok(()), &mut server.out);
+    server.machine.authenticated(server.now, Ok(()), &mut server.out);
     assert_eq!(client.feed(&std::mem::take(&mut server.out)), [""; 0]);
     let seen = server.feed(&client.sends());
     assert_eq!(seen, [Seen::Open("/".into())]);
-    server.machine.opened(Ok(()), &mut server.out);
+    server.machine.opened(server.now, Ok(()), &mut server.out);
     assert_eq!(client.feed(&std::mem::take(&mut server.out)), ["opened"]);
     (client, server)
 }
@@ -159,16 +159,16 @@ fn messages_go_both_ways() {
 #[test]
 fn either_side_may_close() {
     let (mut client, mut server) = pair(ClientOptions::default());
-    client.machine.close(ReplyCode::REPLY_SUCCESS, "bye", &mut client.out);
+    client.machine.close(server.now, ReplyCode::REPLY_SUCCESS, "bye", &mut client.out);
     let seen = server.feed(&client.sends());
     assert_eq!(seen, [Seen::Close(200, "bye".into())]);
-    server.machine.close_ok(&mut server.out);
+    server.machine.close_ok(server.now, &mut server.out);
     assert_eq!(client.feed(&server.out), ["closed 200 "]);
     assert_eq!(client.machine.state(), ClientState::Closed);
 
     let (mut client, mut server) = pair(ClientOptions::default());
     let error = ProtocolError::new(ReplyCode::CONNECTION_FORCED, "going down");
-    server.machine.close(&error, &mut server.out);
+    server.machine.close(server.now, &error, &mut server.out);
     let seen = client.feed(&server.out);
     assert_eq!(seen, ["closed 320 CONNECTION_FORCED - going down"]);
     assert_eq!(server.feed(&client.sends()), [Seen::CloseOk]);

@@ -221,10 +221,12 @@ fn conversed(bytes: &[u8], mut piece_bytes: impl FnMut() -> usize) -> (Vec<Seen>
             seen.append(&mut new);
             let machine = &mut server.machine;
             match last {
-                Seen::Authenticate(..) => machine.authenticated(Ok(()), &mut server.out),
-                Seen::Open(_) => machine.opened(Ok(()), &mut server.out),
-                Seen::Error(error) => machine.close(&error, &mut server.out),
-                Seen::Close(..) => machine.close_ok(&mut server.out),
+                Seen::Authenticate(..) => {
+                    machine.authenticated(server.now, Ok(()), &mut server.out)
+                }
+                Seen::Open(_) => machine.opened(server.now, Ok(()), &mut server.out),
+                Seen::Error(error) => machine.close(server.now, &error, &mut server.out),
+                Seen::Close(..) => machine.close_ok(server.now, &mut server.out),
                 _ => break,
             }
             new = server.feed(b"");
@@ -275,10 +277,10 @@ fn a_client_takes_whatever_a_server_sends() {
         let mut client = ClientConnection::new(options, Instant::from_millis(0), &mut out);
         server.feed(HEADER);
         server.feed(&start_ok(&Table::new(), "PLAIN"));
-        server.machine.authenticated(Ok(()), &mut server.out);
+        server.machine.authenticated(server.now, Ok(()), &mut server.out);
         server.feed(&tune_ok(10, 4096, 0));
         server.feed(&open("/"));
-        server.machine.opened(Ok(()), &mut server.out);
+        server.machine.opened(server.now, Ok(()), &mut server.out);
         assert_eq!(server.machine.state(), State::Running);
         for tag in 0..5 {
             lepus_amqp::server::encode_delivery(

@@ -118,7 +118,7 @@ impl Engine {
         self.phase = Phase::Closing;
         let until = self.scene.clock.now() + self.plan.run.shutdown_timeout;
         for at in 0..self.links.len() {
-            self.links[at].close();
+            self.links[at].close(self.scene.clock.now());
             self.enqueue(at);
         }
         let open = |link: &Link| link.state() != LinkState::Closed;

@@ -259,8 +259,10 @@ impl Peer {
                 match event {
                     Event::None if consumed == 0 => break,
                     Event::None => {}
-                    Event::Authenticate { .. } => self.machine.authenticated(Ok(()), &mut out),
-                    Event::Open { .. } => self.machine.opened(Ok(()), &mut out),
+                    Event::Authenticate { .. } => {
+                        self.machine.authenticated(Instant(0), Ok(()), &mut out)
+                    }
+                    Event::Open { .. } => self.machine.opened(Instant(0), Ok(()), &mut out),
                     Event::Publish { channel, publish } => {
                         let publish = publish.as_ref();
                         let routes = state.routes(publish.exchange, publish.routing_key);
@@ -293,7 +295,7 @@ impl Peer {
                         }
                         if !stays {
                             let error = ProtocolError::new(ReplyCode::INTERNAL_ERROR, "asked to");
-                            self.machine.close(&error, &mut out);
+                            self.machine.close(Instant(0), &error, &mut out);
                         }
                     }
                     Event::Method { channel, method } => {
@@ -312,11 +314,11 @@ impl Peer {
                         if !answer {
                             let text = format!("unsupported {}", method.name());
                             let error = ProtocolError::new(ReplyCode::NOT_IMPLEMENTED, text);
-                            self.machine.close(&error, &mut out);
+                            self.machine.close(Instant(0), &error, &mut out);
                         }
                     }
-                    Event::Close { .. } => self.machine.close_ok(&mut out),
-                    Event::Error(error) => self.machine.close(&error, &mut out),
+                    Event::Close { .. } => self.machine.close_ok(Instant(0), &mut out),
+                    Event::Error(error) => self.machine.close(Instant(0), &error, &mut out),
                     Event::BodyTooLarge { .. } | Event::CloseOk | Event::Disconnect => {
                         ends = true;
                         break;

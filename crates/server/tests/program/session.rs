@@ -132,7 +132,7 @@ impl<S: Read + Write> Session<S> {
 
     /// Ends properly.
     pub fn close(mut self) {
-        self.machine.close(ReplyCode::REPLY_SUCCESS, "bye", &mut self.output);
+        self.machine.close(Instant(1), ReplyCode::REPLY_SUCCESS, "bye", &mut self.output);
         self.flush();
         loop {
             match self.see() {

@@ -64,7 +64,7 @@ impl Peer {
     }
 
     pub fn close(&mut self) {
-        self.machine.close(ReplyCode::REPLY_SUCCESS, "bye", &mut self.output);
+        self.machine.close(Instant(1), ReplyCode::REPLY_SUCCESS, "bye", &mut self.output);
         self.flush();
     }
 

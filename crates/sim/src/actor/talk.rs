@@ -5,7 +5,7 @@ use lepus_amqp::client::encode_publish;
 use lepus_amqp::code::ReplyCode;
 use lepus_amqp::method::{basic, channel, confirm, exchange, queue, tx};
 use lepus_amqp::table::Table;
-use lepus_base::Rng;
+use lepus_base::{Instant, Rng};
 
 use super::goal::{Goal, random_properties};
 use super::{
@@ -228,7 +228,7 @@ impl Actor {
     }
 
     /// Leaves in good order.
-    pub(crate) fn leave(&mut self, peer: &mut Peer, oracle: &mut Oracle) {
+    pub(crate) fn leave(&mut self, now: Instant, peer: &mut Peer, oracle: &mut Oracle) {
         for channel in self.channels.values_mut() {
             channel.release_all(oracle);
             oracle.uncertain.insert(channel.id);
@@ -236,7 +236,7 @@ impl Actor {
         }
         self.standing = Standing::Closing;
         if let Some(machine) = &mut peer.machine {
-            machine.close(ReplyCode::REPLY_SUCCESS, "goodbye", &mut peer.output);
+            machine.close(now, ReplyCode::REPLY_SUCCESS, "goodbye", &mut peer.output);
         }
     }
 

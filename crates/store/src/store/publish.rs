@@ -15,6 +15,7 @@ use crate::checkpoint::{self, Head, ROOT_STRIDE_BYTES, Root, Valid};
 use crate::checksum::crc;
 use crate::disk::{Action, DiskError, File, Operations};
 use crate::lane::PAGE_BYTES;
+use crate::log::Segment;
 use crate::retry::Retry;
 
 /// Places and rows looked at in one slice.
@@ -148,6 +149,9 @@ pub(super) struct Publication {
     last_at: Instant,
     log_bytes: u64,
     appended: u64,
+    /// The generation in which the last one left off, if nothing in it lives: a later one can free it,
+    /// once something is behind it.
+    left_off: Option<u32>,
     index_name: IndexName,
     /// Somebody was told that one waits for room.
     told_waiting: bool,
@@ -349,6 +353,10 @@ impl Store {
 
     pub(super) fn publish(&mut self, now: Now, out: &mut Operations) {
         self.state.died += core::mem::take(&mut self.log.sealed_dead);
+        let end_generation = crate::place::generation(self.log.end());
+        if self.publication.left_off.take_if(|left_off| *left_off < end_generation).is_some() {
+            self.state.died += 1;
+        }
         if self.may_reserve() {
             self.reserve(now, out);
         }
@@ -431,6 +439,9 @@ impl Store {
             segment.live == 0 && segment.pins == 0 && **generation < end_generation
         });
         let dead = dead.map(|(&generation, _)| generation).collect();
+        let last = self.log.segments.get(&end_generation);
+        let is_left = !self.has_opaque && last.is_some_and(Segment::is_dead);
+        self.publication.left_off = is_left.then_some(end_generation);
         self.log.want_synced();
         if is_base {
             self.reserve.begin();
