@@ -297,3 +297,24 @@ fn what_is_long_beside_its_body_is_not_moved_again_and_again() {
     world.pass(60_000);
     assert_eq!(world.store.figures().moved, moved);
 }
+
+/// A start leaves off the last segment of the life before, and its first checkpoint says so. Where nothing
+/// in that segment lives, it comes free once the log has gone on.
+#[test]
+fn the_last_segment_of_an_earlier_life_is_no_loss_of_room() {
+    let room = |lives: usize| {
+        let mut world = World::new(1, 12);
+        for _ in 0..lives {
+            let sent = world.append(vec![0]).unwrap();
+            world.pass(10);
+            world.settle(&sent, 0);
+            world.pass(3_000);
+            world.start_again();
+        }
+        std::iter::from_fn(|| world.append(vec![0])).count()
+    };
+    let fresh = room(0);
+    for lives in 1..4 {
+        assert_eq!(room(lives), fresh, "after {lives} earlier lives");
+    }
+}
