@@ -107,9 +107,25 @@ pub(crate) struct Envelope<'a> {
     pub fragmented: Option<u32>,
 }
 
-/// An upper bound of the payload before the body.
+/// What a reference takes at most.
+pub(crate) const REFERENCE_BYTES_MAX: usize = VARINT_BYTES_MAX * 3 + 3;
+
+/// An upper bound of the payload before the body, with references of so many bytes.
 pub(crate) fn envelope_bytes_max(references: usize, names: usize, properties: usize) -> usize {
-    1 + VARINT_BYTES_MAX * 4 + 8 + references * (VARINT_BYTES_MAX * 3 + 3) + 2 + names + properties
+    1 + VARINT_BYTES_MAX * 4 + 8 + references + 2 + names + properties
+}
+
+/// An upper bound of what these references take, close where there are many.
+#[inline]
+pub(crate) fn references_bytes_max(references: impl ExactSizeIterator<Item = Reference>) -> usize {
+    if references.len() == 1 {
+        return REFERENCE_BYTES_MAX;
+    }
+    let bytes = |reference: Reference| {
+        let (level, deadline) = (reference.lane.level.into(), reference.deadline_millis);
+        length(reference.lane.queue.0) + length(reference.seq) + length(level) + length(deadline)
+    };
+    references.map(bytes).sum()
 }
 
 /// Appends everything of a message's payload but the body.

@@ -318,3 +318,21 @@ fn the_last_segment_of_an_earlier_life_is_no_loss_of_room() {
         assert_eq!(room(lives), fresh, "after {lives} earlier lives");
     }
 }
+
+/// What the references of a message take is known before it is written. By an upper bound each of these
+/// would need a segment of its own, of which most stays empty, and would be moved to another such one for
+/// ever.
+#[test]
+fn messages_in_very_many_queues_share_a_segment() {
+    let mut world = World::new(1_900, 100);
+    let all: Vec<usize> = (0..world.lanes.len()).collect();
+    for _ in 0..20 {
+        world.append(all.clone()).unwrap();
+    }
+    world.pass(10);
+    let segments = world.segments();
+    assert!(segments <= 5, "20 messages in {segments} segments");
+    world.pass(60_000);
+    let moved = world.store.figures().moved;
+    assert!(moved <= 20, "{moved} times one was moved");
+}

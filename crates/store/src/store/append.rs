@@ -8,7 +8,8 @@ use crate::page::Entry;
 use crate::place::{generation, offset};
 use crate::record::{
     Envelope, KIND_FRAGMENT, KIND_MESSAGE, KIND_OPAQUE, KIND_QUEUE_DROPPED, KIND_SETTLES, Message,
-    Names, RECORD_HEADER_BYTES, Reference, envelope_bytes_max, put_envelope, put_settles,
+    Names, RECORD_HEADER_BYTES, REFERENCE_BYTES_MAX, Reference, envelope_bytes_max, put_envelope,
+    put_settles, references_bytes_max,
 };
 use crate::state::LaneSlot;
 use crate::varint::{VARINT_BYTES_MAX, put};
@@ -185,10 +186,7 @@ impl Store {
     /// An upper bound for [`Store::hold`] of what appending a message takes.
     #[must_use]
     pub fn record_bytes_max(message: &Message<'_>, places: usize) -> usize {
-        let names = message.exchange.len() + message.routing_key.len();
-        RECORD_HEADER_BYTES
-            + envelope_bytes_max(places, names, message.properties.len())
-            + message.body.len()
+        record_bytes_max(message, places * REFERENCE_BYTES_MAX)
     }
 
     /// A message of a lane is done with. `position` and `bytes` are its entry's. False if it was
@@ -351,6 +349,14 @@ impl Store {
     }
 }
 
+/// An upper bound of the record of a message with references of so many bytes.
+pub(super) fn record_bytes_max(message: &Message<'_>, reference_bytes: usize) -> usize {
+    let names = message.exchange.len() + message.routing_key.len();
+    RECORD_HEADER_BYTES
+        + envelope_bytes_max(reference_bytes, names, message.properties.len())
+        + message.body.len()
+}
+
 /// Writes a message, cut into fragments where it does not fit. Where it begins, and the segment
 /// in which it ends. The last argument says: transient, copied from, may be refused.
 pub(super) fn write_message(
@@ -364,7 +370,9 @@ pub(super) fn write_message(
     let routing_key = &message.routing_key[..message.routing_key.len().min(255)];
     let (properties, body) = (message.properties, message.body);
     let name_bytes = exchange.len() + routing_key.len();
-    let before = envelope_bytes_max(references.len(), name_bytes, properties.len());
+    // Too high a bound would leave most of a segment empty behind a message with very many references.
+    let reference_bytes = references_bytes_max(references.clone());
+    let before = envelope_bytes_max(reference_bytes, name_bytes, properties.len());
     let bound = before + body.len();
     let whole_max = WHOLE_BYTES_MAX.min(log.payload_bytes_max());
     let first = if bound <= log.payload_rest() || bound <= whole_max {

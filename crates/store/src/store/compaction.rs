@@ -15,14 +15,14 @@ use alloc::vec::Vec;
 use core::time::Duration;
 use lepus_base::{Instant, Now, Position};
 
-use super::append::write_message;
+use super::append::{record_bytes_max, write_message};
 use super::read::Found;
 use super::{Event, Purpose, Store};
 use crate::disk::{Completion, File, Operations};
 use crate::lane::Located;
 use crate::log::Segment;
 use crate::place::{generation, position};
-use crate::record::{KIND_MESSAGE, Message, MessageRecord, Names, Reference};
+use crate::record::{KIND_MESSAGE, Message, MessageRecord, Names, Reference, references_bytes_max};
 use crate::recovery::Damage;
 use crate::scan::{FoundRecord, Image, SegmentRead};
 use crate::segment::{BATCH_HEADER_BYTES, SEGMENT_HEADER_BYTES};
@@ -583,7 +583,7 @@ impl Store {
     ) -> Copied {
         let references = live.references.iter().map(|(reference, _)| *reference);
         let origin = Some(live.origin);
-        let bound = Store::record_bytes_max(message, live.references.len());
+        let bound = record_bytes_max(message, references_bytes_max(references.clone()));
         if !self.log.has_room_for_copy(bound) {
             return Copied::NoRoom;
         }
