@@ -285,6 +285,8 @@ impl LaneIndex {
         self.live_bytes += u64::from(entry.bytes);
         let closes = self.tail.is_full();
         if closes {
+            // What is settled is kept only within pages.
+            self.settled.remove(self.tail.last() + 1, entry.seq);
             self.close_tail();
         }
         self.tail.push(entry);
@@ -300,6 +302,20 @@ impl LaneIndex {
     pub(crate) fn skip_to(&mut self, next: u64) {
         self.is_changed = true;
         self.next = self.next.max(next);
+    }
+
+    /// Numbers in `first..end` are of messages that the log still has, and that were settled before the lane
+    /// was put together from it: without entries of their own, within pages and what the open page may grow
+    /// over they would pass for live.
+    pub(crate) fn settle_absent(&mut self, first: u64, end: u64) {
+        self.skip_to(end);
+        let index = self.pages.partition_point(|page| page.last < first);
+        for page in self.pages.range(index..).take_while(|page| page.first < end) {
+            self.settled.insert(first.max(page.first), end.min(page.last + 1));
+        }
+        if self.tail.count() > 0 && end > self.tail.first() {
+            self.settled.insert(first.max(self.tail.first()), end);
+        }
     }
 
     fn close_tail(&mut self) {
@@ -457,7 +473,7 @@ impl LaneIndex {
         if self.tail_settled < self.tail.count() || self.tail.count() == 0 {
             return;
         }
-        self.forget(self.tail.first(), self.tail.last() + 1);
+        self.forget(self.tail.first(), self.next);
         self.tail.clear();
         self.tail_settled = 0;
         // A reader's place in the page is gone with it.

@@ -1,10 +1,12 @@
 //! Recovery of bytes that no store wrote: it ends, without a panic, and says what it found.
 
-use lepus_base::{Now, QueueId, Rng};
+use lepus_base::{Now, Position, QueueId, Rng};
 use lepus_store::disk::{Action, File, LogId, Operations};
 use lepus_store::place::{self, offset};
 use lepus_store::simulation::Disk;
-use lepus_store::{Event, Fetch, Lane, Message, Place, Settings, Store, SyncMode, inspect};
+use lepus_store::{
+    Event, Fetch, Lane, LaneSlot, Message, Place, Settings, Store, SyncMode, inspect,
+};
 
 const LOG: LogId = LogId(1);
 
@@ -354,6 +356,119 @@ fn a_message_that_is_incomplete_costs_a_rebuild_nothing_before_it() {
     let found: Vec<u64> = entries.iter().map(|entry| entry.seq).collect();
     assert_eq!(found, [0, 1, 2, 3, 4]);
     assert_eq!(store.next_seq(lane), 6);
+}
+
+/// A message of 300 bytes, for which there is room.
+fn append_short(store: &mut Store, lane: LaneSlot, seq: u64) -> Position {
+    let body = [seq as u8 + 1; 300];
+    let message = Message { exchange: b"e", routing_key: b"k", properties: &[], body: &body };
+    store.append(&message, &[Place { lane, seq, deadline_millis: 0 }]).unwrap()
+}
+
+/// Without a checkpoint, the record of a message that was settled before is nothing that lives: compaction
+/// would move it, count it, and let go of a segment in which another message still lies.
+#[test]
+fn what_was_settled_before_a_rebuild_is_not_moved_as_if_it_lived() {
+    for entries_max in [usize::MAX, 3] {
+        let mut disk = Disk::new(1);
+        let (mut store, mut out, _) = open(&mut disk);
+        let lane = store.lane(Lane::of(QueueId(1)));
+        let pass = |store: &mut Store, disk: &mut Disk, out: &mut _, millis: u64, end: u64| {
+            store.want_durable();
+            for millis in millis..end {
+                store.flush(Now::from_millis(millis), out);
+                while store.work(Now::from_millis(millis), out) {}
+                run(store, disk, out, millis);
+            }
+        };
+        pass(&mut store, &mut disk, &mut out, 5, 10);
+        let positions: Vec<_> = (0..10).map(|seq| append_short(&mut store, lane, seq)).collect();
+        pass(&mut store, &mut disk, &mut out, 10, 20);
+        // Between those that stay, and behind them: what comes later goes over that.
+        for seq in [2, 3, 5, 8, 9] {
+            assert!(store.settle(lane, seq, positions[seq as usize], 300));
+        }
+        pass(&mut store, &mut disk, &mut out, 20, 2_000);
+        disk.crash();
+        for index in 0..2 {
+            disk.flip(File::Root(LOG), index * 4096 + 20, 1);
+        }
+        let mut out = Operations::default();
+        let settings = Settings { rebuild_entries_max: entries_max, ..settings() };
+        let mut store = Store::open(settings, &mut out);
+        run(&mut store, &mut disk, &mut out, 2_000);
+        let lane = store.lane(Lane::of(QueueId(1)));
+        append_short(&mut store, lane, 10);
+        pass(&mut store, &mut disk, &mut out, 2_000, 3_000);
+        let first = disk.files().map(|(file, _)| file).find(|file| {
+            let data = disk.data(*file).unwrap_or_default();
+            matches!(file, File::Segment(..)) && data.windows(300).any(|body| body == [1; 300])
+        });
+        store.empty_segment(first.expect("it was written"));
+        pass(&mut store, &mut disk, &mut out, 3_000, 20_000);
+        assert_eq!(store.figures().moved, 5, "at most {entries_max} at once");
+        let mut entries = Vec::new();
+        while !store.is_fetched(lane) {
+            let _ = store.fetch(lane, 100, &mut entries, &mut out);
+            run(&mut store, &mut disk, &mut out, 20_000);
+        }
+        let found: Vec<u64> = entries.iter().map(|entry| entry.seq).collect();
+        assert_eq!(found, [0, 1, 4, 6, 7, 10], "at most {entries_max} at once");
+    }
+}
+
+/// Without a checkpoint, numbers that are settled in the log are not given again, also where nothing lives in
+/// their lane: at the next start without one, what had them would count as settled.
+#[test]
+fn numbers_that_are_settled_in_the_log_are_not_given_again() {
+    let mut disk = Disk::new(1);
+    let (mut store, mut out, _) = open(&mut disk);
+    let pass = |store: &mut Store, disk: &mut Disk, out: &mut _, millis: u64| {
+        store.want_durable();
+        for millis in millis..millis + 1_000 {
+            store.flush(Now::from_millis(millis), out);
+            while store.work(Now::from_millis(millis), out) {}
+            run(store, disk, out, millis);
+        }
+    };
+    let lose_checkpoint = |disk: &mut Disk| {
+        disk.crash();
+        for index in 0..2 {
+            disk.flip(File::Root(LOG), index * 4096 + 20, 1);
+        }
+    };
+    let mut millis = 10;
+    let [empty, other, gone] = [1, 2, 3].map(|queue| store.lane(Lane::of(QueueId(queue))));
+    pass(&mut store, &mut disk, &mut out, millis);
+    append_short(&mut store, other, 0);
+    for lane in [empty, gone] {
+        let positions = [0, 1, 2].map(|seq| append_short(&mut store, lane, seq));
+        pass(&mut store, &mut disk, &mut out, millis);
+        for (seq, position) in (0..).zip(positions) {
+            assert!(store.settle(lane, seq, position, 300));
+        }
+    }
+    pass(&mut store, &mut disk, &mut out, millis);
+    store.drop_queue(QueueId(3));
+    for _ in 0..3 {
+        millis += 1_000;
+        pass(&mut store, &mut disk, &mut out, millis);
+        lose_checkpoint(&mut disk);
+        (store, out, _) = open(&mut disk);
+        let [lane, other] = [1, 2].map(|queue| store.lane(Lane::of(QueueId(queue))));
+        assert_eq!(store.count(other).0, 1);
+        let next = store.next_seq(lane);
+        assert!(next >= 3, "{next} is given again");
+        assert!(store.lanes_of(QueueId(3)).is_empty(), "its queue is gone");
+        pass(&mut store, &mut disk, &mut out, millis);
+        let position = append_short(&mut store, lane, next);
+        pass(&mut store, &mut disk, &mut out, millis);
+        lose_checkpoint(&mut disk);
+        (store, out, _) = open(&mut disk);
+        let lane = store.lane(Lane::of(QueueId(1)));
+        assert_eq!(store.count(lane).0, 1, "number {next}");
+        assert!(store.settle(lane, next, position, 300));
+    }
 }
 
 /// Without a checkpoint, damage to the last batch of a segment takes nothing of that batch with it that is

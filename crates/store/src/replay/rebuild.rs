@@ -191,15 +191,18 @@ impl Rebuild {
                 lanes.push(slot);
             }
         }
+        let dropped = core::mem::take(&mut self.dropped);
         for (lane, runs) in core::mem::take(&mut self.settled) {
-            if let Some((_, end)) = runs.last()
-                && let Some(slot) = state.find(lane)
-                && let Some(found) = state.lane_mut(slot)
-            {
-                found.skip_to(end);
+            if dropped.contains(&lane.queue) {
+                continue;
+            }
+            // Also where nothing lives: what is settled in the log must not be given to others.
+            let slot = state.slot(lane);
+            let Some(found) = state.lane_mut(slot) else { continue };
+            for (first, end) in runs.iter() {
+                found.settle_absent(first, end);
             }
         }
-        let dropped = core::mem::take(&mut self.dropped);
         for (lane, next) in core::mem::take(&mut self.incomplete) {
             let is_done = self.until.is_none_or(|until| lane < until.0);
             if !is_done || dropped.contains(&lane.queue) {
