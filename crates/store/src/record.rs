@@ -115,12 +115,8 @@ pub(crate) fn envelope_bytes_max(references: usize, names: usize, properties: us
     1 + VARINT_BYTES_MAX * 4 + 8 + references + 2 + names + properties
 }
 
-/// An upper bound of what these references take, close where there are many.
-#[inline]
-pub(crate) fn references_bytes_max(references: impl ExactSizeIterator<Item = Reference>) -> usize {
-    if references.len() == 1 {
-        return REFERENCE_BYTES_MAX;
-    }
+/// An upper bound of what these references take: never more for some of them than for all.
+pub(crate) fn references_bytes_max(references: impl Iterator<Item = Reference>) -> usize {
     let bytes = |reference: Reference| {
         let (level, deadline) = (reference.lane.level.into(), reference.deadline_millis);
         length(reference.lane.queue.0) + length(reference.seq) + length(level) + length(deadline)

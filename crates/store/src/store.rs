@@ -494,6 +494,11 @@ impl Store {
             (found.damages.is_empty() || !self.has_opaque)
                 && (found.log_bytes > 0 || !found.is_clean || has_strange),
         );
+        if !self.has_opaque {
+            let last = self.log.segments.last_key_value();
+            let last = last.filter(|(_, segment)| segment.is_dead());
+            self.publication.left_off_in(last.map(|(&generation, _)| generation));
+        }
         if found.index_bytes.is_some() && !found.has_written_pages {
             self.publication.index_found();
         }

@@ -302,20 +302,25 @@ fn what_is_long_beside_its_body_is_not_moved_again_and_again() {
 /// in that segment lives, it comes free once the log has gone on.
 #[test]
 fn the_last_segment_of_an_earlier_life_is_no_loss_of_room() {
-    let room = |lives: usize| {
+    let room = |lives: usize, is_orderly: bool| {
         let mut world = World::new(1, 12);
         for _ in 0..lives {
             let sent = world.append(vec![0]).unwrap();
             world.pass(10);
             world.settle(&sent, 0);
             world.pass(3_000);
+            if is_orderly {
+                world.store.close();
+                world.pass(100);
+            }
             world.start_again();
         }
         std::iter::from_fn(|| world.append(vec![0])).count()
     };
-    let fresh = room(0);
-    for lives in 1..4 {
-        assert_eq!(room(lives), fresh, "after {lives} earlier lives");
+    let fresh = room(0, false);
+    for (lives, is_orderly) in [(1, false), (2, false), (3, false), (1, true), (3, true)] {
+        let of = if is_orderly { "that ended in order" } else { "that were killed" };
+        assert_eq!(room(lives, is_orderly), fresh, "after {lives} earlier lives {of}");
     }
 }
 
@@ -335,4 +340,26 @@ fn messages_in_very_many_queues_share_a_segment() {
     world.pass(60_000);
     let moved = world.store.figures().moved;
     assert!(moved <= 20, "{moved} times one was moved");
+}
+
+/// A message that just fits into a segment with two references fits with one as well.
+#[test]
+fn the_longest_message_of_two_queues_is_moved_when_one_has_settled_it() {
+    for less in 20..140 {
+        let mut world = World::new(2, 20);
+        (world.body_bytes, world.properties_bytes) = (1, SEGMENT_BYTES as usize - 60 - less);
+        let Some(sent) = world.append(vec![0, 1]) else { continue };
+        world.pass(10);
+        world.settle(&sent, 0);
+        (world.body_bytes, world.properties_bytes) = (BODY_BYTES, 0);
+        world.append(vec![0]).unwrap();
+        world.pass(10);
+        let segment = world.disk.files().map(|(file, _)| file).find(|file| {
+            let data = world.disk.data(*file).unwrap_or_default();
+            matches!(file, File::Segment(..)) && data.windows(5_000).any(|part| part == [7; 5_000])
+        });
+        world.store.empty_segment(segment.expect("it was written"));
+        world.pass(20_000);
+        assert!(world.store.figures().moved > 0, "{less} bytes less");
+    }
 }

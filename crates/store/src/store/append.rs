@@ -370,8 +370,12 @@ pub(super) fn write_message(
     let routing_key = &message.routing_key[..message.routing_key.len().min(255)];
     let (properties, body) = (message.properties, message.body);
     let name_bytes = exchange.len() + routing_key.len();
-    // Too high a bound would leave most of a segment empty behind a message with very many references.
-    let reference_bytes = references_bytes_max(references.clone());
+    // Too high a bound would leave most of a segment empty behind a message with very many references. A copy
+    // must fit where the original did, which may have had more.
+    let reference_bytes = match references.len() == 1 && origin.is_none() {
+        true => REFERENCE_BYTES_MAX,
+        false => references_bytes_max(references.clone()),
+    };
     let before = envelope_bytes_max(reference_bytes, name_bytes, properties.len());
     let bound = before + body.len();
     let whole_max = WHOLE_BYTES_MAX.min(log.payload_bytes_max());

@@ -190,6 +190,12 @@ impl Publication {
         }
     }
 
+    /// The segment in which the log of the run before ended, if nothing in it lives: no checkpoint has said
+    /// that it is dead.
+    pub(super) fn left_off_in(&mut self, generation: Option<u32>) {
+        self.left_off = generation;
+    }
+
     /// The start found an index file, and its name is on the disk.
     pub(super) fn index_found(&mut self) {
         self.index_name = IndexName::Synced;
