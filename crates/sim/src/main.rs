@@ -16,7 +16,7 @@ Runs seeds of the simulator: one seed decides everything that happens.
     --keep-going   name seeds that fail and go on
 
 Every second seed from 1000000 on is under strain: logs with few segments, clients that read in a
-trickle, files that cannot be made or removed for a while.";
+trickle, a disk that fails for a while, bits that flip in its files while no process runs.";
 
 struct Orders {
     first: u64,

@@ -237,6 +237,8 @@ pub(crate) struct Oracle {
     pub(crate) careless: BTreeSet<usize>,
     /// The queue that an exchange chose for a word in this life, where a message has shown it.
     pub(crate) chosen: BTreeMap<(u32, usize, String), usize>,
+    /// Logs that have forgotten settlements since their damage.
+    pub(crate) forgetful: BTreeSet<u32>,
     /// Messages whose bytes were damaged on the disk.
     pub(crate) damaged: BTreeSet<MessageId>,
 }

@@ -147,6 +147,9 @@ pub(crate) struct DiskPlan {
     pub(crate) fills: bool,
     /// Whether bits of bodies flip while no process runs.
     pub(crate) flips: bool,
+    /// Whether bits of anything else flip while no process runs: headers, roots, checkpoints, the index, the
+    /// definitions.
+    pub(crate) damages: bool,
     /// What fails altogether for a while, now and then.
     pub(crate) outage: Outage,
     /// Files that a process has open at once, where it may lack more.
@@ -282,6 +285,8 @@ impl Plan {
         let outage = outage(rng);
         let read_retry_limit = Duration::from_secs(pick(rng, &[2, 10, 60]));
         let open_max = pick(rng, &[2, 5, 12]) as usize;
+        // Not another draw: that would change the plans of all seeds.
+        let damages = self.options.hash_seed % 3 == 1;
         let is_small = self.queues.len() < 50 && self.large_bytes < 100_000;
         if let Some(store) = self.options.store.as_mut().filter(|_| is_bounded && is_small) {
             store.template.segments_max = segments_max;
@@ -289,6 +294,9 @@ impl Plan {
         if let Some(disk) = self.disk.as_mut().filter(|disk| has_outages && !disk.fills) {
             disk.outage = outage;
             disk.open_max = outage.opens.then_some(open_max);
+        }
+        if let Some(disk) = &mut self.disk {
+            disk.damages = damages;
         }
         if let Some(store) = self.options.store.as_mut() {
             store.template.read_retry_limit = read_retry_limit;

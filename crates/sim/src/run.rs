@@ -13,13 +13,15 @@
 //! - In a share of the seeds from a million on clients read a few bytes at a time and answer late; in
 //!   another logs have a few segments at most; in another all operations of a kind fail for 0.1 to 5 s of
 //!   virtual time, or for ever: reads, writes, new and removed files, syncs of directories, whatever needs a
-//!   descriptor; for lack of room or means, or otherwise.
+//!   descriptor; for lack of room or means, or otherwise; in
+//!   another bits flip in headers, roots, checkpoints, the index and the definitions while no process runs.
 //!
 //! What must hold is said in the oracle: what was confirmed and persistent is there, in order, and
 //! says when it comes again; what was settled a second before stays away; commits are whole in each
 //! log; what is transient is gone; definitions and accounts that were answered are there. What cannot
 //! be read now costs nothing: it is waited for.
 
+mod damage;
 mod life;
 mod operator;
 

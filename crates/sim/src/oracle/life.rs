@@ -44,6 +44,7 @@ impl Oracle {
         self.life += 1;
         self.commits = if end == End::Stop { Vec::new() } else { commits };
         self.careless.clone_from(careless);
+        self.forgetful.clear();
         self.uncertain.clear();
         self.transactional.clear();
         self.presumed_closed.clear();
@@ -162,6 +163,9 @@ impl Oracle {
                 found.entry(*log).or_default()[usize::from(is_settled)] = Some(text);
             }
             for (log, sides) in found {
+                if self.forgetful.contains(&log) {
+                    continue;
+                }
                 if let [Some(missing), Some(there)] = sides {
                     return Err(format!(
                         "a commit is half there in log {log}: {there} is, {missing} is not"

@@ -7,12 +7,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use lepus_base::Instant;
-use lepus_store::disk::File;
 use lepus_store::simulation::{Faults, Outage};
 
+use super::damage::Damage;
 use super::{Figures, Run, into_shards, prepare, trace};
 use crate::actor::{Standing, Verdict};
-use crate::oracle::{Commit, End, Gone, body_of};
+use crate::oracle::{Commit, End};
 use crate::world::{State, World};
 
 /// How long what has left a queue may come back, in milliseconds: as long as it takes until that
@@ -37,8 +37,6 @@ const OUTAGE_MILLIS: Range<u64> = 100..5000;
 const OUTAGES_PER_ENDLESS: u64 = 6;
 /// Of so many starts one meets an outage.
 const STARTS_PER_OUTAGE: u64 = 3;
-/// Messages that are looked for when a bit is to flip.
-const FLIP_TRIES: usize = 5;
 
 /// What a run knows about its processes.
 #[derive(Debug, Default)]
@@ -49,6 +47,8 @@ pub(super) struct Lives {
     has_stopped: bool,
     /// Damages that were reported.
     pub(super) reports: u64,
+    /// Files in which bits have flipped.
+    pub(super) damaged_files: BTreeSet<String>,
     /// How often the logs of this process did not take a message that is for a durable queue.
     unlogged: u64,
     pub(super) figures: Figures,
@@ -189,7 +189,7 @@ impl Run {
                     continue;
                 }
                 self.lives.reports += 1;
-                if self.oracle.damaged.is_empty() {
+                if !self.lives.damaged_files.iter().any(|file| event.text.contains(file)) {
                     return Err(format!("damage without a cause: {} {}", event.kind, event.text));
                 }
             }
@@ -364,12 +364,14 @@ impl Run {
         }
         self.count();
         self.lives.figures.restarts += 1;
+        let logs = self.logs();
         // After an orderly stop nothing is left that a failing power could take.
         let power_fails = end == End::Crash || end == End::Stop && self.rng.chance(1, 2);
         self.shards.end(power_fails);
         self.oracle.end_life(&self.plan.queues, end, &careless, commits);
         self.flip();
-        self.start()
+        let damage = self.damage();
+        self.start(damage, &logs)
     }
 
     /// The process ends in order.
@@ -416,8 +418,8 @@ impl Run {
         }
     }
 
-    /// A process starts on the disk as it is.
-    fn start(&mut self) -> Verdict {
+    /// A process starts on the disk as it is, with queues in `logs` and perhaps a bit that has flipped.
+    fn start(&mut self, mut damage: Option<Damage>, logs: &BTreeMap<usize, u32>) -> Verdict {
         let shards = match self.rng.chance(1, 2) {
             true => self.plan.options.shards,
             false => 1 + self.rng.below(5) as u16,
@@ -433,10 +435,11 @@ impl Run {
             let Some(disk) = &mut self.shards.disk else { return Ok(()) };
             disk.disk.bytes_max = u64::MAX;
             disk.takes = (Duration::ZERO, Duration::ZERO);
-            let fails = attempt == 0 && self.rng.chance(1, 2);
+            let fails = attempt == 0 && self.rng.chance(1, 2) && damage.is_none();
             disk.disk.faults = if fails { faults } else { Faults::default() };
             let is_out = attempt == 0
                 && outage != Outage::default()
+                && damage.is_none()
                 && self.strain.chance(1, STARTS_PER_OUTAGE);
             disk.disk.outage = if is_out { outage } else { Outage::default() };
             met_outage = is_out;
@@ -447,8 +450,14 @@ impl Run {
                     trace(format!("it does not start: {reason}"));
                     self.shards.end(true);
                 }
-                Err(reason) => return Err(format!("the process does not start: {reason}")),
+                Err(reason) => match damage.take() {
+                    Some(damage) => self.mend(&damage, &reason)?,
+                    None => return Err(format!("the process does not start: {reason}")),
+                },
             }
+        }
+        if let Some(damage) = damage {
+            self.excuse(&damage, logs);
         }
         if let Some(disk) = &mut self.shards.disk {
             disk.disk.faults = Faults::default();
@@ -523,72 +532,9 @@ impl Run {
         self.lives.figures.moved += counters.moved;
         self.lives.figures.queues_moved += counters.queues_moved;
     }
-
-    /// Turns a bit of a message's body over, in a segment that is not the last of its log.
-    fn flip(&mut self) {
-        let is_planned = self.plan.disk.as_ref().is_some_and(|disk| disk.flips);
-        if !is_planned || !self.rng.chance(1, 2) || self.oracle.messages.is_empty() {
-            return;
-        }
-        let Some(disk) = &mut self.shards.disk else { return };
-        for _ in 0..FLIP_TRIES {
-            let message = self.rng.below(self.oracle.messages.len() as u64) as usize;
-            let record = &self.oracle.messages[message];
-            let is_there = record.copies.iter().any(|copy| copy.gone == Gone::No);
-            if record.body_bytes < 24 || !is_there {
-                continue;
-            }
-            let body = body_of(message, record.body_bytes.min(64));
-            let Some((file, offset)) = find(&disk.disk, &body) else { continue };
-            let offset = offset + self.rng.below(body.len() as u64) as usize;
-            trace(format!("a bit of message {message} flips: {file:?} at {offset}"));
-            disk.disk.flip(file, offset, self.rng.below(8) as u8);
-            // What others borrow from a damaged record is gone with it: exchange and key, and those of
-            // the queue of dead letters that both came to.
-            let names = (&record.exchange, &record.key);
-            let queues = &self.plan.queues;
-            let letters = |of: &crate::oracle::Message| -> BTreeSet<usize> {
-                let roots = of.copies.iter().map(|copy| copy.root);
-                roots.filter(|&root| queues[root].dead_letters()).collect()
-            };
-            let own = letters(record);
-            let borrows = |other: &crate::oracle::Message| {
-                (&other.exchange, &other.key) == names || !own.is_disjoint(&letters(other))
-            };
-            let others = self.oracle.messages.iter().enumerate();
-            let damaged = others.filter(|(_, other)| borrows(other)).map(|(place, _)| place);
-            self.oracle.damaged.extend(damaged);
-            return;
-        }
-    }
 }
 
 /// Whether a log event tells of bytes that cannot be read.
 pub(super) fn is_damage(kind: &str) -> bool {
     kind.contains("damage") || kind.contains("lost")
-}
-
-/// Where these bytes are in a segment that is not the last of its log.
-fn find(disk: &lepus_store::simulation::Disk, bytes: &[u8]) -> Option<(File, usize)> {
-    let generation = |file: File| {
-        let header = disk.data(file).and_then(|data| data.get(16..20))?;
-        Some(u32::from_le_bytes(header.try_into().ok()?))
-    };
-    let segments: Vec<File> = disk
-        .files()
-        .map(|(file, _)| file)
-        .filter(|file| matches!(file, File::Segment(..)))
-        .collect();
-    for &file in &segments {
-        let is_last = segments
-            .iter()
-            .filter(|other| other.log() == file.log())
-            .all(|&other| generation(other) <= generation(file));
-        let data = disk.data(file).unwrap_or_default();
-        let found = data.windows(bytes.len()).position(|window| window == bytes);
-        if let Some(offset) = found.filter(|_| !is_last) {
-            return Some((file, offset));
-        }
-    }
-    None
 }
