@@ -170,6 +170,13 @@ fn a_log_without_its_checkpoint_loses_nothing_later() {
     hold(1_133_246..1_133_247);
 }
 
+/// Every start begins a segment. After some of them on a full log only the last prepared one was left, which
+/// copies might not use, and without copies none came free.
+#[test]
+fn a_full_log_with_one_segment_left_frees_others() {
+    hold(1_176_684..1_176_685);
+}
+
 #[test]
 fn a_seed_decides_everything() {
     for seed in [3, 1003] {

@@ -319,7 +319,25 @@ impl Log {
         let spare = self.spare_segments().saturating_sub(kept) as u64;
         let is_begun = self.offset > 0 || !self.open.bytes.is_empty();
         let rest = if is_begun { self.rest() as u64 } else { 0 };
-        rest + spare * self.payload_bytes_max() as u64
+        let room = rest + spare * self.payload_bytes_max() as u64;
+        if spare == 0 && self.spare_segments() > 0 {
+            room.max(self.last_for_copies() as u64)
+        } else {
+            room
+        }
+    }
+
+    /// What copies may take of the last prepared segment. Every start begins a segment: after some of them
+    /// on a full disk it is the only one, and without copies none comes free. The other half is for what
+    /// cannot wait.
+    fn last_for_copies(&self) -> usize {
+        self.payload_bytes_max() / 2
+    }
+
+    /// Whether a copy of so many bytes may be appended.
+    pub(crate) fn takes_copy(&self, bytes: usize) -> bool {
+        self.has_room_for_copy(bytes)
+            || (self.spare_segments() == 1 && bytes <= self.last_for_copies())
     }
 
     /// Whether a copy of so many bytes may be appended, or settles. Where no more segments can be made
