@@ -328,22 +328,21 @@ impl Log {
     }
 
     /// What copies may take of the last prepared segment. Every start begins a segment: after some of them
-    /// on a full disk it is the only one, and without copies none comes free. The other half is for what
-    /// cannot wait.
+    /// on a full disk it is the only one, and without copies none comes free. The other half is for settles.
     fn last_for_copies(&self) -> usize {
         self.payload_bytes_max() / 2
     }
 
     /// Whether a copy of so many bytes may be appended.
-    pub(crate) fn takes_copy(&self, bytes: usize) -> bool {
-        self.has_room_for_copy(bytes)
+    pub(crate) fn has_room_for_copy(&self, bytes: usize) -> bool {
+        self.has_room_for_settles(bytes)
             || (self.spare_segments() == 1 && bytes <= self.last_for_copies())
     }
 
-    /// Whether a copy of so many bytes may be appended, or settles. Where no more segments can be made
-    /// the last prepared one is for what cannot wait: a checkpoint waits until all that is appended is
-    /// written, and without a checkpoint nothing comes free.
-    pub(crate) fn has_room_for_copy(&self, bytes: usize) -> bool {
+    /// Whether settles of so many bytes may be appended. Where no more segments can be made the last prepared
+    /// one is for what cannot wait: a checkpoint waits until all that is appended is written, and without a
+    /// checkpoint nothing comes free.
+    pub(crate) fn has_room_for_settles(&self, bytes: usize) -> bool {
         let is_begun = self.offset > 0 || !self.open.bytes.is_empty();
         !self.full
             || (is_begun && bytes <= self.rest_behind_batch())

@@ -332,7 +332,7 @@ impl Store {
             }
             if let Some(lane) = self.state.lanes.lane(lane) {
                 let bound = (3 + 2 * self.runs.len()) * VARINT_BYTES_MAX;
-                if !self.log.has_room_for_copy(bound) {
+                if !self.log.has_room_for_settles(bound) {
                     break;
                 }
                 if self.log.make_room(bound, false).is_ok() {

@@ -584,7 +584,7 @@ impl Store {
         let references = live.references.iter().map(|(reference, _)| *reference);
         let origin = Some(live.origin);
         let bound = record_bytes_max(message, references_bytes_max(references.clone()));
-        if !self.log.takes_copy(bound) {
+        if !self.log.has_room_for_copy(bound) {
             return Copied::NoRoom;
         }
         let (log, names) = (&mut self.log, &mut self.names);
