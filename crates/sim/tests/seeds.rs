@@ -177,6 +177,13 @@ fn a_full_log_with_one_segment_left_frees_others() {
     hold(1_176_684..1_176_685);
 }
 
+/// Publishers took the room that a dead letter in several segments needed, and what a shorter one had left
+/// of a segment that was kept for dead letters: all of its queue waited for ever.
+#[test]
+fn dead_letters_in_several_segments_leave_a_full_log() {
+    hold(1_166_694..1_166_695);
+}
+
 #[test]
 fn a_seed_decides_everything() {
     for seed in [3, 1003] {

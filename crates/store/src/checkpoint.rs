@@ -18,6 +18,7 @@ use crate::log::{Chain, Segment};
 use crate::record::Lane;
 use crate::relocations::{Relocation, Relocations};
 use crate::segment::{FORMAT_VERSION, HeaderError};
+use crate::spans::{Span, Spans};
 use crate::state::LaneSlot;
 use crate::varint::{Reader, put};
 
@@ -43,19 +44,11 @@ const FLAG_DELTA: u32 = 1;
 /// What sections before say of deliveries does not count: everything may have been delivered.
 const FLAG_DELIVERED: u32 = 2;
 
-/// A message in several segments.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Span {
-    pub generation_last: u32,
-    pub references: u32,
-    pub is_transient: bool,
-}
-
 /// What recovery rebuilds and a checkpoint holds, without the log's own state.
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
     pub relocations: Relocations,
-    pub spans: BTreeMap<Position, Span>,
+    pub spans: Spans,
 }
 
 impl Tables {
@@ -176,7 +169,7 @@ pub(crate) struct Head {
 pub(crate) fn begin_section(
     head: &Head,
     segments: &BTreeMap<u32, Segment>,
-    spans: &BTreeMap<Position, Span>,
+    spans: &Spans,
 ) -> Vec<u8> {
     let mut out = Vec::new();
     let mut flags = if head.previous.is_some() { FLAG_DELTA } else { 0 };
@@ -401,8 +394,8 @@ fn segments(reader: &mut Reader<'_>, has_shares: bool) -> Option<BTreeMap<u32, S
     Some(segments)
 }
 
-fn spans(reader: &mut Reader<'_>) -> Option<BTreeMap<Position, Span>> {
-    let mut spans = BTreeMap::new();
+fn spans(reader: &mut Reader<'_>) -> Option<Spans> {
+    let mut spans = Spans::default();
     for _ in 0..reader.varint()? {
         let start = Position(reader.varint()?);
         let (generation_last, references) = (reader.varint32()?, reader.varint32()?);

@@ -62,6 +62,7 @@ mod scan;
 pub mod segment;
 mod settings;
 pub mod simulation;
+mod spans;
 mod state;
 mod store;
 mod varint;

@@ -177,6 +177,8 @@ pub(crate) struct Log {
     is_passing_wanted: bool,
     /// Nobody has asked for them since the last look.
     is_wish_old: bool,
+    /// In how many segments the longest message lies that may have to be passed on.
+    longest: usize,
     closed: VecDeque<Closed>,
     recent: VecDeque<Closed>,
     recent_bytes: usize,
@@ -244,6 +246,7 @@ impl Log {
             spare_wanted: 0,
             is_passing_wanted: false,
             is_wish_old: false,
+            longest: 0,
             closed: VecDeque::new(),
             recent: VecDeque::new(),
             recent_bytes: 0,
@@ -417,8 +420,8 @@ impl Log {
             self.close();
         }
         let begins = payload > self.rest() || (self.offset == 0 && self.open.bytes.is_empty());
-        if begins && is_message {
-            self.admit(1)?;
+        if is_message && (begins || !self.may_fill_segment()) {
+            self.admit(usize::from(begins))?;
         }
         if payload > self.rest() {
             self.next_segment();
@@ -428,19 +431,36 @@ impl Log {
 
     /// Whether a message of `bytes` would be taken now. If not, segments are prepared.
     pub(crate) fn has_room(&mut self, bytes: usize) -> bool {
-        self.has_room_in_segment(bytes) || self.admit(self.segments_for(bytes)).is_ok()
+        self.stopped.is_some()
+            || match self.fits_in_segment(bytes) {
+                true => self.may_fill_segment() || self.admit(0).is_ok(),
+                false => self.admit(self.segments_for(bytes)).is_ok(),
+            }
     }
 
     /// The same for who does not wait: no segments are prepared.
     pub(crate) fn would_take(&self, bytes: usize) -> bool {
-        let needed = self.segments_for(bytes) + self.reserve();
-        self.has_room_in_segment(bytes) || self.spare_segments() >= needed
+        self.stopped.is_some()
+            || match self.fits_in_segment(bytes) {
+                true => self.may_fill_segment(),
+                false => self.spare_segments() >= self.segments_for(bytes) + self.reserve(),
+            }
     }
 
-    /// Whether a message needs no further segment, or is refused anyway.
-    fn has_room_in_segment(&self, bytes: usize) -> bool {
+    /// Whether a message needs no further segment.
+    fn fits_in_segment(&self, bytes: usize) -> bool {
         let is_begun = self.offset > 0 || !self.open.bytes.is_empty();
-        self.stopped.is_some() || (bytes <= self.rest_behind_batch() && is_begun)
+        bytes <= self.rest_behind_batch() && is_begun
+    }
+
+    /// Whether the next messages may use what is left of the current segment. What was kept for those
+    /// that are passed on is still theirs when one of them has begun it.
+    fn may_fill_segment(&self) -> bool {
+        let may_grow = !self.full && self.may_grow();
+        may_grow
+            || self.is_passing
+            || self.passing_segments() == 0
+            || self.spare_segments() >= self.reserve()
     }
 
     /// Whether a message of `bytes` would be taken by a log in which nothing is but one of `occupied`
@@ -475,8 +495,31 @@ impl Log {
 
     /// Prepared segments that messages may not use now.
     pub(crate) fn reserve(&self) -> usize {
-        let is_open = self.is_passing || !self.full;
-        self.settings.reserve_segments + if is_open { 0 } else { self.settings.passing_segments }
+        let passing = match (self.is_passing, self.full) {
+            (true, _) => 0,
+            (false, true) => self.passing_segments(),
+            (false, false) => self.kept_for_passing(),
+        };
+        self.settings.reserve_segments + passing
+    }
+
+    /// Segments kept for what is passed on once no more can be made: as many as the longest message
+    /// takes, unless that finds no room beside itself even in a log that holds nothing else.
+    pub(super) fn passing_segments(&self) -> usize {
+        let Settings { reserve_segments, passing_segments, .. } = self.settings;
+        if passing_segments == 0 || self.longest == 0 {
+            return passing_segments;
+        }
+        // Of the segments in which the last one ended, and this one will end, it has only a part.
+        let needed = self.longest + 1;
+        // It lies in so many, what is written to is another, and somebody else wants one.
+        let with_it = self.longest + needed + reserve_segments + 2;
+        if with_it < self.segments_max() { passing_segments.max(needed) } else { passing_segments }
+    }
+
+    /// The longest message that may have to be passed on lies in so many segments.
+    pub(crate) fn set_longest(&mut self, segments: usize) {
+        self.longest = segments;
     }
 
     /// Whether the messages that come next are passed on.

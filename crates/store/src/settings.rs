@@ -63,7 +63,8 @@ pub struct Settings {
     /// when the disk is full.
     pub reserve_segments: usize,
     /// Further ones that only messages may use that are [passed on](crate::Store::set_passing), once no
-    /// more can be made: a disk that is full of what is to be passed on comes free that way alone.
+    /// more can be made: a disk that is full of what is to be passed on comes free that way alone. They are
+    /// more while a message lives that lies in several segments; with zero there are none.
     pub passing_segments: usize,
     /// Segment files at most, whatever the disk has; the log counts as full then.
     pub segments_max: usize,

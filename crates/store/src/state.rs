@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use lepus_base::{Position, QueueId};
 
-use crate::checkpoint::{Span, Tables};
+use crate::checkpoint::Tables;
 use crate::lane::LaneIndex;
 use crate::lanes::Lanes;
 use crate::log::Segment;
@@ -12,6 +12,7 @@ use crate::page::Entry;
 use crate::place::generation;
 use crate::record::{Lane, Reference};
 use crate::relocations::Relocation;
+use crate::spans::Span;
 
 /// A lane's place in a store, for as long as the lane exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -124,11 +125,7 @@ impl State {
         if self.tables.spans.is_empty() {
             return;
         }
-        let Some(span) = self.tables.spans.get_mut(&place) else { return };
-        span.references = span.references.saturating_sub(1);
-        let span = *span;
-        if span.references == 0 {
-            self.tables.spans.remove(&place);
+        if let Some(span) = self.tables.spans.release(place) {
             self.unpin(segments, place, span);
         }
     }
@@ -151,7 +148,7 @@ impl State {
             segment.lose(references.into(), moved, is_transient);
             self.died += usize::from(segment.is_dead());
         }
-        if let Some(span) = self.tables.spans.remove(&from) {
+        if let Some(span) = self.tables.spans.remove(from) {
             self.unpin(segments, from, span);
         }
         self.count(segments, to, generation_last, references, bytes, is_transient);

@@ -559,6 +559,7 @@ impl Store {
         self.events.extend(woken.into_iter().map(Event::MessageReady));
         self.publish(now, out);
         self.share_disk();
+        self.log.set_longest(self.state.tables.spans.longest());
         self.log.flush(now, out);
     }
 

@@ -114,6 +114,23 @@ impl Log {
         !self.makes_none && self.has_segments_left() && bytes <= self.room.bytes_max
     }
 
+    /// How many further segments there may be.
+    fn growth_left(&self) -> usize {
+        if !self.may_grow() {
+            return 0;
+        }
+        let files = self.segments.len() + self.spare.len();
+        let bytes = self.room.bytes_max.saturating_sub(self.disk_bytes());
+        let fit = bytes / u64::from(self.settings.segment_bytes);
+        let left = self.settings.segments_max.saturating_sub(files);
+        left.min(usize::try_from(fit).unwrap_or(usize::MAX))
+    }
+
+    /// Prepared segments that are kept now for what is passed on: what can still be made is not.
+    pub(super) fn kept_for_passing(&self) -> usize {
+        self.passing_segments().saturating_sub(self.growth_left())
+    }
+
     /// Prepared segments beyond what waits for one.
     pub(crate) fn spare_segments(&self) -> usize {
         self.spare.len().saturating_sub(self.waiting_segments())
@@ -137,8 +154,8 @@ impl Log {
 
     /// Whether there are fewer than are to be ready when nobody waits for room.
     pub(super) fn lacks_ordinary_spares(&self) -> bool {
-        let Settings { spare_segments, reserve_segments, passing_segments, .. } = self.settings;
-        let passing = if self.may_grow() { 0 } else { passing_segments };
+        let Settings { spare_segments, reserve_segments, .. } = self.settings;
+        let passing = self.kept_for_passing();
         self.room.is_ready && self.spare_segments() < spare_segments + reserve_segments + passing
     }
 

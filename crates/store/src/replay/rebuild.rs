@@ -238,11 +238,11 @@ fn add(
         return;
     }
     // References of one message come in any order: the first one makes the span.
-    let is_known = state.tables.spans.contains_key(&start);
+    let is_known = state.tables.spans.contains(start);
     let last = if is_known { generation(start) } else { generation_last };
     state.count(segments, start, last, 1, bytes, false);
-    if is_known && let Some(span) = state.tables.spans.get_mut(&start) {
-        span.references += 1;
+    if is_known {
+        state.tables.spans.refer(start);
     }
     if start != position {
         state.tables.relocations.add(position, start, 1);

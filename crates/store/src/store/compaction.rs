@@ -292,7 +292,7 @@ impl Store {
     /// where the message began. Longer ones than two segments are not moved.
     fn ending_weights(&self) -> BTreeMap<u32, u64> {
         let mut weights = BTreeMap::new();
-        for (&start, span) in &self.state.tables.spans {
+        for (&start, span) in self.state.tables.spans.iter() {
             let first = generation(start);
             let is_short = span.generation_last == first + 1 && !span.is_transient;
             let began = self.log.segments.get(&first).map_or(0, |segment| segment.live_bytes);
@@ -329,7 +329,7 @@ impl Store {
             return;
         }
         let Some(reading) = self.compaction.reading.take() else { return };
-        let spans = self.state.tables.spans.range(..position(generation, 0));
+        let spans = self.state.tables.spans.before(position(generation, 0));
         let ending = spans.filter(|(_, span)| span.generation_last == generation);
         let ending = ending.map(|(&start, _)| start).collect();
         self.unload_pages();
@@ -498,7 +498,7 @@ impl Store {
 
     /// Writes a message again that lies in several segments and begins at `here`.
     fn copy_whole(&mut self, here: Position, out: &mut Operations) -> Copied {
-        if !self.state.tables.spans.contains_key(&here) {
+        if !self.state.tables.spans.contains(here) {
             // It was settled meanwhile.
             return Copied::Done;
         }

@@ -26,7 +26,7 @@ impl Store {
     pub fn segment_counts(&self) -> impl Iterator<Item = (u32, SegmentCounts)> {
         self.log.segments.iter().map(|(&number, segment)| {
             let mut spans = [0; 2];
-            for (&start, span) in &self.state.tables.spans {
+            for (&start, span) in self.state.tables.spans.iter() {
                 let is_here = generation(start) <= number && number <= span.generation_last;
                 spans[usize::from(span.is_transient)] += u64::from(is_here);
             }
