@@ -330,8 +330,8 @@ impl Log {
         }
     }
 
-    /// What copies may take of the last prepared segment. Every start begins a segment: after some of them
-    /// on a full disk it is the only one, and without copies none comes free. The other half is for settles.
+    /// What a copy that begins the last prepared segment may take of it. Every start begins a segment: after
+    /// some of them on a full disk it is the only one, and without copies none comes free.
     fn last_for_copies(&self) -> usize {
         self.payload_bytes_max() / 2
     }

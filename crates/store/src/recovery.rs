@@ -610,10 +610,14 @@ impl Recovery {
             || (self.replay.is_rebuild() && next.is_some());
         // A sealed segment ends somewhere before the end of its file, and one that an earlier start
         // cut goes on behind the cut with what counts no more: the next segment follows right here.
-        let is_end = self.follower().is_some()
-            && (!self.replay.is_rebuild() || (here.is_none() && next.is_none()));
-        if !is_damage || is_end {
+        if !is_damage || self.follower().is_some() {
             return false;
+        }
+        // Where that segment was used again nothing tells such a cut from damage.
+        let is_known = self.evidence > position(image.generation, at as u32)
+            || self.tails.contains_key(&(image.generation + 1));
+        if self.replay.is_rebuild() && !is_known {
+            self.replay.doubt(image.generation);
         }
         let start = if here.is_some() { at } else { at.min(image.bytes.len()) };
         let end = match (&here, &next) {

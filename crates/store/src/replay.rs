@@ -23,6 +23,8 @@ struct Open {
     references: Vec<Reference>,
     bytes: u32,
     missing: u32,
+    /// The segment of the last part that was found.
+    generation_last: u32,
 }
 
 /// What it took to do without a checkpoint.
@@ -41,6 +43,8 @@ pub(crate) struct Replay {
     /// Lanes seen so far.
     slots: HashMap<Lane, LaneSlot>,
     rebuild: Option<Rebuild>,
+    /// What the rest of this segment says of what is gone does not count.
+    doubted: Option<u32>,
     /// What it took.
     pub rebuilt: Rebuilt,
     /// Opaque records, in order.
@@ -60,6 +64,12 @@ impl Replay {
         self.rebuild.is_some()
     }
 
+    /// From here on it is not known whether the rest of this segment counts: messages in it are kept, but
+    /// nothing that it settles, as an earlier start may have cut that off and given numbers again.
+    pub(crate) fn doubt(&mut self, generation: u32) {
+        self.doubted = Some(generation);
+    }
+
     pub(crate) fn apply(
         &mut self,
         generation: u32,
@@ -72,7 +82,11 @@ impl Replay {
             return;
         }
         let at = position(generation, record.offset);
-        if record.kind != KIND_FRAGMENT {
+        let is_joined = self.open.as_ref().is_none_or(|open| {
+            // A rebuild comes by segments between which others were used again.
+            self.rebuild.is_none() || generation == open.generation_last + 1
+        });
+        if record.kind != KIND_FRAGMENT || !is_joined {
             self.abandon(state);
         }
         match record.kind {
@@ -82,6 +96,7 @@ impl Replay {
             }
             KIND_FRAGMENT => {
                 let Some(open) = &mut self.open else { return };
+                open.generation_last = generation;
                 open.missing = open.missing.saturating_sub(record.payload.len() as u32);
                 if open.missing == 0
                     && let Some(open) = self.open.take()
@@ -89,6 +104,7 @@ impl Replay {
                     self.land(open, generation, state, segments);
                 }
             }
+            KIND_SETTLES | KIND_QUEUE_DROPPED if self.doubted == Some(generation) => {}
             KIND_SETTLES => {
                 each_settle(record.payload, |lane, first, end| {
                     self.settle(lane, first, end, state);
@@ -146,6 +162,7 @@ impl Replay {
             references: message.references().collect(),
             bytes: message.body_bytes,
             missing: message.body_bytes - message.body.len() as u32,
+            generation_last: crate::place::generation(start),
         };
         if message.is_fragmented() {
             self.open = Some(open);
@@ -166,9 +183,7 @@ impl Replay {
         // Entries keep the place where a message was written first.
         let position = origin.unwrap_or(start);
         if let Some(rebuild) = &mut self.rebuild {
-            for reference in references {
-                rebuild.refer(reference, (position, start, generation_last), bytes);
-            }
+            rebuild.message(&references, (position, start, generation_last), bytes);
             return;
         }
         let first = (start, origin, generation_last);
@@ -228,6 +243,7 @@ impl Replay {
         lanes: &mut Vec<LaneSlot>,
     ) -> bool {
         self.abandon(state);
+        self.doubted = None;
         let Some(rebuild) = &mut self.rebuild else { return false };
         let goes_on = rebuild.end_pass(state, segments, lanes);
         self.rebuilt = Rebuilt { passes: rebuild.passes, gathered: rebuild.gathered };

@@ -315,6 +315,33 @@ fn messages_with_long_properties_do_not_keep_the_room_of_others() {
     assert!(more >= first / 2, "{more} of {first}");
 }
 
+/// A segment was read when nearly all of it lived. What is settled then takes its properties with it.
+#[test]
+fn what_was_counted_while_it_lived_comes_free_with_its_properties() {
+    for properties_bytes in [1_000, 4_000] {
+        let mut world = World::new(1, 20);
+        (world.body_bytes, world.properties_bytes) = (4, properties_bytes);
+        let mut sent = Vec::new();
+        while let Some(next) = world.append(vec![0]) {
+            sent.push(next);
+        }
+        let in_segment = SEGMENT_BYTES as usize / (properties_bytes + 60);
+        for sent in sent.iter().skip(1).step_by(in_segment) {
+            world.settle(sent, 0);
+        }
+        world.pass(60_000);
+        let is_first = |at: usize| at % in_segment == 1;
+        for (at, sent) in sent.iter().enumerate().filter(|(at, _)| at % 10 > 0) {
+            if !is_first(at) {
+                world.settle(sent, 0);
+            }
+        }
+        world.pass(60_000);
+        let more = std::iter::from_fn(|| world.append(vec![0])).count();
+        assert!(more > sent.len() / 4 * 3, "{more} of {}, {properties_bytes}", sent.len());
+    }
+}
+
 /// Messages that only seem to be few, since their properties are not counted.
 #[test]
 fn what_is_long_beside_its_body_is_not_moved_again_and_again() {

@@ -27,6 +27,8 @@ pub(super) struct Rebuild {
     until: Option<Key>,
     /// Entries, where each message lies now and the segment it ends in.
     entries: BTreeMap<Key, (Entry, Position, u32)>,
+    /// Entries of messages that several queues have, by where each was written first.
+    shared: BTreeSet<(Position, Key)>,
     settled: BTreeMap<Lane, RunSet>,
     /// Runs of all of them.
     runs: usize,
@@ -46,6 +48,7 @@ impl Rebuild {
             from: (Lane { queue: QueueId(0), level: 0 }, 0),
             until: None,
             entries: BTreeMap::new(),
+            shared: BTreeSet::new(),
             settled: BTreeMap::new(),
             runs: 0,
             dropped: BTreeSet::new(),
@@ -65,12 +68,45 @@ impl Rebuild {
         self.from.0 <= lane && self.until.is_none_or(|until| lane <= until.0)
     }
 
-    /// A message was found with one of its references.
-    pub(super) fn refer(
+    /// A message was found: where it was written first, where it begins now and the segment in which it
+    /// ends. A later one written first at the same place is a copy, which names all that lived of it then.
+    pub(super) fn message(
+        &mut self,
+        references: &[Reference],
+        found: (Position, Position, u32),
+        bytes: u32,
+    ) {
+        let (position, start, _) = found;
+        if position != start {
+            self.settle_unnamed(position, references);
+        }
+        let is_shared = references.len() > 1;
+        for &reference in references {
+            self.refer(reference, found, bytes, is_shared);
+        }
+    }
+
+    /// What a copy does not name of its message was settled before, whether or not that is in the log yet.
+    fn settle_unnamed(&mut self, position: Position, references: &[Reference]) {
+        let first = (position, (Lane { queue: QueueId(0), level: 0 }, 0));
+        let known = self.shared.range(first..).take_while(|(of, _)| *of == position);
+        let mut known: Vec<Key> = known.map(|(_, key)| *key).collect();
+        if known.is_empty() {
+            return;
+        }
+        let named: BTreeSet<Key> = references.iter().map(|found| (found.lane, found.seq)).collect();
+        known.retain(|key| !named.contains(key));
+        for (lane, seq) in known {
+            self.settle(lane, seq, seq.saturating_add(1));
+        }
+    }
+
+    fn refer(
         &mut self,
         reference: Reference,
         found: (Position, Position, u32),
         bytes: u32,
+        is_shared: bool,
     ) {
         let Reference { lane, seq, deadline_millis } = reference;
         let is_settled = self.settled.get(&lane).is_some_and(|runs| runs.contains(seq));
@@ -79,7 +115,14 @@ impl Rebuild {
         }
         let (position, start, generation_last) = found;
         let entry = Entry { seq, position, bytes, deadline_millis };
-        self.entries.insert((lane, seq), (entry, start, generation_last));
+        let key = (lane, seq);
+        let before = self.entries.insert(key, (entry, start, generation_last));
+        if let Some((before, ..)) = before.filter(|before| before.0.position != position) {
+            self.shared.remove(&(before.position, key));
+        }
+        if is_shared {
+            self.shared.insert((position, key));
+        }
         self.keep_within();
     }
 
@@ -106,7 +149,8 @@ impl Rebuild {
     }
 
     fn forget_entries(&mut self, first: Key, end: Key) {
-        while let Some((&key, _)) = self.entries.range(first..end).next() {
+        while let Some((&key, (entry, ..))) = self.entries.range(first..end).next() {
+            self.shared.remove(&(entry.position, key));
             self.entries.remove(&key);
         }
     }
@@ -135,7 +179,8 @@ impl Rebuild {
     /// Forgets what is last, until it is no more than there may be.
     fn keep_within(&mut self) {
         loop {
-            let gathered = self.entries.len() + self.runs + self.dropped.len();
+            let entries = self.entries.len() + self.shared.len();
+            let gathered = entries + self.runs + self.dropped.len();
             if gathered <= self.gathered_max {
                 self.gathered = self.gathered.max(gathered);
                 return;
@@ -151,8 +196,10 @@ impl Rebuild {
                 return;
             };
             self.until = Some(last);
-            if entry == Some(last) {
-                self.entries.pop_last();
+            if entry == Some(last)
+                && let Some((key, (entry, ..))) = self.entries.pop_last()
+            {
+                self.shared.remove(&(entry.position, key));
             }
             if run == Some(last) {
                 self.forget_last_run();
@@ -184,6 +231,7 @@ impl Rebuild {
         lanes: &mut Vec<LaneSlot>,
     ) -> bool {
         self.passes += 1;
+        self.shared.clear();
         for ((lane, seq), found) in core::mem::take(&mut self.entries) {
             let slot = state.slot(lane);
             add(slot, seq, found, state, segments);

@@ -71,15 +71,35 @@ pub(super) struct Compaction {
     skipped: BTreeMap<u32, Instant>,
     /// Segments to be emptied as far as they can be read, however much lives in them.
     wanted: BTreeSet<u32>,
-    /// What lives of segments that were counted: bytes of messages, and bytes that references named
-    /// then.
-    counted: BTreeMap<u32, (u64, u64)>,
+    /// What lived of segments when they were counted.
+    counted: BTreeMap<u32, Counted>,
     /// The one with the least that lives when it was not worth it: with how many references, and
     /// since when.
     standing: Option<(u32, u64, Instant)>,
     /// Index pages that were read for this.
     pages: Vec<(LaneSlot, u64)>,
     pub moved: u64,
+}
+
+/// What lived of a segment when it was read.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counted {
+    /// Bytes of the records of messages of which something lived.
+    bytes: u64,
+    /// Bytes of the same messages as references name them.
+    weight: u64,
+    /// Bytes that all living references named.
+    named: u64,
+}
+
+impl Counted {
+    /// What may still live of it, in bytes, now that living references name so many: each reference that
+    /// is gone took at most its own message with it, and these were about alike.
+    fn bytes_left(&self, named: u64) -> u64 {
+        let left = self.weight.saturating_sub(self.named.saturating_sub(named));
+        let bytes = u128::from(self.bytes) * u128::from(left);
+        bytes.checked_div(u128::from(self.weight)).unwrap_or(0) as u64
+    }
 }
 
 /// A segment being emptied.
@@ -89,8 +109,8 @@ struct Run {
     bytes: Vec<u8>,
     /// Offset of the next batch.
     at: usize,
-    /// Bytes of living messages before it, while they are only counted.
-    counting: Option<u64>,
+    /// What lives before it, while that is only counted.
+    counting: Option<Counted>,
     /// Messages that began in the segment before and end in this one.
     ending: Vec<Position>,
 }
@@ -213,12 +233,8 @@ impl Store {
     /// Bytes of messages that live in a segment, about.
     fn living_bytes(&self, generation: u32, segment: &Segment) -> u64 {
         let named = segment.named_alive();
-        let least = match self.compaction.counted.get(&generation) {
-            // Each reference that is gone since took at most its own message with it.
-            Some(&(alive, before)) => alive.saturating_sub(before.saturating_sub(named)),
-            None => 0,
-        };
-        segment.share(named).max(least)
+        let counted = self.compaction.counted.get(&generation);
+        segment.share(named).max(counted.map_or(0, |counted| counted.bytes_left(named)))
     }
 
     /// Whether more may live in a segment than is known: moving messages that only seem to be few would
@@ -337,7 +353,7 @@ impl Store {
         let segment = self.log.segments.get(&generation);
         let is_in_doubt = segment.is_some_and(|segment| self.is_in_doubt(segment));
         let counts = is_in_doubt && !self.compaction.wanted.contains(&generation);
-        let counting = counts.then_some(0);
+        let counting = counts.then(Counted::default);
         self.compaction.running = Some(Run { generation, bytes, at, counting, ending });
     }
 
@@ -361,7 +377,7 @@ impl Store {
         let (used, file_bytes) = (segment.used_bytes as usize, u64::from(segment.file_bytes));
         let named = segment.named_alive();
         let image = Image { log: self.settings.log, generation, bytes: &run.bytes };
-        let (start, mut alive) = (run.at, run.counting.unwrap_or(0));
+        let (start, mut counted) = (run.at, run.counting.unwrap_or_default());
         while run.at < used && run.at < start + COUNT_STEP_BYTES {
             let batch = image.header(run.at).filter(|batch| image.is_whole(batch));
             // Damage is found again, and told, when what is whole is copied.
@@ -372,15 +388,17 @@ impl Store {
             for found in image.records(&batch).filter(|found| found.kind == KIND_MESSAGE) {
                 let Some(record) = MessageRecord::decode(found.payload) else { continue };
                 if record.references().any(|reference| self.state.is_live(&reference)) {
-                    alive += found.payload.len() as u64;
+                    counted.bytes += found.payload.len() as u64;
+                    counted.weight += u64::from(record.body_bytes) + OVERHEAD_BYTES;
                 }
             }
             run.at = batch.records().end;
         }
-        run.counting = Some(alive);
+        run.counting = Some(counted);
         if run.at >= used {
-            self.compaction.counted.insert(generation, (alive, named));
-            if alive.saturating_mul(100) >= file_bytes * self.percent() {
+            counted.named = named;
+            self.compaction.counted.insert(generation, counted);
+            if counted.bytes.saturating_mul(100) >= file_bytes * self.percent() {
                 return false;
             }
             (run.at, run.counting) = (SEGMENT_HEADER_BYTES, None);
