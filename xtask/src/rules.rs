@@ -1,6 +1,7 @@
 //! The rules, one file each. A finding says where and what to do about it.
 
 pub mod crates;
+pub mod emptiness;
 pub mod length;
 pub mod names;
 pub mod unsafety;

@@ -66,6 +66,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     for source in &sources {
         rules::unsafety::check(source, &mut findings);
         rules::names::check(source, &mut findings);
+        rules::emptiness::check(source, &mut findings);
         rules::words::check(source, &mut findings);
     }
     findings

@@ -160,7 +160,7 @@ impl Bindings {
             let binding = &self.records[place as usize];
             binding.source == source
                 && binding.target == target
-                && binding.routing_key == *routing_key
+                && lepus_base::is_same(binding.routing_key.as_bytes(), routing_key)
                 && binding.arguments() == arguments
         };
         self.by_identity.find(hash, is_same).copied()

@@ -11,7 +11,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use lepus_base::{QueueId, ShardId, VhostId};
+use lepus_base::{QueueId, ShardId, VhostId, is_same};
 
 use crate::directory::Request;
 use crate::mail::ChannelRef;
@@ -52,6 +52,12 @@ pub struct RouteCache {
 }
 
 impl RouteCache {
+    /// Whether it is the way of messages to this exchange with this key.
+    #[inline]
+    pub(crate) fn is_of(&self, exchange: &str, routing_key: &str) -> bool {
+        is_same(&self.exchange, exchange) && is_same(&self.routing_key, routing_key)
+    }
+
     /// Allocated bytes, this value included.
     fn memory_bytes(&self) -> usize {
         size_of::<RouteCache>()
@@ -200,8 +206,8 @@ impl HeldPublish {
     /// Whether it names the same exchange and key as another one, and no further keys.
     #[must_use]
     pub fn goes_with(&self, other: &HeldPublish) -> bool {
-        self.exchange == other.exchange
-            && self.routing_key == other.routing_key
+        is_same(&*self.exchange, &*other.exchange)
+            && is_same(&*self.routing_key, &*other.routing_key)
             && self.extra_keys.is_empty()
     }
 }

@@ -56,7 +56,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::hash::{BuildHasher, Hasher};
 use lepus_amqp::code::ReplyCode;
-use lepus_base::{ChunkedSlab, ConnectionId, HashMap, HashState, LinearTable, QueueId, VhostId};
+use lepus_base::{
+    ChunkedSlab, ConnectionId, HashMap, HashState, LinearTable, QueueId, VhostId, is_same,
+};
 
 /// Queues that moved, of which the old ids are remembered.
 const MOVED_MAX: usize = 256;
@@ -407,7 +409,7 @@ impl Directory {
     fn exchange_place(&self, vhost: VhostId, name: &str) -> Option<u32> {
         let is_same = |&place: &u32| {
             let info = &self.exchanges[place as usize].info;
-            *info.name == *name && info.vhost == vhost
+            info.vhost == vhost && is_same(&*info.name, name)
         };
         let hash = name_hash(self.hash, vhost, name);
         self.exchanges_by_name.find(hash, is_same).copied()
@@ -416,7 +418,7 @@ impl Directory {
     fn queue_place(&self, vhost: VhostId, name: &str) -> Option<u32> {
         let is_same = |&place: &u32| {
             let info = &self.queues[place as usize].info;
-            info.name() == name && info.vhost == vhost
+            info.vhost == vhost && is_same(info.name(), name)
         };
         let hash = name_hash(self.hash, vhost, name);
         self.queues_by_name.find(hash, is_same).copied()

@@ -142,8 +142,7 @@ impl Broker {
             && !holds
             && let Some(route) = &mut channel.route
             && route.version == self.directory.version
-            && route.exchange == publish.exchange
-            && route.routing_key == publish.routing_key
+            && route.is_of(publish.exchange, publish.routing_key)
         {
             let targets = core::mem::take(&mut route.targets);
             let checked = Checked::plain(publish.properties);
@@ -219,7 +218,7 @@ impl Broker {
         {
             let route = channel.route.get_or_insert_with(|| Box::new(RouteCache::default()));
             route.version = self.directory.version;
-            if route.exchange != publish.exchange || route.routing_key != publish.routing_key {
+            if !route.is_of(publish.exchange, publish.routing_key) {
                 route.frame.clear();
             }
             route.exchange.clear();

@@ -839,10 +839,16 @@ fn drain(
                 // Dead letters may wait for the room that what was drained before gives up.
                 let waits = |shard| world.broker(shard, lepus_broker::Broker::waits_for_room);
                 let is_late = queue.kind == Kind::Dead && (0..world.shards()).any(waits);
-                if !has_little_room || !is_late || late == LATE_MAX {
+                if !has_little_room || !is_late {
                     break;
                 }
                 late += 1;
+                if late > LATE_MAX {
+                    return Err(format!(
+                        "dead letters of {} wait for room for ever, {found} were found",
+                        queue.name
+                    ));
+                }
                 make_room();
                 continue;
             };

@@ -139,7 +139,7 @@ impl Directory {
                 let (user, vhost) = (self.known_user(user)?, self.resolve(vhost)?);
                 let exchange = exchange.as_deref();
                 let is_meant = |(other, name): &(VhostId, Box<str>)| {
-                    *other == vhost.id && exchange.is_none_or(|exchange| exchange == &**name)
+                    *other == vhost.id && exchange.is_none_or(|meant| meant == &**name)
                 };
                 if !user.topic_permissions.keys().any(is_meant) {
                     return Ok(Checked::Already(None));

@@ -112,7 +112,7 @@ impl Directory {
             Change::TopicPermissionCleared { user, vhost, exchange } => {
                 if let Some(user) = self.users.get_mut(user) {
                     user.topic_permissions.retain(|(other, name), _| {
-                        other != vhost || exchange.as_ref().is_some_and(|exchange| exchange != name)
+                        other != vhost || exchange.as_ref().is_some_and(|meant| meant != name)
                     });
                 }
             }

@@ -37,8 +37,7 @@ impl Broker {
         let Some(route) = &mut channel.route else { return };
         if route.version == self.directory.version
             && route.targets.len() == 1
-            && route.exchange == publish.exchange
-            && route.routing_key == publish.routing_key
+            && route.is_of(publish.exchange, publish.routing_key)
             && !publish.immediate
             && route.frame != frame
         {
@@ -69,10 +68,11 @@ impl Broker {
         let channel = connection.channels.get_mut(number);
         let Some(channel) = channel.filter(|channel| channel.is_plain()) else { return 0 };
         let known = channel.route.as_deref().filter(|route| {
-            route.version == self.directory.version && bytes.starts_with(&route.frame)
+            let is_known = route.version == self.directory.version && !route.frame.is_empty();
+            is_known && bytes.starts_with(&route.frame)
         });
         let Some(&[target]) = known.map(|route| &route.targets[..]) else { return 0 };
-        if known.is_none_or(|route| route.frame.is_empty()) || target.home != self.edge.shard {
+        if target.home != self.edge.shard {
             return 0;
         }
         let Some(repeats) = connection.machine.repeats(now.instant, number) else { return 0 };
