@@ -443,7 +443,10 @@ impl Log {
         self.stopped.is_some()
             || match self.fits_in_segment(bytes) {
                 true => self.may_fill_segment(),
-                false => self.spare_segments() >= self.segments_for(bytes) + self.reserve(),
+                false => {
+                    let segments = self.segments_for(bytes);
+                    self.spare_segments() >= segments + self.reserve(segments)
+                }
             }
     }
 
@@ -459,8 +462,8 @@ impl Log {
         let may_grow = !self.full && self.may_grow();
         may_grow
             || self.is_passing
-            || self.passing_segments() == 0
-            || self.spare_segments() >= self.reserve()
+            || self.settings.passing_segments == 0
+            || self.spare_segments() >= self.reserve(0)
     }
 
     /// Whether a message of `bytes` would be taken by a log in which nothing is but one of `occupied`
@@ -468,9 +471,12 @@ impl Log {
     pub(crate) fn could_hold(&self, bytes: usize, occupied: usize) -> bool {
         let Settings { reserve_segments, passing_segments, .. } = self.settings;
         let reserve = reserve_segments + if self.is_passing { 0 } else { passing_segments };
-        let needed = self.segments_for(bytes) + reserve;
+        let segments = self.segments_for(bytes);
+        if self.is_passing && !self.is_kept_for(segments) {
+            return false;
+        }
         // One more is being written to, and it may hold the end of the other.
-        needed + occupied / self.payload_bytes_max() < self.segments_max()
+        segments + reserve + occupied / self.payload_bytes_max() < self.segments_max()
     }
 
     /// Segments that a message of `bytes` may begin, or several that are [held](Log::hold) together:
@@ -482,7 +488,7 @@ impl Log {
     /// Whether `segments` further ones can be used for messages. If not, they are prepared.
     pub(crate) fn admit(&mut self, segments: usize) -> Result<(), AppendError> {
         self.room.ask();
-        let needed = segments + self.reserve();
+        let needed = segments + self.reserve(segments);
         if self.spare_segments() >= needed {
             return Ok(());
         }
@@ -493,28 +499,16 @@ impl Log {
         Err(AppendError::Full)
     }
 
-    /// Prepared segments that messages may not use now.
-    pub(crate) fn reserve(&self) -> usize {
+    /// Prepared segments that messages may not use now, if the next one takes so many. It may have to be
+    /// passed on itself, later.
+    pub(crate) fn reserve(&self, segments: usize) -> usize {
+        let longest = if segments > 1 { self.longest.max(segments) } else { self.longest };
         let passing = match (self.is_passing, self.full) {
             (true, _) => 0,
-            (false, true) => self.passing_segments(),
-            (false, false) => self.kept_for_passing(),
+            (false, true) => self.passing_segments(longest),
+            (false, false) => self.kept_for_passing(longest),
         };
         self.settings.reserve_segments + passing
-    }
-
-    /// Segments kept for what is passed on once no more can be made: as many as the longest message
-    /// takes, unless that finds no room beside itself even in a log that holds nothing else.
-    pub(super) fn passing_segments(&self) -> usize {
-        let Settings { reserve_segments, passing_segments, .. } = self.settings;
-        if passing_segments == 0 || self.longest == 0 {
-            return passing_segments;
-        }
-        // Of the segments in which the last one ended, and this one will end, it has only a part.
-        let needed = self.longest + 1;
-        // It lies in so many, what is written to is another, and somebody else wants one.
-        let with_it = self.longest + needed + reserve_segments + 2;
-        if with_it < self.segments_max() { passing_segments.max(needed) } else { passing_segments }
     }
 
     /// The longest message that may have to be passed on lies in so many segments.

@@ -183,7 +183,9 @@ impl Replay {
         // Entries keep the place where a message was written first.
         let position = origin.unwrap_or(start);
         if let Some(rebuild) = &mut self.rebuild {
-            rebuild.message(&references, (position, start, generation_last), bytes);
+            let is_doubted = self.doubted == Some(generation_last);
+            let found = (position, start, generation_last);
+            rebuild.message(&references, found, bytes, is_doubted);
             return;
         }
         let first = (start, origin, generation_last);

@@ -681,7 +681,7 @@ impl Store {
         let spare = self.log.spare_segments();
         if !self.log.is_ready() {
             Space::Ample
-        } else if spare <= self.log.reserve() {
+        } else if spare <= self.log.reserve(1) {
             Space::Full
         } else if self.log.is_full() {
             Space::Low

@@ -105,18 +105,6 @@ impl World {
         None
     }
 
-    /// Whether a message finds room as a whole, if it waits.
-    fn has_room_in_time(&mut self) -> bool {
-        let bytes = self.body_bytes + self.properties_bytes + 100;
-        (0..5_000).any(|_| {
-            let has_room = self.store.has_room(bytes);
-            if !has_room {
-                self.pass(1);
-            }
-            has_room
-        })
-    }
-
     fn settle(&mut self, sent: &Sent, lane: usize) {
         let lane = self.lanes[lane];
         assert!(self.store.settle(lane, sent.seq, sent.position, self.body_bytes as u32));
@@ -256,30 +244,6 @@ fn segments_that_ended_early_are_put_together_when_there_is_no_room() {
     }
     let fit = SEGMENT_BYTES as usize / BODY_BYTES;
     assert!(more > 25 * fit * 3 / 4, "{more} more, {fit} in a segment");
-}
-
-/// Others leave as much room as the longest message needs to be written again, if that is passed on.
-#[test]
-fn what_is_long_can_be_passed_on_from_a_log_that_others_have_filled() {
-    let mut world = World::new(1, 24);
-    world.body_bytes = 4 * SEGMENT_BYTES as usize;
-    let mut long = vec![world.append(vec![0]).expect("room in an empty log")];
-    for _ in 0..5 {
-        world.body_bytes = BODY_BYTES;
-        while world.append(vec![0]).is_some() {}
-        assert_eq!(world.store.space(), Space::Full);
-        world.body_bytes = 4 * SEGMENT_BYTES as usize;
-        world.store.set_passing(true);
-        assert!(
-            world.has_room_in_time(),
-            "the long one stays for ever: {:?}",
-            world.store.figures()
-        );
-        let next = world.append(vec![0]).expect("there was room");
-        world.store.set_passing(false);
-        world.settle(&long.pop().expect("it was sent"), 0);
-        long.push(next);
-    }
 }
 
 /// What messages have beside their bodies is not counted while they live.

@@ -347,28 +347,68 @@ fn settles_that_a_start_has_cut_off_do_not_count_in_a_rebuild() {
     assert!(!world.events.iter().any(is_told), "{:?}", world.events);
 }
 
+/// What lives in a segment is moved, and its file is used for another one.
+fn use_segment_again(world: &mut World, file: File) {
+    let before = world.disk.data(file).map(<[u8]>::to_vec);
+    world.begin_segment();
+    world.store.empty_segment(file);
+    world.pass(12_000);
+    for _ in 0..9 {
+        world.store.request_checkpoint();
+        world.pass(1_000);
+        world.begin_segment();
+    }
+    world.sync();
+    assert!(world.disk.data(file).map(<[u8]>::to_vec) != before, "it is still there");
+}
+
 /// The segment that followed at the cut is not there any more.
 #[test]
 fn settles_behind_what_may_be_a_cut_do_not_count_in_a_rebuild() {
     let mut world = World::new(Settings { segment_bytes: 64 << 10, ..Settings::new(LOG) }, 3);
     cut(&mut world);
     let first = world.segments_with(&body(2, 6_000));
-    world.begin_segment();
-    world.store.empty_segment(first[0]);
-    world.pass(12_000);
-    world.store.request_checkpoint();
-    world.pass(1_000);
-    for _ in 0..8 {
-        world.begin_segment();
-        world.store.request_checkpoint();
-        world.pass(1_000);
-    }
-    world.sync();
-    assert!(world.segments_with(&body(2, 6_000)).iter().all(|file| *file != first[0]));
+    use_segment_again(&mut world, first[0]);
     world.start_without_checkpoint();
     let entries = world.entries(0);
     assert_eq!(entries.len(), 1, "{entries:?}");
     assert_eq!(world.read(entries[0].position), Some(body(2, 6_000)));
+}
+
+/// A copy that was cut off as well names less than lives: what it does not name has come back.
+#[test]
+fn a_copy_behind_what_may_be_a_cut_settles_nothing_in_a_rebuild() {
+    let mut world = World::new(Settings { segment_bytes: 64 << 10, ..Settings::new(LOG) }, 3);
+    let (shared, seqs) = world.append(&[0, 1], &body(7, 3_000));
+    world.append(&[0], &body(9, 15_000));
+    world.sync();
+    world.store.request_checkpoint();
+    world.pass(1_000);
+    world.begin_segment();
+    world.append(&[0], &body(8, 20_000));
+    world.sync();
+    world.pass(2_000);
+    let (position, _) = world.append(&[0], &body(1, 6_000));
+    world.pass(250);
+    world.settle(1, seqs[1], (shared, 3_000));
+    let from = world.segments_with(&body(7, 3_000))[0];
+    world.store.empty_segment(from);
+    world.pass(450);
+    assert!(world.store.synced() < position, "it was synced");
+    assert_eq!(world.segments_with(&body(7, 3_000)).len(), 2, "the copy is written");
+    let file = world.segments_with(&body(1, 6_000))[0];
+    world.disk.kill();
+    for byte in 100..5_000 {
+        world.disk.flip(file, position.0 as u32 as usize + byte, 0);
+    }
+    world.start_again();
+    assert_eq!(world.numbers(1), [seqs[1]], "it came back");
+    world.append(&[0], &body(2, 6_000));
+    world.sync();
+    let first = world.segments_with(&body(2, 6_000))[0];
+    use_segment_again(&mut world, first);
+    world.start_without_checkpoint();
+    assert_eq!(world.numbers(1), [seqs[1]]);
 }
 
 /// A long message of which a part is missing takes nothing with it that was before it in its lane. Its

@@ -105,7 +105,12 @@ impl Log {
 
     /// Whether the number of its segments allows another one.
     pub(crate) fn has_segments_left(&self) -> bool {
-        self.segments.len() + self.spare.len() < self.settings.segments_max
+        self.count() < self.settings.segments_max
+    }
+
+    /// Segments that there are, those included that wait for one of the prepared files.
+    fn count(&self) -> usize {
+        self.segments.len() + self.spare_segments()
     }
 
     /// Whether there may be another segment.
@@ -119,16 +124,37 @@ impl Log {
         if !self.may_grow() {
             return 0;
         }
-        let files = self.segments.len() + self.spare.len();
         let bytes = self.room.bytes_max.saturating_sub(self.disk_bytes());
         let fit = bytes / u64::from(self.settings.segment_bytes);
-        let left = self.settings.segments_max.saturating_sub(files);
+        let left = self.settings.segments_max.saturating_sub(self.count());
         left.min(usize::try_from(fit).unwrap_or(usize::MAX))
     }
 
-    /// Prepared segments that are kept now for what is passed on: what can still be made is not.
-    pub(super) fn kept_for_passing(&self) -> usize {
-        self.passing_segments().saturating_sub(self.growth_left())
+    /// Prepared segments that are kept for what is passed on while a message lives that lies in so many
+    /// segments: what can still be made is not.
+    pub(super) fn kept_for_passing(&self, longest: usize) -> usize {
+        self.passing_segments(longest).saturating_sub(self.growth_left())
+    }
+
+    /// Segments that are kept for what is passed on once no more can be made: as many as the longest message
+    /// takes, where that finds room beside itself whatever else is in the log.
+    pub(super) fn passing_segments(&self, longest: usize) -> usize {
+        let Settings { reserve_segments, passing_segments, .. } = self.settings;
+        if passing_segments == 0 || longest == 0 {
+            return passing_segments;
+        }
+        // Of the segments in which the last one ended, and this one will end, it has only a part.
+        let needed = longest + 1;
+        // It lies in so many, what is written to is another, and somebody else wants one.
+        let with_it = longest + needed + reserve_segments + 2;
+        if with_it < self.segments_max() { passing_segments.max(needed) } else { passing_segments }
+    }
+
+    /// Whether as much is kept for a message as it takes when it is passed on; so much that it cannot wait for
+    /// ever.
+    pub(super) fn is_kept_for(&self, segments: usize) -> bool {
+        // It may begin in what is left of one, and lie in one more.
+        segments <= self.settings.passing_segments || self.passing_segments(segments + 1) > segments
     }
 
     /// Prepared segments beyond what waits for one.
@@ -155,7 +181,11 @@ impl Log {
     /// Whether there are fewer than are to be ready when nobody waits for room.
     pub(super) fn lacks_ordinary_spares(&self) -> bool {
         let Settings { spare_segments, reserve_segments, .. } = self.settings;
-        let passing = self.kept_for_passing();
+        // A disk does not say beforehand that it will be full.
+        let passing = match self.longest {
+            0 => self.kept_for_passing(0),
+            longest => self.passing_segments(longest),
+        };
         self.room.is_ready && self.spare_segments() < spare_segments + reserve_segments + passing
     }
 
@@ -222,7 +252,9 @@ impl Log {
         let Some(slot) = segment.slot else { return };
         let Settings { reserve_segments, spare_segments, free_segments_max, .. } = self.settings;
         // As many as will be begun until the next checkpoint, if it goes on like that.
+        let passing = if self.longest > 0 { self.passing_segments(self.longest) } else { 0 };
         let kept = (self.room.begun + spare_segments + reserve_segments).min(free_segments_max);
+        let kept = kept.max(reserve_segments + passing);
         let is_surplus = self.spare.len() >= kept.max(reserve_segments).max(self.spare_wanted);
         if segment.file_bytes != self.settings.segment_bytes || is_surplus {
             self.room.bytes = self.room.bytes.saturating_sub(segment.file_bytes.into());

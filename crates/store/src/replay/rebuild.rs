@@ -69,15 +69,17 @@ impl Rebuild {
     }
 
     /// A message was found: where it was written first, where it begins now and the segment in which it
-    /// ends. A later one written first at the same place is a copy, which names all that lived of it then.
+    /// ends. A later one written first at the same place is a copy, which names all that lived of it then;
+    /// what is gone of it does not count where the copy is doubted.
     pub(super) fn message(
         &mut self,
         references: &[Reference],
         found: (Position, Position, u32),
         bytes: u32,
+        is_doubted: bool,
     ) {
         let (position, start, _) = found;
-        if position != start {
+        if position != start && !is_doubted {
             self.settle_unnamed(position, references);
         }
         let is_shared = references.len() > 1;
