@@ -471,12 +471,9 @@ impl Log {
     pub(crate) fn could_hold(&self, bytes: usize, occupied: usize) -> bool {
         let Settings { reserve_segments, passing_segments, .. } = self.settings;
         let reserve = reserve_segments + if self.is_passing { 0 } else { passing_segments };
-        let segments = self.segments_for(bytes);
-        if self.is_passing && !self.is_kept_for(segments) {
-            return false;
-        }
+        let needed = self.segments_for(bytes) + reserve;
         // One more is being written to, and it may hold the end of the other.
-        segments + reserve + occupied / self.payload_bytes_max() < self.segments_max()
+        needed + occupied / self.payload_bytes_max() < self.segments_max()
     }
 
     /// Segments that a message of `bytes` may begin, or several that are [held](Log::hold) together:

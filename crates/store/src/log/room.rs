@@ -150,13 +150,6 @@ impl Log {
         if with_it < self.segments_max() { passing_segments.max(needed) } else { passing_segments }
     }
 
-    /// Whether as much is kept for a message as it takes when it is passed on; so much that it cannot wait for
-    /// ever.
-    pub(super) fn is_kept_for(&self, segments: usize) -> bool {
-        // It may begin in what is left of one, and lie in one more.
-        segments <= self.settings.passing_segments || self.passing_segments(segments + 1) > segments
-    }
-
     /// Prepared segments beyond what waits for one.
     pub(crate) fn spare_segments(&self) -> usize {
         self.spare.len().saturating_sub(self.waiting_segments())
