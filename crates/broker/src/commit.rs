@@ -21,6 +21,7 @@ use crate::channel::unacked::Unacked;
 use crate::channel::{At, HeldPublish, Pending, Tx};
 use crate::effort::as_queues;
 use crate::jobs::{Job, Step, TARGETS_AT_ONCE_MAX};
+use crate::journal::{LogSet, Need};
 use crate::mail::{ChannelRef, Mail, Receipt};
 use crate::outbox::Outbox;
 use crate::publish::Served;
@@ -55,6 +56,8 @@ struct Sizing {
     next: usize,
     /// Bytes in the log of each shard, at most.
     parts: Vec<usize>,
+    /// Logs of this shard that are to have something of it.
+    logs: LogSet,
     /// Publishes that were looked at, and copies of them in queues.
     steps: usize,
     /// Whether it is too much to be published in one go. Then it is not found out anew, since how
@@ -62,6 +65,8 @@ struct Sizing {
     is_large: bool,
     /// Queues of the publish looked at last, by shard.
     queues: Vec<usize>,
+    /// Logs of those that are here.
+    queues_logs: LogSet,
     /// Whether the next publish reaches the same ones if it names the same exchange and key.
     is_route_known: bool,
 }
@@ -69,10 +74,10 @@ struct Sizing {
 /// How a commit goes on once its size is known.
 enum Plan {
     /// In one go.
-    Whole(Vec<usize>),
+    Whole(Vec<usize>, LogSet),
     Sliced,
-    /// A log has to have room for so many bytes first.
-    NeedsRoom(usize),
+    /// Its logs here have to have room first.
+    NeedsRoom(Need),
     /// Not at all.
     Refused(Refusal),
 }
@@ -134,13 +139,14 @@ impl Broker {
         if commit.sizing.is_some() {
             match self.plan(&mut commit, budget) {
                 None => return Step::More(Job::Commit(commit)),
-                Some(Plan::NeedsRoom(bytes)) => return Step::NeedsRoom(Job::Commit(commit), bytes),
+                Some(Plan::NeedsRoom(need)) => return Step::NeedsRoom(Job::Commit(commit), need),
                 Some(Plan::Refused(refusal)) => {
                     self.refuse_commit(now, *commit, &refusal, out);
                     return Step::Done;
                 }
-                Some(Plan::Whole(parts)) => {
-                    if let Err(refusal) = self.publish_whole(now, &mut commit, &parts, out) {
+                Some(Plan::Whole(parts, logs)) => {
+                    let result = self.publish_whole(now, &mut commit, &parts, logs, out);
+                    if let Err(refusal) = result {
                         self.refuse_commit(now, *commit, &refusal, out);
                         return Step::Done;
                     }
@@ -212,6 +218,7 @@ impl Broker {
                     Ok(is_route_known) => is_route_known,
                     Err(refusal) => return Some(Plan::Refused(refusal)),
                 };
+                sizing.queues_logs = self.logs_of_routes();
                 let routing = as_queues(self.edge.effort.used() - before);
                 sizing.steps += routing;
                 left = left.saturating_sub(queues.iter().sum::<usize>() / 4 + routing);
@@ -231,6 +238,8 @@ impl Broker {
         if !PropertiesRef(&held.properties).is_persistent() {
             return;
         }
+        let own = self.edge.shard.index();
+        let here = sizing.parts[own];
         let segment = self.journal.payload_bytes_max();
         for (part, &queues) in sizing.parts.iter_mut().zip(&sizing.queues) {
             // Where chance decides, it may be another shard's turn the next time.
@@ -239,6 +248,9 @@ impl Broker {
                 *part += self.journal.message_bytes(&held.view(), queues);
                 sizing.is_large |= *part > segment;
             }
+        }
+        if sizing.parts[own] > here {
+            sizing.logs.unite(sizing.queues_logs);
         }
     }
 
@@ -257,10 +269,11 @@ impl Broker {
             return Plan::Sliced;
         }
         // While a queue is on its way, its part would come apart from the rest.
-        if !self.migrations.is_idle() || (here > 0 && self.journal.must_wait(here)) {
-            return Plan::NeedsRoom(here);
+        let need = Need { logs: sizing.logs, bytes: here };
+        if !self.migrations.is_idle() || self.journal.must_wait_for(need) {
+            return Plan::NeedsRoom(need);
         }
-        Plan::Whole(sizing.parts.clone())
+        Plan::Whole(sizing.parts.clone(), sizing.logs)
     }
 
     /// Publishes all of a commit so that it is in one batch of each log.
@@ -273,12 +286,10 @@ impl Broker {
         now: Now,
         commit: &mut Commit,
         parts: &[usize],
+        logs: LogSet,
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
-        let here = parts[self.edge.shard.index()];
-        if here > 0 {
-            self.journal.hold(here);
-        }
+        self.journal.hold_for(Need { logs, bytes: parts[self.edge.shard.index()] });
         // The room in the log, and the batch, are for what has to be there.
         self.edge.is_committing = true;
         let shards = 0..out.mail.shards();

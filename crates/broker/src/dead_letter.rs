@@ -273,7 +273,7 @@ impl Broker {
     /// Lets those letters go on that waited for room in a log, as far as there is some.
     pub(crate) fn give_letters_room(&mut self) {
         let journal = &mut self.journal;
-        let has_room = |bytes, frees| !journal.must_wait_to_pass_on(bytes, frees);
+        let has_room = |need, frees| !journal.must_wait_to_pass_on(need, frees);
         self.edge.roomless_letters.give_room(has_room);
     }
 
@@ -308,8 +308,8 @@ impl Broker {
             let room =
                 self.room_to_pass_on(&incoming, terms.persistent, first, letter.source.occupied());
             match room {
-                Room::Later(bytes) => {
-                    self.edge.roomless_letters.wait(letter, bytes);
+                Room::Later(need) => {
+                    self.edge.roomless_letters.wait(letter, need);
                     return cost;
                 }
                 Room::Never(bytes) if letter.source.is_kept() => {

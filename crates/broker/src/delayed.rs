@@ -14,6 +14,7 @@ use core::ops::Bound;
 use lepus_base::{Instant, Now, Pool, QueueId};
 use lepus_store::LaneSlot;
 
+use crate::journal::Need;
 use crate::queue::{Entry, Place};
 
 /// Messages of a deleted exchange that are released in one slice of work.
@@ -103,8 +104,8 @@ struct Holding {
 enum Waits {
     #[default]
     Nothing,
-    /// The first one for room: the log in which it comes free then, and the bytes that it needs.
-    Room(Option<u16>, usize),
+    /// The first one for room: the log in which it comes free then, and what it needs.
+    Room(Option<u16>, Need),
     /// The first one until fewer are on their way to very many queues.
     Turn,
     /// The one before goes to very many queues.
@@ -135,9 +136,9 @@ pub struct Delayed {
     /// The first may be due: it is looked at in every slice of work.
     is_due: bool,
     wait: Wait,
-    /// Exchanges whose first message waits for room, by the log in which it comes free then and the bytes
-    /// that it needs. It keeps back only those of its own exchange.
-    roomless: BTreeSet<(Option<u16>, usize, QueueId)>,
+    /// Exchanges whose first message waits for room, by the log in which it comes free then and what it
+    /// needs. It keeps back only those of its own exchange.
+    roomless: BTreeSet<(Option<u16>, Need, QueueId)>,
     /// Exchanges that wait until fewer messages go to very many queues.
     in_turn: VecDeque<QueueId>,
     /// Exchanges one of whose messages goes to very many queues, by the number of its job.
@@ -201,11 +202,10 @@ impl Delayed {
         !self.roomless.is_empty()
     }
 
-    /// The first of all waits until a log has room for so many bytes, and those of its exchange behind
-    /// it.
-    fn let_first_wait(&mut self, bytes: usize, frees: Option<u16>) {
+    /// The first of all waits until its logs have room, and those of its exchange behind it.
+    fn let_first_wait(&mut self, need: Need, frees: Option<u16>) {
         let Some((_, _, id)) = self.firsts.pop_first() else { return };
-        self.change(id, Waits::Room(frees, bytes));
+        self.change(id, Waits::Room(frees, need));
     }
 
     /// Whether one more message may be on its way to very many queues.
@@ -219,17 +219,18 @@ impl Delayed {
         self.change(id, Waits::Turn);
     }
 
-    /// Lets those go on that wait for room in the log, as far as it has that: those first that need
-    /// least.
-    pub(crate) fn give_room(&mut self, mut has_room: impl FnMut(usize, Option<u16>) -> bool) {
+    /// Lets those go on that wait for room in their logs, as far as these have that: those first that
+    /// need least.
+    pub(crate) fn give_room(&mut self, mut has_room: impl FnMut(Need, Option<u16>) -> bool) {
         let mut next = self.roomless.first().copied();
-        while let Some((frees, bytes, id)) = next {
-            let mut rest = (Bound::Excluded((frees, bytes, id)), Bound::Unbounded);
-            if has_room(bytes, frees) {
+        while let Some((frees, need, id)) = next {
+            let mut rest = (Bound::Excluded((frees, need, id)), Bound::Unbounded);
+            if has_room(need, frees) {
                 self.change(id, Waits::Nothing);
             } else {
-                // Those that come free in the same log need as much at least.
-                rest.0 = Bound::Excluded((frees, usize::MAX, QueueId(u64::MAX)));
+                // Those that come free in the same log and go to the same ones need as much at least.
+                let most = Need { bytes: usize::MAX, ..need };
+                rest.0 = Bound::Excluded((frees, most, QueueId(u64::MAX)));
             }
             next = self.roomless.range(rest).next().copied();
         }
@@ -264,8 +265,8 @@ impl Delayed {
     fn change(&mut self, id: QueueId, waits: Waits) {
         let holding = self.holdings.get_mut(&id).expect("whose messages wait is known");
         match core::mem::replace(&mut holding.waits, waits) {
-            Waits::Room(frees, bytes) => {
-                self.roomless.remove(&(frees, bytes, id));
+            Waits::Room(frees, need) => {
+                self.roomless.remove(&(frees, need, id));
             }
             Waits::Turn => self.in_turn.retain(|other| *other != id),
             Waits::Nothing | Waits::Pass => {}
@@ -277,8 +278,8 @@ impl Delayed {
                 }
                 self.is_due = true;
             }
-            Waits::Room(frees, bytes) => {
-                self.roomless.insert((frees, bytes, id));
+            Waits::Room(frees, need) => {
+                self.roomless.insert((frees, need, id));
             }
             Waits::Turn => self.in_turn.push_back(id),
             Waits::Pass => {}
@@ -359,8 +360,8 @@ impl Delayed {
             self.firsts.remove(&(due, count, id));
         }
         match holding.waits {
-            Waits::Room(frees, bytes) => {
-                self.roomless.remove(&(frees, bytes, id));
+            Waits::Room(frees, need) => {
+                self.roomless.remove(&(frees, need, id));
             }
             Waits::Turn => self.in_turn.retain(|other| *other != id),
             Waits::Nothing | Waits::Pass => {}

@@ -284,9 +284,9 @@ impl Broker {
     ) -> Step {
         self.edge.pool.retain(fanout.body);
         let mut incoming = Incoming::from_body(fanout.body, fanout.bytes);
-        if let Room::Later(bytes) = self.room_for(&incoming, fanout.terms.persistent, here) {
+        if let Room::Later(need) = self.room_for(&incoming, fanout.terms.persistent, here) {
             incoming.finish(&mut self.edge.pool);
-            return Step::NeedsRoom(Job::Fanout(fanout), bytes);
+            return Step::NeedsRoom(Job::Fanout(fanout), need);
         }
         if fanout.reach == Reach::Mailed {
             self.enqueue_mailed(now, incoming, here, fanout.terms, out);

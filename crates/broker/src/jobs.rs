@@ -16,6 +16,7 @@ use crate::broker::Broker;
 use crate::channel::{HeldPublish, Target};
 use crate::commit::Commit;
 use crate::fanout::Fanout;
+use crate::journal::{Need, Refusals};
 use crate::mail::ChannelRef;
 use crate::outbox::Outbox;
 
@@ -45,8 +46,8 @@ impl Job {
 pub(crate) enum Step {
     Done,
     More(Job),
-    /// It needs so many bytes in a log that has no room for them.
-    NeedsRoom(Job, usize),
+    /// It goes on when there is room in its logs.
+    NeedsRoom(Job, Need),
     /// The commit goes on when its last publish, a job now, is served.
     Fans(Box<Commit>),
 }
@@ -56,8 +57,8 @@ pub(crate) enum Step {
 pub(crate) struct Jobs {
     /// Those that can go on, by turns.
     ready: VecDeque<Job>,
-    /// Those that wait until a log has room for so many bytes, by turns.
-    roomless: VecDeque<(Job, usize)>,
+    /// Those that wait until their logs have room, by turns.
+    roomless: VecDeque<(Job, Need)>,
     /// Commits one of whose publishes is a job.
     fanning: Vec<Commit>,
     /// Publishes that nobody commits, and that are to be freed; no list is empty.
@@ -248,25 +249,24 @@ impl Broker {
         match step {
             Step::Done => {}
             Step::More(job) => self.jobs.ready.push_back(job),
-            Step::NeedsRoom(job, bytes) => self.jobs.roomless.push_back((job, bytes)),
+            Step::NeedsRoom(job, need) => self.jobs.roomless.push_back((job, need)),
             Step::Fans(commit) => self.jobs.fanning.push(*commit),
         }
     }
 
-    /// Lets jobs go on that waited for room in a log, as far as there is some. One that needs more
+    /// Lets jobs go on that waited for room in their logs, as far as there is some. One that needs more
     /// than there is keeps none behind it waiting that needs less: it may wait for ever.
     pub(crate) fn give_jobs_room(&mut self, now: Now, out: &mut Outbox) {
         let mut lost = Vec::new();
         let is_moving = !self.migrations.is_idle();
-        let (mut place, mut too_much) = (0, usize::MAX);
-        while let Some((job, bytes)) = self.jobs.roomless.get(place) {
+        let (mut place, mut refusals) = (0, Refusals::new());
+        while let Some((job, need)) = self.jobs.roomless.get(place) {
             if is_moving && matches!(job, Job::Commit(commit) if !commit.is_begun()) {
                 // A part of it would come apart from the rest.
                 place += 1;
                 continue;
             }
-            if *bytes >= too_much || self.journal.must_wait(*bytes) {
-                too_much = too_much.min(*bytes);
+            if refusals.must_wait(*need, &mut self.journal) {
                 place += 1;
                 lost.extend(job.client().filter(|at| self.edge.is_lost(at.connection)));
                 continue;

@@ -10,6 +10,7 @@
 mod backlog;
 mod completion;
 mod figures;
+mod need;
 mod orphans;
 mod recovery;
 
@@ -30,6 +31,7 @@ use orphans::Orphans;
 pub(crate) use backlog::place_of;
 pub use backlog::{Backlog, Found};
 pub use figures::{LogFigures, OldestDelivery};
+pub(crate) use need::{LogSet, Need, Refusals};
 pub use recovery::{Recovery, RefusedLog, Standing, log_of, standing};
 
 /// Queues that may have a read of the same log under way at once; each read takes part of the
@@ -117,28 +119,6 @@ impl Occupied {
     /// The log in which something comes free.
     pub(crate) fn frees(self) -> Option<u16> {
         (self.bytes > 0).then_some(self.log)
-    }
-}
-
-/// Logs of a shard, by their places.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct LogSet(u64);
-
-impl LogSet {
-    /// All of them.
-    pub const ALL: LogSet = LogSet(u64::MAX);
-    /// The shard's own.
-    pub const OWN: LogSet = LogSet(1);
-
-    /// Places from here on are one.
-    const LAST: u16 = 63;
-
-    pub fn add(&mut self, place: u16) {
-        self.0 |= 1 << place.min(LogSet::LAST);
-    }
-
-    fn has(self, place: u16) -> bool {
-        self.0 & 1 << place.min(LogSet::LAST) != 0
     }
 }
 
@@ -284,9 +264,16 @@ impl Journal {
 
     /// Makes what is appended next land in one batch of each log, as far as it fits a segment.
     pub(crate) fn hold(&mut self, bytes: usize) {
-        for log in self.logs.iter_mut().filter(|log| log.is_named) {
-            // A commit that is larger than a segment is not atomic over a crash.
-            let _ = log.store.hold(bytes);
+        self.hold_for(Need { logs: LogSet::ALL, bytes });
+    }
+
+    /// The same of some logs alone.
+    pub(crate) fn hold_for(&mut self, need: Need) {
+        for (place, log) in self.logs.iter_mut().enumerate() {
+            if log.is_named && need.logs.has(place as u16) {
+                // A commit that is larger than a segment is not atomic over a crash.
+                let _ = log.store.hold(need.bytes);
+            }
         }
     }
 
@@ -357,13 +344,13 @@ impl Journal {
     /// being made. Nobody waits for a log that takes nothing any more, because it has stopped, or while
     /// the logs close: [`Journal::append`] says so, and what was meant for it is refused.
     pub(crate) fn must_wait(&mut self, bytes: usize) -> bool {
-        self.must_wait_for(LogSet::ALL, bytes)
+        self.must_wait_for(Need { logs: LogSet::ALL, bytes })
     }
 
     /// The same of messages that are passed on and come free in this log.
-    pub(crate) fn must_wait_to_pass_on(&mut self, bytes: usize, frees: Option<u16>) -> bool {
+    pub(crate) fn must_wait_to_pass_on(&mut self, need: Need, frees: Option<u16>) -> bool {
         self.set_passing(frees, true);
-        let waits = self.must_wait(bytes);
+        let waits = self.must_wait_for(need);
         self.set_passing(frees, false);
         waits
     }
@@ -376,21 +363,29 @@ impl Journal {
     }
 
     /// The same of some logs alone.
-    pub(crate) fn must_wait_for(&mut self, logs: LogSet, bytes: usize) -> bool {
+    pub(crate) fn must_wait_for(&mut self, need: Need) -> bool {
+        !self.lacking(need).is_empty()
+    }
+
+    /// Those of the logs for which messages have to wait.
+    pub(crate) fn lacking(&mut self, need: Need) -> LogSet {
         let closes = self.closes;
-        let mut waits = false;
+        let mut lacking = LogSet::default();
         // All of them are asked: each has room made for it then.
         for (place, log) in self.logs.iter_mut().enumerate() {
-            if !log.is_named || !logs.has(place as u16) {
+            if !log.is_named || !need.logs.has(place as u16) {
                 continue;
             }
-            waits |= match log.phase {
+            let waits = match log.phase {
                 Phase::Opening => true,
-                Phase::Running => !closes && !log.store.has_room(bytes),
+                Phase::Running => !closes && !log.store.has_room(need.bytes),
                 Phase::Refused(_) | Phase::Closing | Phase::Removed => false,
             };
+            if waits {
+                lacking.add(place as u16);
+            }
         }
-        waits
+        lacking
     }
 
     fn named(&self, logs: LogSet) -> impl Iterator<Item = &Log> {

@@ -212,7 +212,7 @@ impl Broker {
         self.journal.forget_wishes();
         self.give_letters_room();
         let journal = &mut self.journal;
-        self.delayed.give_room(|bytes, frees| !journal.must_wait_to_pass_on(bytes, frees));
+        self.delayed.give_room(|need, frees| !journal.must_wait_to_pass_on(need, frees));
         self.retry_rests(now, out);
         self.enqueue_postponed(now, out);
         self.give_jobs_room(now, out);

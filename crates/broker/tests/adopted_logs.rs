@@ -1,10 +1,13 @@
 //! Logs of shards that are gone: they are there as long as somebody needs them, and keep nobody waiting
 //! who has nothing to do with them.
 
+use lepus_amqp::method::tx;
+use lepus_amqp::table::Table;
 use lepus_sim::{Channel, Options, StoreOptions, World};
 use lepus_store::disk::LogId;
 
-use crate::restart::{durable, persistent};
+use crate::delayed_kept::{after, declare_both};
+use crate::restart::{durable, durable_with, persistent};
 use crate::room::durable_of;
 
 /// Two shards become one: `own` is a queue of the first, `other` of the one that is gone.
@@ -25,6 +28,33 @@ fn confirms(world: &World, queue: &str, length: usize) -> (Channel, usize) {
     world.advance(2_000);
     let confirmed = channel.confirmed().0.len();
     (channel, confirmed)
+}
+
+/// Publishes to a queue until its log has no room; nobody waits there then.
+fn fill(world: &World, queue: &str) {
+    for _ in 0..200 {
+        let (channel, confirmed) = confirms(world, queue, 9_000);
+        if confirmed == 0 {
+            channel.client().reset();
+            return world.advance(1_000);
+        }
+    }
+    panic!("the log takes everything");
+}
+
+/// As [`one_of_two`], with the log of the shard that is gone full.
+fn other_full() -> (World, String) {
+    let mut store = StoreOptions::default();
+    store.template.segments_max = 11;
+    let (world, own, other) = one_of_two(store);
+    fill(&world, &other);
+    (world, own)
+}
+
+/// What is in the queue goes, and so the room in its log comes back.
+fn empty(world: &World, queue: &str) {
+    world.channel(0).purge(queue);
+    world.advance(10_000);
 }
 
 #[test]
@@ -65,4 +95,77 @@ fn a_log_in_which_nothing_is_and_that_no_queue_names_is_not_needed() {
     world.start_again(1);
     assert_eq!(empty(&world), [LogId(2)]);
     assert!(world.find_queue("/", &own).is_some());
+}
+
+#[test]
+fn a_publish_that_waits_for_room_goes_on_when_its_own_log_has_some() {
+    let (world, own) = other_full();
+    fill(&world, &own);
+    let (waiting, confirmed) = confirms(&world, &own, 60_000);
+    assert_eq!(confirmed, 0);
+    empty(&world, &own);
+    assert_eq!(waiting.confirmed().0.len(), 1);
+}
+
+#[test]
+fn a_commit_waits_for_room_in_the_logs_of_its_queues_alone() {
+    let (world, own) = other_full();
+    let commit = || {
+        let channel = world.channel(0);
+        channel.tx_select();
+        channel.publish_with("", &own, &persistent(), vec![b'1'; 60_000]);
+        channel.send(tx::Commit {});
+        world.advance(2_000);
+        let is_answered = channel.answer().is_some();
+        (channel, is_answered)
+    };
+    assert!(commit().1, "there is room in its log");
+    fill(&world, &own);
+    let (waiting, is_answered) = commit();
+    assert!(!is_answered);
+    empty(&world, &own);
+    waiting.expect("tx.commit-ok");
+}
+
+#[test]
+fn a_dead_letter_that_waits_for_room_goes_on_when_the_log_that_it_goes_to_has_some() {
+    let (world, own) = other_full();
+    let channel = world.channel(0);
+    let dead =
+        Table::new().with("x-dead-letter-exchange", "").with("x-dead-letter-routing-key", "q");
+    durable_with(&channel, "letters", dead);
+    durable(&channel, "q");
+    // More than what is kept for letters.
+    channel.publish_with("", "letters", &persistent(), vec![b'1'; 131_000]);
+    world.advance(1_000);
+    fill(&world, &own);
+    let letter = channel.get("letters").expect("a message");
+    channel.reject(letter.tag, false);
+    world.advance(10_000);
+    assert_eq!(world.queue("q").ready, 0);
+    empty(&world, &own);
+    assert_eq!(world.queue("q").ready, 1);
+}
+
+#[test]
+fn what_a_delayed_exchange_takes_and_lets_go_waits_for_no_log_to_which_it_does_not_go() {
+    let (world, own) = other_full();
+    let channel = world.channel(0);
+    declare_both(&channel);
+    let delay = |channel: &Channel, bytes| {
+        channel.publish_with("x", "", &after(600_000), vec![b'1'; bytes]);
+    };
+    channel.confirm_select();
+    delay(&channel, 131_000);
+    world.advance(1_000);
+    assert_eq!(channel.confirmed().0, [1]);
+    fill(&world, &own);
+    let waiting = world.channel(0);
+    waiting.confirm_select();
+    delay(&waiting, 60_000);
+    world.advance(600_000);
+    assert_eq!((world.queue("q").ready, waiting.confirmed().0.len()), (0, 0));
+    empty(&world, &own);
+    // Both are due.
+    assert_eq!((world.queue("q").ready, waiting.confirmed().0.len()), (2, 1));
 }

@@ -23,13 +23,14 @@ fn declare(channel: &Channel, name: &str, kind: &str) {
 }
 
 /// A durable queue `q` that gets all of a delayed exchange `x`.
-fn declare_both(channel: &Channel) {
+pub(crate) fn declare_both(channel: &Channel) {
     declare(channel, "x", "fanout");
     durable(channel, "q");
     channel.bind("q", "x", "");
 }
 
-fn after(millis: u64) -> Properties {
+/// A persistent message that is held back so long.
+pub(crate) fn after(millis: u64) -> Properties {
     let headers = Some(Table::new().with("x-delay", Value::I64(millis as i64)));
     Properties { headers, ..persistent() }
 }

@@ -851,3 +851,35 @@ fn a_client_that_is_gone_holds_nothing_while_its_publish_waits_for_room() {
     world.advance(5_000);
     assert!(!world.broker(0, |broker| broker.waits_for_room()));
 }
+
+#[test]
+fn a_commit_for_another_shard_waits_for_no_room_in_the_log_of_this_one() {
+    let world = small(2, 12);
+    let home = world.channel(1);
+    home.declare_exclusive("");
+    let filled = durable_of(&world, &home, "filled", 1);
+    let moving = durable_of(&world, &home, "moving", 1);
+    let far = durable_of(&world, &home, "far", 0);
+    home.client().together(|| {
+        for _ in 0..90 {
+            home.publish_with("", &filled, &persistent(), vec![b'0'; 9_000]);
+        }
+    });
+    world.advance(1_000);
+    // The full log has no segment begun.
+    again(&world, 2);
+    let channel = world.channel(1);
+    channel.declare_exclusive("");
+    channel.tx_select();
+    channel.publish_with("", &far, &persistent(), "1");
+    world.quietly(|| {
+        world.move_queue(&moving, 0);
+        world.round();
+        channel.send(tx::Commit {});
+        world.round();
+    });
+    assert_eq!(channel.answer(), None, "it waits until the queue has moved");
+    world.advance(10_000);
+    channel.expect("tx.commit-ok");
+    assert_eq!(world.queue(&far).ready, 1);
+}

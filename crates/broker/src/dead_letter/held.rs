@@ -15,6 +15,7 @@ use crate::broker::Broker;
 use crate::channel::Target;
 use crate::edge::log;
 use crate::jobs::TARGETS_AT_ONCE_MAX;
+use crate::journal::Need;
 use crate::mail::Receipt;
 use crate::message::{Incoming, MessageView};
 use crate::outbox::{Outbox, Severity};
@@ -116,7 +117,7 @@ enum Posted {
     /// It reports under this number.
     Waits(u64),
     /// Nothing yet: it waits until a log has room for so many bytes.
-    NeedsRoom(usize),
+    NeedsRoom(Need),
 }
 
 /// The letters of one queue that wait for another attempt.
@@ -302,10 +303,10 @@ impl Broker {
                         self.tell_too_large(letter.source.queue, bytes, out);
                     }
                 }
-                Posted::NeedsRoom(bytes) => {
+                Posted::NeedsRoom(need) => {
                     progress.rest.push(queue);
                     letter.progress = Some(progress);
-                    self.edge.roomless_letters.wait(letter, bytes);
+                    self.edge.roomless_letters.wait(letter, need);
                     return cost + asked;
                 }
                 Posted::Waits(number) => self.ledger.shelf.attempts.ask(attempt, number, queue),
@@ -347,7 +348,7 @@ impl Broker {
         let room = self.room_to_pass_on(&incoming, terms.persistent, &[target], source.occupied());
         match room {
             Room::Now => {}
-            Room::Later(bytes) => return Posted::NeedsRoom(bytes),
+            Room::Later(need) => return Posted::NeedsRoom(need),
             Room::Never(bytes) => return Posted::TooLarge(bytes),
         }
         let routed = self.enqueue_all(now, &mut incoming, &[target], terms, out);

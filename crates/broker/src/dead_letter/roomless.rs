@@ -12,7 +12,7 @@ use core::ops::Bound;
 use lepus_base::QueueId;
 
 use super::{DeadLetter, Source};
-use crate::journal::Reader;
+use crate::journal::{Need, Reader};
 
 /// Letters in all lines from which on no queue produces more by expiry.
 const LETTERS_MAX: usize = 64 << 10;
@@ -28,8 +28,8 @@ const PASSING_MAX: usize = 8;
 struct Wish {
     /// The log in which its first letter comes free when it is sent.
     frees: Option<u16>,
-    /// Bytes that it needs.
-    bytes: usize,
+    /// What it needs.
+    need: Need,
     /// Which of those it is that wait for as many.
     turn: u64,
 }
@@ -39,7 +39,7 @@ struct Wish {
 enum Waits {
     #[default]
     Nothing,
-    /// Room in a log.
+    /// Room in logs.
     Room(Wish),
     /// One of those that are on their way to very many queues is in all of them.
     Turn,
@@ -143,12 +143,11 @@ impl Roomless {
         self.put(letter, VecDeque::push_back);
     }
 
-    /// Puts a letter in front of those of its queue, where it waits until a log has room for so many
-    /// bytes.
-    pub(super) fn wait(&mut self, letter: DeadLetter, bytes: usize) {
+    /// Puts a letter in front of those of its queue, where it waits until its logs have room.
+    pub(super) fn wait(&mut self, letter: DeadLetter, need: Need) {
         self.last += 1;
         let frees = letter.source.occupied().frees();
-        self.wait_for(letter, Waits::Room(Wish { frees, bytes, turn: self.last }));
+        self.wait_for(letter, Waits::Room(Wish { frees, need, turn: self.last }));
     }
 
     /// Whether one more letter may be on its way to very many queues.
@@ -264,20 +263,21 @@ impl Roomless {
         None
     }
 
-    /// Lets lines go on as far as there is room, as `has_room` says of so many bytes for a letter that
-    /// comes free in a log: those first that need least, so that one that needs more than there is
-    /// keeps none waiting.
-    pub(super) fn give_room(&mut self, mut has_room: impl FnMut(usize, Option<u16>) -> bool) {
+    /// Lets lines go on as far as there is room, as `has_room` says of what a letter needs that comes
+    /// free in a log: those first that need least, so that one that needs more than there is keeps none
+    /// waiting.
+    pub(super) fn give_room(&mut self, mut has_room: impl FnMut(Need, Option<u16>) -> bool) {
         let mut next = self.roomless.first().copied();
         while self.going_on.len() < GOING_ON_MAX
             && let Some((wish, queue)) = next
         {
             let mut from = (wish, queue);
-            if has_room(wish.bytes, wish.frees) {
+            if has_room(wish.need, wish.frees) {
                 self.change(queue, Waits::Nothing);
             } else {
-                // Those that come free in the same log need as much at least.
-                from.0 = Wish { bytes: usize::MAX, turn: u64::MAX, ..wish };
+                // Those that come free in the same log and go to the same ones need as much at least.
+                let need = Need { bytes: usize::MAX, ..wish.need };
+                from.0 = Wish { need, turn: u64::MAX, ..wish };
             }
             let rest = (Bound::Excluded(from), Bound::Unbounded);
             next = self.roomless.range(rest).next().copied();
@@ -344,6 +344,12 @@ mod tests {
     use super::super::held::Progress;
     use super::super::tests::letter_of;
     use super::*;
+    use crate::journal::LogSet;
+
+    /// So many bytes in the shard's own log.
+    fn own(bytes: usize) -> Need {
+        Need { logs: LogSet::OWN, bytes }
+    }
 
     fn next(lines: &mut Roomless) -> Option<(u64, u64)> {
         let (letter, _) = lines.take()?;
@@ -353,12 +359,12 @@ mod tests {
     #[test]
     fn each_line_goes_on_when_there_is_room_for_its_first_and_in_order() {
         let mut lines = Roomless::default();
-        lines.wait(letter_of(1, 10), 1_000);
+        lines.wait(letter_of(1, 10), own(1_000));
         lines.push(letter_of(1, 11));
-        lines.wait(letter_of(2, 20), 10);
+        lines.wait(letter_of(2, 20), own(10));
         lines.push(letter_of(2, 21));
         assert!(lines.waits() && !lines.goes_on());
-        lines.give_room(|bytes, _| bytes <= 10);
+        lines.give_room(|need, _| need.bytes <= 10);
         assert_eq!(next(&mut lines), Some((2, 20)));
         assert_eq!(next(&mut lines), Some((2, 21)));
         assert_eq!(next(&mut lines), None);
@@ -368,7 +374,7 @@ mod tests {
         lines.put_back(first);
         assert_eq!(next(&mut lines), Some((1, 10)));
         let (last, _) = lines.take().expect("the one behind");
-        lines.wait(last, 5);
+        lines.wait(last, own(5));
         assert!(lines.waits() && !lines.goes_on());
         lines.forget(QueueId(1));
         assert_eq!(next(&mut lines), Some((1, 11)));
@@ -378,7 +384,7 @@ mod tests {
     #[test]
     fn a_queue_waits_for_its_own_line_alone_and_only_if_that_is_long() {
         let mut lines = Roomless::default();
-        lines.wait(letter_of(1, 0), 7);
+        lines.wait(letter_of(1, 0), own(7));
         let last = LINE_MAX as u64 - 1;
         for seq in 1..=last {
             assert!(!lines.holds_back(QueueId(1)));
@@ -400,7 +406,7 @@ mod tests {
         let job = lines.pass(QueueId(1));
         assert!(lines.has_of(QueueId(1)) && !lines.has_of(QueueId(2)) && lines.is_empty());
         lines.push(letter_of(1, 11));
-        lines.wait(letter_of(2, 20), 10);
+        lines.wait(letter_of(2, 20), own(10));
         lines.give_room(|_, _| true);
         assert_eq!(next(&mut lines), Some((2, 20)));
         assert_eq!(next(&mut lines), None);
@@ -441,8 +447,8 @@ mod tests {
     fn among_those_that_need_as_much_room_each_has_its_turn() {
         let mut lines = Roomless::default();
         for seq in 0..3 {
-            lines.wait(letter_of(9, seq), 10);
-            lines.wait(letter_of(1, seq), 10);
+            lines.wait(letter_of(9, seq), own(10));
+            lines.wait(letter_of(1, seq), own(10));
             for queue in [9, 1] {
                 let mut is_first = true;
                 lines.give_room(|_, _| core::mem::take(&mut is_first));

@@ -178,8 +178,8 @@ impl Broker {
                 self.journal.set_passing(occupied.frees(), true);
                 let room = self.room_to_pass_on(&incoming, terms.persistent, first, occupied);
                 self.journal.set_passing(occupied.frees(), false);
-                if let Room::Later(bytes) = room {
-                    self.delayed.let_first_wait(bytes, occupied.frees());
+                if let Room::Later(need) = room {
+                    self.delayed.let_first_wait(need, occupied.frees());
                     continue;
                 }
             }

@@ -13,6 +13,7 @@ use super::check::{Checked, delay_of, parse_expiration};
 use crate::broker::Broker;
 use crate::channel::{At, HeldPublish};
 use crate::directory::too_far;
+use crate::journal::LogSet;
 use crate::outbox::Outbox;
 use crate::properties::owned_headers;
 use crate::refusal::Refusal;
@@ -97,6 +98,23 @@ impl Broker {
             has_room,
         };
         self.route_and_publish(now, at, &publish, checked, out)
+    }
+
+    /// Logs of this shard that may have something of a message that reaches the queues that were counted
+    /// last.
+    pub(crate) fn logs_of_routes(&self) -> LogSet {
+        let own = self.edge.shard;
+        if self.journal.len() == 1 || !self.routes.is_cacheable() {
+            // Chance may decide anew, or it is held back here.
+            return LogSet::ALL;
+        }
+        let mut logs = LogSet::default();
+        for route in self.routes.as_slice().iter().filter(|route| route.home == own) {
+            if let Some(slot) = self.home_slot(route.queue, u32::MAX) {
+                logs.add(self.homes[slot as usize].log);
+            }
+        }
+        logs
     }
 
     /// Counts the queues that a held publish reaches, by shard. Whether another one with the same

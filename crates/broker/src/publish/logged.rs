@@ -6,7 +6,7 @@ use lepus_store::AppendError;
 use crate::broker::Broker;
 use crate::channel::Target;
 use crate::home::NO_LOG;
-use crate::journal::{LogSet, Occupied, place_of};
+use crate::journal::{LogSet, Need, Occupied, place_of};
 use crate::mail::{ChannelRef, Receipt};
 use crate::message::{Incoming, MessageView};
 use crate::outbox::Outbox;
@@ -19,8 +19,8 @@ use crate::queue::{Admission, Ticket};
 pub(crate) enum Room {
     /// A log that has to take it does, or none has to.
     Now,
-    /// When a log has room for so many bytes.
-    Later(usize),
+    /// When there is room for it.
+    Later(Need),
     /// No log ever has room for so many bytes.
     Never(usize),
 }
@@ -143,8 +143,9 @@ impl Broker {
     }
 
     /// The same for a message that is in a log until all its queues have it. Those on other shards
-    /// count like those here: while room is short it is better kept there than in their memory. What
-    /// it has `occupied` itself comes free only afterwards: there is no room ever if it needs that.
+    /// count as if they were in the shard's own log: while room is short it is better kept there than in
+    /// their memory. What it has `occupied` itself comes free only afterwards: there is no room ever if it
+    /// needs that.
     pub(crate) fn room_to_pass_on(
         &mut self,
         incoming: &Incoming<'_>,
@@ -159,15 +160,18 @@ impl Broker {
         if !self.journal.lacks_room(bytes) {
             return Room::Now;
         }
-        match self.room_beside(incoming, persistent, targets, occupied) {
-            Room::Now
-                if self.journal.could_hold_beside(LogSet::OWN, bytes, occupied)
-                    && self.journal.must_wait_for(LogSet::OWN, bytes) =>
-            {
-                Room::Later(bytes)
-            }
-            room => room,
+        let room = self.room_beside(incoming, persistent, targets, occupied);
+        let own = self.edge.shard;
+        if room != Room::Now || targets.iter().all(|target| target.home == own) {
+            return room;
         }
+        let need = Need { logs: LogSet::OWN, bytes };
+        if self.journal.could_hold_beside(need.logs, bytes, occupied)
+            && self.journal.must_wait_for(need)
+        {
+            return Room::Later(need);
+        }
+        Room::Now
     }
 
     #[cold]
@@ -175,9 +179,10 @@ impl Broker {
         let (mut is_logged, mut needs_log, mut logs) = (false, false, LogSet::default());
         for target in targets.iter().filter(|target| target.home == self.edge.shard) {
             let Some(slot) = self.home_slot(target.queue, target.slot) else {
-                // A delayed exchange, or a queue that is yet to come here.
+                // A delayed exchange: new ones go to the shard's own log. Or a queue that is yet to come
+                // here, as to that.
                 needs_log = true;
-                logs = LogSet::ALL;
+                logs.add(0);
                 continue;
             };
             let home = &self.homes[slot as usize];
@@ -190,11 +195,8 @@ impl Broker {
         }
         if needs_log && self.journal.could_hold_beside(logs, bytes, occupied) {
             // Only who waits for room has it made.
-            return if self.journal.must_wait_for(logs, bytes) {
-                Room::Later(bytes)
-            } else {
-                Room::Now
-            };
+            let need = Need { logs, bytes };
+            return if self.journal.must_wait_for(need) { Room::Later(need) } else { Room::Now };
         }
         if is_logged { Room::Never(bytes) } else { Room::Now }
     }
