@@ -141,6 +141,8 @@ pub struct Delayed {
     roomless: BTreeSet<(Option<u16>, Need, QueueId)>,
     /// Exchanges that wait until fewer messages go to very many queues.
     in_turn: VecDeque<QueueId>,
+    /// Those of them whose turn has come, until it is known what becomes of their next message.
+    has_turn: BTreeSet<QueueId>,
     /// Exchanges one of whose messages goes to very many queues, by the number of its job.
     passing: BTreeMap<u64, QueueId>,
     /// Number of the last of these jobs.
@@ -189,7 +191,9 @@ impl Delayed {
 
     /// Whether one that is due waits for nothing, once all are listed.
     fn can_go_on(&self) -> bool {
-        self.is_due && self.wait == Wait::Nothing && self.listing.is_empty()
+        (self.is_due || self.has_free_turn())
+            && self.wait == Wait::Nothing
+            && self.listing.is_empty()
     }
 
     /// Whether lanes can be listed.
@@ -208,9 +212,30 @@ impl Delayed {
         self.change(id, Waits::Room(frees, need));
     }
 
-    /// Whether one more message may be on its way to very many queues.
+    /// Whether one more message may be on its way to very many queues, beside those whose turn it is.
     fn may_pass(&self) -> bool {
-        self.passing.len() < PASSING_MAX
+        self.passing.len() + self.has_turn.len() < PASSING_MAX
+    }
+
+    /// Whether a message of this exchange may.
+    fn may_pass_of(&self, id: QueueId) -> bool {
+        self.has_turn.contains(&id) || self.may_pass()
+    }
+
+    /// Whether one that waits for its turn could have it.
+    fn has_free_turn(&self) -> bool {
+        !self.in_turn.is_empty() && self.may_pass()
+    }
+
+    /// Lets those go on whose turn it is. One that does not use it, since it goes to few queues now, leaves
+    /// it to the next.
+    fn give_turns(&mut self) {
+        while self.has_free_turn()
+            && let Some(id) = self.in_turn.pop_front()
+        {
+            self.change(id, Waits::Nothing);
+            self.has_turn.insert(id);
+        }
     }
 
     /// The first of all waits until one more may be on its way to very many queues.
@@ -252,9 +277,6 @@ impl Delayed {
     /// The one that went to very many queues is in all of them.
     pub(crate) fn passed(&mut self, job: u64) {
         let id = self.passing.remove(&job);
-        if let Some(next) = self.in_turn.pop_front() {
-            self.change(next, Waits::Nothing);
-        }
         // The exchange may be gone since.
         if let Some(id) = id.filter(|id| self.holdings.contains_key(id)) {
             self.change(id, Waits::Nothing);
@@ -264,6 +286,7 @@ impl Delayed {
     /// Has the messages of an exchange wait for this and nothing else.
     fn change(&mut self, id: QueueId, waits: Waits) {
         let holding = self.holdings.get_mut(&id).expect("whose messages wait is known");
+        self.has_turn.remove(&id);
         match core::mem::replace(&mut holding.waits, waits) {
             Waits::Room(frees, need) => {
                 self.roomless.remove(&(frees, need, id));
@@ -338,6 +361,7 @@ impl Delayed {
     /// Takes the first of all. Its lane, if it is in a log.
     fn take_first(&mut self) -> Option<(QueueId, Held, Option<LaneSlot>)> {
         let (_, _, id) = self.firsts.pop_first()?;
+        self.has_turn.remove(&id);
         let holding = self.holdings.get_mut(&id).expect("the first of each holding is known");
         let (_, held) = holding.held.pop_first().expect("the first of each holding is known");
         if let Some((&(due, count), _)) = holding.held.first_key_value() {
@@ -355,6 +379,7 @@ impl Delayed {
         // Whoever waited may have been one of them; the others may need less room, or none.
         self.listing_waits = false;
         self.wait = Wait::Nothing;
+        self.has_turn.remove(&id);
         let Some(holding) = self.holdings.remove(&id) else { return };
         if let Some((&(due, count), _)) = holding.held.first_key_value() {
             self.firsts.remove(&(due, count, id));

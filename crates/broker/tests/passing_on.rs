@@ -1,6 +1,7 @@
 //! Messages that are passed on to very many queues at once: in slices, so that others are served
 //! between them, and in their order.
 
+use lepus_amqp::method::exchange;
 use lepus_amqp::properties::Properties;
 use lepus_amqp::table::Table;
 use lepus_sim::{Channel, World};
@@ -19,6 +20,36 @@ fn fan(world: &World, exchange: &str) {
         let channel = &channels[queue as usize % channels.len()];
         channel.declare(&format!("g{queue}"));
         channel.bind(&format!("g{queue}"), exchange, "");
+    }
+}
+
+/// Declares a delayed exchange that leads to `amq.fanout`, and publishes something there that is due
+/// after a second.
+fn delayed_fan(channel: &Channel, name: &str) {
+    let kind = Table::new().with("x-delayed-type", "fanout");
+    channel.exchange_with(name, "x-delayed-message", kind);
+    channel.bind_exchange("amq.fanout", name, "");
+    let headers = Some(Table::new().with("x-delay", 1_000));
+    let properties = Properties { headers, ..persistent() };
+    channel.publish_with(name, "", &properties, "x");
+}
+
+/// Takes the way to `amq.fanout` from some exchanges whose messages wait for their turn: as many as may
+/// are on their way there, and hardly one is in all queues yet.
+fn unbind_some(world: &World, channel: &Channel) {
+    while world.queue("g0").ready < 8 {
+        assert!(world.round(), "the first ones go on their way");
+    }
+    // Others have tried.
+    (0..4).for_each(|_| assert!(world.round()));
+    assert!(world.queue(&format!("g{}", QUEUES - 1)).ready <= 2);
+    for number in 10..18 {
+        let source = format!("x{number}");
+        channel.send(exchange::Unbind {
+            destination: "amq.fanout",
+            source: &source,
+            ..Default::default()
+        });
     }
 }
 
@@ -184,13 +215,7 @@ fn delayed_messages_of_many_exchanges_that_go_to_very_many_queues_each_have_thei
     let world = World::on_disk(1);
     let channel = world.channel(0);
     for number in 0..EXCHANGES {
-        let kind = Table::new().with("x-delayed-type", "fanout");
-        let name = format!("x{number}");
-        channel.exchange_with(&name, "x-delayed-message", kind);
-        channel.bind_exchange("amq.fanout", &name, "");
-        let headers = Some(Table::new().with("x-delay", 1_000));
-        let properties = Properties { headers, ..persistent() };
-        channel.publish_with(&name, "", &properties, "x");
+        delayed_fan(&channel, &format!("x{number}"));
     }
     fan(&world, "amq.fanout");
     world.advance(1_000);
@@ -198,4 +223,48 @@ fn delayed_messages_of_many_exchanges_that_go_to_very_many_queues_each_have_thei
     for queue in [0, QUEUES - 1] {
         assert_eq!(world.queue(&format!("g{queue}")).ready, EXCHANGES as u64);
     }
+}
+
+/// So many messages want to go to very many queues at once, more than may; of those that wait for their turn
+/// some go nowhere when it comes.
+const WIDE: usize = 20;
+
+#[test]
+fn a_turn_that_a_delayed_message_does_not_use_any_more_is_the_next_ones() {
+    let world = World::on_disk(1);
+    let channel = world.channel(0);
+    (0..WIDE).for_each(|number| delayed_fan(&channel, &format!("x{number}")));
+    fan(&world, "amq.fanout");
+    world.quietly(|| {
+        world.skip(1_000);
+        unbind_some(&world, &channel);
+    });
+    world.settle();
+    world.advance(10_000);
+    assert_eq!(world.queue("g0").ready, WIDE as u64 - 8);
+    assert_eq!(world.broker(0, |broker| broker.delayed_in_memory()), 0);
+}
+
+#[test]
+fn a_turn_that_a_dead_letter_does_not_use_any_more_is_the_next_ones() {
+    let world = World::new(1);
+    fan(&world, "amq.fanout");
+    let channel = world.channel(0);
+    let tags: Vec<u64> = (0..WIDE)
+        .map(|number| {
+            let (exchange, queue) = (format!("x{number}"), format!("q{number}"));
+            channel.exchange(&exchange, "fanout");
+            channel.bind_exchange("amq.fanout", &exchange, "");
+            let dead = Table::new().with("x-dead-letter-exchange", exchange.as_str());
+            channel.declare_with(&queue, dead);
+            channel.publish("", &queue, "x");
+            channel.get(&queue).expect("a message").tag
+        })
+        .collect();
+    world.quietly(|| {
+        tags.into_iter().for_each(|tag| channel.reject(tag, false));
+        unbind_some(&world, &channel);
+    });
+    world.settle();
+    assert_eq!(world.queue("g0").ready, WIDE as u64 - 8);
 }

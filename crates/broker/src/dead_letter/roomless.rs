@@ -79,6 +79,8 @@ pub struct Roomless {
     roomless: BTreeSet<(Wish, QueueId)>,
     /// Those that wait until fewer letters go to very many queues.
     in_turn: VecDeque<QueueId>,
+    /// Those of them whose turn has come, until their next letter is taken.
+    has_turn: BTreeSet<QueueId>,
     /// Whose letter goes to very many queues, by the number of its job.
     passing: BTreeMap<u64, QueueId>,
     /// Number of the last job, or of the last that began to wait for room.
@@ -103,7 +105,7 @@ impl Roomless {
 
     /// Whether a letter may be sent.
     pub(crate) fn goes_on(&self) -> bool {
-        !self.going_on.is_empty()
+        !self.going_on.is_empty() || self.has_free_turn()
     }
 
     /// Whether letters of this queue are in a line, or would have to be.
@@ -150,9 +152,25 @@ impl Roomless {
         self.wait_for(letter, Waits::Room(Wish { frees, need, turn: self.last }));
     }
 
-    /// Whether one more letter may be on its way to very many queues.
+    /// Whether one more letter may be on its way to very many queues, beside those whose turn it is.
     pub(super) fn may_pass(&self) -> bool {
-        self.passing.len() < PASSING_MAX
+        self.passing.len() + self.has_turn.len() < PASSING_MAX
+    }
+
+    /// Whether one that waits for its turn could have it.
+    fn has_free_turn(&self) -> bool {
+        !self.in_turn.is_empty() && self.may_pass()
+    }
+
+    /// Lets those go on whose turn it is. One that does not use it, since it goes to few queues now, leaves
+    /// it to the next.
+    fn give_turns(&mut self) {
+        while self.has_free_turn()
+            && let Some(queue) = self.in_turn.pop_front()
+        {
+            self.change(queue, Waits::Nothing);
+            self.has_turn.insert(queue);
+        }
     }
 
     /// Puts a letter in front of those of its queue, where it waits until it may be on its way to very
@@ -179,11 +197,7 @@ impl Roomless {
 
     /// The letter is in all of its very many queues: those behind it go on.
     pub(super) fn passed(&mut self, job: u64) {
-        let queue = self.passing.remove(&job);
-        if let Some(next) = self.in_turn.pop_front() {
-            self.change(next, Waits::Nothing);
-        }
-        let Some(queue) = queue else { return };
+        let Some(queue) = self.passing.remove(&job) else { return };
         let line = self.by_queue.get(&queue).filter(|line| line.waits == Waits::Pass);
         match line.map(|line| line.letters.is_empty()) {
             Some(true) => self.remove(queue),
@@ -203,6 +217,7 @@ impl Roomless {
     /// Has a queue's line wait for this and nothing else.
     fn change(&mut self, queue: QueueId, waits: Waits) {
         let Some(line) = self.by_queue.get_mut(&queue) else { return };
+        self.has_turn.remove(&queue);
         match core::mem::replace(&mut line.waits, waits) {
             Waits::Room(wish) => {
                 self.roomless.remove(&(wish, queue));
@@ -237,6 +252,7 @@ impl Roomless {
 
     /// Takes the next letter that may be sent, and whose expiry waited for fewer of them and goes on.
     pub(super) fn take(&mut self) -> Option<(DeadLetter, Vec<Reader>)> {
+        self.give_turns();
         while let Some(&queue) = self.going_on.front() {
             let Some(line) =
                 self.by_queue.get_mut(&queue).filter(|line| line.waits == Waits::Nothing)
@@ -245,6 +261,7 @@ impl Roomless {
                 continue;
             };
             let mut letter = line.letters.pop_front()?;
+            self.has_turn.remove(&queue);
             self.len -= 1;
             self.bytes -= letter.progress.as_mut().map_or(0, |progress| progress.discount());
             let mut woken = Vec::new();
@@ -308,7 +325,7 @@ impl Roomless {
             + self.going_on.capacity() * size_of::<QueueId>()
             + self.behind.capacity() * size_of::<Reader>()
             + self.roomless.len() * size_of::<(Wish, QueueId)>()
-            + self.in_turn.capacity() * size_of::<QueueId>()
+            + (self.in_turn.capacity() + self.has_turn.len()) * size_of::<QueueId>()
     }
 
     /// Puts a letter at an end of its queue's line.
@@ -428,6 +445,7 @@ mod tests {
         lines.wait_for_turn(letter_of(20, 1));
         lines.wait_for_turn(letter_of(21, 1));
         lines.wait_for_turn(letter_of(22, 1));
+        lines.wait_for_turn(letter_of(23, 1));
         lines.give_room(|_, _| true);
         assert_eq!(next(&mut lines), None);
         lines.forget(QueueId(20));
@@ -435,12 +453,19 @@ mod tests {
         assert_eq!(next(&mut lines), None);
         // What was forgotten takes no turn away.
         lines.forget(QueueId(0));
+        assert!(!lines.goes_on());
         lines.passed(jobs[0]);
-        assert!(lines.may_pass());
+        assert!(lines.may_pass() && lines.goes_on());
         assert_eq!(next(&mut lines), Some((21, 1)));
+        let job = lines.pass(QueueId(21));
         assert_eq!(next(&mut lines), None);
         lines.passed(jobs[1]);
         assert_eq!(next(&mut lines), Some((22, 1)));
+        // It goes to few queues now.
+        assert_eq!(next(&mut lines), Some((23, 1)));
+        assert!(!lines.goes_on());
+        lines.passed(job);
+        assert!(lines.is_empty() && !lines.has_of(QueueId(21)));
     }
 
     #[test]

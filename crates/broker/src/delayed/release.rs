@@ -142,6 +142,7 @@ impl Broker {
             if is_full || !self.can_release(out) {
                 return;
             }
+            self.delayed.give_turns();
             let Some((id, held)) = self.delayed.first_due(now) else {
                 self.delayed.is_due = false;
                 return;
@@ -169,7 +170,7 @@ impl Broker {
                 Occupied { log, bytes: if place.position().is_some() { size as usize } else { 0 } };
             let routed = self.route_delayed(now, id, log, place, out);
             if let Some((packed, targets, terms)) = &routed {
-                if targets.len() > TARGETS_AT_ONCE_MAX && !self.delayed.may_pass() {
+                if targets.len() > TARGETS_AT_ONCE_MAX && !self.delayed.may_pass_of(id) {
                     self.delayed.let_first_wait_for_turn();
                     continue;
                 }
