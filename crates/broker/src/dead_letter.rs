@@ -402,12 +402,12 @@ impl Broker {
     ) {
         if !source.is_kept() {
             self.settle_source(source);
-            return self.start_passing_on(packed, terms, targets);
+            return self.start_passing_on(packed, terms, targets, None);
         }
         // One report is that of the job itself.
-        let number = self.ledger.next_number();
+        let (number, frees) = (self.ledger.next_number(), source.occupied().frees());
         self.ledger.waiting.insert(number, Waiting { source, missing: 1, is_kept: false });
-        self.start_passing_on(packed, Terms { number: Some(number), ..terms }, targets);
+        self.start_passing_on(packed, Terms { number: Some(number), ..terms }, targets, frees);
     }
 
     /// Very many queues have what was passed on to them: the next message of those who sent it may

@@ -12,7 +12,8 @@ use crate::channel::{At, Pending, Target};
 use crate::dead_letter::LETTERS_CONNECTION;
 use crate::edge::is_near;
 use crate::inbox::packed;
-use crate::jobs::{Job, Step};
+use crate::jobs::{Job, Step, TARGETS_AT_ONCE_MAX};
+use crate::journal::{Journal, Need, Occupied, Refusals};
 use crate::mail::{ChannelRef, Mail, Many, Receipt};
 use crate::message::{Incoming, MessageView};
 use crate::outbox::Outbox;
@@ -59,6 +60,19 @@ pub(crate) struct Fanout {
     receipt: Receipt,
     /// How it comes to queues of other shards.
     reach: Reach,
+    /// What it may use that is kept for those that are passed on.
+    passing: Option<Passing>,
+}
+
+/// The part of a message that is passed on in the room that is kept for that. It is used only when all
+/// that is left of the message fits: what had a part of its copies would free nothing, and would
+/// keep those waiting that fit.
+#[derive(Clone, Copy, Debug)]
+struct Passing {
+    /// The log in which the message comes free then.
+    frees: u16,
+    /// What is left of it needs this, as far as is known.
+    rest: Option<Need>,
 }
 
 /// How a message comes to queues of other shards.
@@ -107,6 +121,25 @@ impl Fanout {
         }
     }
 
+    /// Whether it still waits, for `need` or for all that is left of it to find what is kept for it.
+    pub(crate) fn must_wait(
+        &self,
+        need: Need,
+        refusals: &mut Refusals,
+        journal: &mut Journal,
+    ) -> bool {
+        let passing = self.passing.and_then(|passing| Some((passing.rest?, passing.frees)));
+        refusals.must_wait(need, journal)
+            && passing.is_none_or(|(rest, frees)| journal.must_wait_to_pass_on(rest, Some(frees)))
+    }
+
+    /// Bytes that all that is left of it takes, at most, as `bytes_of` says of so many queues.
+    fn rest_bytes(&self, bytes_of: impl Fn(usize) -> usize) -> usize {
+        let queues = self.targets.len() - self.next + self.moved.len();
+        let (slices, last) = (queues / TARGETS_AT_ONCE_MAX, queues % TARGETS_AT_ONCE_MAX);
+        slices * bytes_of(TARGETS_AT_ONCE_MAX) + if last > 0 { bytes_of(last) } else { 0 }
+    }
+
     /// The queues that get it next.
     fn slice(&self, budget: usize) -> &[Target] {
         let rest = &self.targets[self.next..];
@@ -146,12 +179,20 @@ impl Broker {
     }
 
     /// A message that is passed on from one queue, or a delayed exchange, to very many queues becomes
-    /// a job. Others from there wait until it is done, which `terms.from` says.
-    pub(crate) fn start_passing_on(&mut self, packed: &[u8], terms: Terms, targets: &[Target]) {
+    /// a job. Others from there wait until it is done, which `terms.from` says. Then it comes free in
+    /// a log, if it is in one.
+    pub(crate) fn start_passing_on(
+        &mut self,
+        packed: &[u8],
+        terms: Terms,
+        targets: &[Target],
+        frees: Option<u16>,
+    ) {
         let view = MessageView::unpack(packed);
         let owner = Owner::Source(terms.from);
         let fanout = self.fanout_of(owner, &view, terms, targets, Reach::Unsent);
-        self.jobs.push(Job::Fanout(fanout));
+        let passing = frees.map(|frees| Passing { frees, rest: None });
+        self.jobs.push(Job::Fanout(Fanout { passing, ..fanout }));
     }
 
     fn fanout_of(
@@ -175,6 +216,7 @@ impl Broker {
             moved: Vec::new(),
             receipt: Receipt::Taken,
             reach,
+            passing: None,
         }
     }
 
@@ -284,10 +326,12 @@ impl Broker {
     ) -> Step {
         self.edge.pool.retain(fanout.body);
         let mut incoming = Incoming::from_body(fanout.body, fanout.bytes);
-        if let Room::Later(need) = self.room_for(&incoming, fanout.terms.persistent, here) {
+        let (room, passes) = self.room_for_slice(&mut fanout, &incoming, here);
+        if let Room::Later(need) = room {
             incoming.finish(&mut self.edge.pool);
             return Step::NeedsRoom(Job::Fanout(fanout), need);
         }
+        self.journal.set_passing(passes, true);
         if fanout.reach == Reach::Mailed {
             self.enqueue_mailed(now, incoming, here, fanout.terms, out);
         } else {
@@ -305,6 +349,7 @@ impl Broker {
                 self.expect_reports(to, number, routed.remote + routed.logs);
             }
         }
+        self.journal.set_passing(passes, false);
         let count = fanout.slice(*budget).len();
         *budget = budget.saturating_sub(count.max(1));
         if !fanout.pass(count) {
@@ -312,6 +357,32 @@ impl Broker {
         }
         self.finish_fanout(fanout, out);
         Step::Done
+    }
+
+    /// Whether there is room for the next queues of a message, and in which log it takes that of what is
+    /// kept for those that are passed on.
+    fn room_for_slice(
+        &mut self,
+        fanout: &mut Fanout,
+        incoming: &Incoming<'_>,
+        here: &[Target],
+    ) -> (Room, Option<u16>) {
+        let room = self.room_for(incoming, fanout.terms.persistent, here);
+        let Some(passing) = fanout.passing.filter(|_| room != Room::Now) else {
+            return (room, None);
+        };
+        let frees = Some(passing.frees);
+        let bytes = fanout.rest_bytes(|queues| self.bytes_in_log(incoming, queues));
+        self.journal.set_passing(frees, true);
+        let of_rest = self.lack_of_room(bytes, here, Occupied::default());
+        self.journal.set_passing(frees, false);
+        let rest = if let Room::Later(need) = of_rest { Some(need) } else { None };
+        fanout.passing = Some(Passing { rest, ..passing });
+        match (of_rest, room) {
+            (Room::Now, _) => (Room::Now, frees),
+            (Room::Later(_), Room::Never(_)) => (of_rest, None),
+            _ => (room, None),
+        }
     }
 
     fn finish_fanout(&mut self, fanout: Fanout, out: &mut Outbox) {

@@ -16,7 +16,7 @@ use crate::broker::Broker;
 use crate::channel::{HeldPublish, Target};
 use crate::commit::Commit;
 use crate::fanout::Fanout;
-use crate::journal::{Need, Refusals};
+use crate::journal::{Journal, Need, Refusals};
 use crate::mail::ChannelRef;
 use crate::outbox::Outbox;
 
@@ -38,6 +38,14 @@ impl Job {
         match self {
             Job::Fanout(fanout) => fanout.client(),
             Job::Commit(commit) => Some(commit.channel()),
+        }
+    }
+
+    /// Whether it still waits for what it needs.
+    fn must_wait(&self, need: Need, refusals: &mut Refusals, journal: &mut Journal) -> bool {
+        match self {
+            Job::Fanout(fanout) => fanout.must_wait(need, refusals, journal),
+            Job::Commit(_) => refusals.must_wait(need, journal),
         }
     }
 }
@@ -266,7 +274,7 @@ impl Broker {
                 place += 1;
                 continue;
             }
-            if refusals.must_wait(*need, &mut self.journal) {
+            if job.must_wait(*need, &mut refusals, &mut self.journal) {
                 place += 1;
                 lost.extend(job.client().filter(|at| self.edge.is_lost(at.connection)));
                 continue;

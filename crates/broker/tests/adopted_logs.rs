@@ -31,7 +31,7 @@ fn confirms(world: &World, queue: &str, length: usize) -> (Channel, usize) {
 }
 
 /// Publishes to a queue until its log has no room; nobody waits there then.
-fn fill(world: &World, queue: &str) {
+pub(crate) fn fill(world: &World, queue: &str) {
     for _ in 0..200 {
         let (channel, confirmed) = confirms(world, queue, 9_000);
         if confirmed == 0 {

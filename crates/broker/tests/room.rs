@@ -8,6 +8,7 @@ use lepus_amqp::method::{basic, queue, tx};
 use lepus_amqp::table::Table;
 use lepus_sim::{Channel, Limits, Options, StoreOptions, World};
 
+use crate::adopted_logs::fill;
 use crate::restart::{durable, durable_exchange, durable_with, persistent};
 
 /// Durable queues behind a durable exchange `f`.
@@ -882,4 +883,56 @@ fn a_commit_for_another_shard_waits_for_no_room_in_the_log_of_this_one() {
     world.advance(10_000);
     channel.expect("tx.commit-ok");
     assert_eq!(world.queue(&far).ready, 1);
+}
+
+/// Has all messages of a queue dead-lettered.
+fn reject_all(world: &World, queue: &str) {
+    let channel = world.channel(0);
+    channel.consume(queue, "c");
+    let last = channel.deliveries().pop().expect("messages").tag;
+    channel.nack(last, true, false);
+    world.advance(60_000);
+}
+
+#[test]
+fn a_dead_letter_has_the_room_that_is_kept_for_it_however_many_queues_it_goes_to() {
+    for queues in [400, 600] {
+        let world = small(1, 14);
+        let channel = world.channel(0);
+        fan(&channel, queues);
+        durable(&channel, "own");
+        durable_with(&channel, "letters", Table::new().with("x-dead-letter-exchange", "f"));
+        for _ in 0..3 {
+            channel.publish_with("", "letters", &persistent(), "1");
+        }
+        fill(&world, "own");
+        reject_all(&world, "letters");
+        expect_ready(&world, queues, 3);
+    }
+}
+
+#[test]
+fn a_dead_letter_for_which_not_enough_room_is_kept_leaves_that_to_others() {
+    let world = small(1, 14);
+    let channel = world.channel(0);
+    fan(&channel, 1_300);
+    durable(&channel, "own");
+    durable(&channel, "dead");
+    let to_dead =
+        Table::new().with("x-dead-letter-exchange", "").with("x-dead-letter-routing-key", "dead");
+    durable_with(&channel, "few", to_dead);
+    durable_with(&channel, "many", Table::new().with("x-dead-letter-exchange", "f"));
+    channel.publish_with("", "many", &persistent(), vec![b'm'; 40_000]);
+    for _ in 0..5 {
+        channel.publish_with("", "few", &persistent(), vec![b'f'; 9_000]);
+    }
+    fill(&world, "own");
+    // Each slice of its queues takes nearly a segment.
+    reject_all(&world, "many");
+    assert_eq!(world.queue("q0").ready, 0);
+    reject_all(&world, "few");
+    assert_eq!(world.queue("dead").ready, 5);
+    channel.purge("own");
+    world.advance(10_000);
+    expect_ready(&world, 1_300, 1);
 }

@@ -174,8 +174,14 @@ impl Broker {
         Room::Now
     }
 
+    /// As [`Broker::room_for`] says of a message of so many bytes that goes to these queues.
     #[cold]
-    fn lack_of_room(&mut self, bytes: usize, targets: &[Target], occupied: Occupied) -> Room {
+    pub(crate) fn lack_of_room(
+        &mut self,
+        bytes: usize,
+        targets: &[Target],
+        occupied: Occupied,
+    ) -> Room {
         let (mut is_logged, mut needs_log, mut logs) = (false, false, LogSet::default());
         for target in targets.iter().filter(|target| target.home == self.edge.shard) {
             let Some(slot) = self.home_slot(target.queue, target.slot) else {
@@ -202,7 +208,7 @@ impl Broker {
     }
 
     /// Bytes that a message takes in a log, with its places in so many queues, at most.
-    fn bytes_in_log(&self, incoming: &Incoming<'_>, queues: usize) -> usize {
+    pub(crate) fn bytes_in_log(&self, incoming: &Incoming<'_>, queues: usize) -> usize {
         match (incoming.view(), incoming.stored()) {
             (Some(view), _) => self.journal.message_bytes(view, queues),
             (None, Some(body)) => {
