@@ -87,19 +87,22 @@ enum Reach {
 }
 
 impl Fanout {
-    /// One of its queues is elsewhere now. Under the old id nobody finds it.
-    pub(crate) fn redirect(&mut self, old: QueueId, new: Target, own: ShardId) {
+    /// One of its queues is elsewhere now, perhaps. Under the old id nobody finds it. Whether it was one of
+    /// those that are yet to get it.
+    pub(crate) fn redirect(&mut self, old: QueueId, new: Target, own: ShardId) -> bool {
         assert!(!self.is_mailed_for(old), "a queue stays until it has what was mailed to it");
         if let Some(target) = self.moved.iter_mut().find(|target| target.queue == old) {
             *target = new;
-            return;
+            return true;
         }
         // One of another shard has it if it was mailed: it did not move before.
         let is_unsent = self.reach == Reach::Unsent;
         let waits = |target: &Target| target.queue == old && (is_unsent || target.home == own);
-        if self.targets[self.next..].iter().any(waits) {
+        let is_one = self.targets[self.next..].iter().any(waits);
+        if is_one {
             self.moved.push(new);
         }
+        is_one
     }
 
     /// Whether a queue of this shard is to get it, to which it was mailed.

@@ -211,12 +211,20 @@ impl Jobs {
         }
     }
 
-    /// A queue has another home, and another id.
+    /// A queue has another home, and another id. Who waited for room to reach it finds out anew in which
+    /// logs.
     pub(crate) fn redirect(&mut self, old: QueueId, new: Target, own: ShardId) {
-        let roomless = self.roomless.iter_mut().map(|(job, _)| job);
-        for job in self.ready.iter_mut().chain(roomless) {
-            if let Job::Fanout(fanout) = job {
-                fanout.redirect(old, new, own);
+        let is_for_it = |job: &mut Job| match job {
+            Job::Fanout(fanout) => fanout.redirect(old, new, own),
+            Job::Commit(_) => false,
+        };
+        for job in &mut self.ready {
+            is_for_it(job);
+        }
+        for (mut job, need) in core::mem::take(&mut self.roomless) {
+            match is_for_it(&mut job) {
+                true => self.ready.push_back(job),
+                false => self.roomless.push_back((job, need)),
             }
         }
     }

@@ -936,3 +936,22 @@ fn a_dead_letter_for_which_not_enough_room_is_kept_leaves_that_to_others() {
     world.advance(10_000);
     expect_ready(&world, 1_300, 1);
 }
+
+#[test]
+fn a_publish_whose_queue_moves_to_another_shard_waits_for_no_room_in_the_log_that_it_left() {
+    let world = small(2, 14);
+    let channel = world.channel(0);
+    let filled = durable_of(&world, &channel, "filled", 0);
+    let moving = durable_of(&world, &channel, "moving", 0);
+    fill(&world, &filled);
+    let publisher = world.channel(0);
+    publisher.confirm_select();
+    publisher.publish_with("", &moving, &persistent(), vec![b'1'; 60_000]);
+    world.advance(1_000);
+    assert_eq!(publisher.confirmed(), (vec![], vec![]));
+    world.move_queue(&moving, 1);
+    world.advance(10_000);
+    assert_eq!(world.queue(&moving).home, 1);
+    assert_eq!(publisher.confirmed(), (vec![1], vec![]));
+    assert_eq!(world.queue(&moving).ready, 1);
+}

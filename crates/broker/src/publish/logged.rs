@@ -185,10 +185,14 @@ impl Broker {
         let (mut is_logged, mut needs_log, mut logs) = (false, false, LogSet::default());
         for target in targets.iter().filter(|target| target.home == self.edge.shard) {
             let Some(slot) = self.home_slot(target.queue, target.slot) else {
-                // A delayed exchange: new ones go to the shard's own log. Or a queue that is yet to come
-                // here, as to that.
-                needs_log = true;
-                logs.add(0);
+                // What a delayed exchange gets, and queues that are yet to come here, goes to the shard's
+                // own log. What is gone needs none.
+                let id = target.queue;
+                if self.directory.holding(id).is_some() || self.directory.queue_by_id(id).is_some()
+                {
+                    needs_log = true;
+                    logs.add(0);
+                }
                 continue;
             };
             let home = &self.homes[slot as usize];
