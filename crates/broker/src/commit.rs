@@ -308,8 +308,9 @@ impl Broker {
         }
         self.edge.is_committing = false;
         for (shard, (&before, &bytes)) in before.iter().zip(parts).enumerate() {
-            if out.mail[shard].items.len() > before && bytes > 0 {
-                out.mail[shard].items.insert(before, Mail::Commit { bytes });
+            let items = out.mail[shard].items.len() - before;
+            if items > 0 && bytes > 0 {
+                out.mail[shard].items.insert(before, Mail::Commit { bytes, items });
             }
         }
         result

@@ -11,7 +11,7 @@ use crate::mail::{ChannelRef, Command, Mail, MailBatch, Many, Receipt, Reply};
 use crate::message::{Incoming, MessageView};
 use crate::migration::{Parcel, Rest};
 use crate::outbox::Outbox;
-use crate::postponed::{Few, Postponed};
+use crate::postponed::{Few, Part, Postponed};
 use crate::publish::{Room, Terms};
 use crate::refusal::Refusal;
 
@@ -27,19 +27,28 @@ impl Broker {
         let mut mails = items.drain(..).peekable();
         let own = self.edge.shard;
         let mut targets = core::mem::take(&mut self.mailed_targets);
-        let mut commit_bytes = 0;
+        // Of a transaction: its bytes before the first message, and items that follow.
+        let (mut commit_bytes, mut commit_items) = (0, 0_usize);
         while let Some(mail) = mails.next() {
+            let is_of_commit = commit_items > 0;
+            commit_items = commit_items.saturating_sub(1);
             let Mail::Enqueue { queue, message, persistent, priority, expiration, from, number } =
                 mail
             else {
                 match mail {
-                    Mail::Commit { bytes } => commit_bytes = self.commit_bytes(bytes),
+                    Mail::Commit { bytes, items } => {
+                        (commit_bytes, commit_items) = (self.commit_bytes(bytes), items);
+                    }
                     Mail::EnqueueMany(many) => self.many_mailed(&many, &bytes),
                     mail => self.on_mail(now, from, mail, &bytes, out),
                 }
                 continue;
             };
-            let commit_bytes = core::mem::take(&mut commit_bytes);
+            let part = match core::mem::take(&mut commit_bytes) {
+                0 if is_of_commit => Part::Next,
+                0 => Part::Alone,
+                bytes => Part::First(bytes),
+            };
             let target = |queue| Target { queue, home: own, slot: u32::MAX };
             targets.clear();
             targets.push(target(queue));
@@ -49,20 +58,20 @@ impl Broker {
                 && let Some(Mail::Enqueue { queue, .. }) = mails.next()
             {
                 targets.push(target(queue));
+                commit_items = commit_items.saturating_sub(1);
             }
             let expiration = expiration.map(core::time::Duration::from_millis);
             let terms = Terms { persistent, priority, expiration, from, number };
             let view = packed(&bytes, message);
-            if self.must_postpone(&Incoming::new(view), &targets, &terms, commit_bytes) {
+            if self.must_postpone(&Incoming::new(view), &targets, &terms, part) {
                 let body = view.pack(&mut self.edge.pool);
                 let bytes = view.body.len() as u32;
                 let targets = targets.clone();
-                let few = Few { body, bytes, targets, terms, commit_bytes };
+                let few = Few { body, bytes, targets, terms, part };
                 self.postponed.push(Postponed::Few(few));
                 continue;
             }
-            self.hold_commit(commit_bytes);
-            self.enqueue_mailed(now, Incoming::new(view), &targets, terms, out);
+            self.enqueue_part(now, Incoming::new(view), &targets, terms, part, out);
         }
         drop(mails);
         self.mailed_targets = targets;
@@ -80,6 +89,27 @@ impl Broker {
         } else {
             self.jobs.push(Job::Fanout(fanout));
         }
+    }
+
+    /// A message that has room, of a transaction or alone.
+    fn enqueue_part(
+        &mut self,
+        now: Now,
+        incoming: Incoming<'_>,
+        targets: &[Target],
+        terms: Terms,
+        part: Part,
+        out: &mut Outbox,
+    ) {
+        let bytes = part.begun_bytes();
+        if bytes > 0 && self.journal.is_on() {
+            // All of it lands in one batch.
+            self.journal.hold(bytes);
+        }
+        // The room in the log, and the batch, are for what has to be there.
+        self.edge.is_committing = part != Part::Alone;
+        self.enqueue_mailed(now, incoming, targets, terms, out);
+        self.edge.is_committing = false;
     }
 
     /// A message for queues of this shard; each of them is reported to the publisher.
@@ -141,14 +171,30 @@ impl Broker {
         incoming: &Incoming<'_>,
         targets: &[Target],
         terms: &Terms,
-        commit_bytes: usize,
+        part: Part,
     ) -> bool {
-        // A transaction must not come apart because one of its queues is not here yet.
-        (commit_bytes > 0 && self.migrations.expects_any())
-            || self.postponed.has_from(terms.from)
-            || (commit_bytes > 0 && self.journal.must_wait(commit_bytes))
-            || self.must_give_up(commit_bytes)
-            || matches!(self.room_for(incoming, terms.persistent, targets), Room::Later(_))
+        self.postponed.has_from(terms.from)
+            || self.must_give_up(part.begun_bytes())
+            || self.must_wait_for_room(incoming, targets, terms, part)
+    }
+
+    /// Whether a message finds no room, or the transaction that it begins.
+    fn must_wait_for_room(
+        &mut self,
+        incoming: &Incoming<'_>,
+        targets: &[Target],
+        terms: &Terms,
+        part: Part,
+    ) -> bool {
+        match part {
+            Part::Alone => {
+                matches!(self.room_for(incoming, terms.persistent, targets), Room::Later(_))
+            }
+            // It must not come apart because one of its queues is not here yet.
+            Part::First(bytes) => self.migrations.expects_any() || self.journal.must_wait(bytes),
+            // Asked again, it might be told that the room is gone which the transaction took.
+            Part::Next => false,
+        }
     }
 
     /// Bytes for which a transaction of another shard waits: at most those of a segment, since what
@@ -158,22 +204,11 @@ impl Broker {
         bytes.min(store.map_or(0, |store| store.template.payload_bytes_max()))
     }
 
-    /// Makes what is logged of a transaction of another shard land in one batch.
-    fn hold_commit(&mut self, commit_bytes: usize) {
-        if commit_bytes > 0 && self.journal.is_on() {
-            self.journal.hold(commit_bytes);
-        }
-    }
-
     /// Whether what was postponed need not wait any more.
     fn may_enqueue(&mut self, few: &Few) -> bool {
-        let bytes = few.commit_bytes;
-        if bytes > 0 && (self.migrations.expects_any() || self.journal.must_wait(bytes)) {
-            return false;
-        }
         // It is only looked at.
         let incoming = Incoming::from_body(few.body, few.bytes);
-        !matches!(self.room_for(&incoming, few.terms.persistent, &few.targets), Room::Later(_))
+        !self.must_wait_for_room(&incoming, &few.targets, &few.terms, few.part)
     }
 
     /// Mail that waited for room in the log goes into its queues, as far as there is some. What one
@@ -189,7 +224,7 @@ impl Broker {
         let mut gives_up = false;
         while let Some(first) = self.postponed.pop(channel) {
             match first {
-                Postponed::Few(few) if gives_up || self.must_give_up(few.commit_bytes) => {
+                Postponed::Few(few) if gives_up || self.must_give_up(few.part.begun_bytes()) => {
                     gives_up = true;
                     self.give_up(few, out);
                 }
@@ -198,8 +233,7 @@ impl Broker {
                 }
                 Postponed::Few(few) => {
                     let incoming = Incoming::from_body(few.body, few.bytes);
-                    self.hold_commit(few.commit_bytes);
-                    self.enqueue_mailed(now, incoming, &few.targets, few.terms, out);
+                    self.enqueue_part(now, incoming, &few.targets, few.terms, few.part, out);
                 }
                 Postponed::Many(fanout) => self.jobs.push(Job::Fanout(fanout)),
                 Postponed::Command { from, queue, command } => {

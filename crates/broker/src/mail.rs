@@ -222,12 +222,13 @@ pub enum Mail {
         /// The channel.
         to: ChannelRef,
     },
-    /// What follows up to the next item of another kind than [`Mail::Enqueue`] is the part of a
-    /// transaction that goes to this shard: it is to be there as a whole after a crash, or not at
-    /// all.
+    /// Messages among the next items are the part of a transaction that goes to this shard: it is to
+    /// be there as a whole after a crash, or not at all.
     Commit {
         /// Bytes that it takes in a log, at most.
         bytes: usize,
+        /// How many items follow, in the same batch.
+        items: usize,
     },
     /// Queues say what became of the messages with these publish sequence numbers.
     Enqueued {

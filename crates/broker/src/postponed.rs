@@ -34,8 +34,28 @@ pub(crate) struct Few {
     pub bytes: u32,
     pub targets: Vec<Target>,
     pub terms: Terms,
+    pub part: Part,
+}
+
+/// What a message is to the part of a transaction that goes to one shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// It belongs to none.
+    Alone,
+    /// The first one of so many bytes, for all of which there is to be room.
+    First(usize),
+    /// One that follows: there was room for all.
+    Next,
+}
+
+impl Part {
     /// Bytes of the transaction that begins with it, or 0.
-    pub commit_bytes: usize,
+    pub(crate) fn begun_bytes(self) -> usize {
+        match self {
+            Part::First(bytes) => bytes,
+            Part::Alone | Part::Next => 0,
+        }
+    }
 }
 
 impl Postponed {

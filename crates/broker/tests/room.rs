@@ -758,6 +758,66 @@ fn what_a_commit_spills_takes_no_room_from_what_it_has_to_log() {
     expect_all(&world, "q", 20);
 }
 
+/// A log of another shard with `filled` messages, and a transaction of `publish` for a queue there that
+/// may find no room: how many of its messages are there after a crash.
+fn kept_of_a_far_commit(
+    limits: Limits,
+    filled: usize,
+    publish: impl FnOnce(&Channel, &str),
+) -> u64 {
+    let mut store = StoreOptions::default();
+    store.template.segments_max = 12;
+    let world =
+        World::with(Options { shards: 2, limits, store: Some(store), ..Options::default() });
+    let home = world.channel(1);
+    home.declare_exclusive("");
+    let filler = durable_of(&world, &home, "filler", 1);
+    let far = durable_of(&world, &home, "far", 1);
+    home.client().together(|| {
+        for _ in 0..filled {
+            home.publish_with("", &filler, &persistent(), vec![b'0'; 9_000]);
+        }
+    });
+    world.advance(1_000);
+    let channel = world.channel(0);
+    channel.declare_exclusive("");
+    channel.tx_select();
+    channel.client().together(|| publish(&channel, &far));
+    channel.send(tx::Commit {});
+    world.advance(2_000);
+    world.crash();
+    world.start_again(2);
+    world.queue(&far).ready
+}
+
+#[test]
+fn a_commit_for_a_queue_of_another_shard_is_there_as_a_whole_after_a_crash_or_not_at_all() {
+    let three = |channel: &Channel, queue: &str| {
+        for _ in 0..3 {
+            channel.publish_with("", queue, &persistent(), vec![b'1'; 21_600]);
+        }
+    };
+    let kept = (24..60).map(|filled| kept_of_a_far_commit(Limits::default(), filled, three));
+    let kept: Vec<u64> = kept.collect();
+    assert!(kept.iter().all(|kept| [0, 3].contains(kept)), "{kept:?}");
+    assert!(kept.contains(&0) && kept.contains(&3), "{kept:?}");
+}
+
+#[test]
+fn what_a_commit_for_another_shard_spills_takes_no_room_from_what_it_has_to_log() {
+    let mixed = |channel: &Channel, queue: &str| {
+        for _ in 0..20 {
+            channel.publish("", queue, vec![b't'; 9_000]);
+            channel.publish_with("", queue, &persistent(), vec![b'p'; 1_000]);
+        }
+    };
+    let limits = Limits { spill_bytes: 1, ..Limits::default() };
+    let kept = (0..76).step_by(4).map(|filled| kept_of_a_far_commit(limits.clone(), filled, mixed));
+    let kept: Vec<u64> = kept.collect();
+    assert!(kept.iter().all(|kept| [0, 20].contains(kept)), "{kept:?}");
+    assert!(kept.contains(&20), "{kept:?}");
+}
+
 fn expect_all(world: &World, queue: &str, ready: u64) {
     world.advance(1_000);
     assert_eq!(world.queue(queue).ready, ready);
