@@ -196,6 +196,8 @@ impl Broker {
         }
         if channel.ending.is_some() {
             self.continue_end(now, at, out);
+        } else if self.postponed.has_from(at.channel) {
+            self.pause_publishing(at.channel);
         } else {
             self.unpark(at.slot, at.channel);
         }

@@ -136,6 +136,10 @@ impl Broker {
         budget: &mut usize,
         out: &mut Outbox,
     ) -> Step {
+        if self.postponed.has_from(commit.channel()) {
+            // What was published before must not be overtaken.
+            return Step::Fans(commit);
+        }
         if commit.sizing.is_some() {
             match self.plan(&mut commit, budget) {
                 None => return Step::More(Job::Commit(commit)),

@@ -409,7 +409,34 @@ impl Broker {
         }
         if channel.connection == LETTERS_CONNECTION {
             self.passed_on(channel);
-        } else if !self.jobs.end_fanning(channel) {
+        } else if !self.postponed.has_from(channel) {
+            self.go_on_publishing(channel);
+        }
+    }
+
+    /// A channel of this shard publishes nothing more before what waits of it for room is in its
+    /// queue.
+    pub(crate) fn pause_publishing(&mut self, channel: ChannelRef) {
+        let Some(at) = self.find_channel(channel) else { return };
+        let connection = &mut self.edge.connections[at.slot as usize];
+        // It may wait for something else; that is seen to when it has come.
+        if connection
+            .incarnation(channel.channel)
+            .is_some_and(|found| found.pending.is_none() && found.ending.is_none())
+        {
+            self.set_pending(at, Pending::Route);
+        }
+    }
+
+    /// Nothing of a channel of this shard waits for room any more.
+    pub(crate) fn resume_publishing(&mut self, channel: ChannelRef) {
+        if !self.jobs.has_fanout_of(channel) {
+            self.go_on_publishing(channel);
+        }
+    }
+
+    fn go_on_publishing(&mut self, channel: ChannelRef) {
+        if !self.jobs.end_fanning(channel) {
             self.finish_pending_route(channel);
         }
     }

@@ -211,6 +211,22 @@ impl Broker {
         !self.must_wait_for_room(&incoming, &few.targets, &few.terms, few.part)
     }
 
+    /// A message that waited for its queue, which is here now, goes into it. What finds no room in the
+    /// log waits as other mail does, and with it its channel alone.
+    pub(crate) fn enqueue_or_postpone(&mut self, now: Now, few: Few, out: &mut Outbox) {
+        let from = few.terms.from;
+        if !self.postponed.has_from(from) && self.may_enqueue(&few) {
+            return self.enqueue_few(now, few, out);
+        }
+        self.postponed.push(Postponed::Few(few));
+        self.pause_publishing(from);
+    }
+
+    fn enqueue_few(&mut self, now: Now, few: Few, out: &mut Outbox) {
+        let incoming = Incoming::from_body(few.body, few.bytes);
+        self.enqueue_part(now, incoming, &few.targets, few.terms, few.part, out);
+    }
+
     /// Mail that waited for room in the log goes into its queues, as far as there is some. What one
     /// channel sent keeps that of no other waiting: it may need more room than there ever is.
     pub(crate) fn enqueue_postponed(&mut self, now: Now, out: &mut Outbox) {
@@ -229,17 +245,21 @@ impl Broker {
                     self.give_up(few, out);
                 }
                 Postponed::Few(few) if !self.may_enqueue(&few) => {
-                    return self.postponed.put_back(channel, Postponed::Few(few));
+                    self.postponed.put_back(channel, Postponed::Few(few));
+                    if self.edge.is_lost(channel.connection) {
+                        self.end_lost(now, channel, out);
+                    }
+                    return;
                 }
-                Postponed::Few(few) => {
-                    let incoming = Incoming::from_body(few.body, few.bytes);
-                    self.enqueue_part(now, incoming, &few.targets, few.terms, few.part, out);
-                }
+                Postponed::Few(few) => self.enqueue_few(now, few, out),
                 Postponed::Many(fanout) => self.jobs.push(Job::Fanout(fanout)),
                 Postponed::Command { from, queue, command } => {
                     self.command_mailed(now, from, queue, command, out);
                 }
             }
+        }
+        if channel.shard == self.edge.shard {
+            self.resume_publishing(channel);
         }
     }
 
@@ -261,7 +281,7 @@ impl Broker {
 
     /// A question from a channel of another shard, once all that the channel published before is
     /// in its queues.
-    fn command_mailed(
+    pub(crate) fn command_mailed(
         &mut self,
         now: Now,
         from: ChannelRef,
@@ -278,12 +298,17 @@ impl Broker {
         }
     }
 
-    /// A channel of another shard ends, and with it its question, if that waits here.
-    fn question_given_up(&mut self, now: Now, from: ChannelRef, out: &mut Outbox) {
-        if let Some(queue) = self.postponed.give_up(from) {
-            let refusal = Refusal::new(ReplyCode::CHANNEL_ERROR, "the channel ends");
-            self.reply(now, from, queue, Reply::Refused(refusal), out);
-        }
+    /// A channel ends, and with it its question, if that waits here. Whether it did.
+    pub(crate) fn question_given_up(
+        &mut self,
+        now: Now,
+        from: ChannelRef,
+        out: &mut Outbox,
+    ) -> bool {
+        let Some(queue) = self.postponed.give_up(from) else { return false };
+        let refusal = Refusal::new(ReplyCode::CHANNEL_ERROR, "the channel ends");
+        self.reply(now, from, queue, Reply::Refused(refusal), out);
+        true
     }
 
     fn on_mail(&mut self, now: Now, from: ShardId, mail: Mail, bytes: &[u8], out: &mut Outbox) {
@@ -302,7 +327,9 @@ impl Broker {
             Mail::Command { from, queue, command } => {
                 self.command_mailed(now, from, queue, command, out);
             }
-            Mail::GiveUp { from } => self.question_given_up(now, from, out),
+            Mail::GiveUp { from } => {
+                self.question_given_up(now, from, out);
+            }
             Mail::Reply { to, queue, reply } => {
                 self.on_mailed_reply(now, from, to, queue, reply, bytes, out)
             }

@@ -56,7 +56,8 @@ pub(crate) enum Step {
     More(Job),
     /// It goes on when there is room in its logs.
     NeedsRoom(Job, Need),
-    /// The commit goes on when its last publish, a job now, is served.
+    /// The commit goes on when its last publish, a job now, is served, or what its channel published
+    /// before has room.
     Fans(Box<Commit>),
 }
 
@@ -67,7 +68,7 @@ pub(crate) struct Jobs {
     ready: VecDeque<Job>,
     /// Those that wait until their logs have room, by turns.
     roomless: VecDeque<(Job, Need)>,
-    /// Commits one of whose publishes is a job.
+    /// Commits one of whose publishes is a job, or whose channel has something that waits for room.
     fanning: Vec<Commit>,
     /// Publishes that nobody commits, and that are to be freed; no list is empty.
     discarded: VecDeque<VecDeque<HeldPublish>>,
@@ -176,6 +177,14 @@ impl Jobs {
         true
     }
 
+    /// Whether a publish of a channel of this shard is a job, or on its way to very many queues.
+    pub(crate) fn has_fanout_of(&self, channel: ChannelRef) -> bool {
+        let roomless = self.roomless.iter().map(|(job, _)| job);
+        let mut fanouts = self.ready.iter().chain(roomless);
+        fanouts.any(|job| matches!(job, Job::Fanout(fanout) if fanout.client() == Some(channel)))
+            || self.away.iter().any(|(away, _)| *away == channel)
+    }
+
     /// A publish that was a job is served: the commit that it belongs to goes on, if there is one.
     pub(crate) fn end_fanning(&mut self, channel: ChannelRef) -> bool {
         let Some(place) = self.fanning.iter().position(|commit| commit.is_of(channel)) else {
@@ -200,10 +209,14 @@ impl Jobs {
         let is_it = |job: &Job| matches!(job, Job::Commit(commit) if commit.is_of(channel) && !commit.is_begun());
         let job = match self.ready.iter().position(is_it) {
             Some(place) => self.ready.remove(place),
-            None => {
-                let place = self.roomless.iter().position(|(job, _)| is_it(job))?;
-                self.roomless.remove(place).map(|(job, _)| job)
-            }
+            None => match self.roomless.iter().position(|(job, _)| is_it(job)) {
+                Some(place) => self.roomless.remove(place).map(|(job, _)| job),
+                None => {
+                    let waits = |commit: &Commit| commit.is_of(channel) && !commit.is_begun();
+                    let place = self.fanning.iter().position(waits)?;
+                    return Some(Box::new(self.fanning.swap_remove(place)));
+                }
+            },
         };
         match job {
             Some(Job::Commit(commit)) => Some(commit),

@@ -190,15 +190,20 @@ impl Broker {
         connection.parked_bytes = connection.parked_bytes.saturating_sub(parked.len());
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         channel.committing = None;
+        let mut goes_on = false;
         match channel.pending.as_deref() {
             Some(Pending::Route | Pending::Committed) => channel.pending = None,
             Some(Pending::Commit) => self.give_commit_up(at),
-            Some(_) if !already => give_question_up(connection, at, out),
+            Some(_) if !already => {
+                give_question_up(connection, at, out);
+                // One that waits here is answered at once, and the end goes on with that.
+                goes_on = self.question_given_up(now, at.channel, out);
+            }
             _ => {}
         }
         let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else { return };
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
-        let ends = !already && channel.pending.is_none();
+        let ends = !already && !goes_on && channel.pending.is_none();
         self.resume_parked(at.slot, out);
         if ends {
             self.continue_end(now, at, out);

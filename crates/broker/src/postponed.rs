@@ -1,4 +1,5 @@
-//! Mail for queues of this shard that waits for room in the log, or behind such mail.
+//! Mail for queues of this shard that waits for room in the log, or behind such mail; also what came
+//! from a channel of this shard while its queue was on its way.
 //!
 //! What a channel sent waits in a line of its own, and a question waits only behind what its own
 //! channel sent: so a large message keeps no smaller ones of others waiting, and a full disk can be

@@ -213,7 +213,6 @@ impl Broker {
         self.give_letters_room();
         let journal = &mut self.journal;
         self.delayed.give_room(|need, frees| !journal.must_wait_to_pass_on(need, frees));
-        self.retry_rests(now, out);
         self.enqueue_postponed(now, out);
         self.give_jobs_room(now, out);
     }

@@ -11,6 +11,7 @@ use lepus_store::disk::LogId;
 
 use crate::moves::{consumed, numbers, texts};
 use crate::restart::{drain, durable, durable_with, persistent, publish_confirmed};
+use crate::room::durable_of;
 use crate::stage::Ending;
 
 /// The log's lines about queues since the last look.
@@ -575,4 +576,214 @@ fn a_queue_whose_move_is_not_decided_yet_stays_when_the_broker_stops() {
     world.stop();
     world.start_again(4);
     assert_eq!(drain(&world, "q").len(), 5);
+}
+
+/// Bytes of a message for which there is no room.
+const LARGE: usize = 60_000;
+
+/// Three shards on a disk that has no room for it, and a queue of the first one.
+fn short_of_room() -> (World, String) {
+    let mut store = StoreOptions::default();
+    store.template.segment_bytes = 16 << 10;
+    let world = World::with(Options { shards: 3, store: Some(store), ..Options::default() });
+    let home = tied(&world, 1);
+    for shard in 0..3 {
+        // What is small fits into the segments that are begun.
+        let begun = durable_of(&world, &home, "begun", shard);
+        home.publish_with("", &begun, &persistent(), "x");
+    }
+    let came = durable_of(&world, &home, "came", 0);
+    world.advance(1_000);
+    let used = world.disk(|disk| disk.bytes());
+    world.disk(|disk| disk.bytes_max = used);
+    (world, came)
+}
+
+/// A large message that waits for room in the log of shard 1, where its queue has come. What is small
+/// finds room.
+struct Roomless {
+    world: World,
+    /// The queue that has come.
+    came: String,
+    /// Who published: what it says next waits behind that.
+    publisher: Channel,
+}
+
+/// The publisher, on shard `shard`, publishes a small message, the large one, and what `publish` does,
+/// while the queue is on its way.
+fn roomless(shard: u16, publish: impl FnOnce(&Channel, &str)) -> Roomless {
+    let (world, came) = short_of_room();
+    let publisher = tied(&world, shard);
+    publisher.confirm_select();
+    world.quietly(|| {
+        world.move_queue(&came, 1);
+        world.round();
+        publisher.publish_with("", &came, &persistent(), "before");
+        publisher.publish_with("", &came, &persistent(), vec![b'1'; LARGE]);
+        publish(&publisher, &came);
+        world.round();
+        assert_eq!(world.queue(&came).home, 0, "it is on its way");
+    });
+    world.advance(1_000);
+    let found = world.queue(&came);
+    assert_eq!((found.home, found.ready), (1, 1));
+    Roomless { world, came, publisher }
+}
+
+impl Roomless {
+    fn make_room(&self) {
+        self.world.disk(|disk| disk.bytes_max = u64::MAX);
+        self.world.advance(5_000);
+        assert!(!self.world.broker(1, |broker| broker.waits_for_room()));
+    }
+}
+
+/// A transaction with one small message.
+fn commit_one(world: &World, shard: u16, queue: &str) -> Channel {
+    let channel = tied(world, shard);
+    channel.tx_select();
+    channel.publish_with("", queue, &persistent(), "1");
+    channel.send(tx::Commit {});
+    channel
+}
+
+#[test]
+fn what_waits_for_room_where_its_queue_came_to_keeps_nobody_else_waiting() {
+    for shard in [1, 2] {
+        let roomless = roomless(shard, |_, _| {});
+        let (world, came) = (&roomless.world, &roomless.came);
+        let elsewhere = durable_of(world, &tied(world, 1), "elsewhere", 0);
+        let beside = durable_of(world, &tied(world, 1), "beside", 1);
+        let commits =
+            [(1, &elsewhere), (0, &beside), (1, came)].map(|(at, to)| commit_one(world, at, to));
+        let publishers = [0, 0, 1, 1].map(|shard| tied(world, shard));
+        for (number, publisher) in publishers.iter().enumerate() {
+            publisher.confirm_select();
+            if number % 2 == 0 {
+                publisher.publish_with("", came, &persistent(), "small");
+            } else {
+                publisher.publish("", came, "transient");
+            }
+        }
+        world.advance(5_000);
+        for commit in &commits {
+            commit.expect("tx.commit-ok");
+        }
+        for publisher in &publishers {
+            assert_eq!(publisher.confirmed(), (vec![1], vec![]));
+        }
+        // Questions, too.
+        for publisher in &publishers {
+            publisher.get_no_ack(came).expect("a message");
+        }
+        assert_eq!(world.queue(came).ready, 2);
+        roomless.make_room();
+        assert_eq!(world.queue(came).ready, 3);
+        assert_eq!(roomless.publisher.confirmed(), (vec![1, 2], vec![]));
+    }
+}
+
+#[test]
+fn what_a_channel_says_next_comes_after_what_waits_for_room_where_its_queue_came_to() {
+    for shard in [1, 2] {
+        let roomless = roomless(shard, |publisher, came| {
+            publisher.publish("", came, "behind");
+        });
+        let Roomless { world, came, publisher, .. } = &roomless;
+        publisher.publish_with("", came, &persistent(), "last");
+        publisher.send(queue::Purge { queue: came, ..Default::default() });
+        world.advance(5_000);
+        assert_eq!(publisher.confirmed(), (vec![1], vec![]));
+        assert_eq!(publisher.answer(), None);
+        assert_eq!(world.queue(came).ready, 1);
+        roomless.make_room();
+        assert_eq!(publisher.confirmed(), (vec![2, 3, 4], vec![]));
+        let purged = publisher.expect("queue.purge-ok");
+        assert!(format!("{purged:?}").contains('4'), "{purged:?}");
+    }
+}
+
+#[test]
+fn an_answer_that_comes_meanwhile_lets_nothing_pass_what_waits_for_room_where_its_queue_came_to() {
+    let roomless = roomless(1, |publisher, _| {
+        publisher.send(queue::Declare { queue: "new", ..Default::default() });
+    });
+    let Roomless { world, came, publisher, .. } = &roomless;
+    publisher.expect("queue.declare-ok");
+    publisher.publish_with("", came, &persistent(), "behind");
+    world.advance(5_000);
+    assert_eq!(publisher.confirmed(), (vec![1], vec![]));
+    roomless.make_room();
+    assert_eq!(publisher.confirmed(), (vec![2, 3], vec![]));
+    let sizes = [(); 3].map(|()| publisher.get_no_ack(came).expect("a message").body.len());
+    assert_eq!(sizes, [6, LARGE, 6]);
+}
+
+#[test]
+fn a_commit_does_not_pass_what_its_channel_published_before_and_waits_for_room_where_its_queue_came_to()
+ {
+    for is_lost in [false, true] {
+        let (world, came) = short_of_room();
+        let channel = tied(&world, 1);
+        world.quietly(|| {
+            world.move_queue(&came, 1);
+            world.round();
+            channel.publish_with("", &came, &persistent(), vec![b'1'; LARGE]);
+            channel.send(tx::Select {});
+            channel.publish_with("", &came, &persistent(), "behind");
+            channel.send(tx::Commit {});
+            world.round();
+        });
+        world.advance(5_000);
+        channel.expect("tx.select-ok");
+        assert_eq!((channel.answer(), world.queue(&came).ready), (None, 0));
+        if is_lost {
+            channel.client().reset();
+            world.advance(5_000);
+        }
+        world.disk(|disk| disk.bytes_max = u64::MAX);
+        world.advance(5_000);
+        if is_lost {
+            assert_eq!(world.queue(&came).ready, 1);
+            assert_eq!(world.leaks(), [""; 0]);
+        } else {
+            channel.expect("tx.commit-ok");
+            let sizes = [(); 2].map(|()| channel.get_no_ack(&came).expect("a message").body.len());
+            assert_eq!(sizes, [LARGE, 6]);
+        }
+    }
+}
+
+#[test]
+fn a_channel_ends_though_its_question_is_behind_what_waits_for_room_where_its_queue_came_to() {
+    for shard in [1, 2] {
+        let roomless = roomless(shard, |publisher, came| {
+            publisher.send(basic::Get { queue: came, no_ack: true });
+        });
+        let Roomless { world, came, publisher, .. } = &roomless;
+        world.advance(5_000);
+        assert_eq!(publisher.answer(), None);
+        publisher.client().reset();
+        world.advance(5_000);
+        let ended = world.counters();
+        assert_eq!(ended.channels_opened - ended.channels_closed, 2, "those of who declared");
+        roomless.make_room();
+        assert_eq!(world.queue(came).ready, 2);
+        assert_eq!(world.leaks(), [""; 0]);
+    }
+}
+
+#[test]
+fn a_client_that_is_gone_keeps_no_deliveries_while_what_it_published_waits_for_room() {
+    let roomless = roomless(1, |_, _| {});
+    let Roomless { world, came, publisher, .. } = &roomless;
+    // Said behind it.
+    publisher.publish_with("", came, &persistent(), "behind");
+    publisher.client().reset();
+    world.advance(5_000);
+    let ended = world.counters();
+    assert_eq!(ended.channels_opened - ended.channels_closed, 2, "those of who declared");
+    roomless.make_room();
+    assert_eq!(world.queue(came).ready, 2);
+    assert_eq!(world.leaks(), [""; 0]);
 }

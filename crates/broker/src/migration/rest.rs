@@ -10,6 +10,7 @@ use crate::channel::Target;
 use crate::mail::{Command, Mail, Receipt};
 use crate::message::{Incoming, MessageView};
 use crate::outbox::Outbox;
+use crate::postponed::{Few, Part};
 use crate::publish::Terms;
 
 /// What a parcel costs beside its message, in bytes.
@@ -36,8 +37,6 @@ pub(crate) struct Rest {
     parcels: VecDeque<Parcel>,
     /// The queue is to come here.
     is_expected: bool,
-    /// The queue is here, and its log has no room for the first message.
-    is_blocked: bool,
 }
 
 impl Rest {
@@ -99,32 +98,10 @@ impl Broker {
         }
     }
 
-    /// The log may have room again.
-    pub(crate) fn retry_rests(&mut self, now: Now, out: &mut Outbox) {
-        let blocked = self.migrations.resting.iter().filter(|(_, rest)| rest.is_blocked);
-        let blocked: Vec<QueueId> = blocked.map(|(queue, _)| *queue).collect();
-        for queue in blocked {
-            self.rest_over(now, queue, out);
-        }
-    }
-
-    pub(super) fn send_rest_on(
-        &mut self,
-        now: Now,
-        mut rest: Rest,
-        queue: QueueId,
-        out: &mut Outbox,
-    ) {
+    pub(super) fn send_rest_on(&mut self, now: Now, rest: Rest, queue: QueueId, out: &mut Outbox) {
         let home = self.directory.queue_by_id(queue).map(|info| info.home);
         let is_here = home == Some(self.edge.shard);
-        while let Some(parcel) = rest.parcels.pop_front() {
-            if is_here && self.is_blocked(&parcel) {
-                // What follows must not overtake it.
-                rest.parcels.push_front(parcel);
-                rest.is_blocked = true;
-                self.migrations.resting.insert(queue, rest);
-                return;
-            }
+        for parcel in rest.parcels {
             self.edge.resting_bytes -= self.parcel_bytes(&parcel);
             match parcel {
                 Parcel::Message { body, bytes, terms } => {
@@ -139,7 +116,7 @@ impl Broker {
                         let mail = Mail::Command { from, queue, command };
                         out.mail[home.index()].items.push(mail);
                     }
-                    _ => self.command(now, from, queue, command, out),
+                    _ => self.command_mailed(now, from, queue, command, out),
                 },
                 Parcel::Mail(Mail::Govern { consumer, on, .. }) => {
                     self.govern(now, consumer, queue, on, out);
@@ -148,14 +125,6 @@ impl Broker {
                 Parcel::Mail(_) => {}
             }
         }
-    }
-
-    /// Whether a message for a queue that is here has to wait until its log has room.
-    fn is_blocked(&mut self, parcel: &Parcel) -> bool {
-        let Parcel::Message { body, terms, .. } = parcel else { return false };
-        let view = MessageView::unpack(self.edge.pool.get(*body));
-        let bytes = self.journal.message_bytes(&view, 1);
-        terms.persistent && self.journal.must_wait(bytes) && self.journal.could_hold(bytes)
     }
 
     fn send_message_on(
@@ -169,9 +138,9 @@ impl Broker {
     ) {
         match home {
             Some(home) if home == self.edge.shard => {
-                let target = Target { queue, home, slot: u32::MAX };
-                let incoming = Incoming::from_body(body, bytes);
-                self.enqueue_mailed(now, incoming, &[target], terms, out);
+                let targets = [Target { queue, home, slot: u32::MAX }].into();
+                let few = Few { body, bytes, targets, terms, part: Part::Alone };
+                self.enqueue_or_postpone(now, few, out);
             }
             Some(home) => {
                 let batch = &mut out.mail[home.index()];
