@@ -5,6 +5,8 @@
 //! not at all. What is more comes in slices, each when there is room for it. What no log can ever
 //! take is refused before anything is published.
 
+mod filling;
+
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::format;
@@ -14,7 +16,9 @@ use alloc::vec::Vec;
 use lepus_amqp::code::ReplyCode;
 use lepus_amqp::properties::PropertiesRef;
 use lepus_base::Now;
+use lepus_store::Store;
 
+use self::filling::Filling;
 use crate::broker::Broker;
 use crate::channel::settles::Settles;
 use crate::channel::unacked::Unacked;
@@ -58,6 +62,10 @@ struct Sizing {
     parts: Vec<usize>,
     /// Logs of this shard that are to have something of it.
     logs: LogSet,
+    /// What it fills of the log of each shard at least.
+    fillings: Vec<Filling>,
+    /// Bytes of the largest publish in one log, at most.
+    largest: usize,
     /// Publishes that were looked at, and copies of them in queues.
     steps: usize,
     /// Whether it is too much to be published in one go. Then it is not found out anew, since how
@@ -204,7 +212,8 @@ impl Broker {
             let shards = usize::from(self.settings.shards);
             let (parts, queues) = (vec![0; shards], vec![0; shards]);
             let (version, is_anew) = (self.directory.version, sizing.version != 0);
-            *sizing = Sizing { version, is_anew, parts, queues, ..Sizing::default() };
+            let fillings = vec![Filling::default(); shards];
+            *sizing = Sizing { version, is_anew, parts, fillings, queues, ..Sizing::default() };
         }
         let mut left = core::mem::take(budget);
         while let Some(held) = publishes.get(sizing.next) {
@@ -245,6 +254,16 @@ impl Broker {
         let own = self.edge.shard.index();
         let here = sizing.parts[own];
         let segment = self.journal.payload_bytes_max();
+        for (filling, &queues) in sizing.fillings.iter_mut().zip(&sizing.queues) {
+            if queues > 0 {
+                // One for very many queues is several.
+                let at_once = queues.min(TARGETS_AT_ONCE_MAX);
+                let most = self.journal.message_bytes(&held.view(), at_once);
+                sizing.largest = sizing.largest.max(most);
+                let least = self.journal.message_bytes_min(&held.view(), queues);
+                filling.add(least, most <= Store::WHOLE_BYTES_MAX.min(segment), segment);
+            }
+        }
         for (part, &queues) in sizing.parts.iter_mut().zip(&sizing.queues) {
             // Where chance decides, it may be another shard's turn the next time.
             let queues = if sizing.is_route_known { queues } else { all };
@@ -260,14 +279,8 @@ impl Broker {
 
     fn plan_for(&mut self, sizing: &Sizing) -> Plan {
         let here = sizing.parts[self.edge.shard.index()];
-        // What is too large for one batch takes up to twice its length: each message may leave room at
-        // the end of a segment that the next one does not fit into.
-        let segment = self.journal.payload_bytes_max();
-        let taken = |bytes: usize| if bytes > segment { bytes.saturating_mul(2) } else { bytes };
-        let could_hold = |bytes: usize| self.journal.could_hold(taken(bytes));
-        if let Some(&bytes) = sizing.parts.iter().find(|&&bytes| !could_hold(bytes)) {
-            let text = format!("transaction of {bytes} bytes is larger than what may be stored");
-            return Plan::Refused(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
+        if let Err(refusal) = self.could_commit(sizing) {
+            return Plan::Refused(refusal);
         }
         if sizing.is_large {
             return Plan::Sliced;
@@ -278,6 +291,25 @@ impl Broker {
             return Plan::NeedsRoom(need);
         }
         Plan::Whole(sizing.parts.clone(), sizing.logs)
+    }
+
+    /// Whether empty logs would hold a commit. What it takes at most is no measure, which is many times
+    /// more where small messages have many copies; but of each publish that is asked, too, before the
+    /// first is made.
+    ///
+    /// # Errors
+    /// 406 where they would not.
+    fn could_commit(&self, sizing: &Sizing) -> Result<(), Refusal> {
+        let segment = self.journal.payload_bytes_max();
+        let could_hold = |bytes| self.journal.could_hold(bytes);
+        let mut fillings = sizing.fillings.iter();
+        let too_large = match fillings.find(|filling| !could_hold(filling.taken(segment))) {
+            Some(filling) => filling.bytes,
+            None if !could_hold(sizing.largest) => sizing.largest,
+            None => return Ok(()),
+        };
+        let text = format!("transaction of {too_large} bytes is larger than what may be stored");
+        Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text))
     }
 
     /// Publishes all of a commit so that it is in one batch of each log.

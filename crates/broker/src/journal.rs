@@ -422,6 +422,11 @@ impl Journal {
         log.store.message_bytes_max(&message_of(view), queues)
     }
 
+    /// The same at least.
+    pub(crate) fn message_bytes_min(&self, view: &MessageView<'_>, queues: usize) -> usize {
+        Store::message_bytes_min(&message_of(view), queues)
+    }
+
     /// Bytes of messages that a log can be made to hold as a whole or not at all.
     pub(crate) fn payload_bytes_max(&self) -> usize {
         self.logs.first().map_or(usize::MAX, |log| log.payload_bytes_max)

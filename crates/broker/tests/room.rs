@@ -195,7 +195,7 @@ fn a_commit_that_no_log_can_ever_hold_is_refused_before_anything_of_it_is_done()
     channel.client().together(|| {
         channel.ack(message.tag);
         for _ in 0..1_000 {
-            channel.publish_with("f", "", &persistent(), "1");
+            channel.publish_with("f", "", &persistent(), vec![b'1'; 1_000]);
         }
     });
     channel.send(tx::Commit {});
@@ -205,6 +205,45 @@ fn a_commit_that_no_log_can_ever_hold_is_refused_before_anything_of_it_is_done()
     // Not even its acknowledgement.
     let again = world.channel(0).get("work").expect("the message again");
     assert!(again.redelivered);
+}
+
+#[test]
+fn a_commit_of_small_messages_for_many_queues_is_stored_if_they_are_without_a_transaction() {
+    for messages in [300, 1_000] {
+        let world = small(1, 12);
+        let channel = world.channel(0);
+        fan(&channel, 50);
+        channel.tx_select();
+        channel.client().together(|| {
+            for _ in 0..messages {
+                channel.publish_with("f", "", &persistent(), "1");
+            }
+        });
+        channel.send(tx::Commit {});
+        world.advance(5_000);
+        channel.expect("tx.commit-ok");
+        again(&world, 1);
+        expect_ready(&world, 50, messages);
+    }
+}
+
+#[test]
+fn a_commit_one_message_of_which_no_log_can_ever_hold_is_refused_before_anything_of_it_is_done() {
+    let world = small(2, 12);
+    let home = world.channel(1);
+    let far = durable_of(&world, &home, "far", 1);
+    let near = durable_of(&world, &home, "near", 0);
+    for last in [&near, &far] {
+        let channel = world.channel(0);
+        channel.tx_select();
+        channel.publish_with("", &near, &persistent(), "1");
+        channel.publish_with("", &far, &persistent(), "1");
+        channel.publish_with("", last, &persistent(), vec![b'x'; 700_000]);
+        channel.send(tx::Commit {});
+        let refused = channel.expect_refused();
+        assert_eq!((refused.code, refused.method), (ReplyCode::PRECONDITION_FAILED, (90, 20)));
+        assert_eq!((world.queue(&near).ready, world.queue(&far).ready), (0, 0));
+    }
 }
 
 #[test]

@@ -110,6 +110,9 @@ pub(crate) struct Envelope<'a> {
 /// What a reference takes at most.
 pub(crate) const REFERENCE_BYTES_MAX: usize = VARINT_BYTES_MAX * 3 + 3;
 
+/// What a reference takes at least: a queue and a number.
+pub(crate) const REFERENCE_BYTES_MIN: usize = 2;
+
 /// An upper bound of the payload before the body, with references of so many bytes.
 pub(crate) fn envelope_bytes_max(references: usize, names: usize, properties: usize) -> usize {
     1 + VARINT_BYTES_MAX * 4 + 8 + references + 2 + names + properties

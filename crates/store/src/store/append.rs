@@ -8,8 +8,8 @@ use crate::page::Entry;
 use crate::place::{generation, offset};
 use crate::record::{
     Envelope, KIND_FRAGMENT, KIND_MESSAGE, KIND_OPAQUE, KIND_QUEUE_DROPPED, KIND_SETTLES, Message,
-    Names, RECORD_HEADER_BYTES, REFERENCE_BYTES_MAX, Reference, envelope_bytes_max, put_envelope,
-    put_settles, references_bytes_max,
+    Names, RECORD_HEADER_BYTES, REFERENCE_BYTES_MAX, REFERENCE_BYTES_MIN, Reference,
+    envelope_bytes_max, put_envelope, put_settles, references_bytes_max,
 };
 use crate::state::LaneSlot;
 use crate::varint::{VARINT_BYTES_MAX, put};
@@ -159,6 +159,19 @@ impl Store {
             }
             records *= 2;
         }
+    }
+
+    /// A message of more bytes goes on in the next segment where it does not fit into one. One of fewer
+    /// begins there.
+    pub const WHOLE_BYTES_MAX: usize = WHOLE_BYTES_MAX;
+
+    /// A lower bound of what a message with so many `places` takes, one or more: in records that find its
+    /// names elsewhere, and with small numbers.
+    #[must_use]
+    pub fn message_bytes_min(message: &Message<'_>, places: usize) -> usize {
+        // Flags, number of places, names and length of the properties.
+        let envelope = 4 + REFERENCE_BYTES_MIN * places + message.properties.len();
+        RECORD_HEADER_BYTES + envelope + message.body.len()
     }
 
     /// Whether the disk, or the limit, has no room for another segment.
