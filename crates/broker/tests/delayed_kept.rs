@@ -292,7 +292,8 @@ fn what_a_transient_exchange_holds_back_or_is_not_persistent_ends_with_the_run()
 
 #[test]
 fn one_that_is_due_waits_for_room_on_the_disk_without_looking_for_it() {
-    let world = World::on_disk(1);
+    // So few segments that nothing is kept for the long one.
+    let world = World::in_segments(1, 9);
     let channel = world.channel(0);
     declare_both(&channel);
     let body = vec![b'1'; 100_000];
@@ -319,9 +320,10 @@ fn one_that_is_due_waits_for_room_on_the_disk_without_looking_for_it() {
     assert_eq!(world.queue("q").ready, 1);
 }
 
-/// A world without room for the first message of exchange `large`, which is due before one of `x`.
+/// A world without room for the first message of exchange `large`, which is due before one of `x`. The log
+/// is so small that nothing is kept for it.
 fn with_a_large_one() -> (World, Channel) {
-    let world = World::on_disk(1);
+    let world = World::in_segments(1, 19);
     let channel = world.channel(0);
     declare_both(&channel);
     declare(&channel, "large", "fanout");

@@ -137,6 +137,14 @@ impl World {
         World::with(Options { shards, store, ..Options::default() })
     }
 
+    /// The same with logs of so many segments at most.
+    #[must_use]
+    pub fn in_segments(shards: u16, segments_max: usize) -> World {
+        let mut store = StoreOptions::default();
+        store.template.segments_max = segments_max;
+        World::with(Options { shards, store: Some(store), ..Options::default() })
+    }
+
     /// A world with these options.
     #[must_use]
     pub fn with(options: Options) -> World {
