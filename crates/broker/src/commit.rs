@@ -325,7 +325,7 @@ impl Broker {
         logs: LogSet,
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
-        self.journal.hold_for(Need { logs, bytes: parts[self.edge.shard.index()] });
+        self.journal.hold(Need { logs, bytes: parts[self.edge.shard.index()] });
         // The room in the log, and the batch, are for what has to be there.
         self.edge.is_committing = true;
         let shards = 0..out.mail.shards();

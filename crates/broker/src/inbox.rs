@@ -7,6 +7,7 @@ use crate::broker::Broker;
 use crate::channel::Target;
 use crate::dead_letter::must_arrive;
 use crate::jobs::Job;
+use crate::journal::{LogSet, Need};
 use crate::mail::{ChannelRef, Command, Mail, MailBatch, Many, Receipt, Reply};
 use crate::message::{Incoming, MessageView};
 use crate::migration::{Parcel, Rest};
@@ -24,11 +25,11 @@ impl Broker {
         self.edge.now = now;
         let bytes = core::mem::take(&mut batch.bytes);
         let mut items = core::mem::take(&mut batch.items);
-        let mut mails = items.drain(..).peekable();
+        let mut mails = items.drain(..);
         let own = self.edge.shard;
         let mut targets = core::mem::take(&mut self.mailed_targets);
-        // Of a transaction: its bytes before the first message, and items that follow.
-        let (mut commit_bytes, mut commit_items) = (0, 0_usize);
+        // Of a transaction: what it needs before the first message, and items that follow.
+        let (mut commit, mut commit_items) = (None, 0_usize);
         while let Some(mail) = mails.next() {
             let is_of_commit = commit_items > 0;
             commit_items = commit_items.saturating_sub(1);
@@ -37,23 +38,24 @@ impl Broker {
             else {
                 match mail {
                     Mail::Commit { bytes, items } => {
-                        (commit_bytes, commit_items) = (self.commit_bytes(bytes), items);
+                        let following = mails.as_slice().get(..items).unwrap_or_default();
+                        (commit, commit_items) = (self.commit_need(bytes, following), items);
                     }
                     Mail::EnqueueMany(many) => self.many_mailed(&many, &bytes),
                     mail => self.on_mail(now, from, mail, &bytes, out),
                 }
                 continue;
             };
-            let part = match core::mem::take(&mut commit_bytes) {
-                0 if is_of_commit => Part::Next,
-                0 => Part::Alone,
-                bytes => Part::First(bytes),
+            let part = match commit.take() {
+                None if is_of_commit => Part::Next,
+                None => Part::Alone,
+                Some(need) => Part::First(need),
             };
             let target = |queue| Target { queue, home: own, slot: u32::MAX };
             targets.clear();
             targets.push(target(queue));
             // Neighbours for the same message: it is stored once for all of them.
-            while let Some(Mail::Enqueue { message: same, .. }) = mails.peek()
+            while let Some(Mail::Enqueue { message: same, .. }) = mails.as_slice().first()
                 && *same == message
                 && let Some(Mail::Enqueue { queue, .. }) = mails.next()
             {
@@ -101,11 +103,8 @@ impl Broker {
         part: Part,
         out: &mut Outbox,
     ) {
-        let bytes = part.begun_bytes();
-        if bytes > 0 && self.journal.is_on() {
-            // All of it lands in one batch.
-            self.journal.hold(bytes);
-        }
+        // All of it lands in one batch of each log.
+        self.journal.hold(part.begun());
         // The room in the log, and the batch, are for what has to be there.
         self.edge.is_committing = part != Part::Alone;
         self.enqueue_mailed(now, incoming, targets, terms, out);
@@ -174,7 +173,7 @@ impl Broker {
         part: Part,
     ) -> bool {
         self.postponed.has_from(terms.from)
-            || self.must_give_up(part.begun_bytes())
+            || self.must_give_up(part.begun())
             || self.must_wait_for_room(incoming, targets, terms, part)
     }
 
@@ -191,17 +190,36 @@ impl Broker {
                 matches!(self.room_for(incoming, terms.persistent, targets), Room::Later(_))
             }
             // It must not come apart because one of its queues is not here yet.
-            Part::First(bytes) => self.migrations.expects_any() || self.journal.must_wait(bytes),
+            Part::First(need) => self.migrations.expects_any() || self.journal.must_wait_for(need),
             // Asked again, it might be told that the room is gone which the transaction took.
             Part::Next => false,
         }
     }
 
-    /// Bytes for which a transaction of another shard waits: at most those of a segment, since what
-    /// none holds is not atomic over a crash.
-    fn commit_bytes(&self, bytes: usize) -> usize {
-        let store = self.settings.store.as_ref();
-        bytes.min(store.map_or(0, |store| store.template.payload_bytes_max()))
+    /// What a transaction of another shard waits for that brings these items: bytes of a segment at most,
+    /// since what none holds is not atomic over a crash.
+    fn commit_need(&self, bytes: usize, items: &[Mail]) -> Option<Need> {
+        let store = self.settings.store.as_ref()?;
+        let bytes = bytes.min(store.template.payload_bytes_max());
+        (bytes > 0).then(|| Need { logs: self.logs_of_mailed(items), bytes })
+    }
+
+    /// Logs that are to have something of these items.
+    fn logs_of_mailed(&self, items: &[Mail]) -> LogSet {
+        if self.journal.len() == 1 {
+            return LogSet::ALL;
+        }
+        let mut logs = LogSet::default();
+        for item in items {
+            if let Mail::Enqueue { queue, persistent: true, .. } = item {
+                match self.home_slot(*queue, u32::MAX) {
+                    Some(slot) => logs.add(self.homes[slot as usize].log),
+                    // It is yet to come, or gone.
+                    None => logs.add(0),
+                }
+            }
+        }
+        logs
     }
 
     /// Whether what was postponed need not wait any more.
@@ -240,7 +258,7 @@ impl Broker {
         let mut gives_up = false;
         while let Some(first) = self.postponed.pop(channel) {
             match first {
-                Postponed::Few(few) if gives_up || self.must_give_up(few.part.begun_bytes()) => {
+                Postponed::Few(few) if gives_up || self.must_give_up(few.part.begun()) => {
                     gives_up = true;
                     self.give_up(few, out);
                 }
@@ -265,8 +283,8 @@ impl Broker {
 
     /// Whether the logs close and a transaction finds no room in them as a whole: then nothing of it
     /// happens, nor of what its channel sent after it.
-    fn must_give_up(&self, commit_bytes: usize) -> bool {
-        commit_bytes > 0 && self.journal.closes() && self.journal.has_no_room(commit_bytes)
+    fn must_give_up(&self, commit: Need) -> bool {
+        commit.bytes > 0 && self.journal.closes() && self.journal.has_no_room(commit)
     }
 
     /// A postponed message comes into no queue.

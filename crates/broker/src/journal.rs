@@ -262,13 +262,8 @@ impl Journal {
         due.then(|| log.reports.pop_front()).flatten()
     }
 
-    /// Makes what is appended next land in one batch of each log, as far as it fits a segment.
-    pub(crate) fn hold(&mut self, bytes: usize) {
-        self.hold_for(Need { logs: LogSet::ALL, bytes });
-    }
-
-    /// The same of some logs alone.
-    pub(crate) fn hold_for(&mut self, need: Need) {
+    /// Makes what is appended next land in one batch of each of these logs, as far as it fits a segment.
+    pub(crate) fn hold(&mut self, need: Need) {
         for (place, log) in self.logs.iter_mut().enumerate() {
             if log.is_named && need.logs.has(place as u16) {
                 // A commit that is larger than a segment is not atomic over a crash.
@@ -328,14 +323,14 @@ impl Journal {
     /// Whether messages of `bytes` in all find no room now, as [`Journal::must_wait`] says; but
     /// nothing is prepared for them.
     pub(crate) fn lacks_room(&self, bytes: usize) -> bool {
-        !self.closes && self.has_no_room(bytes)
+        !self.closes && self.has_no_room(Need { logs: LogSet::ALL, bytes })
     }
 
-    /// The same, also while the logs close.
-    pub(crate) fn has_no_room(&self, bytes: usize) -> bool {
-        self.named(LogSet::ALL).any(|log| match log.phase {
+    /// The same of some logs alone, also while the logs close.
+    pub(crate) fn has_no_room(&self, need: Need) -> bool {
+        self.named(need.logs).any(|log| match log.phase {
             Phase::Opening => true,
-            Phase::Running => !log.store.would_take(bytes),
+            Phase::Running => !log.store.would_take(need.bytes),
             Phase::Refused(_) | Phase::Closing | Phase::Removed => false,
         })
     }

@@ -12,6 +12,7 @@ use lepus_base::{Body, HashMap, HashState, QueueId};
 
 use crate::channel::Target;
 use crate::fanout::Fanout;
+use crate::journal::Need;
 use crate::mail::{ChannelRef, Command};
 use crate::publish::Terms;
 
@@ -43,18 +44,18 @@ pub(crate) struct Few {
 pub(crate) enum Part {
     /// It belongs to none.
     Alone,
-    /// The first one of so many bytes, for all of which there is to be room.
-    First(usize),
+    /// The first one: for all of it there is to be room.
+    First(Need),
     /// One that follows: there was room for all.
     Next,
 }
 
 impl Part {
-    /// Bytes of the transaction that begins with it, or 0.
-    pub(crate) fn begun_bytes(self) -> usize {
+    /// What the transaction needs that begins with it, or nothing.
+    pub(crate) fn begun(self) -> Need {
         match self {
-            Part::First(bytes) => bytes,
-            Part::Alone | Part::Next => 0,
+            Part::First(need) => need,
+            Part::Alone | Part::Next => Need::default(),
         }
     }
 }

@@ -128,6 +128,35 @@ fn a_commit_waits_for_room_in_the_logs_of_its_queues_alone() {
 }
 
 #[test]
+fn so_does_a_commit_from_another_shard() {
+    let mut store = StoreOptions::default();
+    store.template.segments_max = 11;
+    let world = World::with(Options { shards: 3, store: Some(store), ..Options::default() });
+    let channel = world.channel(0);
+    let own = durable_of(&world, &channel, "own", 0);
+    let other = durable_of(&world, &channel, "other", 2);
+    world.stop();
+    world.start_again(2);
+    assert_eq!(world.queue(&other).home, 0);
+    fill(&world, &other);
+    let commit = || {
+        let channel = world.channel(1);
+        channel.declare_exclusive("");
+        channel.tx_select();
+        channel.publish_with("", &own, &persistent(), vec![b'1'; 60_000]);
+        channel.send(tx::Commit {});
+        world.advance(2_000);
+        channel
+    };
+    commit().expect("tx.commit-ok");
+    fill(&world, &own);
+    let waiting = commit();
+    assert_eq!(waiting.answer(), None);
+    empty(&world, &own);
+    waiting.expect("tx.commit-ok");
+}
+
+#[test]
 fn a_dead_letter_that_waits_for_room_goes_on_when_the_log_that_it_goes_to_has_some() {
     let (world, own) = other_full();
     let channel = world.channel(0);
