@@ -320,7 +320,7 @@ impl Journal {
         }
     }
 
-    /// Whether messages of `bytes` in all find no room now, as [`Journal::must_wait`] says; but
+    /// Whether messages of `bytes` in all find no room now, as [`Journal::must_wait_for`] says; but
     /// nothing is prepared for them.
     pub(crate) fn lacks_room(&self, bytes: usize) -> bool {
         !self.closes && self.has_no_room(Need { logs: LogSet::ALL, bytes })
@@ -335,14 +335,7 @@ impl Journal {
         })
     }
 
-    /// Whether messages of `bytes` in all have to wait: a log has no room for them yet, and it is
-    /// being made. Nobody waits for a log that takes nothing any more, because it has stopped, or while
-    /// the logs close: [`Journal::append`] says so, and what was meant for it is refused.
-    pub(crate) fn must_wait(&mut self, bytes: usize) -> bool {
-        self.must_wait_for(Need { logs: LogSet::ALL, bytes })
-    }
-
-    /// The same of messages that are passed on and come free in this log.
+    /// As [`Journal::must_wait_for`], of messages that are passed on and come free in this log.
     pub(crate) fn must_wait_to_pass_on(&mut self, need: Need, frees: Option<u16>) -> bool {
         self.set_passing(frees, true);
         let waits = self.must_wait_for(need);
@@ -357,7 +350,9 @@ impl Journal {
         }
     }
 
-    /// The same of some logs alone.
+    /// Whether messages have to wait: one of their logs has no room for them yet, and it is being made. Nobody
+    /// waits for a log that takes nothing any more, because it has stopped, or while the logs close:
+    /// [`Journal::append`] says so, and what was meant for it is refused.
     pub(crate) fn must_wait_for(&mut self, need: Need) -> bool {
         !self.lacking(need).is_empty()
     }
