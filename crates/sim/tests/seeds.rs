@@ -184,6 +184,13 @@ fn dead_letters_in_several_segments_leave_a_full_log() {
     hold(1_166_694..1_166_695);
 }
 
+/// In a log of ten segments that had half of them free, a publish in two of them waited for seven: as much was
+/// kept for what is passed on.
+#[test]
+fn a_small_log_does_not_keep_most_of_itself_for_dead_letters() {
+    hold(1_012_872..1_012_873);
+}
+
 #[test]
 fn a_seed_decides_everything() {
     for seed in [3, 1003] {

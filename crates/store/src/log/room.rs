@@ -137,7 +137,7 @@ impl Log {
     }
 
     /// Segments that are kept for what is passed on once no more can be made: as many as the longest message
-    /// takes, where that finds room beside itself whatever else is in the log.
+    /// takes, where that leaves enough of the log to others.
     pub(super) fn passing_segments(&self, longest: usize) -> usize {
         let Settings { reserve_segments, passing_segments, .. } = self.settings;
         if passing_segments == 0 || longest == 0 {
@@ -147,7 +147,10 @@ impl Log {
         let needed = longest + 1;
         // It lies in so many, what is written to is another, and somebody else wants one.
         let with_it = longest + needed + reserve_segments + 2;
-        if with_it < self.segments_max() { passing_segments.max(needed) } else { passing_segments }
+        if with_it > self.segments_max() / 4 * 3 {
+            return passing_segments;
+        }
+        passing_segments.max(needed)
     }
 
     /// Prepared segments beyond what waits for one.
