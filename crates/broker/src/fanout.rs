@@ -305,6 +305,10 @@ impl Broker {
         budget: &mut usize,
         out: &mut Outbox,
     ) -> Step {
+        if fanout.client().is_some_and(|channel| self.postponed.has_from(channel)) {
+            // What was published before must not be overtaken.
+            return Step::NeedsRoom(Job::Fanout(fanout), Need::default());
+        }
         if fanout.reach == Reach::Unsent {
             self.mail_fanout(&mut fanout, out);
         }

@@ -229,7 +229,8 @@ impl Jobs {
     pub(crate) fn redirect(&mut self, old: QueueId, new: Target, own: ShardId) {
         let is_for_it = |job: &mut Job| match job {
             Job::Fanout(fanout) => fanout.redirect(old, new, own),
-            Job::Commit(_) => false,
+            // One that waits has not begun, and finds its logs anew.
+            Job::Commit(_) => true,
         };
         for job in &mut self.ready {
             is_for_it(job);
@@ -295,7 +296,8 @@ impl Broker {
                 place += 1;
                 continue;
             }
-            if job.must_wait(*need, &mut refusals, &mut self.journal) {
+            let is_behind = job.client().is_some_and(|channel| self.postponed.has_from(channel));
+            if is_behind || job.must_wait(*need, &mut refusals, &mut self.journal) {
                 place += 1;
                 lost.extend(job.client().filter(|at| self.edge.is_lost(at.connection)));
                 continue;

@@ -81,6 +81,8 @@ pub struct Roomless {
     in_turn: VecDeque<QueueId>,
     /// Those of them whose turn has come, until their next letter is taken.
     has_turn: BTreeSet<QueueId>,
+    /// Whose letter was taken last, if it was its turn.
+    taken_in_turn: Option<QueueId>,
     /// Whose letter goes to very many queues, by the number of its job.
     passing: BTreeMap<u64, QueueId>,
     /// Number of the last job, or of the last that began to wait for room.
@@ -244,6 +246,9 @@ impl Roomless {
     /// Puts the letter back that [`Roomless::take`] gave: it is the next one.
     pub(super) fn put_back(&mut self, letter: DeadLetter) {
         let queue = letter.source.queue;
+        if self.taken_in_turn == Some(queue) {
+            self.has_turn.insert(queue);
+        }
         let line = self.put(letter, VecDeque::push_front);
         if !core::mem::replace(&mut line.is_listed, true) {
             self.going_on.push_front(queue);
@@ -261,7 +266,7 @@ impl Roomless {
                 continue;
             };
             let mut letter = line.letters.pop_front()?;
-            self.has_turn.remove(&queue);
+            self.taken_in_turn = self.has_turn.take(&queue);
             self.len -= 1;
             self.bytes -= letter.progress.as_mut().map_or(0, |progress| progress.discount());
             let mut woken = Vec::new();
@@ -456,6 +461,10 @@ mod tests {
         assert!(!lines.goes_on());
         lines.passed(jobs[0]);
         assert!(lines.may_pass() && lines.goes_on());
+        // It is read first, and keeps its turn meanwhile.
+        let (letter, _) = lines.take().expect("one has its turn");
+        lines.put_back(letter);
+        assert!(!lines.may_pass());
         assert_eq!(next(&mut lines), Some((21, 1)));
         let job = lines.pass(QueueId(21));
         assert_eq!(next(&mut lines), None);
