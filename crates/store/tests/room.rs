@@ -2,7 +2,7 @@
 //! it holds.
 
 use lepus_base::{Now, Position, QueueId};
-use lepus_store::disk::{LogId, Operations};
+use lepus_store::disk::{Action, File, LogId, Operation, Operations};
 use lepus_store::simulation::Plain;
 use lepus_store::{AppendError, Lane, LaneSlot, Message, Place, Settings, Store};
 
@@ -16,13 +16,15 @@ struct World {
     millis: u64,
     /// The most that the disk had.
     peak: u64,
+    /// Segments that were made.
+    made: usize,
 }
 
 impl World {
     fn open(settings: Settings, disk: Plain) -> World {
         let mut out = Operations::default();
         let store = Store::open(settings, &mut out);
-        let mut world = World { store, disk, out, millis: 1, peak: 0 };
+        let mut world = World { store, disk, out, millis: 1, peak: 0, made: 0 };
         world.pass(100);
         assert!(world.store.is_running());
         world
@@ -32,13 +34,21 @@ impl World {
         let now = Now::from_millis(self.millis);
         let more = self.store.work(now, &mut self.out);
         self.store.flush(now, &mut self.out);
-        self.disk.submit(&mut self.out.list);
+        self.submit();
         while let Some(completion) = self.disk.step() {
             self.peak = self.peak.max(self.disk.bytes());
             self.store.complete(now, completion, &mut self.out);
-            self.disk.submit(&mut self.out.list);
+            self.submit();
         }
         more
+    }
+
+    fn submit(&mut self) {
+        let is_segment = |operation: &&Operation| {
+            matches!(operation.action, Action::Create { file: File::Segment(..), .. })
+        };
+        self.made += self.out.list.iter().filter(is_segment).count();
+        self.disk.submit(&mut self.out.list);
     }
 
     fn pass(&mut self, millis: u64) {
@@ -180,4 +190,48 @@ fn empty_segments_are_kept_as_many_as_are_begun_between_two_checkpoints() {
     world.purge();
     world.pass(60_000);
     assert!(world.segments() < 12, "{}", world.segments());
+}
+
+#[test]
+fn segments_are_used_again_while_messages_come_and_go() {
+    let settings = Settings { checkpoint_log_bytes: 16 * u64::from(SEGMENT_BYTES), ..settings() };
+    let mut world = World::open(settings, Plain::default());
+    for sent in 0..30_000 {
+        world.append(2_000);
+        if sent % 20 == 0 {
+            world.purge();
+        }
+        world.pass(5);
+    }
+    // Without use they would be 900.
+    assert!(world.made <= 40, "{} made", world.made);
+    let busy = world.segments();
+    world.purge();
+    world.pass(60_000);
+    assert!(world.segments() < busy && world.segments() < 12, "{} of {busy}", world.segments());
+}
+
+#[test]
+fn segments_that_are_not_needed_yet_are_given_to_others_who_are_short() {
+    let settings = Settings { checkpoint_log_bytes: 16 * u64::from(SEGMENT_BYTES), ..settings() };
+    let mut world = World::open(settings, Plain::default());
+    for sent in 0..3_000 {
+        world.append(2_000);
+        if sent % 20 == 0 {
+            world.purge();
+        }
+        world.pass(5);
+    }
+    let busy = world.segments();
+    assert!(busy > 15, "{busy}");
+    world.store.set_ample(false);
+    world.purge();
+    for _ in 0..1_500 {
+        world.append(2_000);
+        world.pass(5);
+    }
+    world.purge();
+    world.pass(4_000);
+    assert!(world.segments() < 12, "{} of {busy}", world.segments());
+    assert!(world.try_append(2_000).is_ok());
 }

@@ -32,6 +32,12 @@ pub(super) struct Room {
     bytes_max: u64,
     /// Segments begun since the last checkpoint.
     begun: usize,
+    /// And between that one and the one before.
+    begun_before: usize,
+    /// Others that share the disk have enough of it.
+    is_ample: bool,
+    /// Empty segments that are kept only because they are used again soon.
+    surplus: usize,
 }
 
 impl Room {
@@ -46,6 +52,9 @@ impl Room {
             other_bytes: 0,
             bytes_max: settings.bytes_max,
             begun: 0,
+            begun_before: 0,
+            is_ample: true,
+            surplus: 0,
         }
     }
 
@@ -59,12 +68,32 @@ impl Room {
         self.begun += 1;
     }
 
+    /// A checkpoint is valid.
+    fn end_interval(&mut self) {
+        self.begun_before = core::mem::take(&mut self.begun);
+    }
+
+    /// It does not go on like that.
+    fn forget_begun(&mut self) {
+        (self.begun, self.begun_before) = (0, 0);
+    }
+
+    /// Empty segments that are used again soon, if it goes on like that.
+    fn soon(&self) -> usize {
+        self.begun.max(self.begun_before)
+    }
+
+    /// Whether there were messages not long ago.
+    fn is_active(&self, now: Now) -> bool {
+        now.instant < self.ready_until
+    }
+
     fn look(&mut self, now: Now, message_end: Position) {
         let is_more = core::mem::replace(&mut self.message_end, message_end) < message_end;
         if core::mem::take(&mut self.was_asked) || (is_more && message_end > Position(0)) {
             self.ready_until = now.instant + READY_INTERVAL;
         }
-        self.is_ready = self.is_kept_ready || now.instant < self.ready_until;
+        self.is_ready = self.is_kept_ready || self.is_active(now);
     }
 }
 
@@ -84,9 +113,15 @@ impl Log {
         self.room.bytes + self.room.other_bytes
     }
 
+    /// Whether others that share the disk have enough of it: only then empty segments are kept that are
+    /// not needed yet.
+    pub(crate) fn set_ample(&mut self, is_ample: bool) {
+        self.room.is_ample = is_ample;
+    }
+
     /// A checkpoint is valid.
-    pub(crate) fn forget_begun(&mut self) {
-        self.room.begun = 0;
+    pub(crate) fn end_interval(&mut self) {
+        self.room.end_interval();
     }
 
     /// Segments that there may be, if nothing else were on the disk than the log's other files.
@@ -185,6 +220,30 @@ impl Log {
         self.room.is_ready && self.spare_segments() < spare_segments + reserve_segments + passing
     }
 
+    /// Prepared segments that are kept when one comes free, or all that are to be ready.
+    fn spares_kept(&self) -> usize {
+        let ready = self.ready_spares();
+        let soon = if self.keeps_surplus() { self.room.soon() } else { 0 };
+        (ready + soon).min(self.settings.free_segments_max).max(ready).max(self.spare_wanted)
+    }
+
+    /// Prepared segments that are to be ready, also once no more can be made: what is given back of them
+    /// would be made again.
+    fn ready_spares(&self) -> usize {
+        let Settings { spare_segments, reserve_segments, .. } = self.settings;
+        spare_segments + reserve_segments + self.passing_segments(self.longest)
+    }
+
+    /// Whether there is enough of the disk to keep segments that are used again only soon.
+    fn keeps_surplus(&self) -> bool {
+        self.room.is_ample && !self.is_nearly_full()
+    }
+
+    /// Somebody waits for prepared segments, or was given them: they are not kept for later.
+    pub(super) fn claim_surplus(&mut self) {
+        self.room.surplus = 0;
+    }
+
     /// Whether there are too few segments for messages.
     pub(super) fn lacks_reserve(&self) -> bool {
         (self.room.is_ready && self.spare_segments() <= self.settings.reserve_segments)
@@ -196,25 +255,40 @@ impl Log {
         self.room.is_ready
     }
 
-    /// When segments need not be ready any more.
+    /// From when on no messages have come for a while, if none come until then.
+    pub(crate) fn quiet_from(&self) -> Instant {
+        self.room.ready_until
+    }
+
+    /// When segments need not be ready any more, or fewer of them.
     pub(super) fn rest_due(&self) -> Instant {
-        let rests = self.room.is_ready && !self.room.is_kept_ready && !self.room.was_asked;
+        let keeps_ready = self.room.is_kept_ready && self.room.soon() == 0;
+        let rests = self.room.is_ready && !keeps_ready && !self.room.was_asked;
         if rests { self.room.ready_until } else { Instant::NEVER }
     }
 
-    /// Gives segments back that nobody will use, where they need not be ready at all times.
+    /// Gives segments back that nobody will use: those that are not used again soon, and all of them where
+    /// they need not be ready at all times.
     fn give_rest(&mut self, now: Now, out: &mut Operations) {
-        if self.room.is_kept_ready {
-            return;
-        }
         self.room.look(now, self.message_end());
-        if self.room.is_ready || self.creation.is_some() {
+        if !self.room.is_active(now) {
+            self.room.forget_begun();
+        }
+        if self.creation.is_some() {
             return;
         }
-        (self.spare_wanted, self.is_passing_wanted) = (0, false);
-        while self.spare.len() > self.waiting_segments() && self.give_back(out) {}
-        if !self.lacks_spares() {
-            self.full = false;
+        if !self.room.is_ready {
+            (self.spare_wanted, self.is_passing_wanted) = (0, false);
+            while self.spare.len() > self.waiting_segments() && self.give_back(out) {}
+            if !self.lacks_spares() {
+                self.full = false;
+            }
+            return;
+        }
+        let spare = self.spare_segments().saturating_sub(self.spares_kept());
+        self.room.surplus = self.room.surplus.min(self.spare_segments());
+        for _ in 0..spare.min(self.room.surplus) {
+            self.give_back(out);
         }
     }
 
@@ -246,18 +320,14 @@ impl Log {
     pub(crate) fn free(&mut self, generation: u32, out: &mut Operations) {
         let Some(segment) = self.segments.remove(&generation) else { return };
         let Some(slot) = segment.slot else { return };
-        let Settings { reserve_segments, spare_segments, free_segments_max, .. } = self.settings;
-        // As many as will be begun until the next checkpoint, if it goes on like that.
-        let passing = if self.longest > 0 { self.passing_segments(self.longest) } else { 0 };
-        let kept = (self.room.begun + spare_segments + reserve_segments).min(free_segments_max);
-        let kept = kept.max(reserve_segments + passing);
-        let is_surplus = self.spare.len() >= kept.max(reserve_segments).max(self.spare_wanted);
+        let is_surplus = self.spare_segments() >= self.spares_kept();
         if segment.file_bytes != self.settings.segment_bytes || is_surplus {
             self.room.bytes = self.room.bytes.saturating_sub(segment.file_bytes.into());
             self.ignored.push(out.push(Action::Delete(File::Segment(self.id, slot))));
             self.creation_retry.hurry();
         } else {
             self.spare.push(slot);
+            self.room.surplus += usize::from(self.spare_segments() > self.ready_spares());
             if self.spare_segments() > self.settings.reserve_segments {
                 self.full = false;
             }
@@ -284,6 +354,7 @@ impl Log {
     /// Gives the file of a spare segment back to the disk.
     pub(crate) fn give_back(&mut self, out: &mut Operations) -> bool {
         let Some(slot) = self.spare.pop() else { return false };
+        self.room.surplus = self.room.surplus.saturating_sub(1);
         self.room.bytes = self.room.bytes.saturating_sub(self.settings.segment_bytes.into());
         self.ignored.push(out.push(Action::Delete(File::Segment(self.id, slot))));
         true

@@ -233,9 +233,9 @@ impl Publication {
         self.requested = true;
     }
 
-    /// When a checkpoint is due without anything happening; `frees` says whether it would free as
-    /// much as it costs.
-    fn due(&self, frees: bool) -> Instant {
+    /// When a checkpoint is due without anything happening; `free_due` says from when on it is worth what it
+    /// would free.
+    fn due(&self, free_due: Instant) -> Instant {
         if let Some(current) = &self.current {
             match current.stage {
                 // The rest, unless the disk is behind.
@@ -245,10 +245,8 @@ impl Publication {
             }
         } else if self.requested {
             self.retry.at()
-        } else if frees {
-            (self.last_at + FREE_INTERVAL).max(self.retry.at())
         } else {
-            Instant::NEVER
+            free_due.max(self.retry.at())
         }
     }
 
@@ -305,15 +303,25 @@ impl Store {
         self.state.died as u64 * u64::from(self.settings.segment_bytes)
     }
 
-    /// When a checkpoint is due, or goes on, without anything happening. What has died waits for one
-    /// until it is as long as the checkpoint would be, unless the disk is short.
+    /// When a checkpoint is due, or goes on, without anything happening.
     pub(super) fn checkpoint_due(&self) -> Instant {
         let pages = self.state.freed_pages.len();
         let is_cut = self.index.is_worth_cutting(pages);
         let freed = self.died_bytes() + if is_cut { (pages * PAGE_BYTES) as u64 } else { 0 };
-        let frees = (self.state.died > 0 || is_cut)
-            && (self.log.lacks_room() || freed >= self.checkpoint_bytes());
-        self.publication.due(frees)
+        let frees = self.state.died > 0 || is_cut;
+        self.publication.due(if frees { self.free_due(freed) } else { Instant::NEVER })
+    }
+
+    /// From when on a checkpoint is worth `freed` bytes that would come free. What has died waits until it is as
+    /// much as that would write, unless the disk is short. When no messages come any more it may not become
+    /// as much: then it waits as many times longer.
+    fn free_due(&self, freed: u64) -> Instant {
+        let (last_at, cost) = (self.publication.last_at, self.checkpoint_bytes());
+        if self.log.lacks_room() || freed >= cost {
+            return last_at + FREE_INTERVAL;
+        }
+        let times = u32::try_from(cost.div_ceil(freed.max(1))).unwrap_or(u32::MAX);
+        (last_at + FREE_INTERVAL.saturating_mul(times)).max(self.log.quiet_from())
     }
 
     /// Whether the next checkpoint says everything, in a new file.
@@ -730,7 +738,7 @@ impl Store {
             obsolete.extend(before.map(|valid| File::Checkpoint(self.settings.log, valid.number)));
         }
         self.log.make_none(false);
-        self.log.forget_begun();
+        self.log.end_interval();
         self.reserve.want(length);
         // Also when the run ends: the next one takes it.
         self.reserve.take_one(&mut obsolete);
