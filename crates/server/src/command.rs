@@ -70,6 +70,7 @@ const COMMANDS: &[&str] = &[
     "store dump",
     "store repair",
     "store orphans",
+    "store damaged",
     "topology",
     "profile",
     "help",
@@ -136,9 +137,8 @@ fn help_for(words: &str) -> Result<Command, String> {
         "experiment" => return Ok(Command::Experiment(Vec::new())),
         "tune" => return Ok(Command::Tune(vec!["--help".to_owned()])),
         "hash-password" => help::hash_password(),
-        "store" | "store check" | "store dump" | "store repair" | "store orphans" => {
-            crate::store::help()
-        }
+        "store" | "store check" | "store dump" | "store repair" | "store orphans"
+        | "store damaged" => crate::store::help(),
         "topology" => crate::topology::help(),
         "profile" => crate::profile::help(),
         words => match crate::order::find(words) {

@@ -2,9 +2,11 @@
 //! run.
 
 mod check;
+mod damaged;
 mod drive;
 mod dump;
 mod known;
+mod open;
 mod orphans;
 mod repair;
 
@@ -32,6 +34,8 @@ pub enum Action {
     Repair,
     /// List messages of queues that nobody knows, or do something with them.
     Orphans,
+    /// List messages that cannot be read, or do something with them.
+    Damaged,
 }
 
 /// One call of `lepus store`.
@@ -47,15 +51,16 @@ pub struct Call {
     pub segment: Option<u32>,
     /// Where the repaired copy goes.
     pub copy: Option<PathBuf>,
-    /// What becomes of orphaned messages.
+    /// What becomes of orphaned or damaged messages.
     pub deed: Deed,
 }
 
-const ACTIONS: [(&str, Action); 4] = [
+const ACTIONS: [(&str, Action); 5] = [
     ("check", Action::Check),
     ("dump", Action::Dump),
     ("repair", Action::Repair),
     ("orphans", Action::Orphans),
+    ("damaged", Action::Damaged),
 ];
 
 /// The help of `lepus store`.
@@ -68,13 +73,15 @@ usage: lepus store check DIR [--log N]                  says what is there and w
        lepus store repair DIR [--log N] [--to COPY]     cuts damage out, so that the broker starts
        lepus store orphans DIR [--log N] [--queue ID] [--export FILE] [--move-to VHOST/QUEUE | --drop]
                                                         lists messages whose queue is not defined
+       lepus store damaged DIR [--log N] [--queue ID] [--export DIRECTORY] [--drop]
+                                                        lists messages that cannot be read
 
 DIR is the data directory. The definitions are log 0, the messages of shard n are in log n + 1.
 `check` and `dump` only read; of a running broker they may see a write that is not complete yet.
 `check` opens the logs as a start does and reads every message. It names what is damaged by file and
 offset, says whether a start is refused, and ends with 1 if something is damaged.
 
-`repair` and `orphans` work while no broker has the directory. With --to a repair leaves DIR as it is
+`repair`, `orphans` and `damaged` work while no broker has the directory. With --to a repair leaves DIR as it is
 and repairs a copy; without, what cannot be read is gone afterwards.
 
 `orphans` lists messages of queues that the definitions do not have. --move-to puts them behind the
@@ -82,11 +89,18 @@ messages of a queue, without the moments at which they were to expire; --export 
 file, a JSON object a line, with properties (as in a content header) and body in base64; --drop drops
 them, after the export if there is one.
 
+`damaged` lists messages that are in a queue and cannot be read, each with its places in the files and
+what is wrong there. A broker gives them to nobody and keeps them. --export writes the bytes of each
+place to a file of its own in a directory, and damaged.jsonl beside them, a JSON object a line for each
+message of a queue; no file is written over. --drop takes them out of their queues, after the export
+if there is one, so that the room that they take comes free.
+
 Examples:
   lepus store check /var/lib/lepus
   lepus store dump /var/lib/lepus --log 1 --segment 3 | grep 'queue 17'
   lepus store repair /var/lib/lepus --to /var/tmp/repaired
   lepus store orphans /var/lib/lepus --queue 17 --move-to //orders
+  lepus store damaged /var/lib/lepus --export /var/tmp/damaged --drop
 "
     .to_owned()
 }
@@ -133,10 +147,12 @@ pub fn parse(mut parser: lexopt::Parser) -> Result<Option<Call>, String> {
     if copy.is_some() && *action != Action::Repair {
         return Err("--to belongs to `lepus store repair`".to_owned());
     }
-    if deed != Deed::default() && *action != Action::Orphans {
-        return Err(
-            "--queue, --move-to, --export and --drop belong to `lepus store orphans`".to_owned()
-        );
+    if deed.move_to.is_some() && *action != Action::Orphans {
+        return Err("--move-to belongs to `lepus store orphans`".to_owned());
+    }
+    if deed != Deed::default() && !matches!(action, Action::Orphans | Action::Damaged) {
+        let text = "--queue, --export and --drop belong to `lepus store orphans` and `damaged`";
+        return Err(text.to_owned());
     }
     if deed.move_to.is_some() && deed.drop {
         return Err("--move-to and --drop are two different things: give one".to_owned());
@@ -163,6 +179,7 @@ pub fn run(call: &Call) -> ExitCode {
         Action::Dump => dump::dump(call, &mut out),
         Action::Repair => repair::repair(call, &mut out),
         Action::Orphans => orphans::orphans(call, &mut out),
+        Action::Damaged => damaged::damaged(call, &mut out),
     };
     let done = done.and_then(|is_good| out.flush().map(|()| is_good).map_err(Failure::Output));
     match done {

@@ -263,6 +263,64 @@ fn message<'a>(image: &Image<'a>, payload: &'a [u8]) -> Option<MessagePart<'a>> 
     })
 }
 
+/// What is wrong with a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing was written there.
+    Missing,
+    /// Its checksum or its length is wrong: nothing whole follows where it should end.
+    Length,
+    /// The checksum does not fit what it covers.
+    Checksum,
+    /// It is whole, but another kind of record, or one that cannot be understood.
+    Kind,
+}
+
+/// The record that is looked for at some place of a segment.
+#[derive(Clone, Debug)]
+pub struct RecordReport<'a> {
+    /// All of its place: up to the next record that is whole where its own length cannot be right.
+    pub bytes: &'a [u8],
+    /// What is wrong with it.
+    pub fault: Option<Fault>,
+    /// What it says as a message. Nobody vouches for that where it has a fault.
+    pub message: Option<MessagePart<'a>>,
+    /// Where the record is that has its exchange and routing key, if they are not in this one.
+    pub lender: Option<u32>,
+    /// What it says as a further part of a message. Nobody vouches for that where it has a fault.
+    pub fragment: Option<&'a [u8]>,
+}
+
+/// Looks at the record of a message, or of a part of one, at `offset` of a segment. `bytes` are the
+/// segment's up to where it was written.
+#[must_use]
+pub fn record_at(log: LogId, generation: u32, bytes: &[u8], offset: u32) -> RecordReport<'_> {
+    let image = Image { log, generation, bytes };
+    let at = (offset as usize).min(bytes.len());
+    let rest = &bytes[at..];
+    let (length, mut fault) = match record::peek(rest) {
+        _ if rest.is_empty() => (0, Some(Fault::Missing)),
+        Some((_, length)) if image.is_record(at) => (length, None),
+        Some((_, length)) if image.is_boundary(at + length) => (length, Some(Fault::Checksum)),
+        _ => (image.next_boundary(at) - at, Some(Fault::Length)),
+    };
+    let bytes = rest.get(..length).unwrap_or(rest);
+    let kind = record::peek(bytes).map(|(kind, _)| kind).filter(|_| fault != Some(Fault::Length));
+    let payload = bytes.get(RECORD_HEADER_BYTES..).unwrap_or_default();
+    let is_message = kind == Some(KIND_MESSAGE);
+    let decoded = is_message.then(|| MessageRecord::decode(payload)).flatten();
+    let fragment = (kind == Some(KIND_FRAGMENT)).then_some(payload);
+    if fault.is_none() && decoded.is_none() && fragment.is_none() {
+        fault = Some(Fault::Kind);
+    }
+    let lender = decoded.as_ref().and_then(|record| match record.names {
+        Names::At(lender) => Some(lender),
+        Names::Here(..) => None,
+    });
+    let message = decoded.is_some().then(|| message(&image, payload)).flatten();
+    RecordReport { bytes, fault, message, lender, fragment }
+}
+
 /// What the file `root` says.
 #[derive(Clone, Debug, Default)]
 pub struct RootReport {

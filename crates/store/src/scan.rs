@@ -157,6 +157,25 @@ impl<'a> Image<'a> {
         }
     }
 
+    /// Whether a whole record begins at `at`.
+    pub(crate) fn is_record(&self, at: usize) -> bool {
+        let bytes = self.bytes.get(at..);
+        bytes.is_some_and(|bytes| record::decode(bytes, self.seed(at)).is_some())
+    }
+
+    /// Whether a record may end at `at`: there all ends, or a batch or a whole record begins.
+    pub(crate) fn is_boundary(&self, at: usize) -> bool {
+        at == self.bytes.len() || self.header(at).is_some() || self.is_record(at)
+    }
+
+    /// Where the first batch or whole record behind `at` begins, or all ends.
+    pub(crate) fn next_boundary(&self, at: usize) -> usize {
+        let end = self.next_header(at + 1).map_or(self.bytes.len(), |batch| batch.offset);
+        let mut first = end;
+        self.salvage(at + 1..end, |record| first = first.min(record.offset as usize));
+        first
+    }
+
     /// The next intact batch header at or behind `from`.
     pub(crate) fn next_header(&self, from: usize) -> Option<FoundBatch> {
         let mut at = from;

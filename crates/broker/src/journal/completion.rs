@@ -116,7 +116,7 @@ impl Broker {
                 }
                 let text = format!(
                     "{}: {} bytes at offset {} are damaged; messages in them are kept and given to \
-                     nobody, all others are served. See lepus store check and lepus store repair",
+                     nobody, all others are served. See lepus store check and lepus store damaged",
                     damage.file, damage.bytes, damage.offset
                 );
                 log(out, Severity::Error, "log-damaged", text);

@@ -140,7 +140,8 @@ fn check_messages(
     drive.damages.iter().filter(told).for_each(|damage| findings.damage(damage));
     for (queue, count) in lost {
         findings.damage.push(format!(
-            "{count} messages of {}; they are given to nobody, and `lepus store repair` drops them",
+            "{count} messages of {}; they are kept and given to nobody, and `lepus store damaged` \
+             lists them, exports or drops them",
             known.name(queue)
         ));
     }

@@ -3,7 +3,8 @@
 
 use super::drive::Drive;
 use super::known::Known;
-use super::{Call, Failure, LogFiles, logs};
+use super::open::{CYCLES_MAX, Open, create, unreadable};
+use super::{Call, Failure, logs};
 use crate::data_dir::DataDir;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -12,28 +13,24 @@ use lepus_broker::definitions::LOG;
 use lepus_broker::directory::{Directory, QueueInfo};
 use lepus_broker::journal::{Standing, log_of, standing};
 use lepus_store::disk::LogId;
-use lepus_store::{AppendError, Entry, Lane, LaneSlot, Message, Place, Settings, Store};
+use lepus_store::{AppendError, Entry, Lane, LaneSlot, Message, Place};
 use serde_json::json;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Bytes that are copied before those that were copied are dropped where they were.
 const STEP_BYTES: usize = 4 << 20;
 /// The same in messages.
 const STEP_MESSAGES: usize = 4096;
-/// Cycles in which a disk that has room takes what is appended.
-const CYCLES_MAX: usize = 1000;
-
-/// What is to be done, beside listing them.
+/// What is to be done with orphaned or damaged messages, beside listing them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deed {
     /// Only messages of the queue that had this id.
     pub queue: Option<u64>,
     /// Virtual host and queue to move them to, with a slash between.
     pub move_to: Option<String>,
-    /// The file to export them to.
+    /// The file to export them to; a directory for damaged ones.
     pub export: Option<PathBuf>,
     /// They are dropped; after the export, if there is one.
     pub drop: bool,
@@ -47,12 +44,6 @@ type Orphans = Vec<(Lane, LaneSlot)>;
 struct Target<'a> {
     info: &'a QueueInfo,
     log: LogId,
-}
-
-/// A log that can be written to.
-struct Open {
-    drive: Drive,
-    store: Store,
 }
 
 /// Lists the orphans of a directory, and does with them what the call says.
@@ -128,34 +119,7 @@ fn target<'a>(directory: &'a Directory, place: &str) -> Result<Target<'a>, Failu
     Ok(Target { info, log: log_of(info) })
 }
 
-fn create(path: &Path) -> Result<BufWriter<File>, Failure> {
-    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-    made.map(BufWriter::new)
-        .map_err(|error| Failure::Text(format!("cannot make {}: {error}", path.display())))
-}
-
 impl Open {
-    fn look(directory: &Path, log: &LogFiles) -> Result<Open, Failure> {
-        Open::with(Drive::looking(directory, Settings::new(log.id), log))
-    }
-
-    fn write(directory: &Path, log: LogId) -> Result<Open, Failure> {
-        Open::with(Drive::new(directory, Settings::new(log)))
-    }
-
-    fn with(mut drive: Drive) -> Result<Open, Failure> {
-        match drive.open()? {
-            Ok(store) => Ok(Open { drive, store }),
-            Err(refusal) => {
-                let text = format!(
-                    "{} cannot be opened ({refusal:?}); `lepus store check` says why",
-                    drive.log()
-                );
-                Err(Failure::Text(text))
-            }
-        }
-    }
-
     /// Writes all that can be read as lines of JSON.
     fn export(
         &mut self,
@@ -178,39 +142,6 @@ impl Open {
         into.flush().and_then(|()| into.get_ref().sync_all()).map_err(failed)?;
         writeln!(out, "{log}: {done} messages exported{}", unreadable(lost))?;
         Ok(())
-    }
-
-    /// Has what was appended and settled so far on the disk.
-    fn sync(&mut self) -> Result<(), Failure> {
-        self.store.want_synced();
-        for _ in 0..CYCLES_MAX {
-            self.drive.cycle(&mut self.store)?;
-            if self.store.synced() >= self.store.end() {
-                return Ok(());
-            }
-        }
-        Err(self.no_room())
-    }
-
-    fn no_room(&self) -> Failure {
-        Failure::Text(format!(
-            "{} takes no more; see to the disk and its room, and call again: what was moved already \
-             is not moved twice, but for the last few messages",
-            self.drive.log()
-        ))
-    }
-
-    /// Ends as a broker does: the next start finds an orderly stop.
-    fn close(mut self) -> Result<(), Failure> {
-        self.sync()?;
-        self.store.close();
-        for _ in 0..CYCLES_MAX {
-            self.drive.cycle(&mut self.store)?;
-            if self.store.is_closed() {
-                return Ok(());
-            }
-        }
-        Err(self.no_room())
     }
 
     fn append(&mut self, message: &Message<'_>, place: Place) -> Result<(), Failure> {
@@ -237,13 +168,6 @@ fn line(log: LogId, lane: Lane, entry: &Entry, message: &Message<'_>) -> serde_j
         "properties": STANDARD.encode(message.properties),
         "body": STANDARD.encode(message.body),
     })
-}
-
-fn unreadable(count: u64) -> String {
-    match count {
-        0 => String::new(),
-        count => format!("; {count} cannot be read"),
-    }
 }
 
 /// A message in memory of its own, so that its store can be changed.

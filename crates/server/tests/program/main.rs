@@ -3,6 +3,7 @@
 mod check;
 mod cli;
 mod client;
+mod damaged;
 mod gauge;
 mod hostile;
 mod load;

@@ -158,7 +158,8 @@ fn a_wrong_call_says_what_would_be_right() {
         (&["check"], "usage: lepus store check DIR"),
         (&["dump", "data", "--log", "x"], "--log takes a number"),
         (&["check", "data", "--to", "b"], "--to belongs to `lepus store repair`"),
-        (&["check", "data", "--drop"], "belong to `lepus store orphans`"),
+        (&["check", "data", "--drop"], "belong to `lepus store orphans` and `damaged`"),
+        (&["damaged", "data", "--move-to", "v/q"], "--move-to belongs to `lepus store orphans`"),
         (&["orphans", "data", "--drop", "--move-to", "v/q"], "give one"),
     ] {
         let output = store(words);

@@ -464,6 +464,22 @@ impl Store {
         end.saturating_sub(offset(at)) as usize
     }
 
+    /// Where the record of a message is that the index has at `at`, or a further part of it: its position
+    /// now, its segment's file, and how much of that is written. `None` if the log has no such segment.
+    #[must_use]
+    pub fn record_place(&self, at: Position) -> Option<(Position, File, u32)> {
+        let at = self.state.tables.place(at);
+        let slot = self.log.segments.get(&generation(at))?.slot?;
+        let end = offset(at).saturating_add(self.readable(at) as u32);
+        Some((at, File::Segment(self.settings.log, slot), end))
+    }
+
+    /// Where the part of a message is that follows the one in segment `generation`.
+    #[must_use]
+    pub fn next_part(generation: u32) -> Position {
+        position(generation.saturating_add(1), FIRST_RECORD)
+    }
+
     fn lost(&mut self, at: Position, length: usize) -> Found {
         let slot = self.log.segments.get(&generation(at)).and_then(|found| found.slot);
         self.events.push(Event::Damaged(Damage {

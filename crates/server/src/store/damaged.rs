@@ -1,0 +1,258 @@
+//! `lepus store damaged`: messages that are known and cannot be read are listed, and on the operator's
+//! word exported as the bytes that lie in their places, and dropped.
+
+mod place;
+
+use super::drive::Drive;
+use super::known::Known;
+use super::open::{Open, create};
+use super::{Call, Deed, Failure, logs};
+use crate::data_dir::DataDir;
+use lepus_broker::definitions::LOG;
+use lepus_broker::journal::Standing;
+use lepus_reactor::files::sync_directory;
+use lepus_store::disk::LogId;
+use lepus_store::place::{generation, offset};
+use lepus_store::{Entry, Lane};
+use place::{Part, Places, in_words};
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{DirBuilder, File};
+use std::io::{BufWriter, ErrorKind, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+/// In the directory of an export: a JSON object for each message.
+const INDEX: &str = "damaged.jsonl";
+
+/// One message of a queue.
+#[derive(Clone, Copy, Debug)]
+struct Damaged {
+    lane: Lane,
+    entry: Entry,
+}
+
+/// Lists the damaged messages of a directory, and does with them what the call says.
+pub(super) fn damaged(call: &Call, out: &mut impl Write) -> Result<bool, Failure> {
+    let wanted = logs(&call.directory, call.log)?;
+    let _held = DataDir::open(&call.directory).map_err(|error| Failure::Text(error.to_string()))?;
+    let known = Known::look(&call.directory)?;
+    let mut export = call.deed.export.as_deref().map(Export::create).transpose()?;
+    let mut found = Vec::new();
+    for log in wanted.iter().filter(|log| log.id != LOG) {
+        let mut look = Open::look(&call.directory, log)?;
+        let damaged = all(&mut look, &known, &call.deed)?;
+        let mut places = Places::new(&call.directory, log.id);
+        for message in &damaged {
+            let parts = places.of(&look.store, &message.entry)?;
+            list(log.id, &known, message, &parts, out)?;
+            if let Some(export) = &mut export {
+                export.message(log.id, &known, message, &parts)?;
+            }
+        }
+        found.push((log.id, damaged));
+    }
+    let count: usize = found.iter().map(|(_, damaged)| damaged.len()).sum();
+    match count {
+        0 => writeln!(out, "no damaged messages")?,
+        1 => writeln!(out, "1 message is damaged")?,
+        _ => writeln!(out, "{count} messages are damaged")?,
+    }
+    if let Some(export) = export {
+        let directory = export.directory.clone();
+        // What is dropped below is on the disk by then.
+        export.finish()?;
+        writeln!(out, "{count} messages exported to {}", directory.display())?;
+    }
+    if call.deed.drop {
+        for (log, damaged) in found.iter().filter(|(_, damaged)| !damaged.is_empty()) {
+            let dropped = drop_all(&call.directory, *log, damaged)?;
+            writeln!(out, "{log}: {dropped} messages dropped")?;
+        }
+    }
+    Ok(true)
+}
+
+/// The damaged messages of a log, by their places.
+fn all(look: &mut Open, known: &Known, deed: &Deed) -> Result<Vec<Damaged>, Failure> {
+    let mut damaged = Vec::new();
+    let log = look.drive.log();
+    for (lane, slot) in Drive::lanes(&look.store) {
+        let is_wanted = deed.queue.is_none_or(|wanted| wanted == lane.queue.0);
+        if !is_wanted || known.standing(log, lane.queue) == Some(Standing::Deleted) {
+            continue;
+        }
+        look.drive.read_lane(&mut look.store, slot, &mut |entry, message| {
+            if message.is_none() {
+                damaged.push(Damaged { lane, entry: *entry });
+            }
+            Ok(())
+        })?;
+    }
+    let place = |entry: &Entry| look.store.record_place(entry.position).map(|(at, ..)| at);
+    damaged.sort_by_key(|found| (place(&found.entry), found.lane, found.entry.seq));
+    Ok(damaged)
+}
+
+fn list(
+    log: LogId,
+    known: &Known,
+    message: &Damaged,
+    parts: &[Part],
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let Damaged { lane, entry } = message;
+    let id = lane.queue.0;
+    writeln!(out, "{log} queue {id} number {}: {}", entry.seq, known.name(lane.queue))?;
+    for part in parts {
+        writeln!(out, "  {}", in_words(part))?;
+    }
+    Ok(())
+}
+
+/// Drops those that were found, as far as they still cannot be read. How many.
+fn drop_all(directory: &Path, log: LogId, damaged: &[Damaged]) -> Result<usize, Failure> {
+    let mut from = Open::write(directory, log)?;
+    let doomed: BTreeSet<_> = damaged.iter().map(|found| (found.lane, found.entry.seq)).collect();
+    let lanes: BTreeSet<Lane> = damaged.iter().map(|found| found.lane).collect();
+    let mut dropped = 0;
+    for (lane, slot) in Drive::lanes(&from.store) {
+        if !lanes.contains(&lane) {
+            continue;
+        }
+        let mut entries = Vec::new();
+        while from.drive.next_entries(&mut from.store, slot, &mut entries)? {
+            for entry in entries.iter().filter(|entry| doomed.contains(&(lane, entry.seq))) {
+                if from.drive.read(&mut from.store, entry, &mut |_| ())?.is_none() {
+                    let is_done = from.store.settle(slot, entry.seq, entry.position, entry.bytes);
+                    dropped += usize::from(is_done);
+                }
+            }
+        }
+    }
+    from.close()?;
+    Ok(dropped)
+}
+
+/// An export being written.
+struct Export {
+    directory: PathBuf,
+    index: BufWriter<File>,
+    /// Positions of the bytes that were written, with their number and the file's name.
+    written: BTreeMap<u64, (usize, String)>,
+    /// The log that these are of.
+    log: Option<LogId>,
+}
+
+impl Export {
+    /// In `directory`, which is made if it is not there.
+    fn create(directory: &Path) -> Result<Export, Failure> {
+        let failed = |error| failed(directory, &error);
+        match DirBuilder::new().mode(0o700).create(directory) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(failed(error)),
+            _ => {}
+        }
+        let index = create(&new_file(directory, INDEX)?)?;
+        Ok(Export { directory: directory.to_owned(), index, written: BTreeMap::new(), log: None })
+    }
+
+    fn message(
+        &mut self,
+        log: LogId,
+        known: &Known,
+        message: &Damaged,
+        parts: &[Part],
+    ) -> Result<(), Failure> {
+        if self.log.replace(log) != Some(log) {
+            self.written.clear();
+        }
+        let mut records = Vec::new();
+        for part in parts {
+            let (raw, raw_offset) = self.raw(log, part)?.unzip();
+            records.push(json!({
+                "file": part.file.map(|file| file.to_string()),
+                "position": in_log(part),
+                "offset": offset(part.position),
+                "bytes": part.length,
+                "wrong": part.wrong,
+                "raw": raw,
+                "raw_offset": raw_offset,
+                "exchange": part.names.as_ref().map(|(exchange, _)| exchange),
+                "routing_key": part.names.as_ref().map(|(_, key)| key),
+                "body_offset": part.body.as_ref().map(|body| body.start),
+                "body_bytes": part.body.as_ref().map(|body| body.len()),
+            }));
+        }
+        let Damaged { lane, entry } = message;
+        let line = json!({
+            "log": log.0,
+            "queue": lane.queue.0,
+            "name": known.name(lane.queue),
+            "priority": lane.level,
+            "number": entry.seq,
+            "deadline_millis": entry.deadline_millis,
+            "body_bytes": entry.bytes,
+            "records": records,
+        });
+        let failed = |error| failed(&self.directory, &error);
+        serde_json::to_writer(&mut self.index, &line).map_err(|error| failed(error.into()))?;
+        self.index.write_all(b"\n").map_err(failed)
+    }
+
+    /// Writes the bytes of a place, unless they are in a file already: its name, and where in it.
+    fn raw(&mut self, log: LogId, part: &Part) -> Result<Option<(String, usize)>, Failure> {
+        let Some(raw) = &part.raw else { return Ok(None) };
+        let before = self.written.range(..=part.position.0).next_back();
+        if let Some((start, (length, name))) = before {
+            let from = (part.position.0 - start) as usize;
+            if from + part.length <= *length {
+                return Ok(Some((name.clone(), from)));
+            }
+        }
+        let (segment, at) = (generation(part.position), offset(part.position));
+        let name = format!("{log}-{segment}-{at}.record");
+        let path = new_file(&self.directory, &name)?;
+        let mut file = create(&path)?;
+        let written = file.write_all(raw).and_then(|()| file.flush());
+        written.and_then(|()| file.get_ref().sync_all()).map_err(|error| failed(&path, &error))?;
+        self.written.insert(part.position.0, (raw.len(), name.clone()));
+        Ok(Some((name, 0)))
+    }
+
+    /// Has all of it on the disk.
+    fn finish(mut self) -> Result<(), Failure> {
+        let parent = match self.directory.parent() {
+            Some(parent) if parent != Path::new("") => parent,
+            _ => Path::new("."),
+        };
+        let flushed = self.index.flush().and_then(|()| self.index.get_ref().sync_all());
+        let synced = flushed.and_then(|()| sync_directory(&self.directory));
+        synced
+            .and_then(|()| sync_directory(parent))
+            .map_err(|error| failed(&self.directory, &error))
+    }
+}
+
+/// The path of a file that is not there yet.
+fn new_file(directory: &Path, name: &str) -> Result<PathBuf, Failure> {
+    let path = directory.join(name);
+    match path.exists() {
+        false => Ok(path),
+        true => Err(Failure::Text(format!(
+            "{} is there already, and an export writes over nothing: name another directory. Nothing \
+             is dropped",
+            path.display()
+        ))),
+    }
+}
+
+fn in_log(part: &Part) -> String {
+    format!("{}:{}", generation(part.position), offset(part.position))
+}
+
+fn failed(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::Text(format!(
+        "the export to {} failed, and nothing is dropped: {error}",
+        path.display()
+    ))
+}

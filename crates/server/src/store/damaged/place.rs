@@ -1,0 +1,210 @@
+//! Where the records of a damaged message lie, and what is wrong with each.
+
+use super::Failure;
+use lepus_base::Position;
+use lepus_store::disk::{File, LogId};
+use lepus_store::inspect::{self, Fault};
+use lepus_store::place::{generation, offset, position};
+use lepus_store::{Entry, Store};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// What the disk does not give is looked for in pieces of this length.
+const PIECE_BYTES: usize = 4096;
+
+/// A record of a message.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) position: Position,
+    /// `None` if the log has no such segment.
+    pub(super) file: Option<File>,
+    /// Bytes of its place.
+    pub(super) length: usize,
+    /// `None` if it is whole.
+    pub(super) wrong: Option<String>,
+    /// What lies there; zeros stand for what the disk does not give.
+    pub(super) raw: Option<Vec<u8>>,
+    /// Exchange and routing key, as it seems.
+    pub(super) names: Option<(String, String)>,
+    /// Where in its bytes the body is, or a part of it, as it seems.
+    pub(super) body: Option<Range<usize>>,
+    /// The rest of the body that it says, or seems to say, to follow elsewhere.
+    rest: usize,
+    /// The record that has its names.
+    lender: Option<u32>,
+}
+
+/// A record in the words of a list.
+pub(super) fn in_words(part: &Part) -> String {
+    let wrong = part.wrong.as_deref().unwrap_or("whole");
+    match part.file {
+        Some(file) => {
+            format!("{file} at {}, {} bytes: {wrong}", offset(part.position), part.length)
+        }
+        None => wrong.to_owned(),
+    }
+}
+
+/// The part of a segment that was written.
+#[derive(Debug)]
+struct Image {
+    file: File,
+    bytes: Vec<u8>,
+    /// What the disk does not give of it.
+    holes: Vec<Range<usize>>,
+    error: Option<String>,
+}
+
+/// The places of a log's records, asked for in growing order of their messages.
+#[derive(Debug)]
+pub(super) struct Places {
+    directory: PathBuf,
+    log: LogId,
+    image: Option<Image>,
+    /// From where to where nothing whole is: who is looked for in there needs no search of their own.
+    gap: Option<(Position, usize)>,
+}
+
+impl Places {
+    pub(super) fn new(directory: &Path, log: LogId) -> Places {
+        Places { directory: directory.to_owned(), log, image: None, gap: None }
+    }
+
+    /// Where the records of a message are.
+    pub(super) fn of(&mut self, store: &Store, entry: &Entry) -> Result<Vec<Part>, Failure> {
+        let first = self.part(store, entry.position)?;
+        let (mut segment, mut rest) = (generation(first.position), first.rest);
+        let lender = first.lender.map(|at| position(generation(first.position), at));
+        let mut parts = vec![first];
+        if let Some(lender) = lender {
+            parts.push(self.part(store, lender)?);
+        }
+        while rest > 0 {
+            let part = self.part(store, Store::next_part(segment))?;
+            segment = segment.saturating_add(1);
+            let found = part.body.as_ref().map_or(0, |body| body.len());
+            let is_last = found == 0 || found > rest;
+            rest = rest.saturating_sub(found);
+            parts.push(part);
+            if is_last {
+                break;
+            }
+        }
+        if parts.iter().all(|part| part.wrong.is_none()) {
+            parts[0].wrong =
+                Some("its parts do not fit together, or could not be read just now".into());
+        }
+        Ok(parts)
+    }
+
+    fn part(&mut self, store: &Store, at: Position) -> Result<Part, Failure> {
+        let Some((at, file, end)) = store.record_place(at) else {
+            return Ok(Part::nowhere(at));
+        };
+        if self.image.as_ref().is_none_or(|image| image.file != file) {
+            self.image = Some(Image::read(&self.directory, file, end as usize)?);
+            self.gap = None;
+        }
+        let Some(image) = &self.image else { return Ok(Part::nowhere(at)) };
+        let start = (offset(at) as usize).min(image.bytes.len());
+        if let Some((from, until)) = self.gap
+            && generation(from) == generation(at)
+            && from <= at
+            && start < until
+        {
+            let wrong = image.wrong(start..until, Some(Fault::Length));
+            let raw = Some(image.bytes[start..until].to_vec());
+            return Ok(Part {
+                file: Some(file),
+                length: until - start,
+                wrong,
+                raw,
+                ..Part::nowhere(at)
+            });
+        }
+        let report = inspect::record_at(self.log, generation(at), &image.bytes, offset(at));
+        let length = report.bytes.len();
+        if report.fault == Some(Fault::Length) {
+            self.gap = Some((at, start + length));
+        }
+        let mut part = Part {
+            file: Some(file),
+            length,
+            wrong: image.wrong(start..start + length, report.fault),
+            raw: Some(report.bytes.to_vec()),
+            lender: report.lender.filter(|lender| *lender < offset(at)),
+            ..Part::nowhere(at)
+        };
+        let body = report.message.as_ref().map(|message| message.body).or(report.fragment);
+        part.body = body.map(|body| length - body.len()..length);
+        if let Some(message) = report.message {
+            let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+            part.names = message.names.map(|(exchange, key)| (text(exchange), text(key)));
+            part.rest = (message.body_bytes as usize).saturating_sub(message.body.len());
+        }
+        Ok(part)
+    }
+}
+
+impl Part {
+    fn nowhere(at: Position) -> Part {
+        let wrong = format!("segment {} of the log is missing", generation(at));
+        Part {
+            position: at,
+            file: None,
+            length: 0,
+            wrong: Some(wrong),
+            raw: None,
+            names: None,
+            body: None,
+            rest: 0,
+            lender: None,
+        }
+    }
+}
+
+impl Image {
+    fn read(directory: &Path, file: File, end: usize) -> Result<Image, Failure> {
+        let path = directory.join(file.to_string());
+        let mut image = Image { file, bytes: Vec::new(), holes: Vec::new(), error: None };
+        let opened = std::fs::File::open(&path);
+        let opened = opened.and_then(|found| Ok((found.metadata()?.len(), found)));
+        let (length, found) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                image.error = Some(error.to_string());
+                return Ok(image);
+            }
+        };
+        image.bytes = vec![0; end.min(usize::try_from(length).unwrap_or(usize::MAX))];
+        if found.read_exact_at(&mut image.bytes, 0).is_ok() {
+            return Ok(image);
+        }
+        for start in (0..image.bytes.len()).step_by(PIECE_BYTES) {
+            let end = image.bytes.len().min(start + PIECE_BYTES);
+            if let Err(error) = found.read_exact_at(&mut image.bytes[start..end], start as u64) {
+                image.bytes[start..end].fill(0);
+                image.holes.push(start..end);
+                image.error = Some(error.to_string());
+            }
+        }
+        Ok(image)
+    }
+
+    /// What is wrong with a record that lies there.
+    fn wrong(&self, place: Range<usize>, fault: Option<Fault>) -> Option<String> {
+        let is_hidden =
+            self.holes.iter().any(|hole| hole.start < place.end && place.start < hole.end);
+        if let Some(error) = self.error.as_ref().filter(|_| is_hidden || self.bytes.is_empty()) {
+            return Some(format!("cannot be read from the disk: {error}"));
+        }
+        let text = match fault? {
+            Fault::Missing => "the file ends before it",
+            Fault::Length => "its checksum or length is wrong, up to what can be read again",
+            Fault::Checksum => "its checksum is wrong",
+            Fault::Kind => "another record is in its place",
+        };
+        Some(text.to_owned())
+    }
+}

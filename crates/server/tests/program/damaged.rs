@@ -1,0 +1,261 @@
+//! Messages of which a byte was turned over on the disk: what the broker does with them, and what
+//! `lepus store damaged` does on the operator's word.
+
+use crate::check::image;
+use crate::running::{Program, Scratch, lepus};
+use crate::session::{Seen, Session, connect};
+use lepus_amqp::client::encode_publish;
+use lepus_amqp::method::{confirm, queue};
+use lepus_amqp::properties::PERSISTENT;
+use lepus_store::disk::File;
+use lepus_store::inspect;
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+const PROPERTIES: [u8; 3] = [0x10, 0x00, PERSISTENT];
+/// Bodies of the messages that are damaged.
+const ALONE: &str = "this one is in the queue q alone";
+const SHARED: &str = "and this one is in both a and b";
+
+/// Publishes a persistent message and waits for its confirm.
+fn publish(session: &mut Session<TcpStream>, exchange: &str, key: &str, body: &str) {
+    let mut frames = Vec::new();
+    let body = body.as_bytes();
+    encode_publish(&mut frames, 1, 131_072, exchange, key, false, &PROPERTIES, body);
+    session.send_raw(&frames);
+    session.flush();
+    assert!(matches!(session.see(), Seen::Ack { .. }));
+}
+
+/// A directory with a good and a damaged message in q, and the same in a and b together.
+fn prepared(scratch: &Scratch) -> PathBuf {
+    let program = Program::start(scratch, &["--shards", "1"]);
+    let mut session = connect(program.amqp);
+    assert_eq!(session.call(1, confirm::Select::default()), Seen::Method("confirm.select-ok"));
+    for name in ["q", "a", "b"] {
+        session.declare(name);
+    }
+    for queue in ["a", "b"] {
+        let bind = queue::Bind { queue, exchange: "amq.fanout", ..Default::default() };
+        assert_eq!(session.call(1, bind), Seen::Method("queue.bind-ok"));
+    }
+    // The first of each has the names of both in its record.
+    for body in ["good", ALONE] {
+        publish(&mut session, "", "q", body);
+    }
+    for body in ["good for both", SHARED] {
+        publish(&mut session, "amq.fanout", "", body);
+    }
+    session.close();
+    assert!(program.stop().0.success());
+    let data = scratch.path().join("data");
+    for body in [ALONE, SHARED] {
+        turn_over(&data, body);
+    }
+    data
+}
+
+/// Turns a bit of a body over, or back.
+fn turn_over(data: &Path, body: &str) {
+    let rest = &body.as_bytes()[1..];
+    let mut found = 0;
+    for (name, mut bytes) in image(data) {
+        if let Some(at) = bytes.windows(rest.len()).position(|window| window == rest) {
+            bytes[at - 1] ^= 1;
+            std::fs::write(data.join(name), bytes).unwrap();
+            found += 1;
+        }
+    }
+    assert_eq!(found, 1, "{body}");
+}
+
+fn store(action: &str, data: &Path, words: &[&str]) -> Output {
+    lepus(&["store", action, data.to_str().unwrap()]).args(words).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// Starts a broker; what the queues give, and how many damaged messages it counts then.
+fn served(scratch: &Scratch, wanted: &[(&str, &[&str])]) -> u64 {
+    let program = Program::start(scratch, &["--shards", "1"]);
+    let mut session = connect(program.amqp);
+    for (queue, bodies) in wanted {
+        session.consume(queue, false);
+        for body in *bodies {
+            let Seen::Message { body: found, .. } = session.see() else { panic!("no message") };
+            assert_eq!(String::from_utf8(found).unwrap(), *body, "{queue}");
+        }
+    }
+    for (queue, _) in wanted {
+        let passive = queue::Declare { queue, passive: true, ..Default::default() };
+        assert_eq!(session.call(1, passive), Seen::Method("queue.declare-ok"));
+    }
+    let name = "lepus_store_damaged_messages{shard=\"0\"}";
+    let damaged = program.gauge(name);
+    if damaged > 0 {
+        program.wait_for_log("event=log-damaged");
+    }
+    session.close();
+    assert!(program.stop().0.success());
+    damaged
+}
+
+const GOOD: [(&str, &[&str]); 3] =
+    [("q", &["good"]), ("a", &["good for both"]), ("b", &["good for both"])];
+
+/// The raw file's bytes of a line of the index, where the body should be in it.
+fn body(export: &Path, line: &serde_json::Value) -> String {
+    let record = &line["records"][0];
+    let number = |name: &str| usize::try_from(record[name].as_u64().unwrap()).unwrap();
+    let raw = std::fs::read(export.join(record["raw"].as_str().unwrap())).unwrap();
+    let from = number("raw_offset");
+    let raw = &raw[from..from + number("bytes")];
+    let start = number("body_offset");
+    String::from_utf8(raw[start..start + number("body_bytes")].to_vec()).unwrap()
+}
+
+#[test]
+fn damaged_messages_are_counted_listed_and_kept_and_those_beside_them_are_delivered() {
+    let scratch = Scratch::new("damaged-kept");
+    let data = prepared(&scratch);
+    // One of q, one of a and one of b; each start meets them anew, since none was settled.
+    for _ in 0..2 {
+        assert_eq!(served(&scratch, &GOOD), 3);
+    }
+    let check = store("check", &data, &[]);
+    assert_eq!(check.status.code(), Some(1));
+    let text = String::from_utf8(check.stdout).unwrap();
+    for queue in ["q", "a", "b"] {
+        let line = format!("1 messages of queue '{queue}' in virtual host '/'; they are kept");
+        assert!(text.contains(&line), "{text}");
+    }
+    let places =
+        text.lines().filter(|line| line.contains("/segment-") && line.contains(" bytes: "));
+    assert_eq!(places.count(), 2, "{text}");
+    // A disk that was mended has all of it.
+    for body in [ALONE, SHARED] {
+        turn_over(&data, body);
+    }
+    let both: &[&str] = &["good for both", SHARED];
+    assert_eq!(served(&scratch, &[("q", &["good", ALONE]), ("a", both), ("b", both)]), 0);
+}
+
+#[test]
+fn damaged_messages_are_listed_exported_and_dropped_on_the_operators_word() {
+    let scratch = Scratch::new("damaged-dropped");
+    let data = prepared(&scratch);
+    let before = image(&data.join("log-00000001"));
+    let list = said(&store("damaged", &data, &[]));
+    assert!(list.ends_with("3 messages are damaged\n"), "{list}");
+    assert!(list.contains(" number 1: queue 'q' in virtual host '/'\n"), "{list}");
+    assert_eq!(list.matches(" bytes: its checksum is wrong\n").count(), 3, "{list}");
+    // That they have their names from is listed beside them.
+    assert_eq!(list.matches(" bytes: whole\n").count(), 3, "{list}");
+    let export = scratch.path().join("export");
+    let words = ["--export", export.to_str().unwrap()];
+    let done = said(&store("damaged", &data, &words));
+    assert!(done.contains("3 messages exported to "), "{done}");
+    assert!(image(&data.join("log-00000001")) == before, "nothing is written without --drop");
+
+    let index = std::fs::read_to_string(export.join("damaged.jsonl")).unwrap();
+    let lines: Vec<serde_json::Value> =
+        index.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let names: Vec<_> = lines.iter().map(|line| line["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["q", "a", "b"].map(|name| format!("queue '{name}' in virtual host '/'")));
+    // A bit of the first letter is turned over.
+    assert_eq!(body(&export, &lines[0])[1..], ALONE[1..]);
+    assert_eq!(body(&export, &lines[1])[1..], SHARED[1..]);
+    assert_eq!(lines[1]["records"], lines[2]["records"], "it is one record for both queues");
+    assert_eq!(lines[1]["records"][0]["exchange"], "amq.fanout");
+    let file = lines[0]["records"][0]["file"].as_str().unwrap();
+    let at = usize::try_from(lines[0]["records"][0]["offset"].as_u64().unwrap()).unwrap();
+    let raw = std::fs::read(export.join(lines[0]["records"][0]["raw"].as_str().unwrap())).unwrap();
+    assert_eq!(std::fs::read(data.join(file)).unwrap()[at..at + raw.len()], raw);
+
+    // An export that fails drops nothing and writes over nothing.
+    let other = scratch.path().join("other");
+    let name = lines[1]["records"][0]["raw"].as_str().unwrap();
+    std::fs::create_dir(&other).unwrap();
+    std::fs::write(other.join(name), "of somebody else").unwrap();
+    for directory in [&export, &other] {
+        let kept = image(&export);
+        let words = ["--export", directory.to_str().unwrap(), "--drop"];
+        let refused = store("damaged", &data, &words);
+        assert_eq!(refused.status.code(), Some(1));
+        let text = String::from_utf8(refused.stderr).unwrap();
+        assert!(text.contains("name another directory"), "{text}");
+        assert!(image(&export) == kept && image(&data.join("log-00000001")) == before);
+    }
+    assert_eq!(std::fs::read_to_string(other.join(name)).unwrap(), "of somebody else");
+    let held = lepus_server::data_dir::DataDir::open(&data).unwrap();
+    let refused = store("damaged", &data, &["--drop"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(String::from_utf8(refused.stderr).unwrap().contains("in use"));
+    drop(held);
+
+    // Of one queue alone first: the others keep theirs.
+    let id = lines[2]["queue"].to_string();
+    let done = said(&store("damaged", &data, &["--queue", &id, "--drop"]));
+    assert!(done.ends_with("1 message is damaged\nlog-00000001: 1 messages dropped\n"), "{done}");
+    assert!(said(&store("damaged", &data, &[])).ends_with("2 messages are damaged\n"));
+    let done = said(&store("damaged", &data, &["--drop"]));
+    assert!(done.ends_with("log-00000001: 2 messages dropped\n"), "{done}");
+    assert_eq!(said(&store("damaged", &data, &[])), "no damaged messages\n");
+    assert!(said(&store("check", &data, &[])).ends_with("no damage\n"));
+    assert_eq!(served(&scratch, &GOOD), 0);
+}
+
+/// Messages of a log that nobody has settled, each as often as it is in a queue.
+fn live(data: &Path) -> u64 {
+    let read = |file: File| std::fs::read(data.join(file.to_string())).unwrap();
+    let log = "log-00000001/root".parse().unwrap();
+    let File::Root(id) = log else { panic!("a root") };
+    let root = inspect::root(&read(log)).valid.unwrap();
+    let checkpoint = inspect::checkpoint(&read(File::Checkpoint(id, root.number)), &root).unwrap();
+    checkpoint.segments.iter().map(|segment| segment.live).sum()
+}
+
+#[test]
+fn the_room_of_damaged_messages_comes_free_when_they_are_dropped_and_not_before() {
+    let scratch = Scratch::new("damaged-room");
+    let data = prepared(&scratch);
+    let program = Program::start(&scratch, &["--shards", "1"]);
+    let mut session = connect(program.amqp);
+    for (queue, _) in GOOD {
+        session.consume(queue, true);
+        assert!(matches!(session.see(), Seen::Message { .. }));
+    }
+    session.close();
+    assert!(program.stop().0.success());
+    assert_eq!(live(&data), 3);
+    said(&store("damaged", &data, &["--drop"]));
+    assert_eq!(live(&data), 0);
+}
+
+#[test]
+fn a_whole_message_that_has_its_names_from_a_damaged_one_is_exported_with_both_records() {
+    let scratch = Scratch::new("damaged-names");
+    let data = prepared(&scratch);
+    for body in [ALONE, SHARED] {
+        turn_over(&data, body);
+    }
+    turn_over(&data, "good for both");
+    let list = said(&store("damaged", &data, &[]));
+    assert!(list.ends_with("4 messages are damaged\n"), "{list}");
+    let export = scratch.path().join("export");
+    let words = ["--export", export.to_str().unwrap(), "--drop"];
+    let done = said(&store("damaged", &data, &words));
+    assert!(done.ends_with("log-00000001: 4 messages dropped\n"), "{done}");
+    let index = std::fs::read_to_string(export.join("damaged.jsonl")).unwrap();
+    let line: serde_json::Value = serde_json::from_str(index.lines().last().unwrap()).unwrap();
+    assert_eq!(body(&export, &line), SHARED);
+    assert_eq!(line["records"][0]["wrong"], serde_json::Value::Null);
+    assert_eq!(line["records"][1]["wrong"], "its checksum is wrong");
+    assert_eq!(line["records"][1]["exchange"], "amq.fanout");
+    let both: &[&str] = &["good", ALONE];
+    assert_eq!(served(&scratch, &[("q", both), ("a", &[]), ("b", &[])]), 0);
+}
