@@ -50,6 +50,18 @@ impl<T> LinearTable<T> {
         LinearTable(Form::One(HashTable::new()))
     }
 
+    /// Makes an empty table large enough for about `count` entries, as large as it would have grown with
+    /// them: nearly none is hashed anew when they come. One that has entries stays as it is.
+    pub fn prepare(&mut self, count: usize) {
+        if !self.is_empty() {
+            return;
+        }
+        self.0 = match count {
+            0..=ALONE_MAX => Form::One(HashTable::with_capacity(count)),
+            _ => Form::Many(Box::new(Many::with_capacity(count))),
+        };
+    }
+
     /// Number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -126,6 +138,21 @@ impl<T> Default for LinearTable<T> {
 }
 
 impl<T> Many<T> {
+    fn with_capacity(count: usize) -> Many<T> {
+        let number = count.div_ceil(SEGMENT_ENTRIES);
+        let mask = number.next_power_of_two() - 1;
+        let half = mask.div_ceil(2);
+        let segments: Vec<HashTable<T>> = (0..number)
+            .map(|place| {
+                // One that is not divided yet has those of two.
+                let is_whole = place < half && place + half >= number;
+                HashTable::with_capacity((count / (mask + 1)) << u32::from(is_whole))
+            })
+            .collect();
+        let bytes = segments.iter().map(HashTable::allocation_size).sum();
+        Many { segments, mask, len: 0, bytes }
+    }
+
     fn place(&self, hash: u64) -> usize {
         let place = bits(hash) & self.mask;
         // The segment that is to be divided has what will go to the one that is not there yet.
@@ -231,6 +258,38 @@ mod tests {
             }
         }
         assert!(own < 1.25 * others, "{own} and {others}");
+    }
+
+    #[test]
+    fn one_that_was_prepared_hashes_next_to_nothing_anew_and_is_as_large_as_one_that_grew() {
+        for count in [1, 500, 833, 1_000, 4_000, 53_248, 70_000, 106_496, 106_497, 250_000] {
+            let (mut table, mut other) = (LinearTable::new(), LinearTable::new());
+            table.prepare(count as usize);
+            let before = table.allocation_size();
+            let mut hashed = 0;
+            for number in 0..count {
+                hashed += insert(&mut table, number);
+                insert(&mut other, number);
+            }
+            // A segment has more than its share now and then.
+            assert!(hashed <= count as usize / 5 + 500, "{hashed} of {count}");
+            assert!((0..count).all(|number| has(&table, number)) && !has(&table, count));
+            let (own, others) = (table.allocation_size() as f64, other.allocation_size() as f64);
+            assert!(own < 1.1 * others + 4096.0, "{count}: {own} and {others}");
+            assert!(before as f64 > 0.8 * own - 4096.0, "{count}: {before} and {own}");
+            // It goes on growing as any other.
+            for number in count..2 * count {
+                assert!(insert(&mut table, number) <= HASHED_MAX);
+            }
+            assert!((0..2 * count).all(|number| has(&table, number)));
+        }
+        let mut table = LinearTable::new();
+        insert(&mut table, 7);
+        table.prepare(100_000);
+        assert!(has(&table, 7) && table.allocation_size() < 1_000);
+        let mut table = LinearTable::<u64>::new();
+        table.prepare(0);
+        assert_eq!(table.allocation_size(), 0);
     }
 
     #[test]

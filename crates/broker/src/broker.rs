@@ -204,6 +204,15 @@ impl Broker {
 
     /// Applies changes before the shard serves anyone: the same on every shard.
     pub fn preset(&mut self, now: Now, changes: &[Change], out: &mut Outbox) {
+        let queues = || {
+            changes.iter().filter_map(|change| match change {
+                Change::QueueDeclared(info) => Some(info),
+                _ => None,
+            })
+        };
+        self.directory.prepare(queues().count());
+        let shard = self.edge.shard;
+        self.home_slots.prepare(queues().filter(|info| info.home == shard).count());
         for change in changes {
             self.apply(now, change, out);
         }

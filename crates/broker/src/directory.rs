@@ -254,6 +254,16 @@ impl Directory {
         }
     }
 
+    /// Makes the tables as large as about `count` queues need, unless there are some already: a start
+    /// knows how many come.
+    pub fn prepare(&mut self, count: usize) {
+        self.queues_by_name.prepare(count);
+        self.queues_by_id.prepare(count);
+        if self.routes.is_empty() {
+            self.routes.reserve_exact(count);
+        }
+    }
+
     /// What a new broker starts with: a virtual host, and an administrator who may do everything
     /// in it.
     #[must_use]

@@ -17,6 +17,11 @@ impl Places {
         Places { hash, places: LinearTable::new() }
     }
 
+    /// Makes room for about `count` queues, unless there are some already.
+    pub(crate) fn prepare(&mut self, count: usize) {
+        self.places.prepare(count);
+    }
+
     /// Allocated bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.places.allocation_size()

@@ -87,15 +87,20 @@ impl Read {
         }
         let begins_with_snapshot =
             behind.first().is_some_and(|(_, record)| kind(record) == Some(SNAPSHOT_BEGIN));
+        let queues = behind.iter().map(|(_, record)| queues_about(record)).sum();
         let mut replay = Replay {
             directory: Directory::new(hash, shards),
             hash,
+            queues,
             shards,
             has_base: !begins_with_snapshot,
             snapshot: None,
             snapshot_bytes: 0,
             ids,
         };
+        if replay.has_base {
+            replay.directory.prepare(queues);
+        }
         let (mut bytes, mut segments, mut last) = (0, 0, None);
         for (at, record) in behind {
             bytes += record.len() as u64;
@@ -127,6 +132,16 @@ pub(super) fn taken_apart(record: &[u8]) -> Result<(u8, &[u8]), RecoveryError> {
     }
 }
 
+/// About how many queues a record declares.
+fn queues_about(record: &[u8]) -> usize {
+    match taken_apart(record) {
+        // It has one decision, with what that entails.
+        Ok((CHANGES, changes)) => usize::from(codec::begins_with_queue(changes)),
+        Ok((_, changes)) => codec::queues_about(changes),
+        Err(_) => 0,
+    }
+}
+
 /// The index of the record with which the last snapshot begins that has ended.
 fn last_snapshot(records: &[Record]) -> Option<usize> {
     let (mut begun, mut whole) = (None, None);
@@ -153,6 +168,8 @@ struct Replay {
     directory: Directory,
     hash: HashState,
     shards: u16,
+    /// About how many queues the records declare.
+    queues: usize,
     /// What the records make is all there is: reading began with the log, or a snapshot has ended.
     has_base: bool,
     /// A snapshot that is not complete yet, with the number and bytes of its changes.
@@ -174,7 +191,9 @@ impl Replay {
                 }
             }
             SNAPSHOT_BEGIN => {
-                self.snapshot = Some((Directory::new(self.hash, self.shards), 0, 0));
+                let mut directory = Directory::new(self.hash, self.shards);
+                directory.prepare(self.queues);
+                self.snapshot = Some((directory, 0, 0));
             }
             SNAPSHOT_PART => {
                 let Some((directory, count, bytes)) = &mut self.snapshot else {

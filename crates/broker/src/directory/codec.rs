@@ -219,6 +219,20 @@ pub fn decode_each(
     })
 }
 
+/// About how many queues changes declare: as many as there would be if all were as long as the first.
+pub fn queues_about(bytes: &[u8]) -> usize {
+    let mut reader = Reader(bytes);
+    if !begins_with_queue(bytes) || decode_one(&mut reader, 1).is_err() {
+        return 0;
+    }
+    bytes.len() / (bytes.len() - reader.0.len()).max(1)
+}
+
+/// Whether the first change declares a queue.
+pub fn begins_with_queue(bytes: &[u8]) -> bool {
+    bytes.first() == Some(&QUEUE_DECLARED)
+}
+
 fn decode_one(reader: &mut Reader<'_>, shards: u16) -> Result<Change, DecodeError> {
     Ok(match reader.u8()? {
         IDS_USED => Change::IdsUsed { vhosts: reader.u32()?, queues: reader.u64()? },

@@ -123,7 +123,8 @@ impl Directory {
     /// again.
     #[must_use]
     pub fn snapshot(&self, extent: Extent) -> Vec<Change> {
-        let mut changes = Vec::new();
+        // Those that a queue each has are nearly all of them, where there are many.
+        let mut changes = Vec::with_capacity(self.queues.len());
         let mut walk = Snapshot::new(extent);
         while walk.next(self, 1024, &mut changes) {}
         changes

@@ -194,6 +194,29 @@ fn changes_follow_one_another() {
 }
 
 #[test]
+fn how_many_queues_changes_declare_is_told_about_right_without_reading_them() {
+    let mut queues = Vec::new();
+    for id in 0..100 {
+        encode(&queue_of(id, &format!("queue-{id:05}"), 1, Table::new()), &mut queues);
+    }
+    assert_eq!(queues_about(&queues), 100);
+    assert!(begins_with_queue(&queues));
+    let mut others = Vec::new();
+    encode(&delayed_exchange(), &mut others);
+    others.extend_from_slice(&queues);
+    assert_eq!((queues_about(&others), begins_with_queue(&others)), (0, false));
+    // Never more than could be there.
+    let mut short = Vec::new();
+    encode(&queue_of(1, "q", 1, Table::new()), &mut short);
+    let bytes = short.len();
+    encode(&queue_of(2, &"long".repeat(50), 1, Table::new()), &mut short);
+    assert_eq!(queues_about(&short), short.len() / bytes);
+    for cut in 0..bytes {
+        assert_eq!(queues_about(&short[..cut]), 0);
+    }
+}
+
+#[test]
 fn a_queue_lives_where_its_log_is_driven() {
     for (log, shards, home) in [(3, 8, 3), (3, 2, 1), (3, 1, 0), (5, 3, 2)] {
         let bytes = bytes_of(&queue_of(1, "q", log, Table::new()));
