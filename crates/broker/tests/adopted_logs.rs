@@ -98,6 +98,37 @@ fn a_log_in_which_nothing_is_and_that_no_queue_names_is_not_needed() {
 }
 
 #[test]
+fn a_log_of_which_a_segment_is_kept_for_damage_is_needed() {
+    let (world, _, other) = one_of_two(StoreOptions::default());
+    let empty = |world: &World| world.broker(0, |broker| broker.empty_logs());
+    let channel = world.channel(0);
+    for number in 0..4 {
+        channel.publish_with("", &other, &persistent(), format!("number {number}, and more"));
+        world.advance(1_000);
+    }
+    world.kill();
+    let wanted = b"number 1, and more";
+    world.disk(|disk| {
+        let files: Vec<_> = disk.files().map(|(file, _)| file).collect();
+        let place = files.into_iter().find_map(|file| {
+            let mut windows = disk.data(file)?.windows(wanted.len());
+            Some((file, windows.position(|window| window == wanted)?))
+        });
+        let (file, at) = place.expect("the message is on the disk");
+        disk.flip(file, at, 3);
+    });
+    world.start_again(1);
+    assert_eq!(world.queue(&other).ready, 3);
+    world.channel(0).delete(&other);
+    world.stop();
+    // The start before has told of the damage, this one meets none.
+    world.start_again(1);
+    assert_eq!(empty(&world), []);
+    let kept: usize = world.broker(0, |broker| broker.log_figures().damaged_segments);
+    assert_eq!(kept, 1);
+}
+
+#[test]
 fn a_publish_that_waits_for_room_goes_on_when_its_own_log_has_some() {
     let (world, own) = other_full();
     fill(&world, &own);

@@ -90,10 +90,12 @@ file, a JSON object a line, with properties (as in a content header) and body in
 them, after the export if there is one.
 
 `damaged` lists messages that are in a queue and cannot be read, each with its places in the files and
-what is wrong there. A broker gives them to nobody and keeps them. --export writes the bytes of each
-place to a file of its own in a directory, and damaged.jsonl beside them, a JSON object a line for each
-message of a queue; no file is written over. --drop takes them out of their queues, after the export
-if there is one, so that the room that they take comes free.
+what is wrong there, and segments in which a start met damage that no queue knows of. A broker gives
+such messages to nobody and keeps them, and those segments. --export writes the bytes of each place to
+a file of its own in a directory, and damaged.jsonl beside them, a JSON object a line for each message
+of a queue, and for each segment; no file is written over. --drop takes them out of their queues, and
+lets go of the segments, after the export if there is one, so that their room comes free. With --queue
+only messages of that queue are listed, exported or dropped.
 
 Examples:
   lepus store check /var/lib/lepus

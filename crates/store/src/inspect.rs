@@ -321,6 +321,28 @@ pub fn record_at(log: LogId, generation: u32, bytes: &[u8], offset: u32) -> Reco
     RecordReport { bytes, fault, message, lender, fragment }
 }
 
+/// Where the records begin that are damaged within a gap of a segment, as far as the lengths of those
+/// before them tell; the gap's own begin if nothing does. `bytes` are as for [`record_at`].
+#[must_use]
+pub fn damaged_records(log: LogId, generation: u32, bytes: &[u8], gap: Gap) -> Vec<u32> {
+    let end = (gap.offset as usize).saturating_add(gap.bytes as usize).min(bytes.len());
+    let bytes = &bytes[..end];
+    let mut at = gap.offset as usize;
+    if bytes.get(at..).is_some_and(|rest| rest.starts_with(&BATCH_MAGIC)) {
+        at += BATCH_HEADER_BYTES;
+    }
+    let image = Image { log, generation, bytes };
+    let mut found = Vec::new();
+    while at < end {
+        let report = record_at(log, generation, bytes, at as u32);
+        if !image.is_record(at) {
+            found.push(at as u32);
+        }
+        at += report.bytes.len().max(1);
+    }
+    found
+}
+
 /// What the file `root` says.
 #[derive(Clone, Debug, Default)]
 pub struct RootReport {

@@ -838,9 +838,26 @@ impl Recovery {
         }
     }
 
+    /// Keeps segments with damage in what was read: no index knows what was lost there, and the bytes must
+    /// not go with the last message beside them. They are held as if a part of a message lay there.
+    fn keep_damaged(&mut self) {
+        for Damage { file, offset, bytes } in &self.damages {
+            let File::Segment(_, slot) = *file else { continue };
+            // A header alone says nothing that the batches do not say.
+            if offset + bytes <= SEGMENT_HEADER_BYTES as u64 || self.settings.asks_first {
+                continue;
+            }
+            let mut segments = self.segments.values_mut();
+            if let Some(segment) = segments.find(|segment| segment.slot == Some(slot)) {
+                segment.pins = segment.pins.saturating_add(1);
+            }
+        }
+    }
+
     /// What was found, once [`Recovery::result`] is good.
     pub(crate) fn into_recovered(mut self) -> Recovered {
         let is_clean = self.was_clean && self.replay.records == 0 && self.damages.is_empty();
+        self.keep_damaged();
         let used: BTreeSet<u32> =
             self.segments.values().filter_map(|segment| segment.slot).collect();
         let mut spare = Vec::new();

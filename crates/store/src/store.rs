@@ -5,6 +5,7 @@ mod compaction;
 mod counts;
 mod failed_reads;
 mod index;
+mod kept;
 mod publish;
 mod read;
 mod rebuild;
@@ -151,6 +152,8 @@ pub struct Figures {
     pub waiting_reads: usize,
     /// Messages that are damaged and kept, as far as this run has met them.
     pub damaged: u64,
+    /// Segments that are kept for damage that a start met in them.
+    pub damaged_segments: usize,
     /// How often the start read the log because it had no checkpoint; 0 if it had one.
     pub rebuild_passes: u64,
     /// Entries that it gathered at once for that, at most.
@@ -852,6 +855,7 @@ impl Store {
             failed_reads: self.failed_reads.count,
             waiting_reads: self.failed_reads.len(),
             damaged: self.state.lanes.damaged(),
+            damaged_segments: self.damaged_segments().len(),
             rebuild_passes: self.rebuilt.passes,
             rebuild_entries: self.rebuilt.gathered,
         }

@@ -112,6 +112,32 @@ fn whichever_bit_is_turned_over_the_record_there_has_a_fault_and_all_others_have
 }
 
 #[test]
+fn damaged_records_of_a_damaged_batch_are_found_and_no_others() {
+    let Written { generation, bytes, messages } = written();
+    for (number, (offset, body)) in messages.iter().enumerate() {
+        let mut bytes = bytes.clone();
+        let report = inspect::record_at(LOG, generation, &bytes, *offset);
+        let at = *offset as usize + report.bytes.len() - body.len();
+        bytes[at] ^= 1;
+        let gaps = inspect::segment(LOG, &bytes, |_| ()).gaps;
+        assert_eq!(gaps.len(), 1, "{number}");
+        let found = inspect::damaged_records(LOG, generation, &bytes, gaps[0]);
+        assert_eq!(found, [*offset], "{number}");
+        // All of a batch that is gone is one place.
+        bytes[gaps[0].offset as usize..][..gaps[0].bytes as usize].fill(0);
+        let gaps = inspect::segment(LOG, &bytes, |_| ()).gaps;
+        let found = gaps.first().map(|gap| inspect::damaged_records(LOG, generation, &bytes, *gap));
+        assert!(found.is_none_or(|found| found.len() == 1), "{number}");
+    }
+    for begin in 0..200 {
+        for length in [0, 1, 100, u32::MAX] {
+            let gap = inspect::Gap { offset: begin * 7, bytes: length };
+            let _ = inspect::damaged_records(LOG, generation, &bytes, gap);
+        }
+    }
+}
+
+#[test]
 fn no_place_and_no_bytes_make_it_panic() {
     let Written { generation, bytes, messages } = written();
     for offset in 0..bytes.len() as u32 + 100 {

@@ -51,6 +51,8 @@ pub struct LogFigures {
     pub waiting_reads: usize,
     /// Damaged messages that are kept, as far as this run has met them.
     pub damaged: u64,
+    /// Segments that are kept for damage that a start met in them.
+    pub damaged_segments: usize,
 }
 
 /// The unacknowledged delivery whose message lies furthest back in the log: what is behind it
@@ -89,6 +91,7 @@ impl Journal {
             sum.failed_reads += figures.failed_reads;
             sum.waiting_reads += figures.waiting_reads;
             sum.damaged += figures.damaged;
+            sum.damaged_segments += figures.damaged_segments;
         }
         sum
     }

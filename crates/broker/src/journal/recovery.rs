@@ -88,7 +88,8 @@ impl Journal {
     fn empty(&self, is_named: impl Fn(LogId) -> bool) -> Vec<LogId> {
         let is_empty = |log: &&Log| {
             let lives = log.store.lanes().any(|(_, slot)| log.store.count(slot).0 > 0);
-            let is_needed = lives || log.is_named || log.is_damaged || is_named(log.id);
+            let is_damaged = log.is_damaged || !log.store.damaged_segments().is_empty();
+            let is_needed = lives || log.is_named || is_damaged || is_named(log.id);
             log.phase == Phase::Running && !is_needed
         };
         self.logs.iter().skip(1).filter(is_empty).map(|log| log.id).collect()

@@ -61,6 +61,11 @@ const GAUGES: &[Row<LogFigures>] = &[
     }),
     ("lepus_store_damaged_messages", "Damaged messages met so far, which are kept.", |f| f.damaged),
     (
+        "lepus_store_damaged_segments",
+        "Segments kept for damage that a start met in them, and that no queue knows of.",
+        |f| f.damaged_segments as u64,
+    ),
+    (
         "lepus_store_orphaned_messages",
         "Messages of queues that nobody knows, which are kept.",
         |f| f.orphaned,

@@ -116,6 +116,7 @@ fn check_messages(
             return Ok(());
         }
     };
+    let opened: BTreeSet<File> = drive.damages.iter().map(|found| found.file).collect();
     let mut kept = 0;
     let (mut lost, mut orphans) = (BTreeMap::<QueueId, u64>::new(), 0);
     for (lane, slot) in Drive::lanes(&store) {
@@ -138,6 +139,15 @@ fn check_messages(
         drive.damages.iter().filter(|found| is_whole_file(found)).map(|found| found.file).collect();
     let told = |found: &&Damage| is_whole_file(found) || !missing.contains(&found.file);
     drive.damages.iter().filter(told).for_each(|damage| findings.damage(damage));
+    // What this look met itself is told above.
+    for (_, file, _) in store.damaged_segments() {
+        if !opened.contains(&file) {
+            findings.damage.push(format!(
+                "{file}: an earlier start met damage in it, and no queue knows what was lost; it is kept, \
+                 and `lepus store damaged` lists, exports or drops what is damaged"
+            ));
+        }
+    }
     for (queue, count) in lost {
         findings.damage.push(format!(
             "{count} messages of {}; they are kept and given to nobody, and `lepus store damaged` \

@@ -8,14 +8,15 @@ use super::known::Known;
 use super::open::{Open, create};
 use super::{Call, Deed, Failure, logs};
 use crate::data_dir::DataDir;
+use lepus_base::Position;
 use lepus_broker::definitions::LOG;
 use lepus_broker::journal::Standing;
 use lepus_reactor::files::sync_directory;
-use lepus_store::disk::LogId;
+use lepus_store::disk::{File as LogFile, LogId};
 use lepus_store::place::{generation, offset};
 use lepus_store::{Entry, Lane};
 use place::{Part, Places, in_words};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{DirBuilder, File};
 use std::io::{BufWriter, ErrorKind, Write};
@@ -32,13 +33,28 @@ struct Damaged {
     entry: Entry,
 }
 
+/// What is damaged of one log.
+#[derive(Debug)]
+struct Found {
+    log: LogId,
+    damaged: Vec<Damaged>,
+    /// Segments that are kept for damage: which of the log, the file, and how much of it was written.
+    segments: Vec<(u32, LogFile, u32)>,
+}
+
+impl Found {
+    fn is_empty(&self) -> bool {
+        self.damaged.is_empty() && self.segments.is_empty()
+    }
+}
+
 /// Lists the damaged messages of a directory, and does with them what the call says.
 pub(super) fn damaged(call: &Call, out: &mut impl Write) -> Result<bool, Failure> {
     let wanted = logs(&call.directory, call.log)?;
     let _held = DataDir::open(&call.directory).map_err(|error| Failure::Text(error.to_string()))?;
     let known = Known::look(&call.directory)?;
     let mut export = call.deed.export.as_deref().map(Export::create).transpose()?;
-    let mut found = Vec::new();
+    let (mut found, mut kept) = (Vec::new(), 0);
     for log in wanted.iter().filter(|log| log.id != LOG) {
         let mut look = Open::look(&call.directory, log)?;
         let damaged = all(&mut look, &known, &call.deed)?;
@@ -50,24 +66,49 @@ pub(super) fn damaged(call: &Call, out: &mut impl Write) -> Result<bool, Failure
                 export.message(log.id, &known, message, &parts)?;
             }
         }
-        found.push((log.id, damaged));
+        let mut segments = Vec::new();
+        // Whose the messages in them were cannot be told for certain.
+        if call.deed.queue.is_none() {
+            segments = look.store.damaged_segments();
+        }
+        let starts: BTreeSet<Position> = damaged
+            .iter()
+            .filter_map(|found| Some(look.store.record_place(found.entry.position)?.0))
+            .collect();
+        for &(number, file, end) in &segments {
+            let parts = places.of_segment(number, (file, end), &starts)?;
+            list_segment(file, &parts, out)?;
+            if let Some(export) = &mut export {
+                export.segment(log.id, &parts)?;
+            }
+        }
+        kept += segments.len();
+        found.push(Found { log: log.id, damaged, segments });
     }
-    let count: usize = found.iter().map(|(_, damaged)| damaged.len()).sum();
+    let count: usize = found.iter().map(|of_log| of_log.damaged.len()).sum();
     match count {
-        0 => writeln!(out, "no damaged messages")?,
-        1 => writeln!(out, "1 message is damaged")?,
-        _ => writeln!(out, "{count} messages are damaged")?,
+        0 => writeln!(out, "no queue has damaged messages")?,
+        1 => writeln!(out, "1 message of a queue is damaged")?,
+        _ => writeln!(out, "{count} messages of queues are damaged")?,
+    }
+    if kept > 0 {
+        writeln!(out, "{kept} segments are kept for damage that no queue knows of")?;
     }
     if let Some(export) = export {
         let directory = export.directory.clone();
         // What is dropped below is on the disk by then.
         export.finish()?;
-        writeln!(out, "{count} messages exported to {}", directory.display())?;
+        writeln!(out, "exported to {}", directory.display())?;
     }
     if call.deed.drop {
-        for (log, damaged) in found.iter().filter(|(_, damaged)| !damaged.is_empty()) {
-            let dropped = drop_all(&call.directory, *log, damaged)?;
-            writeln!(out, "{log}: {dropped} messages dropped")?;
+        for of_log in found.iter().filter(|of_log| !of_log.is_empty()) {
+            let dropped = drop_all(&call.directory, of_log)?;
+            let segments = of_log.segments.len();
+            write!(out, "{}: {dropped} messages dropped", of_log.log)?;
+            match segments {
+                0 => writeln!(out)?,
+                _ => writeln!(out, ", and what was damaged in {segments} segments")?,
+            }
         }
     }
     Ok(true)
@@ -110,9 +151,22 @@ fn list(
     Ok(())
 }
 
+/// Tells of a segment that is kept.
+fn list_segment(file: LogFile, parts: &[Part], out: &mut impl Write) -> Result<(), Failure> {
+    writeln!(out, "{file}: a start met damage in it, and no queue knows what was lost")?;
+    if parts.is_empty() {
+        writeln!(out, "  it can be read now, but for what is listed above")?;
+    }
+    for part in parts {
+        writeln!(out, "  {}", in_words(part))?;
+    }
+    Ok(())
+}
+
 /// Drops those that were found, as far as they still cannot be read. How many.
-fn drop_all(directory: &Path, log: LogId, damaged: &[Damaged]) -> Result<usize, Failure> {
-    let mut from = Open::write(directory, log)?;
+fn drop_all(directory: &Path, found: &Found) -> Result<usize, Failure> {
+    let Found { log, damaged, segments } = found;
+    let mut from = Open::write(directory, *log)?;
     let doomed: BTreeSet<_> = damaged.iter().map(|found| (found.lane, found.entry.seq)).collect();
     let lanes: BTreeSet<Lane> = damaged.iter().map(|found| found.lane).collect();
     let mut dropped = 0;
@@ -129,6 +183,9 @@ fn drop_all(directory: &Path, log: LogId, damaged: &[Damaged]) -> Result<usize, 
                 }
             }
         }
+    }
+    for (number, ..) in segments {
+        from.store.release_damage(*number);
     }
     from.close()?;
     Ok(dropped)
@@ -163,6 +220,29 @@ impl Export {
         message: &Damaged,
         parts: &[Part],
     ) -> Result<(), Failure> {
+        let records = self.records(log, parts)?;
+        let Damaged { lane, entry } = message;
+        let line = json!({
+            "log": log.0,
+            "queue": lane.queue.0,
+            "name": known.name(lane.queue),
+            "priority": lane.level,
+            "number": entry.seq,
+            "deadline_millis": entry.deadline_millis,
+            "body_bytes": entry.bytes,
+            "records": records,
+        });
+        self.line(&line)
+    }
+
+    /// What lies in a segment that is kept.
+    fn segment(&mut self, log: LogId, parts: &[Part]) -> Result<(), Failure> {
+        let records = self.records(log, parts)?;
+        self.line(&json!({ "log": log.0, "records": records }))
+    }
+
+    /// Writes the bytes of some records; what the index says of them.
+    fn records(&mut self, log: LogId, parts: &[Part]) -> Result<Vec<Value>, Failure> {
         if self.log.replace(log) != Some(log) {
             self.written.clear();
         }
@@ -177,25 +257,19 @@ impl Export {
                 "wrong": part.wrong,
                 "raw": raw,
                 "raw_offset": raw_offset,
+                "queues": part.queues,
                 "exchange": part.names.as_ref().map(|(exchange, _)| exchange),
                 "routing_key": part.names.as_ref().map(|(_, key)| key),
                 "body_offset": part.body.as_ref().map(|body| body.start),
                 "body_bytes": part.body.as_ref().map(|body| body.len()),
             }));
         }
-        let Damaged { lane, entry } = message;
-        let line = json!({
-            "log": log.0,
-            "queue": lane.queue.0,
-            "name": known.name(lane.queue),
-            "priority": lane.level,
-            "number": entry.seq,
-            "deadline_millis": entry.deadline_millis,
-            "body_bytes": entry.bytes,
-            "records": records,
-        });
+        Ok(records)
+    }
+
+    fn line(&mut self, line: &Value) -> Result<(), Failure> {
         let failed = |error| failed(&self.directory, &error);
-        serde_json::to_writer(&mut self.index, &line).map_err(|error| failed(error.into()))?;
+        serde_json::to_writer(&mut self.index, line).map_err(|error| failed(error.into()))?;
         self.index.write_all(b"\n").map_err(failed)
     }
 

@@ -101,6 +101,13 @@ impl Repair {
         for (lane, slot) in Drive::lanes(&store) {
             self.read_lane(&mut store, lane.queue, slot)?;
         }
+        for (number, file, bytes) in store.damaged_segments() {
+            let is_told = self.drive.damages.iter().any(|damage| damage.file == file);
+            if !is_told {
+                self.drive.damages.push(Damage { file, offset: 0, bytes: bytes.into() });
+            }
+            store.release_damage(number);
+        }
         let is_whole = self.drive.damages.is_empty() && self.losses.removed.is_empty();
         if !is_whole {
             // What is whole around the damage moves; the files are free then.

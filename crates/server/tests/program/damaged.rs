@@ -60,10 +60,11 @@ fn prepared(scratch: &Scratch) -> PathBuf {
 fn turn_over(data: &Path, body: &str) {
     let rest = &body.as_bytes()[1..];
     let mut found = 0;
-    for (name, mut bytes) in image(data) {
+    let log = data.join("log-00000001");
+    for (name, mut bytes) in image(&log) {
         if let Some(at) = bytes.windows(rest.len()).position(|window| window == rest) {
             bytes[at - 1] ^= 1;
-            std::fs::write(data.join(name), bytes).unwrap();
+            std::fs::write(log.join(name), bytes).unwrap();
             found += 1;
         }
     }
@@ -150,7 +151,7 @@ fn damaged_messages_are_listed_exported_and_dropped_on_the_operators_word() {
     let data = prepared(&scratch);
     let before = image(&data.join("log-00000001"));
     let list = said(&store("damaged", &data, &[]));
-    assert!(list.ends_with("3 messages are damaged\n"), "{list}");
+    assert!(list.ends_with("3 messages of queues are damaged\n"), "{list}");
     assert!(list.contains(" number 1: queue 'q' in virtual host '/'\n"), "{list}");
     assert_eq!(list.matches(" bytes: its checksum is wrong\n").count(), 3, "{list}");
     // That they have their names from is listed beside them.
@@ -158,7 +159,7 @@ fn damaged_messages_are_listed_exported_and_dropped_on_the_operators_word() {
     let export = scratch.path().join("export");
     let words = ["--export", export.to_str().unwrap()];
     let done = said(&store("damaged", &data, &words));
-    assert!(done.contains("3 messages exported to "), "{done}");
+    assert!(done.contains("\nexported to "), "{done}");
     assert!(image(&data.join("log-00000001")) == before, "nothing is written without --drop");
 
     let index = std::fs::read_to_string(export.join("damaged.jsonl")).unwrap();
@@ -200,11 +201,14 @@ fn damaged_messages_are_listed_exported_and_dropped_on_the_operators_word() {
     // Of one queue alone first: the others keep theirs.
     let id = lines[2]["queue"].to_string();
     let done = said(&store("damaged", &data, &["--queue", &id, "--drop"]));
-    assert!(done.ends_with("1 message is damaged\nlog-00000001: 1 messages dropped\n"), "{done}");
-    assert!(said(&store("damaged", &data, &[])).ends_with("2 messages are damaged\n"));
+    assert!(
+        done.ends_with("1 message of a queue is damaged\nlog-00000001: 1 messages dropped\n"),
+        "{done}"
+    );
+    assert!(said(&store("damaged", &data, &[])).ends_with("2 messages of queues are damaged\n"));
     let done = said(&store("damaged", &data, &["--drop"]));
     assert!(done.ends_with("log-00000001: 2 messages dropped\n"), "{done}");
-    assert_eq!(said(&store("damaged", &data, &[])), "no damaged messages\n");
+    assert_eq!(said(&store("damaged", &data, &[])), "no queue has damaged messages\n");
     assert!(said(&store("check", &data, &[])).ends_with("no damage\n"));
     assert_eq!(served(&scratch, &GOOD), 0);
 }
@@ -245,7 +249,7 @@ fn a_whole_message_that_has_its_names_from_a_damaged_one_is_exported_with_both_r
     }
     turn_over(&data, "good for both");
     let list = said(&store("damaged", &data, &[]));
-    assert!(list.ends_with("4 messages are damaged\n"), "{list}");
+    assert!(list.ends_with("4 messages of queues are damaged\n"), "{list}");
     let export = scratch.path().join("export");
     let words = ["--export", export.to_str().unwrap(), "--drop"];
     let done = said(&store("damaged", &data, &words));
@@ -258,4 +262,81 @@ fn a_whole_message_that_has_its_names_from_a_damaged_one_is_exported_with_both_r
     assert_eq!(line["records"][1]["exchange"], "amq.fanout");
     let both: &[&str] = &["good", ALONE];
     assert_eq!(served(&scratch, &[("q", both), ("a", &[]), ("b", &[])]), 0);
+}
+
+/// Segments that are kept for damage, as a broker that runs counts them.
+fn segments(program: &Program) -> u64 {
+    program.gauge("lepus_store_damaged_segments{shard=\"0\"}")
+}
+
+#[test]
+fn what_a_start_after_a_kill_cannot_read_any_more_is_kept_until_the_operator_drops_it() {
+    let scratch = Scratch::new("damaged-replay");
+    let program = Program::start(&scratch, &["--shards", "1"]);
+    let mut session = connect(program.amqp);
+    assert_eq!(session.call(1, confirm::Select::default()), Seen::Method("confirm.select-ok"));
+    session.declare("q");
+    for body in ["good", ALONE, "good again", "and the last"] {
+        publish(&mut session, "", "q", body);
+    }
+    drop(program);
+    let data = scratch.path().join("data");
+    turn_over(&data, ALONE);
+    // No checkpoint knows the message, so no queue has it; what is in its place stays all the same, also
+    // when the rest of its segment is settled and checkpoints follow.
+    for start in 0..3 {
+        let program = Program::start(&scratch, &["--shards", "1"]);
+        let mut session = connect(program.amqp);
+        if start == 0 {
+            program.wait_for_log("event=log-damaged");
+            session.consume("q", true);
+            for body in ["good", "good again", "and the last"] {
+                let Seen::Message { body: found, .. } = session.see() else { panic!("no message") };
+                assert_eq!(String::from_utf8(found).unwrap(), body);
+            }
+        }
+        assert_eq!(segments(&program), 1);
+        session.close();
+        assert!(program.stop().0.success());
+        let check = store("check", &data, &[]);
+        assert_eq!(check.status.code(), Some(1));
+        let text = String::from_utf8(check.stdout).unwrap();
+        assert!(text.contains("an earlier start met damage in it"), "{text}");
+    }
+    let export = scratch.path().join("export");
+    let words = ["--export", export.to_str().unwrap()];
+    let done = said(&store("damaged", &data, &words));
+    assert!(done.contains("1 segments are kept for damage that no queue knows of"), "{done}");
+    let index = std::fs::read_to_string(export.join("damaged.jsonl")).unwrap();
+    let line: serde_json::Value = serde_json::from_str(&index).unwrap();
+    assert_eq!(body(&export, &line)[1..], ALONE[1..]);
+    assert_eq!(line["records"][0]["queues"][0][1], 1, "its number in the queue: {line}");
+    let done = said(&store("damaged", &data, &["--drop"]));
+    assert!(done.ends_with("and what was damaged in 1 segments\n"), "{done}");
+    assert!(said(&store("check", &data, &[])).ends_with("no damage\n"));
+    let program = Program::start(&scratch, &["--shards", "1"]);
+    assert_eq!(segments(&program), 0);
+    assert!(program.stop().0.success());
+}
+
+#[test]
+fn a_repair_lets_go_of_segments_that_were_kept_for_damage() {
+    let scratch = Scratch::new("damaged-repair");
+    let program = Program::start(&scratch, &["--shards", "1"]);
+    let mut session = connect(program.amqp);
+    assert_eq!(session.call(1, confirm::Select::default()), Seen::Method("confirm.select-ok"));
+    session.declare("q");
+    for body in ["good", ALONE, "good again", "and the last"] {
+        publish(&mut session, "", "q", body);
+    }
+    drop(program);
+    let data = scratch.path().join("data");
+    turn_over(&data, ALONE);
+    assert!(Program::start(&scratch, &["--shards", "1"]).stop().0.success());
+    assert_eq!(store("check", &data, &[]).status.code(), Some(1));
+    let repaired = said(&store("repair", &data, &[]));
+    assert!(repaired.contains("log-00000001: repaired; 3 messages can be read"), "{repaired}");
+    assert!(said(&store("check", &data, &[])).ends_with("no damage\n"));
+    let wanted: &[&str] = &["good", "good again", "and the last"];
+    assert_eq!(served(&scratch, &[("q", wanted)]), 0);
 }

@@ -256,6 +256,8 @@ impl Store {
         let room =
             self.settings.relocations_max.saturating_sub(self.state.tables.relocations.len());
         let ending = self.ending_weights();
+        // Where nothing lives there would be nothing to move, again and again.
+        let kept = self.parts_unknown();
         let compaction = &self.compaction;
         let weight = |generation: u32, segment: &Segment| {
             let living = self.living_bytes(generation, segment);
@@ -278,6 +280,7 @@ impl Store {
                 && (is_sparse || compaction.wanted.contains(generation))
                 && **generation < self.log.generation()
                 && position(**generation, segment.used_bytes) <= synced
+                && (!kept.contains_key(generation) || compaction.wanted.contains(generation))
                 && compaction.skipped.get(generation).is_none_or(|until| *until <= now.instant)
         });
         let dead_bytes = |(generation, segment): (&u32, &Segment)| {

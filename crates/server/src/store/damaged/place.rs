@@ -6,6 +6,7 @@ use lepus_store::disk::{File, LogId};
 use lepus_store::inspect::{self, Fault};
 use lepus_store::place::{generation, offset, position};
 use lepus_store::{Entry, Store};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -25,6 +26,8 @@ pub(super) struct Part {
     pub(super) wrong: Option<String>,
     /// What lies there; zeros stand for what the disk does not give.
     pub(super) raw: Option<Vec<u8>>,
+    /// The queues that a message is in, with its numbers there, as it seems.
+    pub(super) queues: Vec<(u64, u64)>,
     /// Exchange and routing key, as it seems.
     pub(super) names: Option<(String, String)>,
     /// Where in its bytes the body is, or a part of it, as it seems.
@@ -102,11 +105,46 @@ impl Places {
         let Some((at, file, end)) = store.record_place(at) else {
             return Ok(Part::nowhere(at));
         };
+        self.load(file, end)?;
+        Ok(self.look(at))
+    }
+
+    /// The damaged records of a segment that is kept for damage, but for those at `known` places.
+    pub(super) fn of_segment(
+        &mut self,
+        number: u32,
+        (file, end): (File, u32),
+        known: &BTreeSet<Position>,
+    ) -> Result<Vec<Part>, Failure> {
+        self.load(file, end)?;
+        let Some(image) = &self.image else { return Ok(Vec::new()) };
+        let report = inspect::segment(self.log, &image.bytes, |_| ());
+        let mut found = Vec::new();
+        if report.generation == Some(number) {
+            for gap in report.gaps {
+                found.extend(inspect::damaged_records(self.log, number, &image.bytes, gap));
+            }
+        } else {
+            // Nothing in it says what it is.
+            found.push(0);
+        }
+        let places = found.into_iter().map(|at| position(number, at));
+        Ok(places.filter(|at| !known.contains(at)).map(|at| self.look(at)).collect())
+    }
+
+    /// Has the bytes of a file in memory.
+    fn load(&mut self, file: File, end: u32) -> Result<(), Failure> {
         if self.image.as_ref().is_none_or(|image| image.file != file) {
             self.image = Some(Image::read(&self.directory, file, end as usize)?);
             self.gap = None;
         }
-        let Some(image) = &self.image else { return Ok(Part::nowhere(at)) };
+        Ok(())
+    }
+
+    /// What lies at a place of the file in memory.
+    fn look(&mut self, at: Position) -> Part {
+        let Some(image) = &self.image else { return Part::nowhere(at) };
+        let file = image.file;
         let start = (offset(at) as usize).min(image.bytes.len());
         if let Some((from, until)) = self.gap
             && generation(from) == generation(at)
@@ -115,13 +153,13 @@ impl Places {
         {
             let wrong = image.wrong(start..until, Some(Fault::Length));
             let raw = Some(image.bytes[start..until].to_vec());
-            return Ok(Part {
+            return Part {
                 file: Some(file),
                 length: until - start,
                 wrong,
                 raw,
                 ..Part::nowhere(at)
-            });
+            };
         }
         let report = inspect::record_at(self.log, generation(at), &image.bytes, offset(at));
         let length = report.bytes.len();
@@ -140,10 +178,12 @@ impl Places {
         part.body = body.map(|body| length - body.len()..length);
         if let Some(message) = report.message {
             let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+            part.queues =
+                message.references.iter().map(|one| (one.lane.queue.0, one.seq)).collect();
             part.names = message.names.map(|(exchange, key)| (text(exchange), text(key)));
             part.rest = (message.body_bytes as usize).saturating_sub(message.body.len());
         }
-        Ok(part)
+        part
     }
 }
 
@@ -156,6 +196,7 @@ impl Part {
             length: 0,
             wrong: Some(wrong),
             raw: None,
+            queues: Vec::new(),
             names: None,
             body: None,
             rest: 0,

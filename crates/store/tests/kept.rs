@@ -1,0 +1,176 @@
+//! Segments in which a start met damage that no index knows of: they stay until somebody lets go of them.
+
+use lepus_base::{Now, QueueId};
+use lepus_store::disk::{File, LogId, Operations};
+use lepus_store::simulation::Disk;
+use lepus_store::{Event, Fetch, Lane, LaneSlot, Message, Place, Settings, Store};
+
+const LOG: LogId = LogId(1);
+const MESSAGES: u64 = 60;
+
+struct World {
+    disk: Disk,
+    store: Store,
+    out: Operations,
+    millis: u64,
+    events: Vec<Event>,
+}
+
+impl World {
+    fn open(mut disk: Disk) -> World {
+        let mut out = Operations::default();
+        let settings = Settings { segment_bytes: 8192, ..Settings::new(LOG) };
+        let store = Store::open(settings, &mut out);
+        disk.submit(&mut out.list);
+        let mut world = World { disk, store, out, millis: 1, events: Vec::new() };
+        world.carry_out();
+        world
+    }
+
+    fn carry_out(&mut self) {
+        loop {
+            self.disk.submit(&mut self.out.list);
+            let Some(completion) = self.disk.step() else { break };
+            self.store.complete(Now::from_millis(self.millis), completion, &mut self.out);
+        }
+        self.store.take_events(&mut self.events);
+    }
+
+    fn cycle(&mut self) {
+        self.millis += 100;
+        let now = Now::from_millis(self.millis);
+        self.store.flush(now, &mut self.out);
+        self.store.work(now, &mut self.out);
+        self.carry_out();
+    }
+
+    fn lane(&mut self) -> LaneSlot {
+        self.store.lane(Lane::of(QueueId(1)))
+    }
+
+    fn append(&mut self, seqs: core::ops::Range<u64>) {
+        let lane = self.lane();
+        for seq in seqs {
+            let body = format!("message {seq:04} {}", "x".repeat(300));
+            let message = Message {
+                exchange: b"e",
+                routing_key: b"k",
+                properties: &[],
+                body: body.as_bytes(),
+            };
+            let place = Place { lane, seq, deadline_millis: 0 };
+            while self.store.append(&message, &[place]).is_err() {
+                self.cycle();
+            }
+            self.store.want_durable();
+            self.cycle();
+        }
+    }
+
+    /// Settles all that can be fetched; how many.
+    fn settle_all(&mut self) -> usize {
+        let (lane, mut entries) = (self.lane(), Vec::new());
+        while !self.store.is_fetched(lane) {
+            if self.store.fetch(lane, 100, &mut entries, &mut self.out) == Fetch::Pending {
+                self.carry_out();
+            }
+        }
+        for entry in &entries {
+            self.store.settle(lane, entry.seq, entry.position, entry.bytes);
+        }
+        entries.len()
+    }
+
+    fn close(mut self) -> Disk {
+        self.store.close();
+        while !self.store.is_closed() {
+            self.cycle();
+        }
+        self.disk
+    }
+
+    /// The files of segments that are kept.
+    fn kept(&self) -> Vec<File> {
+        self.store.damaged_segments().into_iter().map(|(_, file, _)| file).collect()
+    }
+
+    fn damages(&self) -> usize {
+        self.events.iter().filter(|event| matches!(event, Event::Damaged(_))).count()
+    }
+}
+
+/// Turns a bit of a message's body over; the file.
+fn flip(disk: &mut Disk, seq: u64) -> File {
+    let wanted = format!("message {seq:04}");
+    let files: Vec<File> = disk.files().map(|(file, _)| file).collect();
+    let place = files.into_iter().find_map(|file| {
+        let mut windows = disk.data(file)?.windows(wanted.len());
+        Some((file, windows.position(|window| window == wanted.as_bytes())?))
+    });
+    let (file, at) = place.expect("the message is on the disk");
+    disk.flip(file, at, 1);
+    file
+}
+
+#[test]
+fn what_no_checkpoint_knows_and_a_start_cannot_read_stays_on_the_disk_until_it_is_let_go() {
+    let mut world = World::open(Disk::new(0));
+    world.append(0..MESSAGES);
+    let mut disk = world.disk;
+    disk.kill();
+    let file = flip(&mut disk, 5);
+    let mut world = World::open(disk);
+    assert_eq!((world.damages(), world.kept()), (1, vec![file]));
+    // All that is known is settled, and the segments of that come free with checkpoints.
+    assert_eq!(world.settle_all() as u64, MESSAGES - 1);
+    for _ in 0..3 {
+        world.store.request_checkpoint();
+        (0..20).for_each(|_| world.cycle());
+    }
+    assert_eq!(world.kept(), [file]);
+    // Much time goes by, and much is written: it is neither used again nor read over and over.
+    world.append(MESSAGES..4 * MESSAGES);
+    let reads = world.store.figures().reads;
+    (0..2_000).for_each(|_| world.cycle());
+    assert!(world.store.figures().reads < reads + 10);
+    assert_eq!((world.damages(), world.kept()), (1, vec![file]));
+    let disk = world.close();
+    let mut world = World::open(disk);
+    // Of an earlier start's damage this one is not told, but it keeps the segment.
+    assert_eq!((world.damages(), world.kept()), (0, vec![file]));
+    let wanted = b"essage 0005";
+    let data = world.disk.data(file).expect("the file is there");
+    assert!(data.windows(wanted.len()).any(|window| window == wanted));
+
+    let [(number, ..)] = world.store.damaged_segments()[..] else { panic!("one segment") };
+    let is_in_use = |store: &Store| store.segment_counts().any(|(found, _)| found == number);
+    world.store.release_damage(number);
+    assert_eq!(world.kept(), []);
+    assert!(is_in_use(&world.store));
+    let world = World::open(world.close());
+    assert_eq!(world.kept(), []);
+    assert!(!is_in_use(&world.store), "its file can be used again");
+}
+
+#[test]
+fn a_start_that_meets_nothing_keeps_nothing() {
+    let mut world = World::open(Disk::new(0));
+    world.append(0..MESSAGES);
+    // Longer than a segment, so that parts of it are counted in several.
+    let lane = world.lane();
+    let body = vec![7; 20_000];
+    let message = Message { exchange: b"e", routing_key: b"k", properties: &[], body: &body };
+    let place = Place { lane, seq: MESSAGES, deadline_millis: 0 };
+    while world.store.append(&message, &[place]).is_err() {
+        world.cycle();
+    }
+    world.store.want_durable();
+    (0..10).for_each(|_| world.cycle());
+    assert_eq!(world.kept(), []);
+    let mut disk = world.disk;
+    disk.kill();
+    let world = World::open(disk);
+    assert_eq!((world.damages(), world.kept()), (0, Vec::new()));
+    let world = World::open(world.close());
+    assert_eq!(world.kept(), []);
+}
