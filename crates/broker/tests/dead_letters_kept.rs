@@ -307,7 +307,7 @@ fn a_letter_that_has_no_room_beside_itself_stays_and_is_told() {
 }
 
 /// So much that a log of 12 segments holds it once and not twice.
-const LARGE: usize = 330_000;
+pub const LARGE: usize = 330_000;
 
 /// A world in which a letter of queue `wide` is on its way to 2,000 queues, `w0` and so on, and the log
 /// has no room for it in the last of them.

@@ -6,7 +6,7 @@ use lepus_amqp::table::{Table, Value};
 use lepus_sim::{Channel, World};
 use lepus_store::disk::LogId;
 
-use crate::dead_letters_kept::{fill, with_little_room};
+use crate::dead_letters_kept::{LARGE, fill, with_little_room};
 use crate::restart::{drain, durable, persistent};
 use crate::stage::{Ending, on_disk};
 
@@ -364,6 +364,31 @@ fn one_that_waits_for_room_goes_with_its_exchange() {
     world.disk(|disk| disk.bytes_max = u64::MAX);
     world.advance(10_000);
     assert_eq!(world.queue("q").ready, 1);
+}
+
+#[test]
+fn one_that_has_no_room_beside_itself_stays_and_is_told() {
+    let world = World::in_segments(1, 12);
+    let channel = world.channel(0);
+    declare_both(&channel);
+    channel.confirm_select();
+    channel.publish_with("x", "", &after(1_000), vec![b'1'; LARGE]);
+    channel.publish_with("x", "", &after(1_000), "1");
+    world.advance(5_000);
+    assert_eq!(channel.confirmed().0.len(), 2);
+    assert!(!world.broker(0, |broker| broker.waits_for_room()));
+    assert_eq!(channel.get_no_ack("q").map(|message| message.body.len()), Some(1));
+    let told: Vec<_> =
+        world.events().into_iter().filter(|event| event.kind == "delayed-too-large").collect();
+    assert_eq!(told.len(), 1);
+    for part in ["exchange 'x' in vhost '/'", "store.bytes_max"] {
+        assert!(told[0].text.contains(part), "{}", told[0].text);
+    }
+    world.stop();
+    world.start_again(1);
+    world.advance(1_000);
+    let told = world.events().iter().filter(|event| event.kind == "delayed-too-large").count();
+    assert_eq!(told, 1, "the next run has it again");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Delayed messages come, are found again after a restart, and are published when they are due.
 
+use alloc::format;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -11,11 +12,12 @@ use super::{Held, Moment, Wait};
 use crate::broker::Broker;
 use crate::channel::Target;
 use crate::dead_letter::{Source, delayed_of};
+use crate::edge::log;
 use crate::effort::as_queues;
 use crate::jobs::TARGETS_AT_ONCE_MAX;
 use crate::journal::{Found, Occupied};
 use crate::message::{Incoming, MessageView};
-use crate::outbox::Outbox;
+use crate::outbox::{Outbox, Severity};
 use crate::properties::further_keys;
 use crate::publish::{Room, Terms, parse_expiration};
 use crate::queue::{Place, Ticket};
@@ -174,14 +176,17 @@ impl Broker {
                     self.delayed.let_first_wait_for_turn();
                     continue;
                 }
-                let incoming = Incoming::new(MessageView::unpack(packed));
-                let first = &targets[..targets.len().min(TARGETS_AT_ONCE_MAX)];
-                self.journal.set_passing(occupied.frees(), true);
-                let room = self.room_to_pass_on(&incoming, terms.persistent, first, occupied);
-                self.journal.set_passing(occupied.frees(), false);
-                if let Room::Later(need) = room {
-                    self.delayed.let_first_wait(need, occupied.frees());
-                    continue;
+                match self.room_to_release(packed, targets, terms.persistent, occupied) {
+                    Room::Now => {}
+                    Room::Later(need) => {
+                        self.delayed.let_first_wait(need, occupied.frees());
+                        continue;
+                    }
+                    Room::Never(bytes) => {
+                        if place.position().is_some() {
+                            self.tell_delayed_too_large(id, bytes, out);
+                        }
+                    }
                 }
             }
             let Some((id, held, lane)) = self.delayed.take_first() else { return };
@@ -200,6 +205,37 @@ impl Broker {
                 _ => self.settle_source(source),
             }
         }
+    }
+
+    /// Whether the logs have room for a delayed message in the first of its queues, beside what it has
+    /// `occupied` itself.
+    fn room_to_release(
+        &mut self,
+        packed: &[u8],
+        targets: &[Target],
+        persistent: bool,
+        occupied: Occupied,
+    ) -> Room {
+        let incoming = Incoming::new(MessageView::unpack(packed));
+        let first = &targets[..targets.len().min(TARGETS_AT_ONCE_MAX)];
+        self.journal.set_passing(occupied.frees(), true);
+        let room = self.room_to_pass_on(&incoming, persistent, first, occupied);
+        self.journal.set_passing(occupied.frees(), false);
+        room
+    }
+
+    /// A message that an exchange held back is kept in the log, since it has no room beside itself. It is
+    /// not tried again in this run.
+    fn tell_delayed_too_large(&self, id: QueueId, bytes: usize, out: &mut Outbox) {
+        let info = self.directory.holding(id).expect("whose message was routed is known");
+        let text = format!(
+            "a delayed message of exchange '{}' in vhost '{}' takes {bytes} bytes in the log, more \
+             than may be stored while it holds the message itself: it stays there and is sent after \
+             the next start, if store.bytes_max is raised until then",
+            info.name,
+            self.directory.vhost_name(info.vhost)
+        );
+        log(out, Severity::Warning, "delayed-too-large", text);
     }
 
     /// Has those read that are due next and lie in the same log.
