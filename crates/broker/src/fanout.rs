@@ -178,7 +178,7 @@ impl Broker {
             Owner::Channel(at.channel)
         };
         let fanout = self.fanout_of(owner, view, terms, targets, Reach::Unsent);
-        self.jobs.push(Job::Fanout(Fanout { until, ..fanout }));
+        self.jobs.begin_fanout(Fanout { until, ..fanout });
     }
 
     /// A message that is passed on from one queue, or a delayed exchange, to very many queues becomes
@@ -195,7 +195,7 @@ impl Broker {
         let owner = Owner::Source(terms.from);
         let fanout = self.fanout_of(owner, &view, terms, targets, Reach::Unsent);
         let passing = frees.map(|frees| Passing { frees, rest: None });
-        self.jobs.push(Job::Fanout(Fanout { passing, ..fanout }));
+        self.jobs.begin_fanout(Fanout { passing, ..fanout });
     }
 
     fn fanout_of(
@@ -393,6 +393,7 @@ impl Broker {
     }
 
     fn finish_fanout(&mut self, fanout: Fanout, out: &mut Outbox) {
+        self.jobs.end_fanout(&fanout);
         self.edge.pool.release(fanout.body);
         self.jobs.drop_list(fanout.targets);
         if fanout.reach != Reach::Mailed

@@ -6,7 +6,7 @@
 //! each other: those that can go on take turns, those that need room wait until there is enough.
 
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 
@@ -68,13 +68,16 @@ pub(crate) struct Jobs {
     ready: VecDeque<Job>,
     /// Those that wait until their logs have room, by turns.
     roomless: VecDeque<(Job, Need)>,
-    /// Commits one of whose publishes is a job, or whose channel has something that waits for room.
-    fanning: Vec<Commit>,
+    /// Channels of this shard one of whose publishes is a job.
+    publishing: BTreeSet<ChannelRef>,
+    /// Commits one of whose publishes is a job, or whose channel has something that waits for room, by
+    /// their channel.
+    fanning: BTreeMap<ChannelRef, Box<Commit>>,
     /// Publishes that nobody commits, and that are to be freed; no list is empty.
     discarded: VecDeque<VecDeque<HeldPublish>>,
     /// Channels with a publish on its way to very many queues, and how many other shards have yet
     /// to say that theirs have it.
-    away: Vec<(ChannelRef, u32)>,
+    away: BTreeMap<ChannelRef, u32>,
     /// The list of targets made last, for publishes that go the same way.
     list: Option<Weak<[Target]>>,
     /// Bytes of lists of targets, and of publishes that are being committed or freed.
@@ -160,38 +163,53 @@ impl Jobs {
 
     /// A channel's publish goes to so many other shards.
     pub(crate) fn send_away(&mut self, channel: ChannelRef, shards: u32) {
-        self.away.push((channel, shards));
+        let other = self.away.insert(channel, shards);
+        assert!(other.is_none(), "a channel publishes nothing before its publish is in all queues");
     }
 
     /// A shard is done with a channel's publish. Whether all are.
     pub(crate) fn come_back(&mut self, channel: ChannelRef) -> bool {
-        let Some(place) = self.away.iter().position(|(away, _)| *away == channel) else {
-            return true;
-        };
-        let left = &mut self.away[place].1;
+        let Some(left) = self.away.get_mut(&channel) else { return true };
         if *left > 0 {
             *left -= 1;
             return false;
         }
-        self.away.swap_remove(place);
+        self.away.remove(&channel);
         true
+    }
+
+    /// A publish to be served in slices.
+    pub(crate) fn begin_fanout(&mut self, fanout: Fanout) {
+        if let Some(channel) = fanout.client() {
+            let is_first = self.publishing.insert(channel);
+            assert!(is_first, "a channel has one job at a time");
+        }
+        self.push(Job::Fanout(fanout));
+    }
+
+    /// A publish is served as far as this shard is concerned.
+    pub(crate) fn end_fanout(&mut self, fanout: &Fanout) {
+        if let Some(channel) = fanout.client() {
+            let was_job = self.publishing.remove(&channel);
+            assert!(was_job, "a publish that was a job ends once");
+        }
     }
 
     /// Whether a publish of a channel of this shard is a job, or on its way to very many queues.
     pub(crate) fn has_fanout_of(&self, channel: ChannelRef) -> bool {
-        let roomless = self.roomless.iter().map(|(job, _)| job);
-        let mut fanouts = self.ready.iter().chain(roomless);
-        fanouts.any(|job| matches!(job, Job::Fanout(fanout) if fanout.client() == Some(channel)))
-            || self.away.iter().any(|(away, _)| *away == channel)
+        self.publishing.contains(&channel) || self.away.contains_key(&channel)
+    }
+
+    /// A commit goes on behind what its channel publishes.
+    fn wait_for_publish(&mut self, commit: Box<Commit>) {
+        let other = self.fanning.insert(commit.channel(), commit);
+        assert!(other.is_none(), "a channel has one commit at a time");
     }
 
     /// A publish that was a job is served: the commit that it belongs to goes on, if there is one.
     pub(crate) fn end_fanning(&mut self, channel: ChannelRef) -> bool {
-        let Some(place) = self.fanning.iter().position(|commit| commit.is_of(channel)) else {
-            return false;
-        };
-        let commit = self.fanning.swap_remove(place);
-        self.ready.push_back(Job::Commit(Box::new(commit)));
+        let Some(commit) = self.fanning.remove(&channel) else { return false };
+        self.ready.push_back(Job::Commit(commit));
         true
     }
 
@@ -212,9 +230,8 @@ impl Jobs {
             None => match self.roomless.iter().position(|(job, _)| is_it(job)) {
                 Some(place) => self.roomless.remove(place).map(|(job, _)| job),
                 None => {
-                    let waits = |commit: &Commit| commit.is_of(channel) && !commit.is_begun();
-                    let place = self.fanning.iter().position(waits)?;
-                    return Some(Box::new(self.fanning.swap_remove(place)));
+                    self.fanning.get(&channel).filter(|commit| !commit.is_begun())?;
+                    return self.fanning.remove(&channel);
                 }
             },
         };
@@ -280,7 +297,7 @@ impl Broker {
             Step::Done => {}
             Step::More(job) => self.jobs.ready.push_back(job),
             Step::NeedsRoom(job, need) => self.jobs.roomless.push_back((job, need)),
-            Step::Fans(commit) => self.jobs.fanning.push(*commit),
+            Step::Fans(commit) => self.jobs.wait_for_publish(commit),
         }
     }
 

@@ -18,7 +18,7 @@ use crate::queue::{Consumer, ConsumerHandle, ConsumerKey, Outcome};
 use crate::refusal::Refusal;
 
 /// One incarnation of a channel, from anywhere in the process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChannelRef {
     /// The shard of its connection.
     pub shard: ShardId,
