@@ -6,8 +6,9 @@ use lepus_amqp::table::Table;
 use lepus_sim::{Channel, Options, StoreOptions, World};
 use lepus_store::disk::LogId;
 
+use crate::at_least_once::{declare, surely_to};
 use crate::delayed_kept::{after, declare_both};
-use crate::restart::{durable, durable_with, persistent};
+use crate::restart::{durable, durable_exchange, durable_with, persistent};
 use crate::room::durable_of;
 
 /// Two shards become one: `own` is a queue of the first, `other` of the one that is gone.
@@ -49,6 +50,29 @@ fn other_full() -> (World, String) {
     let (world, own, other) = one_of_two(store);
     fill(&world, &other);
     (world, own)
+}
+
+/// Very many queues, bound to two fanout exchanges `f` and `g`. A few of them are durable, in the shard's
+/// own log.
+fn bind_many(channel: &Channel) {
+    for number in 0..600 {
+        let queue = format!("q{number}");
+        if number % 100 == 0 {
+            durable(channel, &queue);
+        } else {
+            channel.declare(&queue);
+        }
+        channel.bind(&queue, "f", "");
+        channel.bind(&queue, "g", "");
+    }
+}
+
+/// Has one message of so many bytes become a dead letter that must arrive at all queues of an exchange.
+fn dead_letter_surely(channel: &Channel, queue: &str, exchange: &str, bytes: usize) {
+    declare(channel, queue, surely_to(exchange, ""));
+    channel.publish_with("", queue, &persistent(), vec![b'1'; bytes]);
+    let letter = channel.get(queue).expect("a message");
+    channel.reject(letter.tag, false);
 }
 
 /// What is in the queue goes, and so the room in its log comes back.
@@ -228,4 +252,49 @@ fn what_a_delayed_exchange_takes_and_lets_go_waits_for_no_log_to_which_it_does_n
     empty(&world, &own);
     // Both are due.
     assert_eq!((world.queue("q").ready, waiting.confirmed().0.len()), (2, 1));
+}
+
+/// Many dead letters that must arrive go to very many queues, one of which lies in a log without room: as
+/// `first` says, that is the first or the last of them. The world, that queue, and how many they are.
+fn wide_letters_without_room(first: bool) -> (World, String, u64) {
+    // More than may be on their way to very many queues at once.
+    const LETTERS: u64 = 10;
+    let mut store = StoreOptions::default();
+    store.template.segments_max = 12;
+    let (world, _, other) = one_of_two(store);
+    fill(&world, &other);
+    while confirms(&world, &other, 1_000).1 > 0 {}
+    let channel = world.channel(0);
+    for exchange in ["f", "g"] {
+        durable_exchange(&channel, exchange, "fanout");
+    }
+    for is_now in [first, !first] {
+        match is_now {
+            true => channel.bind(&other, "f", ""),
+            false => bind_many(&channel),
+        }
+    }
+    let before = world.queue(&other).ready;
+    for letter in 0..LETTERS {
+        dead_letter_surely(&channel, &format!("wide{letter}"), "f", 1_000);
+    }
+    world.advance(2_000);
+    assert_eq!(world.queue(&other).ready, before, "its log is full");
+    (world, other, LETTERS)
+}
+
+#[test]
+fn dead_letters_that_must_arrive_and_have_no_room_keep_those_for_other_logs_from_no_turn() {
+    for first in [true, false] {
+        let (world, other, letters) = wide_letters_without_room(first);
+        let arrived = world.queue("q599").ready;
+        let channel = world.channel(0);
+        dead_letter_surely(&channel, "own wide", "g", 1);
+        world.advance(2_000);
+        assert_eq!(world.queue("q599").ready, arrived + 1, "first: {first}");
+        empty(&world, &other);
+        // The two publishes that found no room while the log was filled come, too.
+        assert_eq!(world.queue(&other).ready, letters + 2, "first: {first}");
+        assert_eq!(world.queue("q0").ready, letters + 1);
+    }
 }

@@ -46,6 +46,9 @@ pub(crate) struct Progress {
     done: BTreeSet<QueueId>,
     /// Whether a queue did not take it, or it stands behind such a one.
     is_refused: bool,
+    /// What it found no room for on its way to very many queues: it is to wait for that when all that were
+    /// asked have reported, and to begin anew with the others.
+    lacks: Option<Need>,
     /// Whether the log was told that it is too large.
     is_told_too_large: bool,
     /// Bytes of its lists of queues that were counted where it waits.
@@ -303,6 +306,10 @@ impl Broker {
                         self.tell_too_large(letter.source.queue, bytes, out);
                     }
                 }
+                Posted::NeedsRoom(need) if progress.job != 0 => {
+                    progress.rest = Vec::new();
+                    progress.lacks = Some(need);
+                }
                 Posted::NeedsRoom(need) => {
                     progress.rest.push(queue);
                     letter.progress = Some(progress);
@@ -371,7 +378,13 @@ impl Broker {
     /// All queues have said what they do with a letter: it has arrived, or waits for another attempt.
     pub(super) fn end_attempt(&mut self, now: Now, mut letter: DeadLetter, out: &mut Outbox) {
         self.leave(&mut letter);
-        let progress = letter.progress.take().unwrap_or_default();
+        let mut progress = letter.progress.take().unwrap_or_default();
+        if let Some(need) = progress.lacks.take() {
+            // It has given its turn back: others may find room where they go.
+            (progress.attempt, progress.is_refused) = (0, false);
+            letter.progress = Some(progress);
+            return self.edge.roomless_letters.wait(letter, need);
+        }
         if progress.is_refused || progress.done.is_empty() {
             return self.hold_letter(now, letter, progress, out);
         }
