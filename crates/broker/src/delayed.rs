@@ -14,7 +14,7 @@ use core::ops::Bound;
 use lepus_base::{Instant, Now, Pool, QueueId};
 use lepus_store::LaneSlot;
 
-use crate::journal::Need;
+use crate::journal::{LogSet, Need};
 use crate::queue::{Entry, Place};
 
 /// Messages of a deleted exchange that are released in one slice of work.
@@ -258,6 +258,15 @@ impl Delayed {
                 rest.0 = Bound::Excluded((frees, most, QueueId(u64::MAX)));
             }
             next = self.roomless.range(rest).next().copied();
+        }
+    }
+
+    /// Those go on that wait for room in one of these logs, perhaps for a queue that is not there any more.
+    pub(crate) fn look_anew(&mut self, left: LogSet) {
+        let concerned = self.roomless.iter().filter(|(_, need, _)| need.logs.meets(left));
+        let exchanges: Vec<QueueId> = concerned.map(|(_, _, id)| *id).collect();
+        for id in exchanges {
+            self.change(id, Waits::Nothing);
         }
     }
 

@@ -17,7 +17,7 @@ use crate::journal::{Journal, Need, Occupied, Refusals};
 use crate::mail::{ChannelRef, Mail, Many, Receipt};
 use crate::message::{Incoming, MessageView};
 use crate::outbox::Outbox;
-use crate::publish::{Room, Terms};
+use crate::publish::{Room, Routed, Terms};
 
 /// Who goes on when all its queues have the message.
 #[derive(Clone, Copy, Debug)]
@@ -87,22 +87,19 @@ enum Reach {
 }
 
 impl Fanout {
-    /// One of its queues is elsewhere now, perhaps. Under the old id nobody finds it. Whether it was one of
-    /// those that are yet to get it.
-    pub(crate) fn redirect(&mut self, old: QueueId, new: Target, own: ShardId) -> bool {
+    /// One of its queues is elsewhere now, perhaps. Under the old id nobody finds it.
+    pub(crate) fn redirect(&mut self, old: QueueId, new: Target, own: ShardId) {
         assert!(!self.is_mailed_for(old), "a queue stays until it has what was mailed to it");
         if let Some(target) = self.moved.iter_mut().find(|target| target.queue == old) {
             *target = new;
-            return true;
+            return;
         }
         // One of another shard has it if it was mailed: it did not move before.
         let is_unsent = self.reach == Reach::Unsent;
         let waits = |target: &Target| target.queue == old && (is_unsent || target.home == own);
-        let is_one = self.targets[self.next..].iter().any(waits);
-        if is_one {
+        if self.targets[self.next..].iter().any(waits) {
             self.moved.push(new);
         }
-        is_one
     }
 
     /// Whether a queue of this shard is to get it, to which it was mailed.
@@ -343,6 +340,8 @@ impl Broker {
             self.enqueue_mailed(now, incoming, here, fanout.terms, out);
         } else {
             let routed = match fanout.until {
+                // Deleted meanwhile, with all that it held back.
+                Some(_) if self.directory.holding(here[0].queue).is_none() => Routed::default(),
                 Some(due) => {
                     let packed = self.edge.pool.get(fanout.body).to_vec();
                     let later = (here[0].queue, due.since(now.instant));

@@ -177,6 +177,15 @@ impl Broker {
         }
     }
 
+    /// The log that has, or is to have, what a queue of this shard gets; `None` if the queue is gone.
+    pub(crate) fn log_of(&self, queue: QueueId) -> Option<u16> {
+        match self.home_slot(queue, u32::MAX) {
+            Some(slot) => Some(self.homes[slot as usize].log),
+            // One that is yet to come gets its messages in the shard's own log.
+            None => self.directory.queue_by_id(queue).map(|_| 0),
+        }
+    }
+
     /// Runs `work` on a queue together with the rest of the shard.
     pub(crate) fn with_queue<R>(
         &mut self,

@@ -12,7 +12,7 @@ use crate::mail::{ChannelRef, Command, Mail, MailBatch, Many, Receipt, Reply};
 use crate::message::{Incoming, MessageView};
 use crate::migration::{Parcel, Rest};
 use crate::outbox::Outbox;
-use crate::postponed::{Few, Part, Postponed};
+use crate::postponed::{Few, Line, Part, Postponed};
 use crate::publish::{Room, Terms};
 use crate::refusal::Refusal;
 
@@ -212,14 +212,24 @@ impl Broker {
         let mut logs = LogSet::default();
         for item in items {
             if let Mail::Enqueue { queue, persistent: true, .. } = item {
-                match self.home_slot(*queue, u32::MAX) {
-                    Some(slot) => logs.add(self.homes[slot as usize].log),
-                    // It is yet to come, or gone.
-                    None => logs.add(0),
-                }
+                self.log_of(*queue).into_iter().for_each(|log| logs.add(log));
             }
         }
         logs
+    }
+
+    /// Queues have left these logs: transactions that wait for room there may not need it any more.
+    pub(crate) fn renew_postponed_needs(&mut self, left: LogSet) {
+        let hash = self.settings.hash;
+        let mut postponed = core::mem::replace(&mut self.postponed, Line::new(hash));
+        postponed.renew_needs(left, |few| {
+            let mut logs = LogSet::default();
+            for target in few.targets.iter().filter(|_| few.terms.persistent) {
+                self.log_of(target.queue).into_iter().for_each(|log| logs.add(log));
+            }
+            logs
+        });
+        self.postponed = postponed;
     }
 
     /// Whether what was postponed need not wait any more.

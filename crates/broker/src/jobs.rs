@@ -16,7 +16,7 @@ use crate::broker::Broker;
 use crate::channel::{HeldPublish, Target};
 use crate::commit::Commit;
 use crate::fanout::Fanout;
-use crate::journal::{Journal, Need, Refusals};
+use crate::journal::{Journal, LogSet, Need, Refusals};
 use crate::mail::ChannelRef;
 use crate::outbox::Outbox;
 
@@ -241,22 +241,21 @@ impl Jobs {
         }
     }
 
-    /// A queue has another home, and another id. Who waited for room to reach it finds out anew in which
-    /// logs.
+    /// A queue has another home, and another id.
     pub(crate) fn redirect(&mut self, old: QueueId, new: Target, own: ShardId) {
-        let is_for_it = |job: &mut Job| match job {
-            Job::Fanout(fanout) => fanout.redirect(old, new, own),
-            // One that waits has not begun, and finds its logs anew.
-            Job::Commit(_) => true,
-        };
-        for job in &mut self.ready {
-            is_for_it(job);
-        }
-        for (mut job, need) in core::mem::take(&mut self.roomless) {
-            match is_for_it(&mut job) {
-                true => self.ready.push_back(job),
-                false => self.roomless.push_back((job, need)),
+        let roomless = self.roomless.iter_mut().map(|(job, _)| job);
+        for job in self.ready.iter_mut().chain(roomless) {
+            if let Job::Fanout(fanout) = job {
+                fanout.redirect(old, new, own);
             }
+        }
+    }
+
+    /// Those that wait for room in one of these logs wait for nothing that is known any more: they find out
+    /// anew what they need once they may go on.
+    pub(crate) fn look_anew(&mut self, left: LogSet) {
+        for (_, need) in self.roomless.iter_mut().filter(|(_, need)| need.logs.meets(left)) {
+            *need = Need::default();
         }
     }
 }

@@ -143,6 +143,8 @@ pub struct Journal {
     /// What the files of all logs may take of the disk.
     bytes_max: u64,
     closes: bool,
+    /// Logs that a queue has left since [`Journal::take_left`].
+    left: LogSet,
 }
 
 impl Journal {
@@ -284,14 +286,26 @@ impl Journal {
         self.logs.get(usize::from(log)).is_none_or(|log| log.store.synced() >= end)
     }
 
-    /// A queue is deleted with everything in it.
+    /// A queue, or what stands for a delayed exchange, leaves a log with everything in it.
     pub(crate) fn drop_queue(&mut self, log: u16, queue: QueueId) {
+        self.note_left(log);
         if let Some(log) = self.logs.get_mut(usize::from(log))
             && log.takes()
         {
             log.store.drop_queue(queue);
             log.has_work = true;
         }
+    }
+
+    /// A queue is gone, here or on another shard, for which room in this log may be waited for.
+    pub(crate) fn note_left(&mut self, log: u16) {
+        self.left.add(log);
+    }
+
+    /// The logs that queues have left since the last call. Who waits for room there may have been on the
+    /// way to such a queue, and need none any more.
+    pub(crate) fn take_left(&mut self) -> LogSet {
+        core::mem::take(&mut self.left)
     }
 
     /// Whether a log keeps damaged messages of a queue.

@@ -12,7 +12,7 @@ use lepus_base::{Body, HashMap, HashState, QueueId};
 
 use crate::channel::Target;
 use crate::fanout::Fanout;
-use crate::journal::Need;
+use crate::journal::{LogSet, Need};
 use crate::mail::{ChannelRef, Command};
 use crate::publish::Terms;
 
@@ -123,6 +123,27 @@ impl Line {
         }
         line.push_back(postponed);
         self.len += 1;
+    }
+
+    /// A transaction that waits for one of these logs waits for those alone from now on that `logs_of` finds
+    /// for its messages.
+    pub(crate) fn renew_needs(&mut self, left: LogSet, logs_of: impl Fn(&Few) -> LogSet) {
+        for line in self.by_channel.values_mut() {
+            let mut logs = LogSet::default();
+            // From the end: what follows the first message of a transaction belongs to it.
+            for postponed in line.iter_mut().rev() {
+                let Postponed::Few(few) = postponed else { continue };
+                logs.unite(logs_of(few));
+                if let Part::First(need) = &mut few.part
+                    && need.logs.meets(left)
+                {
+                    need.logs = logs;
+                }
+                if few.part != Part::Next {
+                    logs = LogSet::default();
+                }
+            }
+        }
     }
 
     /// The channel whose turn it is. It has no other one before something of it is put back.

@@ -14,6 +14,7 @@ use crate::channel::Channel;
 use crate::connection::{Connection, PauseReason};
 use crate::dead_letter::DeadLetter;
 use crate::edge::Edge;
+use crate::journal::LogSet;
 use crate::mail::{ChannelRef, MailBatch};
 use crate::outbox::Outbox;
 use crate::timers::Timer;
@@ -210,11 +211,24 @@ impl Broker {
     /// is some.
     pub(crate) fn give_room(&mut self, now: Now, out: &mut Outbox) {
         self.journal.forget_wishes();
+        let left = self.journal.take_left();
+        if !left.is_empty() {
+            self.look_for_room_anew(left);
+        }
         self.give_letters_room();
         let journal = &mut self.journal;
         self.delayed.give_room(|need, frees| !journal.must_wait_to_pass_on(need, frees));
         self.enqueue_postponed(now, out);
         self.give_jobs_room(now, out);
+    }
+
+    /// Queues have left these logs, deleted or on their way to another shard. Who waits for room there
+    /// finds out anew where it is needed.
+    fn look_for_room_anew(&mut self, left: LogSet) {
+        self.edge.roomless_letters.look_anew(left);
+        self.delayed.look_anew(left);
+        self.renew_postponed_needs(left);
+        self.jobs.look_anew(left);
     }
 
     /// Stops reading a client that does not read its answers. True when it is to wait.

@@ -333,6 +333,10 @@ impl Broker {
             self.pump(now, slot, out);
         }
         for info in applied.queues_deleted {
+            if info.home != self.edge.shard {
+                // Dead letters for another shard wait for room in the own log.
+                self.journal.note_left(0);
+            }
             self.home_deleted(now, &info, applied.goes_in_slices, out);
             self.rest_over(now, info.id, out);
         }

@@ -298,3 +298,35 @@ fn dead_letters_that_must_arrive_and_have_no_room_keep_those_for_other_logs_from
         assert_eq!(world.queue("q0").ready, letters + 1);
     }
 }
+
+#[test]
+fn a_dead_letter_whose_queue_moves_waits_for_no_room_in_the_log_that_it_left() {
+    let mut store = StoreOptions::default();
+    store.template.segments_max = 11;
+    let world = World::with(Options { shards: 3, store: Some(store), ..Options::default() });
+    let channel = world.channel(0);
+    let [other, moving] = ["other", "moving"].map(|name| durable_of(&world, &channel, name, 2));
+    world.stop();
+    world.start_again(2);
+    fill(&world, &other);
+    let channel = world.channel(0);
+    channel.declare_exclusive("");
+    let dead = Table::new()
+        .with("x-dead-letter-exchange", "")
+        .with("x-dead-letter-routing-key", moving.as_str());
+    let mut names = (0..10).map(|number| format!("letters{number}"));
+    let letters = &names.find(|name| {
+        durable_with(&channel, name, dead.clone());
+        world.queue(name).home == 0
+    });
+    let letters = letters.as_deref().expect("queues go to all shards in turn");
+    channel.publish_with("", letters, &persistent(), vec![b'1'; 60_000]);
+    world.advance(1_000);
+    let letter = channel.get(letters).expect("a message");
+    channel.reject(letter.tag, false);
+    world.advance(1_000);
+    assert_eq!(world.queue(&moving).ready, 0);
+    world.move_queue(&moving, 1);
+    world.advance(10_000);
+    assert_eq!((world.queue(&moving).home, world.queue(&moving).ready), (1, 1));
+}

@@ -22,6 +22,7 @@ mod dead_letters_kept;
 mod definitions;
 mod delayed;
 mod delayed_kept;
+mod deleted_targets;
 mod disk_trouble;
 mod exchange_to_exchange;
 mod exchanges;

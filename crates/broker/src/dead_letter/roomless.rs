@@ -12,7 +12,7 @@ use core::ops::Bound;
 use lepus_base::QueueId;
 
 use super::{DeadLetter, Source};
-use crate::journal::{Need, Reader};
+use crate::journal::{LogSet, Need, Reader};
 
 /// Letters in all lines from which on no queue produces more by expiry.
 const LETTERS_MAX: usize = 64 << 10;
@@ -306,6 +306,15 @@ impl Roomless {
         }
     }
 
+    /// Those go on that wait for room in one of these logs, perhaps for a queue that is not there any more.
+    pub(crate) fn look_anew(&mut self, left: LogSet) {
+        let concerned = self.roomless.iter().filter(|(wish, _)| wish.need.logs.meets(left));
+        let queues: Vec<QueueId> = concerned.map(|(_, queue)| *queue).collect();
+        for queue in queues {
+            self.change(queue, Waits::Nothing);
+        }
+    }
+
     /// What waits of a queue that is gone needs no room any more: it goes on, to its end.
     pub(super) fn forget(&mut self, queue: QueueId) {
         match self.by_queue.get(&queue).map(|line| line.letters.is_empty()) {
@@ -366,7 +375,6 @@ mod tests {
     use super::super::held::Progress;
     use super::super::tests::letter_of;
     use super::*;
-    use crate::journal::LogSet;
 
     /// So many bytes in the shard's own log.
     fn own(bytes: usize) -> Need {

@@ -30,6 +30,11 @@ impl LogSet {
         self.0 |= others.0;
     }
 
+    /// Whether one of them is among the others.
+    pub fn meets(self, others: LogSet) -> bool {
+        self.0 & others.0 != 0
+    }
+
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }

@@ -110,9 +110,7 @@ impl Broker {
         }
         let mut logs = LogSet::default();
         for route in self.routes.as_slice().iter().filter(|route| route.home == own) {
-            // One that is yet to come gets its messages in the shard's own log.
-            let slot = self.home_slot(route.queue, u32::MAX);
-            logs.add(slot.map_or(0, |slot| self.homes[slot as usize].log));
+            self.log_of(route.queue).into_iter().for_each(|log| logs.add(log));
         }
         logs
     }
