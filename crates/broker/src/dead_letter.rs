@@ -8,6 +8,7 @@
 mod attempts;
 mod held;
 mod roomless;
+mod sender;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -15,9 +16,11 @@ use alloc::vec::Vec;
 
 use held::{Progress, Shelf};
 use lepus_amqp::properties::PropertiesRef;
-use lepus_base::{ConnectionId, Now, QueueId, ShardId};
+use lepus_base::{Now, QueueId};
 use lepus_store::LaneSlot;
 pub(crate) use roomless::Roomless;
+pub(crate) use sender::{LETTERS_CONNECTION, delayed_of, must_arrive};
+use sender::{Sender, letters_of, sender_of, sure_letters_of};
 
 use crate::broker::Broker;
 use crate::channel::Target;
@@ -40,13 +43,6 @@ const SPARE_LETTERS_MAX: usize = 4096;
 const PROPERTY_BYTES: usize = 128;
 /// Bytes of a message that are as dear to copy.
 const MESSAGE_BYTES: usize = 8192;
-/// Stands for the connection of a publisher where a dead letter is meant.
-pub(crate) const LETTERS_CONNECTION: ConnectionId = ConnectionId(u64::MAX);
-/// Numbers of its channels: those of dead letters that must arrive, and of what delayed exchanges held;
-/// the others have 0.
-const MUST_ARRIVE: u16 = 1;
-const DELAYED: u16 = 2;
-
 /// A message where it is until every queue that gets it has it. It owns what its entry owns.
 #[derive(Debug)]
 pub struct Source {
@@ -164,6 +160,15 @@ impl Ledger {
         self.last
     }
 
+    /// What a message takes in the log that it is in, of which a report under this number is missing.
+    fn occupied(&self, to: ChannelRef, number: u64) -> Occupied {
+        let source = match must_arrive(to) {
+            true => self.shelf.asked_of(number),
+            false => self.waiting.get(&number).map(|waiting| &waiting.source),
+        };
+        source.map_or(Occupied::default(), Source::occupied)
+    }
+
     /// So many more reports of a message are to come.
     pub(crate) fn expect(&mut self, number: u64, more: u32) {
         if let Some(waiting) = self.waiting.get_mut(&number) {
@@ -217,6 +222,10 @@ impl Broker {
             }
             if letter.is_over() {
                 self.end_letter(now, letter, out);
+                continue;
+            }
+            if self.is_behind_set_aside(&letter) {
+                self.edge.roomless_letters.wait_behind_set_aside(letter);
                 continue;
             }
             let (place, size) = (letter.source.entry.place, letter.source.entry.bytes);
@@ -302,7 +311,8 @@ impl Broker {
                 self.edge.roomless_letters.wait_for_turn(letter);
                 return cost;
             }
-            let terms = terms_of(&letter.source, packed, letters_of(self.edge.shard, 0));
+            let from = letters_of(self.edge.shard, letter.source.queue);
+            let terms = terms_of(&letter.source, packed, from);
             let incoming = Incoming::new(MessageView::unpack(packed));
             let first = &targets[..targets.len().min(TARGETS_AT_ONCE_MAX)];
             let room =
@@ -327,10 +337,11 @@ impl Broker {
         self.edge.counters.count_dead_letter(letter.reason);
         match routed {
             Some((packed, targets)) if !targets.is_empty() => {
-                let is_wide = targets.len() > TARGETS_AT_ONCE_MAX;
-                let lines = &mut self.edge.roomless_letters;
-                let job = if is_wide { lines.pass(letter.source.queue) } else { 0 };
-                let terms = terms_of(&letter.source, &packed, letters_of(self.edge.shard, job));
+                if targets.len() > TARGETS_AT_ONCE_MAX {
+                    self.edge.roomless_letters.pass(letter.source.queue);
+                }
+                let from = letters_of(self.edge.shard, letter.source.queue);
+                let terms = terms_of(&letter.source, &packed, from);
                 self.pass_on(now, letter.source, &packed, &targets, terms, out);
             }
             _ => self.settle_source(letter.source),
@@ -413,11 +424,49 @@ impl Broker {
     /// Very many queues have what was passed on to them: the next message of those who sent it may
     /// follow.
     pub(crate) fn passed_on(&mut self, from: ChannelRef) {
-        let job = from.channel >> 16;
-        if from.number() == DELAYED {
-            self.delayed.passed(job);
-        } else {
-            self.edge.roomless_letters.passed(job);
+        match sender_of(from) {
+            Sender::Exchange(id) => self.delayed.passed(id),
+            Sender::Queue(queue) => self.edge.roomless_letters.passed(queue),
+        }
+    }
+
+    /// What was set aside of a queue's dead letters, or of a delayed exchange's messages, and had no room
+    /// then, is in its queues: the next ones may follow.
+    pub(crate) fn set_aside_over(&mut self, from: ChannelRef) {
+        match sender_of(from) {
+            Sender::Exchange(id) => self.delayed.set_aside_over(id),
+            Sender::Queue(queue) => self.edge.roomless_letters.set_aside_over(queue),
+        }
+    }
+
+    /// Whether an earlier letter of the same queue was set aside while one of its queues moved, and has had
+    /// no room since: this one is not to overtake it.
+    fn is_behind_set_aside(&self, letter: &DeadLetter) -> bool {
+        if self.postponed.is_empty() || letter.is_under_way() {
+            return false;
+        }
+        let queue = letter.source.queue;
+        // What is left of a queue that is gone goes nowhere.
+        self.directory.queue_by_id(queue).is_some() && self.has_postponed_letters_of(queue)
+    }
+
+    /// Whether dead letters of a queue of this shard that were set aside wait for room.
+    pub(crate) fn has_postponed_letters_of(&self, queue: QueueId) -> bool {
+        let shard = self.edge.shard;
+        self.postponed.has_from(letters_of(shard, queue))
+            || self.postponed.has_from(sure_letters_of(shard, queue))
+    }
+
+    /// What a message takes in the log that it is passed on from by this shard, until its queues have it.
+    pub(crate) fn occupied_by(&self, terms: &Terms) -> Occupied {
+        match terms.number {
+            Some(number)
+                if terms.from.connection == LETTERS_CONNECTION
+                    && terms.from.shard == self.edge.shard =>
+            {
+                self.ledger.occupied(terms.from, number)
+            }
+            _ => Occupied::default(),
         }
     }
 
@@ -586,28 +635,6 @@ fn terms_of(source: &Source, packed: &[u8], from: ChannelRef) -> Terms {
         from,
         number: None,
     }
-}
-
-/// To whom reports about a shard's dead letters go that need not arrive, and who waits while one goes to
-/// very many queues: the job of that number, else 0.
-fn letters_of(shard: ShardId, job: u64) -> ChannelRef {
-    ChannelRef { shard, connection: LETTERS_CONNECTION, channel: job << 16 }
-}
-
-/// To whom reports about a shard's dead letters go that must arrive.
-fn sure_letters_of(shard: ShardId) -> ChannelRef {
-    ChannelRef { shard, connection: LETTERS_CONNECTION, channel: u64::from(MUST_ARRIVE) }
-}
-
-/// To whom reports about what a shard's delayed exchanges held go, and who waits while one goes to
-/// very many queues: the job of that number, else 0.
-pub(crate) fn delayed_of(shard: ShardId, job: u64) -> ChannelRef {
-    ChannelRef { shard, connection: LETTERS_CONNECTION, channel: job << 16 | u64::from(DELAYED) }
-}
-
-/// Whether reports to this channel are about dead letters that must arrive.
-pub(crate) fn must_arrive(to: ChannelRef) -> bool {
-    to.connection == LETTERS_CONNECTION && to.number() == MUST_ARRIVE
 }
 
 #[cfg(test)]

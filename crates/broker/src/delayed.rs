@@ -110,6 +110,8 @@ enum Waits {
     Turn,
     /// The one before goes to very many queues.
     Pass,
+    /// One before that was set aside has yet to come into its queues.
+    SetAside,
 }
 
 /// What the first message waits for that is due.
@@ -143,10 +145,8 @@ pub struct Delayed {
     in_turn: VecDeque<QueueId>,
     /// Those of them whose turn has come, until it is known what becomes of their next message.
     has_turn: BTreeSet<QueueId>,
-    /// Exchanges one of whose messages goes to very many queues, by the number of its job.
-    passing: BTreeMap<u64, QueueId>,
-    /// Number of the last of these jobs.
-    last_job: u64,
+    /// Exchanges one of whose messages goes to very many queues.
+    passing: BTreeSet<QueueId>,
     /// Lanes that recovery found and whose messages are still to be listed. None is released
     /// meanwhile: an earlier one may be among them.
     listing: VecDeque<(u16, LaneSlot, QueueId)>,
@@ -271,23 +271,36 @@ impl Delayed {
     }
 
     /// A message of an exchange goes to very many queues: the next ones from there wait until it is in
-    /// all of them. The number of its job.
-    fn pass(&mut self, id: QueueId) -> u64 {
-        self.last_job += 1;
-        self.passing.insert(self.last_job, id);
+    /// all of them.
+    fn pass(&mut self, id: QueueId) {
+        let is_first = self.passing.insert(id);
+        assert!(is_first, "the messages of an exchange go one after the other");
         let holding = self.holdings.get(&id).expect("whose message is passed on is known");
         if let Some((&(due, count), _)) = holding.held.first_key_value() {
             self.firsts.remove(&(due, count, id));
         }
         self.change(id, Waits::Pass);
-        self.last_job
     }
 
     /// The one that went to very many queues is in all of them.
-    pub(crate) fn passed(&mut self, job: u64) {
-        let id = self.passing.remove(&job);
+    pub(crate) fn passed(&mut self, id: QueueId) {
+        let was_passing = self.passing.remove(&id);
+        assert!(was_passing, "a message is in all of its queues once");
         // The exchange may be gone since.
-        if let Some(id) = id.filter(|id| self.holdings.contains_key(id)) {
+        if self.holdings.contains_key(&id) {
+            self.change(id, Waits::Nothing);
+        }
+    }
+
+    /// The first of all waits until one of its exchange that was set aside has come into its queues.
+    fn let_first_wait_behind_set_aside(&mut self) {
+        let Some((_, _, id)) = self.firsts.pop_first() else { return };
+        self.change(id, Waits::SetAside);
+    }
+
+    /// What was set aside of an exchange has come into its queues: the next ones go on.
+    pub(crate) fn set_aside_over(&mut self, id: QueueId) {
+        if self.holdings.get(&id).is_some_and(|holding| holding.waits == Waits::SetAside) {
             self.change(id, Waits::Nothing);
         }
     }
@@ -301,7 +314,7 @@ impl Delayed {
                 self.roomless.remove(&(frees, need, id));
             }
             Waits::Turn => self.in_turn.retain(|other| *other != id),
-            Waits::Nothing | Waits::Pass => {}
+            Waits::Nothing | Waits::Pass | Waits::SetAside => {}
         }
         match waits {
             Waits::Nothing => {
@@ -314,7 +327,7 @@ impl Delayed {
                 self.roomless.insert((frees, need, id));
             }
             Waits::Turn => self.in_turn.push_back(id),
-            Waits::Pass => {}
+            Waits::Pass | Waits::SetAside => {}
         }
     }
 
@@ -398,7 +411,7 @@ impl Delayed {
                 self.roomless.remove(&(frees, need, id));
             }
             Waits::Turn => self.in_turn.retain(|other| *other != id),
-            Waits::Nothing | Waits::Pass => {}
+            Waits::Nothing | Waits::Pass | Waits::SetAside => {}
         }
         self.len -= holding.held.len();
         self.dropped.push(holding.held);

@@ -434,7 +434,9 @@ impl Broker {
 
     /// Nothing of a channel of this shard waits for room any more.
     pub(crate) fn resume_publishing(&mut self, channel: ChannelRef) {
-        if !self.jobs.has_fanout_of(channel) {
+        if channel.connection == LETTERS_CONNECTION {
+            self.set_aside_over(channel);
+        } else if !self.jobs.has_fanout_of(channel) {
             self.go_on_publishing(channel);
         }
     }

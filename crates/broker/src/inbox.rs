@@ -187,7 +187,11 @@ impl Broker {
     ) -> bool {
         match part {
             Part::Alone => {
-                matches!(self.room_for(incoming, terms.persistent, targets), Room::Later(_))
+                let occupied = self.occupied_by(terms);
+                self.journal.set_passing(occupied.frees(), true);
+                let room = self.room_beside(incoming, terms.persistent, targets, occupied);
+                self.journal.set_passing(occupied.frees(), false);
+                matches!(room, Room::Later(_))
             }
             // It must not come apart because one of its queues is not here yet.
             Part::First(need) => self.migrations.expects_any() || self.journal.must_wait_for(need),
@@ -252,7 +256,10 @@ impl Broker {
 
     fn enqueue_few(&mut self, now: Now, few: Few, out: &mut Outbox) {
         let incoming = Incoming::from_body(few.body, few.bytes);
+        let frees = self.occupied_by(&few.terms).frees();
+        self.journal.set_passing(frees, true);
         self.enqueue_part(now, incoming, &few.targets, few.terms, few.part, out);
+        self.journal.set_passing(frees, false);
     }
 
     /// Mail that waited for room in the log goes into its queues, as far as there is some. What one

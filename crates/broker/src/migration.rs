@@ -283,6 +283,7 @@ impl Broker {
             && (detached.is_empty() || !queue.consumers().any(|(_, one, _)| is_detached(&one.key)))
             && !self.edge.dead_letters.iter().any(|letter| letter.source.queue == id)
             && !self.edge.roomless_letters.has_of(id)
+            && !self.has_postponed_letters_of(id)
             && !self.ledger.has_of(id)
             && !self.retries.iter().any(|(_, queue, _)| *queue == id)
             && self.stalled_commands.range((id, 0)..=(id, u64::MAX)).next().is_none()

@@ -37,6 +37,7 @@ mod large_bodies;
 mod large_deletions;
 mod lease;
 mod length;
+mod letters_set_aside;
 mod loans;
 mod local_traffic;
 mod mandatory;

@@ -11,7 +11,7 @@ use crate::restart::{drain, durable, persistent};
 use crate::stage::{Ending, on_disk};
 
 /// Declares a durable delayed exchange.
-fn declare(channel: &Channel, name: &str, kind: &str) {
+pub(crate) fn declare_delayed(channel: &Channel, name: &str, kind: &str) {
     let arguments = Table::new().with("x-delayed-type", kind).to_bytes();
     channel.exchange_method(exchange::Declare {
         exchange: name,
@@ -24,7 +24,7 @@ fn declare(channel: &Channel, name: &str, kind: &str) {
 
 /// A durable queue `q` that gets all of a delayed exchange `x`.
 pub(crate) fn declare_both(channel: &Channel) {
-    declare(channel, "x", "fanout");
+    declare_delayed(channel, "x", "fanout");
     durable(channel, "q");
     channel.bind("q", "x", "");
 }
@@ -112,7 +112,7 @@ fn what_became_due_meanwhile_comes_at_once() {
 fn it_goes_by_all_its_keys_and_keeps_its_properties() {
     on_disk(|world, end| {
         let channel = world.channel(world.shards() - 1);
-        declare(&channel, "x", "direct");
+        declare_delayed(&channel, "x", "direct");
         for name in ["key", "seen", "hidden"] {
             durable(&channel, name);
             channel.bind(name, "x", name);
@@ -180,7 +180,7 @@ fn a_deleted_exchange_takes_them_along_for_ever() {
         channel.delete_exchange("x");
         assert_eq!(world.leaks(), [""; 0]);
         // The next of that name has nothing to do with it.
-        declare(&channel, "x", "fanout");
+        declare_delayed(&channel, "x", "fanout");
         channel.bind("q", "x", "");
         publish_later(&channel, [(1_000, 5_000)]);
         end.now(world);
@@ -194,7 +194,7 @@ fn once_released_it_is_where_it_went_and_nowhere_else() {
     on_disk(|world, end| {
         // The queues are on both shards, and the messages are held back on the last.
         let first = world.channel(0);
-        declare(&first, "x", "fanout");
+        declare_delayed(&first, "x", "fanout");
         durable(&first, "near");
         let channel = world.channel(world.shards() - 1);
         durable(&channel, "far");
@@ -326,7 +326,7 @@ fn with_a_large_one() -> (World, Channel) {
     let world = World::in_segments(1, 19);
     let channel = world.channel(0);
     declare_both(&channel);
-    declare(&channel, "large", "fanout");
+    declare_delayed(&channel, "large", "fanout");
     channel.bind("q", "large", "");
     channel.confirm_select();
     channel.publish_with("large", "", &after(10_000), vec![b'1'; 400_000]);
@@ -395,7 +395,7 @@ fn one_that_has_no_room_beside_itself_stays_and_is_told() {
 fn those_for_very_many_queues_find_the_room_that_they_need() {
     let world = World::on_disk(1);
     let channel = world.channel(0);
-    declare(&channel, "x", "fanout");
+    declare_delayed(&channel, "x", "fanout");
     for queue in 0..2_000 {
         let queue = format!("q{queue}");
         durable(&channel, &queue);
@@ -418,7 +418,7 @@ fn one_on_its_way_to_very_many_queues_keeps_back_only_those_of_its_own_exchange(
     let world = World::on_disk(1);
     let channel = world.channel(0);
     declare_both(&channel);
-    declare(&channel, "wide", "fanout");
+    declare_delayed(&channel, "wide", "fanout");
     for queue in 0..2_000 {
         let queue = format!("w{queue}");
         durable(&channel, &queue);

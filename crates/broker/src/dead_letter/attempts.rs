@@ -62,6 +62,12 @@ impl Attempts {
         self.by_number.values().filter_map(|attempt| Some(&attempt.letter.as_ref()?.source))
     }
 
+    /// Where the letter is about which a report under this number is missing, while it waits for that.
+    pub(super) fn asked_of(&self, number: u64) -> Option<&Source> {
+        let (attempt, _) = self.asked.get(&number)?;
+        Some(&self.by_number.get(attempt)?.letter.as_ref()?.source)
+    }
+
     /// Bytes that they take.
     pub(super) fn memory_bytes(&self) -> usize {
         self.by_number.len() * size_of::<(u64, Attempt)>()

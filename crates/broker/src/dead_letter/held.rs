@@ -38,8 +38,8 @@ pub(crate) struct Progress {
     ticket: u64,
     /// The number of this attempt; 0 until the queues are known that get it.
     attempt: u64,
-    /// The job by which others of its queue wait while it goes to very many queues; 0 if they do not.
-    job: u64,
+    /// Whether others of its queue wait while it goes to very many queues.
+    is_wide: bool,
     /// Queues that were not asked yet, in this attempt.
     rest: Vec<QueueId>,
     /// Queues that have it.
@@ -159,6 +159,11 @@ impl Shelf {
     /// Where all are.
     pub(super) fn sources(&self) -> impl Iterator<Item = &Source> {
         self.attempts.sources().chain(self.held())
+    }
+
+    /// Where the letter is about which a report under this number is missing, while it waits for that.
+    pub(super) fn asked_of(&self, number: u64) -> Option<&Source> {
+        self.attempts.asked_of(number)
     }
 
     /// Whether a report is missing.
@@ -282,7 +287,8 @@ impl Broker {
                     lines.wait_for_turn(letter);
                     return cost;
                 }
-                progress.job = lines.pass(letter.source.queue);
+                lines.pass(letter.source.queue);
+                progress.is_wide = true;
             }
             progress.attempt = self.ledger.next_number();
         }
@@ -306,7 +312,7 @@ impl Broker {
                         self.tell_too_large(letter.source.queue, bytes, out);
                     }
                 }
-                Posted::NeedsRoom(need) if progress.job != 0 => {
+                Posted::NeedsRoom(need) if progress.is_wide => {
                     progress.rest = Vec::new();
                     progress.lacks = Some(need);
                 }
@@ -350,7 +356,8 @@ impl Broker {
         let own = self.edge.shard;
         let waits = self.is_far(&target) || self.journal.len() > 1;
         let number = waits.then(|| self.ledger.next_number());
-        let terms = Terms { number, ..terms_of(source, packed, sure_letters_of(own)) };
+        let terms =
+            Terms { number, ..terms_of(source, packed, sure_letters_of(own, source.queue)) };
         let mut incoming = Incoming::new(MessageView::unpack(packed));
         let room = self.room_to_pass_on(&incoming, terms.persistent, &[target], source.occupied());
         match room {
@@ -398,9 +405,8 @@ impl Broker {
     pub(super) fn leave(&mut self, letter: &mut DeadLetter) {
         let Some(progress) = &mut letter.progress else { return };
         self.ledger.shelf.attempts.forget(progress.attempt);
-        let job = core::mem::take(&mut progress.job);
-        if job != 0 {
-            self.edge.roomless_letters.passed(job);
+        if core::mem::take(&mut progress.is_wide) {
+            self.edge.roomless_letters.passed(letter.source.queue);
         }
     }
 

@@ -45,6 +45,8 @@ enum Waits {
     Turn,
     /// Its letter before is in all of its very many queues.
     Pass,
+    /// A letter before that was set aside has come into its queues.
+    SetAside,
 }
 
 /// What waits of one queue; empty only while one of its letters goes to very many queues.
@@ -83,9 +85,9 @@ pub struct Roomless {
     has_turn: BTreeSet<QueueId>,
     /// Whose letter was taken last, if it was its turn.
     taken_in_turn: Option<QueueId>,
-    /// Whose letter goes to very many queues, by the number of its job.
-    passing: BTreeMap<u64, QueueId>,
-    /// Number of the last job, or of the last that began to wait for room.
+    /// Whose letter goes to very many queues.
+    passing: BTreeSet<QueueId>,
+    /// Number of the last that began to wait for room.
     last: u64,
     /// Queues whose expiry waits because all lines together are long.
     behind: Vec<Reader>,
@@ -187,19 +189,31 @@ impl Roomless {
         self.change(queue, waits);
     }
 
+    /// Puts a letter in front of those of its queue, where it waits until one that was set aside has come into
+    /// its queues.
+    pub(super) fn wait_behind_set_aside(&mut self, letter: DeadLetter) {
+        self.wait_for(letter, Waits::SetAside);
+    }
+
+    /// What was set aside of a queue has come into its queues: those behind it go on.
+    pub(super) fn set_aside_over(&mut self, queue: QueueId) {
+        if self.by_queue.get(&queue).is_some_and(|line| line.waits == Waits::SetAside) {
+            self.change(queue, Waits::Nothing);
+        }
+    }
+
     /// A letter of the queue goes to very many queues: the next ones wait until it is in all of them.
-    /// The number of its job.
-    pub(super) fn pass(&mut self, queue: QueueId) -> u64 {
-        self.last += 1;
-        self.passing.insert(self.last, queue);
+    pub(super) fn pass(&mut self, queue: QueueId) {
+        let is_first = self.passing.insert(queue);
+        assert!(is_first, "the letters of a queue go one after the other");
         self.by_queue.entry(queue).or_default();
         self.change(queue, Waits::Pass);
-        self.last
     }
 
     /// The letter is in all of its very many queues: those behind it go on.
-    pub(super) fn passed(&mut self, job: u64) {
-        let Some(queue) = self.passing.remove(&job) else { return };
+    pub(super) fn passed(&mut self, queue: QueueId) {
+        let was_passing = self.passing.remove(&queue);
+        assert!(was_passing, "a letter is in all of its queues once");
         let line = self.by_queue.get(&queue).filter(|line| line.waits == Waits::Pass);
         match line.map(|line| line.letters.is_empty()) {
             Some(true) => self.remove(queue),
@@ -225,7 +239,7 @@ impl Roomless {
                 self.roomless.remove(&(wish, queue));
             }
             Waits::Turn => self.in_turn.retain(|other| *other != queue),
-            Waits::Nothing | Waits::Pass => {}
+            Waits::Nothing | Waits::Pass | Waits::SetAside => {}
         }
         match waits {
             Waits::Nothing => {
@@ -238,7 +252,7 @@ impl Roomless {
                 self.roomless.insert((wish, queue));
             }
             Waits::Turn => self.in_turn.push_back(queue),
-            Waits::Pass => {}
+            Waits::Pass | Waits::SetAside => {}
         }
         self.unlist_first(queue);
     }
@@ -433,27 +447,27 @@ mod tests {
     #[test]
     fn one_that_goes_to_very_many_queues_keeps_only_those_of_its_own_queue_waiting() {
         let mut lines = Roomless::default();
-        let job = lines.pass(QueueId(1));
+        lines.pass(QueueId(1));
         assert!(lines.has_of(QueueId(1)) && !lines.has_of(QueueId(2)) && lines.is_empty());
         lines.push(letter_of(1, 11));
         lines.wait(letter_of(2, 20), own(10));
         lines.give_room(|_, _| true);
         assert_eq!(next(&mut lines), Some((2, 20)));
         assert_eq!(next(&mut lines), None);
-        lines.passed(job);
+        lines.passed(QueueId(1));
         assert_eq!(next(&mut lines), Some((1, 11)));
         assert!(!lines.has_of(QueueId(1)) && lines.bytes == 0);
 
-        let job = lines.pass(QueueId(1));
+        lines.pass(QueueId(1));
         assert!(!lines.holds_back(QueueId(1)));
-        lines.passed(job);
+        lines.passed(QueueId(1));
         assert!(!lines.has_of(QueueId(1)) && lines.bytes == 0);
     }
 
     #[test]
     fn few_go_to_very_many_queues_at_once_and_the_others_follow() {
         let mut lines = Roomless::default();
-        let jobs: Vec<u64> = (0..8).map(|queue| lines.pass(QueueId(queue))).collect();
+        (0..8).for_each(|queue| lines.pass(QueueId(queue)));
         assert!(!lines.may_pass());
         lines.wait_for_turn(letter_of(20, 1));
         lines.wait_for_turn(letter_of(21, 1));
@@ -467,21 +481,21 @@ mod tests {
         // What was forgotten takes no turn away.
         lines.forget(QueueId(0));
         assert!(!lines.goes_on());
-        lines.passed(jobs[0]);
+        lines.passed(QueueId(0));
         assert!(lines.may_pass() && lines.goes_on());
         // It is read first, and keeps its turn meanwhile.
         let (letter, _) = lines.take().expect("one has its turn");
         lines.put_back(letter);
         assert!(!lines.may_pass());
         assert_eq!(next(&mut lines), Some((21, 1)));
-        let job = lines.pass(QueueId(21));
+        lines.pass(QueueId(21));
         assert_eq!(next(&mut lines), None);
-        lines.passed(jobs[1]);
+        lines.passed(QueueId(1));
         assert_eq!(next(&mut lines), Some((22, 1)));
         // It goes to few queues now.
         assert_eq!(next(&mut lines), Some((23, 1)));
         assert!(!lines.goes_on());
-        lines.passed(job);
+        lines.passed(QueueId(21));
         assert!(lines.is_empty() && !lines.has_of(QueueId(21)));
     }
 

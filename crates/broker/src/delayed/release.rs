@@ -149,6 +149,10 @@ impl Broker {
                 self.delayed.is_due = false;
                 return;
             };
+            if self.postponed.has_from(delayed_of(self.edge.shard, id)) {
+                self.delayed.let_first_wait_behind_set_aside();
+                continue;
+            }
             let (log, size, place) = (held.log, held.bytes, held.place);
             let found = match place.position() {
                 None => Found::Ready,
@@ -193,10 +197,10 @@ impl Broker {
             let source = Source { queue: id, log, lane, entry: held.entry(), was_delivered: false };
             bytes += size as usize;
             match routed {
-                Some((packed, found, mut terms)) if !found.is_empty() => {
+                Some((packed, found, terms)) if !found.is_empty() => {
                     targets += found.len();
                     if found.len() > TARGETS_AT_ONCE_MAX {
-                        terms.from = delayed_of(self.edge.shard, self.delayed.pass(id));
+                        self.delayed.pass(id);
                     }
                     self.journal.set_passing(occupied.frees(), true);
                     self.pass_on(now, source, &packed, &found, terms, out);
@@ -284,7 +288,7 @@ impl Broker {
             persistent: properties.is_persistent(),
             priority: properties.priority().unwrap_or(0),
             expiration: properties.expiration().and_then(|text| parse_expiration(text).ok()),
-            from: delayed_of(self.edge.shard, 0),
+            from: delayed_of(self.edge.shard, id),
             number: None,
         };
         let mut packed = Vec::new();

@@ -119,8 +119,9 @@ impl Broker {
         self.room_beside(incoming, persistent, targets, Occupied::default())
     }
 
+    /// The same for a message that has `occupied` something in a log itself, until all its queues have it.
     #[inline]
-    fn room_beside(
+    pub(crate) fn room_beside(
         &mut self,
         incoming: &Incoming<'_>,
         persistent: bool,
