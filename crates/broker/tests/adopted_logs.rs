@@ -330,3 +330,89 @@ fn a_dead_letter_whose_queue_moves_waits_for_no_room_in_the_log_that_it_left() {
     world.advance(10_000);
     assert_eq!((world.queue(&moving).home, world.queue(&moving).ready), (1, 1));
 }
+
+#[test]
+fn a_publish_that_waits_for_a_log_does_not_pass_what_its_channel_published_before() {
+    const LARGE: usize = 20_000;
+    const LITTLE: usize = 1_500;
+    let mut store = StoreOptions::default();
+    // Others may use what is left of a segment in a full log.
+    (store.template.segments_max, store.template.passing_segments) = (11, 0);
+    let world = World::with(Options { shards: 3, store: Some(store), ..Options::default() });
+    let channel = world.channel(0);
+    let own = durable_of(&world, &channel, "own", 0);
+    let [moving, begun] = ["moving", "begun"].map(|name| durable_of(&world, &channel, name, 1));
+    let near = durable_of(&world, &channel, "near", 2);
+    durable_exchange(&channel, "f", "fanout");
+    [&moving, &near].into_iter().for_each(|queue| channel.bind(queue, "f", ""));
+    world.stop();
+    world.start_again(2);
+    fill(&world, &near);
+    while confirms(&world, &near, LITTLE).1 > 0 {}
+    let fillers: Vec<Channel> = (0..100).map(|_| world.channel(0)).collect();
+    let publisher = world.channel(0);
+    publisher.declare_exclusive("");
+    publisher.confirm_select();
+    // The queue leaves when its log is synced.
+    world.hold_log(LogId(2));
+    world.channel(1).publish_with("", &begun, &persistent(), "x");
+    world.quietly(|| {
+        world.move_queue(&moving, 0);
+        world.round();
+        publisher.publish_with("", &moving, &persistent(), vec![b'1'; LARGE]);
+        publisher.publish_with("f", "", &persistent(), vec![b'2'; LITTLE]);
+        for filler in &fillers {
+            filler.publish_with("", &own, &persistent(), vec![b'0'; 9_000]);
+            world.round();
+        }
+        assert_eq!(world.queue(&moving).home, 1, "it is on its way");
+    });
+    world.release_disk();
+    world.advance(1_000);
+    assert_eq!((world.queue(&moving).home, world.queue(&moving).ready), (0, 0));
+    // The second one has room in that log now, and would have some in the own one.
+    empty(&world, &near);
+    empty(&world, &own);
+    let found = core::iter::from_fn(|| publisher.get_no_ack(&moving)).map(|found| found.body.len());
+    assert_eq!(found.collect::<Vec<_>>(), [LARGE, LITTLE]);
+    assert_eq!(publisher.confirmed(), (vec![1, 2], vec![]));
+}
+
+/// The first shard drives two logs, its own without room, and a queue comes to it. A client commits something
+/// for that queue so many rounds after it has begun to leave.
+fn commit_while_a_queue_arrives(rounds: usize) {
+    let mut store = StoreOptions::default();
+    store.template.segments_max = 11;
+    let world = World::with(Options { shards: 3, store: Some(store), ..Options::default() });
+    let channel = world.channel(0);
+    let own = durable_of(&world, &channel, "own", 0);
+    let moving = durable_of(&world, &channel, "moving", 1);
+    let _other = durable_of(&world, &channel, "other", 2);
+    world.stop();
+    world.start_again(2);
+    let client = world.channel(0);
+    client.declare_exclusive("");
+    client.tx_select();
+    client.publish_with("", &moving, &persistent(), vec![b'1'; 60_000]);
+    fill(&world, &own);
+    world.quietly(|| {
+        world.move_queue(&moving, 0);
+        (0..rounds).for_each(|_| {
+            world.round();
+        });
+        client.send(tx::Commit {});
+    });
+    world.advance(2_000);
+    assert_eq!(world.queue(&moving).home, 0);
+    let early = client.answer().is_some();
+    assert_eq!((early, world.queue(&moving).ready), (false, 0), "after {rounds} rounds");
+    empty(&world, &own);
+    client.expect("tx.commit-ok");
+    assert_eq!(world.queue(&moving).ready, 1, "after {rounds} rounds");
+}
+
+#[test]
+fn a_commit_for_a_queue_that_arrives_waits_for_room_in_the_log_that_it_comes_to() {
+    // In one of them it is known where the queue is to be, and it is not there yet.
+    (0..16).for_each(commit_while_a_queue_arrives);
+}
