@@ -302,7 +302,7 @@ impl Broker {
         budget: &mut usize,
         out: &mut Outbox,
     ) -> Step {
-        if fanout.client().is_some_and(|channel| self.postponed.has_from(channel)) {
+        if self.postponed.has_from(fanout.channel()) {
             // What was published before must not be overtaken.
             return Step::NeedsRoom(Job::Fanout(fanout), Need::default());
         }

@@ -41,6 +41,14 @@ impl Job {
         }
     }
 
+    /// The channel, of whatever shard, that asked for it, or what stands for one.
+    fn channel(&self) -> ChannelRef {
+        match self {
+            Job::Fanout(fanout) => fanout.channel(),
+            Job::Commit(commit) => commit.channel(),
+        }
+    }
+
     /// Whether it still waits for what it needs.
     fn must_wait(&self, need: Need, refusals: &mut Refusals, journal: &mut Journal) -> bool {
         match self {
@@ -312,7 +320,7 @@ impl Broker {
                 place += 1;
                 continue;
             }
-            let is_behind = job.client().is_some_and(|channel| self.postponed.has_from(channel));
+            let is_behind = self.postponed.has_from(job.channel());
             if is_behind || job.must_wait(*need, &mut refusals, &mut self.journal) {
                 place += 1;
                 lost.extend(job.client().filter(|at| self.edge.is_lost(at.connection)));

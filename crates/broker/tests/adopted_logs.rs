@@ -416,3 +416,69 @@ fn a_commit_for_a_queue_that_arrives_waits_for_room_in_the_log_that_it_comes_to(
     // In one of them it is known where the queue is to be, and it is not there yet.
     (0..16).for_each(commit_while_a_queue_arrives);
 }
+
+/// As before, with a publisher on a third shard. It publishes much for the queue, which does not find room
+/// as a whole, and so many rounds later something for very many queues, that one among them.
+fn publish_to_very_many_while_a_queue_arrives(rounds: usize) {
+    const COUNT: usize = 12;
+    const LARGE: usize = 9_000;
+    const LITTLE: usize = 1_500;
+    let mut store = StoreOptions::default();
+    (store.template.segments_max, store.template.passing_segments) = (11, 0);
+    let world = World::with(Options { shards: 4, store: Some(store), ..Options::default() });
+    let channel = world.channel(0);
+    channel.declare_exclusive("");
+    let own = durable_of(&world, &channel, "own", 0);
+    let [moving, begun] = ["moving", "begun"].map(|name| durable_of(&world, &channel, name, 2));
+    let near = durable_of(&world, &channel, "near", 3);
+    world.stop();
+    world.start_again(3);
+    let channel = world.channel(0);
+    channel.declare_exclusive("");
+    channel.bind(&near, "amq.fanout", "");
+    for number in 0..511 {
+        let queue = format!("q{number}");
+        channel.declare_exclusive(&queue);
+        channel.bind(&queue, "amq.fanout", "");
+    }
+    // It is in the second slice, alone.
+    channel.bind(&moving, "amq.fanout", "");
+    fill(&world, &near);
+    while confirms(&world, &near, LITTLE).1 > 0 {}
+    let fillers: Vec<Channel> = (0..48).map(|_| world.channel(0)).collect();
+    let publisher = world.channel(1);
+    publisher.declare_exclusive("");
+    publisher.confirm_select();
+    for filler in &fillers {
+        filler.publish_with("", &own, &persistent(), vec![b'0'; 9_000]);
+    }
+    world.channel(2).publish_with("", &begun, &persistent(), "x");
+    world.quietly(|| {
+        world.move_queue(&moving, 0);
+        world.round();
+        for _ in 0..COUNT {
+            publisher.publish_with("", &moving, &persistent(), vec![b'1'; LARGE]);
+        }
+        (0..rounds).for_each(|_| {
+            world.round();
+        });
+        publisher.publish_with("amq.fanout", "", &persistent(), vec![b'2'; LITTLE]);
+        world.round();
+        // The shard that the queue leaves hears last of that.
+        [0, 1, 1, 0, 0].into_iter().for_each(|shard| world.turn(shard));
+    });
+    world.advance(1_000);
+    empty(&world, &near);
+    empty(&world, &own);
+    let found = core::iter::from_fn(|| channel.get_no_ack(&moving)).map(|found| found.body.len());
+    assert_eq!(
+        found.collect::<Vec<_>>(),
+        [vec![LARGE; COUNT], vec![LITTLE]].concat(),
+        "after {rounds} rounds"
+    );
+}
+
+#[test]
+fn a_publish_to_very_many_queues_of_another_shard_does_not_pass_what_waits_there_of_its_channel() {
+    (0..16).for_each(publish_to_very_many_while_a_queue_arrives);
+}
