@@ -458,17 +458,13 @@ impl Journal {
         let (mut unwritten, mut large, mut index) = (0, 0, 0);
         let is_shared = self.bytes_max != u64::MAX && self.logs.len() > 1;
         let logs = self.logs.iter().filter(|log| log.phase != Phase::Removed);
-        let mut disk: u64 = logs.clone().map(|log| log.store.disk_bytes()).sum();
-        // Where one is short of room, no other one keeps empty segments.
-        let is_ample =
-            disk < self.bytes_max / 4 * 3 && !logs.clone().any(|log| log.store.is_nearly_full());
+        let mut disk: u64 = logs.map(|log| log.store.disk_bytes()).sum();
         for log in self.logs.iter_mut().filter(|log| log.phase != Phase::Removed) {
             // What one log does not take of the disk is for the others.
             let own = log.store.disk_bytes();
             if is_shared {
                 log.store.set_bytes_max(own + self.bytes_max.saturating_sub(disk));
             }
-            log.store.set_ample(is_ample);
             log.joins = false;
             if core::mem::take(&mut log.wants) {
                 log.store.want_durable();

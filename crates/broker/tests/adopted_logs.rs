@@ -482,3 +482,35 @@ fn publish_to_very_many_while_a_queue_arrives(rounds: usize) {
 fn a_publish_to_very_many_queues_of_another_shard_does_not_pass_what_waits_there_of_its_channel() {
     (0..16).for_each(publish_to_very_many_while_a_queue_arrives);
 }
+
+/// A log keeps empty segments that it will use again soon only as long as the others of its shard need no
+/// room.
+#[test]
+fn empty_segments_of_a_busy_log_are_room_for_the_others() {
+    let mut store = StoreOptions::default();
+    let segment_bytes = u64::from(store.template.segment_bytes);
+    store.template.bytes_max = 60 * segment_bytes;
+    (store.template.free_segments_max, store.template.checkpoint_log_bytes) =
+        (100, 24 * segment_bytes);
+    let (world, own, other) = one_of_two(store);
+    let busy = |rounds| {
+        for _ in 0..rounds {
+            let (channel, confirmed) = confirms(&world, &own, 9_000);
+            assert_eq!(confirmed, 1);
+            channel.purge(&own);
+            channel.client().reset();
+        }
+    };
+    busy(400);
+    let mut held = 0;
+    loop {
+        let (channel, confirmed) = confirms(&world, &other, 60_000);
+        channel.client().reset();
+        if confirmed == 0 {
+            break;
+        }
+        held += 1;
+        busy(1);
+    }
+    assert!(held >= 48, "{held}");
+}

@@ -493,7 +493,6 @@ impl Log {
             if self.is_wish_old { (0, false) } else { (self.spare_wanted, self.is_passing_wanted) };
         self.is_passing_wanted = passes || self.is_passing;
         (self.spare_wanted, self.is_wish_old) = (needed.max(others), false);
-        self.claim_surplus();
         Err(AppendError::Full)
     }
 

@@ -711,18 +711,6 @@ impl Store {
         self.bytes_max = bytes_max;
     }
 
-    /// Whether others that share the disk with it have enough. While they have not, it keeps no empty
-    /// segments that it does not need yet.
-    pub fn set_ample(&mut self, is_ample: bool) {
-        self.log.set_ample(is_ample);
-    }
-
-    /// Whether three quarters of what its files may take, or of the disk, are in use.
-    #[must_use]
-    pub fn is_nearly_full(&self) -> bool {
-        self.log.is_nearly_full()
-    }
-
     /// Tells the log what is left for segments.
     fn share_disk(&mut self) {
         if self.settings.bytes_max == u64::MAX {

@@ -164,3 +164,41 @@ fn a_checkpoint_says_what_has_changed_and_a_start_puts_it_together() {
     };
     assert_eq!([1, 2, 3, 1_000, 2_000].map(count), [11, 0, 10, 10, 1]);
 }
+
+/// What died waits for a checkpoint that writes more than it frees: not for ever, and not as if it cost
+/// nothing.
+#[test]
+fn what_has_died_waits_longer_where_a_checkpoint_writes_more_than_it_frees() {
+    let mut world = World::new(settings());
+    let lanes = world.lanes(2_000);
+    let mut shared = VecDeque::new();
+    for round in 0..100_usize {
+        shared.push_back(world.append(&vec![7; round % 7], &lanes));
+        world.pass(10);
+    }
+    let busy = world.store.lane(Lane::of(QueueId(5_000)));
+    let mut held = VecDeque::new();
+    for seq in 0..5_000 {
+        held.push_back((seq, world.append(&[7; 1_000], &[busy])));
+    }
+    world.pass(120_000);
+    let before = world.store.figures();
+    for round in 0..10 {
+        // Every queue changes, and one segment dies.
+        let position = shared.pop_front().unwrap();
+        for &lane in &lanes {
+            assert!(world.store.settle(lane, round, position, (round % 7) as u32));
+        }
+        for (seq, position) in held.drain(..270) {
+            assert!(world.store.settle(busy, seq, position, 1_000));
+        }
+        world.pass(15_000);
+    }
+    let after = world.store.figures();
+    let checkpoints = after.checkpoints - before.checkpoints;
+    assert!((1..=5).contains(&checkpoints), "{checkpoints}");
+    world.pass(300_000);
+    let rest = world.store.figures();
+    assert_eq!(rest.dead_segments, 0, "{rest:?}");
+    assert!(rest.segments + 7 <= before.segments, "{rest:?} after {before:?}");
+}

@@ -95,6 +95,20 @@ impl World {
         self.store.purge(lane, end, &[]);
     }
 
+    /// Messages come and go for a while; how many segments there are then.
+    fn keep_busy(&mut self) -> u64 {
+        for sent in 0..3_000 {
+            self.append(2_000);
+            if sent % 20 == 0 {
+                self.purge();
+            }
+            self.pass(5);
+        }
+        let busy = self.segments();
+        assert!(busy > 15, "{busy}");
+        busy
+    }
+
     fn segments(&self) -> u64 {
         self.disk.bytes() / u64::from(SEGMENT_BYTES)
     }
@@ -102,6 +116,11 @@ impl World {
 
 fn settings() -> Settings {
     Settings { segment_bytes: SEGMENT_BYTES, ..Settings::new(LOG) }
+}
+
+/// A checkpoint every sixteen segments.
+fn frequent() -> Settings {
+    Settings { checkpoint_log_bytes: 16 * u64::from(SEGMENT_BYTES), ..settings() }
 }
 
 #[test]
@@ -194,8 +213,7 @@ fn empty_segments_are_kept_as_many_as_are_begun_between_two_checkpoints() {
 
 #[test]
 fn segments_are_used_again_while_messages_come_and_go() {
-    let settings = Settings { checkpoint_log_bytes: 16 * u64::from(SEGMENT_BYTES), ..settings() };
-    let mut world = World::open(settings, Plain::default());
+    let mut world = World::open(frequent(), Plain::default());
     for sent in 0..30_000 {
         world.append(2_000);
         if sent % 20 == 0 {
@@ -213,25 +231,42 @@ fn segments_are_used_again_while_messages_come_and_go() {
 
 #[test]
 fn segments_that_are_not_needed_yet_are_given_to_others_who_are_short() {
-    let settings = Settings { checkpoint_log_bytes: 16 * u64::from(SEGMENT_BYTES), ..settings() };
+    let settings = Settings { bytes_max: 1 << 30, ..frequent() };
     let mut world = World::open(settings, Plain::default());
-    for sent in 0..3_000 {
-        world.append(2_000);
-        if sent % 20 == 0 {
-            world.purge();
-        }
-        world.pass(5);
-    }
-    let busy = world.segments();
-    assert!(busy > 15, "{busy}");
-    world.store.set_ample(false);
+    let busy = world.keep_busy();
     world.purge();
-    for _ in 0..1_500 {
-        world.append(2_000);
-        world.pass(5);
-    }
-    world.purge();
+    world.store.set_bytes_max(world.store.disk_bytes() / 2);
+    world.store.request_checkpoint();
+    // Messages may still come: without others' need they would be kept.
     world.pass(4_000);
     assert!(world.segments() < 12, "{} of {busy}", world.segments());
     assert!(world.try_append(2_000).is_ok());
+}
+
+#[test]
+fn surplus_that_an_earlier_run_left_is_given_back_too() {
+    let mut world = World::open(frequent(), Plain::default());
+    let busy = world.keep_busy();
+    // As after a kill: the next run finds the files.
+    world.purge();
+    world.store.request_checkpoint();
+    world.pass(100);
+    assert!(world.segments() > 15, "{} at the kill", world.segments());
+    let mut world = World::open(frequent(), world.disk);
+    world.store.keep_ready();
+    world.append(2_000);
+    world.pass(60_000);
+    let quiet = world.segments();
+    assert!(quiet < 12, "{quiet} of {busy}");
+}
+
+#[test]
+fn surplus_of_a_waiter_that_left_is_given_back_too() {
+    let mut world = World::open(frequent(), Plain::default());
+    let busy = world.keep_busy();
+    // Something long asks once, and is gone.
+    assert!(!world.store.has_room(40 * SEGMENT_BYTES as usize));
+    world.pass(60_000);
+    let quiet = world.segments();
+    assert!(quiet < 12, "{quiet} of {busy}");
 }

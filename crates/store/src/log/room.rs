@@ -34,8 +34,6 @@ pub(super) struct Room {
     begun: usize,
     /// And between that one and the one before.
     begun_before: usize,
-    /// Others that share the disk have enough of it.
-    is_ample: bool,
     /// Empty segments that are kept only because they are used again soon.
     surplus: usize,
 }
@@ -53,7 +51,6 @@ impl Room {
             bytes_max: settings.bytes_max,
             begun: 0,
             begun_before: 0,
-            is_ample: true,
             surplus: 0,
         }
     }
@@ -111,12 +108,6 @@ impl Log {
     /// Bytes of all files, with those that will soon be taken.
     pub(crate) fn disk_bytes(&self) -> u64 {
         self.room.bytes + self.room.other_bytes
-    }
-
-    /// Whether others that share the disk have enough of it: only then empty segments are kept that are
-    /// not needed yet.
-    pub(crate) fn set_ample(&mut self, is_ample: bool) {
-        self.room.is_ample = is_ample;
     }
 
     /// A checkpoint is valid.
@@ -223,7 +214,8 @@ impl Log {
     /// Prepared segments that are kept when one comes free, or all that are to be ready.
     fn spares_kept(&self) -> usize {
         let ready = self.ready_spares();
-        let soon = if self.keeps_surplus() { self.room.soon() } else { 0 };
+        // As other logs take the rest of what may be used, this one is nearly full, too.
+        let soon = if self.is_nearly_full() { 0 } else { self.room.soon() };
         (ready + soon).min(self.settings.free_segments_max).max(ready).max(self.spare_wanted)
     }
 
@@ -232,16 +224,6 @@ impl Log {
     fn ready_spares(&self) -> usize {
         let Settings { spare_segments, reserve_segments, .. } = self.settings;
         spare_segments + reserve_segments + self.passing_segments(self.longest)
-    }
-
-    /// Whether there is enough of the disk to keep segments that are used again only soon.
-    fn keeps_surplus(&self) -> bool {
-        self.room.is_ample && !self.is_nearly_full()
-    }
-
-    /// Somebody waits for prepared segments, or was given them: they are not kept for later.
-    pub(super) fn claim_surplus(&mut self) {
-        self.room.surplus = 0;
     }
 
     /// Whether there are too few segments for messages.
@@ -262,8 +244,9 @@ impl Log {
 
     /// When segments need not be ready any more, or fewer of them.
     pub(super) fn rest_due(&self) -> Instant {
-        let keeps_ready = self.room.is_kept_ready && self.room.soon() == 0;
-        let rests = self.room.is_ready && !keeps_ready && !self.room.was_asked;
+        let has_more = self.creation.is_none() && self.spare_segments() > self.spares_kept();
+        let is_less = !self.room.is_kept_ready || self.room.soon() > 0 || has_more;
+        let rests = self.room.is_ready && is_less && !self.room.was_asked;
         if rests { self.room.ready_until } else { Instant::NEVER }
     }
 
@@ -285,9 +268,11 @@ impl Log {
             }
             return;
         }
-        let spare = self.spare_segments().saturating_sub(self.spares_kept());
         self.room.surplus = self.room.surplus.min(self.spare_segments());
-        for _ in 0..spare.min(self.room.surplus) {
+        // While somebody may be about to use what was made for him, only what was kept for later goes.
+        let most = if self.room.is_active(now) { self.room.surplus } else { usize::MAX };
+        let spare = self.spare_segments().saturating_sub(self.spares_kept());
+        for _ in 0..spare.min(most) {
             self.give_back(out);
         }
     }
