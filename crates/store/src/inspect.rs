@@ -129,36 +129,63 @@ pub fn segment<'a>(log: LogId, bytes: &'a [u8], mut each: impl FnMut(Part<'a>)) 
             Image { log, generation, bytes }.header(SEGMENT_HEADER_BYTES).is_some()
         }),
     };
-    let mut report = SegmentReport {
-        generation,
-        first: None,
-        next: (0, 0),
-        end: SEGMENT_HEADER_BYTES as u32,
-        batches: 0,
-        records: 0,
-        synced: header.as_ref().map_or(Position(0), |header| header.synced),
-        gaps: Vec::new(),
-        header,
-    };
+    let mut report = SegmentReport::new(header, generation);
     let Some(generation) = generation else { return report };
     if let Ok(header) = &report.header {
         report.next = (header.batch_number, header.previous_crc);
     } else {
         report.gaps.push(Gap { offset: 0, bytes: SEGMENT_HEADER_BYTES as u32 });
     }
-    let image = Image { log, generation, bytes };
-    let mut at = SEGMENT_HEADER_BYTES;
-    while let Some(batch) = image.header(at).or_else(|| image.next_header(at)) {
-        if batch.offset > at {
-            report.gap(&image, at, batch.offset, &mut each);
-        }
-        at = batch.records().end.min(bytes.len());
-        report.batch(&image, &batch, at, &mut each);
-    }
+    report.batches(&Image { log, generation, bytes }, &mut each);
     report
 }
 
+/// What cannot be read of the segment that is known to be `generation`. `bytes` are all that was written
+/// of it, so that also what is damaged behind the last batch that can be found is told.
+#[must_use]
+pub fn damage(log: LogId, generation: u32, bytes: &[u8]) -> Vec<Gap> {
+    let mut report = SegmentReport::new(SegmentHeader::decode(bytes), Some(generation));
+    if !matches!(&report.header, Ok(header) if header.generation == generation) {
+        let length = bytes.len().min(SEGMENT_HEADER_BYTES);
+        report.gaps.push(Gap { offset: 0, bytes: length as u32 });
+    }
+    report.batches(&Image { log, generation, bytes }, &mut |_| ());
+    let rest = bytes.get(report.end as usize..).unwrap_or_default();
+    // Zeros are what was prepared and not written: damage that left no batch behind it is taken to go on
+    // up to the end of the file.
+    if rest.iter().any(|byte| *byte != 0) {
+        report.gaps.push(Gap { offset: report.end, bytes: rest.len() as u32 });
+    }
+    report.gaps
+}
+
 impl SegmentReport {
+    fn new(header: Result<SegmentHeader, HeaderError>, generation: Option<u32>) -> SegmentReport {
+        SegmentReport {
+            generation,
+            first: None,
+            next: (0, 0),
+            end: SEGMENT_HEADER_BYTES as u32,
+            batches: 0,
+            records: 0,
+            synced: header.as_ref().map_or(Position(0), |header| header.synced),
+            gaps: Vec::new(),
+            header,
+        }
+    }
+
+    /// All batches, and what is between them.
+    fn batches<'a>(&mut self, image: &Image<'a>, each: &mut impl FnMut(Part<'a>)) {
+        let mut at = SEGMENT_HEADER_BYTES;
+        while let Some(batch) = image.header(at).or_else(|| image.next_header(at)) {
+            if batch.offset > at {
+                self.gap(image, at, batch.offset, each);
+            }
+            at = batch.records().end.min(image.bytes.len());
+            self.batch(image, &batch, at, each);
+        }
+    }
+
     fn batch<'a>(
         &mut self,
         image: &Image<'a>,

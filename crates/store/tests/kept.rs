@@ -2,8 +2,9 @@
 
 use lepus_base::{Now, QueueId};
 use lepus_store::disk::{File, LogId, Operations};
+use lepus_store::segment::BATCH_MAGIC;
 use lepus_store::simulation::Disk;
-use lepus_store::{Event, Fetch, Lane, LaneSlot, Message, Place, Settings, Store};
+use lepus_store::{Event, Fetch, Lane, LaneSlot, Message, Place, Settings, Store, inspect};
 
 const LOG: LogId = LogId(1);
 const MESSAGES: u64 = 60;
@@ -173,4 +174,53 @@ fn a_start_that_meets_nothing_keeps_nothing() {
     assert_eq!((world.damages(), world.kept()), (0, Vec::new()));
     let world = World::open(world.close());
     assert_eq!(world.kept(), []);
+}
+
+/// Where the bytes are on the disk.
+fn place(disk: &Disk, wanted: &[u8]) -> Option<(File, usize)> {
+    let files: Vec<File> = disk.files().map(|(file, _)| file).collect();
+    files.into_iter().find_map(|file| {
+        let mut windows = disk.data(file)?.windows(wanted.len());
+        Some((file, windows.position(|window| window == wanted)?))
+    })
+}
+
+/// Where a message's body is.
+fn holder(disk: &Disk, seq: u64) -> Option<(File, usize)> {
+    place(disk, format!("message {seq:04}").as_bytes())
+}
+
+#[test]
+fn damage_at_the_end_of_a_segment_is_listed() {
+    let mut world = World::open(Disk::new(0));
+    world.append(0..MESSAGES);
+    let mut disk = world.disk;
+    disk.kill();
+    // The last message of a segment that others follow.
+    let (file, at) = (10..MESSAGES)
+        .find_map(|seq| {
+            let (file, at) = holder(&disk, seq)?;
+            (holder(&disk, seq + 1)?.0 != file).then_some((file, at))
+        })
+        .expect("there are several segments");
+    let bytes = disk.data(file).expect("the file is there");
+    let start = bytes[..at].windows(4).rposition(|four| four == BATCH_MAGIC).expect("a batch");
+    disk.flip(file, start, 0);
+    disk.flip(file, at, 0);
+    let world = World::open(disk);
+    assert_eq!(world.kept(), [file]);
+    let [(number, _, end)] = world.store.damaged_segments()[..] else { panic!("one segment") };
+    let bytes = &world.disk.data(file).expect("the file is there")[..end as usize];
+    let gaps = inspect::damage(LOG, number, bytes);
+    let records: Vec<u32> =
+        gaps.iter().flat_map(|gap| inspect::damaged_records(LOG, number, bytes, *gap)).collect();
+    assert_eq!(gaps.len(), 1, "{gaps:?}");
+    assert!(gaps[0].offset as usize <= start && records.contains(&gaps[0].offset), "{records:?}");
+    // Later its header and its first batch are lost, too.
+    let mut bytes = bytes.to_vec();
+    bytes[..200].fill(0xAA);
+    assert_eq!(inspect::segment(LOG, &bytes, |_| ()).generation, None);
+    let more = inspect::damage(LOG, number, &bytes);
+    assert_eq!(more[0], inspect::Gap { offset: 0, bytes: 64 });
+    assert_eq!((more[1].offset, more.last()), (64, gaps.last()));
 }

@@ -9,6 +9,7 @@ use lepus_amqp::method::{confirm, queue};
 use lepus_amqp::properties::PERSISTENT;
 use lepus_store::disk::File;
 use lepus_store::inspect;
+use lepus_store::segment::BATCH_MAGIC;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -339,4 +340,73 @@ fn a_repair_lets_go_of_segments_that_were_kept_for_damage() {
     assert!(said(&store("check", &data, &[])).ends_with("no damage\n"));
     let wanted: &[&str] = &["good", "good again", "and the last"];
     assert_eq!(served(&scratch, &[("q", wanted)]), 0);
+}
+
+#[test]
+fn damage_at_the_end_of_a_kept_segment_is_exported_before_it_is_dropped() {
+    let scratch = Scratch::new("damaged-tail");
+    let words = ["--shards", "1", "--segment-size", "1MiB"];
+    let program = Program::start(&scratch, &words);
+    let mut session = connect(program.amqp);
+    assert_eq!(session.call(1, confirm::Select::default()), Seen::Method("confirm.select-ok"));
+    session.declare("q");
+    let name = |number: usize| format!("<message number {number:03}>");
+    for number in 0..30 {
+        let body = format!("{}{}", name(number), "x".repeat(100_000 - 7 * number));
+        publish(&mut session, "", "q", &body);
+    }
+    drop(program);
+    let data = scratch.path().join("data");
+    let log = data.join("log-00000001");
+    // The last batch of a segment, with its message: its header is lost, and a byte of the body turned over.
+    let (file, mut bytes, at) = image(&log)
+        .into_iter()
+        .find_map(|(file, bytes)| {
+            let has = |number: &usize| {
+                let wanted = name(*number).into_bytes();
+                bytes.windows(wanted.len()).any(|window| window == wanted)
+            };
+            let number = (0..30).rev().find(has)?;
+            let at = bytes.windows(4).rposition(|four| *four == BATCH_MAGIC)?;
+            (number < 20).then_some((file, bytes, at))
+        })
+        .unwrap();
+    bytes[at..at + 48].fill(0);
+    bytes[at + 300] ^= 1;
+    let lost = bytes[at + 301..at + 1301].to_vec();
+    std::fs::write(log.join(&file), &bytes).unwrap();
+    let program = Program::start(&scratch, &words);
+    program.wait_for_log("event=log-damaged");
+    assert_eq!(segments(&program), 1);
+    assert!(program.stop().0.success());
+    let export = scratch.path().join("export");
+    let words = ["--export", export.to_str().unwrap(), "--drop"];
+    let done = said(&store("damaged", &data, &words));
+    assert!(done.ends_with("and what was damaged in 1 segments\n"), "{done}");
+    let holds = |bytes: &Vec<u8>| bytes.windows(lost.len()).any(|window| window == lost);
+    assert!(image(&export).values().any(holds), "what was dropped is not in the export: {done}");
+}
+
+#[test]
+fn of_a_kept_segment_that_can_be_read_again_all_is_exported() {
+    let scratch = Scratch::new("damaged-again");
+    let program = Program::start(&scratch, &["--shards", "1"]);
+    let mut session = connect(program.amqp);
+    assert_eq!(session.call(1, confirm::Select::default()), Seen::Method("confirm.select-ok"));
+    session.declare("q");
+    for body in ["good", ALONE, "good again"] {
+        publish(&mut session, "", "q", body);
+    }
+    drop(program);
+    let data = scratch.path().join("data");
+    turn_over(&data, ALONE);
+    assert!(Program::start(&scratch, &["--shards", "1"]).stop().0.success());
+    turn_over(&data, ALONE);
+    let export = scratch.path().join("export");
+    let words = ["--export", export.to_str().unwrap(), "--drop"];
+    let done = said(&store("damaged", &data, &words));
+    assert!(done.contains("this is all of it"), "{done}");
+    let holds =
+        |bytes: &Vec<u8>| bytes.windows(ALONE.len()).any(|window| window == ALONE.as_bytes());
+    assert!(image(&export).values().any(holds), "what was dropped is not in the export: {done}");
 }

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 /// What the disk does not give is looked for in pieces of this length.
 const PIECE_BYTES: usize = 4096;
@@ -64,7 +65,7 @@ struct Image {
 pub(super) struct Places {
     directory: PathBuf,
     log: LogId,
-    image: Option<Image>,
+    image: Option<Rc<Image>>,
     /// From where to where nothing whole is: who is looked for in there needs no search of their own.
     gap: Option<(Position, usize)>,
 }
@@ -109,36 +110,35 @@ impl Places {
         Ok(self.look(at))
     }
 
-    /// The damaged records of a segment that is kept for damage, but for those at `known` places.
+    /// The damaged records of a segment that is kept for damage, but for those at `known` places. Where
+    /// nothing of it is damaged any more, or nothing tells what was, it is all that was written of it: who
+    /// lets go of the segment shall have what it was kept for.
     pub(super) fn of_segment(
         &mut self,
         number: u32,
         (file, end): (File, u32),
         known: &BTreeSet<Position>,
     ) -> Result<Vec<Part>, Failure> {
-        self.load(file, end)?;
-        let Some(image) = &self.image else { return Ok(Vec::new()) };
-        let report = inspect::segment(self.log, &image.bytes, |_| ());
-        let mut found = Vec::new();
-        if report.generation == Some(number) {
-            for gap in report.gaps {
-                found.extend(inspect::damaged_records(self.log, number, &image.bytes, gap));
-            }
-        } else {
-            // Nothing in it says what it is.
-            found.push(0);
+        let image = self.load(file, end)?;
+        let gaps = inspect::damage(self.log, number, &image.bytes).into_iter();
+        let found =
+            gaps.flat_map(|gap| inspect::damaged_records(self.log, number, &image.bytes, gap));
+        let places: Vec<_> = found.map(|at| position(number, at)).collect();
+        if places.is_empty() {
+            return Ok(vec![image.all(number)]);
         }
-        let places = found.into_iter().map(|at| position(number, at));
-        Ok(places.filter(|at| !known.contains(at)).map(|at| self.look(at)).collect())
+        let places = places.into_iter().filter(|at| !known.contains(at));
+        Ok(places.map(|at| self.look(at)).collect())
     }
 
     /// Has the bytes of a file in memory.
-    fn load(&mut self, file: File, end: u32) -> Result<(), Failure> {
-        if self.image.as_ref().is_none_or(|image| image.file != file) {
-            self.image = Some(Image::read(&self.directory, file, end as usize)?);
-            self.gap = None;
+    fn load(&mut self, file: File, end: u32) -> Result<Rc<Image>, Failure> {
+        if let Some(image) = self.image.as_ref().filter(|image| image.file == file) {
+            return Ok(image.clone());
         }
-        Ok(())
+        let image = Rc::new(Image::read(&self.directory, file, end as usize)?);
+        self.gap = None;
+        Ok(self.image.insert(image).clone())
     }
 
     /// What lies at a place of the file in memory.
@@ -231,6 +231,21 @@ impl Image {
             }
         }
         Ok(image)
+    }
+
+    /// All of the segment `number` as one place.
+    fn all(&self, number: u32) -> Part {
+        let length = self.bytes.len();
+        let hidden = self.wrong(0..length, None);
+        let wrong = hidden
+            .unwrap_or_else(|| "no damaged record is found in it now: this is all of it".into());
+        Part {
+            file: Some(self.file),
+            length,
+            wrong: Some(wrong),
+            raw: Some(self.bytes.clone()),
+            ..Part::nowhere(position(number, 0))
+        }
     }
 
     /// What is wrong with a record that lies there.
