@@ -7,6 +7,7 @@
 //! ends there.
 
 mod passes;
+mod probe;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
@@ -21,14 +22,9 @@ use crate::place::{generation, offset, position};
 use crate::record::KIND_OPAQUE;
 use crate::replay::Replay;
 use crate::scan::{FoundBatch, Image};
-use crate::segment::{
-    BATCH_HEADER_BYTES, BatchHeader, HeaderError, SEGMENT_HEADER_BYTES, SegmentHeader,
-};
+use crate::segment::{BATCH_HEADER_BYTES, BatchHeader, HeaderError, SEGMENT_HEADER_BYTES};
 use crate::settings::Settings;
 use crate::state::{LaneSlot, Segments, State};
-
-/// Bytes read of each segment to learn what it is: its header, and that of its first batch.
-const PROBE_BYTES: usize = SEGMENT_HEADER_BYTES + BATCH_HEADER_BYTES;
 
 /// Something that should have been readable and was not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,11 +53,11 @@ pub enum Refusal {
 struct Tail {
     slot: u32,
     length: u64,
-    /// First batch's number and the checksum before it.
+    /// First batch's number and the checksum before it, the first that is found where the header is damaged.
     number: u64,
     previous_crc: u32,
     synced: Position,
-    /// The segment's header is damaged; its first batch tells what it is.
+    /// The segment's header is damaged; a batch tells what it is.
     is_headless: bool,
 }
 
@@ -83,6 +79,8 @@ enum Wait {
     Probe {
         slot: u32,
         length: u64,
+        /// How much of it is being read.
+        asked: usize,
     },
     Peek,
     /// A page of the index is written between two passes.
@@ -140,6 +138,8 @@ pub(crate) struct Recovery {
     segments: Segments,
     replay: Replay,
     tails: BTreeMap<u32, Tail>,
+    /// Files that something was written to and that nothing in them explains, with their lengths.
+    unexplained: BTreeMap<u32, u64>,
     known: BTreeMap<u32, u64>,
     start: Chain,
     chain: Chain,
@@ -152,6 +152,8 @@ pub(crate) struct Recovery {
     gathering: VecDeque<u32>,
     generation_max: u32,
     damages: Vec<Damage>,
+    /// Segments with damage that no index knows of.
+    kept: BTreeSet<u32>,
     log_bytes: u64,
     /// Batches of opaque records: the first of each, and what is before them.
     opaque_batches: Vec<(Position, Chain)>,
@@ -176,6 +178,7 @@ impl Recovery {
             segments: Segments::new(),
             replay: Replay::default(),
             tails: BTreeMap::new(),
+            unexplained: BTreeMap::new(),
             known: BTreeMap::new(),
             start: Chain::default(),
             chain: Chain::default(),
@@ -186,6 +189,7 @@ impl Recovery {
             gathering: VecDeque::new(),
             generation_max: 0,
             damages: Vec::new(),
+            kept: BTreeSet::new(),
             log_bytes: 0,
             opaque_batches: Vec::new(),
             passes: passes::Passes::default(),
@@ -275,7 +279,9 @@ impl Recovery {
             }
             Wait::Read(_, Fresh::Root) => self.root_read(&completion.bytes, out),
             Wait::Checkpoint => self.checkpoint_read(&completion.bytes, out),
-            Wait::Probe { slot, length } => self.probed(slot, length, &completion.bytes, out),
+            Wait::Probe { slot, length, asked } => {
+                self.probed((slot, length, asked), &completion.bytes, out);
+            }
             Wait::Peek => self.peeked(&completion.bytes, out),
             Wait::Read(_, Fresh::Tail) => {
                 self.log_bytes += completion.bytes.len() as u64;
@@ -409,74 +415,6 @@ impl Recovery {
         self.probe(out);
     }
 
-    /// Asks every segment that the checkpoint does not explain what it is.
-    fn probe(&mut self, out: &mut Operations) {
-        let log = self.settings.log;
-        let current = self.at.0;
-        for index in 0..self.files.len() {
-            let (File::Segment(_, slot), length) = self.files[index] else { continue };
-            let is_old = self.known.get(&slot).is_some_and(|&found| found < u64::from(current));
-            if !is_old {
-                let action =
-                    Action::Read { file: File::Segment(log, slot), offset: 0, length: PROBE_BYTES };
-                self.ask(action, Wait::Probe { slot, length }, out);
-            }
-        }
-        let missing: Vec<u32> = self
-            .known
-            .iter()
-            .filter(|(slot, _)| {
-                !self.files.iter().any(|(file, _)| *file == File::Segment(log, **slot))
-            })
-            .map(|(&slot, _)| slot)
-            .collect();
-        for slot in missing {
-            let file = File::Segment(log, slot);
-            self.damages.push(Damage { file, offset: 0, bytes: 0 });
-        }
-        if self.waits.is_empty() {
-            self.begin(out);
-        }
-    }
-
-    fn probed(&mut self, slot: u32, length: u64, bytes: &[u8], out: &mut Operations) {
-        let log = self.settings.log;
-        let found = match SegmentHeader::decode(bytes) {
-            Ok(header) if header.log == log => Some((
-                header.generation,
-                Tail {
-                    slot,
-                    length,
-                    number: header.batch_number,
-                    previous_crc: header.previous_crc,
-                    // It was not written to before all of the segment before it was synced.
-                    synced: header.synced.max(header.previous_end),
-                    is_headless: false,
-                },
-            )),
-            Ok(_) => return self.refuse(Refusal::Foreign(File::Segment(log, slot))),
-            Err(HeaderError::Version(version)) => {
-                return self.refuse(Refusal::Version(File::Segment(log, slot), version));
-            }
-            Err(HeaderError::Invalid) => headless(log, slot, length, bytes),
-        };
-        if let Some((generation, tail)) = found {
-            self.generation_max = self.generation_max.max(generation);
-            if let Some(segment) = self.segments.get_mut(&generation)
-                && segment.slot.is_none()
-            {
-                // It had no file yet when the checkpoint was made.
-                segment.slot = Some(slot);
-            }
-            if generation >= self.at.0 || self.replay.is_rebuild() {
-                self.tails.insert(generation, tail);
-            }
-        }
-        if self.waits.is_empty() {
-            self.begin(out);
-        }
-    }
-
     /// All segments are known: reading starts.
     fn begin(&mut self, out: &mut Operations) {
         let first = self.tails.keys().next().copied();
@@ -507,12 +445,16 @@ impl Recovery {
     /// After an orderly stop a log of messages has nothing behind its checkpoint: then its last
     /// segment need not be read.
     fn seems_whole(&self) -> bool {
-        let here = position(self.at.0, self.at.1 as u32);
         let last = self.tails.keys().next_back().copied();
+        self.ends_with_checkpoint() && last == Some(self.at.0)
+    }
+
+    /// Whether an orderly stop left everything to a checkpoint.
+    fn ends_with_checkpoint(&self) -> bool {
+        let here = position(self.at.0, self.at.1 as u32);
         self.root.is_some_and(|(_, root)| root.is_clean)
             && !self.replay.is_rebuild()
             && self.evidence == here
-            && last == Some(self.at.0)
     }
 
     /// What stands behind the checkpoint, if anything does, was read.
@@ -613,6 +555,9 @@ impl Recovery {
         if !is_damage || self.follower().is_some() {
             return false;
         }
+        if here.is_none() && next.is_none() && self.is_lost_behind(image, at) {
+            return false;
+        }
         // Where that segment was used again nothing tells such a cut from damage.
         let is_known = self.evidence > position(image.generation, at as u32)
             || self.tails.contains_key(&(image.generation + 1));
@@ -667,6 +612,7 @@ impl Recovery {
             }
         }
         if saved == 0 {
+            self.kept.insert(image.generation);
             self.damages.push(Damage {
                 file: self.segment_file(slot.unwrap_or(u32::MAX)),
                 offset: start as u64,
@@ -716,6 +662,9 @@ impl Recovery {
             self.follower()
         };
         if let Some(generation) = next {
+            if self.replay.is_rebuild() {
+                self.keep_unexplained(self.at.0 + 1..generation);
+            }
             self.at = (generation, SEGMENT_HEADER_BYTES);
             return self.read_tail(generation, out);
         }
@@ -761,6 +710,7 @@ impl Recovery {
             let next = self.tails.range(current + 1..).next().map(|(&found, tail)| (found, *tail));
             if let Some((generation, tail)) = next {
                 if generation > current + 1 {
+                    self.keep_unexplained(current + 1..generation);
                     let file = self.segment_file(tail.slot);
                     self.damages.push(Damage { file, offset: 0, bytes: 0 });
                 }
@@ -788,6 +738,7 @@ impl Recovery {
         let last = generation(self.evidence);
         let Some(slot) = self.segments.get(&last).and_then(|segment| segment.slot) else { return };
         let begin = if last == generation(self.chain.end) { offset(self.chain.end) } else { 0 };
+        self.kept.insert(last);
         self.damages.push(Damage {
             file: self.segment_file(slot),
             offset: begin.into(),
@@ -841,14 +792,8 @@ impl Recovery {
     /// Keeps segments with damage in what was read: no index knows what was lost there, and the bytes must
     /// not go with the last message beside them. They are held as if a part of a message lay there.
     fn keep_damaged(&mut self) {
-        for Damage { file, offset, bytes } in &self.damages {
-            let File::Segment(_, slot) = *file else { continue };
-            // A header alone says nothing that the batches do not say.
-            if offset + bytes <= SEGMENT_HEADER_BYTES as u64 || self.settings.asks_first {
-                continue;
-            }
-            let mut segments = self.segments.values_mut();
-            if let Some(segment) = segments.find(|segment| segment.slot == Some(slot)) {
+        for generation in self.kept.iter().filter(|_| !self.settings.asks_first) {
+            if let Some(segment) = self.segments.get_mut(generation) {
                 segment.pins = segment.pins.saturating_add(1);
             }
         }
@@ -922,21 +867,4 @@ impl Recovery {
             log_bytes: self.log_bytes,
         }
     }
-}
-
-/// A segment whose header is damaged, told by its first batch.
-fn headless(log: crate::disk::LogId, slot: u32, length: u64, bytes: &[u8]) -> Option<(u32, Tail)> {
-    let claimed = bytes.get(SEGMENT_HEADER_BYTES + 16..)?.first_chunk::<4>()?;
-    let generation = u32::from_le_bytes(*claimed);
-    let image = Image { log, generation, bytes };
-    let batch = image.header(SEGMENT_HEADER_BYTES)?;
-    let tail = Tail {
-        slot,
-        length,
-        number: batch.header.number,
-        previous_crc: batch.header.previous_crc,
-        synced: batch.header.synced,
-        is_headless: true,
-    };
-    Some((generation, tail))
 }

@@ -216,6 +216,25 @@ impl<'a> Image<'a> {
     }
 }
 
+/// The first batch of the latest life that a file's bytes tell of, and which segment of the log that was:
+/// behind what was written of it there may be batches of lives before.
+pub(crate) fn latest_life(log: LogId, bytes: &[u8]) -> Option<(u32, FoundBatch)> {
+    let (mut at, mut latest) = (0, None::<(u32, FoundBatch)>);
+    while let Some(found) = find_magic(bytes, at) {
+        at = found + 1;
+        let Some(claimed) = bytes.get(found + 16..).and_then(|rest| rest.first_chunk()) else {
+            break;
+        };
+        let generation = u32::from_le_bytes(*claimed);
+        if latest.is_none_or(|(best, _)| best < generation)
+            && let Some(batch) = (Image { log, generation, bytes }).header(found)
+        {
+            latest = Some((generation, batch));
+        }
+    }
+    latest
+}
+
 /// Where a batch may begin, at or behind `from`.
 fn find_magic(bytes: &[u8], from: usize) -> Option<usize> {
     let mut at = from;

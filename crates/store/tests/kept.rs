@@ -224,3 +224,119 @@ fn damage_at_the_end_of_a_segment_is_listed() {
     assert_eq!(more[0], inspect::Gap { offset: 0, bytes: 64 });
     assert_eq!((more[1].offset, more.last()), (64, gaps.last()));
 }
+
+/// Loses so much of a file from its begin on, and each batch's magic in it if that is wished.
+fn lose(disk: &mut Disk, file: File, length: usize, batches: bool) {
+    let mut bytes = disk.data(file).expect("the file is there").to_vec();
+    bytes[..length].fill(0);
+    while batches && let Some(at) = bytes.windows(4).position(|four| four == BATCH_MAGIC) {
+        bytes[at] = 0;
+    }
+    disk.put(file, bytes);
+}
+
+/// A disk after a kill, and a message in the second half of a segment that others follow.
+fn killed() -> (Disk, u64, File) {
+    let mut world = World::open(Disk::new(0));
+    world.append(0..MESSAGES);
+    let mut disk = world.disk;
+    disk.kill();
+    let found = (10..MESSAGES).find_map(|seq| {
+        let (file, at) = holder(&disk, seq)?;
+        let is_followed = holder(&disk, seq + 6)?.0 != file;
+        (at > 4500 && at < 7500 && is_followed).then_some((seq, file))
+    });
+    let (seq, file) = found.expect("there are several segments");
+    (disk, seq, file)
+}
+
+#[test]
+fn a_segment_whose_first_page_is_lost_is_read_and_kept() {
+    let (mut disk, seq, file) = killed();
+    let lost = (0..MESSAGES)
+        .filter(|&seq| holder(&disk, seq).is_some_and(|(found, at)| found == file && at < 4096));
+    let lost = lost.count() as u64;
+    lose(&mut disk, file, 4096, false);
+    let mut world = World::open(disk);
+    assert!(world.damages() > 0);
+    assert_eq!(world.kept(), [file], "{:?}", world.events);
+    let served = world.settle_all() as u64;
+    assert!(served >= MESSAGES - lost - 1, "{served}, {lost} lost");
+    for _ in 0..3 {
+        world.store.request_checkpoint();
+        (0..120).for_each(|_| world.cycle());
+    }
+    assert_eq!(world.kept(), [file]);
+    assert!(holder(&world.disk, seq).is_some_and(|(found, _)| found == file));
+}
+
+#[test]
+fn a_segment_that_nothing_names_any_more_is_kept_where_one_is_missing() {
+    let (mut disk, seq, file) = killed();
+    lose(&mut disk, file, 4096, true);
+    let mut world = World::open(disk);
+    assert!(world.kept().contains(&file), "{:?}", world.events);
+    let is_told = |event: &Event| matches!(event, Event::Damaged(damage) if damage.file == file);
+    assert!(world.events.iter().any(is_told), "{:?}", world.events);
+    world.settle_all();
+    (0..120).for_each(|_| world.cycle());
+    let mut world = World::open(world.close());
+    (0..120).for_each(|_| world.cycle());
+    assert!(world.kept().contains(&file));
+    assert!(holder(&world.disk, seq).is_some_and(|(found, _)| found == file));
+    // A rebuild finds the same.
+    let mut disk = world.close();
+    damage_checkpoints(&mut disk);
+    let world = World::open(disk);
+    assert!(world.kept().contains(&file), "{:?}", world.events);
+}
+
+#[test]
+fn the_last_segment_whose_first_page_is_lost_is_told() {
+    let mut world = World::open(Disk::new(0));
+    world.append(0..MESSAGES - 3);
+    let mut disk = world.disk;
+    disk.kill();
+    let (file, _) = holder(&disk, MESSAGES - 4).expect("it is on the disk");
+    lose(&mut disk, file, 4096, false);
+    let world = World::open(disk);
+    assert!(world.damages() > 0);
+    assert_eq!(world.kept(), [file], "{:?}", world.events);
+}
+
+#[test]
+fn what_an_earlier_life_of_a_spare_file_left_is_no_damage() {
+    let mut world = World::open(Disk::new(0));
+    for seqs in [0..MESSAGES, MESSAGES..MESSAGES + 8] {
+        world.append(seqs);
+        world.settle_all();
+        for _ in 0..3 {
+            world.store.request_checkpoint();
+            (0..20).for_each(|_| world.cycle());
+        }
+    }
+    let new = MESSAGES + 8..MESSAGES + 13;
+    world.append(new.clone());
+    let mut disk = world.disk;
+    disk.kill();
+    let is_used = |file| new.clone().any(|seq| holder(&disk, seq).is_some_and(|at| at.0 == file));
+    let mut old = (0..new.start).filter_map(|seq| holder(&disk, seq));
+    let spare = old.find(|&(file, at)| !is_used(file) && at > 4200);
+    let (spare, _) = spare.expect("a file with an earlier life");
+    for batches in [false, true] {
+        lose(&mut disk, spare, 4096, batches);
+        let mut world = World::open(disk);
+        assert_eq!((world.damages(), world.kept()), (0, vec![]), "{:?}", world.events);
+        assert_eq!(world.settle_all(), 5);
+        disk = world.disk;
+        disk.kill();
+    }
+}
+
+/// Makes the next start do without a checkpoint.
+fn damage_checkpoints(disk: &mut Disk) {
+    let files: Vec<File> = disk.files().map(|(file, _)| file).collect();
+    for file in files.into_iter().filter(|file| matches!(file, File::Checkpoint(..))) {
+        disk.flip(file, 20, 0);
+    }
+}

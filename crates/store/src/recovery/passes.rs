@@ -58,6 +58,10 @@ impl Recovery {
 
     /// The log was read to its end.
     pub(super) fn end_pass(&mut self, out: &mut Operations) {
+        if self.replay.is_rebuild() {
+            // Whatever they are: nothing says that they are not needed.
+            self.keep_unexplained(1..u32::MAX);
+        }
         let mut lanes = Vec::new();
         let goes_on = self.replay.end_pass(&mut self.state, &mut self.segments, &mut lanes);
         if self.passes.first.is_none() {

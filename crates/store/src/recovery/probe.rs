@@ -1,0 +1,163 @@
+//! What the files of segments are that the checkpoint does not explain.
+
+use alloc::vec::Vec;
+
+use super::{Damage, Recovery, Refusal, Tail, Wait};
+use crate::disk::{Action, File, Operations};
+use crate::scan::{self, Image};
+use crate::segment::{BATCH_HEADER_BYTES, HeaderError, SEGMENT_HEADER_BYTES, SegmentHeader};
+
+/// Bytes read of each segment to learn what it is: its header, and that of its first batch.
+const PROBE_BYTES: usize = SEGMENT_HEADER_BYTES + BATCH_HEADER_BYTES;
+/// Bytes read where those say nothing: only zeros are in a file that was prepared and never written to.
+const MORE_BYTES: usize = 64 << 10;
+
+impl Recovery {
+    /// Asks every segment that the checkpoint does not explain what it is.
+    pub(super) fn probe(&mut self, out: &mut Operations) {
+        let log = self.settings.log;
+        let current = self.at.0;
+        for index in 0..self.files.len() {
+            let (File::Segment(_, slot), length) = self.files[index] else { continue };
+            let is_old = self.known.get(&slot).is_some_and(|&found| found < u64::from(current));
+            if !is_old {
+                self.ask_probe(slot, length, PROBE_BYTES, out);
+            }
+        }
+        let missing: Vec<u32> = self
+            .known
+            .iter()
+            .filter(|(slot, _)| {
+                !self.files.iter().any(|(file, _)| *file == File::Segment(log, **slot))
+            })
+            .map(|(&slot, _)| slot)
+            .collect();
+        for slot in missing {
+            let file = File::Segment(log, slot);
+            self.damages.push(Damage { file, offset: 0, bytes: 0 });
+        }
+        if self.waits.is_empty() {
+            self.begin(out);
+        }
+    }
+
+    fn ask_probe(&mut self, slot: u32, length: u64, asked: usize, out: &mut Operations) {
+        let file = self.segment_file(slot);
+        let wait = Wait::Probe { slot, length, asked };
+        self.ask(Action::Read { file, offset: 0, length: asked }, wait, out);
+    }
+
+    pub(super) fn probed(
+        &mut self,
+        (slot, length, asked): (u32, u64, usize),
+        bytes: &[u8],
+        out: &mut Operations,
+    ) {
+        let log = self.settings.log;
+        match SegmentHeader::decode(bytes) {
+            Ok(header) if header.log == log => {
+                let tail = Tail {
+                    slot,
+                    length,
+                    number: header.batch_number,
+                    previous_crc: header.previous_crc,
+                    // It was not written to before all of the segment before it was synced.
+                    synced: header.synced.max(header.previous_end),
+                    is_headless: false,
+                };
+                self.found(header.generation, tail);
+            }
+            Ok(_) => return self.refuse(Refusal::Foreign(File::Segment(log, slot))),
+            Err(HeaderError::Version(version)) => {
+                return self.refuse(Refusal::Version(File::Segment(log, slot), version));
+            }
+            Err(HeaderError::Invalid) => self.headless((slot, length, asked), bytes, out),
+        }
+        if self.waits.is_empty() {
+            self.begin(out);
+        }
+    }
+
+    /// A segment whose header is damaged is told by its first batch, or by the first one that is found
+    /// where that is damaged as well.
+    fn headless(
+        &mut self,
+        (slot, length, asked): (u32, u64, usize),
+        bytes: &[u8],
+        out: &mut Operations,
+    ) {
+        if let Some((generation, batch)) = scan::latest_life(self.settings.log, bytes) {
+            let tail = Tail {
+                slot,
+                length,
+                number: batch.header.number,
+                previous_crc: batch.header.previous_crc,
+                synced: batch.header.synced,
+                is_headless: true,
+            };
+            return self.found(generation, tail);
+        }
+        if self.ends_with_checkpoint() && !self.is_root_damaged {
+            // It says where everything is.
+            return;
+        }
+        let is_empty = bytes.iter().all(|byte| *byte == 0);
+        let all = usize::try_from(length).unwrap_or(usize::MAX);
+        if asked >= all {
+            if !is_empty {
+                self.unexplained.insert(slot, length);
+            }
+        } else if asked < MORE_BYTES {
+            self.ask_probe(slot, length, MORE_BYTES, out);
+        } else if !is_empty {
+            self.ask_probe(slot, length, all, out);
+        }
+    }
+
+    fn found(&mut self, generation: u32, tail: Tail) {
+        self.generation_max = self.generation_max.max(generation);
+        if let Some(segment) = self.segments.get_mut(&generation)
+            && segment.slot.is_none()
+        {
+            // It had no file yet when the checkpoint was made.
+            segment.slot = Some(tail.slot);
+        }
+        if generation >= self.at.0 || self.replay.is_rebuild() {
+            self.tails.insert(generation, tail);
+        }
+    }
+
+    /// These segments are missing where others that follow them were written, so something was lost. Files
+    /// that nothing explains are taken for them, so that they are not used again.
+    pub(super) fn keep_unexplained(&mut self, missing: core::ops::Range<u32>) {
+        for generation in missing {
+            if self.unexplained.is_empty() {
+                break;
+            }
+            if self.tails.contains_key(&generation) {
+                continue;
+            }
+            let known = self.segments.get(&generation).and_then(|segment| segment.slot);
+            let slot = known.or_else(|| self.unexplained.keys().next().copied());
+            let Some((slot, length)) = slot.and_then(|slot| self.unexplained.remove_entry(&slot))
+            else {
+                continue;
+            };
+            self.generation_max = self.generation_max.max(generation);
+            let file_bytes = u32::try_from(length).unwrap_or(u32::MAX);
+            let segment = self.segments.entry(generation).or_default();
+            (segment.slot, segment.is_sealed) = (Some(slot), true);
+            (segment.file_bytes, segment.used_bytes) = (file_bytes, file_bytes);
+            self.kept.insert(generation);
+            self.damages.push(Damage { file: self.segment_file(slot), offset: 0, bytes: length });
+        }
+    }
+
+    /// Whether what follows the end of a segment that may be whole is lost in front of the next one: the
+    /// first batches of that are missing, and here is nothing but zeros.
+    pub(super) fn is_lost_behind(&self, image: &Image<'_>, at: usize) -> bool {
+        let next = self.tails.get(&(image.generation + 1));
+        let is_headless = next.is_some_and(|tail| tail.is_headless);
+        is_headless && image.bytes[at..].iter().all(|byte| *byte == 0)
+    }
+}
