@@ -287,9 +287,9 @@ impl Export {
         let name = format!("{log}-{segment}-{at}.record");
         let path = new_file(&self.directory, &name)?;
         let mut file = create(&path)?;
-        let written = file.write_all(raw).and_then(|()| file.flush());
+        let written = file.write_all(raw.bytes()).and_then(|()| file.flush());
         written.and_then(|()| file.get_ref().sync_all()).map_err(|error| failed(&path, &error))?;
-        self.written.insert(part.position.0, (raw.len(), name.clone()));
+        self.written.insert(part.position.0, (raw.bytes().len(), name.clone()));
         Ok(Some((name, 0)))
     }
 

@@ -26,7 +26,7 @@ pub(super) struct Part {
     /// `None` if it is whole.
     pub(super) wrong: Option<String>,
     /// What lies there; zeros stand for what the disk does not give.
-    pub(super) raw: Option<Vec<u8>>,
+    pub(super) raw: Option<Raw>,
     /// The queues that a message is in, with its numbers there, as it seems.
     pub(super) queues: Vec<(u64, u64)>,
     /// Exchange and routing key, as it seems.
@@ -37,6 +37,19 @@ pub(super) struct Part {
     rest: usize,
     /// The record that has its names.
     lender: Option<u32>,
+}
+
+/// Bytes of a file that is in memory: many places may share them.
+#[derive(Clone, Debug)]
+pub(super) struct Raw {
+    image: Rc<Image>,
+    range: Range<usize>,
+}
+
+impl Raw {
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.image.bytes[self.range.clone()]
+    }
 }
 
 /// A record in the words of a list.
@@ -152,7 +165,7 @@ impl Places {
             && start < until
         {
             let wrong = image.wrong(start..until, Some(Fault::Length));
-            let raw = Some(image.bytes[start..until].to_vec());
+            let raw = Some(Raw { image: image.clone(), range: start..until });
             return Part {
                 file: Some(file),
                 length: until - start,
@@ -170,7 +183,7 @@ impl Places {
             file: Some(file),
             length,
             wrong: image.wrong(start..start + length, report.fault),
-            raw: Some(report.bytes.to_vec()),
+            raw: Some(Raw { image: image.clone(), range: start..start + length }),
             lender: report.lender.filter(|lender| *lender < offset(at)),
             ..Part::nowhere(at)
         };
@@ -234,7 +247,7 @@ impl Image {
     }
 
     /// All of the segment `number` as one place.
-    fn all(&self, number: u32) -> Part {
+    fn all(self: &Rc<Self>, number: u32) -> Part {
         let length = self.bytes.len();
         let hidden = self.wrong(0..length, None);
         let wrong = hidden
@@ -243,7 +256,7 @@ impl Image {
             file: Some(self.file),
             length,
             wrong: Some(wrong),
-            raw: Some(self.bytes.clone()),
+            raw: Some(Raw { image: self.clone(), range: 0..length }),
             ..Part::nowhere(position(number, 0))
         }
     }
@@ -262,5 +275,30 @@ impl Image {
             Fault::Kind => "another record is in its place",
         };
         Some(text.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_of_one_gap_share_its_bytes() {
+        let file = File::Segment(LogId(1), 1);
+        let bytes = vec![0; 100_000];
+        let image = Rc::new(Image { file, bytes, holes: Vec::new(), error: None });
+        let mut places = Places::new(Path::new("nowhere"), LogId(1));
+        places.image = Some(image.clone());
+        let parts: Vec<Part> =
+            (0..1_000).map(|index| places.look(position(1, 64 + 80 * index))).collect();
+        for (index, part) in parts.iter().enumerate() {
+            let raw = part.raw.as_ref().expect("it is in the file");
+            assert_eq!((raw.bytes().len(), part.length), (99_936 - 80 * index, raw.bytes().len()));
+            // None has a copy of its own.
+            assert!(std::ptr::eq(
+                &raw const raw.bytes()[0],
+                &raw const image.bytes[64 + 80 * index]
+            ));
+        }
     }
 }
