@@ -233,6 +233,24 @@ impl SegmentReport {
     }
 }
 
+/// Where the whole records begin that are parts of messages in several segments. `bytes` are as for
+/// [`damage`].
+#[must_use]
+pub fn message_parts(log: LogId, generation: u32, bytes: &[u8]) -> Vec<u32> {
+    let mut found = Vec::new();
+    let mut report = SegmentReport::new(SegmentHeader::decode(bytes), Some(generation));
+    report.batches(&Image { log, generation, bytes }, &mut |part| match part {
+        Part::Record(at, Content::Fragment(_)) => found.push(at),
+        Part::Record(at, Content::Message(message))
+            if (message.body_bytes as usize) > message.body.len() =>
+        {
+            found.push(at);
+        }
+        _ => {}
+    });
+    found
+}
+
 /// Opaque records within damaged bytes, each with its offset, as far as their lengths tell where they
 /// are: some may be whole, others say what nobody can vouch for.
 #[must_use]

@@ -584,6 +584,9 @@ impl Recovery {
             // The batch is whole, only what came before it is missing.
             saved = end - start;
         }
+        if saved == 0 {
+            replay.meet_damage();
+        }
         if let Some(batch) = here {
             if saved > 0 {
                 self.apply(image, &batch);
@@ -612,6 +615,7 @@ impl Recovery {
             }
         }
         if saved == 0 {
+            self.replay.meet_damage();
             self.kept.insert(image.generation);
             self.damages.push(Damage {
                 file: self.segment_file(slot.unwrap_or(u32::MAX)),
@@ -710,6 +714,7 @@ impl Recovery {
             let next = self.tails.range(current + 1..).next().map(|(&found, tail)| (found, *tail));
             if let Some((generation, tail)) = next {
                 if generation > current + 1 {
+                    self.replay.meet_damage();
                     self.keep_unexplained(current + 1..generation);
                     let file = self.segment_file(tail.slot);
                     self.damages.push(Damage { file, offset: 0, bytes: 0 });
@@ -790,9 +795,10 @@ impl Recovery {
     }
 
     /// Keeps segments with damage in what was read: no index knows what was lost there, and the bytes must
-    /// not go with the last message beside them. They are held as if a part of a message lay there.
+    /// not go with the last message beside them, nor the whole parts of a message that was cut. They are held as if a part of a message lay there.
     fn keep_damaged(&mut self) {
-        for generation in self.kept.iter().filter(|_| !self.settings.asks_first) {
+        let kept = self.kept.union(&self.replay.cut).filter(|_| !self.settings.asks_first);
+        for generation in kept {
             if let Some(segment) = self.segments.get_mut(generation) {
                 segment.pins = segment.pins.saturating_add(1);
             }

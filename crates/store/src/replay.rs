@@ -2,6 +2,7 @@
 
 mod rebuild;
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use lepus_base::{HashMap, Position, QueueId};
 
@@ -45,6 +46,10 @@ pub(crate) struct Replay {
     rebuild: Option<Rebuild>,
     /// What the rest of this segment says of what is gone does not count.
     doubted: Option<u32>,
+    /// There is damage between the record before and the next one.
+    is_damaged: bool,
+    /// Segments with parts of messages of which damage took another part.
+    pub cut: BTreeSet<u32>,
     /// What it took.
     pub rebuilt: Rebuilt,
     /// Opaque records, in order.
@@ -70,6 +75,11 @@ impl Replay {
         self.doubted = Some(generation);
     }
 
+    /// Something was lost in front of what is applied next.
+    pub(crate) fn meet_damage(&mut self) {
+        self.is_damaged = true;
+    }
+
     pub(crate) fn apply(
         &mut self,
         generation: u32,
@@ -89,13 +99,21 @@ impl Replay {
         if record.kind != KIND_FRAGMENT || !is_joined {
             self.abandon(state);
         }
+        if record.kind != KIND_FRAGMENT {
+            self.is_damaged = false;
+        }
         match record.kind {
             KIND_MESSAGE => {
                 let Some(message) = MessageRecord::decode(record.payload) else { return };
                 self.message(at, &message, state, segments);
             }
             KIND_FRAGMENT => {
-                let Some(open) = &mut self.open else { return };
+                let Some(open) = &mut self.open else {
+                    if self.is_damaged {
+                        self.cut.insert(generation);
+                    }
+                    return;
+                };
                 open.generation_last = generation;
                 open.missing = open.missing.saturating_sub(record.payload.len() as u32);
                 if open.missing == 0
@@ -125,10 +143,14 @@ impl Replay {
         }
     }
 
-    /// The rest of a message is missing. Its numbers are not given again: its first part stays in
-    /// the log.
+    /// The rest of a message is missing, or something between. Its numbers are not given again: its
+    /// first part stays in the log.
     fn abandon(&mut self, state: &mut State) {
-        for reference in self.open.take().into_iter().flat_map(|open| open.references) {
+        let Some(open) = self.open.take() else { return };
+        if self.is_damaged {
+            self.cut.extend(crate::place::generation(open.start)..=open.generation_last);
+        }
+        for reference in open.references {
             let Reference { lane, seq, .. } = reference;
             if let Some(rebuild) = &mut self.rebuild {
                 rebuild.abandon(lane, seq);

@@ -340,3 +340,77 @@ fn damage_checkpoints(disk: &mut Disk) {
         disk.flip(file, 20, 0);
     }
 }
+
+/// Appends a message for which several segments are needed, with these words at its begin, in its middle
+/// and at its end.
+fn append_long(world: &mut World, seq: u64, [begin, middle, end]: [&[u8]; 3]) {
+    let lane = world.lane();
+    let (first, second) = ([0x80; 14_000], [0x81; 14_000]);
+    let body = [begin, &first, middle, &second, end].concat();
+    let message = Message { exchange: b"e", routing_key: b"k", properties: &[], body: &body };
+    let place = Place { lane, seq, deadline_millis: 0 };
+    while world.store.append(&message, &[place]).is_err() {
+        world.cycle();
+    }
+    world.store.want_durable();
+    (0..10).for_each(|_| world.cycle());
+}
+
+#[test]
+fn the_whole_parts_of_a_message_in_several_segments_are_kept_with_the_damaged_one() {
+    let words: [&[u8]; 3] = [b"the begin of the long one", b"its middle", b"the end of it"];
+    for rebuild in [false, true] {
+        for damaged in 0..3 {
+            let mut world = World::open(Disk::new(0));
+            world.append(0..12);
+            append_long(&mut world, 12, words);
+            world.append(13..MESSAGES);
+            let mut disk = world.disk;
+            disk.kill();
+            let places = words.map(|word| place(&disk, word).expect("it is on the disk"));
+            let files = places.map(|(file, _)| file);
+            assert!(files[0] != files[1] && files[1] != files[2] && files[0] != files[2]);
+            disk.flip(places[damaged].0, places[damaged].1, 0);
+            if rebuild {
+                damage_checkpoints(&mut disk);
+            }
+            let mut world = World::open(disk);
+            assert_eq!(world.settle_all() as u64, MESSAGES - 1);
+            for _ in 0..3 {
+                world.store.request_checkpoint();
+                (0..120).for_each(|_| world.cycle());
+            }
+            let kept = world.kept();
+            assert!(files.iter().all(|file| kept.contains(file)), "{damaged}: {kept:?}, {files:?}");
+            for (number, file, end) in world.store.damaged_segments() {
+                let bytes = &world.disk.data(file).expect("the file is there")[..end as usize];
+                let parts = inspect::message_parts(LOG, number, bytes).len();
+                assert!(parts > 0 || file == files[damaged], "a whole part is listed");
+            }
+            let is_there = |(word, at)| place(&world.disk, word) == Some(at);
+            let mut rest = words.into_iter().zip(places).enumerate();
+            assert!(rest.all(|(part, place)| part == damaged || is_there(place)), "{damaged}");
+        }
+    }
+}
+
+#[test]
+fn a_message_in_several_segments_that_was_not_written_to_its_end_keeps_nothing() {
+    let words: [&[u8]; 3] = [b"the begin of the long one", b"its middle", b"the end of it"];
+    let mut world = World::open(Disk::new(0));
+    world.append(0..12);
+    append_long(&mut world, 12, words);
+    let mut disk = world.disk;
+    disk.kill();
+    // All that follows the middle, and so that nothing names it.
+    let (file, _) = place(&disk, words[2]).expect("it is on the disk");
+    let length = disk.data(file).expect("the file is there").len();
+    lose(&mut disk, file, length, false);
+    let mut world = World::open(disk);
+    world.append(13..MESSAGES);
+    let mut disk = world.close();
+    assert!(place(&disk, words[0]).is_some());
+    damage_checkpoints(&mut disk);
+    let world = World::open(disk);
+    assert_eq!(world.kept(), [], "{:?}", world.events);
+}

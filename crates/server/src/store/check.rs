@@ -143,7 +143,7 @@ fn check_messages(
     for (_, file, _) in store.damaged_segments() {
         if !opened.contains(&file) {
             findings.damage.push(format!(
-                "{file}: an earlier start met damage in it, and no queue knows what was lost; it is kept, \
+                "{file}: an earlier start met damage in it, or in the rest of a message of it, and no queue knows what was lost; it is kept, \
                  and `lepus store damaged` lists, exports or drops what is damaged"
             ));
         }

@@ -153,7 +153,10 @@ fn list(
 
 /// Tells of a segment that is kept.
 fn list_segment(file: LogFile, parts: &[Part], out: &mut impl Write) -> Result<(), Failure> {
-    writeln!(out, "{file}: a start met damage in it, and no queue knows what was lost")?;
+    writeln!(
+        out,
+        "{file}: a start met damage in it, or in the rest of a message of it, and no queue knows what was lost"
+    )?;
     if parts.is_empty() {
         writeln!(out, "  it can be read now, but for what is listed above")?;
     }

@@ -123,7 +123,8 @@ impl Places {
         Ok(self.look(at))
     }
 
-    /// The damaged records of a segment that is kept for damage, but for those at `known` places. Where
+    /// The damaged records of a segment that is kept for damage, and those that may be whole parts of a damaged
+    /// message, but for those at `known` places. Where
     /// nothing of it is damaged any more, or nothing tells what was, it is all that was written of it: who
     /// lets go of the segment shall have what it was kept for.
     pub(super) fn of_segment(
@@ -136,10 +137,13 @@ impl Places {
         let gaps = inspect::damage(self.log, number, &image.bytes).into_iter();
         let found =
             gaps.flat_map(|gap| inspect::damaged_records(self.log, number, &image.bytes, gap));
-        let places: Vec<_> = found.map(|at| position(number, at)).collect();
+        let mut places: BTreeSet<_> = found.map(|at| position(number, at)).collect();
         if places.is_empty() {
             return Ok(vec![image.all(number)]);
         }
+        // What is missing of messages that they are parts of may be damaged elsewhere.
+        let parts = inspect::message_parts(self.log, number, &image.bytes).into_iter();
+        places.extend(parts.map(|at| position(number, at)));
         let places = places.into_iter().filter(|at| !known.contains(at));
         Ok(places.map(|at| self.look(at)).collect())
     }
