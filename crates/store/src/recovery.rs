@@ -561,7 +561,8 @@ impl Recovery {
         // Where that segment was used again nothing tells such a cut from damage.
         let is_known = self.evidence > position(image.generation, at as u32)
             || self.tails.contains_key(&(image.generation + 1));
-        if self.replay.is_rebuild() && !is_known {
+        let is_doubted = self.replay.is_rebuild() && !is_known;
+        if is_doubted {
             self.replay.doubt(image.generation);
         }
         let start = if here.is_some() { at } else { at.min(image.bytes.len()) };
@@ -584,7 +585,7 @@ impl Recovery {
             // The batch is whole, only what came before it is missing.
             saved = end - start;
         }
-        if saved == 0 {
+        if saved == 0 && !is_doubted {
             replay.meet_damage();
         }
         if let Some(batch) = here {
@@ -614,9 +615,11 @@ impl Recovery {
                 segment.used_bytes = end as u32;
             }
         }
-        if saved == 0 {
+        if saved == 0 && !is_doubted {
             self.replay.meet_damage();
             self.kept.insert(image.generation);
+        }
+        if saved == 0 {
             self.damages.push(Damage {
                 file: self.segment_file(slot.unwrap_or(u32::MAX)),
                 offset: start as u64,

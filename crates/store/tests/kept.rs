@@ -414,3 +414,37 @@ fn a_message_in_several_segments_that_was_not_written_to_its_end_keeps_nothing()
     let world = World::open(disk);
     assert_eq!(world.kept(), [], "{:?}", world.events);
 }
+
+/// A write that did not end is cut off by a start; much later the checkpoint is lost.
+#[test]
+fn what_a_start_cut_off_is_not_kept_by_a_rebuild() {
+    let mut world = World::open(Disk::new(0));
+    world.append(0..12);
+    let mut disk = world.disk;
+    disk.kill();
+    flip(&mut disk, 11);
+    let mut world = World::open(disk);
+    // The very last write: nobody takes it for damage.
+    assert_eq!((world.damages(), world.kept()), (0, vec![]));
+    // The first eleven live; all others go, and what they were in is used again.
+    for round in 0..12 {
+        let first = 12 + round * 40;
+        world.append(first..first + 40);
+        let (lane, mut entries) = (world.lane(), Vec::new());
+        while !world.store.is_fetched(lane) {
+            if world.store.fetch(lane, 100, &mut entries, &mut world.out) == Fetch::Pending {
+                world.carry_out();
+            }
+        }
+        for entry in entries.iter().filter(|entry| entry.seq > 11) {
+            world.store.settle(lane, entry.seq, entry.position, entry.bytes);
+        }
+        world.store.request_checkpoint();
+        (0..20).for_each(|_| world.cycle());
+    }
+    let mut disk = world.close();
+    damage_checkpoints(&mut disk);
+    let mut world = World::open(disk);
+    assert_eq!(world.kept(), [], "{:?}", world.events);
+    assert!(world.settle_all() >= 11);
+}
