@@ -148,7 +148,6 @@ impl Recovery {
             let segment = self.segments.entry(generation).or_default();
             (segment.slot, segment.is_sealed) = (Some(slot), true);
             (segment.file_bytes, segment.used_bytes) = (file_bytes, file_bytes);
-            self.replay.meet_damage();
             self.kept.insert(generation);
             self.damages.push(Damage { file: self.segment_file(slot), offset: 0, bytes: length });
         }
