@@ -816,8 +816,8 @@ impl Log {
                 if let Err(error) = completion.result {
                     self.creation_failed(now, slot, error);
                 } else {
-                    self.creation_retry.succeeded();
                     self.spare.push(slot);
+                    self.creation_succeeded();
                     self.full = false;
                     if self.spare_segments() >= self.spare_wanted {
                         (self.spare_wanted, self.is_passing_wanted) = (0, false);

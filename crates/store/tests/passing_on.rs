@@ -175,6 +175,19 @@ fn what_is_long_is_passed_on_on_a_disk_that_others_have_filled() {
     }
 }
 
+/// Where the disk has room for little more than what is long and its like, others find some all the same.
+#[test]
+fn what_is_long_does_not_keep_others_from_a_small_disk() {
+    let mut world = World::new(usize::MAX);
+    world.disk.bytes_max = 20 * SEGMENT_BYTES as u64;
+    world.append(15 * SEGMENT_BYTES / 2).expect("room on an empty disk");
+    world.pass(5_000);
+    for short in 0..100 {
+        assert!(world.append(SHORT_BYTES).is_some(), "{short}");
+        world.pass(100);
+    }
+}
+
 /// Several messages that find room together, and are held, are all taken.
 #[test]
 fn what_is_held_finds_the_room_that_it_was_told() {

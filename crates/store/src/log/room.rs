@@ -30,6 +30,8 @@ pub(super) struct Room {
     other_bytes: u64,
     /// What all of them may be.
     bytes_max: u64,
+    /// Segments that there were when the disk had no room for another one, while it has none.
+    fit: usize,
     /// Segments begun since the last checkpoint.
     begun: usize,
     /// And between that one and the one before.
@@ -49,6 +51,7 @@ impl Room {
             bytes,
             other_bytes: 0,
             bytes_max: settings.bytes_max,
+            fit: usize::MAX,
             begun: 0,
             begun_before: 0,
             surplus: 0,
@@ -173,7 +176,7 @@ impl Log {
         let needed = longest + 1;
         // It lies in so many, what is written to is another, and somebody else wants one.
         let with_it = longest + needed + reserve_segments + 2;
-        if with_it > self.segments_max() / 4 * 3 {
+        if with_it > self.segments_max().min(self.room.fit) / 4 * 3 {
             return passing_segments;
         }
         passing_segments.max(needed)
@@ -345,11 +348,22 @@ impl Log {
         true
     }
 
+    /// A new segment was made: the disk may have room for others.
+    pub(super) fn creation_succeeded(&mut self) {
+        self.creation_retry.succeeded();
+        if self.count() > self.room.fit {
+            self.room.fit = usize::MAX;
+        }
+    }
+
     /// The file of a new segment could not be made, or its name not be made durable. It is made anew
     /// later.
     pub(super) fn creation_failed(&mut self, now: Now, slot: u32, error: DiskError) {
         self.room.bytes = self.room.bytes.saturating_sub(self.settings.segment_bytes.into());
         self.next_slot = slot;
+        if error == DiskError::Full {
+            self.room.fit = self.count();
+        }
         if !self.creation_retry.failed(now, self.settings.retry_interval, error) {
             self.stop_for(File::Segment(self.id, slot), error);
         }
