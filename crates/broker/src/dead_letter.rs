@@ -270,7 +270,9 @@ impl Broker {
     /// Takes the letter that is next, and says whether it comes from the front of its queue's line.
     fn next_letter(&mut self) -> Option<(DeadLetter, bool)> {
         let edge = &mut self.edge;
-        if !edge.dead_letters.front().is_some_and(DeadLetter::is_under_way)
+        let first = edge.dead_letters.front();
+        if !first.is_some_and(DeadLetter::is_under_way)
+            && edge.roomless_letters.is_next(first.is_some())
             && let Some((letter, mut woken)) = edge.roomless_letters.take()
         {
             edge.behind_letters.append(&mut woken);
@@ -319,7 +321,8 @@ impl Broker {
                 self.room_to_pass_on(&incoming, terms.persistent, first, letter.source.occupied());
             match room {
                 Room::Later(need) => {
-                    self.edge.roomless_letters.wait(letter, need);
+                    let queues = first.iter().map(|target| target.queue).collect();
+                    self.edge.roomless_letters.wait(letter, need, queues);
                     return cost;
                 }
                 Room::Never(bytes) if letter.source.is_kept() => {

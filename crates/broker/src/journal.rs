@@ -288,7 +288,6 @@ impl Journal {
 
     /// A queue, or what stands for a delayed exchange, leaves a log with everything in it.
     pub(crate) fn drop_queue(&mut self, log: u16, queue: QueueId) {
-        self.note_left(log);
         if let Some(log) = self.logs.get_mut(usize::from(log))
             && log.takes()
         {

@@ -456,6 +456,7 @@ impl Broker {
         let Home { mut queue, log, .. } = home;
         self.journal.forget_windows(queue.windowed());
         self.journal.drop_queue(log, old);
+        self.queue_left(old, queue.is_durable().then_some(log));
         queue.uproot();
         let consumers: Vec<ConsumerKey> =
             queue.consumers().map(|(_, consumer, _)| consumer.key).collect();

@@ -5,7 +5,7 @@
 //! channel sent: so a large message keeps no smaller ones of others waiting, and a full disk can be
 //! drained by everybody else.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use lepus_base::{Body, HashMap, HashState, QueueId};
@@ -70,6 +70,11 @@ impl Postponed {
         }
     }
 
+    /// Whether it is the first message of a transaction that waits for room for all of it.
+    fn is_first_part(&self) -> bool {
+        matches!(self, Postponed::Few(few) if matches!(few.part, Part::First(_)))
+    }
+
     /// Whether it is for this queue.
     fn is_for(&self, id: QueueId) -> bool {
         match self {
@@ -87,12 +92,19 @@ pub(crate) struct Line {
     by_channel: HashMap<ChannelRef, VecDeque<Postponed>>,
     /// The channels, by turns.
     turns: VecDeque<ChannelRef>,
+    /// Channels with transactions that wait for room, and how many of them.
+    firsts: BTreeMap<ChannelRef, usize>,
     len: usize,
 }
 
 impl Line {
     pub(crate) fn new(hash: HashState) -> Line {
-        Line { by_channel: HashMap::with_hasher(hash), turns: VecDeque::new(), len: 0 }
+        Line {
+            by_channel: HashMap::with_hasher(hash),
+            turns: VecDeque::new(),
+            firsts: BTreeMap::new(),
+            len: 0,
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -117,6 +129,7 @@ impl Line {
 
     pub(crate) fn push(&mut self, postponed: Postponed) {
         let channel = postponed.from();
+        self.count_first(channel, &postponed);
         let line = self.by_channel.entry(channel).or_default();
         if line.is_empty() {
             self.turns.push_back(channel);
@@ -128,7 +141,8 @@ impl Line {
     /// A transaction that waits for one of these logs waits for those alone from now on that `logs_of` finds
     /// for its messages.
     pub(crate) fn renew_needs(&mut self, left: LogSet, logs_of: impl Fn(&Few) -> LogSet) {
-        for line in self.by_channel.values_mut() {
+        for channel in self.firsts.keys() {
+            let line = self.by_channel.get_mut(channel).expect("a transaction of it waits");
             let mut logs = LogSet::default();
             // From the end: what follows the first message of a transaction belongs to it.
             for postponed in line.iter_mut().rev() {
@@ -159,12 +173,27 @@ impl Line {
             self.by_channel.remove(&channel);
         }
         self.len -= 1;
+        if first.is_first_part()
+            && let Some(count) = self.firsts.get_mut(&channel)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.firsts.remove(&channel);
+            }
+        }
         Some(first)
+    }
+
+    fn count_first(&mut self, channel: ChannelRef, postponed: &Postponed) {
+        if postponed.is_first_part() {
+            *self.firsts.entry(channel).or_default() += 1;
+        }
     }
 
     /// Puts the one back that was the oldest of its channel, which has its turn again after all
     /// others.
     pub(crate) fn put_back(&mut self, channel: ChannelRef, first: Postponed) {
+        self.count_first(channel, &first);
         self.by_channel.entry(channel).or_default().push_front(first);
         self.turns.push_back(channel);
         self.len += 1;
@@ -190,5 +219,52 @@ impl Line {
         self.len * size_of::<Postponed>()
             + self.turns.capacity() * size_of::<ChannelRef>()
             + self.by_channel.allocation_size()
+            + self.firsts.len() * size_of::<(ChannelRef, usize)>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::cell::Cell;
+
+    use lepus_base::{ConnectionId, Pool, ShardId};
+
+    use super::*;
+
+    fn message(pool: &mut Pool, channel: u64, part: Part) -> Postponed {
+        let from = ChannelRef { shard: ShardId(0), connection: ConnectionId(1), channel };
+        let terms = Terms { persistent: true, priority: 0, expiration: None, from, number: None };
+        let body = pool.insert(&[b"body"]);
+        Postponed::Few(Few { body, bytes: 4, targets: Vec::new(), terms, part })
+    }
+
+    /// What does not wait for the room of a transaction is not looked at when a queue is deleted.
+    #[test]
+    fn only_channels_with_transactions_find_out_anew_what_they_need() {
+        let mut pool = Pool::new();
+        let mut line = Line::new(HashState::new(1));
+        for channel in 1..=50 {
+            line.push(message(&mut pool, channel, Part::Alone));
+        }
+        let looks = Cell::new(0);
+        let renew = |line: &mut Line| {
+            line.renew_needs(LogSet::ALL, |_| {
+                looks.set(looks.get() + 1);
+                LogSet::OWN
+            });
+            looks.take()
+        };
+        assert_eq!(renew(&mut line), 0);
+        let from = ChannelRef { shard: ShardId(0), connection: ConnectionId(1), channel: 60 };
+        let need = Need { logs: LogSet::ALL, bytes: 9 };
+        line.push(message(&mut pool, 60, Part::First(need)));
+        line.push(message(&mut pool, 60, Part::Next));
+        assert_eq!(renew(&mut line), 2);
+        let first = line.pop(from).expect("it was put there");
+        let Postponed::Few(few) = &first else { panic!("it is a message") };
+        assert_eq!(few.part, Part::First(Need { logs: LogSet::OWN, bytes: 9 }));
+        assert_eq!(renew(&mut line), 0);
+        line.put_back(from, first);
+        assert_eq!(renew(&mut line), 2);
     }
 }

@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use lepus_amqp::ProtocolError;
 use lepus_amqp::code::ReplyCode;
-use lepus_base::Now;
+use lepus_base::{Now, QueueId};
 
 use crate::broker::Broker;
 use crate::channel::Channel;
@@ -222,10 +222,16 @@ impl Broker {
         self.give_jobs_room(now, out);
     }
 
-    /// Queues have left these logs, deleted or on their way to another shard. Who waits for room there
-    /// finds out anew where it is needed.
+    /// A queue is gone, deleted or on its way to another shard, and with it a reason to wait for room in its
+    /// log, where it has one.
+    pub(crate) fn queue_left(&mut self, id: QueueId, log: Option<u16>) {
+        self.edge.roomless_letters.target_left(id);
+        log.into_iter().for_each(|log| self.journal.note_left(log));
+    }
+
+    /// Queues have left these logs. Who waits for room there, and for what queues is not known, finds out anew
+    /// where it is needed.
     fn look_for_room_anew(&mut self, left: LogSet) {
-        self.edge.roomless_letters.look_anew(left);
         self.delayed.look_anew(left);
         self.renew_postponed_needs(left);
         self.jobs.look_anew(left);

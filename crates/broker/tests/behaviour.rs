@@ -23,6 +23,7 @@ mod definitions;
 mod delayed;
 mod delayed_kept;
 mod deleted_targets;
+mod deletions_and_letters;
 mod disk_trouble;
 mod exchange_to_exchange;
 mod exchanges;

@@ -4,11 +4,14 @@
 use lepus_amqp::method::{queue, tx};
 use lepus_amqp::table::Table;
 use lepus_broker::directory::Request;
-use lepus_sim::{Channel, World};
+use lepus_sim::{Channel, Options, StoreOptions, World};
+use lepus_store::disk::LogId;
 
+use crate::adopted_logs;
 use crate::at_least_once::{declare, surely_to};
 use crate::delayed_kept::{after, declare_both};
-use crate::restart::{durable, durable_with, persistent};
+use crate::deletions_and_letters::fill_with;
+use crate::restart::{durable, durable_exchange, durable_with, persistent};
 use crate::room::durable_of;
 
 /// More than what is left of a segment in a log that is full, or kept for what is passed on.
@@ -192,4 +195,46 @@ fn a_publish_to_a_delayed_exchange_that_is_deleted_is_held_nowhere() {
     assert!(!waits(&world));
     assert_eq!(publisher.confirmed(), (vec![1], vec![]));
     assert_eq!(world.broker(0, |broker| broker.delayed_in_memory()), 0);
+}
+
+/// A wide letter that must arrive finds no room in one queue while the report of another is missing. The
+/// queue without room is deleted before that report comes.
+#[test]
+fn a_wide_letter_whose_queue_is_deleted_while_a_report_is_missing_waits_for_no_room() {
+    let mut store = StoreOptions::default();
+    store.template.segments_max = 12;
+    let world = World::with(Options { shards: 2, store: Some(store), ..Options::default() });
+    let channel = world.channel(0);
+    let own = durable_of(&world, &channel, "own", 0);
+    let other = durable_of(&world, &channel, "other", 1);
+    let gone = durable_of(&world, &channel, "gone", 1);
+    world.stop();
+    world.start_again(1);
+    adopted_logs::fill(&world, &other);
+    fill_with(&world, &other, 1_000);
+    let channel = world.channel(0);
+    durable_exchange(&channel, "f", "fanout");
+    // Asked first, and it reports when its log is synced.
+    channel.bind(&own, "f", "");
+    channel.bind(&gone, "f", "");
+    for number in 0..600 {
+        let queue = format!("t{number}");
+        channel.declare(&queue);
+        channel.bind(&queue, "f", "");
+    }
+    declare(&channel, "letters", surely_to("f", ""));
+    channel.publish_with("", "letters", &persistent(), vec![b'1'; 1_000]);
+    world.advance(1_000);
+    let letter = channel.get("letters").expect("a message");
+    let before = world.queue(&other).ready;
+    world.hold_log(LogId(1));
+    channel.reject(letter.tag, false);
+    world.advance(1_000);
+    assert_eq!(world.queue(&own).ready, 1, "it was asked first");
+    assert_eq!(world.queue("t599").ready, 0);
+    channel.delete(&gone);
+    world.release_disk();
+    world.advance(60_000);
+    assert_eq!(world.queue(&other).ready, before, "its log is as full as before");
+    assert_eq!(world.queue("t599").ready, 1, "it waits for room for a queue that is deleted");
 }

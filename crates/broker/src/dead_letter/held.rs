@@ -4,6 +4,7 @@
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
+use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -15,7 +16,7 @@ use crate::broker::Broker;
 use crate::channel::Target;
 use crate::edge::log;
 use crate::jobs::TARGETS_AT_ONCE_MAX;
-use crate::journal::Need;
+use crate::journal::{LogSet, Need};
 use crate::mail::Receipt;
 use crate::message::{Incoming, MessageView};
 use crate::outbox::{Outbox, Severity};
@@ -46,9 +47,9 @@ pub(crate) struct Progress {
     done: BTreeSet<QueueId>,
     /// Whether a queue did not take it, or it stands behind such a one.
     is_refused: bool,
-    /// What it found no room for on its way to very many queues: it is to wait for that when all that were
-    /// asked have reported, and to begin anew with the others.
-    lacks: Option<Need>,
+    /// What it found no room for on its way to very many queues, and for which of them: it is to wait for that
+    /// when all that were asked have reported, and to begin anew with the others.
+    lacks: Option<(Need, QueueId)>,
     /// Whether the log was told that it is too large.
     is_told_too_large: bool,
     /// Bytes of its lists of queues that were counted where it waits.
@@ -314,12 +315,13 @@ impl Broker {
                 }
                 Posted::NeedsRoom(need) if progress.is_wide => {
                     progress.rest = Vec::new();
-                    progress.lacks = Some(need);
+                    progress.lacks = Some((need, queue));
                 }
                 Posted::NeedsRoom(need) => {
                     progress.rest.push(queue);
                     letter.progress = Some(progress);
-                    self.edge.roomless_letters.wait(letter, need);
+                    let target = self.directory.id_now(queue);
+                    self.edge.roomless_letters.wait(letter, need, vec![target]);
                     return cost + asked;
                 }
                 Posted::Waits(number) => self.ledger.shelf.attempts.ask(attempt, number, queue),
@@ -386,11 +388,11 @@ impl Broker {
     pub(super) fn end_attempt(&mut self, now: Now, mut letter: DeadLetter, out: &mut Outbox) {
         self.leave(&mut letter);
         let mut progress = letter.progress.take().unwrap_or_default();
-        if let Some(need) = progress.lacks.take() {
+        if let Some((need, queue)) = progress.lacks.take() {
             // It has given its turn back: others may find room where they go.
             (progress.attempt, progress.is_refused) = (0, false);
             letter.progress = Some(progress);
-            return self.edge.roomless_letters.wait(letter, need);
+            return self.wait_anew(letter, need, queue);
         }
         if progress.is_refused || progress.done.is_empty() {
             return self.hold_letter(now, letter, progress, out);
@@ -399,6 +401,17 @@ impl Broker {
             held.pause = PAUSE_MIN;
         }
         self.settle_source(letter.source);
+    }
+
+    /// A letter waits for room for a queue, which may be gone or in another log since it was asked for.
+    fn wait_anew(&mut self, letter: DeadLetter, need: Need, queue: QueueId) {
+        let target = self.directory.id_now(queue);
+        if self.directory.queue_by_id(target).is_none() {
+            return self.edge.roomless_letters.look_anew(letter);
+        }
+        let mut logs = LogSet::default();
+        self.log_of(target).into_iter().for_each(|log| logs.add(log));
+        self.edge.roomless_letters.wait(letter, Need { logs, ..need }, vec![target]);
     }
 
     /// A letter is not on its way to its queues any more: what waited for that goes on.

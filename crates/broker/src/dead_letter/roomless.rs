@@ -12,7 +12,7 @@ use core::ops::Bound;
 use lepus_base::QueueId;
 
 use super::{DeadLetter, Source};
-use crate::journal::{LogSet, Need, Reader};
+use crate::journal::{Need, Reader};
 
 /// Letters in all lines from which on no queue produces more by expiry.
 const LETTERS_MAX: usize = 64 << 10;
@@ -20,6 +20,8 @@ const LETTERS_MAX: usize = 64 << 10;
 const LINE_MAX: usize = 16 << 10;
 /// Lines that are let go on before some of them have.
 const GOING_ON_MAX: usize = 256;
+/// What a queue costs for which a line waits for room, about, in bytes.
+const TARGET_BYTES: usize = size_of::<(QueueId, QueueId)>() + size_of::<QueueId>();
 /// Letters on their way to very many queues at once, each of another queue. Each keeps its body in memory.
 const PASSING_MAX: usize = 8;
 
@@ -55,6 +57,8 @@ struct Line {
     /// In the order in which they are to be sent.
     letters: VecDeque<DeadLetter>,
     waits: Waits,
+    /// Queues for which it waits for room.
+    targets: Vec<QueueId>,
     /// Whether the queue is among those that go on.
     is_listed: bool,
     /// The queue itself, if its expiry waits until the line is shorter.
@@ -79,12 +83,16 @@ pub struct Roomless {
     going_on: VecDeque<QueueId>,
     /// Those that wait for room.
     roomless: BTreeSet<(Wish, QueueId)>,
+    /// The queues for which they do, each with the queue of such a line.
+    by_target: BTreeSet<(QueueId, QueueId)>,
     /// Those that wait until fewer letters go to very many queues.
     in_turn: VecDeque<QueueId>,
     /// Those of them whose turn has come, until their next letter is taken.
     has_turn: BTreeSet<QueueId>,
     /// Whose letter was taken last, if it was its turn.
     taken_in_turn: Option<QueueId>,
+    /// Whether one of a line was taken last, and not one that is in none.
+    was_taken_last: bool,
     /// Whose letter goes to very many queues.
     passing: BTreeSet<QueueId>,
     /// Number of the last that began to wait for room.
@@ -149,11 +157,36 @@ impl Roomless {
         self.put(letter, VecDeque::push_back);
     }
 
-    /// Puts a letter in front of those of its queue, where it waits until its logs have room.
-    pub(super) fn wait(&mut self, letter: DeadLetter, need: Need) {
+    /// Puts a letter in front of those of its queue, where it waits until its logs have room, or one of these
+    /// queues is gone, for which it needs that.
+    pub(super) fn wait(&mut self, letter: DeadLetter, need: Need, targets: Vec<QueueId>) {
         self.last += 1;
-        let frees = letter.source.occupied().frees();
+        let (queue, frees) = (letter.source.queue, letter.source.occupied().frees());
         self.wait_for(letter, Waits::Room(Wish { frees, need, turn: self.last }));
+        let line = self.by_queue.get_mut(&queue).expect("it has a letter");
+        self.by_target.extend(targets.iter().map(|target| (*target, queue)));
+        line.targets = targets;
+    }
+
+    /// A queue is gone, deleted or on its way to another shard: letters that need room for it find out anew
+    /// what they need.
+    pub(crate) fn target_left(&mut self, target: QueueId) {
+        let all = (target, QueueId(0))..=(target, QueueId(u64::MAX));
+        let lines: Vec<QueueId> = self.by_target.range(all).map(|(_, queue)| *queue).collect();
+        for queue in lines {
+            self.change(queue, Waits::Nothing);
+        }
+    }
+
+    /// Puts a letter in front of those of its queue: it finds out anew what it needs.
+    pub(super) fn look_anew(&mut self, letter: DeadLetter) {
+        self.wait_for(letter, Waits::Nothing);
+    }
+
+    /// Whether the next letter is one of a line, where there are others: they take turns.
+    pub(super) fn is_next(&mut self, has_others: bool) -> bool {
+        self.was_taken_last = self.goes_on() && !(has_others && self.was_taken_last);
+        self.was_taken_last
     }
 
     /// Whether one more letter may be on its way to very many queues, beside those whose turn it is.
@@ -237,6 +270,9 @@ impl Roomless {
         match core::mem::replace(&mut line.waits, waits) {
             Waits::Room(wish) => {
                 self.roomless.remove(&(wish, queue));
+                for target in core::mem::take(&mut line.targets) {
+                    self.by_target.remove(&(target, queue));
+                }
             }
             Waits::Turn => self.in_turn.retain(|other| *other != queue),
             Waits::Nothing | Waits::Pass | Waits::SetAside => {}
@@ -320,15 +356,6 @@ impl Roomless {
         }
     }
 
-    /// Those go on that wait for room in one of these logs, perhaps for a queue that is not there any more.
-    pub(crate) fn look_anew(&mut self, left: LogSet) {
-        let concerned = self.roomless.iter().filter(|(wish, _)| wish.need.logs.meets(left));
-        let queues: Vec<QueueId> = concerned.map(|(_, queue)| *queue).collect();
-        for queue in queues {
-            self.change(queue, Waits::Nothing);
-        }
-    }
-
     /// What waits of a queue that is gone needs no room any more: it goes on, to its end.
     pub(super) fn forget(&mut self, queue: QueueId) {
         match self.by_queue.get(&queue).map(|line| line.letters.is_empty()) {
@@ -353,6 +380,7 @@ impl Roomless {
             + self.going_on.capacity() * size_of::<QueueId>()
             + self.behind.capacity() * size_of::<Reader>()
             + self.roomless.len() * size_of::<(Wish, QueueId)>()
+            + self.by_target.len() * TARGET_BYTES
             + (self.in_turn.capacity() + self.has_turn.len()) * size_of::<QueueId>()
     }
 
@@ -389,6 +417,7 @@ mod tests {
     use super::super::held::Progress;
     use super::super::tests::letter_of;
     use super::*;
+    use crate::journal::LogSet;
 
     /// So many bytes in the shard's own log.
     fn own(bytes: usize) -> Need {
@@ -403,9 +432,9 @@ mod tests {
     #[test]
     fn each_line_goes_on_when_there_is_room_for_its_first_and_in_order() {
         let mut lines = Roomless::default();
-        lines.wait(letter_of(1, 10), own(1_000));
+        lines.wait(letter_of(1, 10), own(1_000), Vec::new());
         lines.push(letter_of(1, 11));
-        lines.wait(letter_of(2, 20), own(10));
+        lines.wait(letter_of(2, 20), own(10), Vec::new());
         lines.push(letter_of(2, 21));
         assert!(lines.waits() && !lines.goes_on());
         lines.give_room(|need, _| need.bytes <= 10);
@@ -418,7 +447,7 @@ mod tests {
         lines.put_back(first);
         assert_eq!(next(&mut lines), Some((1, 10)));
         let (last, _) = lines.take().expect("the one behind");
-        lines.wait(last, own(5));
+        lines.wait(last, own(5), Vec::new());
         assert!(lines.waits() && !lines.goes_on());
         lines.forget(QueueId(1));
         assert_eq!(next(&mut lines), Some((1, 11)));
@@ -426,9 +455,42 @@ mod tests {
     }
 
     #[test]
+    fn who_needs_room_for_a_queue_that_is_gone_looks_anew_and_nobody_else() {
+        let mut lines = Roomless::default();
+        let targets = |queues: &[u64]| queues.iter().map(|&queue| QueueId(queue)).collect();
+        lines.wait(letter_of(1, 10), own(1_000), targets(&[7, 8]));
+        lines.wait(letter_of(2, 20), own(1_000), targets(&[8, 9]));
+        lines.target_left(QueueId(5));
+        assert!(!lines.goes_on());
+        lines.target_left(QueueId(7));
+        assert_eq!(next(&mut lines), Some((1, 10)));
+        assert_eq!(next(&mut lines), None);
+        lines.wait(letter_of(1, 11), own(1_000), targets(&[8]));
+        lines.target_left(QueueId(7));
+        assert!(!lines.goes_on());
+        lines.target_left(QueueId(8));
+        assert_eq!(next(&mut lines), Some((1, 11)));
+        assert_eq!(next(&mut lines), Some((2, 20)));
+        assert!(lines.is_empty() && lines.by_target.is_empty());
+    }
+
+    #[test]
+    fn letters_of_lines_and_others_take_turns() {
+        let mut lines = Roomless::default();
+        (1..4).for_each(|queue| lines.wait(letter_of(queue, 0), own(1), Vec::new()));
+        assert!(!lines.is_next(true));
+        lines.give_room(|_, _| true);
+        assert!(lines.is_next(true) && next(&mut lines).is_some());
+        assert!(!lines.is_next(true));
+        assert!(lines.is_next(true) && next(&mut lines).is_some());
+        assert!(lines.is_next(false) && next(&mut lines).is_some());
+        assert!(!lines.is_next(false));
+    }
+
+    #[test]
     fn a_queue_waits_for_its_own_line_alone_and_only_if_that_is_long() {
         let mut lines = Roomless::default();
-        lines.wait(letter_of(1, 0), own(7));
+        lines.wait(letter_of(1, 0), own(7), Vec::new());
         let last = LINE_MAX as u64 - 1;
         for seq in 1..=last {
             assert!(!lines.holds_back(QueueId(1)));
@@ -450,7 +512,7 @@ mod tests {
         lines.pass(QueueId(1));
         assert!(lines.has_of(QueueId(1)) && !lines.has_of(QueueId(2)) && lines.is_empty());
         lines.push(letter_of(1, 11));
-        lines.wait(letter_of(2, 20), own(10));
+        lines.wait(letter_of(2, 20), own(10), Vec::new());
         lines.give_room(|_, _| true);
         assert_eq!(next(&mut lines), Some((2, 20)));
         assert_eq!(next(&mut lines), None);
@@ -503,8 +565,8 @@ mod tests {
     fn among_those_that_need_as_much_room_each_has_its_turn() {
         let mut lines = Roomless::default();
         for seq in 0..3 {
-            lines.wait(letter_of(9, seq), own(10));
-            lines.wait(letter_of(1, seq), own(10));
+            lines.wait(letter_of(9, seq), own(10), Vec::new());
+            lines.wait(letter_of(1, seq), own(10), Vec::new());
             for queue in [9, 1] {
                 let mut is_first = true;
                 lines.give_room(|_, _| core::mem::take(&mut is_first));

@@ -84,6 +84,7 @@ impl Broker {
         self.delayed.drop_holding(id);
         for log in 0..self.journal.len() as u16 {
             self.journal.drop_queue(log, id);
+            self.queue_left(id, Some(log));
         }
     }
 
