@@ -12,6 +12,7 @@ mod probe;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::Bound;
 use lepus_base::Position;
 
 use crate::checkpoint::{self, ROOT_RECORD_BYTES, ROOT_STRIDE_BYTES, Root, Valid};
@@ -138,6 +139,12 @@ pub(crate) struct Recovery {
     segments: Segments,
     replay: Replay,
     tails: BTreeMap<u32, Tail>,
+    /// Segments of which only the first batch says what they are, and those of which that says nothing either:
+    /// looked at when all headers are read.
+    first_batches: Vec<(u32, Tail)>,
+    headless: VecDeque<(u32, u64)>,
+    /// The highest number of a segment that is believed where only a batch claims it.
+    believed_max: Option<u32>,
     /// Files that something was written to and that nothing in them explains, with their lengths.
     unexplained: BTreeMap<u32, u64>,
     known: BTreeMap<u32, u64>,
@@ -163,6 +170,11 @@ pub(crate) struct Recovery {
     result: Option<Result<(), Refusal>>,
 }
 
+/// All segments behind this one.
+fn behind(generation: u32) -> (Bound<u32>, Bound<u32>) {
+    (Bound::Excluded(generation), Bound::Unbounded)
+}
+
 impl Recovery {
     pub(crate) fn new(settings: Settings, out: &mut Operations) -> Recovery {
         let mut recovery = Recovery {
@@ -178,6 +190,9 @@ impl Recovery {
             segments: Segments::new(),
             replay: Replay::default(),
             tails: BTreeMap::new(),
+            first_batches: Vec::new(),
+            headless: VecDeque::new(),
+            believed_max: None,
             unexplained: BTreeMap::new(),
             known: BTreeMap::new(),
             start: Chain::default(),
@@ -502,7 +517,7 @@ impl Recovery {
         self.chain = Chain {
             end: position(generation, end as u32),
             crc: batch.crc,
-            number: batch.header.number + 1,
+            number: batch.header.number.wrapping_add(1),
         };
         self.at = (generation, end);
         if let Some(segment) = self.segments.get_mut(&generation) {
@@ -560,7 +575,7 @@ impl Recovery {
         }
         // Where that segment was used again nothing tells such a cut from damage.
         let is_known = self.evidence > position(image.generation, at as u32)
-            || self.tails.contains_key(&(image.generation + 1));
+            || image.generation.checked_add(1).is_some_and(|next| self.tails.contains_key(&next));
         let is_doubted = self.replay.is_rebuild() && !is_known;
         if is_doubted {
             self.replay.doubt(image.generation);
@@ -609,7 +624,7 @@ impl Recovery {
             } else {
                 // What is written behind the damage must not seem to follow right in front of it: a
                 // later start would take the break for one that an earlier start had cut.
-                self.chain.number += 1;
+                self.chain.number = self.chain.number.wrapping_add(1);
             }
             if let Some(segment) = self.segments.get_mut(&image.generation) {
                 segment.used_bytes = end as u32;
@@ -632,7 +647,7 @@ impl Recovery {
     /// Whether a segment that a rebuild reads goes on at `at`, where no whole batch is. What is behind
     /// the segment is not read yet, and may have been used again since.
     fn goes_on(&mut self, image: &Image<'_>, at: usize, has_header: bool) -> bool {
-        let behind = self.tails.range(image.generation + 1..).next();
+        let behind = self.tails.range(behind(image.generation)).next();
         let Some((_, behind)) = behind.filter(|_| self.replay.is_rebuild()) else { return false };
         if generation(behind.synced) == image.generation {
             self.evidence = self.evidence.max(behind.synced);
@@ -654,7 +669,7 @@ impl Recovery {
 
     /// The segment whose first batch follows the last one read.
     fn follower(&self) -> Option<u32> {
-        let behind = self.tails.range(self.at.0 + 1..);
+        let behind = self.tails.range(behind(self.at.0));
         let mut matching = behind.filter(|(_, tail)| {
             tail.number == self.chain.number && tail.previous_crc == self.chain.crc
         });
@@ -664,7 +679,7 @@ impl Recovery {
     /// The current segment has nothing more that follows.
     fn advance(&mut self, out: &mut Operations) {
         let next = if self.replay.is_rebuild() {
-            self.tails.range(self.at.0 + 1..).next().map(|(&generation, _)| generation)
+            self.tails.range(behind(self.at.0)).next().map(|(&generation, _)| generation)
         } else {
             self.follower()
         };
@@ -677,7 +692,7 @@ impl Recovery {
         }
         if !self.is_gathered {
             self.is_gathered = true;
-            for (&generation, tail) in self.tails.range(self.at.0 + 1..) {
+            for (&generation, tail) in self.tails.range(behind(self.at.0)) {
                 self.evidence = self.evidence.max(tail.synced);
                 self.gathering.push_back(generation);
             }
@@ -714,7 +729,8 @@ impl Recovery {
                 return self.follow(out);
             }
             // Whole segments are missing: go on with the next there is.
-            let next = self.tails.range(current + 1..).next().map(|(&found, tail)| (found, *tail));
+            let next =
+                self.tails.range(behind(current)).next().map(|(&found, tail)| (found, *tail));
             if let Some((generation, tail)) = next {
                 if generation > current + 1 {
                     self.replay.meet_damage();
@@ -753,7 +769,7 @@ impl Recovery {
             bytes: offset(self.evidence).saturating_sub(begin).into(),
         });
         self.chain.end = self.evidence;
-        self.chain.number += 1;
+        self.chain.number = self.chain.number.wrapping_add(1);
     }
 
     /// The first writes: from here on the log is this run's.
@@ -849,7 +865,7 @@ impl Recovery {
         let root_index = self.root.map_or(0, |(index, _)| 1 - index);
         let number = self.root.map_or(0, |(_, root)| root.number);
         let resume = Resume {
-            generation: self.generation_max.max(self.at.0) + 1,
+            generation: self.generation_max.max(self.at.0).saturating_add(1),
             chain: self.chain,
             segments: core::mem::take(&mut self.segments),
             spare,

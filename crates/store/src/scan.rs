@@ -7,7 +7,7 @@ use core::ops::Range;
 use crate::checksum::{crc, seed};
 use crate::disk::{Action, File, LogId};
 use crate::record::{self, MessageRecord, Names, RECORD_HEADER_BYTES};
-use crate::segment::{BATCH_HEADER_BYTES, BATCH_MAGIC, BatchHeader};
+use crate::segment::{BATCH_HEADER_BYTES, BATCH_MAGIC, BatchHeader, SEGMENT_HEADER_BYTES};
 
 /// Bytes looked at together in the search for a batch; most of what is searched is zeros.
 const STRIDE_BYTES: usize = 64;
@@ -216,23 +216,53 @@ impl<'a> Image<'a> {
     }
 }
 
+/// The batch that a segment begins with and which segment of the log that is, where the batch's header is
+/// intact. No message has bytes at that place.
+pub(crate) fn first_batch(log: LogId, bytes: &[u8]) -> Option<(u32, FoundBatch)> {
+    batch_of_any(log, bytes, SEGMENT_HEADER_BYTES)
+}
+
 /// The first batch of the latest life that a file's bytes tell of, and which segment of the log that was:
-/// behind what was written of it there may be batches of lives before.
-pub(crate) fn latest_life(log: LogId, bytes: &[u8]) -> Option<(u32, FoundBatch)> {
+/// behind what was written of it there may be batches of lives before. A message may have in it what looks
+/// like a batch: only segments that `is_possible` accepts count, no batch is looked for within a whole one,
+/// and one without a whole record at its begin says nothing.
+pub(crate) fn latest_life(
+    log: LogId,
+    bytes: &[u8],
+    is_possible: impl Fn(u32) -> bool,
+) -> Option<(u32, FoundBatch)> {
     let (mut at, mut latest) = (0, None::<(u32, FoundBatch)>);
+    let mut budget = SALVAGE_BYTES_MAX;
     while let Some(found) = find_magic(bytes, at) {
         at = found + 1;
-        let Some(claimed) = bytes.get(found + 16..).and_then(|rest| rest.first_chunk()) else {
-            break;
-        };
-        let generation = u32::from_le_bytes(*claimed);
-        if latest.is_none_or(|(best, _)| best < generation)
-            && let Some(batch) = (Image { log, generation, bytes }).header(found)
-        {
+        let Some((generation, batch)) = batch_of_any(log, bytes, found) else { continue };
+        if !is_possible(generation) {
+            continue;
+        }
+        let (image, records) = (Image { log, generation, bytes }, batch.records());
+        let is_whole = image.is_whole(&batch);
+        if is_whole {
+            at = records.end.max(at);
+        } else {
+            // What overlaps is not checksummed over and over.
+            let length = records.end.min(bytes.len()).saturating_sub(records.start);
+            let Some(rest) = budget.checked_sub(length) else { break };
+            budget = rest;
+        }
+        let is_later = latest.is_none_or(|(best, _)| best < generation);
+        if is_later && (is_whole || image.is_record(records.start)) {
             latest = Some((generation, batch));
         }
     }
     latest
+}
+
+/// The batch at `offset`, of whatever segment.
+fn batch_of_any(log: LogId, bytes: &[u8], offset: usize) -> Option<(u32, FoundBatch)> {
+    let claimed = bytes.get(offset..)?.get(16..)?.first_chunk()?;
+    let generation = u32::from_le_bytes(*claimed);
+    let batch = (Image { log, generation, bytes }).header(offset)?;
+    Some((generation, batch))
 }
 
 /// Where a batch may begin, at or behind `from`.

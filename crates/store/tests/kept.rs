@@ -448,3 +448,53 @@ fn what_a_start_cut_off_is_not_kept_by_a_rebuild() {
     assert_eq!(world.kept(), [], "{:?}", world.events);
     assert!(world.settle_all() >= 11);
 }
+
+/// What looks like a batch of this segment at this offset; no secret is needed to make one.
+fn forged(offset: usize, generation: u32) -> [u8; 48] {
+    let mut bytes = [0; 48];
+    bytes[..4].copy_from_slice(&BATCH_MAGIC);
+    bytes[8..16].fill(0xFF);
+    bytes[16..20].copy_from_slice(&generation.to_le_bytes());
+    let seed = generation.wrapping_mul(0x9E37_79B1)
+        ^ (offset as u32).wrapping_mul(0x85EB_CA6B).rotate_left(13)
+        ^ LOG.0.wrapping_mul(0xC2B2_AE35);
+    let sum = crc32c::crc32c_append(seed, &bytes[..44]);
+    bytes[44..].copy_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+#[test]
+fn what_looks_like_a_batch_in_a_message_is_no_segment() {
+    // The first is no segment's number, the others are those of segments before and behind the lost page.
+    for generation in [u32::MAX, u32::MAX - 1, 3, 5] {
+        let mut world = World::open(Disk::new(0));
+        for seq in 0..6 {
+            let lane = world.lane();
+            let mut body = format!("message {seq:04} {}", "y".repeat(7000)).into_bytes();
+            // Where the body begins in its segment is not the same in all.
+            for (index, start) in (128..131).enumerate() {
+                let offset = 5000 + index * 200;
+                body[offset - start..][..48].copy_from_slice(&forged(offset, generation));
+            }
+            let message =
+                Message { exchange: b"e", routing_key: b"k", properties: &[], body: &body };
+            let place = Place { lane, seq, deadline_millis: 0 };
+            while world.store.append(&message, &[place]).is_err() {
+                world.cycle();
+            }
+            world.store.want_durable();
+            world.cycle();
+        }
+        let mut disk = world.disk;
+        disk.kill();
+        let (file, _) = holder(&disk, 2).expect("it is on the disk");
+        let image = disk.data(file).expect("the file is there");
+        let own = inspect::segment(LOG, image, |_| ()).generation;
+        assert_eq!(own, Some(4));
+        lose(&mut disk, file, 4096, false);
+        let mut world = World::open(disk);
+        assert!(world.kept().contains(&file), "{generation}: {:?}", world.events);
+        world.append(6..20);
+        assert_eq!(world.settle_all(), 19);
+    }
+}

@@ -4,13 +4,25 @@ use alloc::vec::Vec;
 
 use super::{Damage, Recovery, Refusal, Tail, Wait};
 use crate::disk::{Action, File, Operations};
-use crate::scan::{self, Image};
+use crate::scan::{self, FoundBatch, Image};
 use crate::segment::{BATCH_HEADER_BYTES, HeaderError, SEGMENT_HEADER_BYTES, SegmentHeader};
 
 /// Bytes read of each segment to learn what it is: its header, and that of its first batch.
 const PROBE_BYTES: usize = SEGMENT_HEADER_BYTES + BATCH_HEADER_BYTES;
 /// Bytes read where those say nothing: only zeros are in a file that was prepared and never written to.
 const MORE_BYTES: usize = 64 << 10;
+
+/// What a batch tells of a segment whose header is damaged.
+fn headless(slot: u32, length: u64, batch: &FoundBatch) -> Tail {
+    Tail {
+        slot,
+        length,
+        number: batch.header.number,
+        previous_crc: batch.header.previous_crc,
+        synced: batch.header.synced,
+        is_headless: true,
+    }
+}
 
 impl Recovery {
     /// Asks every segment that the checkpoint does not explain what it is.
@@ -36,9 +48,7 @@ impl Recovery {
             let file = File::Segment(log, slot);
             self.damages.push(Damage { file, offset: 0, bytes: 0 });
         }
-        if self.waits.is_empty() {
-            self.begin(out);
-        }
+        self.probe_next(out);
     }
 
     fn ask_probe(&mut self, slot: u32, length: u64, asked: usize, out: &mut Operations) {
@@ -71,50 +81,72 @@ impl Recovery {
             Err(HeaderError::Version(version)) => {
                 return self.refuse(Refusal::Version(File::Segment(log, slot), version));
             }
-            Err(HeaderError::Invalid) => self.headless((slot, length, asked), bytes, out),
+            Err(HeaderError::Invalid) => self.probed_headless((slot, length, asked), bytes, out),
         }
-        if self.waits.is_empty() {
-            self.begin(out);
-        }
+        self.probe_next(out);
     }
 
-    /// A segment whose header is damaged is told by its first batch, or by the first one that is found
-    /// where that is damaged as well.
-    fn headless(
+    /// Of a segment whose header is damaged its first batch says what it is, if that is whole.
+    fn probed_headless(
         &mut self,
         (slot, length, asked): (u32, u64, usize),
         bytes: &[u8],
         out: &mut Operations,
     ) {
-        if let Some((generation, batch)) = scan::latest_life(self.settings.log, bytes) {
-            let tail = Tail {
-                slot,
-                length,
-                number: batch.header.number,
-                previous_crc: batch.header.previous_crc,
-                synced: batch.header.synced,
-                is_headless: true,
-            };
-            return self.found(generation, tail);
-        }
-        if self.ends_with_checkpoint() && !self.is_root_damaged {
+        if asked > MORE_BYTES {
+            self.search(slot, length, bytes);
+        } else if let Some((generation, batch)) = scan::first_batch(self.settings.log, bytes) {
+            self.first_batches.push((generation, headless(slot, length, &batch)));
+        } else if self.ends_with_checkpoint() && !self.is_root_damaged {
             // It says where everything is.
-            return;
-        }
-        let is_empty = bytes.iter().all(|byte| *byte == 0);
-        let all = usize::try_from(length).unwrap_or(usize::MAX);
-        if asked >= all {
-            if !is_empty {
-                self.unexplained.insert(slot, length);
-            }
         } else if asked < MORE_BYTES {
             self.ask_probe(slot, length, MORE_BYTES, out);
-        } else if !is_empty {
-            self.ask_probe(slot, length, all, out);
+        } else if bytes.iter().any(|byte| *byte != 0) {
+            self.headless.push_back((slot, length));
         }
     }
 
+    /// When the headers of all segments are read, those that neither a header nor a first batch names are
+    /// read as a whole, one at a time.
+    fn probe_next(&mut self, out: &mut Operations) {
+        if !self.waits.is_empty() {
+            return;
+        }
+        for (generation, tail) in core::mem::take(&mut self.first_batches) {
+            self.found(generation, tail);
+        }
+        // Each of the segments behind those that are known has a file.
+        let files = u32::try_from(self.files.len()).unwrap_or(u32::MAX);
+        let generation_max = self.generation_max.saturating_add(files);
+        self.believed_max.get_or_insert(generation_max);
+        let Some((slot, length)) = self.headless.pop_front() else { return self.begin(out) };
+        let all = usize::try_from(length).unwrap_or(usize::MAX);
+        self.ask_probe(slot, length, all.max(MORE_BYTES + 1), out);
+    }
+
+    /// A segment whose header and first batch are damaged is told by the first batch that is found.
+    fn search(&mut self, slot: u32, length: u64, bytes: &[u8]) {
+        let max = self.believed_max.unwrap_or_default();
+        let is_possible = |generation| generation <= max && !self.is_elsewhere(generation, slot);
+        match scan::latest_life(self.settings.log, bytes, is_possible) {
+            Some((generation, batch)) => self.found(generation, headless(slot, length, &batch)),
+            None => {
+                self.unexplained.insert(slot, length);
+            }
+        }
+    }
+
+    /// Whether another file is known to be this segment.
+    fn is_elsewhere(&self, generation: u32, slot: u32) -> bool {
+        let known = self.segments.get(&generation).and_then(|segment| segment.slot);
+        self.tails.contains_key(&generation) || known.is_some_and(|known| known != slot)
+    }
+
     fn found(&mut self, generation: u32, tail: Tail) {
+        if tail.is_headless && self.is_elsewhere(generation, tail.slot) {
+            self.unexplained.insert(tail.slot, tail.length);
+            return;
+        }
         self.generation_max = self.generation_max.max(generation);
         if let Some(segment) = self.segments.get_mut(&generation)
             && segment.slot.is_none()
@@ -156,7 +188,7 @@ impl Recovery {
     /// Whether what follows the end of a segment that may be whole is lost in front of the next one: the
     /// first batches of that are missing, and here is nothing but zeros.
     pub(super) fn is_lost_behind(&self, image: &Image<'_>, at: usize) -> bool {
-        let next = self.tails.get(&(image.generation + 1));
+        let next = image.generation.checked_add(1).and_then(|next| self.tails.get(&next));
         let is_headless = next.is_some_and(|tail| tail.is_headless);
         is_headless && image.bytes[at..].iter().all(|byte| *byte == 0)
     }
