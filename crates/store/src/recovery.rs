@@ -732,6 +732,10 @@ impl Recovery {
             let next =
                 self.tails.range(behind(current)).next().map(|(&found, tail)| (found, *tail));
             if let Some((generation, tail)) = next {
+                if !self.tails.contains_key(&current) {
+                    self.replay.meet_damage();
+                    self.keep_unread(current, at);
+                }
                 if generation > current + 1 {
                     self.replay.meet_damage();
                     self.keep_unexplained(current + 1..generation);

@@ -498,3 +498,30 @@ fn what_looks_like_a_batch_in_a_message_is_no_segment() {
         assert_eq!(world.settle_all(), 19);
     }
 }
+
+/// The segment that the checkpoint ends in: with its first page the only batch that would name it is lost.
+#[test]
+fn the_segment_that_the_checkpoint_ends_in_is_kept_where_nothing_names_it() {
+    let words: [&[u8]; 3] = [b"the begin of the long one", b"its middle", b"the end of it"];
+    let mut world = World::open(Disk::new(0));
+    world.append(0..3);
+    world.store.request_checkpoint();
+    (0..20).for_each(|_| world.cycle());
+    append_long(&mut world, 3, words);
+    world.append(4..MESSAGES);
+    let mut disk = world.disk;
+    disk.kill();
+    let files = words.map(|word| place(&disk, word).expect("it is on the disk").0);
+    assert_eq!(holder(&disk, 2).map(|(file, _)| file), Some(files[0]));
+    lose(&mut disk, files[0], 4096, false);
+    let mut world = World::open(disk);
+    assert!(world.damages() > 0);
+    assert!(files.iter().all(|file| world.kept().contains(file)), "{:?}", world.events);
+    world.settle_all();
+    for _ in 0..3 {
+        world.store.request_checkpoint();
+        (0..120).for_each(|_| world.cycle());
+    }
+    let world = World::open(world.close());
+    assert!(files.iter().all(|file| world.kept().contains(file)), "{:?}", world.events);
+}

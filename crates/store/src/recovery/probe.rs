@@ -175,14 +175,37 @@ impl Recovery {
             else {
                 continue;
             };
-            self.generation_max = self.generation_max.max(generation);
-            let file_bytes = u32::try_from(length).unwrap_or(u32::MAX);
-            let segment = self.segments.entry(generation).or_default();
-            (segment.slot, segment.is_sealed) = (Some(slot), true);
-            (segment.file_bytes, segment.used_bytes) = (file_bytes, file_bytes);
-            self.kept.insert(generation);
-            self.damages.push(Damage { file: self.segment_file(slot), offset: 0, bytes: length });
+            self.keep_lost(generation, (slot, length), 0);
         }
+    }
+
+    /// Reading ends in this segment and goes on in a later one, though more was written to it, and no file
+    /// says that it is this one. The checkpoint knows which is.
+    pub(super) fn keep_unread(&mut self, generation: u32, begin: usize) {
+        let known = self.segments.get(&generation).and_then(|segment| segment.slot);
+        let file = known.map(|slot| self.segment_file(slot));
+        let listed = self.files.iter().find(|(found, _)| Some(*found) == file);
+        if let (Some(slot), Some(&(_, length))) = (known, listed) {
+            self.unexplained.remove(&slot);
+            self.keep_lost(generation, (slot, length), begin as u64);
+        } else if known.is_none() {
+            self.keep_unexplained(generation..generation + 1);
+        }
+    }
+
+    /// Nothing can be read of this segment from `begin` on.
+    fn keep_lost(&mut self, generation: u32, (slot, length): (u32, u64), begin: u64) {
+        self.generation_max = self.generation_max.max(generation);
+        let file_bytes = u32::try_from(length).unwrap_or(u32::MAX);
+        let segment = self.segments.entry(generation).or_default();
+        (segment.slot, segment.is_sealed) = (Some(slot), true);
+        (segment.file_bytes, segment.used_bytes) = (file_bytes, file_bytes);
+        self.kept.insert(generation);
+        self.damages.push(Damage {
+            file: self.segment_file(slot),
+            offset: begin,
+            bytes: length.saturating_sub(begin),
+        });
     }
 
     /// Whether what follows the end of a segment that may be whole is lost in front of the next one: the
