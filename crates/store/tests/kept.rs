@@ -525,3 +525,54 @@ fn the_segment_that_the_checkpoint_ends_in_is_kept_where_nothing_names_it() {
     let world = World::open(world.close());
     assert!(files.iter().all(|file| world.kept().contains(file)), "{:?}", world.events);
 }
+
+/// A segment in which little more than its first page was written, in a file that was used before.
+#[test]
+fn a_missing_segment_in_a_file_that_was_used_before_is_kept() {
+    let mut world = World::open(Disk::new(0));
+    for round in 0..6 {
+        world.append(round * MESSAGES..(round + 1) * MESSAGES);
+        world.settle_all();
+        for _ in 0..3 {
+            world.store.request_checkpoint();
+            (0..12).for_each(|_| world.cycle());
+        }
+    }
+    let first = 6 * MESSAGES;
+    // The last batch that a file of an earlier life has.
+    let (old, start) = (0..first)
+        .find_map(|seq| {
+            let (file, at) = holder(&world.disk, seq)?;
+            let bytes = world.disk.data(file)?;
+            let start = bytes[..at].windows(4).rposition(|four| four == BATCH_MAGIC)?;
+            (start > 7200).then(|| (bytes.to_vec(), start))
+        })
+        .expect("an old file");
+    for seq in first..first + 6 {
+        let lane = world.lane();
+        let body = format!("message {seq:04} {}", "y".repeat(7000));
+        let message =
+            Message { exchange: b"e", routing_key: b"k", properties: &[], body: body.as_bytes() };
+        let place = Place { lane, seq, deadline_millis: 0 };
+        while world.store.append(&message, &[place]).is_err() {
+            world.cycle();
+        }
+        world.store.want_durable();
+        world.cycle();
+    }
+    let mut disk = world.disk;
+    disk.kill();
+    for seq in first..first + 5 {
+        let (file, _) = holder(&disk, seq).expect("it is on the disk");
+        let before = disk.data(file).expect("the file is there").to_vec();
+        let mut bytes = before.clone();
+        bytes[start..].copy_from_slice(&old[start..]);
+        disk.put(file, bytes);
+        lose(&mut disk, file, 4096, false);
+        let world = World::open(disk);
+        assert!(world.kept().contains(&file), "{seq} {file:?}: {:?}", world.events);
+        disk = world.disk;
+        disk.kill();
+        disk.put(file, before);
+    }
+}

@@ -128,7 +128,13 @@ impl Recovery {
     fn search(&mut self, slot: u32, length: u64, bytes: &[u8]) {
         let max = self.believed_max.unwrap_or_default();
         let is_possible = |generation| generation <= max && !self.is_elsewhere(generation, slot);
-        match scan::latest_life(self.settings.log, bytes, is_possible) {
+        let found = scan::latest_life(self.settings.log, bytes, is_possible);
+        // What a life before the checkpoint left says nothing of what is in front of it.
+        let is_used_since = |(generation, batch): &(u32, FoundBatch)| {
+            let is_old = *generation < self.at.0 && !self.replay.is_rebuild();
+            is_old && bytes[..batch.offset].iter().any(|byte| *byte != 0)
+        };
+        match found.filter(|found| !is_used_since(found)) {
             Some((generation, batch)) => self.found(generation, headless(slot, length, &batch)),
             None => {
                 self.unexplained.insert(slot, length);
