@@ -576,3 +576,33 @@ fn a_missing_segment_in_a_file_that_was_used_before_is_kept() {
         disk.put(file, before);
     }
 }
+
+/// What is written of the segment in front of it is whole, and nothing but zeros is behind that.
+#[test]
+fn the_segment_in_front_of_a_missing_one_is_not_told() {
+    let mut world = World::open(Disk::new(0));
+    for seq in 0..6 {
+        let lane = world.lane();
+        let body = format!("message {seq:04} {}", "y".repeat(7000));
+        let message =
+            Message { exchange: b"e", routing_key: b"k", properties: &[], body: body.as_bytes() };
+        let place = Place { lane, seq, deadline_millis: 0 };
+        while world.store.append(&message, &[place]).is_err() {
+            world.cycle();
+        }
+        world.store.want_durable();
+        world.cycle();
+    }
+    let mut disk = world.disk;
+    disk.kill();
+    let (file, _) = holder(&disk, 2).expect("it is on the disk");
+    lose(&mut disk, file, 4096, false);
+    let mut world = World::open(disk);
+    assert_eq!(world.kept(), [file], "{:?}", world.events);
+    assert_eq!(world.settle_all(), 5);
+    // A rebuild finds the same.
+    let mut disk = world.close();
+    damage_checkpoints(&mut disk);
+    let world = World::open(disk);
+    assert_eq!(world.kept(), [file], "{:?}", world.events);
+}

@@ -215,10 +215,12 @@ impl Recovery {
     }
 
     /// Whether what follows the end of a segment that may be whole is lost in front of the next one: the
-    /// first batches of that are missing, and here is nothing but zeros.
+    /// first batches of that are missing, or all of it, and here is nothing but zeros.
     pub(super) fn is_lost_behind(&self, image: &Image<'_>, at: usize) -> bool {
-        let next = image.generation.checked_add(1).and_then(|next| self.tails.get(&next));
-        let is_headless = next.is_some_and(|tail| tail.is_headless);
-        is_headless && image.bytes[at..].iter().all(|byte| *byte == 0)
+        let mut later = self.tails.range(super::behind(image.generation));
+        let is_lost = later.next().is_some_and(|(&next, tail)| {
+            tail.is_headless || image.generation.checked_add(1) != Some(next)
+        });
+        is_lost && image.bytes[at..].iter().all(|byte| *byte == 0)
     }
 }
