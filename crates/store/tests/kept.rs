@@ -449,16 +449,20 @@ fn what_a_start_cut_off_is_not_kept_by_a_rebuild() {
     assert!(world.settle_all() >= 11);
 }
 
+/// What checksums begin with at a place.
+fn seed(offset: usize, generation: u32) -> u32 {
+    generation.wrapping_mul(0x9E37_79B1)
+        ^ (offset as u32).wrapping_mul(0x85EB_CA6B).rotate_left(13)
+        ^ LOG.0.wrapping_mul(0xC2B2_AE35)
+}
+
 /// What looks like a batch of this segment at this offset; no secret is needed to make one.
 fn forged(offset: usize, generation: u32) -> [u8; 48] {
     let mut bytes = [0; 48];
     bytes[..4].copy_from_slice(&BATCH_MAGIC);
     bytes[8..16].fill(0xFF);
     bytes[16..20].copy_from_slice(&generation.to_le_bytes());
-    let seed = generation.wrapping_mul(0x9E37_79B1)
-        ^ (offset as u32).wrapping_mul(0x85EB_CA6B).rotate_left(13)
-        ^ LOG.0.wrapping_mul(0xC2B2_AE35);
-    let sum = crc32c::crc32c_append(seed, &bytes[..44]);
+    let sum = crc32c::crc32c_append(seed(offset, generation), &bytes[..44]);
     bytes[44..].copy_from_slice(&sum.to_le_bytes());
     bytes
 }
@@ -605,4 +609,49 @@ fn the_segment_in_front_of_a_missing_one_is_not_told() {
     damage_checkpoints(&mut disk);
     let world = World::open(disk);
     assert_eq!(world.kept(), [file], "{:?}", world.events);
+}
+
+/// What looks like a segment's first batch stands within a whole batch of another one.
+#[test]
+fn within_a_whole_batch_no_other_is_looked_for() {
+    let mut forgery = None;
+    loop {
+        let mut world = World::open(Disk::new(0));
+        for seq in 0..12 {
+            let lane = world.lane();
+            let mut body = format!("message {seq:04} {}", "y".repeat(3000)).into_bytes();
+            if let Some((offset, generation)) = forgery.filter(|_| seq == 5) {
+                let header = forged(offset, generation);
+                // A whole record behind it: this kind, and four bytes.
+                let mut record = [0, 0, 0, 0, 0x41, 0, 0, 0, 1, 2, 3, 4];
+                let sum = crc32c::crc32c_append(seed(offset + 48, generation), &record[4..]);
+                record[..4].copy_from_slice(&sum.to_le_bytes());
+                body[1000..1060].copy_from_slice(&[&header[..], &record].concat());
+            }
+            let message =
+                Message { exchange: b"e", routing_key: b"k", properties: &[], body: &body };
+            let place = Place { lane, seq, deadline_millis: 0 };
+            while world.store.append(&message, &[place]).is_err() {
+                world.cycle();
+            }
+            world.store.want_durable();
+            world.cycle();
+        }
+        let mut disk = world.disk;
+        disk.kill();
+        let (file, at) = holder(&disk, 5).expect("it is on the disk");
+        assert!(at > 3000 && holder(&disk, 4).is_some_and(|found| found.0 == file));
+        if forgery.is_none() {
+            let last =
+                holder(&disk, 11).and_then(|(file, _)| disk.data(file)).expect("on the disk");
+            let last = inspect::segment(LOG, last, |_| ()).generation.expect("it has a header");
+            forgery = Some((at + 1000, last + 1));
+            continue;
+        }
+        lose(&mut disk, file, 1000, false);
+        let mut world = World::open(disk);
+        assert_eq!(world.kept(), [file], "{:?}", world.events);
+        assert_eq!(world.settle_all(), 11);
+        return;
+    }
 }
