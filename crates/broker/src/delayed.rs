@@ -14,7 +14,8 @@ use core::ops::Bound;
 use lepus_base::{Instant, Now, Pool, QueueId};
 use lepus_store::LaneSlot;
 
-use crate::journal::{LogSet, Need};
+use crate::awaited::Awaited;
+use crate::journal::Need;
 use crate::queue::{Entry, Place};
 
 /// Messages of a deleted exchange that are released in one slice of work.
@@ -141,6 +142,8 @@ pub struct Delayed {
     /// Exchanges whose first message waits for room, by the log in which it comes free then and what it
     /// needs. It keeps back only those of its own exchange.
     roomless: BTreeSet<(Option<u16>, Need, QueueId)>,
+    /// For which queues they do.
+    awaited: Awaited,
     /// Exchanges that wait until fewer messages go to very many queues.
     in_turn: VecDeque<QueueId>,
     /// Those of them whose turn has come, until it is known what becomes of their next message.
@@ -181,7 +184,7 @@ impl Delayed {
     /// Memory of what is known of them, without their bodies, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let dropped: usize = self.dropped.iter().map(BTreeMap::len).sum();
-        (self.len + dropped) * HELD_BYTES
+        (self.len + dropped) * HELD_BYTES + self.awaited.memory_bytes()
     }
 
     /// Whether something is held back under this id, or was.
@@ -206,10 +209,20 @@ impl Delayed {
         !self.roomless.is_empty()
     }
 
-    /// The first of all waits until its logs have room, and those of its exchange behind it.
-    fn let_first_wait(&mut self, need: Need, frees: Option<u16>) {
+    /// The first of all waits until its logs have room, or one of these queues is gone, for which it needs that;
+    /// and those of its exchange wait behind it.
+    fn let_first_wait(&mut self, need: Need, frees: Option<u16>, targets: Vec<QueueId>) {
         let Some((_, _, id)) = self.firsts.pop_first() else { return };
         self.change(id, Waits::Room(frees, need));
+        self.awaited.wait(id, targets);
+    }
+
+    /// A queue is gone, deleted or on its way to another shard: those that need room for it find out anew what
+    /// they need.
+    pub(crate) fn target_left(&mut self, target: QueueId) {
+        for id in self.awaited.waiters_for(target) {
+            self.change(id, Waits::Nothing);
+        }
     }
 
     /// Whether one more message may be on its way to very many queues, beside those whose turn it is.
@@ -261,15 +274,6 @@ impl Delayed {
         }
     }
 
-    /// Those go on that wait for room in one of these logs, perhaps for a queue that is not there any more.
-    pub(crate) fn look_anew(&mut self, left: LogSet) {
-        let concerned = self.roomless.iter().filter(|(_, need, _)| need.logs.meets(left));
-        let exchanges: Vec<QueueId> = concerned.map(|(_, _, id)| *id).collect();
-        for id in exchanges {
-            self.change(id, Waits::Nothing);
-        }
-    }
-
     /// A message of an exchange goes to very many queues: the next ones from there wait until it is in
     /// all of them.
     fn pass(&mut self, id: QueueId) {
@@ -312,6 +316,7 @@ impl Delayed {
         match core::mem::replace(&mut holding.waits, waits) {
             Waits::Room(frees, need) => {
                 self.roomless.remove(&(frees, need, id));
+                self.awaited.end(id);
             }
             Waits::Turn => self.in_turn.retain(|other| *other != id),
             Waits::Nothing | Waits::Pass | Waits::SetAside => {}
@@ -409,6 +414,7 @@ impl Delayed {
         match holding.waits {
             Waits::Room(frees, need) => {
                 self.roomless.remove(&(frees, need, id));
+                self.awaited.end(id);
             }
             Waits::Turn => self.in_turn.retain(|other| *other != id),
             Waits::Nothing | Waits::Pass | Waits::SetAside => {}

@@ -634,8 +634,7 @@ impl Broker {
         self.edge.counters.queues_deleted += 1;
         self.journal.forget_windows(home.queue.windowed());
         self.journal.drop_queue(home.log, home.id);
-        let is_in_log = info.durable || self.edge.must_spill(home.queue.pooled_bytes());
-        self.queue_left(home.id, is_in_log.then_some(home.log));
+        self.queue_left(home.id, home.log);
         self.release_stalled(info.id);
         let answers = home.take_answers();
         let orphans = home.queue.delete().consumers;

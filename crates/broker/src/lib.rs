@@ -12,6 +12,7 @@ extern crate alloc;
 mod acknowledgement;
 mod alarm;
 mod answer;
+mod awaited;
 pub mod binding;
 pub mod broker;
 pub mod census;

@@ -372,6 +372,8 @@ impl Broker {
         let target = Target { queue: id, home: to, slot: u32::MAX };
         self.jobs.redirect(info.id, target, self.edge.shard);
         self.redirect_letters(info.id, id);
+        // What is passed on to another shard waits for room in the own log.
+        self.queue_left(info.id, 0);
         self.redirect_consumers(info, (id, to), out);
         let own = self.edge.shard;
         let rest = self.migrations.resting.remove(&info.id);
@@ -456,7 +458,7 @@ impl Broker {
         let Home { mut queue, log, .. } = home;
         self.journal.forget_windows(queue.windowed());
         self.journal.drop_queue(log, old);
-        self.queue_left(old, queue.is_durable().then_some(log));
+        self.queue_left(old, log);
         queue.uproot();
         let consumers: Vec<ConsumerKey> =
             queue.consumers().map(|(_, consumer, _)| consumer.key).collect();

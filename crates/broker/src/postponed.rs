@@ -75,6 +75,14 @@ impl Postponed {
         matches!(self, Postponed::Few(few) if matches!(few.part, Part::First(_)))
     }
 
+    /// What the transaction needs that begins with it, or nothing.
+    fn begun(&self) -> Need {
+        match self {
+            Postponed::Few(few) => few.part.begun(),
+            Postponed::Many(_) | Postponed::Command { .. } => Need::default(),
+        }
+    }
+
     /// Whether it is for this queue.
     fn is_for(&self, id: QueueId) -> bool {
         match self {
@@ -143,6 +151,9 @@ impl Line {
     pub(crate) fn renew_needs(&mut self, left: LogSet, logs_of: impl Fn(&Few) -> LogSet) {
         for channel in self.firsts.keys() {
             let line = self.by_channel.get_mut(channel).expect("a transaction of it waits");
+            if !line.iter().any(|postponed| postponed.begun().logs.meets(left)) {
+                continue;
+            }
             let mut logs = LogSet::default();
             // From the end: what follows the first message of a transaction belongs to it.
             for postponed in line.iter_mut().rev() {

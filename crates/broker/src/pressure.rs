@@ -222,17 +222,17 @@ impl Broker {
         self.give_jobs_room(now, out);
     }
 
-    /// A queue is gone, deleted or on its way to another shard, and with it a reason to wait for room in its
-    /// log, where it has one.
-    pub(crate) fn queue_left(&mut self, id: QueueId, log: Option<u16>) {
+    /// A queue is gone, deleted or on its way to another shard, and with it a reason to wait for room in this
+    /// log.
+    pub(crate) fn queue_left(&mut self, id: QueueId, log: u16) {
         self.edge.roomless_letters.target_left(id);
-        log.into_iter().for_each(|log| self.journal.note_left(log));
+        self.delayed.target_left(id);
+        self.journal.note_left(log);
     }
 
     /// Queues have left these logs. Who waits for room there, and for what queues is not known, finds out anew
     /// where it is needed.
     fn look_for_room_anew(&mut self, left: LogSet) {
-        self.delayed.look_anew(left);
         self.renew_postponed_needs(left);
         self.jobs.look_anew(left);
     }

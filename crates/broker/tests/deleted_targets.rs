@@ -238,3 +238,63 @@ fn a_wide_letter_whose_queue_is_deleted_while_a_report_is_missing_waits_for_no_r
     assert_eq!(world.queue(&other).ready, before, "its log is as full as before");
     assert_eq!(world.queue("t599").ready, 1, "it waits for room for a queue that is deleted");
 }
+
+/// A transient queue whose home is that shard.
+fn transient_of(world: &World, channel: &Channel, prefix: &str, shard: u16) -> String {
+    let names = (0..).map(|number| format!("{prefix}{number}"));
+    let is_there = |name: &String| {
+        channel.declare(name);
+        world.queue(name).home == shard
+    };
+    names.into_iter().find(is_there).expect("queues go to all shards in turn")
+}
+
+#[test]
+fn what_a_delayed_exchange_lets_go_to_a_far_transient_queue_is_settled() {
+    for durably in [true, false] {
+        let (world, channel) = world_with(2, |_| {});
+        let far = if durably {
+            durable_of(&world, &channel, "far", 1)
+        } else {
+            transient_of(&world, &channel, "far", 1)
+        };
+        channel.bind(&far, "x", "");
+        channel.delete("q");
+        channel.publish_with("x", "", &after(600_000), vec![b'1'; LARGE]);
+        fill(&world);
+        world.advance(600_000);
+        assert!(waits(&world), "{durably} first");
+        channel.delete(&far);
+        world.advance(60_000);
+        assert!(!waits(&world), "durable {durably}: for a queue that is deleted");
+    }
+}
+
+#[test]
+fn a_dead_letter_for_a_queue_of_another_shard_that_moved_and_is_deleted_waits_for_no_room() {
+    for (shards, to) in [(2, None), (3, Some(2)), (2, Some(0))] {
+        let (world, channel) = world_with(shards, |_| {});
+        let far = durable_of(&world, &channel, "far", 1);
+        let to_far = Table::new()
+            .with("x-dead-letter-exchange", "")
+            .with("x-dead-letter-routing-key", far.as_str());
+        let mut names = (0..20).map(|number| format!("letters{number}"));
+        let letters = names.find(|name| {
+            durable_with(&channel, name, to_far.clone());
+            world.queue(name).home == 0
+        });
+        let letters = &letters.expect("queues go to all shards in turn");
+        channel.publish_with("", letters, &persistent(), vec![b'1'; LARGE]);
+        fill(&world);
+        let letter = channel.get(letters).expect("a message");
+        channel.reject(letter.tag, false);
+        assert!(waits(&world));
+        if let Some(to) = to {
+            world.move_queue(&far, to);
+            world.advance(1_000);
+        }
+        channel.delete(&far);
+        world.advance(60_000);
+        assert!(!waits(&world), "{to:?}: for a queue that is deleted");
+    }
+}

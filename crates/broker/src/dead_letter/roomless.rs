@@ -12,6 +12,7 @@ use core::ops::Bound;
 use lepus_base::QueueId;
 
 use super::{DeadLetter, Source};
+use crate::awaited::Awaited;
 use crate::journal::{Need, Reader};
 
 /// Letters in all lines from which on no queue produces more by expiry.
@@ -20,8 +21,6 @@ const LETTERS_MAX: usize = 64 << 10;
 const LINE_MAX: usize = 16 << 10;
 /// Lines that are let go on before some of them have.
 const GOING_ON_MAX: usize = 256;
-/// What a queue costs for which a line waits for room, about, in bytes.
-const TARGET_BYTES: usize = size_of::<(QueueId, QueueId)>() + size_of::<QueueId>();
 /// Letters on their way to very many queues at once, each of another queue. Each keeps its body in memory.
 const PASSING_MAX: usize = 8;
 
@@ -57,8 +56,6 @@ struct Line {
     /// In the order in which they are to be sent.
     letters: VecDeque<DeadLetter>,
     waits: Waits,
-    /// Queues for which it waits for room.
-    targets: Vec<QueueId>,
     /// Whether the queue is among those that go on.
     is_listed: bool,
     /// The queue itself, if its expiry waits until the line is shorter.
@@ -83,8 +80,8 @@ pub struct Roomless {
     going_on: VecDeque<QueueId>,
     /// Those that wait for room.
     roomless: BTreeSet<(Wish, QueueId)>,
-    /// The queues for which they do, each with the queue of such a line.
-    by_target: BTreeSet<(QueueId, QueueId)>,
+    /// For which queues they do.
+    awaited: Awaited,
     /// Those that wait until fewer letters go to very many queues.
     in_turn: VecDeque<QueueId>,
     /// Those of them whose turn has come, until their next letter is taken.
@@ -163,17 +160,13 @@ impl Roomless {
         self.last += 1;
         let (queue, frees) = (letter.source.queue, letter.source.occupied().frees());
         self.wait_for(letter, Waits::Room(Wish { frees, need, turn: self.last }));
-        let line = self.by_queue.get_mut(&queue).expect("it has a letter");
-        self.by_target.extend(targets.iter().map(|target| (*target, queue)));
-        line.targets = targets;
+        self.awaited.wait(queue, targets);
     }
 
     /// A queue is gone, deleted or on its way to another shard: letters that need room for it find out anew
     /// what they need.
     pub(crate) fn target_left(&mut self, target: QueueId) {
-        let all = (target, QueueId(0))..=(target, QueueId(u64::MAX));
-        let lines: Vec<QueueId> = self.by_target.range(all).map(|(_, queue)| *queue).collect();
-        for queue in lines {
+        for queue in self.awaited.waiters_for(target) {
             self.change(queue, Waits::Nothing);
         }
     }
@@ -270,9 +263,7 @@ impl Roomless {
         match core::mem::replace(&mut line.waits, waits) {
             Waits::Room(wish) => {
                 self.roomless.remove(&(wish, queue));
-                for target in core::mem::take(&mut line.targets) {
-                    self.by_target.remove(&(target, queue));
-                }
+                self.awaited.end(queue);
             }
             Waits::Turn => self.in_turn.retain(|other| *other != queue),
             Waits::Nothing | Waits::Pass | Waits::SetAside => {}
@@ -380,7 +371,7 @@ impl Roomless {
             + self.going_on.capacity() * size_of::<QueueId>()
             + self.behind.capacity() * size_of::<Reader>()
             + self.roomless.len() * size_of::<(Wish, QueueId)>()
-            + self.by_target.len() * TARGET_BYTES
+            + self.awaited.memory_bytes()
             + (self.in_turn.capacity() + self.has_turn.len()) * size_of::<QueueId>()
     }
 
@@ -471,7 +462,7 @@ mod tests {
         lines.target_left(QueueId(8));
         assert_eq!(next(&mut lines), Some((1, 11)));
         assert_eq!(next(&mut lines), Some((2, 20)));
-        assert!(lines.is_empty() && lines.by_target.is_empty());
+        assert!(lines.is_empty() && lines.awaited.memory_bytes() == 0);
     }
 
     #[test]

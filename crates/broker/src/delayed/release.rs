@@ -84,7 +84,7 @@ impl Broker {
         self.delayed.drop_holding(id);
         for log in 0..self.journal.len() as u16 {
             self.journal.drop_queue(log, id);
-            self.queue_left(id, Some(log));
+            self.queue_left(id, log);
         }
     }
 
@@ -184,7 +184,8 @@ impl Broker {
                 match self.room_to_release(packed, targets, terms.persistent, occupied) {
                     Room::Now => {}
                     Room::Later(need) => {
-                        self.delayed.let_first_wait(need, occupied.frees());
+                        let queues = targets.iter().map(|target| target.queue).collect();
+                        self.delayed.let_first_wait(need, occupied.frees(), queues);
                         continue;
                     }
                     Room::Never(bytes) => {
