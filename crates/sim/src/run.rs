@@ -571,20 +571,25 @@ impl Run {
             disk.hurry();
             std::mem::take(&mut disk.takes)
         });
-        self.settle_in_time()?;
-        if let (Some(disk), Some(takes)) = (&mut self.shards.disk, takes) {
-            disk.takes = takes;
-        }
-        let is_short = |broker: &lepus_broker::Broker| {
-            let edge = &broker.edge;
-            !edge.blocked_by_memory.is_empty() || !edge.short_shards.is_empty()
-        };
         let moves = |broker: &lepus_broker::Broker| {
             let mut connections = broker.edge.connections.iter();
             broker.has_migrations()
                 || connections.any(|(_, connection)| {
                     connection.paused & lepus_broker::connection::PauseReason::Move as u8 != 0
                 })
+        };
+        let moved = self.shards.brokers().any(moves);
+        self.settle_in_time()?;
+        if moved {
+            // What waited for the end of a move is written from there on.
+            self.settle_in_time()?;
+        }
+        if let (Some(disk), Some(takes)) = (&mut self.shards.disk, takes) {
+            disk.takes = takes;
+        }
+        let is_short = |broker: &lepus_broker::Broker| {
+            let edge = &broker.edge;
+            !edge.blocked_by_memory.is_empty() || !edge.short_shards.is_empty()
         };
         if self.is_full()
             || self.shards.has_disk_trouble()

@@ -191,6 +191,20 @@ fn a_small_log_does_not_keep_most_of_itself_for_dead_letters() {
     hold(1_012_872..1_012_873);
 }
 
+/// One turn used nineteen prepared segments and began more than there were files for: as many segments as there
+/// may be, two of them without a file, which counted as if it was another segment, and the checkpoint that frees
+/// others waited for a message in one of them.
+#[test]
+fn segments_that_wait_for_their_files_get_them_in_a_log_that_has_all_its_segments() {
+    hold(1_034_298..1_034_299);
+}
+
+/// A move ended in the last of the pauses after which everything was to be confirmed.
+#[test]
+fn what_waited_for_a_move_has_time_to_be_written() {
+    hold(1_047_982..1_047_983);
+}
+
 #[test]
 fn a_seed_decides_everything() {
     for seed in [3, 1003] {

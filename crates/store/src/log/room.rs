@@ -145,7 +145,9 @@ impl Log {
     /// Whether there may be another segment.
     pub(super) fn may_grow(&self) -> bool {
         let bytes = self.disk_bytes().saturating_add(self.settings.segment_bytes.into());
-        !self.makes_none && self.has_segments_left() && bytes <= self.room.bytes_max
+        // One that waits for its file is counted already.
+        let has_left = self.has_segments_left() || self.spare.len() < self.waiting_segments();
+        !self.makes_none && has_left && bytes <= self.room.bytes_max
     }
 
     /// How many further segments there may be.
