@@ -316,12 +316,11 @@ impl Broker {
             let from = letters_of(self.edge.shard, letter.source.queue);
             let terms = terms_of(&letter.source, packed, from);
             let incoming = Incoming::new(MessageView::unpack(packed));
-            let first = &targets[..targets.len().min(TARGETS_AT_ONCE_MAX)];
-            let room =
-                self.room_to_pass_on(&incoming, terms.persistent, first, letter.source.occupied());
+            let occupied = letter.source.occupied();
+            let room = self.room_to_pass_on(&incoming, terms.persistent, targets, occupied);
             match room {
                 Room::Later(need) => {
-                    let queues = first.iter().map(|target| target.queue).collect();
+                    let queues = targets.iter().map(|target| target.queue).collect();
                     self.edge.roomless_letters.wait(letter, need, queues);
                     return cost;
                 }
@@ -422,6 +421,15 @@ impl Broker {
         let (number, frees) = (self.ledger.next_number(), source.occupied().frees());
         self.ledger.waiting.insert(number, Waiting { source, missing: 1, is_kept: false });
         self.start_passing_on(packed, Terms { number: Some(number), ..terms }, targets, frees);
+    }
+
+    /// What those who sent it pass on to very many queues takes so many bytes and can only wait: it gives its turn
+    /// to the next.
+    pub(crate) fn give_turn_away(&mut self, from: ChannelRef, bytes: usize) {
+        match sender_of(from) {
+            Sender::Exchange(id) => self.delayed.give_turn_away(id, bytes),
+            Sender::Queue(queue) => self.edge.roomless_letters.give_turn_away(queue, bytes),
+        }
     }
 
     /// Very many queues have what was passed on to them: the next message of those who sent it may

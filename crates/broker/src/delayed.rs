@@ -17,14 +17,12 @@ use lepus_store::LaneSlot;
 use crate::awaited::Awaited;
 use crate::journal::Need;
 use crate::queue::{Entry, Place};
+use crate::turns::Turns;
 
 /// Messages of a deleted exchange that are released in one slice of work.
 const DROPPED_AT_ONCE: usize = 512;
 /// Memory of one that is held back beside its body, about, in bytes.
 const HELD_BYTES: usize = 64;
-/// Messages on their way to very many queues at once, each of another exchange. Each has its body in
-/// memory.
-const PASSING_MAX: usize = 8;
 
 /// A message that is held back.
 #[derive(Debug)]
@@ -144,12 +142,9 @@ pub struct Delayed {
     roomless: BTreeSet<(Option<u16>, Need, QueueId)>,
     /// For which queues they do.
     awaited: Awaited,
-    /// Exchanges that wait until fewer messages go to very many queues.
-    in_turn: VecDeque<QueueId>,
-    /// Those of them whose turn has come, until it is known what becomes of their next message.
-    has_turn: BTreeSet<QueueId>,
-    /// Exchanges one of whose messages goes to very many queues.
-    passing: BTreeSet<QueueId>,
+    /// Exchanges one of whose messages goes to very many queues, and those that wait for that. Who is called for
+    /// its turn answers when it is known what becomes of its next message.
+    turns: Turns,
     /// Lanes that recovery found and whose messages are still to be listed. None is released
     /// meanwhile: an earlier one may be among them.
     listing: VecDeque<(u16, LaneSlot, QueueId)>,
@@ -184,7 +179,7 @@ impl Delayed {
     /// Memory of what is known of them, without their bodies, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let dropped: usize = self.dropped.iter().map(BTreeMap::len).sum();
-        (self.len + dropped) * HELD_BYTES + self.awaited.memory_bytes()
+        (self.len + dropped) * HELD_BYTES + self.awaited.memory_bytes() + self.turns.memory_bytes()
     }
 
     /// Whether something is held back under this id, or was.
@@ -194,7 +189,7 @@ impl Delayed {
 
     /// Whether one that is due waits for nothing, once all are listed.
     fn can_go_on(&self) -> bool {
-        (self.is_due || self.has_free_turn())
+        (self.is_due || self.turns.can_call())
             && self.wait == Wait::Nothing
             && self.listing.is_empty()
     }
@@ -225,29 +220,17 @@ impl Delayed {
         }
     }
 
-    /// Whether one more message may be on its way to very many queues, beside those whose turn it is.
-    fn may_pass(&self) -> bool {
-        self.passing.len() + self.has_turn.len() < PASSING_MAX
-    }
-
-    /// Whether a message of this exchange may.
-    fn may_pass_of(&self, id: QueueId) -> bool {
-        self.has_turn.contains(&id) || self.may_pass()
-    }
-
-    /// Whether one that waits for its turn could have it.
-    fn has_free_turn(&self) -> bool {
-        !self.in_turn.is_empty() && self.may_pass()
+    /// Whether a message of this exchange may be on its way to very many queues.
+    fn may_pass(&self, id: QueueId) -> bool {
+        self.turns.is_called(id) || self.turns.has_free()
     }
 
     /// Lets those go on whose turn it is. One that does not use it, since it goes to few queues now, leaves
     /// it to the next.
     fn give_turns(&mut self) {
-        while self.has_free_turn()
-            && let Some(id) = self.in_turn.pop_front()
-        {
+        while let Some(id) = self.turns.pop() {
             self.change(id, Waits::Nothing);
-            self.has_turn.insert(id);
+            self.turns.call(id);
         }
     }
 
@@ -277,8 +260,7 @@ impl Delayed {
     /// A message of an exchange goes to very many queues: the next ones from there wait until it is in
     /// all of them.
     fn pass(&mut self, id: QueueId) {
-        let is_first = self.passing.insert(id);
-        assert!(is_first, "the messages of an exchange go one after the other");
+        self.turns.begin(id);
         let holding = self.holdings.get(&id).expect("whose message is passed on is known");
         if let Some((&(due, count), _)) = holding.held.first_key_value() {
             self.firsts.remove(&(due, count, id));
@@ -286,10 +268,15 @@ impl Delayed {
         self.change(id, Waits::Pass);
     }
 
+    /// A message on its way to very many queues, which takes so many bytes, can only wait: those of other exchanges
+    /// need not do so for it.
+    pub(crate) fn give_turn_away(&mut self, id: QueueId, bytes: usize) {
+        self.turns.give_away(id, bytes);
+    }
+
     /// The one that went to very many queues is in all of them.
     pub(crate) fn passed(&mut self, id: QueueId) {
-        let was_passing = self.passing.remove(&id);
-        assert!(was_passing, "a message is in all of its queues once");
+        self.turns.end(id);
         // The exchange may be gone since.
         if self.holdings.contains_key(&id) {
             self.change(id, Waits::Nothing);
@@ -312,13 +299,13 @@ impl Delayed {
     /// Has the messages of an exchange wait for this and nothing else.
     fn change(&mut self, id: QueueId, waits: Waits) {
         let holding = self.holdings.get_mut(&id).expect("whose messages wait is known");
-        self.has_turn.remove(&id);
+        self.turns.answer(id);
         match core::mem::replace(&mut holding.waits, waits) {
             Waits::Room(frees, need) => {
                 self.roomless.remove(&(frees, need, id));
                 self.awaited.end(id);
             }
-            Waits::Turn => self.in_turn.retain(|other| *other != id),
+            Waits::Turn => self.turns.stop_waiting(id),
             Waits::Nothing | Waits::Pass | Waits::SetAside => {}
         }
         match waits {
@@ -331,7 +318,7 @@ impl Delayed {
             Waits::Room(frees, need) => {
                 self.roomless.insert((frees, need, id));
             }
-            Waits::Turn => self.in_turn.push_back(id),
+            Waits::Turn => self.turns.wait(id),
             Waits::Pass | Waits::SetAside => {}
         }
     }
@@ -388,7 +375,7 @@ impl Delayed {
     /// Takes the first of all. Its lane, if it is in a log.
     fn take_first(&mut self) -> Option<(QueueId, Held, Option<LaneSlot>)> {
         let (_, _, id) = self.firsts.pop_first()?;
-        self.has_turn.remove(&id);
+        self.turns.answer(id);
         let holding = self.holdings.get_mut(&id).expect("the first of each holding is known");
         let (_, held) = holding.held.pop_first().expect("the first of each holding is known");
         if let Some((&(due, count), _)) = holding.held.first_key_value() {
@@ -406,7 +393,7 @@ impl Delayed {
         // Whoever waited may have been one of them; the others may need less room, or none.
         self.listing_waits = false;
         self.wait = Wait::Nothing;
-        self.has_turn.remove(&id);
+        self.turns.answer(id);
         let Some(holding) = self.holdings.remove(&id) else { return };
         if let Some((&(due, count), _)) = holding.held.first_key_value() {
             self.firsts.remove(&(due, count, id));
@@ -416,7 +403,7 @@ impl Delayed {
                 self.roomless.remove(&(frees, need, id));
                 self.awaited.end(id);
             }
-            Waits::Turn => self.in_turn.retain(|other| *other != id),
+            Waits::Turn => self.turns.stop_waiting(id),
             Waits::Nothing | Waits::Pass | Waits::SetAside => {}
         }
         self.len -= holding.held.len();

@@ -12,7 +12,7 @@ use crate::channel::{At, Pending, Target};
 use crate::dead_letter::LETTERS_CONNECTION;
 use crate::edge::is_near;
 use crate::inbox::packed;
-use crate::jobs::{Job, Step, TARGETS_AT_ONCE_MAX};
+use crate::jobs::{Job, Step};
 use crate::journal::{Journal, Need, Occupied, Refusals};
 use crate::mail::{ChannelRef, Mail, Many, Receipt};
 use crate::message::{Incoming, MessageView};
@@ -133,11 +133,9 @@ impl Fanout {
             && passing.is_none_or(|(rest, frees)| journal.must_wait_to_pass_on(rest, Some(frees)))
     }
 
-    /// Bytes that all that is left of it takes, at most, as `bytes_of` says of so many queues.
-    fn rest_bytes(&self, bytes_of: impl Fn(usize) -> usize) -> usize {
-        let queues = self.targets.len() - self.next + self.moved.len();
-        let (slices, last) = (queues / TARGETS_AT_ONCE_MAX, queues % TARGETS_AT_ONCE_MAX);
-        slices * bytes_of(TARGETS_AT_ONCE_MAX) + if last > 0 { bytes_of(last) } else { 0 }
+    /// Queues that are yet to get it.
+    fn rest(&self) -> usize {
+        self.targets.len() - self.next + self.moved.len()
     }
 
     /// The queues that get it next.
@@ -378,7 +376,7 @@ impl Broker {
             return (room, None);
         };
         let frees = Some(passing.frees);
-        let bytes = fanout.rest_bytes(|queues| self.bytes_in_log(incoming, queues));
+        let bytes = self.bytes_in_log(incoming, fanout.rest());
         self.journal.set_passing(frees, true);
         let of_rest = self.lack_of_room(bytes, here, Occupied::default());
         self.journal.set_passing(frees, false);
@@ -392,6 +390,9 @@ impl Broker {
     }
 
     fn finish_fanout(&mut self, fanout: Fanout, out: &mut Outbox) {
+        if self.jobs.is_away(fanout.channel()) {
+            self.let_others_pass(&fanout);
+        }
         self.jobs.end_fanout(&fanout);
         self.edge.pool.release(fanout.body);
         self.jobs.drop_list(fanout.targets);
@@ -403,6 +404,14 @@ impl Broker {
         match fanout.owner {
             Owner::Far(to) => out.mail[to.shard.index()].items.push(Mail::Fanned { to }),
             owner => self.fanned(owner.channel()),
+        }
+    }
+
+    /// A message can only wait now, for room or for other shards: if it is one that is passed on, those of others
+    /// that are do not wait with it.
+    pub(crate) fn let_others_pass(&mut self, fanout: &Fanout) {
+        if let Owner::Source(from) = fanout.owner {
+            self.give_turn_away(from, fanout.bytes as usize + size_of_val(&*fanout.targets));
         }
     }
 

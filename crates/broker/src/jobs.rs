@@ -175,6 +175,11 @@ impl Jobs {
         assert!(other.is_none(), "a channel publishes nothing before its publish is in all queues");
     }
 
+    /// Whether other shards have yet to say that theirs have a channel's publish.
+    pub(crate) fn is_away(&self, channel: ChannelRef) -> bool {
+        self.away.get(&channel).is_some_and(|left| *left > 0)
+    }
+
     /// A shard is done with a channel's publish. Whether all are.
     pub(crate) fn come_back(&mut self, channel: ChannelRef) -> bool {
         let Some(left) = self.away.get_mut(&channel) else { return true };
@@ -303,7 +308,12 @@ impl Broker {
         match step {
             Step::Done => {}
             Step::More(job) => self.jobs.ready.push_back(job),
-            Step::NeedsRoom(job, need) => self.jobs.roomless.push_back((job, need)),
+            Step::NeedsRoom(job, need) => {
+                if let Job::Fanout(fanout) = &job {
+                    self.let_others_pass(fanout);
+                }
+                self.jobs.roomless.push_back((job, need));
+            }
             Step::Fans(commit) => self.jobs.wait_for_publish(commit),
         }
     }

@@ -64,6 +64,7 @@ mod survey;
 mod timers;
 mod token;
 mod traffic;
+mod turns;
 pub mod user;
 pub mod user_channels;
 pub mod vhost;

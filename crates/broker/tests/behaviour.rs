@@ -39,6 +39,7 @@ mod large_deletions;
 mod lease;
 mod length;
 mod letters_set_aside;
+mod letters_to_many;
 mod loans;
 mod local_traffic;
 mod mandatory;

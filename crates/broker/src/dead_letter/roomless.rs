@@ -14,6 +14,7 @@ use lepus_base::QueueId;
 use super::{DeadLetter, Source};
 use crate::awaited::Awaited;
 use crate::journal::{Need, Reader};
+use crate::turns::Turns;
 
 /// Letters in all lines from which on no queue produces more by expiry.
 const LETTERS_MAX: usize = 64 << 10;
@@ -21,8 +22,6 @@ const LETTERS_MAX: usize = 64 << 10;
 const LINE_MAX: usize = 16 << 10;
 /// Lines that are let go on before some of them have.
 const GOING_ON_MAX: usize = 256;
-/// Letters on their way to very many queues at once, each of another queue. Each keeps its body in memory.
-const PASSING_MAX: usize = 8;
 
 /// For what room a line waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -82,16 +81,12 @@ pub struct Roomless {
     roomless: BTreeSet<(Wish, QueueId)>,
     /// For which queues they do.
     awaited: Awaited,
-    /// Those that wait until fewer letters go to very many queues.
-    in_turn: VecDeque<QueueId>,
-    /// Those of them whose turn has come, until their next letter is taken.
-    has_turn: BTreeSet<QueueId>,
-    /// Whose letter was taken last, if it was its turn.
+    /// Whose letter goes to very many queues, and who waits for that.
+    turns: Turns,
+    /// Whose letter was taken last, if it was called for its turn.
     taken_in_turn: Option<QueueId>,
     /// Whether one of a line was taken last, and not one that is in none.
     was_taken_last: bool,
-    /// Whose letter goes to very many queues.
-    passing: BTreeSet<QueueId>,
     /// Number of the last that began to wait for room.
     last: u64,
     /// Queues whose expiry waits because all lines together are long.
@@ -114,7 +109,7 @@ impl Roomless {
 
     /// Whether a letter may be sent.
     pub(crate) fn goes_on(&self) -> bool {
-        !self.going_on.is_empty() || self.has_free_turn()
+        !self.going_on.is_empty() || self.turns.can_call()
     }
 
     /// Whether letters of this queue are in a line, or would have to be.
@@ -184,22 +179,15 @@ impl Roomless {
 
     /// Whether one more letter may be on its way to very many queues, beside those whose turn it is.
     pub(super) fn may_pass(&self) -> bool {
-        self.passing.len() + self.has_turn.len() < PASSING_MAX
-    }
-
-    /// Whether one that waits for its turn could have it.
-    fn has_free_turn(&self) -> bool {
-        !self.in_turn.is_empty() && self.may_pass()
+        self.turns.has_free()
     }
 
     /// Lets those go on whose turn it is. One that does not use it, since it goes to few queues now, leaves
     /// it to the next.
     fn give_turns(&mut self) {
-        while self.has_free_turn()
-            && let Some(queue) = self.in_turn.pop_front()
-        {
+        while let Some(queue) = self.turns.pop() {
             self.change(queue, Waits::Nothing);
-            self.has_turn.insert(queue);
+            self.turns.call(queue);
         }
     }
 
@@ -230,16 +218,20 @@ impl Roomless {
 
     /// A letter of the queue goes to very many queues: the next ones wait until it is in all of them.
     pub(super) fn pass(&mut self, queue: QueueId) {
-        let is_first = self.passing.insert(queue);
-        assert!(is_first, "the letters of a queue go one after the other");
+        self.turns.begin(queue);
         self.by_queue.entry(queue).or_default();
         self.change(queue, Waits::Pass);
     }
 
+    /// A letter on its way to very many queues, which takes so many bytes, can only wait: those of other queues
+    /// need not do so for it.
+    pub(super) fn give_turn_away(&mut self, queue: QueueId, bytes: usize) {
+        self.turns.give_away(queue, bytes);
+    }
+
     /// The letter is in all of its very many queues: those behind it go on.
     pub(super) fn passed(&mut self, queue: QueueId) {
-        let was_passing = self.passing.remove(&queue);
-        assert!(was_passing, "a letter is in all of its queues once");
+        self.turns.end(queue);
         let line = self.by_queue.get(&queue).filter(|line| line.waits == Waits::Pass);
         match line.map(|line| line.letters.is_empty()) {
             Some(true) => self.remove(queue),
@@ -259,13 +251,13 @@ impl Roomless {
     /// Has a queue's line wait for this and nothing else.
     fn change(&mut self, queue: QueueId, waits: Waits) {
         let Some(line) = self.by_queue.get_mut(&queue) else { return };
-        self.has_turn.remove(&queue);
+        self.turns.answer(queue);
         match core::mem::replace(&mut line.waits, waits) {
             Waits::Room(wish) => {
                 self.roomless.remove(&(wish, queue));
                 self.awaited.end(queue);
             }
-            Waits::Turn => self.in_turn.retain(|other| *other != queue),
+            Waits::Turn => self.turns.stop_waiting(queue),
             Waits::Nothing | Waits::Pass | Waits::SetAside => {}
         }
         match waits {
@@ -278,7 +270,7 @@ impl Roomless {
             Waits::Room(wish) => {
                 self.roomless.insert((wish, queue));
             }
-            Waits::Turn => self.in_turn.push_back(queue),
+            Waits::Turn => self.turns.wait(queue),
             Waits::Pass | Waits::SetAside => {}
         }
         self.unlist_first(queue);
@@ -288,7 +280,7 @@ impl Roomless {
     pub(super) fn put_back(&mut self, letter: DeadLetter) {
         let queue = letter.source.queue;
         if self.taken_in_turn == Some(queue) {
-            self.has_turn.insert(queue);
+            self.turns.call(queue);
         }
         let line = self.put(letter, VecDeque::push_front);
         if !core::mem::replace(&mut line.is_listed, true) {
@@ -307,7 +299,7 @@ impl Roomless {
                 continue;
             };
             let mut letter = line.letters.pop_front()?;
-            self.taken_in_turn = self.has_turn.take(&queue);
+            self.taken_in_turn = self.turns.answer(queue).then_some(queue);
             self.len -= 1;
             self.bytes -= letter.progress.as_mut().map_or(0, |progress| progress.discount());
             let mut woken = Vec::new();
@@ -372,7 +364,7 @@ impl Roomless {
             + self.behind.capacity() * size_of::<Reader>()
             + self.roomless.len() * size_of::<(Wish, QueueId)>()
             + self.awaited.memory_bytes()
-            + (self.in_turn.capacity() + self.has_turn.len()) * size_of::<QueueId>()
+            + self.turns.memory_bytes()
     }
 
     /// Puts a letter at an end of its queue's line.

@@ -177,7 +177,7 @@ impl Broker {
                 Occupied { log, bytes: if place.position().is_some() { size as usize } else { 0 } };
             let routed = self.route_delayed(now, id, log, place, out);
             if let Some((packed, targets, terms)) = &routed {
-                if targets.len() > TARGETS_AT_ONCE_MAX && !self.delayed.may_pass_of(id) {
+                if targets.len() > TARGETS_AT_ONCE_MAX && !self.delayed.may_pass(id) {
                     self.delayed.let_first_wait_for_turn();
                     continue;
                 }
@@ -213,8 +213,7 @@ impl Broker {
         }
     }
 
-    /// Whether the logs have room for a delayed message in the first of its queues, beside what it has
-    /// `occupied` itself.
+    /// Whether the logs have room for a delayed message in its queues, beside what it has `occupied` itself.
     fn room_to_release(
         &mut self,
         packed: &[u8],
@@ -223,9 +222,8 @@ impl Broker {
         occupied: Occupied,
     ) -> Room {
         let incoming = Incoming::new(MessageView::unpack(packed));
-        let first = &targets[..targets.len().min(TARGETS_AT_ONCE_MAX)];
         self.journal.set_passing(occupied.frees(), true);
-        let room = self.room_to_pass_on(&incoming, persistent, first, occupied);
+        let room = self.room_to_pass_on(&incoming, persistent, targets, occupied);
         self.journal.set_passing(occupied.frees(), false);
         room
     }

@@ -6,6 +6,7 @@ use lepus_store::AppendError;
 use crate::broker::Broker;
 use crate::channel::Target;
 use crate::home::NO_LOG;
+use crate::jobs::TARGETS_AT_ONCE_MAX;
 use crate::journal::{LogSet, Need, Occupied, place_of};
 use crate::mail::{ChannelRef, Receipt};
 use crate::message::{Incoming, MessageView};
@@ -146,8 +147,25 @@ impl Broker {
     /// The same for a message that is in a log until all its queues have it. Those on other shards
     /// count as if they were in the shard's own log: while room is short it is better kept there than in
     /// their memory. What it has `occupied` itself comes free only afterwards: there is no room ever if it
-    /// needs that.
+    /// needs that. One that goes to very many queues waits until there is room in all of them, so that it waits
+    /// where it is, and not on its way; if there never is, its queues get it as room comes free.
     pub(crate) fn room_to_pass_on(
+        &mut self,
+        incoming: &Incoming<'_>,
+        persistent: bool,
+        targets: &[Target],
+        occupied: Occupied,
+    ) -> Room {
+        match self.room_to_pass_on_at_once(incoming, persistent, targets, occupied) {
+            Room::Never(_) if targets.len() > TARGETS_AT_ONCE_MAX => {
+                let first = &targets[..TARGETS_AT_ONCE_MAX];
+                self.room_to_pass_on_at_once(incoming, persistent, first, occupied)
+            }
+            room => room,
+        }
+    }
+
+    fn room_to_pass_on_at_once(
         &mut self,
         incoming: &Incoming<'_>,
         persistent: bool,
@@ -212,8 +230,18 @@ impl Broker {
         if is_logged { Room::Never(bytes) } else { Room::Now }
     }
 
-    /// Bytes that a message takes in a log, with its places in so many queues, at most.
+    /// Bytes that a message takes in a log, with its places in so many queues, at most; very many get it in
+    /// slices.
     pub(crate) fn bytes_in_log(&self, incoming: &Incoming<'_>, queues: usize) -> usize {
+        if queues <= TARGETS_AT_ONCE_MAX {
+            return self.bytes_of_slice(incoming, queues);
+        }
+        let (slices, last) = (queues / TARGETS_AT_ONCE_MAX, queues % TARGETS_AT_ONCE_MAX);
+        let of_last = if last > 0 { self.bytes_of_slice(incoming, last) } else { 0 };
+        slices * self.bytes_of_slice(incoming, TARGETS_AT_ONCE_MAX) + of_last
+    }
+
+    fn bytes_of_slice(&self, incoming: &Incoming<'_>, queues: usize) -> usize {
         match (incoming.view(), incoming.stored()) {
             (Some(view), _) => self.journal.message_bytes(view, queues),
             (None, Some(body)) => {
