@@ -7,7 +7,7 @@
 //! into the [`Outbox`]; none of them blocks, fails or reads a clock.
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -110,6 +110,8 @@ pub struct Broker {
     pub(crate) alarm: Alarm,
     /// Whether memory was full at any moment since the last look.
     pub(crate) memory_full: bool,
+    /// Transient queues for which somebody waits for room in a log only because there is little memory.
+    pub(crate) spilling: BTreeSet<QueueId>,
     /// Who lends memory to all shards, on shard 0.
     pub(crate) lender: Option<Lender>,
 }
@@ -173,6 +175,7 @@ impl Broker {
             shortage: None,
             alarm: Alarm::default(),
             memory_full: false,
+            spilling: BTreeSet::new(),
             lender,
             settings,
         }

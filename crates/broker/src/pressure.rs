@@ -172,6 +172,7 @@ impl Broker {
             + self.home_slots.memory_bytes()
             + self.postponed.memory_bytes()
             + self.jobs.memory_bytes()
+            + self.spilling.len() * size_of::<QueueId>()
             + edge.timers.memory_bytes()
             + edge.by_id.allocation_size()
             + edge.remote_consumers.allocation_size()
@@ -211,6 +212,7 @@ impl Broker {
     /// is some.
     pub(crate) fn give_room(&mut self, now: Now, out: &mut Outbox) {
         self.journal.forget_wishes();
+        self.look_for_memory();
         let left = self.journal.take_left();
         if !left.is_empty() {
             self.look_for_room_anew(left);
@@ -220,6 +222,24 @@ impl Broker {
         self.delayed.give_room(|need, frees| !journal.must_wait_to_pass_on(need, frees));
         self.enqueue_postponed(now, out);
         self.give_jobs_room(now, out);
+    }
+
+    /// Lets those look anew who wait for room in a log for a transient queue whose messages may stay in memory
+    /// again.
+    fn look_for_memory(&mut self) {
+        if self.spilling.is_empty() || self.edge.must_spill(0) {
+            return;
+        }
+        for id in core::mem::take(&mut self.spilling) {
+            let slot = self.home_slot(id, u32::MAX);
+            let Some(home) = slot.and_then(|slot| self.homes.get(slot as usize)) else { continue };
+            let (log, pooled) = (home.log, home.queue.pooled_bytes());
+            if self.edge.must_spill(pooled) {
+                self.spilling.insert(id);
+            } else {
+                self.queue_left(id, log);
+            }
+        }
     }
 
     /// A queue is gone, deleted or on its way to another shard, and with it a reason to wait for room in this

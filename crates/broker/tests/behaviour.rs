@@ -66,6 +66,7 @@ mod routing_steps;
 mod rows;
 mod shut_down;
 mod single_active;
+mod spilled;
 mod stage;
 mod survey;
 mod transactions;

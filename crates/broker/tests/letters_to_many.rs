@@ -7,7 +7,7 @@ use lepus_sim::{Channel, Options, StoreOptions, World};
 use crate::at_least_once::surely_to;
 use crate::delayed_kept::{after, declare_delayed};
 use crate::deletions_and_letters::fill_with;
-use crate::restart::{durable_exchange, durable_with, persistent};
+use crate::restart::{durable, durable_exchange, durable_with, persistent};
 use crate::room::durable_of;
 
 /// More than go to very many queues at once.
@@ -110,4 +110,30 @@ fn one_that_has_room_goes_past_dead_letters_that_must_arrive_and_have_none() {
 #[test]
 fn one_that_has_room_goes_past_delayed_messages_that_have_none() {
     [1, 2].iter().for_each(|shards| one_goes_past_those_without_room(Sender::Delayed, *shards));
+}
+
+/// What waits for room is no more than the message, however many queues are to get it.
+#[test]
+fn delayed_messages_for_very_many_queues_wait_in_little_memory() {
+    const EXCHANGES: usize = 4;
+    let mut store = StoreOptions::default();
+    store.template.segments_max = 14;
+    let world = World::with(Options { shards: 1, store: Some(store), ..Options::default() });
+    let channel = world.channel(0);
+    durable(&channel, "full");
+    durable_exchange(&channel, "f", "fanout");
+    for number in 0..4_000 {
+        let queue = format!("t{number}");
+        durable(&channel, &queue);
+        channel.bind(&queue, "f", "");
+    }
+    (0..EXCHANGES).for_each(|number| Sender::Delayed.declare(&channel, &format!("d{number}"), "f"));
+    fill_with(&world, "full", 9_000);
+    fill_with(&world, "full", 1_000);
+    let memory = || world.broker(0, |broker| broker.edge.memory());
+    let before = memory();
+    world.advance(DUE_MILLIS);
+    assert_eq!(world.queue("t0").ready, 0);
+    let each = memory().saturating_sub(before) / EXCHANGES;
+    assert!(each < 512 * 50, "{each} bytes for each");
 }

@@ -9,6 +9,7 @@ use lepus_broker::directory::{Capacity, Change, Directory, Request};
 use lepus_broker::refusal::Refusal;
 use lepus_reactor::files::{Blocking, sync_directory};
 use lepus_shard::Clock;
+use lepus_store::Settings;
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -33,7 +34,8 @@ impl Definitions {
         let clock = Clock::start();
         let mut run = |operation| files.run(operation);
         let hash = random::hash_state()?;
-        let draft = Draft::open(DefinitionsLog::settings(), clock.now(), hash, shards, &mut run)
+        let settings = Settings { key: random::log_key()?, ..DefinitionsLog::settings() };
+        let draft = Draft::open(settings, clock.now(), hash, shards, &mut run)
             .map_err(|error| unusable(data_dir, &error, &files))?;
         ready_logs(data_dir, &draft.directory, shards)?;
         Ok(Definitions { draft, files, clock, data_dir: data_dir.to_owned() })

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Read;
 
 use lepus_base::HashState;
+use lepus_store::Key;
 
 /// `N` bytes that nobody can guess.
 ///
@@ -22,6 +23,14 @@ pub fn bytes<const N: usize>() -> std::io::Result<[u8; N]> {
 pub fn hash_state() -> Result<HashState, String> {
     let number = || bytes().map(u64::from_ne_bytes).map_err(unavailable);
     Ok(HashState::secret(number()?, number()?))
+}
+
+/// A key for a log that has none.
+///
+/// # Errors
+/// In words, when the system's generator cannot be read.
+pub fn log_key() -> Result<Key, String> {
+    bytes().map(u64::from_ne_bytes).map(Key::new).map_err(unavailable)
 }
 
 /// In words, that the system's generator cannot be read.

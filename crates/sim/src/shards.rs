@@ -72,6 +72,7 @@ impl Default for StoreOptions {
             cache_bytes: 128 << 10,
             read_ahead_bytes: 16 << 10,
             checkpoint_log_bytes: 256 << 10,
+            key: lepus_store::Key::new(0x5EC1_2E7D_0F0A_70A5),
             ..lepus_store::Settings::new(lepus_store::disk::LogId(0))
         };
         StoreOptions { template, seed: 1 }

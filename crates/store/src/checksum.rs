@@ -1,12 +1,13 @@
 //! CRC32C that knows where its bytes belong.
 //!
-//! Every checksum in a log starts from a seed made of log, generation and offset. For one offset
-//! the seed is a bijection of the generation, and CRC32C is a bijection of its start value: a
-//! record left over from an earlier use of a segment can never pass at its old place.
+//! Every checksum in a log starts from a seed made of log, generation and offset, and of the log's key. For one
+//! offset the seed is a bijection of the generation, and CRC32C is a bijection of its start value: a
+//! record left over from an earlier use of a segment can never pass at its old place. What a client made
+//! to pass there would have to guess the key.
 
 use crate::disk::LogId;
 
-/// The start value for what lies at `offset` of the segment `generation`.
+/// The start value for what lies at `offset` of the segment `generation`, without a key.
 pub(crate) fn seed(log: LogId, generation: u32, offset: u32) -> u32 {
     generation.wrapping_mul(0x9E37_79B1)
         ^ offset.wrapping_mul(0x85EB_CA6B).rotate_left(13)

@@ -5,18 +5,20 @@ use alloc::vec::Vec;
 use lepus_base::{Position, QueueId};
 
 pub use crate::checkpoint::{ROOT_RECORD_BYTES, ROOT_STRIDE_BYTES};
+pub use crate::key::{KEYS_OFFSETS, KEYS_RECORD_BYTES};
 pub use crate::lane::PAGE_BYTES;
 pub use crate::segment::{HeaderError, SegmentHeader};
 
 use crate::checkpoint::{self, Root};
-use crate::disk::LogId;
+use crate::key::Keys;
 use crate::place::position;
 use crate::record::{
     self, KIND_FILLER, KIND_FRAGMENT, KIND_MESSAGE, KIND_OPAQUE, KIND_QUEUE_DROPPED, KIND_SETTLES,
     Lane, MessageRecord, Names, RECORD_HEADER_BYTES, Reference, each_settle,
 };
+use crate::scan;
 use crate::scan::{FoundBatch, FoundRecord, Image};
-use crate::segment::{BATCH_HEADER_BYTES, BATCH_MAGIC, SEGMENT_HEADER_BYTES};
+use crate::segment::{BATCH_HEADER_BYTES, SEGMENT_HEADER_BYTES};
 use crate::varint::Reader;
 
 /// What a segment is made of.
@@ -115,19 +117,23 @@ pub struct SegmentReport {
     pub gaps: Vec<Gap>,
 }
 
-/// Goes through a segment and tells `each` what is in it.
-pub fn segment<'a>(log: LogId, bytes: &'a [u8], mut each: impl FnMut(Part<'a>)) -> SegmentReport {
+/// Goes through a segment and tells `each` what is in it. Of its log's `keys` only those count that its
+/// header does not say, if it is damaged.
+pub fn segment<'a>(
+    mut keys: Keys,
+    bytes: &'a [u8],
+    mut each: impl FnMut(Part<'a>),
+) -> SegmentReport {
     let header = SegmentHeader::decode(bytes);
-    let claimed = || {
-        let field = bytes.get(SEGMENT_HEADER_BYTES + 16..)?.first_chunk::<4>()?;
-        Some(u32::from_le_bytes(*field))
-    };
     let generation = match &header {
-        Ok(header) => Some(header.generation),
+        Ok(header) => {
+            keys.learn(header.generation, header.key);
+            Some(header.generation)
+        }
         Err(HeaderError::Version(_)) => None,
-        Err(HeaderError::Invalid) => claimed().filter(|&generation| {
-            Image { log, generation, bytes }.header(SEGMENT_HEADER_BYTES).is_some()
-        }),
+        Err(HeaderError::Invalid) => {
+            scan::first_batch(keys, bytes).map(|(generation, _)| generation)
+        }
     };
     let mut report = SegmentReport::new(header, generation);
     let Some(generation) = generation else { return report };
@@ -136,20 +142,20 @@ pub fn segment<'a>(log: LogId, bytes: &'a [u8], mut each: impl FnMut(Part<'a>)) 
     } else {
         report.gaps.push(Gap { offset: 0, bytes: SEGMENT_HEADER_BYTES as u32 });
     }
-    report.batches(&Image { log, generation, bytes }, &mut each);
+    report.batches(&Image { keys, generation, bytes }, &mut each);
     report
 }
 
 /// What cannot be read of the segment that is known to be `generation`. `bytes` are all that was written
 /// of it, so that also what is damaged behind the last batch that can be found is told.
 #[must_use]
-pub fn damage(log: LogId, generation: u32, bytes: &[u8]) -> Vec<Gap> {
+pub fn damage(keys: Keys, generation: u32, bytes: &[u8]) -> Vec<Gap> {
     let mut report = SegmentReport::new(SegmentHeader::decode(bytes), Some(generation));
     if !matches!(&report.header, Ok(header) if header.generation == generation) {
         let length = bytes.len().min(SEGMENT_HEADER_BYTES);
         report.gaps.push(Gap { offset: 0, bytes: length as u32 });
     }
-    report.batches(&Image { log, generation, bytes }, &mut |_| ());
+    report.batches(&Image { keys, generation, bytes }, &mut |_| ());
     let rest = bytes.get(report.end as usize..).unwrap_or_default();
     // Zeros are what was prepared and not written: damage that left no batch behind it is taken to go on
     // up to the end of the file.
@@ -236,10 +242,10 @@ impl SegmentReport {
 /// Where the whole records begin that are parts of messages in several segments. `bytes` are as for
 /// [`damage`].
 #[must_use]
-pub fn message_parts(log: LogId, generation: u32, bytes: &[u8]) -> Vec<u32> {
+pub fn message_parts(keys: Keys, generation: u32, bytes: &[u8]) -> Vec<u32> {
     let mut found = Vec::new();
     let mut report = SegmentReport::new(SegmentHeader::decode(bytes), Some(generation));
-    report.batches(&Image { log, generation, bytes }, &mut |part| match part {
+    report.batches(&Image { keys, generation, bytes }, &mut |part| match part {
         Part::Record(at, Content::Fragment(_)) => found.push(at),
         Part::Record(at, Content::Message(message))
             if (message.body_bytes as usize) > message.body.len() =>
@@ -254,12 +260,14 @@ pub fn message_parts(log: LogId, generation: u32, bytes: &[u8]) -> Vec<u32> {
 /// Opaque records within damaged bytes, each with its offset, as far as their lengths tell where they
 /// are: some may be whole, others say what nobody can vouch for.
 #[must_use]
-pub fn torn_records(bytes: &[u8], damage: core::ops::Range<usize>) -> Vec<(u32, &[u8])> {
+pub fn torn_records(
+    keys: Keys,
+    generation: u32,
+    bytes: &[u8],
+    damage: core::ops::Range<usize>,
+) -> Vec<(u32, &[u8])> {
     let bytes = bytes.get(..damage.end.min(bytes.len())).unwrap_or_default();
-    let mut at = damage.start;
-    if bytes.get(at..).is_some_and(|rest| rest.starts_with(&BATCH_MAGIC)) {
-        at += BATCH_HEADER_BYTES;
-    }
+    let mut at = behind_header(keys, generation, bytes, damage.start);
     let mut found = Vec::new();
     while let Some((kind, length)) = bytes.get(at..).and_then(record::peek)
         && let Some(payload) = bytes.get(at + RECORD_HEADER_BYTES..at + length)
@@ -270,6 +278,13 @@ pub fn torn_records(bytes: &[u8], damage: core::ops::Range<usize>) -> Vec<(u32, 
         at += length;
     }
     found
+}
+
+/// Where records may begin that are damaged from `at` on: behind what begins as a batch does.
+fn behind_header(keys: Keys, generation: u32, bytes: &[u8], at: usize) -> usize {
+    let magic = keys.of(generation).batch_magic();
+    let is_batch = bytes.get(at..).is_some_and(|rest| rest.starts_with(&magic));
+    if is_batch { at + BATCH_HEADER_BYTES } else { at }
 }
 
 fn content<'a>(image: &Image<'a>, record: &FoundRecord<'a>) -> Content<'a> {
@@ -339,8 +354,8 @@ pub struct RecordReport<'a> {
 /// Looks at the record of a message, or of a part of one, at `offset` of a segment. `bytes` are the
 /// segment's up to where it was written.
 #[must_use]
-pub fn record_at(log: LogId, generation: u32, bytes: &[u8], offset: u32) -> RecordReport<'_> {
-    let image = Image { log, generation, bytes };
+pub fn record_at(keys: Keys, generation: u32, bytes: &[u8], offset: u32) -> RecordReport<'_> {
+    let image = Image { keys, generation, bytes };
     let at = (offset as usize).min(bytes.len());
     let rest = &bytes[at..];
     let (length, mut fault) = match record::peek(rest) {
@@ -369,17 +384,14 @@ pub fn record_at(log: LogId, generation: u32, bytes: &[u8], offset: u32) -> Reco
 /// Where the records begin that are damaged within a gap of a segment, as far as the lengths of those
 /// before them tell; the gap's own begin if nothing does. `bytes` are as for [`record_at`].
 #[must_use]
-pub fn damaged_records(log: LogId, generation: u32, bytes: &[u8], gap: Gap) -> Vec<u32> {
+pub fn damaged_records(keys: Keys, generation: u32, bytes: &[u8], gap: Gap) -> Vec<u32> {
     let end = (gap.offset as usize).saturating_add(gap.bytes as usize).min(bytes.len());
     let bytes = &bytes[..end];
-    let mut at = gap.offset as usize;
-    if bytes.get(at..).is_some_and(|rest| rest.starts_with(&BATCH_MAGIC)) {
-        at += BATCH_HEADER_BYTES;
-    }
-    let image = Image { log, generation, bytes };
+    let mut at = behind_header(keys, generation, bytes, gap.offset as usize);
+    let image = Image { keys, generation, bytes };
     let mut found = Vec::new();
     while at < end {
-        let report = record_at(log, generation, bytes, at as u32);
+        let report = record_at(keys, generation, bytes, at as u32);
         if !image.is_record(at) {
             found.push(at as u32);
         }

@@ -46,6 +46,7 @@ pub mod disk;
 mod gather;
 mod index_file;
 pub mod inspect;
+mod key;
 mod lane;
 mod lanes;
 mod log;
@@ -68,6 +69,7 @@ mod store;
 mod varint;
 
 pub use checkpoint::{CHECKPOINT_VERSION, Root};
+pub use key::{Key, Keys};
 pub use log::AppendError;
 pub use page::Entry;
 pub use record::{LEVEL_TRANSIENT, Lane, Message, Reference};

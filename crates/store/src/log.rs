@@ -15,9 +15,10 @@ use lepus_base::{Instant, Now, Position};
 
 pub(crate) use live::Segment;
 
-use crate::checksum::{crc, seed};
+use crate::checksum::crc;
 use crate::disk::{Action, Completion, DiskError, File, LogId, OperationId, Operations};
 use crate::gather::Gather;
+use crate::key::Keys;
 use crate::place::position;
 use crate::record::{KIND_FILLER, KIND_QUEUE_DROPPED, KIND_SETTLES, RECORD_HEADER_BYTES, word};
 use crate::retry::Retry;
@@ -51,14 +52,14 @@ impl Batch {
     }
 
     /// Appends a record whose payload `fill` writes.
-    fn push(&mut self, log: LogId, kind: u8, fill: impl FnOnce(&mut Vec<u8>)) -> Position {
+    fn push(&mut self, keys: &Keys, kind: u8, fill: impl FnOnce(&mut Vec<u8>)) -> Position {
         let at = self.bytes.len();
         let offset = self.end();
         self.bytes.extend_from_slice(&[0; RECORD_HEADER_BYTES]);
         fill(&mut self.bytes);
         let payload = self.bytes.len() - at - RECORD_HEADER_BYTES;
         self.bytes[at + 4..at + 8].copy_from_slice(&word(kind, payload));
-        let sum = crc(seed(log, self.generation, offset), &self.bytes[at + 4..]);
+        let sum = crc(keys.seed(self.generation, offset), &self.bytes[at + 4..]);
         self.bytes[at..at + 4].copy_from_slice(&sum.to_le_bytes());
         self.records_crc = crc(self.records_crc, &sum.to_le_bytes());
         self.records += 1;
@@ -84,9 +85,9 @@ struct Closed {
 
 impl Closed {
     /// Says in its header what is synced now.
-    fn name(&mut self, log: LogId, synced: Position) {
+    fn name(&mut self, keys: &Keys, synced: Position) {
         self.named = synced;
-        let seed = seed(log, self.generation, self.offset + self.header_at as u32);
+        let seed = keys.seed(self.generation, self.offset + self.header_at as u32);
         // Nobody else has the bytes while no write is under way.
         stamp(&mut Arc::make_mut(&mut self.bytes)[self.header_at..], synced, seed);
     }
@@ -126,6 +127,7 @@ pub(crate) struct Chain {
 /// Where a log goes on: what recovery found.
 #[derive(Clone, Debug)]
 pub(crate) struct Resume {
+    pub keys: Keys,
     pub generation: u32,
     pub chain: Chain,
     pub segments: BTreeMap<u32, Segment>,
@@ -134,9 +136,11 @@ pub(crate) struct Resume {
     pub next_slot: u32,
 }
 
-impl Default for Resume {
-    fn default() -> Resume {
+impl Resume {
+    /// The begin of a log that has nothing.
+    pub(crate) fn new(log: LogId) -> Resume {
         Resume {
+            keys: Keys::none(log),
             generation: 1,
             chain: Chain::default(),
             segments: BTreeMap::new(),
@@ -162,6 +166,7 @@ pub enum AppendError {
 #[derive(Debug)]
 pub(crate) struct Log {
     id: LogId,
+    pub(crate) keys: Keys,
     settings: Settings,
     open: Batch,
     /// The open batch is not closed for its size below this.
@@ -237,6 +242,7 @@ impl Log {
         let room = room::Room::new(&settings, bytes + spare);
         Log {
             id: settings.log,
+            keys: resume.keys,
             settings,
             open: Batch::default(),
             held: 0,
@@ -597,7 +603,7 @@ impl Log {
             self.begin();
         }
         self.holds_message |= !matches!(kind, KIND_SETTLES | KIND_QUEUE_DROPPED);
-        self.open.push(self.id, kind, fill)
+        self.open.push(&self.keys, kind, fill)
     }
 
     /// The end of the page that `offset` is in, or of the segment.
@@ -618,7 +624,7 @@ impl Log {
         let gap = (self.page_end(open.end()) - open.end()) as usize;
         if open.bytes.len() >= self.settings.fill_bytes_min && gap >= RECORD_HEADER_BYTES {
             let whole = open.bytes.len() + gap;
-            open.push(self.id, KIND_FILLER, |out| out.resize(whole, 0));
+            open.push(&self.keys, KIND_FILLER, |out| out.resize(whole, 0));
         }
         if open.header_at > 0 {
             let header = SegmentHeader {
@@ -629,6 +635,7 @@ impl Log {
                 previous_crc: self.previous_crc,
                 batch_number: self.batch_number,
                 synced: self.synced,
+                key: self.keys.of(open.generation),
             };
             open.bytes[..SEGMENT_HEADER_BYTES].copy_from_slice(&header.encode());
         }
@@ -644,7 +651,8 @@ impl Log {
             records_crc: open.records_crc,
         };
         let offset = open.offset + open.header_at as u32;
-        let (bytes, sum) = header.encode(seed(self.id, open.generation, offset));
+        let (key, seed) = (self.keys.of(open.generation), self.keys.seed(open.generation, offset));
+        let (bytes, sum) = header.encode(key, seed);
         open.bytes[open.header_at..][..BATCH_HEADER_BYTES].copy_from_slice(&bytes);
         self.previous_crc = sum;
         self.batch_number += 1;
@@ -740,7 +748,7 @@ impl Log {
         // Others were synced while it waited: the last batch before a crash is the only one that no other
         // one names.
         if start == 0 && front.named != self.synced {
-            front.name(self.id, self.synced);
+            front.name(&self.keys, self.synced);
         }
         let sync = sync || front.is_last;
         self.bytes_written += (front.bytes.len() - start) as u64;

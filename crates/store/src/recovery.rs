@@ -16,8 +16,8 @@ use core::ops::Bound;
 use lepus_base::Position;
 
 use crate::checkpoint::{self, ROOT_RECORD_BYTES, ROOT_STRIDE_BYTES, Root, Valid};
-use crate::checksum::seed;
 use crate::disk::{Action, Completion, DiskError, File, OperationId, Operations};
+use crate::key::{KEYS_OFFSETS, KEYS_RECORD_BYTES, Keys};
 use crate::log::{Chain, Resume, Segment};
 use crate::place::{generation, offset, position};
 use crate::record::KIND_OPAQUE;
@@ -89,6 +89,7 @@ enum Wait {
     CreateRoot,
     Directory,
     Unclean,
+    Keys,
 }
 
 /// What recovery leaves to the running store.
@@ -125,6 +126,9 @@ pub(crate) struct Recovered {
 #[derive(Debug)]
 pub(crate) struct Recovery {
     settings: Settings,
+    keys: Keys,
+    /// Both copies of these keys are in the file `root`.
+    are_keys_written: bool,
     waits: BTreeMap<OperationId, Wait>,
     files: Vec<(File, u64)>,
     root: Option<(usize, Root)>,
@@ -142,6 +146,9 @@ pub(crate) struct Recovery {
     /// Segments of which only the first batch says what they are, and those of which that says nothing either:
     /// looked at when all headers are read.
     first_batches: Vec<(u32, Tail)>,
+    /// Files without a header that is intact, with what was read of them: looked at when all headers are read, since
+    /// these may have the key.
+    undecided: Vec<(u32, u64, Vec<u8>)>,
     headless: VecDeque<(u32, u64)>,
     /// The highest number of a segment that is believed where only a batch claims it.
     believed_max: Option<u32>,
@@ -179,6 +186,8 @@ impl Recovery {
     pub(crate) fn new(settings: Settings, out: &mut Operations) -> Recovery {
         let mut recovery = Recovery {
             settings,
+            keys: Keys::none(settings.log),
+            are_keys_written: false,
             waits: BTreeMap::new(),
             files: Vec::new(),
             root: None,
@@ -191,6 +200,7 @@ impl Recovery {
             replay: Replay::default(),
             tails: BTreeMap::new(),
             first_batches: Vec::new(),
+            undecided: Vec::new(),
             headless: VecDeque::new(),
             believed_max: None,
             unexplained: BTreeMap::new(),
@@ -241,6 +251,11 @@ impl Recovery {
     /// Whether everything was read and the owner is to say whether the store goes on.
     pub(crate) fn asks(&self) -> bool {
         self.is_read && self.settings.asks_first
+    }
+
+    /// The keys of the log, as far as they are known.
+    pub(crate) fn keys(&self) -> Keys {
+        self.keys
     }
 
     /// What cannot be read.
@@ -308,8 +323,12 @@ impl Recovery {
             Wait::Unclean if completion.result != Ok(ROOT_RECORD_BYTES) => {
                 self.refuse(Refusal::Disk(File::Root(log), DiskError::Failed));
             }
-            Wait::Unclean => self.finish(out),
+            Wait::Keys if completion.result != Ok(KEYS_RECORD_BYTES) => {
+                self.refuse(Refusal::Disk(File::Root(log), DiskError::Failed));
+            }
+            Wait::Unclean | Wait::Keys => self.finish(out),
             Wait::CreateRoot => {
+                self.write_keys(out);
                 self.ask(Action::SyncDirectory(log), Wait::Directory, out);
             }
         }
@@ -329,6 +348,9 @@ impl Recovery {
 
     fn root_read(&mut self, bytes: &[u8], out: &mut Operations) {
         let file = File::Root(self.settings.log);
+        if let Err(refusal) = self.read_keys(bytes) {
+            return self.refuse(refusal);
+        }
         let mut damaged = 0;
         for index in 0..2 {
             let start = index * ROOT_STRIDE_BYTES;
@@ -475,7 +497,10 @@ impl Recovery {
     /// What stands behind the checkpoint, if anything does, was read.
     fn peeked(&mut self, bytes: &[u8], out: &mut Operations) {
         let (generation, at) = self.at;
-        let found = BatchHeader::decode(bytes, seed(self.settings.log, generation, at as u32));
+        let found = {
+            let seed = self.keys.seed(generation, at as u32);
+            BatchHeader::decode(bytes, self.keys.of(generation), seed)
+        };
         match found {
             Some((header, _)) if header.number == self.chain.number => {
                 self.read_tail(generation, out);
@@ -530,7 +555,7 @@ impl Recovery {
         let bytes = self.image.take().unwrap_or_default();
         loop {
             let (generation, at) = self.at;
-            let image = Image { log: self.settings.log, generation, bytes: &bytes };
+            let image = Image { keys: self.keys, generation, bytes: &bytes };
             let found = image.header(at).filter(|found| {
                 self.replay.is_rebuild()
                     || (found.header.number == self.chain.number
@@ -706,7 +731,7 @@ impl Recovery {
 
     fn gather(&mut self, bytes: &[u8], out: &mut Operations) {
         if let Some(generation) = self.gathering.pop_front() {
-            let image = Image { log: self.settings.log, generation, bytes };
+            let image = Image { keys: self.keys, generation, bytes };
             let mut found = image.next_header(SEGMENT_HEADER_BYTES);
             while let Some(batch) = found {
                 self.evidence = self.evidence.max(batch.header.synced);
@@ -721,7 +746,7 @@ impl Recovery {
         let (current, at) = self.at;
         if self.evidence > self.chain.end {
             let bytes = self.image.take().unwrap_or_default();
-            let image = Image { log: self.settings.log, generation: current, bytes: &bytes };
+            let image = Image { keys: self.keys, generation: current, bytes: &bytes };
             let before = self.at;
             let more = self.save(&image, at);
             if more || self.at != before {
@@ -778,7 +803,8 @@ impl Recovery {
 
     /// The first writes: from here on the log is this run's.
     pub(crate) fn take_over(&mut self, out: &mut Operations) {
-        if self.files.iter().any(|(file, _)| matches!(file, File::Root(_))) {
+        let has_root = self.files.iter().any(|(file, _)| matches!(file, File::Root(_)));
+        if has_root {
             // The run before may have made files without the time to sync their names. This one relies on
             // all that it found.
             self.ask(Action::SyncDirectory(self.settings.log), Wait::Directory, out);
@@ -787,8 +813,50 @@ impl Recovery {
             let length = (2 * ROOT_STRIDE_BYTES) as u64;
             self.ask(Action::Create { file, length }, Wait::CreateRoot, out);
         }
+        if self.keys.key.is_none() {
+            // Segments of a log that was begun without a key stay as they are.
+            self.keys = Keys { key: self.settings.key, first: self.next_generation(), ..self.keys };
+        }
+        if has_root {
+            self.write_keys(out);
+        }
         self.mark_unclean(out);
         self.finish(out);
+    }
+
+    /// The keys that the file `root` names.
+    fn read_keys(&mut self, root: &[u8]) -> Result<(), Refusal> {
+        let copies = Keys::copies(root);
+        let Some(keys) = copies.into_iter().flatten().next() else { return Ok(()) };
+        if keys.log != self.settings.log {
+            return Err(Refusal::Foreign(File::Root(self.settings.log)));
+        }
+        self.keys = keys;
+        self.are_keys_written = copies == [Some(keys); 2];
+        Ok(())
+    }
+
+    /// Writes the keys into the file `root`, if they are not there: before any segment that has them.
+    fn write_keys(&mut self, out: &mut Operations) {
+        if self.keys.key.is_none() || core::mem::replace(&mut self.are_keys_written, true) {
+            return;
+        }
+        let bytes = Arc::new(self.keys.encode().to_vec());
+        for offset in KEYS_OFFSETS {
+            let action = Action::Write {
+                file: File::Root(self.settings.log),
+                offset: offset as u64,
+                bytes: bytes.clone(),
+                start: 0,
+                sync: true,
+            };
+            self.ask(action, Wait::Keys, out);
+        }
+    }
+
+    /// The segment that is begun next.
+    fn next_generation(&self) -> u32 {
+        self.generation_max.max(self.at.0).saturating_add(1)
     }
 
     /// From here on messages may be delivered: a stop that is not orderly must be seen as one,
@@ -869,7 +937,8 @@ impl Recovery {
         let root_index = self.root.map_or(0, |(index, _)| 1 - index);
         let number = self.root.map_or(0, |(_, root)| root.number);
         let resume = Resume {
-            generation: self.generation_max.max(self.at.0).saturating_add(1),
+            keys: self.keys,
+            generation: self.next_generation(),
             chain: self.chain,
             segments: core::mem::take(&mut self.segments),
             spare,

@@ -4,10 +4,11 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use crate::checksum::{crc, seed};
+use crate::checksum::crc;
 use crate::disk::{Action, File, LogId};
+use crate::key::{Key, Keys};
 use crate::record::{self, MessageRecord, Names, RECORD_HEADER_BYTES};
-use crate::segment::{BATCH_HEADER_BYTES, BATCH_MAGIC, BatchHeader, SEGMENT_HEADER_BYTES};
+use crate::segment::{BATCH_HEADER_BYTES, BatchHeader, SEGMENT_HEADER_BYTES};
 
 /// Bytes looked at together in the search for a batch; most of what is searched is zeros.
 const STRIDE_BYTES: usize = 64;
@@ -17,7 +18,7 @@ const SALVAGE_BYTES_MAX: usize = 64 << 20;
 /// A segment's bytes and where they belong.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Image<'a> {
-    pub log: LogId,
+    pub keys: Keys,
     pub generation: u32,
     pub bytes: &'a [u8],
 }
@@ -102,12 +103,17 @@ pub(crate) struct FoundRecord<'a> {
 
 impl<'a> Image<'a> {
     fn seed(&self, offset: usize) -> u32 {
-        seed(self.log, self.generation, offset as u32)
+        self.keys.seed(self.generation, offset as u32)
+    }
+
+    fn key(&self) -> Key {
+        self.keys.of(self.generation)
     }
 
     /// The header at `offset`, if it is one; its records may be damaged.
     pub(crate) fn header(&self, offset: usize) -> Option<FoundBatch> {
-        let (header, crc) = BatchHeader::decode(self.bytes.get(offset..)?, self.seed(offset))?;
+        let bytes = self.bytes.get(offset..)?;
+        let (header, crc) = BatchHeader::decode(bytes, self.key(), self.seed(offset))?;
         (header.generation == self.generation).then_some(FoundBatch { offset, header, crc })
     }
 
@@ -180,7 +186,7 @@ impl<'a> Image<'a> {
     pub(crate) fn next_header(&self, from: usize) -> Option<FoundBatch> {
         let mut at = from;
         loop {
-            at = find_magic(self.bytes, at)?;
+            at = find_magic(self.bytes, self.key().batch_magic(), at)?;
             if let Some(found) = self.header(at) {
                 return Some(found);
             }
@@ -218,28 +224,44 @@ impl<'a> Image<'a> {
 
 /// The batch that a segment begins with and which segment of the log that is, where the batch's header is
 /// intact. No message has bytes at that place.
-pub(crate) fn first_batch(log: LogId, bytes: &[u8]) -> Option<(u32, FoundBatch)> {
-    batch_of_any(log, bytes, SEGMENT_HEADER_BYTES)
+pub(crate) fn first_batch(keys: Keys, bytes: &[u8]) -> Option<(u32, FoundBatch)> {
+    let at = SEGMENT_HEADER_BYTES;
+    kinds(keys).find_map(|key| batch_of_any(keys, key, bytes, at))
+}
+
+/// The keys that a segment may have of which nothing is known.
+fn kinds(keys: Keys) -> impl Iterator<Item = Key> {
+    let without = keys.are_mixed().then_some(Key::NONE);
+    [keys.key].into_iter().chain(without)
 }
 
 /// The first batch of the latest life that a file's bytes tell of, and which segment of the log that was:
 /// behind what was written of it there may be batches of lives before. A message may have in it what looks
-/// like a batch: only segments that `is_possible` accepts count, no batch is looked for within a whole one,
-/// and one without a whole record at its begin says nothing.
+/// like a batch of a segment without a key: only segments that `is_possible` accepts count, no batch is
+/// looked for within a whole one, and one without a whole record at its begin says nothing.
 pub(crate) fn latest_life(
-    log: LogId,
+    keys: Keys,
     bytes: &[u8],
     is_possible: impl Fn(u32) -> bool,
 ) -> Option<(u32, FoundBatch)> {
+    kinds(keys).find_map(|key| latest_life_with(keys, key, bytes, &is_possible))
+}
+
+fn latest_life_with(
+    keys: Keys,
+    key: Key,
+    bytes: &[u8],
+    is_possible: &impl Fn(u32) -> bool,
+) -> Option<(u32, FoundBatch)> {
     let (mut at, mut latest) = (0, None::<(u32, FoundBatch)>);
     let mut budget = SALVAGE_BYTES_MAX;
-    while let Some(found) = find_magic(bytes, at) {
+    while let Some(found) = find_magic(bytes, key.batch_magic(), at) {
         at = found + 1;
-        let Some((generation, batch)) = batch_of_any(log, bytes, found) else { continue };
+        let Some((generation, batch)) = batch_of_any(keys, key, bytes, found) else { continue };
         if !is_possible(generation) {
             continue;
         }
-        let (image, records) = (Image { log, generation, bytes }, batch.records());
+        let (image, records) = (Image { keys, generation, bytes }, batch.records());
         let is_whole = image.is_whole(&batch);
         if is_whole {
             at = records.end.max(at);
@@ -257,36 +279,40 @@ pub(crate) fn latest_life(
     latest
 }
 
-/// The batch at `offset`, of whatever segment.
-fn batch_of_any(log: LogId, bytes: &[u8], offset: usize) -> Option<(u32, FoundBatch)> {
+/// The batch at `offset`, of whatever segment that has this key.
+fn batch_of_any(keys: Keys, key: Key, bytes: &[u8], offset: usize) -> Option<(u32, FoundBatch)> {
     let claimed = bytes.get(offset..)?.get(16..)?.first_chunk()?;
-    let generation = u32::from_le_bytes(*claimed);
-    let batch = (Image { log, generation, bytes }).header(offset)?;
+    let generation = u32::from_le_bytes(*claimed) ^ key.mask();
+    if keys.of(generation) != key {
+        return None;
+    }
+    let batch = (Image { keys, generation, bytes }).header(offset)?;
     Some((generation, batch))
 }
 
-/// Where a batch may begin, at or behind `from`.
-fn find_magic(bytes: &[u8], from: usize) -> Option<usize> {
+/// Where a batch may begin, at or behind `from`, that begins with these bytes.
+fn find_magic(bytes: &[u8], magic: [u8; 4], from: usize) -> Option<usize> {
     let mut at = from;
     while let Some(stride) = bytes.get(at..at + STRIDE_BYTES) {
         // Without an early end, so that the compiler compares many at once.
-        let is_there = stride.iter().fold(false, |found, byte| found | (*byte == BATCH_MAGIC[0]));
+        let is_there = stride.iter().fold(false, |found, byte| found | (*byte == magic[0]));
         if is_there {
-            let end = bytes.len().min(at + STRIDE_BYTES + BATCH_MAGIC.len() - 1);
-            let mut windows = bytes[at..end].windows(BATCH_MAGIC.len());
-            if let Some(found) = windows.position(|window| window == BATCH_MAGIC) {
+            let end = bytes.len().min(at + STRIDE_BYTES + magic.len() - 1);
+            let mut windows = bytes[at..end].windows(magic.len());
+            if let Some(found) = windows.position(|window| window == magic) {
                 return Some(at + found);
             }
         }
         at += STRIDE_BYTES;
     }
-    let mut windows = bytes.get(at..)?.windows(BATCH_MAGIC.len());
-    windows.position(|window| window == BATCH_MAGIC).map(|found| at + found)
+    let mut windows = bytes.get(at..)?.windows(magic.len());
+    windows.position(|window| window == magic).map(|found| at + found)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::segment::BATCH_MAGIC;
     use alloc::vec;
 
     #[test]
@@ -296,14 +322,14 @@ mod tests {
                 let mut bytes = vec![0; length];
                 bytes[at..at + 4].copy_from_slice(&BATCH_MAGIC);
                 for from in 0..=at {
-                    assert_eq!(find_magic(&bytes, from), Some(at), "{from} {length}");
+                    assert_eq!(find_magic(&bytes, BATCH_MAGIC, from), Some(at), "{from} {length}");
                 }
-                assert_eq!(find_magic(&bytes, at + 1), None);
+                assert_eq!(find_magic(&bytes, BATCH_MAGIC, at + 1), None);
                 bytes[at + 3] = 0;
-                assert_eq!(find_magic(&bytes, 0), None);
+                assert_eq!(find_magic(&bytes, BATCH_MAGIC, 0), None);
             }
         }
-        assert_eq!(find_magic(&[], 0), None);
-        assert_eq!(find_magic(&[0; 3], 9), None);
+        assert_eq!(find_magic(&[], BATCH_MAGIC, 0), None);
+        assert_eq!(find_magic(&[0; 3], BATCH_MAGIC, 9), None);
     }
 }

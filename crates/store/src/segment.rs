@@ -5,14 +5,15 @@ use lepus_base::Position;
 
 use crate::checksum::crc;
 use crate::disk::LogId;
+use crate::key::Key;
 use crate::varint::Reader;
 
 /// First bytes of a segment in use.
 pub const SEGMENT_MAGIC: [u8; 8] = *b"LEPUSSEG";
 /// Version of root records. Newer ones are refused.
 pub const FORMAT_VERSION: u16 = 1;
-/// Version of segments that are written; those of version 1 are read. Newer ones are refused.
-pub const SEGMENT_VERSION: u16 = 2;
+/// Version of segments that are written; those of versions 1 and 2 are read. Newer ones are refused.
+pub const SEGMENT_VERSION: u16 = 3;
 /// Bytes of the header; the first batch follows.
 pub const SEGMENT_HEADER_BYTES: usize = 64;
 
@@ -30,7 +31,7 @@ pub const SEGMENT_HEADER_BYTES: usize = 64;
 /// | 32 | 4 | chain checksum of the last batch before this segment |
 /// | 36 | 8 | number of the segment's first batch |
 /// | 44 | 8 | position known synced when the header was written |
-/// | 52 | 8 | zero |
+/// | 52 | 8 | the key of its batches; zero without one, as up to version 2 |
 /// | 60 | 4 | CRC32C of bytes 0 to 59 |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {
@@ -48,6 +49,8 @@ pub struct SegmentHeader {
     pub batch_number: u64,
     /// Known synced when it was written.
     pub synced: Position,
+    /// The key of its batches.
+    pub key: Key,
 }
 
 /// Why bytes are no segment header.
@@ -74,6 +77,7 @@ impl SegmentHeader {
         bytes[32..36].copy_from_slice(&self.previous_crc.to_le_bytes());
         bytes[36..44].copy_from_slice(&self.batch_number.to_le_bytes());
         bytes[44..52].copy_from_slice(&self.synced.0.to_le_bytes());
+        bytes[52..60].copy_from_slice(&self.key.stored().to_le_bytes());
         let sum = crc(0, &bytes[..60]);
         bytes[60..].copy_from_slice(&sum.to_le_bytes());
         bytes
@@ -108,11 +112,12 @@ impl SegmentHeader {
             previous_crc: reader.u32()?,
             batch_number: reader.u64()?,
             synced: Position(reader.u64()?),
+            key: Key::from_stored(reader.u64()?),
         }))
     }
 }
 
-/// First bytes of a batch.
+/// First bytes of a batch without a key.
 pub const BATCH_MAGIC: [u8; 4] = *b"LBAT";
 /// Bytes of a batch's header; its records follow.
 pub const BATCH_HEADER_BYTES: usize = 48;
@@ -121,16 +126,16 @@ pub const BATCH_HEADER_BYTES: usize = 48;
 ///
 /// | offset | bytes | field |
 /// |---|---|---|
-/// | 0 | 4 | magic `LBAT` |
+/// | 0 | 4 | first half of the key, or `LBAT` without one |
 /// | 4 | 4 | bytes of the records behind the header |
 /// | 8 | 8 | batch number, one more than that of the batch before |
-/// | 16 | 4 | segment generation |
+/// | 16 | 4 | segment generation, exclusive-or the second half of the key |
 /// | 20 | 4 | number of records |
 /// | 24 | 8 | position known synced when the batch was handed to the disk |
 /// | 32 | 4 | chain checksum of the batch before: its field at 40 |
 /// | 36 | 4 | CRC32C over the checksums of the records, in order |
 /// | 40 | 4 | chain checksum: CRC32C of bytes 0 to 23 and 32 to 39, seeded as the field at 44; never 0 |
-/// | 44 | 4 | CRC32C of bytes 0 to 43, seeded with log, generation and the batch's offset |
+/// | 44 | 4 | CRC32C of bytes 0 to 43, seeded with key, log, generation and the batch's offset |
 ///
 /// The chain checksum is known when the batch is closed, the other one when it is handed to the disk.
 /// In segments of version 1 the field at 40 is zero, and the one at 44 is the chain's.
@@ -153,13 +158,13 @@ pub struct BatchHeader {
 }
 
 impl BatchHeader {
-    /// The header as bytes, and its chain checksum; `seed` comes from the batch's place.
-    pub(crate) fn encode(&self, seed: u32) -> ([u8; BATCH_HEADER_BYTES], u32) {
+    /// The header as bytes, and its chain checksum; `seed` comes from the key and the batch's place.
+    pub(crate) fn encode(&self, key: Key, seed: u32) -> ([u8; BATCH_HEADER_BYTES], u32) {
         let mut bytes = [0; BATCH_HEADER_BYTES];
-        bytes[..4].copy_from_slice(&BATCH_MAGIC);
+        bytes[..4].copy_from_slice(&key.batch_magic());
         bytes[4..8].copy_from_slice(&self.length.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.number.to_le_bytes());
-        bytes[16..20].copy_from_slice(&self.generation.to_le_bytes());
+        bytes[16..20].copy_from_slice(&(self.generation ^ key.mask()).to_le_bytes());
         bytes[20..24].copy_from_slice(&self.records.to_le_bytes());
         bytes[32..36].copy_from_slice(&self.previous_crc.to_le_bytes());
         bytes[36..40].copy_from_slice(&self.records_crc.to_le_bytes());
@@ -171,10 +176,10 @@ impl BatchHeader {
     }
 
     /// Reads a header and its chain checksum; `None` for anything that was not written for this place.
-    pub(crate) fn decode(bytes: &[u8], seed: u32) -> Option<(BatchHeader, u32)> {
+    pub(crate) fn decode(bytes: &[u8], key: Key, seed: u32) -> Option<(BatchHeader, u32)> {
         let bytes = bytes.get(..BATCH_HEADER_BYTES)?;
         let mut reader = Reader(bytes);
-        if reader.bytes(4)? != BATCH_MAGIC {
+        if reader.bytes(4)? != key.batch_magic() {
             return None;
         }
         let sum = Reader(&bytes[44..]).u32()?;
@@ -184,7 +189,7 @@ impl BatchHeader {
         let header = BatchHeader {
             length: reader.u32()?,
             number: reader.u64()?,
-            generation: reader.u32()?,
+            generation: reader.u32()? ^ key.mask(),
             records: reader.u32()?,
             synced: Position(reader.u64()?),
             previous_crc: reader.u32()?,
@@ -215,6 +220,8 @@ mod tests {
     use super::*;
     use crate::checksum::seed;
 
+    const KEY: Key = Key::NONE;
+
     fn segment() -> SegmentHeader {
         SegmentHeader {
             log: LogId(3),
@@ -224,6 +231,7 @@ mod tests {
             previous_crc: 0xDEAD_BEEF,
             batch_number: 55,
             synced: Position(8 << 32 | 700),
+            key: Key::new(0x0123_4567_89AB_CDEF),
         }
     }
 
@@ -242,10 +250,10 @@ mod tests {
     #[test]
     fn a_newer_version_is_named() {
         let mut bytes = segment().encode();
-        bytes[8] = 3;
+        bytes[8] = SEGMENT_VERSION as u8 + 1;
         let sum = crc(0, &bytes[..60]);
         bytes[60..].copy_from_slice(&sum.to_le_bytes());
-        assert_eq!(SegmentHeader::decode(&bytes), Err(HeaderError::Version(3)));
+        assert_eq!(SegmentHeader::decode(&bytes), Err(HeaderError::Version(SEGMENT_VERSION + 1)));
     }
 
     #[test]
@@ -260,17 +268,17 @@ mod tests {
             records_crc: 2,
         };
         let here = seed(LogId(1), 3, 64);
-        let (bytes, sum) = header.encode(here);
-        assert_eq!(BatchHeader::decode(&bytes, here), Some((header, sum)));
-        assert_eq!(BatchHeader::decode(&bytes, seed(LogId(1), 4, 64)), None);
-        assert_eq!(BatchHeader::decode(&bytes, seed(LogId(1), 3, 65)), None);
-        assert_eq!(BatchHeader::decode(&bytes, seed(LogId(2), 3, 64)), None);
+        let (bytes, sum) = header.encode(KEY, here);
+        assert_eq!(BatchHeader::decode(&bytes, KEY, here), Some((header, sum)));
+        assert_eq!(BatchHeader::decode(&bytes, KEY, seed(LogId(1), 4, 64)), None);
+        assert_eq!(BatchHeader::decode(&bytes, KEY, seed(LogId(1), 3, 65)), None);
+        assert_eq!(BatchHeader::decode(&bytes, KEY, seed(LogId(2), 3, 64)), None);
         // What was synced is put in later, and changes nothing for the batch behind it.
         let mut later = bytes;
         stamp(&mut later, Position(6), here);
         let header = BatchHeader { synced: Position(6), ..header };
-        assert_eq!(BatchHeader::decode(&later, here), Some((header, sum)));
-        assert_eq!(header.encode(here), (later, sum));
+        assert_eq!(BatchHeader::decode(&later, KEY, here), Some((header, sum)));
+        assert_eq!(header.encode(KEY, here), (later, sum));
     }
 
     #[test]
@@ -285,10 +293,10 @@ mod tests {
             previous_crc: 1,
             records_crc: 2,
         };
-        let (mut bytes, _) = header.encode(here);
+        let (mut bytes, _) = header.encode(KEY, here);
         bytes[40..44].fill(0);
         let sum = crc(here, &bytes[..44]);
         bytes[44..].copy_from_slice(&sum.to_le_bytes());
-        assert_eq!(BatchHeader::decode(&bytes, here), Some((header, sum)));
+        assert_eq!(BatchHeader::decode(&bytes, KEY, here), Some((header, sum)));
     }
 }

@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use crate::disk::LogId;
+use crate::key::Key;
 use crate::record::RECORD_HEADER_BYTES;
 use crate::segment::{BATCH_HEADER_BYTES, SEGMENT_HEADER_BYTES};
 
@@ -24,6 +25,8 @@ pub enum SyncMode {
 pub struct Settings {
     /// The log it writes.
     pub log: LogId,
+    /// The key that it gets if it has none: random, else clients can make what looks like its records.
+    pub key: Key,
     /// The log has opaque records, and nothing is written before the owner has looked at those that
     /// recovery found: [`crate::Event::Found`] says when, [`crate::Store::go_on`] goes on.
     pub asks_first: bool,
@@ -119,6 +122,7 @@ impl Settings {
     pub fn new(log: LogId) -> Settings {
         Settings {
             log,
+            key: Key::NONE,
             asks_first: false,
             sync: SyncMode::Always,
             segment_bytes: 16 << 20,

@@ -21,6 +21,7 @@ use lepus_base::{Instant, Now, Position, QueueId};
 use crate::cache::Cache;
 use crate::disk::{Action, Completion, DiskError, File, OperationId, Operations};
 use crate::index_file::IndexFile;
+use crate::key::Keys;
 use crate::lane::Summary;
 use crate::log::{Chain, Log};
 use crate::names::NameTable;
@@ -262,7 +263,7 @@ impl Store {
         Store {
             settings,
             phase: Phase::Recovering(alloc::boxed::Box::new(recovery)),
-            log: Log::new(settings, crate::log::Resume::default()),
+            log: Log::new(settings, crate::log::Resume::new(settings.log)),
             state: State::default(),
             cache: Cache::default(),
             names: NameTable::default(),
@@ -304,6 +305,15 @@ impl Store {
     /// Takes what happened since, oldest first.
     pub fn take_events(&mut self, into: &mut Vec<Event>) {
         into.append(&mut self.events);
+    }
+
+    /// The keys of its segments, with which [`crate::inspect`] reads them.
+    #[must_use]
+    pub fn keys(&self) -> Keys {
+        match &self.phase {
+            Phase::Recovering(recovery) => recovery.keys(),
+            _ => self.log.keys,
+        }
     }
 
     /// Whether recovery is done.

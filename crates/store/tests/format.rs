@@ -12,13 +12,14 @@ use lepus_store::place::{generation, offset};
 use lepus_store::segment::SEGMENT_VERSION;
 use lepus_store::simulation::Disk;
 use lepus_store::{
-    CHECKPOINT_VERSION, Event, Fetch, Lane, Lookup, Message, Place, Root, Settings, Store,
+    CHECKPOINT_VERSION, Event, Fetch, Key, Lane, Lookup, Message, Place, Root, Settings, Store,
 };
 
 const LOG: LogId = LogId(3);
 
 fn settings() -> Settings {
-    Settings { segment_bytes: 8192, index_pages_max: 0, ..Settings::new(LOG) }
+    let key = Key::new(0x0123_4567_89AB_CDEF);
+    Settings { key, segment_bytes: 8192, index_pages_max: 0, ..Settings::new(LOG) }
 }
 
 fn run(store: &mut Store, disk: &mut Disk, out: &mut Operations) {
@@ -36,8 +37,8 @@ fn message(body: &[u8]) -> Message<'_> {
 }
 
 /// The set of versions that is written, as its files are called; earlier ones are read.
-const VERSION: u16 = 4;
-const _: () = assert!(CHECKPOINT_VERSION == 4 && SEGMENT_VERSION == 2, "a new set");
+const VERSION: u16 = 5;
+const _: () = assert!(CHECKPOINT_VERSION == 4 && SEGMENT_VERSION == 3, "a new set");
 
 /// Every kind of record, in files of one store.
 fn written() -> Disk {

@@ -4,7 +4,9 @@ use lepus_base::{Now, QueueId};
 use lepus_store::disk::{File, LogId, Operations};
 use lepus_store::segment::BATCH_MAGIC;
 use lepus_store::simulation::Disk;
-use lepus_store::{Event, Fetch, Lane, LaneSlot, Message, Place, Settings, Store, inspect};
+use lepus_store::{
+    Entry, Event, Fetch, Key, Keys, Lane, LaneSlot, Message, Place, Settings, Store, inspect,
+};
 
 const LOG: LogId = LogId(1);
 const MESSAGES: u64 = 60;
@@ -18,9 +20,14 @@ struct World {
 }
 
 impl World {
-    fn open(mut disk: Disk) -> World {
+    fn open(disk: Disk) -> World {
+        World::with_key(Key::NONE, disk)
+    }
+
+    /// One whose log gets this key if it has none.
+    fn with_key(key: Key, mut disk: Disk) -> World {
         let mut out = Operations::default();
-        let settings = Settings { segment_bytes: 8192, ..Settings::new(LOG) };
+        let settings = Settings { segment_bytes: 8192, key, ..Settings::new(LOG) };
         let store = Store::open(settings, &mut out);
         disk.submit(&mut out.list);
         let mut world = World { disk, store, out, millis: 1, events: Vec::new() };
@@ -53,29 +60,35 @@ impl World {
         let lane = self.lane();
         for seq in seqs {
             let body = format!("message {seq:04} {}", "x".repeat(300));
-            let message = Message {
-                exchange: b"e",
-                routing_key: b"k",
-                properties: &[],
-                body: body.as_bytes(),
-            };
-            let place = Place { lane, seq, deadline_millis: 0 };
-            while self.store.append(&message, &[place]).is_err() {
-                self.cycle();
-            }
-            self.store.want_durable();
-            self.cycle();
+            self.append_to(lane, seq, body.as_bytes());
         }
     }
 
-    /// Settles all that can be fetched; how many.
-    fn settle_all(&mut self) -> usize {
-        let (lane, mut entries) = (self.lane(), Vec::new());
+    /// Has a message on the disk.
+    fn append_to(&mut self, lane: LaneSlot, seq: u64, body: &[u8]) {
+        let message = Message { exchange: b"e", routing_key: b"k", properties: &[], body };
+        let place = Place { lane, seq, deadline_millis: 0 };
+        while self.store.append(&message, &[place]).is_err() {
+            self.cycle();
+        }
+        self.store.want_durable();
+        self.cycle();
+    }
+
+    fn fetch_all(&mut self, lane: LaneSlot) -> Vec<Entry> {
+        let mut entries = Vec::new();
         while !self.store.is_fetched(lane) {
             if self.store.fetch(lane, 100, &mut entries, &mut self.out) == Fetch::Pending {
                 self.carry_out();
             }
         }
+        entries
+    }
+
+    /// Settles all that can be fetched; how many.
+    fn settle_all(&mut self) -> usize {
+        let lane = self.lane();
+        let entries = self.fetch_all(lane);
         for entry in &entries {
             self.store.settle(lane, entry.seq, entry.position, entry.bytes);
         }
@@ -211,16 +224,18 @@ fn damage_at_the_end_of_a_segment_is_listed() {
     assert_eq!(world.kept(), [file]);
     let [(number, _, end)] = world.store.damaged_segments()[..] else { panic!("one segment") };
     let bytes = &world.disk.data(file).expect("the file is there")[..end as usize];
-    let gaps = inspect::damage(LOG, number, bytes);
-    let records: Vec<u32> =
-        gaps.iter().flat_map(|gap| inspect::damaged_records(LOG, number, bytes, *gap)).collect();
+    let gaps = inspect::damage(Keys::none(LOG), number, bytes);
+    let records: Vec<u32> = gaps
+        .iter()
+        .flat_map(|gap| inspect::damaged_records(Keys::none(LOG), number, bytes, *gap))
+        .collect();
     assert_eq!(gaps.len(), 1, "{gaps:?}");
     assert!(gaps[0].offset as usize <= start && records.contains(&gaps[0].offset), "{records:?}");
     // Later its header and its first batch are lost, too.
     let mut bytes = bytes.to_vec();
     bytes[..200].fill(0xAA);
-    assert_eq!(inspect::segment(LOG, &bytes, |_| ()).generation, None);
-    let more = inspect::damage(LOG, number, &bytes);
+    assert_eq!(inspect::segment(Keys::none(LOG), &bytes, |_| ()).generation, None);
+    let more = inspect::damage(Keys::none(LOG), number, &bytes);
     assert_eq!(more[0], inspect::Gap { offset: 0, bytes: 64 });
     assert_eq!((more[1].offset, more.last()), (64, gaps.last()));
 }
@@ -384,7 +399,7 @@ fn the_whole_parts_of_a_message_in_several_segments_are_kept_with_the_damaged_on
             assert!(files.iter().all(|file| kept.contains(file)), "{damaged}: {kept:?}, {files:?}");
             for (number, file, end) in world.store.damaged_segments() {
                 let bytes = &world.disk.data(file).expect("the file is there")[..end as usize];
-                let parts = inspect::message_parts(LOG, number, bytes).len();
+                let parts = inspect::message_parts(Keys::none(LOG), number, bytes).len();
                 assert!(parts > 0 || file == files[damaged], "a whole part is listed");
             }
             let is_there = |(word, at)| place(&world.disk, word) == Some(at);
@@ -480,20 +495,13 @@ fn what_looks_like_a_batch_in_a_message_is_no_segment() {
                 let offset = 5000 + index * 200;
                 body[offset - start..][..48].copy_from_slice(&forged(offset, generation));
             }
-            let message =
-                Message { exchange: b"e", routing_key: b"k", properties: &[], body: &body };
-            let place = Place { lane, seq, deadline_millis: 0 };
-            while world.store.append(&message, &[place]).is_err() {
-                world.cycle();
-            }
-            world.store.want_durable();
-            world.cycle();
+            world.append_to(lane, seq, &body);
         }
         let mut disk = world.disk;
         disk.kill();
         let (file, _) = holder(&disk, 2).expect("it is on the disk");
         let image = disk.data(file).expect("the file is there");
-        let own = inspect::segment(LOG, image, |_| ()).generation;
+        let own = inspect::segment(Keys::none(LOG), image, |_| ()).generation;
         assert_eq!(own, Some(4));
         lose(&mut disk, file, 4096, false);
         let mut world = World::open(disk);
@@ -555,14 +563,7 @@ fn a_missing_segment_in_a_file_that_was_used_before_is_kept() {
     for seq in first..first + 6 {
         let lane = world.lane();
         let body = format!("message {seq:04} {}", "y".repeat(7000));
-        let message =
-            Message { exchange: b"e", routing_key: b"k", properties: &[], body: body.as_bytes() };
-        let place = Place { lane, seq, deadline_millis: 0 };
-        while world.store.append(&message, &[place]).is_err() {
-            world.cycle();
-        }
-        world.store.want_durable();
-        world.cycle();
+        world.append_to(lane, seq, body.as_bytes());
     }
     let mut disk = world.disk;
     disk.kill();
@@ -588,14 +589,7 @@ fn the_segment_in_front_of_a_missing_one_is_not_told() {
     for seq in 0..6 {
         let lane = world.lane();
         let body = format!("message {seq:04} {}", "y".repeat(7000));
-        let message =
-            Message { exchange: b"e", routing_key: b"k", properties: &[], body: body.as_bytes() };
-        let place = Place { lane, seq, deadline_millis: 0 };
-        while world.store.append(&message, &[place]).is_err() {
-            world.cycle();
-        }
-        world.store.want_durable();
-        world.cycle();
+        world.append_to(lane, seq, body.as_bytes());
     }
     let mut disk = world.disk;
     disk.kill();
@@ -628,14 +622,7 @@ fn within_a_whole_batch_no_other_is_looked_for() {
                 record[..4].copy_from_slice(&sum.to_le_bytes());
                 body[1000..1060].copy_from_slice(&[&header[..], &record].concat());
             }
-            let message =
-                Message { exchange: b"e", routing_key: b"k", properties: &[], body: &body };
-            let place = Place { lane, seq, deadline_millis: 0 };
-            while world.store.append(&message, &[place]).is_err() {
-                world.cycle();
-            }
-            world.store.want_durable();
-            world.cycle();
+            world.append_to(lane, seq, &body);
         }
         let mut disk = world.disk;
         disk.kill();
@@ -644,7 +631,9 @@ fn within_a_whole_batch_no_other_is_looked_for() {
         if forgery.is_none() {
             let last =
                 holder(&disk, 11).and_then(|(file, _)| disk.data(file)).expect("on the disk");
-            let last = inspect::segment(LOG, last, |_| ()).generation.expect("it has a header");
+            let last = inspect::segment(Keys::none(LOG), last, |_| ())
+                .generation
+                .expect("it has a header");
             forgery = Some((at + 1000, last + 1));
             continue;
         }
@@ -653,5 +642,113 @@ fn within_a_whole_batch_no_other_is_looked_for() {
         assert_eq!(world.kept(), [file], "{:?}", world.events);
         assert_eq!(world.settle_all(), 11);
         return;
+    }
+}
+
+/// What looks like a batch of this segment at this offset, with a record that says that a queue was deleted. It
+/// names itself as synced, as if all in front of it were damaged.
+fn forged_deletion(offset: usize, generation: u32, queue: u8) -> Vec<u8> {
+    let mut record = vec![0, 0, 0, 0, 0x14, 0, 0, 0, queue];
+    let sum = crc32c::crc32c_append(seed(offset + 48, generation), &record[4..]);
+    record[..4].copy_from_slice(&sum.to_le_bytes());
+    let mut header = [0; 48];
+    header[..4].copy_from_slice(&BATCH_MAGIC);
+    header[4] = record.len() as u8;
+    header[8] = 7;
+    header[16..20].copy_from_slice(&generation.to_le_bytes());
+    header[20] = 1;
+    header[24..28].copy_from_slice(&(offset as u32).to_le_bytes());
+    header[28..32].copy_from_slice(&generation.to_le_bytes());
+    let sums = crc32c::crc32c_append(0, &sum.to_le_bytes());
+    header[36..40].copy_from_slice(&sums.to_le_bytes());
+    let sum = crc32c::crc32c_append(seed(offset, generation), &header[..44]);
+    header[44..].copy_from_slice(&sum.to_le_bytes());
+    [&header[..], &record].concat()
+}
+
+/// A disk after a kill, on which messages of a second queue lie behind the end of the log, in a file that was used
+/// before: of each the number, the file and the place. `body` makes them.
+fn used_again(key: Key, body: impl Fn(u64) -> Vec<u8>) -> (Disk, Vec<(u64, File, usize)>) {
+    let mut world = World::with_key(key, Disk::new(0));
+    let victims = world.store.lane(Lane::of(QueueId(2)));
+    (0..3).for_each(|seq| world.append_to(victims, seq, b"precious"));
+    let lane = world.lane();
+    for round in 0..6 {
+        (round * 20..round * 20 + 20).for_each(|seq| world.append_to(lane, seq, &body(seq)));
+        world.settle_all();
+        for _ in 0..3 {
+            world.store.request_checkpoint();
+            (0..12).for_each(|_| world.cycle());
+        }
+    }
+    let old = (0..120).filter_map(|seq| Some((seq, holder(&world.disk, seq)?)));
+    let old = old.map(|(seq, (file, at))| (seq, file, at)).collect();
+    world.append(120..125);
+    let mut disk = world.disk;
+    disk.kill();
+    (disk, old)
+}
+
+/// Files that are used again hold, behind the end of the log, what clients sent in their earlier lives.
+#[test]
+fn what_a_client_sent_that_looks_like_a_batch_is_no_part_of_the_log() {
+    const INSIDE: usize = 2900;
+    let key = Key::new(0x0123_4567_89AB_CDEF);
+    let plain = |seq: u64| format!("message {seq:04} {}", "y".repeat(3000)).into_bytes();
+    let (disk, old) = used_again(key, plain);
+    let (file, at) = holder(&disk, 124).expect("it is on the disk");
+    let image = disk.data(file).expect("the file is there");
+    let generation = inspect::segment(Keys::none(LOG), image, |_| ()).generation.expect("a header");
+    let is_behind = |(_, found, start): &&(u64, File, usize)| {
+        *found == file && start + INSIDE > (at + 400).next_multiple_of(4096)
+    };
+    let &(forger, _, start) = old.iter().find(is_behind).expect("one of an earlier life");
+    let (disk, _) = used_again(key, |seq| {
+        let mut body = plain(seq);
+        if seq == forger {
+            let forged = forged_deletion(start + INSIDE, generation, 2);
+            body[INSIDE..INSIDE + forged.len()].copy_from_slice(&forged);
+        }
+        body
+    });
+    let image = disk.data(file).expect("the file is there");
+    assert!(image[start + INSIDE..].starts_with(&BATCH_MAGIC), "it is behind the end");
+    let mut world = World::with_key(key, disk);
+    assert_eq!((world.damages(), world.kept()), (0, vec![]), "{:?}", world.events);
+    let victims = world.store.lane(Lane::of(QueueId(2)));
+    assert_eq!(world.fetch_all(victims).len(), 3);
+}
+
+/// The key of a segment without a header is found in the root file, or in the headers of others.
+#[test]
+fn the_key_is_found_where_a_segment_has_lost_it() {
+    for (loses_root, loses_second) in [(false, false), (false, true), (true, true)] {
+        let key = Key::new(0x0F1E_2D3C_4B5A_6978);
+        let mut world = World::with_key(key, Disk::new(0));
+        world.append(0..MESSAGES);
+        let keys = world.store.keys();
+        let mut disk = world.disk;
+        disk.kill();
+        let root = File::Root(LOG);
+        let mut bytes = disk.data(root).expect("a root").to_vec();
+        assert_eq!(Keys::of_root(LOG, &bytes), keys);
+        let [first, second] = inspect::KEYS_OFFSETS;
+        bytes[first] ^= 1;
+        bytes[second] ^= u8::from(loses_second);
+        let found = if loses_second { Keys::none(LOG) } else { keys };
+        assert_eq!(Keys::of_root(LOG, &bytes), found);
+        if loses_root {
+            bytes.clear();
+        }
+        disk.put(root, bytes);
+        let (file, _) = holder(&disk, 30).expect("it is on the disk");
+        lose(&mut disk, file, 64, false);
+        // Another key is of no use to a log that has one.
+        let mut world = World::with_key(Key::new(1), disk);
+        assert_eq!((world.damages(), world.kept()), (1, vec![]), "{:?}", world.events);
+        assert_eq!(world.settle_all() as u64, MESSAGES);
+        assert_eq!(world.store.keys(), keys);
+        let bytes = world.disk.data(root).expect("a root");
+        assert_eq!(Keys::of_root(LOG, bytes), keys, "it is written again");
     }
 }

@@ -5,7 +5,7 @@ use lepus_base::Now;
 use lepus_store::disk::{Action, File, LogId, Operations};
 use lepus_store::inspect::{self, Part};
 use lepus_store::simulation::Disk;
-use lepus_store::{Damage, Event, Settings, Store};
+use lepus_store::{Damage, Event, Keys, Settings, Store};
 
 const LOG: LogId = LogId(0);
 
@@ -97,7 +97,7 @@ fn filled(is_closed: bool) -> (Disk, File, std::ops::Range<usize>) {
         if !matches!(file, File::Segment(..)) {
             continue;
         }
-        inspect::segment(LOG, &bytes, |part| {
+        inspect::segment(Keys::none(LOG), &bytes, |part| {
             if let Part::Batch(batch) = part {
                 let start = batch.offset as usize;
                 last = last.take().max(Some((batch.number, file, start, batch.bytes as usize)));

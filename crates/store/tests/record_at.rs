@@ -4,7 +4,7 @@ use lepus_base::{Now, QueueId};
 use lepus_store::disk::{File, LogId, Operations};
 use lepus_store::inspect::{self, Content, Fault, Part};
 use lepus_store::simulation::Disk;
-use lepus_store::{Lane, Message, Place, Settings, Store};
+use lepus_store::{Keys, Lane, Message, Place, Settings, Store};
 
 const LOG: LogId = LogId(3);
 
@@ -50,7 +50,7 @@ fn written() -> Written {
     for file in files {
         let bytes = disk.data(file).expect("a file").to_vec();
         let mut messages = Vec::new();
-        let report = inspect::segment(LOG, &bytes, |part| {
+        let report = inspect::segment(Keys::none(LOG), &bytes, |part| {
             if let Part::Record(offset, Content::Message(message)) = part {
                 messages.push((offset, message.body.to_vec()));
             }
@@ -69,18 +69,18 @@ fn a_whole_record_is_told_with_what_it_says() {
     let Written { generation, bytes, messages } = written();
     let mut lent = 0;
     for (offset, body) in &messages {
-        let report = inspect::record_at(LOG, generation, &bytes, *offset);
+        let report = inspect::record_at(Keys::none(LOG), generation, &bytes, *offset);
         assert_eq!(report.fault, None);
         let message = report.message.expect("a message");
         assert_eq!(message.body, body);
         assert!(message.names.is_some());
         if let Some(lender) = report.lender {
-            assert_eq!(inspect::record_at(LOG, generation, &bytes, lender).fault, None);
+            assert_eq!(inspect::record_at(Keys::none(LOG), generation, &bytes, lender).fault, None);
             lent += 1;
         }
     }
     assert_eq!(lent, 10, "all but the first of both keys");
-    let behind = inspect::record_at(LOG, generation, &bytes, bytes.len() as u32);
+    let behind = inspect::record_at(Keys::none(LOG), generation, &bytes, bytes.len() as u32);
     assert_eq!((behind.fault, behind.bytes.len()), (Some(Fault::Missing), 0));
 }
 
@@ -89,7 +89,9 @@ fn whichever_bit_is_turned_over_the_record_there_has_a_fault_and_all_others_have
     let Written { generation, bytes, messages } = written();
     let lengths: Vec<usize> = messages
         .iter()
-        .map(|(offset, _)| inspect::record_at(LOG, generation, &bytes, *offset).bytes.len())
+        .map(|(offset, _)| {
+            inspect::record_at(Keys::none(LOG), generation, &bytes, *offset).bytes.len()
+        })
         .collect();
     let mut checksums = 0;
     for at in messages[0].0 as usize..bytes.len() {
@@ -98,7 +100,7 @@ fn whichever_bit_is_turned_over_the_record_there_has_a_fault_and_all_others_have
             bytes[at] ^= 1 << bit;
             for ((offset, _), length) in messages.iter().zip(&lengths) {
                 let place = *offset as usize..*offset as usize + length;
-                let report = inspect::record_at(LOG, generation, &bytes, *offset);
+                let report = inspect::record_at(Keys::none(LOG), generation, &bytes, *offset);
                 assert_eq!(report.fault.is_some(), place.contains(&at), "{at} {offset}");
                 if report.fault == Some(Fault::Checksum) {
                     // All of it, and nothing of what follows.
@@ -116,23 +118,25 @@ fn damaged_records_of_a_damaged_batch_are_found_and_no_others() {
     let Written { generation, bytes, messages } = written();
     for (number, (offset, body)) in messages.iter().enumerate() {
         let mut bytes = bytes.clone();
-        let report = inspect::record_at(LOG, generation, &bytes, *offset);
+        let report = inspect::record_at(Keys::none(LOG), generation, &bytes, *offset);
         let at = *offset as usize + report.bytes.len() - body.len();
         bytes[at] ^= 1;
-        let gaps = inspect::segment(LOG, &bytes, |_| ()).gaps;
+        let gaps = inspect::segment(Keys::none(LOG), &bytes, |_| ()).gaps;
         assert_eq!(gaps.len(), 1, "{number}");
-        let found = inspect::damaged_records(LOG, generation, &bytes, gaps[0]);
+        let found = inspect::damaged_records(Keys::none(LOG), generation, &bytes, gaps[0]);
         assert_eq!(found, [*offset], "{number}");
         // All of a batch that is gone is one place.
         bytes[gaps[0].offset as usize..][..gaps[0].bytes as usize].fill(0);
-        let gaps = inspect::segment(LOG, &bytes, |_| ()).gaps;
-        let found = gaps.first().map(|gap| inspect::damaged_records(LOG, generation, &bytes, *gap));
+        let gaps = inspect::segment(Keys::none(LOG), &bytes, |_| ()).gaps;
+        let found = gaps
+            .first()
+            .map(|gap| inspect::damaged_records(Keys::none(LOG), generation, &bytes, *gap));
         assert!(found.is_none_or(|found| found.len() == 1), "{number}");
     }
     for begin in 0..200 {
         for length in [0, 1, 100, u32::MAX] {
             let gap = inspect::Gap { offset: begin * 7, bytes: length };
-            let _ = inspect::damaged_records(LOG, generation, &bytes, gap);
+            let _ = inspect::damaged_records(Keys::none(LOG), generation, &bytes, gap);
         }
     }
 }
@@ -142,14 +146,16 @@ fn no_place_and_no_bytes_make_it_panic() {
     let Written { generation, bytes, messages } = written();
     for offset in 0..bytes.len() as u32 + 100 {
         let is_message = messages.iter().any(|(at, _)| *at == offset);
-        let report = inspect::record_at(LOG, generation, &bytes, offset);
+        let report = inspect::record_at(Keys::none(LOG), generation, &bytes, offset);
         assert_eq!(report.fault.is_none(), is_message, "{offset}");
         // Of another generation nothing is whole.
-        assert!(inspect::record_at(LOG, generation + 1, &bytes, offset).fault.is_some());
+        assert!(
+            inspect::record_at(Keys::none(LOG), generation + 1, &bytes, offset).fault.is_some()
+        );
     }
     for length in 0..300 {
-        let _ = inspect::record_at(LOG, generation, &bytes[..length], 112);
-        let _ = inspect::record_at(LOG, generation, &vec![0xFF; length], u32::MAX);
-        let _ = inspect::record_at(LOG, generation, &vec![0x11; length], 0);
+        let _ = inspect::record_at(Keys::none(LOG), generation, &bytes[..length], 112);
+        let _ = inspect::record_at(Keys::none(LOG), generation, &vec![0xFF; length], u32::MAX);
+        let _ = inspect::record_at(Keys::none(LOG), generation, &vec![0x11; length], 0);
     }
 }

@@ -4,7 +4,7 @@ use lepus_base::{Now, QueueId, Rng};
 use lepus_store::disk::{Action, File, LogId, Operations};
 use lepus_store::place::{self, offset};
 use lepus_store::simulation::Disk;
-use lepus_store::{Event, Fetch, Lane, Message, Place, Settings, Store, SyncMode, inspect};
+use lepus_store::{Event, Fetch, Keys, Lane, Message, Place, Settings, Store, SyncMode, inspect};
 
 const LOG: LogId = LogId(1);
 
@@ -344,7 +344,7 @@ fn damage_to_the_last_batch_of_a_segment_costs_a_rebuild_nothing_beside_it() {
         assert!(segments.len() > 2, "{segments:?}");
         let (hit, behind) = (segments[0].1, segments[1].1);
         let (mut batch, mut batches, mut records) = (0, 0, Vec::new());
-        inspect::segment(LOG, disk.data(hit).unwrap(), |part| match part {
+        inspect::segment(Keys::none(LOG), disk.data(hit).unwrap(), |part| match part {
             inspect::Part::Batch(found) => {
                 (batch, batches, records) = (found.offset, batches + 1, Vec::new());
             }
@@ -367,7 +367,7 @@ fn damage_to_the_last_batch_of_a_segment_costs_a_rebuild_nothing_beside_it() {
         }
         if !is_followed {
             let bytes = disk.data(behind).unwrap();
-            inspect::segment(LOG, bytes, |part| {
+            inspect::segment(Keys::none(LOG), bytes, |part| {
                 if let inspect::Part::Record(_, inspect::Content::Message(message)) = part {
                     expected.retain(|seq| *seq != message.references[0].seq);
                 }
@@ -475,11 +475,12 @@ fn damage_in_front_of_the_last_batch_is_told_from_its_end() {
     let disk = written();
     let is_used = |file: &File| {
         let File::Segment(log, _) = *file else { return false };
-        inspect::segment(log, disk.data(*file).expect("it is listed"), |_| ()).batches > 1
+        inspect::segment(Keys::none(log), disk.data(*file).expect("it is listed"), |_| ()).batches
+            > 1
     };
     let file = disk.files().map(|(file, _)| file).find(is_used).expect("a segment with batches");
     let mut batches = Vec::new();
-    inspect::segment(LOG, disk.data(file).expect("it is listed"), |part| {
+    inspect::segment(Keys::none(LOG), disk.data(file).expect("it is listed"), |part| {
         if let inspect::Part::Batch(batch) = part {
             let named = if batches.is_empty() { 0 } else { batch.offset };
             assert_eq!(offset(batch.synced), named, "each names the end of the one before it");
@@ -730,7 +731,7 @@ fn inspect_all(disk: &Disk) -> usize {
         match file {
             File::Segment(log, _) => {
                 let mut parts = 0;
-                let report = inspect::segment(log, bytes, |_| parts += 1);
+                let report = inspect::segment(Keys::none(log), bytes, |_| parts += 1);
                 assert!(parts >= report.batches + report.records);
                 gaps += report.gaps.len();
             }
@@ -758,7 +759,7 @@ fn inspection_finds_every_message_and_the_place_that_is_damaged() {
     for file in &files {
         let File::Segment(log, _) = *file else { continue };
         let bytes = disk.data(*file).unwrap_or_default().to_vec();
-        inspect::segment(log, &bytes, |part| {
+        inspect::segment(Keys::none(log), &bytes, |part| {
             if let inspect::Part::Record(offset, inspect::Content::Message(message)) = part {
                 bodies.push((*file, offset));
                 assert_eq!(message.names, Some((&b"e"[..], &b"k"[..])));

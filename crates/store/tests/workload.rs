@@ -14,8 +14,8 @@ use lepus_store::place::position;
 use lepus_store::segment::BATCH_HEADER_BYTES;
 use lepus_store::simulation::{Disk, Faults, Outage};
 use lepus_store::{
-    AppendError, Entry, Event, Fetch, LEVEL_TRANSIENT, Lane, LaneSlot, Lookup, Message, Place,
-    Refusal, SegmentCounts, Settings, Space, Store, SyncMode,
+    AppendError, Entry, Event, Fetch, Key, Keys, LEVEL_TRANSIENT, Lane, LaneSlot, Lookup, Message,
+    Place, Refusal, SegmentCounts, Settings, Space, Store, SyncMode,
 };
 
 const LOG: LogId = LogId(7);
@@ -90,6 +90,8 @@ fn settings(rng: &mut Rng) -> Settings {
     let segment_bytes = [8192, 16384, 65536][rng.below(3) as usize];
     Settings {
         segment_bytes,
+        // A log keeps the one that it got first.
+        key: [Key::NONE, Key::new(rng.next_u64())][rng.below(2) as usize],
         batch_bytes_max: 4096 << rng.below(3),
         fill_bytes_min: 3000,
         write_bytes_min: 2048 << rng.below(3),
@@ -467,12 +469,13 @@ impl World {
         let files = self.disk.files().map(|(file, _)| file);
         let segments: Vec<_> = files.filter(|file| matches!(file, File::Segment(..))).collect();
         let named = segments.iter().filter_map(|file| self.disk.data(*file));
-        let named = named.map(|bytes| inspect::segment(LOG, bytes, |_| ()).synced).max();
+        let named =
+            named.map(|bytes| inspect::segment(Keys::none(LOG), bytes, |_| ()).synced).max();
         let last = segments.iter().map(|file| self.generation_in(*file)).max().unwrap_or_default();
         let hit = self.generation_in(file);
         let mut batch_hit = None;
         let mut found = Vec::new();
-        inspect::segment(LOG, bytes, |part| match part {
+        inspect::segment(Keys::none(LOG), bytes, |part| match part {
             Part::Record(offset, Content::Message(message)) => {
                 let ids =
                     message.references.iter().map(|reference| (reference.lane, reference.seq));

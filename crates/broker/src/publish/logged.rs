@@ -1,5 +1,7 @@
 //! Persistent messages on their way into the queues of this shard: logged once for all of them.
 
+use alloc::vec::Vec;
+
 use lepus_base::{Now, Position};
 use lepus_store::AppendError;
 
@@ -202,6 +204,7 @@ impl Broker {
         occupied: Occupied,
     ) -> Room {
         let (mut is_logged, mut needs_log, mut logs) = (false, false, LogSet::default());
+        let mut spilling = Vec::new();
         for target in targets.iter().filter(|target| target.home == self.edge.shard) {
             let Some(slot) = self.home_slot(target.queue, target.slot) else {
                 // What a delayed exchange gets, and queues that are yet to come here, goes to the shard's
@@ -217,7 +220,11 @@ impl Broker {
             let home = &self.homes[slot as usize];
             let queue = &home.queue;
             is_logged |= queue.is_durable();
-            if queue.is_durable() || self.edge.must_spill(queue.pooled_bytes()) {
+            let spills = !queue.is_durable() && self.edge.must_spill(queue.pooled_bytes());
+            if spills {
+                spilling.push(home.id);
+            }
+            if queue.is_durable() || spills {
                 needs_log = true;
                 logs.add(home.log);
             }
@@ -225,7 +232,11 @@ impl Broker {
         if needs_log && self.journal.could_hold_beside(logs, bytes, occupied) {
             // Only who waits for room has it made.
             let need = Need { logs, bytes };
-            return if self.journal.must_wait_for(need) { Room::Later(need) } else { Room::Now };
+            if !self.journal.must_wait_for(need) {
+                return Room::Now;
+            }
+            self.spilling.extend(spilling);
+            return Room::Later(need);
         }
         if is_logged { Room::Never(bytes) } else { Room::Now }
     }

@@ -64,6 +64,7 @@ impl Brokers {
         // One length for all: what is to be in one segment of several shards is measured by one of them.
         let most = logs.iter().map(Vec::len).max().unwrap_or(1);
         if let Some(store) = &mut settings.store {
+            store.template.key = random::log_key()?;
             store.template.segment_bytes = logs::segment_bytes(config, plan.shards, most);
             // The logs of a shard are read side by side.
             store.template.rebuild_entries_max /= most.max(1);

@@ -58,7 +58,7 @@ pub(super) fn damaged(call: &Call, out: &mut impl Write) -> Result<bool, Failure
     for log in wanted.iter().filter(|log| log.id != LOG) {
         let mut look = Open::look(&call.directory, log)?;
         let damaged = all(&mut look, &known, &call.deed)?;
-        let mut places = Places::new(&call.directory, log.id);
+        let mut places = Places::new(&call.directory, look.store.keys());
         for message in &damaged {
             let parts = places.of(&look.store, &message.entry)?;
             list(log.id, &known, message, &parts, out)?;

@@ -1,10 +1,10 @@
 //! `lepus store dump`: every record of a log, one a line.
 
 use super::{Call, Failure, logs, read};
-use lepus_store::disk::{File, LogId};
+use lepus_store::disk::File;
 use lepus_store::inspect::{self, Content, MessagePart, Part};
 use lepus_store::place::{generation, offset};
-use lepus_store::{LEVEL_TRANSIENT, Lane};
+use lepus_store::{Keys, LEVEL_TRANSIENT, Lane};
 use std::fmt::Write as _;
 use std::io::Write;
 
@@ -16,11 +16,14 @@ const SHOWN_MAX: usize = 8;
 /// Prints the records of the logs, segments in their order.
 pub(super) fn dump(call: &Call, out: &mut impl Write) -> Result<bool, Failure> {
     for log in logs(&call.directory, call.log)? {
+        let root = File::Root(log.id);
+        let root = if log.has(root) { read(&call.directory, root)? } else { Vec::new() };
+        let keys = Keys::of_root(log.id, &root);
         let wanted = log.segments().filter(|slot| call.segment.is_none_or(|only| only == *slot));
         let mut order = Vec::new();
         for slot in wanted {
             let bytes = read(&call.directory, File::Segment(log.id, slot))?;
-            order.push((slot, inspect::segment(log.id, &bytes, |_| ())));
+            order.push((slot, inspect::segment(keys, &bytes, |_| ())));
         }
         order.sort_by_key(|(slot, report)| (report.generation, *slot));
         for (slot, report) in order {
@@ -34,20 +37,20 @@ pub(super) fn dump(call: &Call, out: &mut impl Write) -> Result<bool, Failure> {
                 "{} {slot} 0 segment {found} of the log, {batches} batches, {records} records",
                 log.id.0
             )?;
-            segment(log.id, slot, &read(&call.directory, File::Segment(log.id, slot))?, out)?;
+            segment(keys, slot, &read(&call.directory, File::Segment(log.id, slot))?, out)?;
         }
     }
     Ok(true)
 }
 
-fn segment(log: LogId, slot: u32, bytes: &[u8], out: &mut impl Write) -> std::io::Result<()> {
+fn segment(keys: Keys, slot: u32, bytes: &[u8], out: &mut impl Write) -> std::io::Result<()> {
     let mut written = Ok(());
     let mut line = String::new();
-    inspect::segment(log, bytes, |part| {
+    inspect::segment(keys, bytes, |part| {
         line.clear();
         part_line(&part, &mut line);
         if written.is_ok() {
-            written = writeln!(out, "{} {slot} {line}", log.0);
+            written = writeln!(out, "{} {slot} {line}", keys.log.0);
         }
     });
     written

@@ -2,6 +2,7 @@
 
 use super::drive::Drive;
 use super::{Failure, LogFiles};
+use crate::random;
 use lepus_store::disk::LogId;
 use lepus_store::{Settings, Store};
 use std::fs::{File, OpenOptions};
@@ -26,7 +27,8 @@ impl Open {
 
     /// One that is written to; the directory's lock is held.
     pub(super) fn write(directory: &Path, log: LogId) -> Result<Open, Failure> {
-        Open::with(Drive::new(directory, Settings::new(log)))
+        let key = random::log_key().map_err(Failure::Text)?;
+        Open::with(Drive::new(directory, Settings { key, ..Settings::new(log) }))
     }
 
     fn with(mut drive: Drive) -> Result<Open, Failure> {

@@ -6,6 +6,7 @@ mod definitions;
 use super::drive::Drive;
 use super::{Call, Failure, logs};
 use crate::data_dir::DataDir;
+use crate::random;
 use lepus_base::QueueId;
 use lepus_broker::definitions::{DefinitionsLog, LOG};
 use lepus_store::disk::{File, LogId};
@@ -50,10 +51,10 @@ pub(super) fn repair(call: &Call, out: &mut impl Write) -> Result<bool, Failure>
     };
     for log in found {
         if log.id == LOG {
-            Repair::new(directory, log.id).definitions(out)?;
+            Repair::new(directory, log.id)?.definitions(out)?;
             continue;
         }
-        let losses = Repair::new(directory, log.id).run()?;
+        let losses = Repair::new(directory, log.id)?.run()?;
         report(log.id, &losses, out)?;
     }
     Ok(true)
@@ -88,12 +89,13 @@ struct Repair {
 }
 
 impl Repair {
-    fn new(directory: &Path, log: LogId) -> Repair {
+    fn new(directory: &Path, log: LogId) -> Result<Repair, Failure> {
+        let key = random::log_key().map_err(Failure::Text)?;
         let settings = match log {
-            LOG => Settings { asks_first: true, ..DefinitionsLog::settings() },
-            _ => Settings { compaction_rate: u64::MAX, ..Settings::new(log) },
+            LOG => Settings { asks_first: true, key, ..DefinitionsLog::settings() },
+            _ => Settings { compaction_rate: u64::MAX, key, ..Settings::new(log) },
         };
-        Repair { drive: Drive::new(directory, settings), losses: Losses::default() }
+        Ok(Repair { drive: Drive::new(directory, settings), losses: Losses::default() })
     }
 
     fn run(mut self) -> Result<Losses, Failure> {

@@ -7,9 +7,9 @@ use crate::session::{Seen, Session, connect};
 use lepus_amqp::client::encode_publish;
 use lepus_amqp::method::{confirm, queue};
 use lepus_amqp::properties::PERSISTENT;
-use lepus_store::disk::File;
+use lepus_store::Keys;
+use lepus_store::disk::{File, LogId};
 use lepus_store::inspect;
-use lepus_store::segment::BATCH_MAGIC;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -368,7 +368,13 @@ fn damage_at_the_end_of_a_kept_segment_is_exported_before_it_is_dropped() {
                 bytes.windows(wanted.len()).any(|window| window == wanted)
             };
             let number = (0..30).rev().find(has)?;
-            let at = bytes.windows(4).rposition(|four| *four == BATCH_MAGIC)?;
+            let mut at = None;
+            inspect::segment(Keys::none(LogId(1)), &bytes, |part| {
+                if let inspect::Part::Batch(batch) = part {
+                    at = Some(batch.offset as usize);
+                }
+            });
+            let at = at?;
             (number < 20).then_some((file, bytes, at))
         })
         .unwrap();
@@ -411,4 +417,22 @@ fn of_a_kept_segment_that_can_be_read_again_all_is_exported() {
     let holds =
         |bytes: &Vec<u8>| bytes.windows(ALONE.len()).any(|window| window == ALONE.as_bytes());
     assert!(image(&export).values().any(holds), "what was dropped is not in the export: {done}");
+}
+
+/// Clients that know the key of a log can send what looks like its records.
+#[test]
+fn each_data_directory_has_a_key_that_nobody_can_guess() {
+    let keys = |name: &str| {
+        let scratch = Scratch::new(name);
+        let data = prepared(&scratch);
+        [0, 1].map(|number| {
+            let log = LogId(number);
+            let root = std::fs::read(data.join(File::Root(log).to_string())).unwrap();
+            let keys = Keys::of_root(log, &root);
+            assert_ne!(keys, Keys::none(log));
+            keys
+        })
+    };
+    let (first, second) = (keys("keys-first"), keys("keys-second"));
+    assert!(first[0] != second[0] && first[1] != second[1]);
 }

@@ -7,7 +7,7 @@ use lepus_base::{Now, QueueId};
 use lepus_reactor::files::Blocking;
 use lepus_store::disk::{File, LogId, Operations};
 use lepus_store::inspect::{self, Content, Part};
-use lepus_store::{Lane, Message, Place, Settings, Store};
+use lepus_store::{Keys, Lane, Message, Place, Settings, Store};
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
@@ -190,7 +190,7 @@ fn definitions(data: &Path) -> Vec<(PathBuf, usize, u8)> {
         let Ok(File::Segment(log, _)) = name.parse() else { continue };
         let bytes = std::fs::read(&path).unwrap();
         let mut records = Vec::new();
-        let report = inspect::segment(log, &bytes, |part| {
+        let report = inspect::segment(Keys::none(log), &bytes, |part| {
             if let Part::Record(offset, Content::Opaque(record)) = part {
                 records.push((offset as usize + 8 + record.len() - 1, record[1]));
             }

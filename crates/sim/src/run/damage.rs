@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use lepus_base::Rng;
+use lepus_store::Keys;
 use lepus_store::disk::{File, LogId};
 use lepus_store::inspect::{self, Content, Part};
 use lepus_store::simulation::Disk;
@@ -173,15 +174,15 @@ fn choose(disk: &Disk, rng: &mut Rng) -> Option<Damage> {
             (rng.below(pages.max(1)) * inspect::PAGE_BYTES as u64, PAGE_USED_BYTES)
         }
         File::Root(_) => {
-            let record = rng.below(2) as usize * inspect::ROOT_STRIDE_BYTES;
-            (record as u64, inspect::ROOT_RECORD_BYTES as u64)
+            let (offset, length) = root_records()[rng.below(4) as usize];
+            (offset as u64, length as u64)
         }
         File::Checkpoint(_, number) => {
             let valid = inspect::root(disk.data(File::Root(file.log()))?).valid?;
             (0, valid.length * u64::from(valid.number == number))
         }
         File::Segment(..) if kind == 3 || !is_of_definitions => {
-            messages = in_segment(file, bytes)?;
+            messages = in_segment(disk, file, bytes)?;
             (0, HEADER_BYTES)
         }
         File::Segment(..) => (HEADER_BYTES, certain_bytes(disk, file)?),
@@ -195,16 +196,28 @@ fn choose(disk: &Disk, rng: &mut Rng) -> Option<Damage> {
     Some(Damage { file, offset, bit: rng.below(8) as u8, before, messages, forgets })
 }
 
+/// Where the records of a file `root` are, and their lengths: of checkpoints, and of keys.
+fn root_records() -> [(usize, usize); 4] {
+    let [first, second] = inspect::KEYS_OFFSETS.map(|at| (at, inspect::KEYS_RECORD_BYTES));
+    let roots = [0, inspect::ROOT_STRIDE_BYTES].map(|at| (at, inspect::ROOT_RECORD_BYTES));
+    [roots[0], roots[1], first, second]
+}
+
+/// The keys of the log that a file belongs to.
+fn keys(disk: &Disk, file: File) -> Keys {
+    Keys::of_root(file.log(), disk.data(File::Root(file.log())).unwrap_or_default())
+}
+
 fn holds_batches(disk: &Disk, file: File) -> bool {
-    let report = disk.data(file).map(|bytes| inspect::segment(file.log(), bytes, |_| ()));
+    let report = disk.data(file).map(|bytes| inspect::segment(keys(disk, file), bytes, |_| ()));
     report.is_some_and(|report| report.header.is_ok() && report.batches > 0)
 }
 
 /// The messages that have their records in a segment. `None` if a part of one lies in another segment.
-fn in_segment(file: File, bytes: &[u8]) -> Option<Vec<MessageId>> {
+fn in_segment(disk: &Disk, file: File, bytes: &[u8]) -> Option<Vec<MessageId>> {
     let mut messages = Vec::new();
     let mut is_cut = false;
-    inspect::segment(file.log(), bytes, |part| match part {
+    inspect::segment(keys(disk, file), bytes, |part| match part {
         Part::Record(_, Content::Message(message)) => {
             is_cut |= message.body_bytes as usize > message.body.len();
             let number = message.body.first_chunk::<8>();
@@ -219,7 +232,8 @@ fn in_segment(file: File, bytes: &[u8]) -> Option<Vec<MessageId>> {
 /// Bytes behind the header of a segment that later ones, or later batches, know of: the last batch before
 /// the end of a process looks torn when it is damaged.
 fn certain_bytes(disk: &Disk, file: File) -> Option<u64> {
-    let generation = |file: File| inspect::segment(file.log(), disk.data(file)?, |_| ()).generation;
+    let generation =
+        |file: File| inspect::segment(keys(disk, file), disk.data(file)?, |_| ()).generation;
     let own = generation(file)?;
     let others = disk
         .files()
@@ -227,7 +241,7 @@ fn certain_bytes(disk: &Disk, file: File) -> Option<u64> {
         .filter(|other| matches!(other, File::Segment(..)) && other.log() == file.log());
     let is_last = others.filter_map(generation).all(|other| other <= own);
     let mut last = HEADER_BYTES;
-    let report = inspect::segment(file.log(), disk.data(file)?, |part| {
+    let report = inspect::segment(keys(disk, file), disk.data(file)?, |part| {
         if let Part::Batch(batch) = part {
             last = u64::from(batch.offset);
         }

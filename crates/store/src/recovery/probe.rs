@@ -25,14 +25,13 @@ fn headless(slot: u32, length: u64, batch: &FoundBatch) -> Tail {
 }
 
 impl Recovery {
-    /// Asks every segment that the checkpoint does not explain what it is.
+    /// Asks every segment that the checkpoint does not explain what it is, and others for the key if that is not
+    /// known.
     pub(super) fn probe(&mut self, out: &mut Operations) {
         let log = self.settings.log;
-        let current = self.at.0;
         for index in 0..self.files.len() {
             let (File::Segment(_, slot), length) = self.files[index] else { continue };
-            let is_old = self.known.get(&slot).is_some_and(|&found| found < u64::from(current));
-            if !is_old {
+            if self.keys.key.is_none() || !self.is_explained(slot) {
                 self.ask_probe(slot, length, PROBE_BYTES, out);
             }
         }
@@ -51,6 +50,11 @@ impl Recovery {
         self.probe_next(out);
     }
 
+    /// Whether the checkpoint says all of this segment.
+    fn is_explained(&self, slot: u32) -> bool {
+        self.known.get(&slot).is_some_and(|&found| found < u64::from(self.at.0))
+    }
+
     fn ask_probe(&mut self, slot: u32, length: u64, asked: usize, out: &mut Operations) {
         let file = self.segment_file(slot);
         let wait = Wait::Probe { slot, length, asked };
@@ -66,6 +70,7 @@ impl Recovery {
         let log = self.settings.log;
         match SegmentHeader::decode(bytes) {
             Ok(header) if header.log == log => {
+                self.learn_key(&header);
                 let tail = Tail {
                     slot,
                     length,
@@ -81,9 +86,20 @@ impl Recovery {
             Err(HeaderError::Version(version)) => {
                 return self.refuse(Refusal::Version(File::Segment(log, slot), version));
             }
+            Err(HeaderError::Invalid) if self.is_explained(slot) => {}
+            Err(HeaderError::Invalid) if asked == PROBE_BYTES => {
+                self.undecided.push((slot, length, bytes.to_vec()));
+            }
             Err(HeaderError::Invalid) => self.probed_headless((slot, length, asked), bytes, out),
         }
         self.probe_next(out);
+    }
+
+    /// The file `root` may not name the key yet, or not any more.
+    fn learn_key(&mut self, header: &SegmentHeader) {
+        let before = self.keys;
+        self.keys.learn(header.generation, header.key);
+        self.are_keys_written &= self.keys == before;
     }
 
     /// Of a segment whose header is damaged its first batch says what it is, if that is whole.
@@ -95,7 +111,7 @@ impl Recovery {
     ) {
         if asked > MORE_BYTES {
             self.search(slot, length, bytes);
-        } else if let Some((generation, batch)) = scan::first_batch(self.settings.log, bytes) {
+        } else if let Some((generation, batch)) = scan::first_batch(self.keys, bytes) {
             self.first_batches.push((generation, headless(slot, length, &batch)));
         } else if self.ends_with_checkpoint() && !self.is_root_damaged {
             // It says where everything is.
@@ -109,6 +125,12 @@ impl Recovery {
     /// When the headers of all segments are read, those that neither a header nor a first batch names are
     /// read as a whole, one at a time.
     fn probe_next(&mut self, out: &mut Operations) {
+        if !self.waits.is_empty() {
+            return;
+        }
+        for (slot, length, bytes) in core::mem::take(&mut self.undecided) {
+            self.probed_headless((slot, length, PROBE_BYTES), &bytes, out);
+        }
         if !self.waits.is_empty() {
             return;
         }
@@ -128,7 +150,7 @@ impl Recovery {
     fn search(&mut self, slot: u32, length: u64, bytes: &[u8]) {
         let max = self.believed_max.unwrap_or_default();
         let is_possible = |generation| generation <= max && !self.is_elsewhere(generation, slot);
-        let found = scan::latest_life(self.settings.log, bytes, is_possible);
+        let found = scan::latest_life(self.keys, bytes, is_possible);
         // What a life before the checkpoint left says nothing of what is in front of it.
         let is_used_since = |(generation, batch): &(u32, FoundBatch)| {
             let is_old = *generation < self.at.0 && !self.replay.is_rebuild();

@@ -379,7 +379,7 @@ impl Store {
         let Some(segment) = self.log.segments.get(&generation) else { return false };
         let (used, file_bytes) = (segment.used_bytes as usize, u64::from(segment.file_bytes));
         let named = segment.named_alive();
-        let image = Image { log: self.settings.log, generation, bytes: &run.bytes };
+        let image = Image { keys: self.log.keys, generation, bytes: &run.bytes };
         let (start, mut counted) = (run.at, run.counting.unwrap_or_default());
         while run.at < used && run.at < start + COUNT_STEP_BYTES {
             let batch = image.header(run.at).filter(|batch| image.is_whole(batch));
@@ -436,7 +436,7 @@ impl Store {
                 return false;
             }
             let (slot, used) = (segment.slot, segment.used_bytes as usize);
-            let image = Image { log: self.settings.log, generation, bytes: &run.bytes };
+            let image = Image { keys: self.log.keys, generation, bytes: &run.bytes };
             let here = image.header(run.at);
             let (end, copied) = match here.filter(|batch| image.is_whole(batch)) {
                 Some(batch) => {

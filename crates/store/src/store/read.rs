@@ -6,7 +6,6 @@ use lepus_base::Position;
 
 use super::{Event, Store};
 use crate::cache::{Cache, Cover, Finished, Large};
-use crate::checksum::seed;
 use crate::disk::{Action, File, Operations};
 use crate::lane::Stop;
 use crate::page::Entry;
@@ -429,7 +428,7 @@ impl Store {
         match cover {
             Cover::Ready => {
                 self.cache.join(at, length);
-                let seed = seed(self.settings.log, generation(at), offset(at));
+                let seed = self.log.keys.seed(generation(at), offset(at));
                 let whole = self.cache.read(at).and_then(|bytes| bytes.get(..length));
                 if whole.and_then(|bytes| record::decode(bytes, seed)).is_none() {
                     return self.lost(at, length);
@@ -531,7 +530,7 @@ impl Store {
             }
             return reads;
         }
-        let seed = seed(self.settings.log, generation(lender), offset(lender));
+        let seed = self.log.keys.seed(generation(lender), offset(lender));
         let whole = length.and_then(|length| bytes.get(..length));
         let payload = whole.and_then(|bytes| record::decode(bytes, seed)).map(|found| found.1);
         let names = payload.and_then(MessageRecord::decode).map(|record| record.names);

@@ -174,7 +174,7 @@ impl Store {
         let generation = reading.generation;
         let mut bytes = reading.bytes;
         let open = self.log.overlay(generation, &mut bytes);
-        let image = Image { log: self.settings.log, generation, bytes: &bytes };
+        let image = Image { keys: self.log.keys, generation, bytes: &bytes };
         let relocations = &self.state.tables.relocations;
         let mut look = |record: FoundRecord<'_>| {
             if record.kind != KIND_MESSAGE {

@@ -2,10 +2,10 @@
 
 use super::Failure;
 use lepus_base::Position;
-use lepus_store::disk::{File, LogId};
+use lepus_store::disk::File;
 use lepus_store::inspect::{self, Fault};
 use lepus_store::place::{generation, offset, position};
-use lepus_store::{Entry, Store};
+use lepus_store::{Entry, Keys, Store};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -77,15 +77,15 @@ struct Image {
 #[derive(Debug)]
 pub(super) struct Places {
     directory: PathBuf,
-    log: LogId,
+    keys: Keys,
     image: Option<Rc<Image>>,
     /// From where to where nothing whole is: who is looked for in there needs no search of their own.
     gap: Option<(Position, usize)>,
 }
 
 impl Places {
-    pub(super) fn new(directory: &Path, log: LogId) -> Places {
-        Places { directory: directory.to_owned(), log, image: None, gap: None }
+    pub(super) fn new(directory: &Path, keys: Keys) -> Places {
+        Places { directory: directory.to_owned(), keys, image: None, gap: None }
     }
 
     /// Where the records of a message are.
@@ -134,15 +134,15 @@ impl Places {
         known: &BTreeSet<Position>,
     ) -> Result<Vec<Part>, Failure> {
         let image = self.load(file, end)?;
-        let gaps = inspect::damage(self.log, number, &image.bytes).into_iter();
+        let gaps = inspect::damage(self.keys, number, &image.bytes).into_iter();
         let found =
-            gaps.flat_map(|gap| inspect::damaged_records(self.log, number, &image.bytes, gap));
+            gaps.flat_map(|gap| inspect::damaged_records(self.keys, number, &image.bytes, gap));
         let mut places: BTreeSet<_> = found.map(|at| position(number, at)).collect();
         if places.is_empty() {
             return Ok(vec![image.all(number)]);
         }
         // What is missing of messages that they are parts of may be damaged elsewhere.
-        let parts = inspect::message_parts(self.log, number, &image.bytes).into_iter();
+        let parts = inspect::message_parts(self.keys, number, &image.bytes).into_iter();
         places.extend(parts.map(|at| position(number, at)));
         let places = places.into_iter().filter(|at| !known.contains(at));
         Ok(places.map(|at| self.look(at)).collect())
@@ -178,7 +178,7 @@ impl Places {
                 ..Part::nowhere(at)
             };
         }
-        let report = inspect::record_at(self.log, generation(at), &image.bytes, offset(at));
+        let report = inspect::record_at(self.keys, generation(at), &image.bytes, offset(at));
         let length = report.bytes.len();
         if report.fault == Some(Fault::Length) {
             self.gap = Some((at, start + length));
@@ -285,13 +285,14 @@ impl Image {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lepus_store::disk::LogId;
 
     #[test]
     fn messages_of_one_gap_share_its_bytes() {
         let file = File::Segment(LogId(1), 1);
         let bytes = vec![0; 100_000];
         let image = Rc::new(Image { file, bytes, holes: Vec::new(), error: None });
-        let mut places = Places::new(Path::new("nowhere"), LogId(1));
+        let mut places = Places::new(Path::new("nowhere"), Keys::none(LogId(1)));
         places.image = Some(image.clone());
         let parts: Vec<Part> =
             (0..1_000).map(|index| places.look(position(1, 64 + 80 * index))).collect();

@@ -10,7 +10,7 @@ use lepus_broker::directory::Directory;
 use lepus_reactor::files::sync_directory;
 use lepus_store::disk::{File, LogId};
 use lepus_store::place::position;
-use lepus_store::{AppendError, Damage, Store, inspect};
+use lepus_store::{AppendError, Damage, Keys, Store, inspect};
 use std::collections::BTreeSet;
 use std::fs::DirBuilder;
 use std::io::Write;
@@ -35,7 +35,7 @@ impl Repair {
             )?;
             return self.make_missing(directory, out);
         }
-        let torn = self.torn(&records)?;
+        let torn = self.torn(store.keys(), &records)?;
         let unreadable = |error: RecoveryError| {
             let path = self.drive.directory.join(LOG.to_string());
             Failure::Text(format!("{}: {error}; nothing was changed", path.display()))
@@ -55,18 +55,20 @@ impl Repair {
     }
 
     /// What is left of records that are not whole.
-    fn torn(&self, records: &[Record]) -> Result<Vec<Record>, Failure> {
+    fn torn(&self, keys: Keys, records: &[Record]) -> Result<Vec<Record>, Failure> {
         let whole: BTreeSet<_> = records.iter().map(|(at, _)| *at).collect();
         let mut torn = Vec::new();
         for Damage { file, offset, bytes } in &self.drive.damages {
-            let File::Segment(log, _) = *file else { continue };
+            if !matches!(file, File::Segment(..)) {
+                continue;
+            }
             let Ok(image) = crate::store::read(&self.drive.directory, *file) else { continue };
-            let Some(generation) = inspect::segment(log, &image, |_| ()).generation else {
+            let Some(generation) = inspect::segment(keys, &image, |_| ()).generation else {
                 continue;
             };
             let start = usize::try_from(*offset).unwrap_or(usize::MAX);
             let end = usize::try_from(offset.saturating_add(*bytes)).unwrap_or(usize::MAX);
-            for (offset, payload) in inspect::torn_records(&image, start..end) {
+            for (offset, payload) in inspect::torn_records(keys, generation, &image, start..end) {
                 let at = position(generation, offset);
                 if !whole.contains(&at) {
                     torn.push((at, payload.to_vec()));
