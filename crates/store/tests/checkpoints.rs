@@ -165,6 +165,30 @@ fn a_checkpoint_says_what_has_changed_and_a_start_puts_it_together() {
     assert_eq!([1, 2, 3, 1_000, 2_000].map(count), [11, 0, 10, 10, 1]);
 }
 
+/// When nearly everything has changed a checkpoint says everything: as what changed, all would soon be written
+/// once more.
+#[test]
+fn what_all_queues_got_is_written_once() {
+    let mut world = World::new(settings());
+    world.store.request_checkpoint();
+    world.pass(60_000);
+    let mut written = Vec::new();
+    let lanes = world.lanes(10_000);
+    for round in 0..3_usize {
+        let lanes = if round == 0 { &lanes[..] } else { &lanes[..1] };
+        for length in 0..20 {
+            world.append(&vec![7; length % 7], lanes);
+        }
+        world.pass(100);
+        let before = world.disk.index_bytes;
+        world.store.request_checkpoint();
+        world.pass(100);
+        written.push(world.disk.index_bytes - before);
+    }
+    assert!(written[0] > 1 << 20, "{written:?}");
+    assert!(written[1..].iter().all(|bytes| bytes * 50 < written[0]), "{written:?}");
+}
+
 /// What died waits for a checkpoint that writes more than it frees: not for ever, and not as if it cost
 /// nothing.
 #[test]

@@ -27,6 +27,8 @@ const CHUNKS_MAX: usize = 4;
 /// Bytes after which what is written so far is synced, so that the last sync has little to do and
 /// nobody's sync waits for all of it.
 const SYNC_BYTES: usize = 4 << 20;
+/// What a lane takes in a section, about, as long as none was written.
+const LANE_BYTES: u64 = 256;
 /// What a row of the tables takes in a section, about.
 const ROW_BYTES: u64 = 16;
 
@@ -250,12 +252,12 @@ impl Publication {
         }
     }
 
-    /// Whether so much is behind the first section of the file, and not less than `least`, that a new
-    /// file costs no more.
-    fn is_long(&self, least: u64) -> bool {
+    /// Whether so much is behind the first section of the file once `more` is, and not less than `least`, that
+    /// a new file costs no more.
+    fn is_long(&self, more: u64, least: u64) -> bool {
         self.valid.is_none_or(|valid| {
             let least = valid.base_bytes.max(least);
-            self.is_base_forced || valid.length - valid.base_bytes >= least
+            self.is_base_forced || valid.length - valid.base_bytes + more >= least
         })
     }
 }
@@ -327,22 +329,25 @@ impl Store {
     /// Whether the next checkpoint says everything, in a new file.
     fn is_base_next(&self) -> bool {
         let least = self.settings.checkpoint_delta_bytes_min;
-        self.publication.is_long(least) || self.state.lanes.needs_base()
+        self.publication.is_long(self.delta_bytes(), least) || self.state.lanes.needs_base()
     }
 
     /// What the next checkpoint will have written, about.
     fn checkpoint_bytes(&self) -> u64 {
         let Some(valid) = self.publication.valid else { return 0 };
-        if self.is_base_next() {
-            return valid.length;
-        }
+        if self.is_base_next() { valid.length } else { self.delta_bytes() }
+    }
+
+    /// What has changed since the last checkpoint takes, about.
+    fn delta_bytes(&self) -> u64 {
+        let Some(valid) = self.publication.valid else { return 0 };
         let lanes = &self.state.lanes;
         let rows = self.log.segments.len() + self.state.tables.relocations.len();
-        let (count, bytes) = match self.publication.lanes_written {
-            (0, _) => (lanes.len() as u64, valid.base_bytes),
-            written => written,
+        let lane_bytes = match self.publication.lanes_written {
+            (0, _) => (valid.base_bytes / lanes.len().max(1) as u64).max(LANE_BYTES),
+            (count, bytes) => bytes / count,
         };
-        rows as u64 * ROW_BYTES + lanes.changing() as u64 * (bytes / count.max(1))
+        rows as u64 * ROW_BYTES + lanes.changing() as u64 * lane_bytes
     }
 
     /// Whether a checkpoint goes on, or may begin: what one that was given up left with the disk may
