@@ -5,10 +5,6 @@ use alloc::vec::Vec;
 
 use lepus_base::QueueId;
 
-use crate::jobs::TARGETS_AT_ONCE_MAX;
-
-/// Queues of one who waits; who waits for more is asked about each queue that is gone.
-const TARGETS_MAX: usize = TARGETS_AT_ONCE_MAX;
 /// What a queue costs that somebody waits for, about, in bytes.
 const TARGET_BYTES: usize = size_of::<(QueueId, QueueId)>() + size_of::<QueueId>();
 
@@ -18,40 +14,31 @@ const TARGET_BYTES: usize = size_of::<(QueueId, QueueId)>() + size_of::<QueueId>
 pub(crate) struct Awaited {
     by_waiter: BTreeMap<QueueId, Vec<QueueId>>,
     by_target: BTreeSet<(QueueId, QueueId)>,
-    /// Those who wait for very many queues.
-    of_many: BTreeSet<QueueId>,
 }
 
 impl Awaited {
     /// Somebody waits for room for these queues, and no others.
     pub(crate) fn wait(&mut self, waiter: QueueId, targets: Vec<QueueId>) {
         self.end(waiter);
-        if targets.len() > TARGETS_MAX {
-            self.of_many.insert(waiter);
-            return;
-        }
         self.by_target.extend(targets.iter().map(|target| (*target, waiter)));
         self.by_waiter.insert(waiter, targets);
     }
 
     /// Somebody does not wait for room any more.
     pub(crate) fn end(&mut self, waiter: QueueId) {
-        self.of_many.remove(&waiter);
         for target in self.by_waiter.remove(&waiter).into_iter().flatten() {
             self.by_target.remove(&(target, waiter));
         }
     }
 
-    /// Those who wait for room for a queue, or may do so.
+    /// Those who wait for room for a queue.
     pub(crate) fn waiters_for(&self, target: QueueId) -> Vec<QueueId> {
         let all = (target, QueueId(0))..=(target, QueueId(u64::MAX));
-        let waiters = self.by_target.range(all).map(|(_, waiter)| *waiter);
-        waiters.chain(self.of_many.iter().copied()).collect()
+        self.by_target.range(all).map(|(_, waiter)| *waiter).collect()
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
         self.by_target.len() * TARGET_BYTES
-            + self.of_many.len() * size_of::<QueueId>()
             + self.by_waiter.len() * size_of::<(QueueId, Vec<QueueId>)>()
     }
 }
@@ -71,14 +58,9 @@ mod tests {
         awaited.wait(QueueId(1), queues(&[9]));
         assert_eq!(awaited.waiters_for(QueueId(8)), queues(&[2]));
         assert_eq!(awaited.waiters_for(QueueId(9)), queues(&[1, 2]));
-        awaited.wait(QueueId(3), queues(&(0..1_000).collect::<Vec<_>>()));
-        assert_eq!(awaited.waiters_for(QueueId(9)), queues(&[1, 2, 3]));
-        assert!(awaited.memory_bytes() < 1_000);
         awaited.end(QueueId(1));
         awaited.end(QueueId(2));
         awaited.end(QueueId(2));
-        assert_eq!(awaited.waiters_for(QueueId(9)), queues(&[3]));
-        awaited.end(QueueId(3));
         assert_eq!(awaited.waiters_for(QueueId(9)), []);
         assert_eq!(awaited.memory_bytes(), 0);
     }

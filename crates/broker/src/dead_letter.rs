@@ -25,7 +25,7 @@ use sender::{Sender, letters_of, sender_of, sure_letters_of};
 use crate::broker::Broker;
 use crate::channel::Target;
 use crate::edge::log;
-use crate::jobs::TARGETS_AT_ONCE_MAX;
+use crate::jobs::{TARGETS_AT_ONCE_MAX, first};
 use crate::journal::{Found, LETTERS, Occupied};
 use crate::mail::{ChannelRef, Receipt};
 use crate::message::{Incoming, MessageView};
@@ -39,6 +39,8 @@ use crate::routing_keys::RoutingKeys;
 const DEAD_LETTERS_AT_ONCE_MAX: usize = 256;
 /// Room for so many dead letters is kept for the next ones.
 const SPARE_LETTERS_MAX: usize = 4096;
+/// Of the memory that there may be so big a part takes what is on its way to very many queues and waits.
+const WAITING_PART: usize = 16;
 /// Bytes of properties that are as dear to read and write anew as a queue is to reach, about.
 const PROPERTY_BYTES: usize = 128;
 /// Bytes of a message that are as dear to copy.
@@ -317,10 +319,11 @@ impl Broker {
             let terms = terms_of(&letter.source, packed, from);
             let incoming = Incoming::new(MessageView::unpack(packed));
             let occupied = letter.source.occupied();
-            let room = self.room_to_pass_on(&incoming, terms.persistent, targets, occupied);
+            let first = first(targets);
+            let room = self.room_to_pass_on(&incoming, terms.persistent, first, occupied);
             match room {
                 Room::Later(need) => {
-                    let queues = targets.iter().map(|target| target.queue).collect();
+                    let queues = first.iter().map(|target| target.queue).collect();
                     self.edge.roomless_letters.wait(letter, need, queues);
                     return cost;
                 }
@@ -426,10 +429,16 @@ impl Broker {
     /// What those who sent it pass on to very many queues takes so many bytes and can only wait: it gives its turn
     /// to the next.
     pub(crate) fn give_turn_away(&mut self, from: ChannelRef, bytes: usize) {
+        let max = self.waiting_bytes_max();
         match sender_of(from) {
-            Sender::Exchange(id) => self.delayed.give_turn_away(id, bytes),
-            Sender::Queue(queue) => self.edge.roomless_letters.give_turn_away(queue, bytes),
+            Sender::Exchange(id) => self.delayed.give_turn_away(id, bytes, max),
+            Sender::Queue(queue) => self.edge.roomless_letters.give_turn_away(queue, bytes, max),
         }
+    }
+
+    /// Bytes of messages on their way to very many queues that may wait, above which they keep their turns.
+    pub(super) fn waiting_bytes_max(&self) -> usize {
+        self.edge.loan.obtainable / WAITING_PART
     }
 
     /// Very many queues have what was passed on to them: the next message of those who sent it may

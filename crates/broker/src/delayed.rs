@@ -270,8 +270,8 @@ impl Delayed {
 
     /// A message on its way to very many queues, which takes so many bytes, can only wait: those of other exchanges
     /// need not do so for it.
-    pub(crate) fn give_turn_away(&mut self, id: QueueId, bytes: usize) {
-        self.turns.give_away(id, bytes);
+    pub(crate) fn give_turn_away(&mut self, id: QueueId, bytes: usize, max: usize) {
+        self.turns.give_away(id, bytes, max);
     }
 
     /// The one that went to very many queues is in all of them.

@@ -371,7 +371,11 @@ impl Broker {
         incoming: &Incoming<'_>,
         here: &[Target],
     ) -> (Room, Option<u16>) {
-        let room = self.room_for(incoming, fanout.terms.persistent, here);
+        let persistent = fanout.terms.persistent;
+        let room = match fanout.until {
+            Some(_) => self.room_to_hold_back(incoming, persistent, here[0]),
+            None => self.room_for(incoming, persistent, here),
+        };
         let Some(passing) = fanout.passing.filter(|_| room != Room::Now) else {
             return (room, None);
         };

@@ -1,5 +1,7 @@
 //! What mail from other shards means.
 
+use alloc::collections::BTreeMap;
+
 use lepus_amqp::code::ReplyCode;
 use lepus_base::{ConnectionId, Now, QueueId, ShardId};
 
@@ -244,13 +246,23 @@ impl Broker {
     }
 
     /// A message that waited for its queue, which is here now, goes into it. What finds no room in the
-    /// log waits as other mail does, and with it its channel alone.
-    pub(crate) fn enqueue_or_postpone(&mut self, now: Now, few: Few, out: &mut Outbox) {
+    /// log waits as other mail does, and with it its channel alone. It came before all that waits of the channel
+    /// for that queue, but for those that waited for the queue in front of it: `postponed` says how many of these
+    /// wait for room now.
+    pub(crate) fn enqueue_or_postpone(
+        &mut self,
+        now: Now,
+        few: Few,
+        postponed: &mut BTreeMap<ChannelRef, usize>,
+        out: &mut Outbox,
+    ) {
         let from = few.terms.from;
-        if !self.postponed.has_from(from) && self.may_enqueue(&few) {
+        let before = postponed.get(&from).copied().unwrap_or_default();
+        if before == 0 && self.may_enqueue(&few) {
             return self.enqueue_few(now, few, out);
         }
-        self.postponed.push(Postponed::Few(few));
+        self.postponed.insert(before, Postponed::Few(few));
+        postponed.insert(from, before + 1);
         self.pause_publishing(from);
     }
 

@@ -22,6 +22,11 @@ use crate::outbox::Outbox;
 
 /// Queues that get a message in one slice; a publish to more is a job.
 pub(crate) const TARGETS_AT_ONCE_MAX: usize = 512;
+/// Those of a message's queues that get it first.
+pub(crate) fn first(targets: &[Target]) -> &[Target] {
+    &targets[..targets.len().min(TARGETS_AT_ONCE_MAX)]
+}
+
 /// Held publishes that are freed in one slice.
 const FREED_AT_ONCE_MAX: usize = 2048;
 

@@ -136,13 +136,18 @@ impl Line {
     }
 
     pub(crate) fn push(&mut self, postponed: Postponed) {
+        self.insert(usize::MAX, postponed);
+    }
+
+    /// Puts something behind the first `before` of its channel.
+    pub(crate) fn insert(&mut self, before: usize, postponed: Postponed) {
         let channel = postponed.from();
         self.count_first(channel, &postponed);
         let line = self.by_channel.entry(channel).or_default();
         if line.is_empty() {
             self.turns.push_back(channel);
         }
-        line.push_back(postponed);
+        line.insert(before.min(line.len()), postponed);
         self.len += 1;
     }
 
@@ -277,5 +282,19 @@ mod tests {
         assert_eq!(renew(&mut line), 0);
         line.put_back(from, first);
         assert_eq!(renew(&mut line), 2);
+    }
+
+    #[test]
+    fn what_came_first_is_put_in_front_in_its_order() {
+        let mut pool = Pool::new();
+        let mut line = Line::new(HashState::new(1));
+        let need = |bytes| Part::First(Need { logs: LogSet::OWN, bytes });
+        let from = message(&mut pool, 1, Part::Alone).from();
+        line.push(message(&mut pool, 1, need(3)));
+        line.insert(0, message(&mut pool, 1, need(1)));
+        line.insert(1, message(&mut pool, 1, need(2)));
+        let order = core::iter::from_fn(|| line.pop(from)).map(|found| found.begun().bytes);
+        assert_eq!(order.collect::<Vec<_>>(), [1, 2, 3]);
+        assert!(line.is_empty() && line.firsts.is_empty());
     }
 }

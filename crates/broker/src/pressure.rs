@@ -227,7 +227,13 @@ impl Broker {
     /// Lets those look anew who wait for room in a log for a transient queue whose messages may stay in memory
     /// again.
     fn look_for_memory(&mut self) {
-        if self.spilling.is_empty() || self.edge.must_spill(0) {
+        if self.spilling.is_empty() {
+            return;
+        }
+        if !self.waits_for_room() {
+            self.spilling.clear();
+        }
+        if self.edge.must_spill(0) {
             return;
         }
         for id in core::mem::take(&mut self.spilling) {
@@ -245,6 +251,7 @@ impl Broker {
     /// A queue is gone, deleted or on its way to another shard, and with it a reason to wait for room in this
     /// log.
     pub(crate) fn queue_left(&mut self, id: QueueId, log: u16) {
+        self.spilling.remove(&id);
         self.edge.roomless_letters.target_left(id);
         self.delayed.target_left(id);
         self.journal.note_left(log);

@@ -287,7 +287,7 @@ impl Broker {
         let number = self.next_number(at);
         let terms = self.terms_of(checked, at.channel, number);
         let target = Target { queue: id, home: self.edge.shard, slot: u32::MAX };
-        let room = self.room_for(&Incoming::new(view), terms.persistent, &[target]);
+        let room = self.room_to_hold_back(&Incoming::new(view), terms.persistent, target);
         if matches!(room, Room::Later(_)) && !checked.has_room {
             self.open_number(at, number, 1, Receipt::Taken);
             self.start_fanout(at, &view, terms, &[target], Some(now.instant + delay));

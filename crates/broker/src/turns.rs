@@ -7,18 +7,31 @@ use lepus_base::QueueId;
 
 /// Messages that have a turn at once, each of another queue or delayed exchange.
 const TURNS_MAX: usize = 8;
-/// Bytes of messages that have given their turn away, above which others keep it while they wait.
-const GIVEN_AWAY_BYTES_MAX: usize = 16 << 20;
+
+/// A message on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// It goes on.
+    Goes,
+    /// It can only wait, and keeps its turn: too many bytes wait.
+    Waits(usize),
+    /// It can only wait, and has given its turn away.
+    Gave(usize),
+}
 
 /// Who has a turn, and who waits for one. Each is named by the queue or the delayed exchange whose message it
 /// is; that has one of them on its way at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
-    /// Whose message is on its way; with its bytes if it has given its turn away.
-    under_way: BTreeMap<QueueId, Option<usize>>,
+    /// Whose message is on its way.
+    under_way: BTreeMap<QueueId, Way>,
     /// How many have given their turn away, and their bytes.
     given_away: usize,
     given_away_bytes: usize,
+    /// Up to how many bytes give it away.
+    bytes_max: usize,
+    /// Those that wait and keep their turn.
+    keeping: BTreeSet<QueueId>,
     /// Those that wait for a turn, in that order.
     waiting: VecDeque<QueueId>,
     /// Those that waited and may use a turn now.
@@ -68,37 +81,53 @@ impl Turns {
 
     /// A message goes on its way.
     pub(crate) fn begin(&mut self, whose: QueueId) {
-        let other = self.under_way.insert(whose, None);
+        let other = self.under_way.insert(whose, Way::Goes);
         assert!(other.is_none(), "messages of one queue go to very many one after the other");
     }
 
-    /// A message that is on its way, and takes so many bytes, can only wait: another one has its turn, unless too
-    /// many wait already.
-    pub(crate) fn give_away(&mut self, whose: QueueId, bytes: usize) {
-        if self.given_away_bytes + bytes > GIVEN_AWAY_BYTES_MAX {
-            return;
+    /// A message that is on its way, and takes so many bytes, can only wait: another one has its turn, unless more
+    /// than `max` bytes would wait that way. Then it gives its turn away when others of them are done.
+    pub(crate) fn give_away(&mut self, whose: QueueId, bytes: usize, max: usize) {
+        self.bytes_max = max;
+        let way = self.under_way.get_mut(&whose).expect("who gives a turn away is under way");
+        if !matches!(way, Way::Gave(_)) {
+            *way = Way::Waits(bytes);
+            self.let_give_away(whose);
         }
-        let place = self.under_way.get_mut(&whose).expect("who gives a turn away is under way");
-        if place.is_none() {
-            *place = Some(bytes);
+    }
+
+    fn let_give_away(&mut self, whose: QueueId) {
+        if let Some(way) = self.under_way.get_mut(&whose)
+            && let Way::Waits(bytes) = *way
+            && self.given_away_bytes + bytes <= self.bytes_max
+        {
+            *way = Way::Gave(bytes);
             self.given_away += 1;
             self.given_away_bytes += bytes;
+            self.keeping.remove(&whose);
+        } else {
+            self.keeping.insert(whose);
         }
     }
 
     /// A message is where it goes.
     pub(crate) fn end(&mut self, whose: QueueId) {
-        let place = self.under_way.remove(&whose).expect("a message is in all of its queues once");
-        if let Some(bytes) = place {
+        let way = self.under_way.remove(&whose).expect("a message is in all of its queues once");
+        self.keeping.remove(&whose);
+        if let Way::Gave(bytes) = way {
             self.given_away -= 1;
             self.given_away_bytes -= bytes;
+            for keeps in self.keeping.clone() {
+                self.let_give_away(keeps);
+            }
         }
     }
 
     /// Bytes that they take.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.under_way.len() * size_of::<(QueueId, Option<usize>)>()
-            + (self.waiting.capacity() + self.called.len()) * size_of::<QueueId>()
+        self.under_way.len() * size_of::<(QueueId, Way)>()
+            + (self.waiting.capacity() + self.called.len() + self.keeping.len())
+                * size_of::<QueueId>()
     }
 }
 
@@ -112,19 +141,21 @@ mod tests {
         (0..8).for_each(|queue| turns.begin(QueueId(queue)));
         turns.wait(QueueId(20));
         assert!(!turns.has_free() && !turns.can_call());
-        turns.give_away(QueueId(0), GIVEN_AWAY_BYTES_MAX);
-        turns.give_away(QueueId(0), GIVEN_AWAY_BYTES_MAX);
-        turns.give_away(QueueId(1), 1);
+        turns.give_away(QueueId(0), 100, 100);
+        turns.give_away(QueueId(0), 100, 100);
+        turns.give_away(QueueId(1), 1, 100);
         assert_eq!(turns.pop(), Some(QueueId(20)));
         turns.call(QueueId(20));
         assert!(!turns.has_free() && turns.is_called(QueueId(20)));
         assert!(turns.answer(QueueId(20)) && !turns.answer(QueueId(20)));
         turns.begin(QueueId(20));
         turns.end(QueueId(0));
+        assert!(turns.has_free(), "of those that wait one more gives its turn away");
+        turns.begin(QueueId(21));
+        assert!(!turns.has_free());
+        turns.end(QueueId(1));
         assert!(!turns.has_free(), "whose turn was given away gives none back");
-        turns.give_away(QueueId(1), 1);
-        assert!(turns.has_free());
-        (1..8).chain([20]).for_each(|queue| turns.end(QueueId(queue)));
+        (2..8).chain([20, 21]).for_each(|queue| turns.end(QueueId(queue)));
         assert_eq!((turns.given_away, turns.given_away_bytes), (0, 0));
         assert_eq!(turns.memory_bytes(), turns.waiting.capacity() * size_of::<QueueId>());
     }

@@ -125,7 +125,7 @@ impl Root {
         }
         let word = reader.u32()?;
         let version = word as u16;
-        if version != FORMAT_VERSION {
+        if !(1..=FORMAT_VERSION).contains(&version) {
             return Some(Err(HeaderError::Version(version)));
         }
         Some(Ok(Root {

@@ -132,7 +132,11 @@ pub fn segment<'a>(
         }
         Err(HeaderError::Version(_)) => None,
         Err(HeaderError::Invalid) => {
-            scan::first_batch(keys, bytes).map(|(generation, _)| generation)
+            let life = scan::first_batch(keys, bytes);
+            life.map(|life| {
+                keys.learn(life.generation, life.key);
+                life.generation
+            })
         }
     };
     let mut report = SegmentReport::new(header, generation);

@@ -123,10 +123,12 @@ impl Keys {
         !self.key.is_none() && self.first > 1
     }
 
-    /// The header of this segment has this key.
+    /// The header of this segment has this key, or none, or a batch of it has it.
     pub(crate) fn learn(&mut self, generation: u32, key: Key) {
         if self.key.is_none() && !key.is_none() {
             (self.key, self.first) = (key, generation);
+        } else if key.is_none() && !self.key.is_none() {
+            self.first = self.first.max(generation.saturating_add(1));
         } else if key == self.key {
             self.first = self.first.min(generation);
         }
@@ -194,6 +196,9 @@ mod tests {
         keys.learn(9, Key::new(4));
         keys.learn(8, Key::new(4));
         assert_eq!((keys.of(7), keys.of(8)), (Key::NONE, Key::new(5)));
+        keys.learn(8, Key::NONE);
+        assert_eq!((keys.of(8), keys.of(9)), (Key::NONE, Key::new(5)));
+        keys.learn(8, Key::new(5));
         assert_eq!(keys.seed(7, 64), unkeyed.seed(7, 64));
         assert_ne!(keys.seed(8, 64), unkeyed.seed(8, 64));
         assert_eq!(Key::NONE.seed(), 0);

@@ -292,6 +292,8 @@ impl Recovery {
                 Wait::Checkpoint => {
                     File::Checkpoint(log, self.root.map_or(0, |(_, root)| root.number))
                 }
+                // Nothing but its key was looked for.
+                Wait::Probe { slot, .. } if self.is_explained(slot) => return self.probe_next(out),
                 Wait::Probe { slot, .. } => self.segment_file(slot),
                 Wait::Peek => File::Segment(
                     log,
@@ -813,14 +815,15 @@ impl Recovery {
             let length = (2 * ROOT_STRIDE_BYTES) as u64;
             self.ask(Action::Create { file, length }, Wait::CreateRoot, out);
         }
-        if self.keys.key.is_none() {
+        let has_new_key = self.keys.key.is_none() && !self.settings.key.is_none();
+        if has_new_key {
             // Segments of a log that was begun without a key stay as they are.
             self.keys = Keys { key: self.settings.key, first: self.next_generation(), ..self.keys };
         }
         if has_root {
             self.write_keys(out);
         }
-        self.mark_unclean(out);
+        self.mark_unclean(has_new_key, out);
         self.finish(out);
     }
 
@@ -860,13 +863,15 @@ impl Recovery {
     }
 
     /// From here on messages may be delivered: a stop that is not orderly must be seen as one,
-    /// even if nothing was written by then.
-    fn mark_unclean(&mut self, out: &mut Operations) {
-        let Some((index, root)) = self.root.as_mut().filter(|(_, root)| root.is_clean) else {
+    /// even if nothing was written by then. And a version that does not know the log's key must not go on with it,
+    /// even if no segment has it yet.
+    fn mark_unclean(&mut self, has_new_key: bool, out: &mut Operations) {
+        let Some((index, root)) = self.root.as_mut() else { return };
+        if !root.is_clean && !has_new_key {
             return;
-        };
+        }
         // A damaged record beside it may be the one that said the opposite later.
-        self.was_clean = !self.is_root_damaged;
+        self.was_clean = root.is_clean && !self.is_root_damaged;
         root.is_clean = false;
         *index = 1 - *index;
         let action = Action::Write {

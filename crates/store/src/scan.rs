@@ -222,11 +222,19 @@ impl<'a> Image<'a> {
     }
 }
 
-/// The batch that a segment begins with and which segment of the log that is, where the batch's header is
-/// intact. No message has bytes at that place.
-pub(crate) fn first_batch(keys: Keys, bytes: &[u8]) -> Option<(u32, FoundBatch)> {
+/// A segment as a batch of it says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Life {
+    pub generation: u32,
+    pub key: Key,
+    pub batch: FoundBatch,
+}
+
+/// The segment that its first batch says it is, where that batch's header is intact. No message has bytes at that
+/// place.
+pub(crate) fn first_batch(keys: Keys, bytes: &[u8]) -> Option<Life> {
     let at = SEGMENT_HEADER_BYTES;
-    kinds(keys).find_map(|key| batch_of_any(keys, key, bytes, at))
+    kinds(keys).find_map(|key| Some(batch_of_any(keys, key, bytes, at)?.0))
 }
 
 /// The keys that a segment may have of which nothing is known.
@@ -243,7 +251,7 @@ pub(crate) fn latest_life(
     keys: Keys,
     bytes: &[u8],
     is_possible: impl Fn(u32) -> bool,
-) -> Option<(u32, FoundBatch)> {
+) -> Option<Life> {
     kinds(keys).find_map(|key| latest_life_with(keys, key, bytes, &is_possible))
 }
 
@@ -252,17 +260,17 @@ fn latest_life_with(
     key: Key,
     bytes: &[u8],
     is_possible: &impl Fn(u32) -> bool,
-) -> Option<(u32, FoundBatch)> {
-    let (mut at, mut latest) = (0, None::<(u32, FoundBatch)>);
+) -> Option<Life> {
+    let (mut at, mut latest) = (0, None::<Life>);
     let mut budget = SALVAGE_BYTES_MAX;
     while let Some(found) = find_magic(bytes, key.batch_magic(), at) {
         at = found + 1;
-        let Some((generation, batch)) = batch_of_any(keys, key, bytes, found) else { continue };
-        if !is_possible(generation) {
+        let Some((life, image)) = batch_of_any(keys, key, bytes, found) else { continue };
+        if !is_possible(life.generation) {
             continue;
         }
-        let (image, records) = (Image { keys, generation, bytes }, batch.records());
-        let is_whole = image.is_whole(&batch);
+        let records = life.batch.records();
+        let is_whole = image.is_whole(&life.batch);
         if is_whole {
             at = records.end.max(at);
         } else {
@@ -271,23 +279,31 @@ fn latest_life_with(
             let Some(rest) = budget.checked_sub(length) else { break };
             budget = rest;
         }
-        let is_later = latest.is_none_or(|(best, _)| best < generation);
+        let is_later = latest.is_none_or(|best| best.generation < life.generation);
         if is_later && (is_whole || image.is_record(records.start)) {
-            latest = Some((generation, batch));
+            latest = Some(life);
         }
     }
     latest
 }
 
 /// The batch at `offset`, of whatever segment that has this key.
-fn batch_of_any(keys: Keys, key: Key, bytes: &[u8], offset: usize) -> Option<(u32, FoundBatch)> {
+fn batch_of_any(
+    mut keys: Keys,
+    key: Key,
+    bytes: &[u8],
+    offset: usize,
+) -> Option<(Life, Image<'_>)> {
     let claimed = bytes.get(offset..)?.get(16..)?.first_chunk()?;
     let generation = u32::from_le_bytes(*claimed) ^ key.mask();
-    if keys.of(generation) != key {
+    if key.is_none() && !keys.of(generation).is_none() {
         return None;
     }
-    let batch = (Image { keys, generation, bytes }).header(offset)?;
-    Some((generation, batch))
+    // Nobody can guess a key: who has it is believed, also where it is not known that segments have it so early.
+    keys.learn(generation, key);
+    let image = Image { keys, generation, bytes };
+    let batch = image.header(offset)?;
+    Some((Life { generation, key, batch }, image))
 }
 
 /// Where a batch may begin, at or behind `from`, that begins with these bytes.

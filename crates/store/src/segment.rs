@@ -10,8 +10,9 @@ use crate::varint::Reader;
 
 /// First bytes of a segment in use.
 pub const SEGMENT_MAGIC: [u8; 8] = *b"LEPUSSEG";
-/// Version of root records. Newer ones are refused.
-pub const FORMAT_VERSION: u16 = 1;
+/// Version of root records that are written, beside which there may be a key; those of version 1 are read. Newer
+/// ones are refused.
+pub const FORMAT_VERSION: u16 = 2;
 /// Version of segments that are written; those of versions 1 and 2 are read. Newer ones are refused.
 pub const SEGMENT_VERSION: u16 = 3;
 /// Bytes of the header; the first batch follows.

@@ -12,7 +12,8 @@ use lepus_store::place::{generation, offset};
 use lepus_store::segment::SEGMENT_VERSION;
 use lepus_store::simulation::Disk;
 use lepus_store::{
-    CHECKPOINT_VERSION, Event, Fetch, Key, Lane, Lookup, Message, Place, Root, Settings, Store,
+    CHECKPOINT_VERSION, Event, Fetch, Key, Keys, Lane, Lookup, Message, Place, Root, Settings,
+    Store,
 };
 
 const LOG: LogId = LogId(3);
@@ -170,6 +171,26 @@ fn files_of_each_fixed_format_are_gone_on_with() {
             store.take_events(&mut events);
             assert!(!events.iter().any(|event| matches!(event, Event::Damaged(_))), "{events:?}");
         }
+    }
+}
+
+/// As soon as a log has a key no version that does not know it goes on with the log, even if no segment has it yet.
+#[test]
+fn a_log_that_has_got_a_key_is_refused_by_versions_that_know_none() {
+    for version in 1..=4 {
+        let mut disk = golden(version);
+        let versions = |disk: &Disk| {
+            let roots = disk.data(File::Root(LOG)).expect("a root");
+            [0, 4096].map(|at| u16::from_le_bytes([roots[at + 8], roots[at + 9]]))
+        };
+        assert!(!versions(&disk).contains(&2), "version {version}");
+        let mut out = Operations::default();
+        let mut store = Store::open(settings(), &mut out);
+        run(&mut store, &mut disk, &mut out);
+        assert_ne!(store.keys(), Keys::none(LOG));
+        assert!(versions(&disk).contains(&2), "version {version}");
+        disk.kill();
+        are_read(&mut disk);
     }
 }
 

@@ -334,11 +334,12 @@ impl Broker {
             // More than fits into a slice: that ends it.
             return cost + TARGETS_AT_ONCE_MAX;
         }
-        if !has_rest && letter.progress.as_ref().is_some_and(|progress| progress.is_wide) {
+        if letter.progress.as_ref().is_some_and(|progress| progress.is_wide) {
             // It only waits for reports.
+            let max = self.waiting_bytes_max();
             let bytes = letter.progress.as_ref().map_or(0, |progress| progress.list_bytes());
             let bytes = bytes + letter.source.entry.bytes as usize;
-            self.edge.roomless_letters.give_turn_away(letter.source.queue, bytes);
+            self.edge.roomless_letters.give_turn_away(letter.source.queue, bytes, max);
         }
         if let Some(letter) = self.ledger.shelf.attempts.wait(attempt, letter) {
             self.end_attempt(now, letter, out);

@@ -225,8 +225,8 @@ impl Roomless {
 
     /// A letter on its way to very many queues, which takes so many bytes, can only wait: those of other queues
     /// need not do so for it.
-    pub(super) fn give_turn_away(&mut self, queue: QueueId, bytes: usize) {
-        self.turns.give_away(queue, bytes);
+    pub(super) fn give_turn_away(&mut self, queue: QueueId, bytes: usize, max: usize) {
+        self.turns.give_away(queue, bytes, max);
     }
 
     /// The letter is in all of its very many queues: those behind it go on.

@@ -14,7 +14,7 @@ use crate::channel::Target;
 use crate::dead_letter::{Source, delayed_of};
 use crate::edge::log;
 use crate::effort::as_queues;
-use crate::jobs::TARGETS_AT_ONCE_MAX;
+use crate::jobs::{TARGETS_AT_ONCE_MAX, first};
 use crate::journal::{Found, Occupied};
 use crate::message::{Incoming, MessageView};
 use crate::outbox::{Outbox, Severity};
@@ -184,7 +184,8 @@ impl Broker {
                 match self.room_to_release(packed, targets, terms.persistent, occupied) {
                     Room::Now => {}
                     Room::Later(need) => {
-                        let queues = targets.iter().map(|target| target.queue).collect();
+                        let first = first(targets).iter();
+                        let queues = first.map(|target| target.queue).collect();
                         self.delayed.let_first_wait(need, occupied.frees(), queues);
                         continue;
                     }
@@ -213,7 +214,8 @@ impl Broker {
         }
     }
 
-    /// Whether the logs have room for a delayed message in its queues, beside what it has `occupied` itself.
+    /// Whether the logs have room for a delayed message in the first of its queues, beside what it has
+    /// `occupied` itself.
     fn room_to_release(
         &mut self,
         packed: &[u8],
@@ -223,7 +225,7 @@ impl Broker {
     ) -> Room {
         let incoming = Incoming::new(MessageView::unpack(packed));
         self.journal.set_passing(occupied.frees(), true);
-        let room = self.room_to_pass_on(&incoming, persistent, targets, occupied);
+        let room = self.room_to_pass_on(&incoming, persistent, first(targets), occupied);
         self.journal.set_passing(occupied.frees(), false);
         room
     }

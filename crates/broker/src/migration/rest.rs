@@ -1,13 +1,13 @@
 //! What waits on a shard for a queue that is on its way, and how it goes on.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use lepus_base::{Body, Now, QueueId, ShardId};
 
 use crate::broker::Broker;
 use crate::channel::Target;
-use crate::mail::{Command, Mail, Receipt};
+use crate::mail::{ChannelRef, Command, Mail, Receipt};
 use crate::message::{Incoming, MessageView};
 use crate::outbox::Outbox;
 use crate::postponed::{Few, Part};
@@ -101,11 +101,14 @@ impl Broker {
     pub(super) fn send_rest_on(&mut self, now: Now, rest: Rest, queue: QueueId, out: &mut Outbox) {
         let home = self.directory.queue_by_id(queue).map(|info| info.home);
         let is_here = home == Some(self.edge.shard);
+        // Of each channel, what found no room.
+        let mut postponed = BTreeMap::new();
         for parcel in rest.parcels {
             self.edge.resting_bytes -= self.parcel_bytes(&parcel);
             match parcel {
                 Parcel::Message { body, bytes, terms } => {
-                    self.send_message_on(now, (queue, home), body, bytes, terms, out);
+                    let message = (body, bytes, terms);
+                    self.send_message_on(now, (queue, home), message, &mut postponed, out);
                 }
                 Parcel::Mail(Mail::Command { from, mut command, .. }) => match home {
                     Some(home) if !is_here => {
@@ -131,16 +134,15 @@ impl Broker {
         &mut self,
         now: Now,
         (queue, home): (QueueId, Option<ShardId>),
-        body: Body,
-        bytes: u32,
-        terms: Terms,
+        (body, bytes, terms): (Body, u32, Terms),
+        postponed: &mut BTreeMap<ChannelRef, usize>,
         out: &mut Outbox,
     ) {
         match home {
             Some(home) if home == self.edge.shard => {
                 let targets = [Target { queue, home, slot: u32::MAX }].into();
                 let few = Few { body, bytes, targets, terms, part: Part::Alone };
-                self.enqueue_or_postpone(now, few, out);
+                self.enqueue_or_postpone(now, few, postponed, out);
             }
             Some(home) => {
                 let batch = &mut out.mail[home.index()];
@@ -156,5 +158,52 @@ impl Broker {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::postponed::Postponed;
+    use crate::settings::{Limits, Settings};
+    use lepus_base::{ConnectionId, HashState, Instant};
+
+    const NOW: Now = Now { instant: Instant(1), wall_millis: 1 };
+
+    /// What came before its queue did was sent before what came later and has no room.
+    #[test]
+    fn what_waited_for_its_queue_is_in_front_of_what_waits_for_room() {
+        let mut out = Outbox::new(1);
+        let mut broker = Broker::new(Settings {
+            shard: ShardId(0),
+            shards: 1,
+            nodes: Vec::new(),
+            hash: HashState::new(1),
+            secret: [3; 32],
+            server: Default::default(),
+            limits: Limits::default(),
+            store: None,
+        });
+        let from = ChannelRef { shard: ShardId(1), connection: ConnectionId(1), channel: 1 };
+        let mut few = |number| {
+            let terms =
+                Terms { persistent: true, priority: number, expiration: None, from, number: None };
+            let body = broker.edge.pool.insert(&[b"body"]);
+            Few { body, bytes: 4, targets: Vec::new(), terms, part: Part::Alone }
+        };
+        let [without, first, second, later] = [0, 1, 2, 3].map(&mut few);
+        broker.postponed.push(Postponed::Few(later));
+        // There is room for the first. One of those behind it found none, and the second does not overtake that.
+        let mut postponed = BTreeMap::new();
+        broker.enqueue_or_postpone(NOW, first, &mut postponed, &mut out);
+        assert!(postponed.is_empty());
+        postponed.insert(from, 1);
+        broker.postponed.insert(0, Postponed::Few(without));
+        broker.enqueue_or_postpone(NOW, second, &mut postponed, &mut out);
+        let order = core::iter::from_fn(|| broker.postponed.pop(from)).map(|found| match found {
+            Postponed::Few(few) => few.terms.priority,
+            _ => 0,
+        });
+        assert_eq!(order.collect::<Vec<_>>(), [0, 2, 3]);
     }
 }

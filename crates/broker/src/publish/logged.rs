@@ -122,6 +122,32 @@ impl Broker {
         self.room_beside(incoming, persistent, targets, Occupied::default())
     }
 
+    /// The same for a message that a delayed exchange holds back. One that takes several segments will take as
+    /// many again when it is passed on, while it is still there: it waits until there is room for both, since two
+    /// of them in a small log would wait for each other's room for ever.
+    pub(crate) fn room_to_hold_back(
+        &mut self,
+        incoming: &Incoming<'_>,
+        persistent: bool,
+        target: Target,
+    ) -> Room {
+        let room = self.room_for(incoming, persistent, &[target]);
+        let is_durable = self.directory.holding(target.queue).is_some_and(|info| info.durable);
+        if room != Room::Now || !persistent || !is_durable || !self.journal.is_on() {
+            return room;
+        }
+        let bytes = self.bytes_in_log(incoming, 1);
+        let need = Need { logs: LogSet::OWN, bytes: 2 * bytes };
+        let is_long = bytes > self.journal.payload_bytes_max();
+        if is_long
+            && self.journal.could_hold_beside(need.logs, need.bytes, Occupied::default())
+            && self.journal.must_wait_for(need)
+        {
+            return Room::Later(need);
+        }
+        room
+    }
+
     /// The same for a message that has `occupied` something in a log itself, until all its queues have it.
     #[inline]
     pub(crate) fn room_beside(
@@ -149,25 +175,8 @@ impl Broker {
     /// The same for a message that is in a log until all its queues have it. Those on other shards
     /// count as if they were in the shard's own log: while room is short it is better kept there than in
     /// their memory. What it has `occupied` itself comes free only afterwards: there is no room ever if it
-    /// needs that. One that goes to very many queues waits until there is room in all of them, so that it waits
-    /// where it is, and not on its way; if there never is, its queues get it as room comes free.
+    /// needs that.
     pub(crate) fn room_to_pass_on(
-        &mut self,
-        incoming: &Incoming<'_>,
-        persistent: bool,
-        targets: &[Target],
-        occupied: Occupied,
-    ) -> Room {
-        match self.room_to_pass_on_at_once(incoming, persistent, targets, occupied) {
-            Room::Never(_) if targets.len() > TARGETS_AT_ONCE_MAX => {
-                let first = &targets[..TARGETS_AT_ONCE_MAX];
-                self.room_to_pass_on_at_once(incoming, persistent, first, occupied)
-            }
-            room => room,
-        }
-    }
-
-    fn room_to_pass_on_at_once(
         &mut self,
         incoming: &Incoming<'_>,
         persistent: bool,

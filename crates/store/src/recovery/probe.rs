@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use super::{Damage, Recovery, Refusal, Tail, Wait};
 use crate::disk::{Action, File, Operations};
+use crate::key::Key;
 use crate::scan::{self, FoundBatch, Image};
 use crate::segment::{BATCH_HEADER_BYTES, HeaderError, SEGMENT_HEADER_BYTES, SegmentHeader};
 
@@ -51,7 +52,7 @@ impl Recovery {
     }
 
     /// Whether the checkpoint says all of this segment.
-    fn is_explained(&self, slot: u32) -> bool {
+    pub(super) fn is_explained(&self, slot: u32) -> bool {
         self.known.get(&slot).is_some_and(|&found| found < u64::from(self.at.0))
     }
 
@@ -70,7 +71,7 @@ impl Recovery {
         let log = self.settings.log;
         match SegmentHeader::decode(bytes) {
             Ok(header) if header.log == log => {
-                self.learn_key(&header);
+                self.learn_key(header.generation, header.key);
                 let tail = Tail {
                     slot,
                     length,
@@ -86,7 +87,6 @@ impl Recovery {
             Err(HeaderError::Version(version)) => {
                 return self.refuse(Refusal::Version(File::Segment(log, slot), version));
             }
-            Err(HeaderError::Invalid) if self.is_explained(slot) => {}
             Err(HeaderError::Invalid) if asked == PROBE_BYTES => {
                 self.undecided.push((slot, length, bytes.to_vec()));
             }
@@ -96,9 +96,9 @@ impl Recovery {
     }
 
     /// The file `root` may not name the key yet, or not any more.
-    fn learn_key(&mut self, header: &SegmentHeader) {
+    fn learn_key(&mut self, generation: u32, key: Key) {
         let before = self.keys;
-        self.keys.learn(header.generation, header.key);
+        self.keys.learn(generation, key);
         self.are_keys_written &= self.keys == before;
     }
 
@@ -111,8 +111,8 @@ impl Recovery {
     ) {
         if asked > MORE_BYTES {
             self.search(slot, length, bytes);
-        } else if let Some((generation, batch)) = scan::first_batch(self.keys, bytes) {
-            self.first_batches.push((generation, headless(slot, length, &batch)));
+        } else if let Some(life) = scan::first_batch(self.keys, bytes) {
+            self.first_batches.push((life.generation, headless(slot, length, &life.batch)));
         } else if self.ends_with_checkpoint() && !self.is_root_damaged {
             // It says where everything is.
         } else if asked < MORE_BYTES {
@@ -124,12 +124,20 @@ impl Recovery {
 
     /// When the headers of all segments are read, those that neither a header nor a first batch names are
     /// read as a whole, one at a time.
-    fn probe_next(&mut self, out: &mut Operations) {
+    pub(super) fn probe_next(&mut self, out: &mut Operations) {
         if !self.waits.is_empty() {
             return;
         }
-        for (slot, length, bytes) in core::mem::take(&mut self.undecided) {
-            self.probed_headless((slot, length, PROBE_BYTES), &bytes, out);
+        let undecided = core::mem::take(&mut self.undecided);
+        for (_, _, bytes) in &undecided {
+            if let Some(life) = scan::first_batch(self.keys, bytes) {
+                self.learn_key(life.generation, life.key);
+            }
+        }
+        for (slot, length, bytes) in undecided {
+            if !self.is_explained(slot) {
+                self.probed_headless((slot, length, PROBE_BYTES), &bytes, out);
+            }
         }
         if !self.waits.is_empty() {
             return;
@@ -152,12 +160,15 @@ impl Recovery {
         let is_possible = |generation| generation <= max && !self.is_elsewhere(generation, slot);
         let found = scan::latest_life(self.keys, bytes, is_possible);
         // What a life before the checkpoint left says nothing of what is in front of it.
-        let is_used_since = |(generation, batch): &(u32, FoundBatch)| {
-            let is_old = *generation < self.at.0 && !self.replay.is_rebuild();
-            is_old && bytes[..batch.offset].iter().any(|byte| *byte != 0)
+        let is_used_since = |life: &scan::Life| {
+            let is_old = life.generation < self.at.0 && !self.replay.is_rebuild();
+            is_old && bytes[..life.batch.offset].iter().any(|byte| *byte != 0)
         };
         match found.filter(|found| !is_used_since(found)) {
-            Some((generation, batch)) => self.found(generation, headless(slot, length, &batch)),
+            Some(life) => {
+                self.learn_key(life.generation, life.key);
+                self.found(life.generation, headless(slot, length, &life.batch));
+            }
             None => {
                 self.unexplained.insert(slot, length);
             }
