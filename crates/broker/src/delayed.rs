@@ -21,6 +21,8 @@ use crate::turns::Turns;
 
 /// Messages of a deleted exchange that are released in one slice of work.
 const DROPPED_AT_ONCE: usize = 512;
+/// What a message takes in a log beside its payload, about.
+const BESIDE_PAYLOAD_BYTES: usize = 512;
 /// Memory of one that is held back beside its body, about, in bytes.
 const HELD_BYTES: usize = 64;
 
@@ -37,6 +39,10 @@ struct Held {
 }
 
 impl Held {
+    fn is_long(&self) -> bool {
+        self.bytes >= LONG_BYTES && self.place.position().is_some()
+    }
+
     /// As an entry of a queue.
     fn entry(&self) -> Entry {
         Entry {
@@ -47,6 +53,27 @@ impl Held {
             delivery_count: 0,
             priority: 0,
             redelivered: false,
+        }
+    }
+}
+
+/// Payloads from here on are long, in bytes.
+const LONG_BYTES: u32 = 4096;
+
+/// How many messages there are of each size.
+#[derive(Debug, Default)]
+struct Sizes(BTreeMap<u32, usize>);
+
+impl Sizes {
+    fn add(&mut self, bytes: u32, count: usize) {
+        *self.0.entry(bytes).or_default() += count;
+    }
+
+    fn remove(&mut self, bytes: u32, count: usize) {
+        let left = self.0.get_mut(&bytes).expect("what is long is counted");
+        *left -= count;
+        if *left == 0 {
+            self.0.remove(&bytes);
         }
     }
 }
@@ -95,6 +122,8 @@ struct Holding {
     held: ByMoment,
     /// Its lanes by log.
     lanes: BTreeMap<u16, LaneSlot>,
+    /// Sizes of those that are long and in a log.
+    long: Sizes,
     waits: Waits,
 }
 
@@ -134,6 +163,8 @@ pub struct Delayed {
     len: usize,
     /// Those of them that are in the pool.
     pooled: usize,
+    /// Sizes of those that are long and in a log.
+    long: Sizes,
     /// The first may be due: it is looked at in every slice of work.
     is_due: bool,
     wait: Wait,
@@ -174,6 +205,12 @@ impl Delayed {
     /// How many are held back in the pool.
     pub(crate) fn pooled(&self) -> usize {
         self.pooled
+    }
+
+    /// Bytes of the longest that is held back in a log, about: with what a message has beside its payload.
+    pub(crate) fn longest_bytes(&self) -> usize {
+        let longest = self.long.0.last_key_value();
+        longest.map_or(0, |(bytes, _)| *bytes as usize + BESIDE_PAYLOAD_BYTES)
     }
 
     /// Memory of what is known of them, without their bodies, in bytes.
@@ -350,6 +387,10 @@ impl Delayed {
         self.len += 1;
         self.pooled += usize::from(held.place.body().is_some());
         let holding = self.holdings.entry(id).or_default();
+        if held.is_long() {
+            self.long.add(held.bytes, 1);
+            holding.long.add(held.bytes, 1);
+        }
         let first = holding.held.first_key_value().map(|(key, _)| *key);
         holding.held.insert((due, self.count), held);
         let waits = holding.waits != Waits::Nothing;
@@ -383,6 +424,10 @@ impl Delayed {
         }
         self.len -= 1;
         self.pooled -= usize::from(held.place.body().is_some());
+        if held.is_long() {
+            self.long.remove(held.bytes, 1);
+            holding.long.remove(held.bytes, 1);
+        }
         let lane = held.place.position().and_then(|_| holding.lanes.get(&held.log).copied());
         Some((id, held, lane))
     }
@@ -407,6 +452,9 @@ impl Delayed {
             Waits::Nothing | Waits::Pass | Waits::SetAside => {}
         }
         self.len -= holding.held.len();
+        for (bytes, count) in holding.long.0 {
+            self.long.remove(bytes, count);
+        }
         self.dropped.push(holding.held);
     }
 

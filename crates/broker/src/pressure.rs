@@ -227,13 +227,7 @@ impl Broker {
     /// Lets those look anew who wait for room in a log for a transient queue whose messages may stay in memory
     /// again.
     fn look_for_memory(&mut self) {
-        if self.spilling.is_empty() {
-            return;
-        }
-        if !self.waits_for_room() {
-            self.spilling.clear();
-        }
-        if self.edge.must_spill(0) {
+        if self.spilling.is_empty() || self.edge.must_spill(0) {
             return;
         }
         for id in core::mem::take(&mut self.spilling) {

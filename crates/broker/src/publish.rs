@@ -16,6 +16,7 @@ use lepus_amqp::code::ReplyCode;
 use lepus_amqp::properties::PropertiesRef;
 use lepus_amqp::server::{PublishRef, encode_return};
 use lepus_base::{Now, Pool, QueueId, VhostId};
+use lepus_store::AppendError;
 
 pub(crate) use logged::{Put, Room};
 
@@ -307,7 +308,18 @@ impl Broker {
         terms: &Terms,
         out: &mut Outbox,
     ) -> Routed {
-        let Ok(log) = self.delay(now, id, delay, view, terms.persistent, out) else {
+        // While the logs close nobody waits for room.
+        let is_refused = terms.persistent
+            && self.journal.closes()
+            && self
+                .need_to_hold_back(self.journal.message_bytes(view, 1), id)
+                .is_some_and(|need| self.journal.has_no_room(need));
+        let held = if is_refused {
+            Err(AppendError::Full)
+        } else {
+            self.delay(now, id, delay, view, terms.persistent, out)
+        };
+        let Ok(log) = held else {
             self.edge.counters.unlogged += 1;
             return Routed { receipt: Receipt::Unlogged, ..Routed::default() };
         };

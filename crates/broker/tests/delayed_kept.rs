@@ -335,6 +335,15 @@ fn with_a_large_one() -> (World, Channel) {
     assert_eq!(channel.confirmed().0.len(), 3);
     let used = world.disk(|disk| disk.bytes());
     world.disk(|disk| disk.bytes_max = used);
+    // Others use the room that it was to leave.
+    let other = world.channel(0);
+    durable(&other, "other");
+    for _ in 0..10_000 {
+        other.publish_with("", "other", &persistent(), vec![b'1'; 4_000]);
+        if other.client().blocked().is_some() {
+            break;
+        }
+    }
     world.advance(20_000);
     (world, channel)
 }
@@ -348,6 +357,7 @@ fn one_that_waits_for_room_keeps_back_only_those_of_its_own_exchange() {
     world.advance(20_000);
     assert!(world.turns(0) - turns < 100, "{} turns", world.turns(0) - turns);
     channel.publish_with("large", "", &after(1), "333");
+    world.channel(0).purge("other");
     world.disk(|disk| disk.bytes_max = u64::MAX);
     world.advance(10_000);
     assert!(!world.broker(0, |broker| broker.waits_for_room()));
@@ -505,5 +515,44 @@ fn a_long_one_waits_with_its_publisher_until_it_will_have_room_to_be_passed_on()
     assert!(taker.get_no_ack("q").is_some());
     world.advance(60_000);
     assert_eq!(channel.confirmed(), (vec![2], vec![]));
+    assert_eq!(world.queue("q").ready, 1);
+}
+
+/// What is held back comes free for nobody else: short ones leave a long one its room.
+#[test]
+fn short_ones_leave_a_long_one_the_room_to_be_passed_on() {
+    for bytes in [70_000, 200_000, 260_000] {
+        let (world, channel) = with_little_room();
+        declare_both(&channel);
+        channel.publish_with("x", "", &after(50_000), vec![b'x'; bytes]);
+        world.advance(100);
+        channel.client().together(|| {
+            (0..120).for_each(|_| channel.publish_with("x", "", &after(60_000), vec![b'x'; 3_000]));
+        });
+        world.advance(1_000);
+        let confirmed = channel.confirmed().0.len();
+        assert!((1..121).contains(&confirmed), "{confirmed} with one of {bytes} bytes");
+        let (taker, mut taken) = (world.channel(0), 0);
+        for _ in 0..40 {
+            world.advance(10_000);
+            taken += core::iter::from_fn(|| taker.get_no_ack("q")).count();
+        }
+        assert_eq!(taken, 121, "with one of {bytes} bytes");
+    }
+}
+
+/// At the end of a run nobody waits for room: what would take that of the first one is not taken.
+#[test]
+fn a_long_one_that_waits_when_the_logs_close_takes_no_room_from_the_first() {
+    let (world, channel) = with_little_room();
+    declare_both(&channel);
+    let long = || vec![b'x'; 3 * (64 << 10)];
+    channel.publish_with("x", "", &after(500_000), long());
+    channel.publish_with("x", "", &after(500_000), long());
+    world.advance(4_000);
+    assert_eq!(channel.confirmed(), (vec![1], vec![]));
+    world.stop();
+    world.start_again(1);
+    world.advance(600_000);
     assert_eq!(world.queue("q").ready, 1);
 }

@@ -5,7 +5,10 @@ use lepus_amqp::table::Table;
 use lepus_sim::{Channel, Options, StoreOptions, World};
 
 use crate::adopted_logs::fill;
-use crate::restart::{durable, durable_with, persistent};
+use crate::at_least_once::surely_to;
+use crate::deletions_and_letters::fill_with;
+use crate::restart::{durable, durable_exchange, durable_with, persistent};
+use crate::room::durable_of;
 
 /// More than a log has room for that is called full.
 const BYTES: usize = 131_000;
@@ -63,5 +66,66 @@ fn a_publish_to_a_transient_queue_needs_no_room_when_there_is_memory_again() {
     channel.purge("heap");
     world.advance(1_000);
     assert_eq!(publisher.confirmed(), (vec![1], vec![]));
+    assert!(!waits(&world));
+}
+
+/// A queue of the first shard that `declare` makes.
+fn first_shard(world: &World, prefix: &str, declare: impl Fn(&str)) -> String {
+    let names = (0..).map(|number| format!("{prefix}{number}"));
+    let is_there = |name: &String| {
+        declare(name);
+        world.queue(name).home == 0
+    };
+    names.into_iter().find(is_there).expect("queues go to all shards in turn")
+}
+
+/// While a letter for very many queues waits for the report of another shard it is in no line: also then memory may
+/// come for the queue for which it has no room.
+#[test]
+fn a_letter_that_waits_for_a_report_needs_no_room_when_there_is_memory_again() {
+    let mut store = StoreOptions::default();
+    (store.template.segments_max, store.template.passing_segments) = (24, 0);
+    let mut options = Options { shards: 2, store: Some(store), ..Options::default() };
+    options.limits.spill_bytes = 4_000_000;
+    let world = World::with(options);
+    let channel = world.channel(0);
+    let full = durable_of(&world, &channel, "full", 1);
+    let filler = durable_of(&world, &channel, "filler", 0);
+    durable_exchange(&channel, "f", "fanout");
+    for shard in [1, 0] {
+        channel.bind(&durable_of(&world, &channel, "durable", shard), "f", "");
+    }
+    let declare = |name: &str| {
+        channel.declare(name);
+    };
+    let transient: Vec<String> =
+        (0..600).map(|number| first_shard(&world, &format!("t{number}-"), declare)).collect();
+    transient.iter().for_each(|queue| channel.bind(queue, "f", ""));
+    let heap = first_shard(&world, "heap", declare);
+    let wide = first_shard(&world, "wide", |name| durable_with(&channel, name, surely_to("f", "")));
+    channel.publish_with("", &wide, &persistent(), vec![b'1'; 200_000]);
+    (0..450).for_each(|_| channel.publish("", &heap, vec![b'2'; 10_000]));
+    world.advance(1_000);
+    [9_000, 1_000, 100].iter().for_each(|bytes| fill_with(&world, &full, *bytes));
+    let letter = channel.get(&wide).expect("a message");
+    let filling = world.channel(0);
+    for _ in 0..22 {
+        filling.publish_with("", &filler, &persistent(), vec![b'f'; 30_000]);
+        world.advance(100);
+    }
+    channel.reject(letter.tag, false);
+    world.advance(120_000);
+    let ready = || transient.iter().map(|queue| world.queue(queue).ready).sum::<u64>();
+    assert!(ready() < 600, "some have no room");
+    channel.purge(&full);
+    world.advance(60_000);
+    channel.purge(&heap);
+    // Each copy takes memory of its own.
+    for _ in 0..10 {
+        world.advance(10_000);
+        for queue in &transient {
+            channel.purge(queue);
+        }
+    }
     assert!(!waits(&world));
 }

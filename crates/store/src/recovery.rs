@@ -127,6 +127,8 @@ pub(crate) struct Recovered {
 pub(crate) struct Recovery {
     settings: Settings,
     keys: Keys,
+    /// Nothing was ever written where the file `root` has the keys.
+    has_no_key: bool,
     /// Both copies of these keys are in the file `root`.
     are_keys_written: bool,
     waits: BTreeMap<OperationId, Wait>,
@@ -187,6 +189,7 @@ impl Recovery {
         let mut recovery = Recovery {
             settings,
             keys: Keys::none(settings.log),
+            has_no_key: false,
             are_keys_written: false,
             waits: BTreeMap::new(),
             files: Vec::new(),
@@ -292,8 +295,10 @@ impl Recovery {
                 Wait::Checkpoint => {
                     File::Checkpoint(log, self.root.map_or(0, |(_, root)| root.number))
                 }
-                // Nothing but its key was looked for.
-                Wait::Probe { slot, .. } if self.is_explained(slot) => return self.probe_next(out),
+                // The log is from before there were keys: none is looked for that could be missed.
+                Wait::Probe { slot, .. } if self.has_no_key && self.is_explained(slot) => {
+                    return self.probe_next(out);
+                }
                 Wait::Probe { slot, .. } => self.segment_file(slot),
                 Wait::Peek => File::Segment(
                     log,
@@ -829,6 +834,9 @@ impl Recovery {
 
     /// The keys that the file `root` names.
     fn read_keys(&mut self, root: &[u8]) -> Result<(), Refusal> {
+        let places = KEYS_OFFSETS.map(|at| root.get(at..at + KEYS_RECORD_BYTES));
+        let is_empty = |place: &[u8]| place.iter().all(|byte| *byte == 0);
+        self.has_no_key = places.iter().all(|place| place.is_some_and(is_empty));
         let copies = Keys::copies(root);
         let Some(keys) = copies.into_iter().flatten().next() else { return Ok(()) };
         if keys.log != self.settings.log {

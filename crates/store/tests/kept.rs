@@ -1,7 +1,7 @@
 //! Segments in which a start met damage that no index knows of: they stay until somebody lets go of them.
 
 use lepus_base::{Now, QueueId};
-use lepus_store::disk::{File, LogId, Operations};
+use lepus_store::disk::{Action, Completion, DiskError, File, LogId, Operations};
 use lepus_store::segment::BATCH_MAGIC;
 use lepus_store::simulation::Disk;
 use lepus_store::{
@@ -755,4 +755,45 @@ fn the_key_is_found_where_a_segment_has_lost_it() {
         let bytes = world.disk.data(root).expect("a root");
         assert_eq!(Keys::of_root(LOG, bytes), keys, "it is written again");
     }
+}
+
+/// Who cannot be asked for the key may be the first that has it: what it says must not be taken for what is without.
+#[test]
+fn a_key_that_cannot_be_looked_for_everywhere_stops_the_start() {
+    let mut world = World::with_key(Key::new(0x0F1E_2D3C_4B5A_6978), Disk::new(0));
+    world.append(0..MESSAGES);
+    let mut disk = world.close();
+    let root = File::Root(LOG);
+    let mut bytes = disk.data(root).expect("a root").to_vec();
+    inspect::KEYS_OFFSETS.iter().for_each(|at| bytes[*at] ^= 1);
+    disk.put(root, bytes.clone());
+    let (first, _) = holder(&disk, 0).expect("it is on the disk");
+    let mut out = Operations::default();
+    let settings = Settings { segment_bytes: 8192, key: Key::new(77), ..Settings::new(LOG) };
+    let mut store = Store::open(settings, &mut out);
+    loop {
+        let (mut list, mut failing) = (core::mem::take(&mut out.list), Vec::new());
+        list.retain(|operation| {
+            let is_header = |length| length < 200;
+            let fails = matches!(operation.action, Action::Read { file, offset: 0, length } if file == first && is_header(length));
+            failing.extend(fails.then_some(operation.id));
+            !fails
+        });
+        disk.submit(&mut list);
+        failing.iter().for_each(|id| {
+            let failed = Completion::failed(*id, DiskError::Failed);
+            store.complete(Now::from_millis(1), failed, &mut out);
+        });
+        match disk.step() {
+            Some(completion) => store.complete(Now::from_millis(1), completion, &mut out),
+            None if out.list.is_empty() => break,
+            None => {}
+        }
+    }
+    let mut events = Vec::new();
+    store.take_events(&mut events);
+    assert!(!events.iter().any(|event| matches!(event, Event::Ready { .. })), "{events:?}");
+    assert_eq!(disk.data(root), Some(&bytes[..]), "nothing was written");
+    let mut world = World::with_key(Key::new(77), disk);
+    assert_eq!((world.damages(), world.settle_all() as u64), (0, MESSAGES));
 }

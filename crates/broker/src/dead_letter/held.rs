@@ -418,6 +418,11 @@ impl Broker {
         }
         let mut logs = LogSet::default();
         self.log_of(target).into_iter().for_each(|log| logs.add(log));
+        let home = self.home_slot(target, u32::MAX).map(|slot| &self.homes[slot as usize]);
+        if home.is_some_and(|home| !home.queue.is_durable()) {
+            // There may be memory for it since it was asked for.
+            self.spilling.insert(target);
+        }
         self.edge.roomless_letters.wait(letter, Need { logs, ..need }, vec![target]);
     }
 

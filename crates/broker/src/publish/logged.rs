@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use lepus_base::{Now, Position};
+use lepus_base::{Now, Position, QueueId};
 use lepus_store::AppendError;
 
 use crate::broker::Broker;
@@ -122,9 +122,9 @@ impl Broker {
         self.room_beside(incoming, persistent, targets, Occupied::default())
     }
 
-    /// The same for a message that a delayed exchange holds back. One that takes several segments will take as
-    /// many again when it is passed on, while it is still there: it waits until there is room for both, since two
-    /// of them in a small log would wait for each other's room for ever.
+    /// The same for a message that a delayed exchange holds back: it leaves the room that the longest of those will
+    /// take that are held back, while that is still there, when it is passed on. What is held back comes free for
+    /// nobody else, so that a long one would wait for ever in a small log that others fill.
     pub(crate) fn room_to_hold_back(
         &mut self,
         incoming: &Incoming<'_>,
@@ -132,20 +132,30 @@ impl Broker {
         target: Target,
     ) -> Room {
         let room = self.room_for(incoming, persistent, &[target]);
-        let is_durable = self.directory.holding(target.queue).is_some_and(|info| info.durable);
-        if room != Room::Now || !persistent || !is_durable || !self.journal.is_on() {
+        if room != Room::Now || !persistent {
             return room;
         }
-        let bytes = self.bytes_in_log(incoming, 1);
-        let need = Need { logs: LogSet::OWN, bytes: 2 * bytes };
-        let is_long = bytes > self.journal.payload_bytes_max();
-        if is_long
-            && self.journal.could_hold_beside(need.logs, need.bytes, Occupied::default())
-            && self.journal.must_wait_for(need)
-        {
-            return Room::Later(need);
+        let need = self.need_to_hold_back(self.bytes_in_log(incoming, 1), target.queue);
+        match need.filter(|need| self.journal.must_wait_for(*need)) {
+            Some(need) => Room::Later(need),
+            None => room,
         }
-        room
+    }
+
+    /// What a persistent message of so many bytes needs that this delayed exchange holds back, if that is more than
+    /// the message takes. One of a segment finds the room that is kept for those that are passed on.
+    pub(crate) fn need_to_hold_back(&self, bytes: usize, id: QueueId) -> Option<Need> {
+        let is_durable = self.directory.holding(id).is_some_and(|info| info.durable);
+        if !is_durable || !self.journal.is_on() {
+            return None;
+        }
+        let longest = self.delayed.longest_bytes().max(bytes);
+        let need = Need { logs: LogSet::OWN, bytes: bytes + longest };
+        let is_long = longest > self.journal.payload_bytes_max();
+        // For what has no room beside itself there is never any.
+        let most = need.bytes.max(2 * longest);
+        let fits = || self.journal.could_hold_beside(need.logs, most, Occupied::default());
+        (is_long && fits()).then_some(need)
     }
 
     /// The same for a message that has `occupied` something in a log itself, until all its queues have it.

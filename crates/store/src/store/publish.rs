@@ -335,7 +335,8 @@ impl Store {
     /// What the next checkpoint will have written, about.
     fn checkpoint_bytes(&self) -> u64 {
         let Some(valid) = self.publication.valid else { return 0 };
-        if self.is_base_next() { valid.length } else { self.delta_bytes() }
+        let delta = self.delta_bytes();
+        if self.is_base_next() { valid.length.max(delta) } else { delta }
     }
 
     /// What has changed since the last checkpoint takes, about.
