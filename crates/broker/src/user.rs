@@ -67,6 +67,8 @@ impl HashingAlgorithm {
     }
 
     fn append_digest(self, salt: &[u8], password: &[u8], out: &mut Vec<u8>) {
+        #[cfg(test)]
+        digests::count(self);
         match self {
             HashingAlgorithm::Sha256 => {
                 let hasher = sha2::Sha256::new().chain_update(salt);
@@ -258,6 +260,30 @@ impl LoginFailure {
             LoginFailure::WrongPassword => "wrong password",
             LoginFailure::NotLoopback => "the user can only connect via localhost",
         }
+    }
+}
+
+/// Counts the digests that a test has made.
+#[cfg(test)]
+pub(crate) mod digests {
+    extern crate std;
+
+    use super::HashingAlgorithm;
+    use core::cell::Cell;
+
+    std::thread_local! {
+        static MADE: Cell<[u32; 3]> = const { Cell::new([0; 3]) };
+    }
+
+    pub(super) fn count(algorithm: HashingAlgorithm) {
+        let mut made = MADE.get();
+        made[usize::from(algorithm.number())] += 1;
+        MADE.set(made);
+    }
+
+    /// How many of each algorithm this thread has made since it was asked last.
+    pub(crate) fn take() -> [u32; 3] {
+        MADE.take()
     }
 }
 

@@ -39,6 +39,27 @@ fn a_login_needs_name_password_and_place() {
     assert_eq!(fixture.directory.authenticate("guest", b"guest", false), Ok(()));
 }
 
+/// What a login costs tells nobody which names there are, nor how a password is kept.
+#[test]
+fn a_login_makes_the_same_digests_whoever_it_names() {
+    let mut fixture = Fixture::new();
+    let algorithms = [HashingAlgorithm::Sha256, HashingAlgorithm::Sha512, HashingAlgorithm::Md5];
+    for algorithm in algorithms {
+        let password = PasswordHash::new(algorithm, b"secret", [5; 4]);
+        let name = algorithm.name().into();
+        fixture.does(&Request::PutUser { name, password, tags: Vec::new() });
+    }
+    fixture.does(&put_user("key", ""));
+    let names = algorithms.into_iter().map(HashingAlgorithm::name);
+    for name in names.chain(["key", "nobody"]) {
+        for password in [&b"secret"[..], b"wrong", b""] {
+            digests::take();
+            let _ = fixture.directory.authenticate(name, password, true);
+            assert_eq!(digests::take(), [1; 3], "of {name}");
+        }
+    }
+}
+
 #[test]
 fn password_and_tags_change_apart_from_each_other() {
     let mut fixture = Fixture::new();
