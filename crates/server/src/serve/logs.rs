@@ -346,6 +346,8 @@ pub fn unusable(data_dir: &Path, refused: &RefusedLog, files: &Blocking) -> Stri
 mod tests {
     use super::*;
     use crate::scratch::Scratch;
+    use lepus_base::HashState;
+    use lepus_broker::settings::{Limits, Settings as BrokerSettings, StoreSettings};
 
     fn numbers(logs: &Logs) -> Vec<Vec<u32>> {
         logs.iter().map(|of_shard| of_shard.iter().map(|log| log.0).collect()).collect()
@@ -384,6 +386,38 @@ mod tests {
         start(&["log-00000001"], false);
         assert_eq!(start(&[], false), 2);
         assert!(root.path().join("other").exists());
+    }
+
+    /// Segments that are there once a shard with one log has started, of the disk so many bytes staying free.
+    fn segments_of_start(data_dir: &Path, free_bytes_min: u64) -> usize {
+        let log = own_log(ShardId(0));
+        let template = Settings { segment_bytes: SEGMENT_BYTES_MIN as u32, ..Settings::new(log) };
+        let mut broker = Broker::new(BrokerSettings {
+            shard: ShardId(0),
+            shards: 1,
+            nodes: Vec::new(),
+            hash: HashState::new(1),
+            secret: [1; 32],
+            server: Default::default(),
+            limits: Limits::default(),
+            store: Some(StoreSettings { template, logs: vec![log], deleted: [].into() }),
+        });
+        let (progress, mut out) = (Progress::new(1), Outbox::new(1));
+        let disk = (data_dir, free_bytes_min);
+        recover(&mut broker, disk, Clock::start(), &progress, &mut out).unwrap();
+        let files = std::fs::read_dir(data_dir.join(log.to_string())).unwrap();
+        let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+        let files = names.filter_map(|name| format!("{log}/{name}").parse().ok());
+        files.filter(|file| matches!(file, File::Segment(..))).count()
+    }
+
+    #[test]
+    fn a_start_takes_nothing_of_the_disk_that_is_to_stay_free() {
+        let root = Scratch::new("short");
+        assert_eq!(segments_of_start(root.path(), u64::MAX), 0);
+        let some = segments_of_start(root.path(), 0);
+        assert!(some > 0);
+        assert_eq!(segments_of_start(root.path(), u64::MAX), some);
     }
 
     #[test]

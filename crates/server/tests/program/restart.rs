@@ -3,6 +3,7 @@
 use crate::running::{Program, Scratch, Signal, lepus};
 use crate::session::{Seen, Session, connect};
 use lepus_amqp::method::{channel, confirm, queue};
+use std::collections::BTreeSet;
 use std::net::TcpStream;
 
 /// Opens a session in confirm mode.
@@ -15,7 +16,7 @@ fn publisher(program: &Program) -> Session<TcpStream> {
 
 /// Waits until everything up to `count` is confirmed.
 fn wait_for_confirms(session: &mut Session<TcpStream>, count: u64) {
-    let mut open: std::collections::BTreeSet<u64> = (1..=count).collect();
+    let mut open: BTreeSet<u64> = (1..=count).collect();
     while !open.is_empty() {
         match session.see() {
             Seen::Ack { tag, multiple: true } => open.retain(|number| *number > tag),
@@ -217,9 +218,16 @@ fn a_disk_that_is_nearly_full_blocks_publishers_and_serves_consumers() {
     connect(program.amqp).declare("q");
     publish(&program, "q", &bodies("x", 100));
     assert!(program.stop().0.success());
+    let segments = || {
+        let files = std::fs::read_dir(scratch.path().join("data/log-00000001")).unwrap();
+        let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.contains("segment")).collect::<BTreeSet<_>>()
+    };
+    let before = segments();
     // More than any disk has.
     let words = ["--shards", "1", "--disk-free-limit", "1024TiB", "--segment-size", "1MiB"];
     let program = Program::start(&scratch, &words);
+    assert!(segments().is_subset(&before), "{:?} after {before:?}", segments());
     let mut session = connect(program.amqp);
     session.publish_persistent(1, "q", b"one too many");
     session.flush();

@@ -2,12 +2,15 @@
 
 use crate::running::{Program, Scratch, lepus};
 use crate::session::{Seen, connect};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use lepus_amqp::method::{confirm, queue};
 use lepus_base::{Now, QueueId};
 use lepus_reactor::files::Blocking;
 use lepus_store::disk::{File, LogId, Operations};
 use lepus_store::inspect::{self, Content, Part};
 use lepus_store::{Keys, Lane, Message, Place, Settings, Store};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
@@ -151,6 +154,72 @@ fn a_directory_that_a_broker_holds_is_not_repaired() {
     assert!(text(&repair.stdout).contains("nothing was changed"), "{}", text(&repair.stdout));
 }
 
+/// The checksum of headers.
+fn crc32c(bytes: &[u8]) -> u32 {
+    let bit = |sum: u32, _| (sum >> 1) ^ (0x82F6_3B78 * (sum & 1));
+    !bytes.iter().fold(!0, |sum, byte| (0..8).fold(sum ^ u32::from(*byte), bit))
+}
+
+/// All files of the log, by name.
+fn files(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let entries = std::fs::read_dir(directory.join("log-00000001")).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    paths.map(|path| (path.clone(), std::fs::read(&path).unwrap())).collect()
+}
+
+/// They are whole, for who knows that version.
+#[test]
+fn files_of_a_newer_version_are_not_repaired_and_stay_as_they_are() {
+    let scratch = Scratch::new("store-newer");
+    filled(scratch.path());
+    let path = scratch.path().join("log-00000001/root");
+    let mut root = std::fs::read(&path).unwrap();
+    for record in root.chunks_mut(inspect::ROOT_STRIDE_BYTES) {
+        let Some(record) = record.first_chunk_mut::<{ inspect::ROOT_RECORD_BYTES }>() else {
+            continue;
+        };
+        record[8] += 1;
+        let sum = crc32c(&record[..60]);
+        record[60..].copy_from_slice(&sum.to_le_bytes());
+    }
+    std::fs::write(&path, root).unwrap();
+    let before = files(scratch.path());
+    let repair = store(&["repair", scratch.path().to_str().unwrap()]);
+    assert_eq!(repair.status.code(), Some(1), "{}", text(&repair.stdout));
+    let said = text(&repair.stderr);
+    assert!(said.contains("root is of format version 3"), "{said}");
+    assert!(files(scratch.path()) == before, "files were changed");
+    assert!(!scratch.path().join("removed").exists());
+}
+
+/// Every few bytes of what the log of definitions says, in each form in which a program may show bytes.
+fn shown_definitions(data: &Path) -> BTreeSet<String> {
+    const BYTES: usize = 6;
+    let records = definitions(data).into_iter().map(|(_, _, record)| record);
+    let mut shown = BTreeSet::new();
+    for record in records {
+        for part in record.windows(BYTES) {
+            shown.insert(part.escape_ascii().to_string());
+            shown.insert(part.iter().map(|byte| format!("{byte:02x}")).collect());
+            shown.insert(STANDARD.encode(part));
+        }
+    }
+    shown
+}
+
+/// Salts and digests of passwords are among them.
+#[test]
+fn a_dump_shows_nothing_of_what_definitions_say() {
+    let scratch = Scratch::new("store-secrets");
+    assert!(Program::start(&scratch, &["--shards", "1"]).stop().0.success());
+    let data = scratch.path().join("data");
+    let dump = text(&store(&["dump", data.to_str().unwrap()]).stdout);
+    assert!(dump.contains("definition of "), "{dump}");
+    for part in shown_definitions(&data) {
+        assert!(!dump.contains(&part), "{part} in {dump}");
+    }
+}
+
 #[test]
 fn a_wrong_call_says_what_would_be_right() {
     for (words, hint) in [
@@ -181,8 +250,9 @@ fn declare(program: &Program, names: &[String]) {
     session.close();
 }
 
-/// The opaque records of the definitions log: file, offset of the last byte, kind.
-fn definitions(data: &Path) -> Vec<(PathBuf, usize, u8)> {
+/// The opaque records of the definitions log: file, offset of the last byte, and what it says, of which the
+/// second byte is the kind.
+fn definitions(data: &Path) -> Vec<(PathBuf, usize, Vec<u8>)> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(data.join("log-00000000")).unwrap() {
         let path = entry.unwrap().path();
@@ -192,15 +262,15 @@ fn definitions(data: &Path) -> Vec<(PathBuf, usize, u8)> {
         let mut records = Vec::new();
         let report = inspect::segment(Keys::none(log), &bytes, |part| {
             if let Part::Record(offset, Content::Opaque(record)) = part {
-                records.push((offset as usize + 8 + record.len() - 1, record[1]));
+                records.push((offset as usize + 8 + record.len() - 1, record.to_vec()));
             }
         });
-        for (at, kind) in records {
-            found.push((report.generation, path.clone(), at, kind));
+        for (at, record) in records {
+            found.push((report.generation, path.clone(), at, record));
         }
     }
     found.sort();
-    found.into_iter().map(|(_, path, at, kind)| (path, at, kind)).collect()
+    found.into_iter().map(|(_, path, at, record)| (path, at, record)).collect()
 }
 
 /// Ends with all that was confirmed, whichever record of the definitions is hit.
@@ -221,7 +291,7 @@ fn damaged_definitions_are_repaired_and_no_message_is_lost() {
         session.declare(&format!("empty-{start}"));
         session.close();
         assert!(program.stop().0.success());
-        let kinds: Vec<u8> = definitions(&data).into_iter().map(|(_, _, kind)| kind).collect();
+        let kinds: Vec<u8> = definitions(&data).iter().map(|(_, _, record)| record[1]).collect();
         if kinds.contains(&4) {
             break;
         }
@@ -235,7 +305,7 @@ fn damaged_definitions_are_repaired_and_no_message_is_lost() {
         copy_files(&data, &copy.path().join("data"));
         let data = copy.path().join("data");
         let all = definitions(&data);
-        let (path, at, _) = all.iter().rfind(|(_, _, found)| *found == kind).unwrap();
+        let (path, at, _) = all.iter().rfind(|(_, _, record)| record[1] == kind).unwrap();
         let mut bytes = std::fs::read(path).unwrap();
         bytes[*at] ^= 1;
         std::fs::write(path, bytes).unwrap();
