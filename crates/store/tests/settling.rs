@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lepus_base::{Now, Position, QueueId};
-use lepus_store::disk::{LogId, Operations};
+use lepus_store::disk::{Action, File, LogId, Operations};
 use lepus_store::simulation::Disk;
 use lepus_store::{Lane, LaneSlot, Message, Place, Settings, Store};
 
@@ -100,4 +100,42 @@ fn a_settlement_is_on_the_disk_in_time_whatever_else_is_written_meanwhile() {
         let lane = again.store.lane(Lane::of(QueueId(1)));
         assert_eq!(again.store.count(lane).0, 0, "it came back with {place}");
     }
+}
+
+/// The root is as good as a promise that they are there.
+#[test]
+fn a_checkpoint_waits_for_the_settlements_before_it() {
+    let mut world = World::new();
+    let lane = world.store.lane(Lane::of(QueueId(1)));
+    let sent: Vec<_> = (0..10).map(|_| world.append(lane)).collect();
+    world.pass(Duration::from_secs(5));
+    let before = world.store.figures().checkpoints;
+    for (seq, position) in sent {
+        assert!(world.store.settle(lane, seq, position, 1));
+    }
+    world.store.request_checkpoint();
+    // The disk does everything but what concerns the log itself.
+    let (mut held, mut checkpoint, mut roots) = (Vec::new(), 0, 0);
+    for _ in 0..100 {
+        world.store.flush(world.now, &mut world.out);
+        world.store.work(world.now, &mut world.out);
+        for operation in std::mem::take(&mut world.out.list) {
+            match operation.action {
+                Action::Write { file: File::Segment(..), .. } | Action::Sync(File::Segment(..)) => {
+                    held.push(operation);
+                    continue;
+                }
+                Action::Sync(File::Checkpoint(..)) => checkpoint += 1,
+                Action::Write { file: File::Root(_), .. } => roots += 1,
+                _ => {}
+            }
+            world.disk.submit(&mut vec![operation]);
+            let completion = world.disk.step().expect("it was submitted");
+            world.store.complete(world.now, completion, &mut world.out);
+        }
+    }
+    assert_eq!((held.len(), checkpoint, roots), (1, 1, 0));
+    world.disk.submit(&mut held);
+    world.run();
+    assert_eq!(world.store.figures().checkpoints, before + 1);
 }
