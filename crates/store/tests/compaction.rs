@@ -27,14 +27,20 @@ struct World {
     next: u64,
     /// Segments that were read as a whole.
     read: u64,
+    /// Bytes of a segment that were read at once, at most.
+    longest_read: usize,
     body_bytes: usize,
     properties_bytes: usize,
 }
 
 impl World {
     fn new(lanes: u64, segments_max: usize) -> World {
+        World::with(lanes, segments_max, SEGMENT_BYTES)
+    }
+
+    fn with(lanes: u64, segments_max: usize, segment_bytes: u32) -> World {
         let settings = Settings {
-            segment_bytes: SEGMENT_BYTES,
+            segment_bytes,
             batch_bytes_max: 16 << 10,
             checkpoint_log_bytes: 1 << 20,
             free_segments_max: 2,
@@ -52,6 +58,7 @@ impl World {
             lanes: Vec::new(),
             next: 0,
             read: 0,
+            longest_read: 0,
             body_bytes: BODY_BYTES,
             properties_bytes: 0,
         };
@@ -80,6 +87,9 @@ impl World {
                 let is_whole = matches!(operation.action,
                     Action::Read { file: File::Segment(..), offset: 0, length } if length > 4096);
                 self.read += u64::from(is_whole);
+                if let Action::Read { file: File::Segment(..), length, .. } = operation.action {
+                    self.longest_read = self.longest_read.max(length);
+                }
                 self.disk.submit(&mut vec![operation]);
                 let completion = self.disk.step().expect("it was submitted");
                 self.store.complete(now, completion, &mut self.out);
@@ -137,6 +147,24 @@ fn what_is_dead_comes_free_whatever_the_number_of_queues_that_had_it() {
         let used = world.segments() * SEGMENT_BYTES as usize;
         assert!(used < 5 * live, "{queues} queues: {used} bytes for {live}");
     }
+}
+
+/// Who waits for a message waits for a part of a segment at most.
+#[test]
+fn a_long_segment_is_read_in_pieces() {
+    let mut world = World::with(1, usize::MAX, 4 << 20);
+    for index in 0..20_000 {
+        let sent = world.append(vec![0]).unwrap();
+        if index % 20 != 0 {
+            world.settle(&sent, 0);
+        }
+        if index % 100 == 99 {
+            world.pass(1);
+        }
+    }
+    world.pass(60_000);
+    assert!(world.store.figures().moved > 0);
+    assert_eq!(world.longest_read, 256 << 10);
 }
 
 /// One of many queues keeps what the others had: all of it lives.
