@@ -218,3 +218,33 @@ fn open_ring<T>(door: &Door<T>, from: ShardId, capacity: usize) -> Outgoing<T> {
     door.has_ends.store(true, Ordering::Release);
     Outgoing { ring: sending, spare: taking }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ends of rings that there are, of all shards.
+    fn ends(endpoints: &[Endpoint<u64>]) -> (usize, usize) {
+        let outgoing = endpoints.iter().flat_map(|endpoint| &endpoint.outgoing);
+        let incoming = endpoints.iter().flat_map(|endpoint| &endpoint.incoming);
+        (outgoing.flatten().count(), incoming.flatten().count())
+    }
+
+    #[test]
+    fn rings_are_made_for_pairs_that_are_used() {
+        let bells: Vec<_> = (0..256).map(|_| Arc::new(Bell::new(|| ()))).collect();
+        let mut endpoints = connect(&bells, 16);
+        assert!((0..256).all(|peer| endpoints[3].has_room(ShardId(peer)) == (peer != 3)));
+        assert_eq!(ends(&endpoints), (0, 0));
+        let mut got = Vec::new();
+        for number in 0..3 {
+            endpoints[3].send(ShardId(200), number).unwrap();
+            endpoints[200].receive(&mut got);
+        }
+        assert_eq!(got, [0, 1, 2].map(|number| (ShardId(3), number)));
+        assert_eq!(ends(&endpoints), (1, 1));
+        endpoints[200].send(ShardId(3), 3).unwrap();
+        endpoints[3].receive(&mut got);
+        assert_eq!(ends(&endpoints), (2, 2));
+    }
+}
