@@ -1,7 +1,7 @@
 //! TLS on the loopback, with certificates made here.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -194,6 +194,33 @@ fn a_close_ends_the_session_properly() {
     other.flush().unwrap();
     await_closed(&running, 2);
     drop((client, other));
+    finish(running);
+}
+
+/// Like one that asks for the end of its connection, says that nothing more comes, and waits for the answer.
+#[test]
+fn who_asked_for_the_end_and_ended_the_session_is_answered() {
+    let authority = Authority::new();
+    authority.write_identity("server");
+    let running = start_tls(&authority, 1);
+    let config = authority.client_config(None);
+    for (operations, answer) in [(&[QUIT][..], "bye"), (&[PAUSE, QUIT], "pbye")] {
+        for is_half_closed in [false, true] {
+            let mut client = connect(running.addresses()[1], &config);
+            assert_eq!(ask(&mut client, ECHO, b"x", 1), b"x");
+            let bytes = operations.iter().flat_map(|operation| frame(*operation, b""));
+            client.conn.writer().write_all(&bytes.collect::<Vec<_>>()).unwrap();
+            client.conn.send_close_notify();
+            client.flush().unwrap();
+            if is_half_closed {
+                client.sock.shutdown(Shutdown::Write).unwrap();
+            }
+            let mut text = String::new();
+            // Without the announced end this is an error.
+            client.read_to_string(&mut text).unwrap();
+            assert_eq!(text, answer, "half closed: {is_half_closed}");
+        }
+    }
     finish(running);
 }
 
