@@ -349,6 +349,8 @@ mod tests {
         let preset = plan(&[]);
         assert_eq!((preset.rounds, preset.load.as_slice()), (10, &["loop".to_owned()][..]));
         assert!(preset.site.scratch.starts_with(&preset.output) && !preset.machine.cpus.is_empty());
+        // As long as the balancer needs to look and to move.
+        assert_eq!((preset.warm_up, plan(&["--warm-up", "0"]).warm_up), (15.0, 0.0));
         let full = plan(&[
             "--load",
             "throughput -x 2",

@@ -301,6 +301,7 @@ fn mixed(first: Option<Latency>, second: Option<&Latency>) -> Option<Latency> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::call::{self, Call};
     use super::*;
     use crate::workload::Interval;
 
@@ -315,6 +316,16 @@ mod tests {
         let total =
             Interval { received, seconds, consumer_latency: Some(latency), ..Interval::default() };
         Outcome { total, broker_micros: Some(4.0), ..Outcome::default() }
+    }
+
+    #[test]
+    fn every_tester_warms_up_before_what_counts() {
+        let given = ["--warm-up=7.5", "--seconds=3", "--load=loop -x 2"].map(str::to_owned);
+        let Ok(Call::Run(plan)) = call::read(&given, "/bin/lepus".into(), "now") else { panic!() };
+        let warm = ["loop", "-x", "2", "--warm-up", "7.5"];
+        assert_eq!(words(&plan, 1), warm);
+        assert_eq!(words(&plan, 2)[..warm.len()], warm);
+        assert!(run_seconds(&plan) >= 10.5);
     }
 
     #[test]

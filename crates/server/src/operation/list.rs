@@ -177,3 +177,62 @@ pub fn bindings(figures: &Figures, request: &Value) -> Result<Value, String> {
 fn find_vhost(directory: &Directory, name: &str) -> Result<lepus_base::VhostId, String> {
     directory.vhost(name).ok_or_else(|| format!("there is no virtual host {name:?}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lepus_amqp::table::Table;
+    use lepus_base::{HashState, Now};
+    use lepus_broker::Outbox;
+    use lepus_broker::directory::{Checked, Request};
+    use lepus_broker::settings::{Limits, Settings};
+    use std::collections::BTreeSet;
+
+    /// A broker with so many queues in `/`.
+    fn broker_with(queues: usize) -> Broker {
+        let mut broker = Broker::new(Settings {
+            shard: ShardId(0),
+            shards: 1,
+            nodes: Vec::new(),
+            hash: HashState::new(1),
+            secret: [1; 32],
+            server: Default::default(),
+            limits: Limits::default(),
+            store: None,
+        });
+        let (now, mut out) = (Now::from_millis(1), Outbox::new(1));
+        broker.preset(now, &Directory::preset("guest", b"guest", [1; 4], "/"), &mut out);
+        for number in 0..queues {
+            let request = Request::DeclareQueue {
+                vhost: "/".into(),
+                name: format!("q{number}"),
+                server_named: false,
+                durable: true,
+                exclusive: None,
+                auto_delete: false,
+                arguments: Table::new(),
+                declared_on: ShardId(0),
+                user: "guest".into(),
+            };
+            let Ok(Checked::Change(change)) = broker.directory.check(&request) else {
+                panic!("q{number} cannot be declared");
+            };
+            broker.preset(now, &[change], &mut out);
+        }
+        broker
+    }
+
+    #[test]
+    fn a_step_lists_few_queues_and_all_steps_list_each_once() {
+        let broker = broker_with(1_000);
+        let (mut names, mut steps) = (Vec::new(), 0);
+        while let Some(rows) = queues_of(&broker, "/", steps * STEP) {
+            let rows = rows.unwrap();
+            assert!(rows.len() <= STEP, "{} rows in a step", rows.len());
+            names.extend(rows.iter().map(|row| row[0].to_string()));
+            steps += 1;
+        }
+        assert_eq!((names.len(), names.iter().collect::<BTreeSet<_>>().len()), (1_000, 1_000));
+        assert!(steps >= 1_000 / STEP, "{steps} steps");
+    }
+}
