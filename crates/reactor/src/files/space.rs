@@ -59,11 +59,16 @@ pub(super) fn has_room(directory: &Path, wanted: u64, rest: u64) -> bool {
 /// How much is in use of the disk of `directory`, but for `rest` bytes that stay free.
 pub(super) fn fill(directory: &Path, rest: u64) -> Option<Fill> {
     let disk = rustix::fs::statvfs(directory).ok()?;
-    // What only root may use counts as used.
-    let [all, free] =
-        [disk.f_blocks, disk.f_bavail].map(|blocks| blocks.saturating_mul(disk.f_frsize.max(1)));
-    let is_ample = free.saturating_sub(rest) > all.saturating_sub(rest) / 4;
-    Some(if is_ample { Fill::Ample } else { Fill::Nearly })
+    let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize.max(1));
+    Some(judge(bytes(disk.f_blocks), bytes(disk.f_bfree), bytes(disk.f_bavail), rest))
+}
+
+/// How full a disk of `all` bytes is, of which `free` are free and `available` may be used.
+fn judge(all: u64, free: u64, available: u64, rest: u64) -> Fill {
+    // What is free and may not be used is no part of the disk: it is root's, or above a quota.
+    let usable = all.saturating_sub(free).saturating_add(available);
+    let is_ample = available.saturating_sub(rest) > usable.saturating_sub(rest) / 4;
+    if is_ample { Fill::Ample } else { Fill::Nearly }
 }
 
 #[cfg(test)]
@@ -87,5 +92,19 @@ mod tests {
         assert!(has_room(&here, 1, 0));
         assert!(!has_room(&here, 1, u64::MAX));
         assert!(has_room(Path::new("/does/not/exist"), u64::MAX, u64::MAX));
+    }
+
+    #[test]
+    fn what_may_not_be_used_does_not_make_a_disk_full() {
+        // All of it may be used: three quarters of it count.
+        assert_eq!(judge(100, 26, 26, 0), Fill::Ample);
+        assert_eq!(judge(100, 25, 25, 0), Fill::Nearly);
+        // A quota leaves 20 of the 85 that are free: 15 are used of 35.
+        assert_eq!(judge(100, 85, 20, 0), Fill::Ample);
+        assert_eq!(judge(100, 45, 20, 0), Fill::Ample);
+        assert_eq!(judge(100, 30, 20, 0), Fill::Nearly);
+        // What stays free is no part of it either.
+        assert_eq!(judge(100, 45, 20, 10), Fill::Nearly);
+        assert_eq!(judge(100, 0, 0, u64::MAX), Fill::Nearly);
     }
 }
