@@ -209,6 +209,8 @@ pub(crate) struct Log {
     sync_due: Instant,
     /// Segments by generation.
     pub segments: BTreeMap<u32, Segment>,
+    /// The last so many of them have no file yet.
+    waiting_segments: usize,
     /// Segments that were left with nothing alive in them, since this was looked at last.
     pub sealed_dead: usize,
     spare: Vec<u32>,
@@ -273,6 +275,7 @@ impl Log {
             write_due: Instant::NEVER,
             sync_due: Instant::NEVER,
             segments: resume.segments,
+            waiting_segments: 0,
             sealed_dead: 0,
             spare: resume.spare,
             next_slot: resume.next_slot,
@@ -465,10 +468,11 @@ impl Log {
     /// Whether the next messages may use what is left of the current segment. What was kept for those
     /// that are passed on is still theirs when one of them has begun it.
     fn may_fill_segment(&self) -> bool {
-        let may_grow = !self.full && self.may_grow();
-        may_grow
-            || self.is_passing
+        // Asked for each message: what costs least first.
+        self.is_passing
             || self.settings.passing_segments == 0
+            || self.spare_segments() >= self.reserve_at_most()
+            || (!self.full && self.may_grow())
             || self.spare_segments() >= self.reserve(0)
     }
 
@@ -583,6 +587,7 @@ impl Log {
             bytes.resize(SEGMENT_HEADER_BYTES, 0);
             let segment = Segment { file_bytes: self.settings.segment_bytes, ..Segment::default() };
             self.segments.insert(self.generation, segment);
+            self.waiting_segments += 1;
             self.room.begin();
         }
         let header_at = bytes.len();
@@ -742,6 +747,8 @@ impl Log {
             None => {
                 let Some(slot) = self.spare.pop() else { return };
                 segment.slot = Some(slot);
+                assert!(self.waiting_segments > 0, "a segment got a file that waited for none");
+                self.waiting_segments -= 1;
                 slot
             }
         };
@@ -936,8 +943,7 @@ impl Log {
 
     /// Whether some of what is appended has no segment, and there is none for it.
     pub(crate) fn waits_for_segment(&self) -> bool {
-        let waiting = self.segments.values().rev().take_while(|segment| segment.slot.is_none());
-        waiting.count() > self.spare.len()
+        self.waiting_segments > self.spare.len()
     }
 
     /// Bytes of all batches so far, the open one included.

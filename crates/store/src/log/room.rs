@@ -146,7 +146,7 @@ impl Log {
     pub(super) fn may_grow(&self) -> bool {
         let bytes = self.disk_bytes().saturating_add(self.settings.segment_bytes.into());
         // One that waits for its file is counted already.
-        let has_left = self.has_segments_left() || self.spare.len() < self.waiting_segments();
+        let has_left = self.has_segments_left() || self.spare.len() < self.waiting_segments;
         !self.makes_none && has_left && bytes <= self.room.bytes_max
     }
 
@@ -186,12 +186,7 @@ impl Log {
 
     /// Prepared segments beyond what waits for one.
     pub(crate) fn spare_segments(&self) -> usize {
-        self.spare.len().saturating_sub(self.waiting_segments())
-    }
-
-    /// Segments that have no file yet.
-    fn waiting_segments(&self) -> usize {
-        self.segments.values().rev().take_while(|segment| segment.slot.is_none()).count()
+        self.spare.len().saturating_sub(self.waiting_segments)
     }
 
     /// Whether another segment should be made, and none is on its way.
@@ -202,7 +197,7 @@ impl Log {
     pub(super) fn lacks_spares(&self) -> bool {
         self.lacks_ordinary_spares()
             || self.spare_segments() < self.spare_wanted
-            || (!self.room.is_ready && self.spare.len() < self.waiting_segments())
+            || (!self.room.is_ready && self.spare.len() < self.waiting_segments)
     }
 
     /// Whether there are fewer than are to be ready when nobody waits for room.
@@ -227,8 +222,18 @@ impl Log {
     /// Prepared segments that are to be ready, also once no more can be made: what is given back of them
     /// would be made again.
     fn ready_spares(&self) -> usize {
-        let Settings { spare_segments, reserve_segments, .. } = self.settings;
-        spare_segments + reserve_segments + self.passing_segments(self.longest)
+        self.settings.spare_segments + self.reserve_at_most()
+    }
+
+    /// [`Log::reserve`] once no more can be made.
+    pub(super) fn reserve_at_most(&self) -> usize {
+        self.settings.reserve_segments + self.passing_segments(self.longest)
+    }
+
+    /// Counts again how many segments wait for a file.
+    pub(crate) fn recount_waiting(&self) -> bool {
+        let waiting = self.segments.values().rev().take_while(|segment| segment.slot.is_none());
+        waiting.count() == self.waiting_segments
     }
 
     /// Whether there are too few segments for messages.
@@ -267,7 +272,7 @@ impl Log {
         }
         if !self.room.is_ready {
             (self.spare_wanted, self.is_passing_wanted) = (0, false);
-            while self.spare.len() > self.waiting_segments() && self.give_back(out) {}
+            while self.spare.len() > self.waiting_segments && self.give_back(out) {}
             if !self.lacks_spares() {
                 self.full = false;
             }
@@ -309,6 +314,7 @@ impl Log {
     /// A segment whose messages are gone: its file is used again or deleted.
     pub(crate) fn free(&mut self, generation: u32, out: &mut Operations) {
         let Some(segment) = self.segments.remove(&generation) else { return };
+        // One whose file was lost: those that wait for a file are not free before all of them is written.
         let Some(slot) = segment.slot else { return };
         let is_surplus = self.spare_segments() >= self.spares_kept();
         if segment.file_bytes != self.settings.segment_bytes || is_surplus {
