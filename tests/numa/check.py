@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Compares what the broker planned and says with what the guest's kernel said.
 
-usage: check.py MACHINE FACTS
+usage: check.py MACHINE FACTS cpus|nodes
+
+The last word says whether each shard has a CPU for itself, or a node's CPUs with others.
 """
 
 import json
@@ -104,10 +106,13 @@ def threads_agree(check, facts, plan):
     for place in plan["places"]:
         name = f"shard-{place['shard']}"
         allowed, migrations, last = shards.get(name, (set(), -1, -1))
-        placed += allowed == {place["cpu"]} and last == place["cpu"]
-        moved += migrations < 0 or migrations != first[name][1]
+        planned = set(place["cpus"])
+        placed += allowed == planned and last in planned
+        # The kernel chooses among the CPUs of a node.
+        moved += len(planned) == 1 and (migrations < 0 or migrations != first[name][1])
     count = len(plan["places"])
-    check.that(placed == count > 0, f"{placed} of {count} shards run on their CPU")
+    alone = sum(len(place["cpus"]) == 1 for place in plan["places"])
+    check.that(placed == count > 0, f"{placed} of {count} shards run where they were placed, {alone} on a CPU each")
     check.that(moved == 0, f"{moved} shards were moved to another CPU under load")
     served = wrong = 0
     for name, allowed, _, _ in after:
@@ -145,7 +150,8 @@ def memory_agrees(check, facts, plan, running):
             f"{run}: shard {shard} grew by {total / (1 << 20):.1f} MiB, {100 * share:.2f} % of it on node {node}",
         )
         before = run
-    check.that(len(nodes) > 1, f"shards on nodes {sorted(nodes)} were loaded")
+    several = len({place["memory_node"] for place in plan["places"]}) > 1
+    check.that(several == (len(nodes) > 1), f"shards on nodes {sorted(nodes)} were loaded")
     wrong = 0
     for number, shard in enumerate(running["shards"]):
         memory = {int(node): size for node, size in shard["memory_bytes_by_node"].items()}
@@ -159,7 +165,7 @@ def memory_agrees(check, facts, plan, running):
 
 
 def main():
-    name, path = sys.argv[1:]
+    name, path, kind = sys.argv[1:]
     check = Check()
     try:
         facts = read_facts(path)
@@ -175,6 +181,8 @@ def main():
     check.that(all(facts[load].strip() == "0" for load in loads), f"{len(loads)} loads ended well")
     report = json.loads(facts["topology"])
     machine_agrees(check, facts, report["machine"])
+    alone = {len(place["cpus"]) == 1 for place in report["plan"]["places"]}
+    check.that(alone == {kind == "cpus"}, f"shards are bound to {kind}")
     threads_agree(check, facts, report["plan"])
     memory_agrees(check, facts, report["plan"], report["running"])
     check.that(report["running"]["warnings"] == [], f"no warnings: {report['running']['warnings']}")
