@@ -5,23 +5,37 @@ use crate::uri::Uri;
 use lepus_amqp::client::{ClientConnection, ClientEvent, ClientOptions};
 use lepus_amqp::{Method, ReplyCode, Table};
 use lepus_base::Instant;
+use socket2::{Domain, Protocol, Socket, Type};
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 /// Longest wait for an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// The largest segment, in bytes, in both directions: a larger one of the loopback does not fit a window that is
+/// nearly full, and waits for a timer of 200 ms.
+#[cfg(unix)]
+const SEGMENT_BYTES_MAX: u32 = 16 << 10;
+
 /// Connects to the first address of the host that answers.
 pub(crate) fn connect(uri: &Uri) -> io::Result<TcpStream> {
     let mut last = io::Error::other("the host name has no address");
     for address in (uri.host.as_str(), uri.port).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, Duration::from_secs(10)) {
+        match connect_to(address) {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
         }
     }
     Err(last)
+}
+
+fn connect_to(address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    #[cfg(unix)]
+    socket.set_tcp_mss(SEGMENT_BYTES_MAX)?;
+    socket.connect_timeout(&address.into(), Duration::from_secs(10))?;
+    Ok(socket.into())
 }
 
 /// How the tester introduces itself to the broker at `uri`, under `name` in the broker's tools.

@@ -13,6 +13,11 @@ use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 const SILENCE: Duration = Duration::from_secs(60);
 const ASK_INTERVAL: Duration = Duration::from_secs(15);
 
+/// The largest segment, in bytes. Those of the loopback have 65,483 otherwise: one that does not fit what is left of
+/// a reader's window waits for a timer of 200 ms, although the reader takes what comes.
+#[cfg(unix)]
+const SEGMENT_BYTES_MAX: u32 = 16 << 10;
+
 /// An address that is taken, and at which nobody is heard yet: who connects is refused.
 #[derive(Debug)]
 pub struct Bound(Socket);
@@ -33,6 +38,8 @@ pub fn bind(address: SocketAddr) -> io::Result<Bound> {
     // Those that are accepted have it from here.
     let keepalive = TcpKeepalive::new().with_time(SILENCE).with_interval(ASK_INTERVAL);
     socket.set_tcp_keepalive(&keepalive)?;
+    #[cfg(unix)]
+    socket.set_tcp_mss(SEGMENT_BYTES_MAX)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     Ok(Bound(socket))
@@ -74,5 +81,20 @@ mod tests {
         assert!(SockRef::from(&accepted).keepalive().unwrap());
         #[cfg(target_os = "linux")]
         assert_eq!(rustix::net::sockopt::tcp_keepidle(&accepted).unwrap(), SILENCE);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn segments_of_the_loopback_fit_a_window_that_is_nearly_full() {
+        let bound = bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let address = bound.local_addr().unwrap();
+        let listener = bound.listen(1).unwrap();
+        let peer = std::net::TcpStream::connect(address).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        // Both sides keep to it, whatever the peer asked for.
+        for mss in [SockRef::from(&accepted).tcp_mss(), SockRef::from(&peer).tcp_mss()] {
+            let mss = mss.unwrap();
+            assert!((1..=SEGMENT_BYTES_MAX).contains(&mss), "{mss}");
+        }
     }
 }
