@@ -17,6 +17,24 @@ use words::Acks;
 /// Bytes that one read brings.
 const READ_BYTES: usize = 64 * 1024;
 
+/// What makes publishes of a pair unlike those before them, or their queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    /// Nothing: a row.
+    Row,
+    /// They go to [`QUEUES`] queues in turn.
+    Turns,
+    /// They have priorities.
+    Priorities,
+    /// They have a header.
+    Headers,
+    /// They have priorities, and their queue heeds them.
+    PriorityQueue,
+}
+
+/// Queues of [`Shape::Turns`].
+const QUEUES: usize = 64;
+
 /// A load that can be driven without sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drive {
@@ -26,6 +44,7 @@ pub struct Drive {
     pub shards: u16,
     /// Whether instructions have a ceiling; otherwise the load is there for the model of memory nodes.
     pub has_ceiling: bool,
+    shape: Shape,
     /// Bytes of a body.
     body_bytes: usize,
     /// Publishes that come together.
@@ -44,6 +63,7 @@ const PAIR: Drive = Drive {
     name: "",
     shards: 1,
     has_ceiling: true,
+    shape: Shape::Row,
     body_bytes: 16,
     batch: READ_BYTES / 80,
     settled: false,
@@ -57,11 +77,15 @@ const E1: Drive =
     Drive { has_ceiling: false, body_bytes: 11, batch: 94, channels: 94, connections: 2, ..PAIR };
 
 /// All loads.
-pub const DRIVES: [Drive; 7] = [
+pub const DRIVES: [Drive; 11] = [
     Drive { name: "stream-16", ..PAIR },
     Drive { name: "e4-single", ..E4 },
     Drive { name: "stream-16-two", shards: 2, ..PAIR },
     Drive { name: "e4-single-two", shards: 2, ..E4 },
+    Drive { name: "turns", shape: Shape::Turns, ..PAIR },
+    Drive { name: "priorities", shape: Shape::Priorities, ..PAIR },
+    Drive { name: "headers", shape: Shape::Headers, ..PAIR },
+    Drive { name: "priority-queue", shape: Shape::PriorityQueue, ..PAIR },
     Drive { name: "e1-local", ..E1 },
     Drive { name: "e1-all", batch: 500, channels: 500, connections: 9, ..E1 },
     Drive { name: "e1-crossed", shards: 2, crossed: true, ..E1 },

@@ -1,14 +1,17 @@
 //! What clients say, encoded beforehand.
 
-use super::Drive;
+use super::{Drive, QUEUES, Shape};
 use lepus_amqp::frame::{self, FrameKind};
 use lepus_amqp::method::{basic, channel, confirm, connection, exchange, queue};
-use lepus_amqp::{Method, TableRef, sasl};
+use lepus_amqp::{Method, Table, TableRef, sasl};
 
 /// Offset of the delivery tag in the frame of basic.ack.
 const ACK_TAG_OFFSET: usize = frame::HEAD_BYTES + 4;
 /// The exchange of the loop.
 const EXCHANGE: &str = "loop";
+
+/// Priorities of [`Shape::Priorities`] and [`Shape::PriorityQueue`].
+const PRIORITIES: u8 = 5;
 
 /// What a client says until its connection is open.
 pub(super) fn opening() -> Vec<u8> {
@@ -42,21 +45,39 @@ pub(super) fn ties() -> Vec<u8> {
     out
 }
 
-/// A consumer of one queue, which it declares.
+/// A consumer of the queues of a pair, which it declares.
 pub(super) fn consumes(drive: Drive, queue: &str) -> Vec<u8> {
     let mut out = opens(1);
-    let declare = queue::Declare { queue, auto_delete: true, ..queue::Declare::default() };
     let qos = basic::Qos { prefetch_count: 300, ..basic::Qos::default() };
-    let consume = basic::Consume {
-        queue,
-        consumer_tag: "amq.ctag-0123456789",
-        no_ack: !drive.settled,
-        ..basic::Consume::default()
+    Method::from(qos).encode_frame(1, &mut out);
+    let arguments = match drive.shape {
+        Shape::PriorityQueue => Table::new().with("x-max-priority", PRIORITIES),
+        _ => Table::new(),
     };
-    for method in [declare.into(), qos.into(), consume.into()] {
-        Method::encode_frame(&method, 1, &mut out);
+    let encoded = arguments.to_bytes();
+    for (number, queue) in queues(drive, queue).iter().enumerate() {
+        let arguments = encoded.as_ref();
+        let declare =
+            queue::Declare { queue, auto_delete: true, arguments, ..queue::Declare::default() };
+        let consume = basic::Consume {
+            queue,
+            consumer_tag: &format!("amq.ctag-{number:010}"),
+            no_ack: !drive.settled,
+            ..basic::Consume::default()
+        };
+        for method in [declare.into(), consume.into()] {
+            Method::encode_frame(&method, 1, &mut out);
+        }
     }
     out
+}
+
+/// The queues of a pair.
+fn queues(drive: Drive, queue: &str) -> Vec<String> {
+    match drive.shape {
+        Shape::Turns => (0..QUEUES).map(|number| format!("{queue}-{number}")).collect(),
+        _ => vec![queue.to_owned()],
+    }
 }
 
 /// A publisher's channel.
@@ -68,11 +89,14 @@ pub(super) fn publishes_on(drive: Drive) -> Vec<u8> {
     out
 }
 
-/// Publishes to a queue that come together.
+/// Publishes of a pair that come together.
 pub(super) fn publishes(drive: Drive, queue: &str) -> Vec<u8> {
-    let mut one = Vec::new();
-    publish(&mut one, 1, "", queue, drive);
-    one.repeat(drive.batch)
+    let queues = queues(drive, queue);
+    let mut out = Vec::new();
+    for number in 0..drive.batch {
+        publish(&mut out, 1, "", &queues[number % queues.len()], number, drive);
+    }
+    out
 }
 
 fn loop_name(connection: usize, channel: u16) -> String {
@@ -121,18 +145,36 @@ pub(super) fn loop_consumers(drive: Drive, connection: usize) -> Vec<u8> {
 pub(super) fn loop_publishes(drive: Drive, connection: usize) -> Vec<u8> {
     let mut out = Vec::new();
     for channel in 1..=drive.channels {
-        publish(&mut out, channel, EXCHANGE, &loop_name(connection, channel), drive);
+        publish(&mut out, channel, EXCHANGE, &loop_name(connection, channel), 0, drive);
     }
     out
 }
 
-fn publish(out: &mut Vec<u8>, channel: u16, exchange: &str, routing_key: &str, drive: Drive) {
+/// The publish with this number.
+fn publish(
+    out: &mut Vec<u8>,
+    channel: u16,
+    exchange: &str,
+    routing_key: &str,
+    number: usize,
+    drive: Drive,
+) {
     let publish =
         basic::Publish { exchange, routing_key, mandatory: drive.settled, immediate: false };
     Method::from(publish).encode_frame(channel, out);
     let mut header = vec![0, 60, 0, 0];
     header.extend((drive.body_bytes as u64).to_be_bytes());
-    header.extend([0x10, 0, 1]);
+    let priority = (number % usize::from(PRIORITIES)) as u8;
+    match drive.shape {
+        Shape::Row | Shape::Turns => header.extend([0x10, 0, 1]),
+        Shape::Priorities | Shape::PriorityQueue => header.extend([0x18, 0, 1, priority]),
+        Shape::Headers => {
+            header.extend([0x30, 0]);
+            let headers = Table::new().with("number", number as i64);
+            headers.encode(&mut header);
+            header.push(1);
+        }
+    }
     frame::write_frame(out, FrameKind::Header, channel, &header);
     frame::write_frame(out, FrameKind::Body, channel, &vec![b'x'; drive.body_bytes]);
 }
