@@ -13,10 +13,35 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use lepus_base::{QueueId, Slab};
 
-use crate::lane::{LaneIndex, Summary, skip_runs};
+use crate::lane::{LaneIndex, PAGE_BYTES, Summary, skip_runs};
 use crate::record::Lane;
 use crate::state::LaneSlot;
 use crate::varint::{Reader, put};
+
+/// Bytes of a row without entries, about.
+const NEW_ROW_BYTES: usize = 32;
+/// Bytes of an entry in a row, at most.
+const ENTRY_BYTES: u64 = 6;
+/// Bytes of all entries of a row, on average: what fills a page is in the index file.
+const ENTRIES_BYTES: u64 = PAGE_BYTES as u64 / 2;
+/// Bytes of rows are counted in these, so that a lane needs few of its own for them.
+const ROW_UNIT_BYTES: usize = 16;
+
+/// The units of a row; of one of a megabyte and more not all.
+fn row_units(bytes: usize) -> u16 {
+    u16::try_from(bytes.div_ceil(ROW_UNIT_BYTES)).unwrap_or(u16::MAX)
+}
+
+/// Units that rows take in a checkpoint, by what they took in the last one that had them.
+#[derive(Debug, Default)]
+struct RowUnits {
+    /// Those of all lanes of persistent messages.
+    all: u64,
+    /// Those of lanes on the list of what may change.
+    changing: u64,
+    /// Entries that have come since the last snapshot began: they are in no row yet.
+    entries: u64,
+}
 
 /// The index of one lane.
 #[derive(Debug)]
@@ -40,6 +65,8 @@ struct Held {
     kept: u32,
     /// The last epoch in which it is known to have changed; what its index says of that comes on top.
     changed: u32,
+    /// What it takes in a checkpoint; 0 of one of transient messages, which is in none.
+    row_units: u16,
     /// Since the clock came by.
     is_used: bool,
 }
@@ -50,9 +77,10 @@ impl Held {
         &mut self,
         (slot, room): (LaneSlot, usize),
         epoch: u32,
-        changing: &mut Option<Vec<u32>>,
+        (changing, units): (&mut Option<Vec<u32>>, &mut RowUnits),
     ) {
         self.listed = epoch;
+        units.changing += u64::from(self.row_units);
         match changing {
             Some(list) if !self.lane.is_transient() && list.len() < room => list.push(slot.0),
             Some(_) if !self.lane.is_transient() => *changing = None,
@@ -62,7 +90,12 @@ impl Held {
 
     /// Before it changes in this epoch: it is put into the snapshot under way as it is, if that has to
     /// have it.
-    fn keep(&mut self, (epoch, valid): (u32, u32), snapshot: &mut Option<Snapshot>) {
+    fn keep(
+        &mut self,
+        (epoch, valid): (u32, u32),
+        snapshot: &mut Option<Snapshot>,
+        units: &mut RowUnits,
+    ) {
         if core::mem::replace(&mut self.kept, epoch) == epoch {
             return;
         }
@@ -76,11 +109,22 @@ impl Held {
             return;
         }
         snapshot.rows += 1;
+        let before = snapshot.bytes.len();
         match &self.form {
             Form::Hot(index) => index.encode(&mut snapshot.bytes),
             Form::Cold(bytes) => snapshot.bytes.extend_from_slice(bytes),
         }
         put(&mut snapshot.bytes, self.delivered_below);
+        self.weigh_row(snapshot.bytes.len() - before, units);
+    }
+
+    /// It takes so many bytes in a checkpoint.
+    fn weigh_row(&mut self, bytes: usize, units: &mut RowUnits) {
+        if !self.lane.is_transient() {
+            units.all -= u64::from(self.row_units);
+            self.row_units = row_units(bytes);
+            units.all += u64::from(self.row_units);
+        }
     }
 }
 
@@ -101,6 +145,8 @@ struct Snapshot {
     has_forgotten: bool,
     /// What is said before of deliveries does not count.
     is_delivered: bool,
+    /// Units of the rows of what may have changed.
+    changing_units: u64,
     /// Encoded, and not taken yet.
     rows: u64,
     bytes: Vec<u8>,
@@ -142,6 +188,7 @@ pub(crate) struct Lanes {
     valid: u32,
     /// Lanes that may have changed since; `None` when they are too many to be listed.
     changing: Option<Vec<u32>>,
+    units: RowUnits,
     /// Lanes of persistent messages removed since.
     removed: Vec<Lane>,
     /// Too many were removed to be listed.
@@ -186,6 +233,7 @@ impl Lanes {
             listed: epoch,
             kept: epoch,
             changed,
+            row_units: 0,
             is_used: true,
         };
         let slot = self.slab.insert(held) as u32;
@@ -221,7 +269,9 @@ impl Lanes {
     pub(crate) fn insert(&mut self, index: LaneIndex) -> LaneSlot {
         let slot = LaneSlot(self.hold(index.lane, Form::Hot(Box::new(index)), (0, self.epoch)));
         if let Some(held) = self.slab.get_mut(slot.0 as usize) {
-            held.list((slot, self.by_lane.len()), self.epoch, &mut self.changing);
+            held.weigh_row(NEW_ROW_BYTES, &mut self.units);
+            let lists = (&mut self.changing, &mut self.units);
+            held.list((slot, self.by_lane.len()), self.epoch, lists);
         }
         slot
     }
@@ -255,8 +305,11 @@ impl Lanes {
         } else {
             Form::Cold(bytes.into())
         };
+        let row_bytes = bytes.len();
         let Some(&slot) = self.by_lane.get(&summary.lane) else {
-            self.hold(summary.lane, form, (delivered_below, 0));
+            let slot = self.hold(summary.lane, form, (delivered_below, 0));
+            let held = self.slab.get_mut(slot as usize)?;
+            held.weigh_row(row_bytes, &mut self.units);
             return Some(());
         };
         self.count(&mut form, true);
@@ -265,6 +318,7 @@ impl Lanes {
             return None;
         }
         held.delivered_below = delivered_below;
+        held.weigh_row(row_bytes, &mut self.units);
         let mut before = core::mem::replace(&mut held.form, form);
         self.count(&mut before, false);
         Some(())
@@ -275,6 +329,7 @@ impl Lanes {
         if let Some(slot) = self.by_lane.remove(&lane)
             && let Some(mut held) = self.slab.try_remove(slot as usize)
         {
+            held.weigh_row(0, &mut self.units);
             self.count(&mut held.form, false);
         }
     }
@@ -307,6 +362,11 @@ impl Lanes {
         self.keep(slot);
         let Some(mut held) = self.slab.try_remove(slot.0 as usize) else { return };
         self.count(&mut held.form, false);
+        if held.listed == self.epoch {
+            let units = u64::from(held.row_units);
+            self.units.changing = self.units.changing.saturating_sub(units);
+        }
+        held.weigh_row(0, &mut self.units);
         self.damaged.remove(&slot.0);
         self.by_lane.remove(&held.lane);
         if held.lane.is_transient() || self.has_forgotten {
@@ -342,8 +402,9 @@ impl Lanes {
     pub(crate) fn get_mut(&mut self, slot: LaneSlot) -> Option<&mut LaneIndex> {
         let held = self.slab.get_mut(slot.0 as usize)?;
         if held.listed != self.epoch {
-            held.keep((self.epoch, self.valid), &mut self.snapshot);
-            held.list((slot, self.by_lane.len()), self.epoch, &mut self.changing);
+            held.keep((self.epoch, self.valid), &mut self.snapshot, &mut self.units);
+            let lists = (&mut self.changing, &mut self.units);
+            held.list((slot, self.by_lane.len()), self.epoch, lists);
             // Settles leave gaps that nobody weighs: once an epoch is often enough.
             if let Form::Hot(index) = &mut held.form {
                 index.weigh(&mut self.hot_bytes);
@@ -510,13 +571,27 @@ impl Lanes {
         }
     }
 
-    /// Lanes that the next snapshot would have to look at, unless it is one of all.
-    pub(crate) fn changing(&self) -> usize {
-        self.changing.as_ref().map_or(self.slab.len(), Vec::len)
+    /// Bytes of the next snapshot, about, unless it is one of all lanes.
+    pub(crate) fn changing_bytes(&self) -> u64 {
+        let is_listed = self.changing.is_some();
+        let units = if is_listed { self.units.changing } else { self.units.all };
+        units * ROW_UNIT_BYTES as u64 + self.new_bytes()
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.slab.len()
+    /// Bytes of a snapshot of all lanes, about.
+    pub(crate) fn all_bytes(&self) -> u64 {
+        self.units.all * ROW_UNIT_BYTES as u64 + self.new_bytes()
+    }
+
+    /// What has come since the last snapshot adds to rows, about.
+    fn new_bytes(&self) -> u64 {
+        let lanes = self.changing.as_ref().map_or(self.slab.len(), Vec::len) as u64;
+        (self.units.entries * ENTRY_BYTES).min(lanes * ENTRIES_BYTES)
+    }
+
+    /// So many entries have come.
+    pub(crate) fn appended(&mut self, entries: usize) {
+        self.units.entries += entries as u64;
     }
 
     /// Whether the next snapshot has to be one of all lanes.
@@ -537,6 +612,8 @@ impl Lanes {
         let removed = core::mem::take(&mut self.removed);
         let has_forgotten = core::mem::take(&mut self.has_forgotten);
         let is_delivered = core::mem::take(&mut self.is_delivered);
+        let changing_units = core::mem::take(&mut self.units.changing);
+        self.units.entries = 0;
         let (next, removed_shown, rows, bytes) = (0, 0, 0, Vec::new());
         self.snapshot = Some(Snapshot {
             is_base,
@@ -547,6 +624,7 @@ impl Lanes {
             removed_shown,
             has_forgotten,
             is_delivered,
+            changing_units,
             rows,
             bytes,
         });
@@ -556,7 +634,7 @@ impl Lanes {
     /// A lane that is about to go belongs to the snapshot under way.
     fn keep(&mut self, slot: LaneSlot) {
         if let Some(held) = self.slab.get_mut(slot.0 as usize) {
-            held.keep((self.epoch, self.valid), &mut self.snapshot);
+            held.keep((self.epoch, self.valid), &mut self.snapshot, &mut self.units);
         }
     }
 
@@ -610,6 +688,8 @@ impl Lanes {
     pub(crate) fn snapshot_failed(&mut self) {
         let Some(snapshot) = self.snapshot.take() else { return };
         self.is_delivered |= snapshot.is_delivered;
+        // What changed before and since counts twice, until the next one begins.
+        self.units.changing += snapshot.changing_units;
         let lists = (snapshot.places, self.changing.take());
         let room = self.slab.capacity();
         if let (Some(mut places), Some(more)) = lists
@@ -680,7 +760,50 @@ mod tests {
         for slot in slots {
             lanes.weigh(slot);
         }
-        assert!(lanes.hot > 8 && lanes.hot < lanes.len());
+        assert!(lanes.hot > 8 && lanes.hot < lanes.slab.len());
         assert_eq!((lanes.hot_bytes, lanes.cold_bytes), walk(&lanes));
+    }
+
+    #[test]
+    fn what_a_snapshot_will_take_is_known_by_the_one_before() {
+        let mut lanes = Lanes::default();
+        let slots: Vec<_> =
+            (0..100).map(|queue| lanes.insert(LaneIndex::new(Lane::of(QueueId(queue))))).collect();
+        let transient = lanes.insert(LaneIndex::new(Lane {
+            queue: QueueId(1),
+            level: crate::record::LEVEL_TRANSIENT,
+        }));
+        assert!(lanes.lane(transient).is_some_and(Lane::is_transient));
+        assert_eq!(lanes.changing_bytes(), 100 * NEW_ROW_BYTES as u64);
+        let (mut freed, mut written) = (Vec::new(), Vec::new());
+        // One of them has many gaps.
+        let index = lanes.get_mut(slots[0]).expect("it is there");
+        for seq in 0..2_000 {
+            index.append(Entry { seq, position: Position(seq), bytes: 3, deadline_millis: 0 });
+        }
+        (0..2_000).step_by(2).for_each(|seq| assert!(index.settle(seq, 3, &mut freed)));
+        for (is_base, changed) in [(true, 0..100), (false, 5..15), (true, 0..0)] {
+            changed.for_each(|slot| assert!(lanes.get_mut(slots[slot]).is_some()));
+            let expected = if is_base { lanes.all_bytes() } else { lanes.changing_bytes() };
+            lanes.begin_snapshot(is_base);
+            assert_eq!(lanes.changing_bytes(), 0);
+            while !lanes.encode_some(1 << 20, 1_000) {}
+            let bytes = lanes.take_encoded().1.len() as u64;
+            written.push((expected, bytes));
+            lanes.snapshot_valid();
+        }
+        let [_, (few, few_bytes), (all, all_bytes)] = written[..] else {
+            panic!("three were written")
+        };
+        // Units are rounded up, and what only may have changed counts.
+        assert!(few >= few_bytes && few <= 10 * 2 * ROW_UNIT_BYTES as u64, "{few} {few_bytes}");
+        assert!(
+            all >= all_bytes && all - all_bytes <= 100 * ROW_UNIT_BYTES as u64,
+            "{all} {all_bytes}"
+        );
+        for slot in slots {
+            lanes.remove(slot);
+        }
+        assert_eq!((lanes.all_bytes(), lanes.changing_bytes()), (0, 0));
     }
 }

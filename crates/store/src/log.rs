@@ -472,7 +472,7 @@ impl Log {
         self.is_passing
             || self.settings.passing_segments == 0
             || self.spare_segments() >= self.reserve_at_most()
-            || (!self.full && self.may_grow())
+            || (!self.full && self.may_grow() && !self.waits_for_segment())
             || self.spare_segments() >= self.reserve(0)
     }
 

@@ -112,8 +112,8 @@ pub(crate) struct Recovered {
     pub valid: Option<Valid>,
     /// Number for the next checkpoint, and the root record it goes to.
     pub checkpoint_number: u64,
-    /// The checkpoint that is valid, if there is one, and its length.
-    pub checkpoint: Option<(File, u64)>,
+    /// The checkpoint that is valid, if there is one.
+    pub checkpoint: Option<File>,
     pub root_index: usize,
     /// Files that are not needed when the next checkpoint is valid.
     pub obsolete: Vec<File>,
@@ -968,9 +968,7 @@ impl Recovery {
             start: self.start,
             valid,
             checkpoint_number: checkpoint_number.max(number) + 1,
-            checkpoint: self
-                .root
-                .map(|(_, root)| (File::Checkpoint(root.log, root.number), root.length)),
+            checkpoint: self.root.map(|(_, root)| File::Checkpoint(root.log, root.number)),
             root_index,
             obsolete,
             damages: self.damages,

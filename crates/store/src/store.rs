@@ -726,8 +726,10 @@ impl Store {
         if self.settings.bytes_max == u64::MAX {
             return;
         }
+        // Two that say everything, in the end: the valid one and the next.
+        let (about, valid) = (self.base_bytes(), self.publication.valid_bytes());
         let next = self.reserve.file_bytes().max(self.publication.base_bytes());
-        let other = self.index.bytes() + self.publication.valid_bytes() + next;
+        let other = self.index.bytes() + valid.max(about) + next.max(about);
         self.log.set_room(self.bytes_max, other);
     }
 

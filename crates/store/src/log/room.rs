@@ -230,12 +230,6 @@ impl Log {
         self.settings.reserve_segments + self.passing_segments(self.longest)
     }
 
-    /// Counts again how many segments wait for a file.
-    pub(crate) fn recount_waiting(&self) -> bool {
-        let waiting = self.segments.values().rev().take_while(|segment| segment.slot.is_none());
-        waiting.count() == self.waiting_segments
-    }
-
     /// Whether there are too few segments for messages.
     pub(super) fn lacks_reserve(&self) -> bool {
         (self.room.is_ready && self.spare_segments() <= self.settings.reserve_segments)
@@ -314,7 +308,8 @@ impl Log {
     /// A segment whose messages are gone: its file is used again or deleted.
     pub(crate) fn free(&mut self, generation: u32, out: &mut Operations) {
         let Some(segment) = self.segments.remove(&generation) else { return };
-        // One whose file was lost: those that wait for a file are not free before all of them is written.
+        assert!(generation <= crate::place::generation(self.written), "it is written");
+        // Without a file it was lost before the start.
         let Some(slot) = segment.slot else { return };
         let is_surplus = self.spare_segments() >= self.spares_kept();
         if segment.file_bytes != self.settings.segment_bytes || is_surplus {

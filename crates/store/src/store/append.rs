@@ -78,6 +78,7 @@ impl Store {
         let (start, generation_last) = written?;
         let bytes = message.body.len() as u32;
         self.appended += weight(places.len());
+        self.state.lanes.appended(places.len());
         self.state.count(
             &mut self.log.segments,
             start,

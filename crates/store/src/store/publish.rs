@@ -27,8 +27,8 @@ const CHUNKS_MAX: usize = 4;
 /// Bytes after which what is written so far is synced, so that the last sync has little to do and
 /// nobody's sync waits for all of it.
 const SYNC_BYTES: usize = 4 << 20;
-/// What a lane takes in a section, about, as long as none was written.
-const LANE_BYTES: u64 = 256;
+/// Room is reserved for the first checkpoint of a log from so many bytes on.
+const RESERVED_BYTES_MIN: u64 = 64 << 10;
 /// What a row of the tables takes in a section, about.
 const ROW_BYTES: u64 = 16;
 
@@ -88,8 +88,6 @@ struct Current {
     message_end: Position,
     /// Encoded, and not handed to the disk yet.
     open: Vec<u8>,
-    /// Lanes encoded so far, and their bytes.
-    lanes: (u64, u64),
     /// Those with the disk.
     chunks: Vec<Chunk>,
     /// Bytes handed to the disk since a sync was asked for.
@@ -140,8 +138,6 @@ pub(super) struct Publication {
     valid: Option<Valid>,
     /// The next checkpoint says everything: what changed had no room.
     is_base_forced: bool,
-    /// How many lanes the last checkpoint with any said, and in how many bytes.
-    lanes_written: (u64, u64),
     obsolete: Vec<File>,
     current: Option<Current>,
     requested: bool,
@@ -334,21 +330,27 @@ impl Store {
 
     /// What the next checkpoint will have written, about.
     fn checkpoint_bytes(&self) -> u64 {
-        let Some(valid) = self.publication.valid else { return 0 };
-        let delta = self.delta_bytes();
-        if self.is_base_next() { valid.length.max(delta) } else { delta }
+        match self.publication.valid {
+            None => 0,
+            Some(_) if self.is_base_next() => self.base_bytes(),
+            Some(_) => self.delta_bytes(),
+        }
     }
 
     /// What has changed since the last checkpoint takes, about.
     fn delta_bytes(&self) -> u64 {
-        let Some(valid) = self.publication.valid else { return 0 };
-        let lanes = &self.state.lanes;
+        self.row_bytes() + self.state.lanes.changing_bytes()
+    }
+
+    /// What a checkpoint takes that says everything, about.
+    pub(super) fn base_bytes(&self) -> u64 {
+        self.row_bytes() + self.state.lanes.all_bytes()
+    }
+
+    /// What every checkpoint has.
+    fn row_bytes(&self) -> u64 {
         let rows = self.log.segments.len() + self.state.tables.relocations.len();
-        let lane_bytes = match self.publication.lanes_written {
-            (0, _) => (valid.base_bytes / lanes.len().max(1) as u64).max(LANE_BYTES),
-            (count, bytes) => bytes / count,
-        };
-        rows as u64 * ROW_BYTES + lanes.changing() as u64 * lane_bytes
+        rows as u64 * ROW_BYTES
     }
 
     /// Whether a checkpoint goes on, or may begin: what one that was given up left with the disk may
@@ -378,6 +380,11 @@ impl Store {
             self.state.died += 1;
         }
         if self.may_reserve() {
+            let bytes = self.base_bytes();
+            if self.publication.valid.is_some() || bytes >= RESERVED_BYTES_MIN {
+                let spare = self.bytes_max.saturating_sub(self.log.disk_bytes());
+                self.reserve.want(bytes, spare);
+            }
             self.reserve(now, out);
         }
         if self.publication.current.is_none() {
@@ -487,7 +494,6 @@ impl Store {
             end: end.end,
             message_end: end.end.min(self.log.message_end()),
             open,
-            lanes: (0, 0),
             chunks: Vec::new(),
             unsynced: 0,
             stage: Stage::Encoding(Part::Removed),
@@ -566,8 +572,6 @@ impl Store {
         if is_done || self.state.lanes.encoded_bytes() >= chunk_bytes {
             let (rows, bytes) = self.state.lanes.take_encoded();
             checkpoint::put_block(&mut current.open, rows, &bytes);
-            current.lanes.0 += rows;
-            current.lanes.1 += bytes.len() as u64;
         }
         if !is_done {
             return current.stage;
@@ -697,22 +701,20 @@ impl Store {
         if !self.publication.retry.failed(now, self.settings.retry_interval, error) {
             self.stop(file, error);
         }
-        let valid_length = self.publication.valid.map_or(0, |valid| valid.length);
         if error == DiskError::Full && current.is_base {
             // The next one is written over it: what it has of the disk is not given away.
             self.publication.number = current.root.number;
-            self.reserve.lacked(current.root.length.max(valid_length));
+            let about = self.base_bytes().max(current.root.length);
+            self.reserve.lacked(current.root.length, about);
             self.log.make_none(true);
             self.log.give_back(out);
-            self.checkpoint_waits(current.root.length.max(valid_length));
+            self.checkpoint_waits(about);
         } else if current.is_base {
             // This place of the disk may be the trouble.
             self.publication.obsolete.push(file);
         } else if error == DiskError::Full {
             // Everything has its room, in the next file.
             self.publication.is_base_forced = true;
-            self.reserve.lacked(valid_length);
-            self.log.make_none(true);
         }
     }
 
@@ -730,9 +732,6 @@ impl Store {
         publication.last_at = now.instant;
         publication.retry.succeeded();
         publication.published += 1;
-        if current.lanes.0 > 0 {
-            publication.lanes_written = current.lanes;
-        }
         let Root { number, length, crc, .. } = current.root;
         let before = publication.valid;
         let base_bytes =
@@ -745,7 +744,7 @@ impl Store {
         }
         self.log.make_none(false);
         self.log.end_interval();
-        self.reserve.want(length);
+        self.reserve.valid();
         // Also when the run ends: the next one takes it.
         self.reserve.take_one(&mut obsolete);
         for file in obsolete {
@@ -755,9 +754,11 @@ impl Store {
         self.places_free(current.released);
         self.shrink_index(out);
         for generation in current.dead {
-            let is_free =
-                self.log.segments.get(&generation).is_some_and(|segment| segment.is_empty());
-            if is_free {
+            let Some(segment) = self.log.segments.get(&generation) else { continue };
+            if crate::place::position(generation, segment.used_bytes) > self.log.written() {
+                // On a full disk nobody waited until it was written, and that still needs its file.
+                self.state.died += 1;
+            } else if segment.is_empty() {
                 self.log.free(generation, out);
                 self.state.tables.relocations.forget(generation);
             }

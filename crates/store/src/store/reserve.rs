@@ -22,6 +22,8 @@ pub(super) struct Reserve {
     from: Option<File>,
     /// How long the next checkpoint's file is to be, once that is known.
     wanted: u64,
+    /// It is asked for so much only, when the disk has refused that.
+    least: u64,
     /// The next checkpoint's file is so long.
     bytes: u64,
     /// An operation is under way for so many bytes.
@@ -33,31 +35,45 @@ pub(super) struct Reserve {
 
 impl Reserve {
     /// What the start found: files that are not needed when the next checkpoint is valid, and the one
-    /// that is valid now, with its length.
-    pub(super) fn after(obsolete: &mut Vec<File>, valid: Option<(File, u64)>) -> Reserve {
+    /// that is valid now.
+    pub(super) fn after(obsolete: &mut Vec<File>, valid: Option<File>) -> Reserve {
         let mut reserve = Reserve::default();
-        if let Some((file, length)) = valid {
+        if let Some(file) = valid {
             obsolete.retain(|found| *found != file);
             reserve.take_one(obsolete);
             obsolete.push(file);
-            reserve.want(length);
         }
         reserve
     }
 
-    /// A checkpoint of `length` bytes is valid; the next one needs somewhat more perhaps.
-    pub(super) fn want(&mut self, length: u64) {
+    /// A checkpoint is valid: no other one waits.
+    pub(super) fn valid(&mut self) {
         self.is_awaited = false;
-        let wanted = (length + length / 4).next_multiple_of(UNIT_BYTES);
+    }
+
+    /// One that says everything would take about `length` bytes now, and perhaps somewhat more when it comes.
+    /// The file may grow by no more than `spare`.
+    pub(super) fn want(&mut self, length: u64, spare: u64) {
+        let has_too_little = length > self.bytes || self.bytes < self.wanted;
+        if self.is_awaited || self.asked.is_some() || !has_too_little {
+            return;
+        }
+        let most = self.file_bytes().saturating_add(spare) / UNIT_BYTES * UNIT_BYTES;
+        let wanted = (length + length / 4).next_multiple_of(UNIT_BYTES).min(most);
         if wanted > self.bytes {
-            (self.wanted, self.bytes) = (wanted, 0);
+            (self.wanted, self.least, self.bytes) = (wanted, wanted, 0);
         }
     }
 
-    /// A checkpoint needed at least so much, and the disk did not have it.
-    pub(super) fn lacked(&mut self, length: u64) {
-        self.wanted = length.next_multiple_of(UNIT_BYTES);
+    /// A checkpoint of about `about` bytes needed `least` and more, and the disk did not have that.
+    pub(super) fn lacked(&mut self, least: u64, about: u64) {
+        [self.least, self.wanted] = [least, about].map(|bytes| bytes.next_multiple_of(UNIT_BYTES));
         (self.bytes, self.is_awaited) = (0, true);
+    }
+
+    /// The disk does not have it: what is known to be too little is tried again, before nothing is.
+    fn refused(&mut self) {
+        self.wanted = self.least;
     }
 
     /// What it takes of the disk, or is to take.
@@ -77,7 +93,7 @@ impl Reserve {
 
     /// A checkpoint begins, and uses it.
     pub(super) fn begin(&mut self) {
-        (self.wanted, self.bytes, self.is_awaited) = (0, 0, false);
+        (self.wanted, self.least, self.bytes, self.is_awaited) = (0, 0, 0, false);
     }
 
     /// Whether no checkpoint is to begin before there is room for it.
@@ -134,6 +150,7 @@ impl Store {
                     if self.reserve.is_awaited || self.log.has_more_than_reserve() {
                         self.log.give_back(out);
                     }
+                    self.reserve.refused();
                 }
             }
         }
