@@ -21,7 +21,7 @@ use lepus_store::AppendError;
 pub(crate) use logged::{Put, Room};
 
 pub(crate) use check::parse_expiration;
-use check::{Checked, LOOKED_AT};
+use check::{Checked, plain_priority};
 use replies::Addressed;
 
 use crate::broker::Broker;
@@ -139,14 +139,14 @@ impl Broker {
             _ => 0,
         };
         let holds = channel.tx.is_some();
-        if flags & LOOKED_AT == 0
-            && !holds
+        if !holds
             && let Some(route) = &mut channel.route
             && route.version == self.directory.version
             && route.is_of(publish.exchange, publish.routing_key)
+            && let Some(priority) = plain_priority(PropertiesRef(publish.properties))
         {
             let targets = core::mem::take(&mut route.targets);
-            let checked = Checked::plain(publish.properties);
+            let checked = Checked::plain(publish.properties, priority);
             let served = self.publish_to(now, at, &publish, &checked, &targets, out);
             let connection = &mut self.edge.connections[at.slot as usize];
             if let Some(channel) = connection.incarnation(at.channel.channel)

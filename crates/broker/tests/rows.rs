@@ -57,21 +57,33 @@ fn properties_of_each_publish_count() {
         near.declare_with("q", Table::new().with("x-max-priority", 9));
         near.declare("copies");
         let priority = |priority| Properties { priority, ..Properties::default() };
-        let copied = Properties {
-            headers: Some(Table::new().with("CC", Value::Array(vec![Value::from("copies")]))),
+        let with_header = |name: &str, value: Value, priority| Properties {
+            headers: Some(Table::new().with("before", 1).with(name, value)),
+            priority,
             ..Properties::default()
         };
+        let keys = || Value::Array(vec![Value::from("copies")]);
+        let copied = with_header("CC", keys(), None);
+        let hidden = with_header("BCC", keys(), Some(3));
+        let numbered = with_header("number", Value::from(7), Some(7));
         for channel in [&near, &far] {
             channel.client().together(|| {
                 channel.publish("", "q", "plain");
                 channel.publish_with("", "q", &priority(Some(5)), "5");
                 channel.publish("", "q", "plain too");
                 channel.publish_with("", "q", &priority(Some(9)), "9");
+                channel.publish_with("", "q", &numbered, "7");
+                channel.publish_with("", "q", &numbered, "7 too");
                 channel.publish_with("", "q", &copied, "copied");
+                channel.publish_with("", "q", &hidden, "hidden");
                 channel.publish("", "q", "the last");
             });
-            assert_eq!(drain(&near, "q"), ["9", "5", "plain", "plain too", "copied", "the last"]);
-            assert_eq!(drain(&near, "copies"), ["copied"]);
+            let rest = ["plain", "plain too", "copied", "the last"];
+            assert_eq!(
+                drain(&near, "q"),
+                [&["9", "7", "7 too", "5", "hidden"][..], &rest].concat()
+            );
+            assert_eq!(drain(&near, "copies"), ["copied", "hidden"]);
         }
     });
 }
@@ -140,7 +152,8 @@ fn malformed_properties_close_the_connection_behind_what_came_before() {
         header.extend_from_slice(flags);
         [wire::publish(1, "q"), wire::frame(2, 1, &header), wire::body(1, b"x")].concat()
     };
-    for malformed in [&[0, 1][..], &[0x10, 0], &[0, 0, 0]] {
+    let header_without_end = [0x20, 0, 0, 0, 0, 3, 1, b'a', b't'];
+    for malformed in [&[0, 1][..], &[0x10, 0], &[0, 0, 0], &[0x18, 0, 1], &header_without_end] {
         let world = World::new(1);
         let watcher = world.channel(0);
         watcher.declare("q");

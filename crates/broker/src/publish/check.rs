@@ -23,6 +23,9 @@ use crate::reply_to::{REPLY_TO, token};
 /// Flag bits of properties that the broker must look at: headers, priority, reply-to,
 /// expiration, user-id (AMQP 0-9-1, section 4.2.6.1: first property in the highest bit).
 pub(super) const LOOKED_AT: u16 = 0x2000 | 0x0800 | 0x0200 | 0x0100 | 0x0010;
+/// Those of them with which a message may still go the way of the one before: priority, and headers of which none
+/// [is read](is_read).
+const HARMLESS: u16 = 0x2000 | 0x0800;
 /// The header that tells a delayed exchange how long to hold a message back, in milliseconds.
 const X_DELAY: &str = "x-delay";
 
@@ -44,14 +47,30 @@ pub(super) struct Checked<'a> {
     pub has_room: bool,
 }
 
+/// The priority of a message of which nothing else matters to where it goes, nor to what is stored but the delivery
+/// mode; `None` where something does. The properties are well-formed.
+#[inline]
+pub(super) fn plain_priority(properties: PropertiesRef<'_>) -> Option<u8> {
+    let looked_at = properties.flags() & LOOKED_AT;
+    if looked_at == 0 {
+        return Some(0);
+    }
+    if looked_at & !HARMLESS != 0 {
+        return None;
+    }
+    let headers = properties.headers().unwrap_or_default();
+    let is_plain = !headers.iter().any(|(name, _)| is_read(name));
+    is_plain.then(|| properties.priority().unwrap_or(0))
+}
+
 impl<'a> Checked<'a> {
-    /// With properties of which nothing but the delivery mode matters.
+    /// With properties of which nothing but the delivery mode and this priority matters.
     #[inline]
-    pub(super) fn plain(properties: &'a [u8]) -> Checked<'a> {
+    pub(super) fn plain(properties: &'a [u8], priority: u8) -> Checked<'a> {
         Checked {
             properties: Cow::Borrowed(properties),
             persistent: PropertiesRef(properties).is_persistent(),
-            priority: 0,
+            priority,
             expiration: None,
             extra_keys: Vec::new(),
             delay: None,
@@ -80,7 +99,7 @@ impl Broker {
         }
         let delayed = info.delayed;
         let properties = PropertiesRef(publish.properties);
-        let mut checked = Checked::plain(publish.properties);
+        let mut checked = Checked::plain(publish.properties, 0);
         if flags & LOOKED_AT == 0 {
             self.directory.authorize_topic(
                 user,

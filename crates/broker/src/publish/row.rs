@@ -9,7 +9,7 @@ use lepus_amqp::properties::PropertiesRef;
 use lepus_amqp::server::{PublishRef, Repeats};
 use lepus_base::Now;
 
-use super::check::LOOKED_AT;
+use super::check::plain_priority;
 use crate::broker::Broker;
 use crate::channel::confirm::Confirms;
 use crate::channel::{RouteCache, Target};
@@ -130,7 +130,7 @@ impl Broker {
     ) -> Row {
         let mut row = Row::default();
         let mut known: &[u8] = &[];
-        let mut persistent = false;
+        let (mut persistent, mut priority) = (false, 0);
         let memory_max = self.edge.loan.bytes;
         let is_logging = self.journal.is_on();
         let (queue, mut sink) = self.queue_and_sink(now, target.slot, out);
@@ -138,13 +138,11 @@ impl Broker {
             if next.properties != known {
                 let properties = PropertiesRef(next.properties);
                 persistent = properties.is_persistent();
-                if properties.flags() & LOOKED_AT != 0
-                    || properties.validate().is_err()
-                    || (persistent && is_logging)
-                {
+                if (persistent && is_logging) || properties.validate().is_err() {
                     break;
                 }
-                known = next.properties;
+                let Some(plain) = plain_priority(properties) else { break };
+                (known, priority) = (next.properties, plain);
             }
             let view = MessageView {
                 exchange: route.exchange.as_bytes(),
@@ -155,6 +153,7 @@ impl Broker {
             };
             let mut incoming = Incoming::new(view);
             incoming.persistent = persistent;
+            incoming.priority = priority;
             incoming.last = true;
             let enqueued = queue.enqueue(now, &mut incoming, &mut sink);
             incoming.finish(&mut sink.edge.pool);
