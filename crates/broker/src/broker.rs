@@ -601,7 +601,7 @@ impl Broker {
             connection.machine.reading_paused(self.edge.now.instant, false);
         }
         for channel in connection.channels.iter_mut() {
-            channel.route = None;
+            channel.routes = None;
             if let Some(all) = &mut channel.subscriptions {
                 all.end_waits();
                 all.is_listed = false;

@@ -3,6 +3,7 @@
 
 pub mod ages;
 pub mod confirm;
+pub mod routes;
 pub mod settles;
 mod subscriptions;
 pub mod unacked;
@@ -20,6 +21,7 @@ use crate::queue::Outcome;
 
 use ages::Ages;
 use confirm::Confirms;
+use routes::Routes;
 use settles::Settles;
 pub use subscriptions::{Late, Subscription, Subscriptions, WaitsFor};
 use unacked::{Unacked, UnackedList};
@@ -33,39 +35,6 @@ pub struct Target {
     pub home: ShardId,
     /// Its place in this shard's table, when this shard is its home.
     pub slot: u32,
-}
-
-/// The channel's last route. It holds while the directory's version does.
-#[derive(Debug, Default)]
-pub struct RouteCache {
-    /// Directory version; 0 is never one.
-    pub version: u64,
-    /// Exchange name.
-    pub exchange: String,
-    /// Routing key.
-    pub routing_key: String,
-    /// The queues.
-    pub targets: Vec<Target>,
-    /// The method frame that names exchange and key, where publishes with the same one may be taken
-    /// in a row; empty if not known.
-    pub frame: Vec<u8>,
-}
-
-impl RouteCache {
-    /// Whether it is the way of messages to this exchange with this key.
-    #[inline]
-    pub(crate) fn is_of(&self, exchange: &str, routing_key: &str) -> bool {
-        is_same(&self.exchange, exchange) && is_same(&self.routing_key, routing_key)
-    }
-
-    /// Allocated bytes, this value included.
-    fn memory_bytes(&self) -> usize {
-        size_of::<RouteCache>()
-            + self.exchange.capacity()
-            + self.routing_key.capacity()
-            + self.targets.capacity() * size_of::<Target>()
-            + self.frame.capacity()
-    }
 }
 
 /// What to do when the answer to the pending question comes.
@@ -282,8 +251,8 @@ pub struct Channel {
     pub tx: Option<Box<Tx>>,
     /// The queue that an empty name means.
     pub last_queue: Option<Box<str>>,
-    /// The last route.
-    pub route: Option<Box<RouteCache>>,
+    /// Where its last publishes went.
+    pub routes: Option<Box<Routes>>,
     /// Consumers.
     pub subscriptions: Option<Box<Subscriptions>>,
     /// The consumer tag of the direct reply-to consumer.
@@ -314,7 +283,7 @@ impl Channel {
             committing: None,
             tx: None,
             last_queue: None,
-            route: None,
+            routes: None,
             subscriptions: None,
             reply_consumer: None,
             pending: None,
@@ -332,7 +301,7 @@ impl Channel {
             + size_of::<u64>()
             + self.unacked.memory_bytes()
             + self.subscriptions.as_ref().map_or(0, |all| all.memory_bytes())
-            + self.route.as_ref().map_or(0, |route| route.memory_bytes())
+            + self.routes.as_ref().map_or(0, |routes| routes.memory_bytes())
             + self.confirms.as_ref().map_or(0, |confirms| confirms.memory_bytes())
     }
 

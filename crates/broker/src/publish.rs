@@ -6,7 +6,6 @@ mod logged;
 mod replies;
 mod row;
 
-use alloc::boxed::Box;
 use alloc::format;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -25,7 +24,7 @@ use check::{Checked, plain_priority};
 use replies::Addressed;
 
 use crate::broker::Broker;
-use crate::channel::{At, RouteCache, Target};
+use crate::channel::{At, Target};
 use crate::commit::COMMIT_NUMBER;
 use crate::connection::PauseReason;
 use crate::dead_letter::LETTERS_CONNECTION;
@@ -139,23 +138,22 @@ impl Broker {
             _ => 0,
         };
         let holds = channel.tx.is_some();
-        if !holds
-            && let Some(route) = &mut channel.route
-            && route.version == self.directory.version
-            && route.is_of(publish.exchange, publish.routing_key)
-            && let Some(priority) = plain_priority(PropertiesRef(publish.properties))
-        {
-            let targets = core::mem::take(&mut route.targets);
-            let checked = Checked::plain(publish.properties, priority);
-            let served = self.publish_to(now, at, &publish, &checked, &targets, out);
+        if !holds && let Some(routes) = channel.routes.take() {
+            let version = self.directory.version;
+            let known = routes.find(version, publish.exchange, publish.routing_key);
+            let plain = known.and_then(|_| plain_priority(PropertiesRef(publish.properties)));
+            let served = known.zip(plain).map(|(route, priority)| {
+                let checked = Checked::plain(publish.properties, priority);
+                self.publish_to(now, at, &publish, &checked, route.targets(), out)
+            });
             let connection = &mut self.edge.connections[at.slot as usize];
-            if let Some(channel) = connection.incarnation(at.channel.channel)
-                && let Some(route) = &mut channel.route
-            {
-                route.targets = targets;
+            if let Some(channel) = connection.incarnation(at.channel.channel) {
+                channel.routes = Some(routes);
             }
-            self.press_back(at.slot, out);
-            return served.check(publish.exchange);
+            if let Some(served) = served {
+                self.press_back(at.slot, out);
+                return served.check(publish.exchange);
+            }
         }
         let checked = self.check_publish(at, &publish, flags)?;
         if holds {
@@ -217,16 +215,9 @@ impl Broker {
             && targets.len() <= TARGETS_AT_ONCE_MAX
             && let Some(channel) = connection.incarnation(at.channel.channel)
         {
-            let route = channel.route.get_or_insert_with(|| Box::new(RouteCache::default()));
-            route.version = self.directory.version;
-            if !route.is_of(publish.exchange, publish.routing_key) {
-                route.frame.clear();
-            }
-            route.exchange.clear();
-            route.exchange.push_str(publish.exchange);
-            route.routing_key.clear();
-            route.routing_key.push_str(publish.routing_key);
-            core::mem::swap(&mut route.targets, &mut targets);
+            let names = (publish.exchange, publish.routing_key);
+            let routes = channel.routes.get_or_insert_default();
+            routes.learn(self.directory.version, names, &mut targets);
             connection.weigh_channel(at.channel.channel);
         }
         self.targets = targets;

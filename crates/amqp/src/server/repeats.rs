@@ -66,6 +66,17 @@ impl Repeats {
         (frame[end] == END).then_some((u16::from_be_bytes([c1, c0]), frame))
     }
 
+    /// Exchange and routing key of such a frame.
+    #[inline]
+    #[must_use]
+    pub fn publish_names(frame: &[u8]) -> Option<(&[u8], &[u8])> {
+        // Behind a reserved number.
+        let (&length, rest) = frame.get(METHOD_HEAD_BYTES + 2..)?.split_first()?;
+        let (exchange, rest) = rest.split_at_checked(length.into())?;
+        let (&length, rest) = rest.split_first()?;
+        Some((exchange, rest.get(..length.into())?))
+    }
+
     /// The publish at the start of `bytes`, if it begins with the bytes of `method` and is whole.
     /// `method` is a frame that [`ServerConnection::receive`] took for a publish on this connection.
     #[inline]
@@ -126,6 +137,9 @@ mod tests {
             assert_eq!((found.properties, found.body), (properties, body));
             assert_eq!(found.consumed, bytes.len());
             assert_eq!(found.wire.names, b"\x02ex\x03key");
+            assert_eq!(Repeats::publish_names(method), Some((&b"ex"[..], &b"key"[..])));
+            (0..METHOD_HEAD_BYTES + 9)
+                .for_each(|end| assert_eq!(Repeats::publish_names(&method[..end]), None, "{end}"));
             assert_eq!(found.wire.frames, &bytes[method.len()..]);
             assert_eq!(found.wire.header_bytes, 20 + properties.len());
             for end in 0..bytes.len() {

@@ -11,8 +11,9 @@ use lepus_base::Now;
 
 use super::check::plain_priority;
 use crate::broker::Broker;
+use crate::channel::Target;
 use crate::channel::confirm::Confirms;
-use crate::channel::{RouteCache, Target};
+use crate::channel::routes::Route;
 use crate::mail::Receipt;
 use crate::message::{Incoming, MessageView};
 use crate::outbox::Outbox;
@@ -34,15 +35,9 @@ impl Broker {
         let Some((number, frame)) = Repeats::publish_frame(bytes) else { return };
         let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return };
         let Some(channel) = connection.channel_mut(number) else { return };
-        let Some(route) = &mut channel.route else { return };
-        if route.version == self.directory.version
-            && route.targets.len() == 1
-            && route.is_of(publish.exchange, publish.routing_key)
-            && !publish.immediate
-            && route.frame != frame
-        {
-            route.frame.clear();
-            route.frame.extend_from_slice(frame);
+        let Some(routes) = &mut channel.routes else { return };
+        let names = (publish.exchange, publish.routing_key);
+        if !publish.immediate && routes.learn_frame(self.directory.version, names, frame) {
             let key = channel.key;
             connection.weigh_channel(key);
         }
@@ -57,7 +52,7 @@ impl Broker {
         bytes: &[u8],
         out: &mut Outbox,
     ) -> usize {
-        let Some((number, _)) = Repeats::publish_frame(bytes) else { return 0 };
+        let Some((number, frame)) = Repeats::publish_frame(bytes) else { return 0 };
         if !self.migrations.is_idle() || self.is_short_of_anything() {
             return 0;
         }
@@ -67,11 +62,11 @@ impl Broker {
         }
         let channel = connection.channels.get_mut(number);
         let Some(channel) = channel.filter(|channel| channel.is_plain()) else { return 0 };
-        let known = channel.route.as_deref().filter(|route| {
-            let is_known = route.version == self.directory.version && !route.frame.is_empty();
-            is_known && bytes.starts_with(&route.frame)
-        });
-        let Some(&[target]) = known.map(|route| &route.targets[..]) else { return 0 };
+        let Some(names) = Repeats::publish_names(frame) else { return 0 };
+        let version = self.directory.version;
+        let known =
+            channel.routes.as_ref().and_then(|routes| routes.find_frame(version, names, frame));
+        let Some(&[target]) = known.map(Route::targets) else { return 0 };
         if target.home != self.edge.shard {
             return 0;
         }
@@ -81,10 +76,11 @@ impl Broker {
         let connection = &mut self.edge.connections[slot as usize];
         let Some(channel) = connection.channel_mut(number) else { return 0 };
         let key = channel.key;
-        let Some(route) = channel.route.take() else { return 0 };
+        let Some(routes) = channel.routes.take() else { return 0 };
         let mut confirms = channel.confirms.take();
         let target = Target { slot: home, ..target };
-        let row = self.enqueue_row(now, slot, repeats, bytes, &route, target, &mut confirms, out);
+        let route = routes.find_frame(version, names, frame).expect("it was found before");
+        let row = self.enqueue_row(now, slot, repeats, bytes, route, target, &mut confirms, out);
         let mut begins_confirming = false;
         if let Some(confirms) = &mut confirms
             && row.count > 0
@@ -96,7 +92,7 @@ impl Broker {
         let connection = &mut self.edge.connections[slot as usize];
         connection.traffic.here += row.count;
         if let Some(channel) = connection.channel_mut(number) {
-            channel.route = Some(route);
+            channel.routes = Some(routes);
             channel.confirms = confirms;
         }
         if begins_confirming {
@@ -123,7 +119,7 @@ impl Broker {
         slot: u32,
         repeats: Repeats,
         bytes: &[u8],
-        route: &RouteCache,
+        route: &Route,
         target: Target,
         confirms: &mut Option<Box<Confirms>>,
         out: &mut Outbox,
@@ -134,7 +130,8 @@ impl Broker {
         let memory_max = self.edge.loan.bytes;
         let is_logging = self.journal.is_on();
         let (queue, mut sink) = self.queue_and_sink(now, target.slot, out);
-        while let Some(next) = repeats.publish(&route.frame, &bytes[row.consumed..]) {
+        let (exchange, routing_key) = route.names();
+        while let Some(next) = repeats.publish(route.frame(), &bytes[row.consumed..]) {
             if next.properties != known {
                 let properties = PropertiesRef(next.properties);
                 persistent = properties.is_persistent();
@@ -145,8 +142,8 @@ impl Broker {
                 (known, priority) = (next.properties, plain);
             }
             let view = MessageView {
-                exchange: route.exchange.as_bytes(),
-                routing_key: route.routing_key.as_bytes(),
+                exchange: exchange.as_bytes(),
+                routing_key: routing_key.as_bytes(),
                 properties: next.properties,
                 body: next.body,
                 wire: Some(next.wire),

@@ -29,6 +29,8 @@ const CHUNKS_MAX: usize = 4;
 const SYNC_BYTES: usize = 4 << 20;
 /// Room is reserved for the first checkpoint of a log from so many bytes on.
 const RESERVED_BYTES_MIN: u64 = 64 << 10;
+/// What a section takes without any rows, about.
+const HEAD_BYTES: u64 = 128;
 /// What a row of the tables takes in a section, about.
 const ROW_BYTES: u64 = 16;
 
@@ -350,7 +352,7 @@ impl Store {
     /// What every checkpoint has.
     fn row_bytes(&self) -> u64 {
         let rows = self.log.segments.len() + self.state.tables.relocations.len();
-        rows as u64 * ROW_BYTES
+        HEAD_BYTES + rows as u64 * ROW_BYTES
     }
 
     /// Whether a checkpoint goes on, or may begin: what one that was given up left with the disk may

@@ -1,0 +1,295 @@
+//! The routes that a channel remembers, by exchange and routing key.
+//!
+//! A channel that publishes to one queue remembers one. Where others push each other out, there are more: sets of
+//! [`WAYS`], in which the key says the set.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use lepus_base::is_same;
+
+use super::Target;
+
+/// Routes that keys with the same mark may have at once, once there are several.
+const WAYS: usize = 4;
+/// Routes of a channel at most.
+const ROUTES_MAX: usize = 256;
+/// There are more of them when so many were pushed out for each that there is.
+const PUSHED_OUT: usize = 2;
+
+/// Where messages go that name this exchange and this key. It holds while the directory's version does.
+#[derive(Debug, Default)]
+pub struct Route {
+    /// Directory version; 0 is never one.
+    version: u64,
+    exchange: String,
+    routing_key: String,
+    targets: Vec<Target>,
+    /// The method frame that names exchange and key, where publishes with the same one may be taken
+    /// in a row; empty if not known.
+    frame: Vec<u8>,
+}
+
+impl Route {
+    /// Exchange and key.
+    #[must_use]
+    pub fn names(&self) -> (&str, &str) {
+        (&self.exchange, &self.routing_key)
+    }
+
+    /// The queues.
+    #[must_use]
+    pub fn targets(&self) -> &[Target] {
+        &self.targets
+    }
+
+    /// The method frame that says it; empty if not known.
+    #[must_use]
+    pub fn frame(&self) -> &[u8] {
+        &self.frame
+    }
+
+    #[inline]
+    fn is_of(&self, exchange: &str, routing_key: &str) -> bool {
+        is_same(&self.exchange, exchange) && is_same(&self.routing_key, routing_key)
+    }
+
+    /// Allocated bytes, this value included.
+    fn memory_bytes(&self) -> usize {
+        size_of::<Route>()
+            + self.exchange.capacity()
+            + self.routing_key.capacity()
+            + self.targets.capacity() * size_of::<Target>()
+            + self.frame.capacity()
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Routes {
+    /// One, or sets of [`WAYS`], as many as a power of two.
+    list: Vec<Route>,
+    /// Routes that held and were pushed out since there are as many.
+    pushed_out: usize,
+    /// The way whose route goes next.
+    next: usize,
+    /// Allocated bytes, the list's own not counted.
+    bytes: usize,
+}
+
+/// What tells keys apart, mostly: their ends, where the numbers are.
+#[inline]
+fn mark(exchange: &[u8], routing_key: &[u8]) -> usize {
+    let word = |bytes: &[u8]| {
+        let mut word = [0; 8];
+        word[..bytes.len()].copy_from_slice(bytes);
+        u64::from_le_bytes(word)
+    };
+    let first = word(&routing_key[..routing_key.len().min(8)]);
+    let last = word(&routing_key[routing_key.len().saturating_sub(8)..]);
+    let lengths = (exchange.len() as u64) << 32 ^ routing_key.len() as u64;
+    // The end of the key is in the upper bits: they come down before they go up.
+    const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
+    let mixed = (first.rotate_left(29) ^ last ^ lengths).wrapping_mul(FACTOR);
+    ((mixed ^ mixed >> 32).wrapping_mul(FACTOR) >> 48) as usize
+}
+
+impl Routes {
+    /// Places of the routes that a key with this mark may have.
+    #[inline]
+    fn places(&self, mark: usize) -> core::ops::Range<usize> {
+        let ways = self.list.len().min(WAYS);
+        let start = if ways == 0 { 0 } else { mark & (self.list.len() / ways - 1) } * ways;
+        start..start + ways
+    }
+
+    /// The route of this exchange and key, if it is known and holds.
+    #[inline]
+    pub(crate) fn find(&self, version: u64, exchange: &str, routing_key: &str) -> Option<&Route> {
+        let places = self.places(mark(exchange.as_bytes(), routing_key.as_bytes()));
+        self.list[places]
+            .iter()
+            .find(|route| route.version == version && route.is_of(exchange, routing_key))
+    }
+
+    /// The route whose method frame `bytes` begin with, which names this exchange and key.
+    #[inline]
+    pub(crate) fn find_frame(
+        &self,
+        version: u64,
+        (exchange, routing_key): (&[u8], &[u8]),
+        bytes: &[u8],
+    ) -> Option<&Route> {
+        let places = self.places(mark(exchange, routing_key));
+        self.list[places].iter().find(|route| {
+            route.version == version && !route.frame.is_empty() && bytes.starts_with(&route.frame)
+        })
+    }
+
+    /// Remembers a route; `targets` are another's afterwards.
+    pub(crate) fn learn(
+        &mut self,
+        version: u64,
+        (exchange, routing_key): (&str, &str),
+        targets: &mut Vec<Target>,
+    ) {
+        let place = self.place_for(version, exchange, routing_key);
+        let route = &mut self.list[place];
+        self.bytes -= route.memory_bytes();
+        if !route.is_of(exchange, routing_key) {
+            route.frame.clear();
+            route.exchange.clear();
+            route.exchange.push_str(exchange);
+            route.routing_key.clear();
+            route.routing_key.push_str(routing_key);
+        }
+        route.version = version;
+        core::mem::swap(&mut route.targets, targets);
+        self.bytes += route.memory_bytes();
+    }
+
+    /// Where a route is, or is to be.
+    fn place_for(&mut self, version: u64, exchange: &str, routing_key: &str) -> usize {
+        if self.list.is_empty() {
+            self.grow(1);
+        }
+        let mark = mark(exchange.as_bytes(), routing_key.as_bytes());
+        let places = self.places(mark);
+        let is_its = |route: &Route| route.is_of(exchange, routing_key);
+        let is_over = |route: &Route| route.version != version;
+        let (routes, start) = (&self.list[places.clone()], places.start);
+        if let Some(way) =
+            routes.iter().position(is_its).or_else(|| routes.iter().position(is_over))
+        {
+            return start + way;
+        }
+        self.pushed_out += 1;
+        if self.pushed_out > PUSHED_OUT * self.list.len() && self.list.len() < ROUTES_MAX {
+            self.grow(self.list.len() * WAYS);
+            return self.place_for(version, exchange, routing_key);
+        }
+        self.next = (self.next + 1) % WAYS;
+        start + self.next % places.len()
+    }
+
+    fn grow(&mut self, count: usize) {
+        let before = core::mem::take(&mut self.list);
+        self.list.resize_with(count, Route::default);
+        (self.pushed_out, self.bytes) = (0, count * size_of::<Route>());
+        for route in before {
+            let places = self.places(mark(route.exchange.as_bytes(), route.routing_key.as_bytes()));
+            // Each set has as many as before at most.
+            if let Some(free) = self.list[places].iter_mut().find(|route| route.version == 0) {
+                self.bytes += route.memory_bytes() - free.memory_bytes();
+                *free = route;
+            }
+        }
+    }
+
+    /// Remembers the frame of a publish to one queue that goes the way that is known. Whether it was not known.
+    pub(crate) fn learn_frame(
+        &mut self,
+        version: u64,
+        (exchange, routing_key): (&str, &str),
+        frame: &[u8],
+    ) -> bool {
+        let places = self.places(mark(exchange.as_bytes(), routing_key.as_bytes()));
+        let found = self.list[places]
+            .iter_mut()
+            .find(|route| route.version == version && route.is_of(exchange, routing_key));
+        let Some(route) = found.filter(|route| route.targets.len() == 1 && route.frame != frame)
+        else {
+            return false;
+        };
+        self.bytes -= route.frame.capacity();
+        route.frame.clear();
+        route.frame.extend_from_slice(frame);
+        self.bytes += route.frame.capacity();
+        true
+    }
+
+    /// Allocated bytes, this value included.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let free = self.list.capacity() - self.list.len();
+        size_of::<Routes>() + self.bytes + free * size_of::<Route>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+    use lepus_base::{QueueId, ShardId};
+
+    fn target(number: usize) -> Vec<Target> {
+        alloc::vec![Target { queue: QueueId(number as u64), home: ShardId(0), slot: 0 }]
+    }
+
+    fn queue_of(routes: &Routes, version: u64, key: &str) -> Option<u64> {
+        routes.find(version, "", key).map(|route| route.targets()[0].queue.0)
+    }
+
+    /// Publishes to `keys` keys in turn; how many were not known in the last of `rounds`.
+    fn go_round(routes: &mut Routes, keys: usize, rounds: usize) -> usize {
+        let mut missed = 0;
+        for round in 0..rounds {
+            for number in 0..keys {
+                let key = format!("tenant.queue-{number}");
+                match queue_of(routes, 1, &key) {
+                    Some(found) => assert_eq!(found, number as u64),
+                    None => {
+                        missed += usize::from(round + 1 == rounds);
+                        routes.learn(1, ("", &key), &mut target(number));
+                    }
+                }
+            }
+        }
+        missed
+    }
+
+    #[test]
+    fn as_many_are_remembered_as_take_turns() {
+        for (keys, most) in [(1, 1), (4, 4), (60, 256), (100, 256)] {
+            let mut routes = Routes::default();
+            let missed = go_round(&mut routes, keys, 40);
+            assert!(missed * 8 <= keys, "{missed} of {keys} keys");
+            assert!(routes.list.len() <= most, "{} routes for {keys} keys", routes.list.len());
+        }
+        let mut routes = Routes::default();
+        go_round(&mut routes, 5_000, 3);
+        assert_eq!(routes.list.len(), ROUTES_MAX);
+    }
+
+    #[test]
+    fn a_route_holds_while_the_version_does_and_so_does_its_frame() {
+        let mut routes = Routes::default();
+        assert_eq!(queue_of(&routes, 1, "q"), None);
+        routes.learn(1, ("", "q"), &mut target(1));
+        assert!(routes.learn_frame(1, ("", "q"), b"frame of q"));
+        assert!(!routes.learn_frame(1, ("", "q"), b"frame of q"), "it is known");
+        assert!(!routes.learn_frame(2, ("", "q"), b"other"), "it does not hold");
+        let names = (&b""[..], &b"q"[..]);
+        assert!(routes.find_frame(1, names, b"frame of q and more").is_some());
+        assert!(routes.find_frame(1, names, b"frame of").is_none());
+        assert!(routes.find_frame(2, names, b"frame of q and more").is_none());
+        // The same names go another way now: the frame says the same.
+        routes.learn(2, ("", "q"), &mut target(2));
+        assert_eq!((queue_of(&routes, 1, "q"), queue_of(&routes, 2, "q")), (None, Some(2)));
+        assert!(routes.find_frame(2, names, b"frame of q and more").is_some());
+        // Another key in its place has none yet.
+        routes.learn(2, ("", "r"), &mut target(3));
+        assert!(routes.find_frame(2, (b"", b"r"), b"frame of q and more").is_none());
+    }
+
+    #[test]
+    fn what_they_take_is_counted() {
+        let mut routes = Routes::default();
+        for number in 0..3_000 {
+            let key = format!("{:1$}", number % 700, number % 13);
+            routes.learn(1 + number as u64 / 1_000, ("exchange", &key), &mut target(number));
+            routes.learn_frame(1 + number as u64 / 1_000, ("exchange", &key), key.as_bytes());
+            let walked: usize = routes.list.iter().map(Route::memory_bytes).sum();
+            assert_eq!(routes.bytes, walked);
+        }
+    }
+}
