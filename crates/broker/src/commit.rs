@@ -178,7 +178,7 @@ impl Broker {
             match served {
                 Served::Now => {}
                 Served::Later => return Step::Fans(commit),
-                Served::Never(_) | Served::TooFar(_) => {
+                Served::Never(_) | Served::NeverReleased(_) | Served::TooFar(_) => {
                     if let Err(refusal) = served.check(&held.exchange) {
                         self.refuse_commit(now, *commit, &refusal, out);
                     }

@@ -492,6 +492,7 @@ impl Broker {
 
     /// The message is where it is to be, or nowhere: its source lets go of it.
     pub(crate) fn settle_source(&mut self, source: Source) {
+        self.delayed.settled(source.queue, source.log, source.entry.seq);
         let home = self.home_slot(source.queue, u32::MAX);
         if let Some(home) = home {
             self.homes[home as usize].queue.letter_settled(&source.entry);
@@ -511,6 +512,7 @@ impl Broker {
     /// A message that was to be passed on is damaged: it stays in the log it came from, and nobody is given
     /// it.
     pub(crate) fn keep_source(&mut self, source: &Source) {
+        self.delayed.settled(source.queue, source.log, source.entry.seq);
         let home = self.home_slot(source.queue, u32::MAX);
         if let Some(home) = home {
             self.homes[home as usize].queue.letter_settled(&source.entry);

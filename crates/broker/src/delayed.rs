@@ -7,6 +7,8 @@
 
 mod release;
 
+pub(crate) use release::Later;
+
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::ops::Bound;
@@ -15,16 +17,21 @@ use lepus_base::{Instant, Now, Pool, QueueId};
 use lepus_store::LaneSlot;
 
 use crate::awaited::Awaited;
-use crate::journal::Need;
+use crate::journal::{Journal, Need};
 use crate::queue::{Entry, Place};
 use crate::turns::Turns;
 
 /// Messages of a deleted exchange that are released in one slice of work.
 const DROPPED_AT_ONCE: usize = 512;
-/// What a message takes in a log beside its payload, about.
-const BESIDE_PAYLOAD_BYTES: usize = 512;
 /// Memory of one that is held back beside its body, about, in bytes.
 const HELD_BYTES: usize = 64;
+/// What it takes more while it waits for room, about, in bytes.
+const ROOMLESS_BYTES: usize = 3 * size_of::<(Wish, QueueId)>();
+/// Messages of one exchange that wait for room at once. With so many the next ones of the exchange are not looked at.
+/// A log that holds so many has room for the shortest of them: it keeps some for what is passed on.
+const ROOMLESS_MAX: usize = 64;
+/// Messages that are looked at in one go when there may be room for them.
+const GOING_ON_MAX: usize = 256;
 
 /// A message that is held back.
 #[derive(Debug)]
@@ -36,11 +43,14 @@ struct Held {
     bytes: u32,
     /// Its log's place in the journal; of no meaning in the pool.
     log: u16,
+    /// Segments of its log that it takes, as far as is known.
+    segments: u16,
 }
 
 impl Held {
+    /// Whether it is long: it takes several segments of the shard's own log.
     fn is_long(&self) -> bool {
-        self.bytes >= LONG_BYTES && self.place.position().is_some()
+        self.segments > 1 && self.log == 0 && self.place.position().is_some()
     }
 
     /// As an entry of a queue.
@@ -57,24 +67,26 @@ impl Held {
     }
 }
 
-/// Payloads from here on are long, in bytes.
-const LONG_BYTES: u32 = 4096;
-
-/// How many messages there are of each size.
+/// How many messages are long, by the segments that each takes.
 #[derive(Debug, Default)]
-struct Sizes(BTreeMap<u32, usize>);
+struct Long(BTreeMap<u16, usize>);
 
-impl Sizes {
-    fn add(&mut self, bytes: u32, count: usize) {
-        *self.0.entry(bytes).or_default() += count;
+impl Long {
+    fn add(&mut self, segments: u16) {
+        *self.0.entry(segments).or_default() += 1;
     }
 
-    fn remove(&mut self, bytes: u32, count: usize) {
-        let left = self.0.get_mut(&bytes).expect("what is long is counted");
-        *left -= count;
+    fn remove(&mut self, segments: u16, count: usize) {
+        let left = self.0.get_mut(&segments).expect("what is long is counted");
+        *left = left.checked_sub(count).expect("what is long is counted");
         if *left == 0 {
-            self.0.remove(&bytes);
+            self.0.remove(&segments);
         }
+    }
+
+    /// Segments in which they lie at most. Each begins and ends somewhere in one.
+    fn segments(&self) -> usize {
+        self.0.iter().map(|(segments, count)| (usize::from(*segments) + 1) * count).sum()
     }
 }
 
@@ -116,24 +128,52 @@ impl From<Instant> for Moment {
 /// Messages by the moment when they are due, and the order in which they came.
 type ByMoment = BTreeMap<(Moment, u64), Held>;
 
+/// What a message waits for that is due and has no room, and its place among those of its exchange. Those that
+/// need least come first, and of those that need as much the one that was due first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Wish {
+    /// The log in which it comes free when it is passed on.
+    frees: Option<u16>,
+    need: Need,
+    due: Moment,
+    /// Its number among those that came.
+    count: u64,
+}
+
+impl Wish {
+    /// Before all of those that come free in the same log and go to the same ones.
+    fn least(self) -> Wish {
+        Wish { need: Need { bytes: 0, ..self.need }, due: Moment(0), count: 0, ..self }
+    }
+
+    /// Behind all of them.
+    fn most(self) -> Wish {
+        let need = Need { bytes: usize::MAX, ..self.need };
+        Wish { need, due: Moment(u64::MAX), count: u64::MAX, ..self }
+    }
+}
+
 /// What one exchange holds back.
 #[derive(Debug, Default)]
 struct Holding {
+    /// All but those that wait for room, which keep back none of these that need less.
     held: ByMoment,
+    /// Those that wait for room.
+    roomless: BTreeMap<Wish, Held>,
     /// Its lanes by log.
     lanes: BTreeMap<u16, LaneSlot>,
-    /// Sizes of those that are long and in a log.
-    long: Sizes,
+    /// Those that are long, until they are settled.
+    long: Long,
     waits: Waits,
 }
 
-/// What the messages of one exchange wait for.
+/// What the messages of one exchange wait for that are not among those that wait for room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Waits {
     #[default]
     Nothing,
-    /// The first one for room: the log in which it comes free then, and what it needs.
-    Room(Option<u16>, Need),
+    /// As many as may wait for room do.
+    Crowd,
     /// The first one until fewer are on their way to very many queues.
     Turn,
     /// The one before goes to very many queues.
@@ -163,16 +203,20 @@ pub struct Delayed {
     len: usize,
     /// Those of them that are in the pool.
     pooled: usize,
-    /// Sizes of those that are long and in a log.
-    long: Sizes,
+    /// Those that are long, of all exchanges, until they are settled.
+    long: Long,
+    /// Of these, those that are on their way into their queues and lie in the log until they are there: the
+    /// segments that each takes, by its exchange and its number in the lane.
+    long_under_way: BTreeMap<(QueueId, u64), u16>,
     /// The first may be due: it is looked at in every slice of work.
     is_due: bool,
     wait: Wait,
-    /// Exchanges whose first message waits for room, by the log in which it comes free then and what it
-    /// needs. It keeps back only those of its own exchange.
-    roomless: BTreeSet<(Option<u16>, Need, QueueId)>,
-    /// For which queues they do.
-    awaited: Awaited,
+    /// The messages that wait for room, and their exchanges.
+    roomless: BTreeSet<(Wish, QueueId)>,
+    /// The same by their numbers.
+    wishes: BTreeMap<u64, (Wish, QueueId)>,
+    /// For which queues they do, by their numbers.
+    awaited: Awaited<u64>,
     /// Exchanges one of whose messages goes to very many queues, and those that wait for that. Who is called for
     /// its turn answers when it is known what becomes of its next message.
     turns: Turns,
@@ -207,16 +251,26 @@ impl Delayed {
         self.pooled
     }
 
-    /// Bytes of the longest that is held back in a log, about: with what a message has beside its payload.
-    pub(crate) fn longest_bytes(&self) -> usize {
-        let longest = self.long.0.last_key_value();
-        longest.map_or(0, |(bytes, _)| *bytes as usize + BESIDE_PAYLOAD_BYTES)
+    /// Whether one more may be held back that takes so many segments of the shard's own log, when it is held back or
+    /// when it is passed on. Those that take several would wait for the room of each other for ever if the shortest of
+    /// them could not be passed on beside them when nothing else is left. It says nothing of the room that there is now.
+    pub(crate) fn takes_long(&self, segments: u16, journal: &mut Journal) -> bool {
+        if segments <= 1 {
+            return true;
+        }
+        let least =
+            self.long.0.first_key_value().map_or(segments, |(least, _)| segments.min(*least));
+        let all = self.long.segments() + usize::from(segments) + 1;
+        journal.could_pass_on_beside(least, all)
     }
 
     /// Memory of what is known of them, without their bodies, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let dropped: usize = self.dropped.iter().map(BTreeMap::len).sum();
-        (self.len + dropped) * HELD_BYTES + self.awaited.memory_bytes() + self.turns.memory_bytes()
+        (self.len + dropped) * HELD_BYTES
+            + self.roomless.len() * ROOMLESS_BYTES
+            + self.awaited.memory_bytes()
+            + self.turns.memory_bytes()
     }
 
     /// Whether something is held back under this id, or was.
@@ -241,19 +295,82 @@ impl Delayed {
         !self.roomless.is_empty()
     }
 
-    /// The first of all waits until its logs have room, or one of these queues is gone, for which it needs that;
-    /// and those of its exchange wait behind it.
-    fn let_first_wait(&mut self, need: Need, frees: Option<u16>, targets: Vec<QueueId>) {
-        let Some((_, _, id)) = self.firsts.pop_first() else { return };
-        self.change(id, Waits::Room(frees, need));
-        self.awaited.wait(id, targets);
+    /// What the first of all waits for, if it needs this.
+    fn wish_of_first(&self, need: Need, frees: Option<u16>) -> Option<Wish> {
+        self.firsts.first().map(|&(due, count, _)| Wish { frees, need, due, count })
+    }
+
+    /// Whether messages of this exchange wait for room.
+    fn has_roomless(&self, id: QueueId) -> bool {
+        self.holdings.get(&id).is_some_and(|holding| !holding.roomless.is_empty())
+    }
+
+    /// Whether another message of the exchange waits for room that is not to be passed by one with this wish:
+    /// it needs less, or as much and was due before.
+    fn is_behind(&self, id: QueueId, wish: Wish) -> bool {
+        let Some(holding) = self.holdings.get(&id) else { return false };
+        holding.roomless.range(wish.least()..wish).next().is_some()
+    }
+
+    /// The first of all waits until its logs have room, or one of these queues is gone, for which it needs that.
+    /// Those of its exchange go on that need less.
+    fn let_first_wait(&mut self, wish: Wish, targets: Vec<QueueId>) {
+        let (id, held) = self.pop_first().expect("the first of all waits");
+        let holding = self.holdings.get_mut(&id).expect("whose messages wait is known");
+        let other = holding.roomless.insert(wish, held);
+        assert!(other.is_none(), "each message waits for room once");
+        let is_crowd = holding.roomless.len() >= ROOMLESS_MAX;
+        self.roomless.insert((wish, id));
+        self.wishes.insert(wish.count, (wish, id));
+        self.awaited.wait(wish.count, targets);
+        if is_crowd {
+            self.unlist_first(id);
+            self.change(id, Waits::Crowd);
+        }
+    }
+
+    /// A message that waits for room is looked at anew: it is where it was among those of its exchange.
+    fn look_anew(&mut self, wish: Wish, id: QueueId) {
+        let is_known = self.forget_wish(wish, id);
+        let holding = self.holdings.get_mut(&id).filter(|_| is_known);
+        let holding = holding.expect("who waits for room is known");
+        let held = holding.roomless.remove(&wish).expect("who waits for room is known");
+        let first = holding.held.first_key_value().map(|(key, _)| *key);
+        holding.held.insert((wish.due, wish.count), held);
+        match holding.waits {
+            Waits::Nothing if first.is_none_or(|first| (wish.due, wish.count) < first) => {
+                if let Some((due, count)) = first {
+                    self.firsts.remove(&(due, count, id));
+                }
+                self.firsts.insert((wish.due, wish.count, id));
+            }
+            Waits::Crowd => self.change(id, Waits::Nothing),
+            Waits::Nothing | Waits::Turn | Waits::Pass | Waits::SetAside => {}
+        }
+        self.is_due = true;
+    }
+
+    /// A message waits for room no more. Whether it did.
+    fn forget_wish(&mut self, wish: Wish, id: QueueId) -> bool {
+        self.wishes.remove(&wish.count);
+        self.awaited.end(wish.count);
+        self.roomless.remove(&(wish, id))
+    }
+
+    /// The first message of an exchange is not looked at.
+    fn unlist_first(&mut self, id: QueueId) {
+        let first = self.holdings.get(&id).and_then(|holding| holding.held.first_key_value());
+        if let Some((&(due, count), _)) = first {
+            self.firsts.remove(&(due, count, id));
+        }
     }
 
     /// A queue is gone, deleted or on its way to another shard: those that need room for it find out anew what
     /// they need.
     pub(crate) fn target_left(&mut self, target: QueueId) {
-        for id in self.awaited.waiters_for(target) {
-            self.change(id, Waits::Nothing);
+        for number in self.awaited.waiters_for(target) {
+            let (wish, id) = self.wishes[&number];
+            self.look_anew(wish, id);
         }
     }
 
@@ -281,15 +398,19 @@ impl Delayed {
     /// need least.
     pub(crate) fn give_room(&mut self, mut has_room: impl FnMut(Need, Option<u16>) -> bool) {
         let mut next = self.roomless.first().copied();
-        while let Some((frees, need, id)) = next {
-            let mut rest = (Bound::Excluded((frees, need, id)), Bound::Unbounded);
-            if has_room(need, frees) {
-                self.change(id, Waits::Nothing);
+        let mut going_on = 0;
+        while going_on < GOING_ON_MAX
+            && let Some((wish, id)) = next
+        {
+            let mut from = (wish, id);
+            if has_room(wish.need, wish.frees) {
+                self.look_anew(wish, id);
+                going_on += 1;
             } else {
                 // Those that come free in the same log and go to the same ones need as much at least.
-                let most = Need { bytes: usize::MAX, ..need };
-                rest.0 = Bound::Excluded((frees, most, QueueId(u64::MAX)));
+                from = (wish.most(), QueueId(u64::MAX));
             }
+            let rest = (Bound::Excluded(from), Bound::Unbounded);
             next = self.roomless.range(rest).next().copied();
         }
     }
@@ -298,10 +419,7 @@ impl Delayed {
     /// all of them.
     fn pass(&mut self, id: QueueId) {
         self.turns.begin(id);
-        let holding = self.holdings.get(&id).expect("whose message is passed on is known");
-        if let Some((&(due, count), _)) = holding.held.first_key_value() {
-            self.firsts.remove(&(due, count, id));
-        }
+        self.unlist_first(id);
         self.change(id, Waits::Pass);
     }
 
@@ -338,12 +456,8 @@ impl Delayed {
         let holding = self.holdings.get_mut(&id).expect("whose messages wait is known");
         self.turns.answer(id);
         match core::mem::replace(&mut holding.waits, waits) {
-            Waits::Room(frees, need) => {
-                self.roomless.remove(&(frees, need, id));
-                self.awaited.end(id);
-            }
             Waits::Turn => self.turns.stop_waiting(id),
-            Waits::Nothing | Waits::Pass | Waits::SetAside => {}
+            Waits::Nothing | Waits::Crowd | Waits::Pass | Waits::SetAside => {}
         }
         match waits {
             Waits::Nothing => {
@@ -352,11 +466,8 @@ impl Delayed {
                 }
                 self.is_due = true;
             }
-            Waits::Room(frees, need) => {
-                self.roomless.insert((frees, need, id));
-            }
             Waits::Turn => self.turns.wait(id),
-            Waits::Pass | Waits::SetAside => {}
+            Waits::Crowd | Waits::Pass | Waits::SetAside => {}
         }
     }
 
@@ -388,8 +499,8 @@ impl Delayed {
         self.pooled += usize::from(held.place.body().is_some());
         let holding = self.holdings.entry(id).or_default();
         if held.is_long() {
-            self.long.add(held.bytes, 1);
-            holding.long.add(held.bytes, 1);
+            self.long.add(held.segments);
+            holding.long.add(held.segments);
         }
         let first = holding.held.first_key_value().map(|(key, _)| *key);
         holding.held.insert((due, self.count), held);
@@ -413,8 +524,8 @@ impl Delayed {
         Some((id, first.expect("the first of each holding is known").1))
     }
 
-    /// Takes the first of all. Its lane, if it is in a log.
-    fn take_first(&mut self) -> Option<(QueueId, Held, Option<LaneSlot>)> {
+    /// Takes the first of all out of its line.
+    fn pop_first(&mut self) -> Option<(QueueId, Held)> {
         let (_, _, id) = self.firsts.pop_first()?;
         self.turns.answer(id);
         let holding = self.holdings.get_mut(&id).expect("the first of each holding is known");
@@ -422,14 +533,34 @@ impl Delayed {
         if let Some((&(due, count), _)) = holding.held.first_key_value() {
             self.firsts.insert((due, count, id));
         }
+        Some((id, held))
+    }
+
+    /// Takes the first of all, which is not held back any more. Its lane, if it is in a log.
+    fn take_first(&mut self) -> Option<(QueueId, Held, Option<LaneSlot>)> {
+        let (id, held) = self.pop_first()?;
         self.len -= 1;
         self.pooled -= usize::from(held.place.body().is_some());
         if held.is_long() {
-            self.long.remove(held.bytes, 1);
-            holding.long.remove(held.bytes, 1);
+            let other = self.long_under_way.insert((id, held.seq), held.segments);
+            assert!(other.is_none(), "each number of a lane is given once");
         }
-        let lane = held.place.position().and_then(|_| holding.lanes.get(&held.log).copied());
+        let lanes = self.holdings.get(&id).map(|holding| &holding.lanes);
+        let lane = held.place.position().and_then(|_| lanes?.get(&held.log).copied());
         Some((id, held, lane))
+    }
+
+    /// A message of this log that was on its way lies there no more for its exchange, or is damaged and stays.
+    pub(crate) fn settled(&mut self, id: QueueId, log: u16, seq: u64) {
+        // With its exchange it was counted out.
+        if log == 0
+            && let Some(segments) = self.long_under_way.remove(&(id, seq))
+        {
+            let holding =
+                self.holdings.get_mut(&id).expect("whose messages go on their way is known");
+            holding.long.remove(segments, 1);
+            self.long.remove(segments, 1);
+        }
     }
 
     /// An exchange is gone with what it held back.
@@ -439,22 +570,21 @@ impl Delayed {
         self.listing_waits = false;
         self.wait = Wait::Nothing;
         self.turns.answer(id);
-        let Some(holding) = self.holdings.remove(&id) else { return };
-        if let Some((&(due, count), _)) = holding.held.first_key_value() {
-            self.firsts.remove(&(due, count, id));
-        }
+        self.unlist_first(id);
+        let Some(mut holding) = self.holdings.remove(&id) else { return };
         match holding.waits {
-            Waits::Room(frees, need) => {
-                self.roomless.remove(&(frees, need, id));
-                self.awaited.end(id);
-            }
             Waits::Turn => self.turns.stop_waiting(id),
-            Waits::Nothing | Waits::Pass | Waits::SetAside => {}
+            Waits::Nothing | Waits::Crowd | Waits::Pass | Waits::SetAside => {}
         }
+        for (wish, held) in holding.roomless {
+            assert!(self.forget_wish(wish, id), "who waits for room is known");
+            holding.held.insert((wish.due, wish.count), held);
+        }
+        for (segments, count) in holding.long.0 {
+            self.long.remove(segments, count);
+        }
+        self.long_under_way.retain(|(other, _), _| *other != id);
         self.len -= holding.held.len();
-        for (bytes, count) in holding.long.0 {
-            self.long.remove(bytes, count);
-        }
         self.dropped.push(holding.held);
     }
 

@@ -5,15 +5,16 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use lepus_base::{Body, Instant, Now, QueueId, ShardId};
+use lepus_base::{Body, Now, QueueId, ShardId};
 
 use crate::broker::Broker;
 use crate::channel::{At, Pending, Target};
 use crate::dead_letter::LETTERS_CONNECTION;
+use crate::delayed::{Delayed, Later};
 use crate::edge::is_near;
 use crate::inbox::packed;
 use crate::jobs::{Job, Step};
-use crate::journal::{Journal, Need, Occupied, Refusals};
+use crate::journal::{Journal, LogSet, Need, Occupied, Refusals};
 use crate::mail::{ChannelRef, Mail, Many, Receipt};
 use crate::message::{Incoming, MessageView};
 use crate::outbox::Outbox;
@@ -53,8 +54,8 @@ pub(crate) struct Fanout {
     terms: Terms,
     targets: Arc<[Target]>,
     next: usize,
-    /// When a delayed exchange, which is the target, lets go of it.
-    until: Option<Instant>,
+    /// How long a delayed exchange, which is the target, holds it back.
+    later: Option<Box<Later>>,
     /// Targets that were on their way, or have moved since: they get it last.
     moved: Vec<Target>,
     receipt: Receipt,
@@ -133,6 +134,14 @@ impl Fanout {
             && passing.is_none_or(|(rest, frees)| journal.must_wait_to_pass_on(rest, Some(frees)))
     }
 
+    /// Whether it waits for others that a delayed exchange holds back, whatever room there is: too many of them take
+    /// several segments, as it does.
+    pub(crate) fn waits_for_others(&self, delayed: &Delayed, journal: &mut Journal) -> bool {
+        let segments = self.later.as_ref().map_or(0, |later| later.segments);
+        // At the end of a run nobody waits.
+        !journal.closes() && !delayed.takes_long(segments, journal)
+    }
+
     /// Queues that are yet to get it.
     fn rest(&self) -> usize {
         self.targets.len() - self.next + self.moved.len()
@@ -156,15 +165,15 @@ impl Fanout {
 }
 
 impl Broker {
-    /// A channel's publish, or one of its commit, becomes a job. With `until` the target is a delayed
-    /// exchange, which holds it so long.
+    /// A channel's publish, or one of its commit, becomes a job. With `later` the target is a delayed
+    /// exchange, which holds it back.
     pub(crate) fn start_fanout(
         &mut self,
         at: At,
         view: &MessageView<'_>,
         terms: Terms,
         targets: &[Target],
-        until: Option<Instant>,
+        later: Option<Later>,
     ) {
         let owner = if self.is_committing(at) {
             Owner::Commit(at.channel)
@@ -173,7 +182,7 @@ impl Broker {
             Owner::Channel(at.channel)
         };
         let fanout = self.fanout_of(owner, view, terms, targets, Reach::Unsent);
-        self.jobs.begin_fanout(Fanout { until, ..fanout });
+        self.jobs.begin_fanout(Fanout { later: later.map(Box::new), ..fanout });
     }
 
     /// A message that is passed on from one queue, or a delayed exchange, to very many queues becomes
@@ -210,7 +219,7 @@ impl Broker {
             terms,
             targets,
             next: 0,
-            until: None,
+            later: None,
             moved: Vec::new(),
             receipt: Receipt::Taken,
             reach,
@@ -337,12 +346,12 @@ impl Broker {
         if fanout.reach == Reach::Mailed {
             self.enqueue_mailed(now, incoming, here, fanout.terms, out);
         } else {
-            let routed = match fanout.until {
+            let routed = match fanout.later.as_deref() {
                 // Deleted meanwhile, with all that it held back.
                 Some(_) if self.directory.holding(here[0].queue).is_none() => Routed::default(),
-                Some(due) => {
+                Some(&later) => {
                     let packed = self.edge.pool.get(fanout.body).to_vec();
-                    let later = (here[0].queue, due.since(now.instant));
+                    let later = (here[0].queue, later);
                     self.delay_one(now, later, &MessageView::unpack(&packed), &fanout.terms, out)
                 }
                 None => self.enqueue_all(now, &mut incoming, here, fanout.terms, out),
@@ -372,10 +381,11 @@ impl Broker {
         here: &[Target],
     ) -> (Room, Option<u16>) {
         let persistent = fanout.terms.persistent;
-        let room = match fanout.until {
-            Some(_) => self.room_to_hold_back(incoming, persistent, here[0]),
-            None => self.room_for(incoming, persistent, here),
-        };
+        let room = self.room_for(incoming, persistent, here);
+        if room == Room::Now && fanout.waits_for_others(&self.delayed, &mut self.journal) {
+            let need = Need { logs: LogSet::OWN, bytes: self.bytes_in_log(incoming, 1) };
+            return (Room::Later(need), None);
+        }
         let Some(passing) = fanout.passing.filter(|_| room != Room::Now) else {
             return (room, None);
         };

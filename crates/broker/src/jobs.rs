@@ -335,7 +335,9 @@ impl Broker {
                 place += 1;
                 continue;
             }
-            let is_behind = self.postponed.has_from(job.channel());
+            let waits_for_others = matches!(job, Job::Fanout(fanout)
+                if fanout.waits_for_others(&self.delayed, &mut self.journal));
+            let is_behind = waits_for_others || self.postponed.has_from(job.channel());
             if is_behind || job.must_wait(*need, &mut refusals, &mut self.journal) {
                 place += 1;
                 lost.extend(job.client().filter(|at| self.edge.is_lost(at.connection)));

@@ -419,6 +419,22 @@ impl Journal {
         })
     }
 
+    /// Whether a message in so many segments could be passed on in the shard's own log if all that is left lay in
+    /// `others`, itself as well.
+    pub(crate) fn could_pass_on_beside(&mut self, segments: u16, others: usize) -> bool {
+        let bytes = |segments: usize| segments.saturating_mul(self.payload_bytes_max());
+        let (bytes, occupied) = (bytes(segments.into()), Occupied { log: 0, bytes: bytes(others) });
+        self.set_passing(occupied.frees(), true);
+        let could = self.could_hold_beside(LogSet::OWN, bytes, occupied);
+        self.set_passing(occupied.frees(), false);
+        could
+    }
+
+    /// Segments that so many bytes take at least.
+    pub(crate) fn segments_for(&self, bytes: usize) -> u16 {
+        u16::try_from(bytes.div_ceil(self.payload_bytes_max())).unwrap_or(u16::MAX)
+    }
+
     /// Bytes that a message takes in a log, with its places in so many queues, at most.
     pub(crate) fn message_bytes(&self, view: &MessageView<'_>, queues: usize) -> usize {
         let Some(log) = self.logs.first() else { return 0 };

@@ -28,6 +28,7 @@ use crate::channel::{At, Target};
 use crate::commit::COMMIT_NUMBER;
 use crate::connection::PauseReason;
 use crate::dead_letter::LETTERS_CONNECTION;
+use crate::delayed::Later;
 use crate::directory::too_far;
 use crate::edge::{Shortage, is_near, mark_dirty};
 use crate::jobs::TARGETS_AT_ONCE_MAX;
@@ -95,6 +96,8 @@ pub(crate) enum Served {
     Later,
     /// No log ever has room for so many bytes.
     Never(usize),
+    /// Its exchange is to hold it back, and no log ever has room for so many bytes beside that.
+    NeverReleased(usize),
     /// Routing it takes more than so many steps.
     TooFar(u32),
 }
@@ -106,6 +109,13 @@ impl Served {
             Served::Now | Served::Later => Ok(()),
             Served::Never(bytes) => {
                 let text = format!("message of {bytes} bytes is larger than what may be stored");
+                Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text))
+            }
+            Served::NeverReleased(bytes) => {
+                let text = format!(
+                    "message of {bytes} bytes is larger than what may be stored while its exchange \
+                     holds it back"
+                );
                 Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text))
             }
             Served::TooFar(steps_max) => Err(too_far(exchange, steps_max)),
@@ -276,16 +286,29 @@ impl Broker {
         out: &mut Outbox,
     ) -> Served {
         let view = view_of(publish, &checked.properties);
+        let target = Target { queue: id, home: self.edge.shard, slot: u32::MAX };
+        let mut later = Later { due: now.instant + delay, segments: 0 };
+        let mut waits = false;
+        if !checked.has_room {
+            match self.room_for(&Incoming::new(view), checked.persistent, &[target]) {
+                Room::Now => {}
+                Room::Later(_) => waits = true,
+                Room::Never(bytes) => return Served::Never(bytes),
+            }
+            match self.segments_to_hold_back(id, &view, checked.persistent) {
+                Ok(segments) => later.segments = segments,
+                Err(bytes) => return Served::NeverReleased(bytes),
+            }
+            waits |= !self.delayed.takes_long(later.segments, &mut self.journal);
+        }
         let number = self.next_number(at);
         let terms = self.terms_of(checked, at.channel, number);
-        let target = Target { queue: id, home: self.edge.shard, slot: u32::MAX };
-        let room = self.room_to_hold_back(&Incoming::new(view), terms.persistent, target);
-        if matches!(room, Room::Later(_)) && !checked.has_room {
+        if waits {
             self.open_number(at, number, 1, Receipt::Taken);
-            self.start_fanout(at, &view, terms, &[target], Some(now.instant + delay));
+            self.start_fanout(at, &view, terms, &[target], Some(later));
             return Served::Later;
         }
-        let held = self.delay_one(now, (id, delay), &view, &terms, out);
+        let held = self.delay_one(now, (id, later), &view, &terms, out);
         self.open_number(at, number, held.logs, held.receipt);
         Served::Now
     }
@@ -294,21 +317,15 @@ impl Broker {
     pub(crate) fn delay_one(
         &mut self,
         now: Now,
-        (id, delay): (QueueId, Duration),
+        (id, later): (QueueId, Later),
         view: &MessageView<'_>,
         terms: &Terms,
         out: &mut Outbox,
     ) -> Routed {
-        // While the logs close nobody waits for room.
-        let is_refused = terms.persistent
-            && self.journal.closes()
-            && self
-                .need_to_hold_back(self.journal.message_bytes(view, 1), id)
-                .is_some_and(|need| self.journal.has_no_room(need));
-        let held = if is_refused {
-            Err(AppendError::Full)
-        } else {
-            self.delay(now, id, delay, view, terms.persistent, out)
+        // While the logs close nobody waits.
+        let held = match self.delayed.takes_long(later.segments, &mut self.journal) {
+            true => self.delay(now, id, later, view, terms.persistent, out),
+            false => Err(AppendError::Full),
         };
         let Ok(log) = held else {
             self.edge.counters.unlogged += 1;

@@ -22,6 +22,7 @@ mod dead_letters_kept;
 mod definitions;
 mod delayed;
 mod delayed_kept;
+mod delayed_room;
 mod deleted_targets;
 mod deletions_and_letters;
 mod disk_trouble;

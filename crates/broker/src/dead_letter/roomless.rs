@@ -80,7 +80,7 @@ pub struct Roomless {
     /// Those that wait for room.
     roomless: BTreeSet<(Wish, QueueId)>,
     /// For which queues they do.
-    awaited: Awaited,
+    awaited: Awaited<QueueId>,
     /// Whose letter goes to very many queues, and who waits for that.
     turns: Turns,
     /// Whose letter was taken last, if it was called for its turn.

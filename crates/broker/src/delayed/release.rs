@@ -2,20 +2,19 @@
 
 use alloc::format;
 use alloc::vec::Vec;
-use core::time::Duration;
 
 use lepus_amqp::properties::PropertiesRef;
-use lepus_base::{Now, QueueId};
+use lepus_base::{Instant, Now, QueueId};
 use lepus_store::{AppendError, Fetch};
 
-use super::{Held, Moment, Wait};
+use super::{Held, Moment, Wait, Wish};
 use crate::broker::Broker;
 use crate::channel::Target;
 use crate::dead_letter::{Source, delayed_of};
 use crate::edge::log;
 use crate::effort::as_queues;
 use crate::jobs::{TARGETS_AT_ONCE_MAX, first};
-use crate::journal::{Found, Occupied};
+use crate::journal::{Found, LogSet, Occupied};
 use crate::message::{Incoming, MessageView};
 use crate::outbox::{Outbox, Severity};
 use crate::properties::further_keys;
@@ -31,6 +30,18 @@ const RELEASED_BYTES_MAX: usize = 256 << 10;
 const READ_AHEAD: usize = 64;
 /// Entries of the log's index that are listed in one slice, about.
 const LISTED_AT_ONCE: usize = 4096;
+/// What a message takes in a log beside its payload, about.
+const BESIDE_PAYLOAD_BYTES: usize = 512;
+
+/// How long a message is held back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Later {
+    /// Until then.
+    pub due: Instant,
+    /// Segments of the shard's own log that it takes, when it is held back or when it is passed on; one or none
+    /// where it needs none, or that does not matter.
+    pub segments: u16,
+}
 
 impl Broker {
     /// How many messages delayed exchanges hold back in memory on this shard.
@@ -39,7 +50,7 @@ impl Broker {
         self.delayed.pooled()
     }
 
-    /// Holds a message back for `delay`. The log that was given it, if it has to be durable.
+    /// Holds a message back. The log that was given it, if it has to be durable.
     ///
     /// # Errors
     /// [`AppendError`] where it has to be logged and the log did not take it: it is gone.
@@ -47,12 +58,12 @@ impl Broker {
         &mut self,
         now: Now,
         id: QueueId,
-        delay: Duration,
+        later: Later,
         view: &MessageView<'_>,
         persistent: bool,
         out: &mut Outbox,
     ) -> Result<Option<u16>, AppendError> {
-        let due = now.instant + delay;
+        let Later { due, segments } = later;
         let bytes = view.body.len() as u32;
         let survives = persistent && self.directory.holding(id).is_some_and(|info| info.durable);
         // New ones go to the shard's own log.
@@ -67,7 +78,11 @@ impl Broker {
             if is_listed {
                 backlog.pass(lane);
                 let place = Place::logged(at, false);
-                self.delayed.insert(due.into(), id, Held { seq: ticket.seq, place, bytes, log });
+                self.delayed.insert(
+                    due.into(),
+                    id,
+                    Held { seq: ticket.seq, place, bytes, log, segments },
+                );
                 self.delayed.know_lane(log, lane, id);
             } else {
                 self.delayed.list(log, lane, id);
@@ -75,7 +90,7 @@ impl Broker {
             return Ok(Some(log));
         }
         let place = Place::pooled(view.pack(&mut self.edge.pool));
-        self.delayed.insert(due.into(), id, Held { seq: 0, place, bytes, log });
+        self.delayed.insert(due.into(), id, Held { seq: 0, place, bytes, log, segments: 0 });
         Ok(None)
     }
 
@@ -113,6 +128,11 @@ impl Broker {
         {
             let reader = (u32::MAX, id);
             let (mut is_over, mut waits) = (true, false);
+            let segment = self.journal.payload_bytes_max();
+            let segments_for = |bytes: u32| {
+                let segments = (bytes as usize + BESIDE_PAYLOAD_BYTES).div_ceil(segment);
+                u16::try_from(segments).unwrap_or(u16::MAX)
+            };
             if let Some(mut backlog) = self.journal.backlog(now, log, reader, &mut out.disk) {
                 let delayed = &mut self.delayed;
                 let (count, fetch, is_fetched) = backlog.list(lane, |entry| {
@@ -121,6 +141,7 @@ impl Broker {
                         place: Place::logged(entry.position, false),
                         bytes: entry.bytes,
                         log,
+                        segments: segments_for(entry.bytes),
                     };
                     delayed.insert(Moment::of_wall(now, entry.deadline_millis), id, held);
                 });
@@ -181,19 +202,21 @@ impl Broker {
                     self.delayed.let_first_wait_for_turn();
                     continue;
                 }
-                match self.room_to_release(packed, targets, terms.persistent, occupied) {
-                    Room::Now => {}
-                    Room::Later(need) => {
-                        let first = first(targets).iter();
-                        let queues = first.map(|target| target.queue).collect();
-                        self.delayed.let_first_wait(need, occupied.frees(), queues);
-                        continue;
-                    }
-                    Room::Never(bytes) => {
-                        if place.position().is_some() {
-                            self.tell_delayed_too_large(id, bytes, out);
-                        }
-                    }
+                let room = self.room_to_release(packed, targets, terms.persistent, occupied);
+                let wish = match room {
+                    Room::Now => self.wish_to_stay_behind(id, packed, targets, terms, occupied),
+                    Room::Later(need) => self.delayed.wish_of_first(need, occupied.frees()),
+                    Room::Never(_) => None,
+                };
+                if let Some(wish) = wish {
+                    let queues = first(targets).iter().map(|target| target.queue).collect();
+                    self.delayed.let_first_wait(wish, queues);
+                    continue;
+                }
+                if let Room::Never(bytes) = room
+                    && place.position().is_some()
+                {
+                    self.tell_delayed_too_large(id, bytes, out);
                 }
             }
             let Some((id, held, lane)) = self.delayed.take_first() else { return };
@@ -228,6 +251,63 @@ impl Broker {
         let room = self.room_to_pass_on(&incoming, persistent, first(targets), occupied);
         self.journal.set_passing(occupied.frees(), false);
         room
+    }
+
+    /// What the first delayed message of all waits for though there is room for it: another one of its exchange
+    /// does that it would pass, and that needs no more.
+    fn wish_to_stay_behind(
+        &self,
+        id: QueueId,
+        packed: &[u8],
+        targets: &[Target],
+        terms: &Terms,
+        occupied: Occupied,
+    ) -> Option<Wish> {
+        if !self.delayed.has_roomless(id) {
+            return None;
+        }
+        let incoming = Incoming::new(MessageView::unpack(packed));
+        let need = self.need_to_pass_on(&incoming, terms.persistent, first(targets))?;
+        let wish = self.delayed.wish_of_first(need, occupied.frees())?;
+        self.delayed.is_behind(id, wish).then_some(wish)
+    }
+
+    /// Segments of the shard's own log that a message takes, which was routed last, when this exchange holds it back
+    /// or when it is passed on to the queues that get it now, whichever are more. None where it needs none then.
+    ///
+    /// # Errors
+    /// Bytes that it takes when it is passed on, if no log ever has room for that beside itself.
+    pub(crate) fn segments_to_hold_back(
+        &mut self,
+        id: QueueId,
+        view: &MessageView<'_>,
+        persistent: bool,
+    ) -> Result<u16, usize> {
+        let is_durable = self.directory.holding(id).is_some_and(|info| info.durable);
+        if !persistent || !is_durable || !self.journal.is_on() {
+            return Ok(0);
+        }
+        let mut targets = core::mem::take(&mut self.targets);
+        targets.clear();
+        self.resolve(&self.routes, &mut targets);
+        let incoming = Incoming::new(*view);
+        let needs_room = self.need_to_pass_on(&incoming, persistent, first(&targets)).is_some();
+        let queues = first(&targets).len();
+        self.targets = targets;
+        if !needs_room {
+            return Ok(0);
+        }
+        let bytes = self.bytes_in_log(&incoming, queues);
+        let segments = self.journal.segments_for(bytes.max(self.bytes_in_log(&incoming, 1)));
+        let could_pass = match segments {
+            0 | 1 => {
+                // It is in one segment, and what is written to may be that one.
+                let beside = Occupied { log: 0, bytes: view.body.len() };
+                self.journal.could_hold_beside(LogSet::OWN, bytes, beside)
+            }
+            _ => self.journal.could_pass_on_beside(segments, usize::from(segments) + 1),
+        };
+        if could_pass { Ok(segments) } else { Err(bytes) }
     }
 
     /// A message that an exchange held back is kept in the log, since it has no room beside itself. It is

@@ -6,7 +6,7 @@ use alloc::format;
 use lepus_amqp::code::ReplyCode;
 use lepus_amqp::properties::PropertiesRef;
 use lepus_amqp::server::PublishRef;
-use lepus_base::Now;
+use lepus_base::{Now, QueueId};
 
 use super::Served;
 use super::check::{Checked, delay_of, parse_expiration};
@@ -135,11 +135,29 @@ impl Broker {
             queues[route.home.index()] += 1;
         }
         let exchange = self.directory.exchange(at.vhost, &held.exchange);
-        if exchange.is_some_and(|exchange| exchange.holding.is_some()) {
+        if let Some(id) = exchange.and_then(|exchange| exchange.holding) {
+            self.check_release(held, id)?;
             // It is logged here if it is held back, and there if not.
             queues[self.edge.shard.index()] += 1;
             return Ok(false);
         }
         Ok(self.routes.is_cacheable() && held.extra_keys.is_empty())
+    }
+
+    /// Whether a held publish that was routed last can be passed on when the delayed exchange that it names has held it
+    /// back, if that is to do so.
+    ///
+    /// # Errors
+    /// 406 where it never could.
+    fn check_release(&mut self, held: &HeldPublish, id: QueueId) -> Result<(), Refusal> {
+        let properties = PropertiesRef(&held.properties);
+        let is_delayed = delay_of(&owned_headers(properties)).is_ok_and(|delay| delay.is_some());
+        if !is_delayed {
+            return Ok(());
+        }
+        match self.segments_to_hold_back(id, &held.view(), properties.is_persistent()) {
+            Err(bytes) => Served::NeverReleased(bytes).check(&held.exchange),
+            Ok(_) => Ok(()),
+        }
     }
 }

@@ -122,42 +122,6 @@ impl Broker {
         self.room_beside(incoming, persistent, targets, Occupied::default())
     }
 
-    /// The same for a message that a delayed exchange holds back: it leaves the room that the longest of those will
-    /// take that are held back, while that is still there, when it is passed on. What is held back comes free for
-    /// nobody else, so that a long one would wait for ever in a small log that others fill.
-    pub(crate) fn room_to_hold_back(
-        &mut self,
-        incoming: &Incoming<'_>,
-        persistent: bool,
-        target: Target,
-    ) -> Room {
-        let room = self.room_for(incoming, persistent, &[target]);
-        if room != Room::Now || !persistent {
-            return room;
-        }
-        let need = self.need_to_hold_back(self.bytes_in_log(incoming, 1), target.queue);
-        match need.filter(|need| self.journal.must_wait_for(*need)) {
-            Some(need) => Room::Later(need),
-            None => room,
-        }
-    }
-
-    /// What a persistent message of so many bytes needs that this delayed exchange holds back, if that is more than
-    /// the message takes. One of a segment finds the room that is kept for those that are passed on.
-    pub(crate) fn need_to_hold_back(&self, bytes: usize, id: QueueId) -> Option<Need> {
-        let is_durable = self.directory.holding(id).is_some_and(|info| info.durable);
-        if !is_durable || !self.journal.is_on() {
-            return None;
-        }
-        let longest = self.delayed.longest_bytes().max(bytes);
-        let need = Need { logs: LogSet::OWN, bytes: bytes + longest };
-        let is_long = longest > self.journal.payload_bytes_max();
-        // For what has no room beside itself there is never any.
-        let most = need.bytes.max(2 * longest);
-        let fits = || self.journal.could_hold_beside(need.logs, most, Occupied::default());
-        (is_long && fits()).then_some(need)
-    }
-
     /// The same for a message that has `occupied` something in a log itself, until all its queues have it.
     #[inline]
     pub(crate) fn room_beside(
@@ -222,16 +186,33 @@ impl Broker {
         targets: &[Target],
         occupied: Occupied,
     ) -> Room {
-        let (mut is_logged, mut needs_log, mut logs) = (false, false, LogSet::default());
         let mut spilling = Vec::new();
+        let (logs, is_logged) = self.logs_asked(targets, &mut spilling);
+        if !logs.is_empty() && self.journal.could_hold_beside(logs, bytes, occupied) {
+            // Only who waits for room has it made.
+            let need = Need { logs, bytes };
+            if !self.journal.must_wait_for(need) {
+                return Room::Now;
+            }
+            self.spilling.extend(spilling);
+            return Room::Later(need);
+        }
+        if is_logged { Room::Never(bytes) } else { Room::Now }
+    }
+
+    /// The logs of this shard that take a message for these queues, and whether it has to be in one. The queues
+    /// that take it only because memory is short are added to `spilling`.
+    fn logs_asked(&self, targets: &[Target], spilling: &mut Vec<QueueId>) -> (LogSet, bool) {
+        let (mut logs, mut is_logged) = (LogSet::default(), false);
         for target in targets.iter().filter(|target| target.home == self.edge.shard) {
             let Some(slot) = self.home_slot(target.queue, target.slot) else {
-                // What a delayed exchange gets, and queues that are yet to come here, goes to the shard's
-                // own log. What is gone needs none.
+                // What a durable delayed exchange gets, and queues that are yet to come here, goes to the
+                // shard's own log. What is gone needs none.
                 let id = target.queue;
-                if self.directory.holding(id).is_some() || self.directory.queue_by_id(id).is_some()
-                {
-                    needs_log = true;
+                let holding = self.directory.holding(id);
+                let is_held_back = holding.is_some_and(|info| info.durable);
+                is_logged |= is_held_back;
+                if is_held_back || self.directory.queue_by_id(id).is_some() {
                     logs.add(0);
                 }
                 continue;
@@ -244,20 +225,31 @@ impl Broker {
                 spilling.push(home.id);
             }
             if queue.is_durable() || spills {
-                needs_log = true;
                 logs.add(home.log);
             }
         }
-        if needs_log && self.journal.could_hold_beside(logs, bytes, occupied) {
-            // Only who waits for room has it made.
-            let need = Need { logs, bytes };
-            if !self.journal.must_wait_for(need) {
-                return Room::Now;
-            }
-            self.spilling.extend(spilling);
-            return Room::Later(need);
+        (logs, is_logged)
+    }
+
+    /// What a message needs to be passed on to these queues, whether there is room for it or not, as
+    /// [`Broker::room_to_pass_on`] asks. `None` where it needs none.
+    pub(crate) fn need_to_pass_on(
+        &self,
+        incoming: &Incoming<'_>,
+        persistent: bool,
+        targets: &[Target],
+    ) -> Option<Need> {
+        if !persistent || !self.journal.is_on() || targets.is_empty() {
+            return None;
         }
-        if is_logged { Room::Never(bytes) } else { Room::Now }
+        let own = self.edge.shard;
+        let here = targets.iter().filter(|target| target.home == own).count();
+        let (logs, _) = self.logs_asked(targets, &mut Vec::new());
+        if !logs.is_empty() {
+            return Some(Need { logs, bytes: self.bytes_in_log(incoming, here) });
+        }
+        let bytes = self.bytes_in_log(incoming, targets.len());
+        (here < targets.len()).then_some(Need { logs: LogSet::OWN, bytes })
     }
 
     /// Bytes that a message takes in a log, with its places in so many queues, at most; very many get it in
