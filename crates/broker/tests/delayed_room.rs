@@ -117,6 +117,23 @@ fn long_ones_that_a_small_log_cannot_hold_together_come_one_after_the_other() {
     }
 }
 
+/// The first lies in the log until the last of its queues has it, and keeps the second waiting for as long.
+#[test]
+fn long_ones_for_very_many_queues_come_one_after_the_other_from_a_small_log() {
+    let (world, channel) = with_little_room();
+    declare_delayed(&channel, "x", "fanout");
+    let queues: Vec<String> = (0..600).map(|number| format!("q{number}")).collect();
+    for queue in &queues {
+        durable(&channel, queue);
+        channel.bind(queue, "x", "");
+    }
+    for _ in 0..2 {
+        channel.publish_with("x", "", &after(5_000), vec![b'x'; 150_000]);
+    }
+    assert_eq!(take_all(&world, &queues, 200), 2 * 600);
+    assert_eq!(channel.confirmed(), (vec![1, 2], vec![]));
+}
+
 /// All sizes, moments and exchanges at random, more than the log holds at once.
 #[test]
 fn whatever_is_held_back_in_a_small_log_comes_in_the_end() {
