@@ -149,7 +149,7 @@ impl Broker {
             definitions: Definitions::new(hash),
             journal: Journal::default(),
             ledger: Ledger::default(),
-            postponed: Line::new(hash),
+            postponed: Line::new(hash, settings.shard),
             looks: Looks::default(),
             names: Names::new(settings.secret, settings.shard),
             rng: Rng::new(hash.seed() ^ u64::from(settings.shard.0) << 32),
@@ -530,6 +530,7 @@ impl Broker {
         !self.working.is_empty()
             || !self.graveyard.is_empty()
             || self.has_job_work(out)
+            || self.postponed.has_work()
             || !self.settlings.is_empty()
             || self.ends.has_work()
             || !self.retries.is_empty()

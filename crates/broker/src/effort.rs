@@ -40,6 +40,8 @@ pub struct Effort {
     paused: Vec<(u32, ConnectionId)>,
     /// When the log was told last that a message's routing takes too long.
     told: Option<Instant>,
+    /// Queues that were looked at, so far, to find out what room a message needs.
+    looked_for_room: u64,
 }
 
 impl Effort {
@@ -52,6 +54,11 @@ impl Effort {
     pub(crate) fn spend_on_queues(&mut self, queues: usize) {
         let queues = u32::try_from(queues).unwrap_or(u32::MAX);
         self.spend(queues.saturating_mul(QUEUE_STEPS));
+    }
+
+    /// So many queues were looked at to find out what room a message needs.
+    pub(crate) fn look_for_room(&mut self, queues: usize) {
+        self.looked_for_room += queues as u64;
     }
 
     /// What was used in the current part of the turn.
@@ -108,6 +115,13 @@ impl Broker {
     #[must_use]
     pub fn has_read_enough(&self) -> bool {
         self.edge.effort.has_read_enough()
+    }
+
+    /// How many queues were looked at, so far, to find out what room in the logs a message needs that found none at
+    /// first. In a turn there are few of them, however many messages wait.
+    #[must_use]
+    pub fn looked_for_room(&self) -> u64 {
+        self.edge.effort.looked_for_room
     }
 
     /// A turn ends: what came too late for it is read again.

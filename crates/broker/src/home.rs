@@ -628,13 +628,14 @@ impl Broker {
     ) {
         let homes = &self.homes;
         let Some(slot) = self.home_slots.remove(info.id, |slot| homes[slot as usize].id) else {
-            return;
+            // What is passed on to another shard, or goes to one that is yet to come, waits for room in the own log.
+            return self.queue_left(info.id, 0);
         };
         let mut home = self.homes.remove(slot as usize);
         self.edge.counters.queues_deleted += 1;
         self.journal.forget_windows(home.queue.windowed());
         self.journal.drop_queue(home.log, home.id);
-        self.queue_left(home.id, home.log);
+        self.home_left(home.id, home.log, home.queue.is_durable());
         self.release_stalled(info.id);
         let answers = home.take_answers();
         let orphans = home.queue.delete().consumers;

@@ -1,6 +1,7 @@
 //! What mail from other shards means.
 
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 use lepus_amqp::code::ReplyCode;
 use lepus_base::{ConnectionId, Now, QueueId, ShardId};
@@ -8,18 +9,15 @@ use lepus_base::{ConnectionId, Now, QueueId, ShardId};
 use crate::broker::Broker;
 use crate::channel::Target;
 use crate::dead_letter::must_arrive;
-use crate::jobs::Job;
-use crate::journal::{LogSet, Need};
+use crate::jobs::{Job, TARGETS_AT_ONCE_MAX};
+use crate::journal::{LogSet, Need, Refusals};
 use crate::mail::{ChannelRef, Command, Mail, MailBatch, Many, Receipt, Reply};
 use crate::message::{Incoming, MessageView};
 use crate::migration::{Parcel, Rest};
 use crate::outbox::Outbox;
-use crate::postponed::{Few, Line, Part, Postponed};
+use crate::postponed::{Asked, Few, Part, Postponed, Waits, Wish};
 use crate::publish::{Room, Terms};
 use crate::refusal::Refusal;
-
-/// Channels whose postponed mail is looked at in one go.
-const CHANNELS_AT_ONCE_MAX: usize = 512;
 
 impl Broker {
     /// Mail from another shard. The batch is left empty.
@@ -67,12 +65,12 @@ impl Broker {
             let expiration = expiration.map(core::time::Duration::from_millis);
             let terms = Terms { persistent, priority, expiration, from, number };
             let view = packed(&bytes, message);
-            if self.must_postpone(&Incoming::new(view), &targets, &terms, part) {
+            if let Some(waits) = self.must_postpone(&Incoming::new(view), &targets, &terms, part) {
                 let body = view.pack(&mut self.edge.pool);
                 let bytes = view.body.len() as u32;
                 let targets = targets.clone();
                 let few = Few { body, bytes, targets, terms, part };
-                self.postponed.push(Postponed::Few(few));
+                self.postponed.push(Postponed::Few(few), waits);
                 continue;
             }
             self.enqueue_part(now, Incoming::new(view), &targets, terms, part, out);
@@ -89,7 +87,7 @@ impl Broker {
     fn many_mailed(&mut self, many: &Many, bytes: &[u8]) {
         let fanout = self.mailed_fanout(many, bytes);
         if self.postponed.has_from(many.from) {
-            self.postponed.push(Postponed::Many(fanout));
+            self.postponed.push(Postponed::Many(fanout), Waits::Turn);
         } else {
             self.jobs.push(Job::Fanout(fanout));
         }
@@ -166,39 +164,47 @@ impl Broker {
         }
     }
 
-    /// Whether a message has to wait until the log has room, or behind one of its channel that does.
+    /// What a message has to wait for: room in its logs, or one of its channel that waits.
     fn must_postpone(
         &mut self,
         incoming: &Incoming<'_>,
         targets: &[Target],
         terms: &Terms,
         part: Part,
-    ) -> bool {
-        self.postponed.has_from(terms.from)
-            || self.must_give_up(part.begun())
-            || self.must_wait_for_room(incoming, targets, terms, part)
+    ) -> Option<Waits> {
+        if self.postponed.has_from(terms.from) || self.must_give_up(part.begun()) {
+            return Some(Waits::Turn);
+        }
+        self.must_wait_for_room(incoming, targets, terms, part)
     }
 
-    /// Whether a message finds no room, or the transaction that it begins.
+    /// What a message waits for that finds no room, or the transaction that it begins.
     fn must_wait_for_room(
         &mut self,
         incoming: &Incoming<'_>,
         targets: &[Target],
         terms: &Terms,
         part: Part,
-    ) -> bool {
+    ) -> Option<Waits> {
         match part {
             Part::Alone => {
                 let occupied = self.occupied_by(terms);
-                self.journal.set_passing(occupied.frees(), true);
+                let frees = occupied.frees();
+                self.journal.set_passing(frees, true);
                 let room = self.room_beside(incoming, terms.persistent, targets, occupied);
-                self.journal.set_passing(occupied.frees(), false);
-                matches!(room, Room::Later(_))
+                self.journal.set_passing(frees, false);
+                match room {
+                    Room::Later(need) => Some(Waits::for_room(need, frees)),
+                    Room::Now | Room::Never(_) => None,
+                }
             }
             // It must not come apart because one of its queues is not here yet.
-            Part::First(need) => self.migrations.expects_any() || self.journal.must_wait_for(need),
+            Part::First(_) if self.migrations.expects_any() => Some(Waits::Arrivals),
+            Part::First(need) => {
+                self.journal.must_wait_for(need).then(|| Waits::for_room(need, None))
+            }
             // Asked again, it might be told that the room is gone which the transaction took.
-            Part::Next => false,
+            Part::Next => None,
         }
     }
 
@@ -224,25 +230,27 @@ impl Broker {
         logs
     }
 
-    /// Queues have left these logs: transactions that wait for room there may not need it any more.
-    pub(crate) fn renew_postponed_needs(&mut self, left: LogSet) {
-        let hash = self.settings.hash;
-        let mut postponed = core::mem::replace(&mut self.postponed, Line::new(hash));
-        postponed.renew_needs(left, |few| {
-            let mut logs = LogSet::default();
-            for target in few.targets.iter().filter(|_| few.terms.persistent) {
-                self.log_of(target.queue).into_iter().for_each(|log| logs.add(log));
+    /// The logs that are to have something of a transaction now, whose first message this is, and how many queues
+    /// were looked at: some may be gone since it came.
+    fn logs_of_commit(&self, first: &Few) -> (LogSet, usize) {
+        let rest = self.postponed.rest_of_commit(first.terms.from);
+        let persistent = core::iter::once(first).chain(rest).filter(|few| few.terms.persistent);
+        let (mut logs, mut looked_at) = (LogSet::default(), 0);
+        for target in persistent.flat_map(|few| &few.targets) {
+            looked_at += 1;
+            self.log_of(target.queue).into_iter().for_each(|log| logs.add(log));
+            if self.journal.len() == 1 && !logs.is_empty() {
+                break;
             }
-            logs
-        });
-        self.postponed = postponed;
+        }
+        (logs, looked_at)
     }
 
-    /// Whether what was postponed need not wait any more.
-    fn may_enqueue(&mut self, few: &Few) -> bool {
+    /// What the oldest of a channel still has to wait for.
+    fn must_still_wait(&mut self, few: &Few) -> Option<Waits> {
         // It is only looked at.
         let incoming = Incoming::from_body(few.body, few.bytes);
-        !self.must_wait_for_room(&incoming, &few.targets, &few.terms, few.part)
+        self.must_wait_for_room(&incoming, &few.targets, &few.terms, few.part)
     }
 
     /// A message that waited for its queue, which is here now, goes into it. What finds no room in the
@@ -258,10 +266,11 @@ impl Broker {
     ) {
         let from = few.terms.from;
         let before = postponed.get(&from).copied().unwrap_or_default();
-        if before == 0 && self.may_enqueue(&few) {
+        let waits = if before == 0 { self.must_still_wait(&few) } else { Some(Waits::Turn) };
+        let Some(waits) = waits else {
             return self.enqueue_few(now, few, out);
-        }
-        self.postponed.insert(before, Postponed::Few(few));
+        };
+        self.postponed.insert(before, Postponed::Few(few), waits);
         postponed.insert(from, before + 1);
         self.pause_publishing(from);
     }
@@ -275,35 +284,105 @@ impl Broker {
     }
 
     /// Mail that waited for room in the log goes into its queues, as far as there is some. What one
-    /// channel sent keeps that of no other waiting: it may need more room than there ever is.
+    /// channel sent keeps that of no other waiting: it may need more room than there ever is. So many queues are
+    /// looked at, or get something, as in a slice of a job; more only where a transaction goes to more, of which all
+    /// lands in one batch. What is left is for the next time: those first that were not looked at.
     pub(crate) fn enqueue_postponed(&mut self, now: Now, out: &mut Outbox) {
-        for _ in 0..self.postponed.channels().min(CHANNELS_AT_ONCE_MAX) {
-            let Some(channel) = self.postponed.take_turn() else { return };
-            self.enqueue_postponed_of(now, channel, out);
+        self.postponed.cut(false);
+        if self.postponed.is_empty() {
+            return;
+        }
+        if !self.migrations.expects_any() {
+            self.postponed.end_arrivals();
+        }
+        let mut budget = TARGETS_AT_ONCE_MAX;
+        for _ in 0..self.postponed.turns() {
+            if budget == 0 {
+                break;
+            }
+            let Some(channel) = self.postponed.take_turn() else { break };
+            self.enqueue_postponed_of(now, channel, &mut budget, out);
+        }
+        let (mut asked, mut refusals) = (None, Refusals::new());
+        while let Some((wish, channel)) = self.postponed.next_roomless(asked) {
+            // Asked also where nothing more is done in this turn: room is made only for who asks.
+            if self.lacks_wished(wish, &mut refusals) {
+                asked = Some(Asked::Refused(wish, channel));
+                continue;
+            }
+            if budget == 0 {
+                self.postponed.cut(true);
+                break;
+            }
+            asked = Some(Asked::Taken(wish, channel));
+            self.postponed.take_roomless(channel);
+            self.enqueue_postponed_of(now, channel, &mut budget, out);
+        }
+        let near: Vec<ChannelRef> = self.postponed.near().collect();
+        for channel in near {
+            if self.edge.is_lost(channel.connection) {
+                self.end_lost(now, channel, out);
+            }
         }
     }
 
-    fn enqueue_postponed_of(&mut self, now: Now, channel: ChannelRef, out: &mut Outbox) {
-        let mut gives_up = false;
+    /// Whether there is no room for which somebody waits.
+    fn lacks_wished(&mut self, wish: Wish, refusals: &mut Refusals) -> bool {
+        match wish.frees {
+            None => refusals.must_wait(wish.need, &mut self.journal),
+            // It may use what is kept for such.
+            frees => self.journal.must_wait_to_pass_on(wish.need, frees),
+        }
+    }
+
+    /// What waits of a channel goes on as far as it can, which takes what it does off the `budget`.
+    fn enqueue_postponed_of(
+        &mut self,
+        now: Now,
+        channel: ChannelRef,
+        budget: &mut usize,
+        out: &mut Outbox,
+    ) {
+        let (mut gives_up, mut is_first) = (false, true);
         while let Some(first) = self.postponed.pop(channel) {
             match first {
-                Postponed::Few(few) if gives_up || self.must_give_up(few.part.begun()) => {
-                    gives_up = true;
-                    self.give_up(few, out);
-                }
-                Postponed::Few(few) if !self.may_enqueue(&few) => {
-                    self.postponed.put_back(channel, Postponed::Few(few));
-                    if self.edge.is_lost(channel.connection) {
-                        self.end_lost(now, channel, out);
+                Postponed::Few(few) if gives_up => self.give_up(few, out),
+                Postponed::Few(mut few) => {
+                    let is_begun = few.part == Part::Next;
+                    // Many of them are looked at where nothing else was.
+                    if !is_begun
+                        && *budget < TARGETS_AT_ONCE_MAX
+                        && *budget < few.targets.len().max(1)
+                    {
+                        *budget = 0;
+                        return self.postponed.put_back(Postponed::Few(few), Waits::Turn, is_first);
                     }
-                    return;
+                    *budget = budget.saturating_sub(few.targets.len().max(1));
+                    if let Part::First(need) = few.part {
+                        let (logs, looked_at) = self.logs_of_commit(&few);
+                        few.part = Part::First(Need { logs, ..need });
+                        *budget = budget.saturating_sub(looked_at);
+                        self.edge.effort.look_for_room(looked_at);
+                    }
+                    if self.must_give_up(few.part.begun()) {
+                        gives_up = true;
+                        self.give_up(few, out);
+                    } else if let Some(waits) = self.must_still_wait(&few) {
+                        return self.postponed.put_back(Postponed::Few(few), waits, false);
+                    } else {
+                        self.enqueue_few(now, few, out);
+                    }
                 }
-                Postponed::Few(few) => self.enqueue_few(now, few, out),
-                Postponed::Many(fanout) => self.jobs.push(Job::Fanout(fanout)),
+                Postponed::Many(fanout) => {
+                    *budget = budget.saturating_sub(1);
+                    self.jobs.push(Job::Fanout(fanout));
+                }
                 Postponed::Command { from, queue, command } => {
+                    *budget = budget.saturating_sub(1);
                     self.command_mailed(now, from, queue, command, out);
                 }
             }
+            is_first = false;
         }
         if channel.shard == self.edge.shard {
             self.resume_publishing(channel);
@@ -337,7 +416,7 @@ impl Broker {
         out: &mut Outbox,
     ) {
         if self.postponed.has_from(from) && command.is_about_messages() {
-            self.postponed.push(Postponed::Command { from, queue, command });
+            self.postponed.push(Postponed::Command { from, queue, command }, Waits::Turn);
         } else if self.migrations.rests(queue).is_some_and(Rest::is_expected) {
             self.let_rest(queue, Parcel::Mail(Mail::Command { from, queue, command }));
         } else {

@@ -269,11 +269,14 @@ impl Jobs {
         }
     }
 
-    /// Those that wait for room in one of these logs wait for nothing that is known any more: they find out
-    /// anew what they need once they may go on.
-    pub(crate) fn look_anew(&mut self, left: LogSet) {
-        for (_, need) in self.roomless.iter_mut().filter(|(_, need)| need.logs.meets(left)) {
-            *need = Need::default();
+    /// Those that wait for room in one of these logs, and commits that wait for one of `commits`, wait for nothing
+    /// that is known any more: they find out anew what they need once they may go on.
+    pub(crate) fn look_anew(&mut self, left: LogSet, commits: LogSet) {
+        for (job, need) in &mut self.roomless {
+            let is_commit = matches!(job, Job::Commit(_));
+            if need.logs.meets(if is_commit { commits } else { left }) {
+                *need = Need::default();
+            }
         }
     }
 }

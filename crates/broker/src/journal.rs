@@ -122,6 +122,15 @@ impl Occupied {
     }
 }
 
+/// Logs that queues have left.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Left {
+    /// Anybody may have waited for room there for these.
+    pub all: LogSet,
+    /// At least transactions may have.
+    pub commits: LogSet,
+}
+
 /// Stands for the dead letters among readers.
 pub(crate) const LETTERS: Reader = (u32::MAX, QueueId(u64::MAX));
 
@@ -144,7 +153,7 @@ pub struct Journal {
     bytes_max: u64,
     closes: bool,
     /// Logs that a queue has left since [`Journal::take_left`].
-    left: LogSet,
+    left: Left,
 }
 
 impl Journal {
@@ -298,12 +307,18 @@ impl Journal {
 
     /// A queue is gone, here or on another shard, for which room in this log may be waited for.
     pub(crate) fn note_left(&mut self, log: u16) {
-        self.left.add(log);
+        self.left.all.add(log);
+        self.left.commits.add(log);
+    }
+
+    /// The same of one for which none but transactions wait for room: they ask for it whatever queues they go to.
+    pub(crate) fn note_left_by_commits(&mut self, log: u16) {
+        self.left.commits.add(log);
     }
 
     /// The logs that queues have left since the last call. Who waits for room there may have been on the
     /// way to such a queue, and need none any more.
-    pub(crate) fn take_left(&mut self) -> LogSet {
+    pub(crate) fn take_left(&mut self) -> Left {
         core::mem::take(&mut self.left)
     }
 

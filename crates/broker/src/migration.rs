@@ -458,7 +458,7 @@ impl Broker {
         let Home { mut queue, log, .. } = home;
         self.journal.forget_windows(queue.windowed());
         self.journal.drop_queue(log, old);
-        self.queue_left(old, log);
+        self.home_left(old, log, queue.is_durable());
         queue.uproot();
         let consumers: Vec<ConsumerKey> =
             queue.consumers().map(|(_, consumer, _)| consumer.key).collect();
@@ -512,6 +512,8 @@ impl Broker {
         let slot = self.homes.insert(home) as u32;
         let homes = &self.homes;
         self.home_slots.insert(id, slot, |slot| homes[slot as usize].id);
+        // What was to go to it waited for room in the own log.
+        self.journal.note_left(0);
         let text = format!("{}: from shard {from} to {own}; {why}", self.describe_queue(id));
         log(out, Severity::Info, "queue-moved", text);
         self.migrations.let_stay(id, now.instant + STAY);

@@ -14,7 +14,7 @@ use crate::channel::Channel;
 use crate::connection::{Connection, PauseReason};
 use crate::dead_letter::DeadLetter;
 use crate::edge::Edge;
-use crate::journal::LogSet;
+use crate::journal::Left;
 use crate::mail::{ChannelRef, MailBatch};
 use crate::outbox::Outbox;
 use crate::timers::Timer;
@@ -213,10 +213,7 @@ impl Broker {
     pub(crate) fn give_room(&mut self, now: Now, out: &mut Outbox) {
         self.journal.forget_wishes();
         self.look_for_memory();
-        let left = self.journal.take_left();
-        if !left.is_empty() {
-            self.look_for_room_anew(left);
-        }
+        self.look_for_room_anew();
         self.give_letters_room();
         let journal = &mut self.journal;
         self.delayed.give_room(|need, frees| !journal.must_wait_to_pass_on(need, frees));
@@ -251,11 +248,26 @@ impl Broker {
         self.journal.note_left(log);
     }
 
-    /// Queues have left these logs. Who waits for room there, and for what queues is not known, finds out anew
-    /// where it is needed.
-    fn look_for_room_anew(&mut self, left: LogSet) {
-        self.renew_postponed_needs(left);
-        self.jobs.look_anew(left);
+    /// The same of one that was here. Those come and go all the time that are not durable, and messages need room
+    /// in a log for them only where memory is short.
+    pub(crate) fn home_left(&mut self, id: QueueId, log: u16, is_durable: bool) {
+        if is_durable || self.spilling.contains(&id) {
+            self.queue_left(id, log);
+        } else {
+            self.edge.roomless_letters.target_left(id);
+            self.delayed.target_left(id);
+            self.journal.note_left_by_commits(log);
+        }
+    }
+
+    /// Who waits for room in logs that queues have left, and for what queues is not known, finds out anew where it
+    /// is needed.
+    fn look_for_room_anew(&mut self) {
+        let Left { all, commits } = self.journal.take_left();
+        if !commits.is_empty() {
+            self.postponed.look_anew(all, commits);
+            self.jobs.look_anew(all, commits);
+        }
     }
 
     /// Stops reading a client that does not read its answers. True when it is to wait.

@@ -333,10 +333,6 @@ impl Broker {
             self.pump(now, slot, out);
         }
         for info in applied.queues_deleted {
-            if info.home != self.edge.shard {
-                // What is passed on to another shard waits for room in the own log.
-                self.queue_left(info.id, 0);
-            }
             self.home_deleted(now, &info, applied.goes_in_slices, out);
             self.rest_over(now, info.id, out);
         }

@@ -164,7 +164,7 @@ impl Broker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::postponed::Postponed;
+    use crate::postponed::{Postponed, Waits};
     use crate::settings::{Limits, Settings};
     use lepus_base::{ConnectionId, HashState, Instant};
 
@@ -192,13 +192,13 @@ mod tests {
             Few { body, bytes: 4, targets: Vec::new(), terms, part: Part::Alone }
         };
         let [without, first, second, later] = [0, 1, 2, 3].map(&mut few);
-        broker.postponed.push(Postponed::Few(later));
+        broker.postponed.push(Postponed::Few(later), Waits::Turn);
         // There is room for the first. One of those behind it found none, and the second does not overtake that.
         let mut postponed = BTreeMap::new();
         broker.enqueue_or_postpone(NOW, first, &mut postponed, &mut out);
         assert!(postponed.is_empty());
         postponed.insert(from, 1);
-        broker.postponed.insert(0, Postponed::Few(without));
+        broker.postponed.insert(0, Postponed::Few(without), Waits::Turn);
         broker.enqueue_or_postpone(NOW, second, &mut postponed, &mut out);
         let order = core::iter::from_fn(|| broker.postponed.pop(from)).map(|found| match found {
             Postponed::Few(few) => few.terms.priority,

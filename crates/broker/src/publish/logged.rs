@@ -187,6 +187,7 @@ impl Broker {
         occupied: Occupied,
     ) -> Room {
         let mut spilling = Vec::new();
+        self.edge.effort.look_for_room(targets.len());
         let (logs, is_logged) = self.logs_asked(targets, &mut spilling);
         if !logs.is_empty() && self.journal.could_hold_beside(logs, bytes, occupied) {
             // Only who waits for room has it made.
