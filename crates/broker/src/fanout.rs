@@ -339,6 +339,8 @@ impl Broker {
         let mut incoming = Incoming::from_body(fanout.body, fanout.bytes);
         let (room, passes) = self.room_for_slice(&mut fanout, &incoming, here);
         if let Room::Later(need) = room {
+            // To look at them is work, too.
+            *budget = budget.saturating_sub(here.len().max(1));
             incoming.finish(&mut self.edge.pool);
             return Step::NeedsRoom(Job::Fanout(fanout), need);
         }

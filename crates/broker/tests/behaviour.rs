@@ -72,6 +72,7 @@ mod stage;
 mod survey;
 mod transactions;
 mod ttl;
+mod turns_without_room;
 mod unread;
 mod user_id;
 mod user_limits;
