@@ -249,7 +249,7 @@ impl Broker {
                     return false;
                 }
                 Found::Lost => {
-                    self.leave(&mut letter);
+                    self.let_go(&mut letter);
                     self.keep_source(&letter.source);
                 }
             }
@@ -306,7 +306,7 @@ impl Broker {
             }
             return self.send_surely(now, letter, out);
         }
-        self.leave(&mut letter);
+        self.let_go(&mut letter);
         let routed = self.route_dead_letter(now, &letter, true, out);
         let cost = routed.as_ref().map_or(1, |(packed, targets)| cost_of(packed, targets.len()));
         if let Some((packed, targets)) = &routed {
@@ -366,7 +366,7 @@ impl Broker {
             return self.end_attempt(now, letter, out);
         }
         // Its queue is gone.
-        self.leave(&mut letter);
+        self.let_go(&mut letter);
         self.settle_source(letter.source);
     }
 

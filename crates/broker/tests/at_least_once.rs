@@ -318,3 +318,38 @@ fn who_has_it_does_not_get_it_again_after_it_has_moved() {
         assert_eq!(world.queue("takes").ready, 0, "in round {round}");
     }
 }
+
+/// Also while those that are tried again are read from the disk, be they few or many.
+#[test]
+fn a_later_letter_overtakes_none_that_is_tried_again() {
+    for count in [200, 280, 600] {
+        let world = World::on_disk(1);
+        let channel = world.channel(0);
+        declare(&channel, "q", surely_to("", "graves"));
+        let limits = Table::new().with("x-max-length", 0).with("x-overflow", "reject-publish");
+        channel.declare_with("graves", limits);
+        let body = |number: usize| format!("{number:05}{}", "-".repeat(5_000));
+        channel.confirm_select();
+        for number in 0..count {
+            channel.publish_with("", "q", &persistent(), body(number));
+        }
+        world.advance(5_000);
+        reject_all(&channel, "q");
+        world.advance(5_000);
+        channel.delete("graves");
+        channel.declare("graves");
+        world.hold_disk();
+        world.advance(2 * A_WHILE);
+        channel.publish_with("", "q", &persistent(), body(count));
+        world.advance(10);
+        reject_all(&channel, "q");
+        world.advance(10);
+        assert_eq!(world.queue("graves").ready, 0, "they are being read");
+        world.release_disk();
+        // Less than a pause: who only waited for others to arrive follows at once.
+        world.advance(100);
+        let found: Vec<usize> =
+            bodies(&channel, "graves").iter().map(|body| body[..5].parse().unwrap()).collect();
+        assert_eq!(found, (0..=count).collect::<Vec<_>>());
+    }
+}

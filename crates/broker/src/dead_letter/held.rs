@@ -45,8 +45,12 @@ pub(crate) struct Progress {
     rest: Vec<QueueId>,
     /// Queues that have it.
     done: BTreeSet<QueueId>,
-    /// Whether a queue did not take it, or it stands behind such a one.
+    /// Whether a queue did not take it.
     is_refused: bool,
+    /// Whether it waits only because earlier ones of its queue did, or were being tried again.
+    is_behind: bool,
+    /// Whether it was taken from the shelf to be tried again, and has neither come back nor left for good.
+    is_tried_again: bool,
     /// What it found no room for on its way to very many queues, and for which of them: it is to wait for that
     /// when all that were asked have reported, and to begin anew with the others.
     lacks: Option<(Need, QueueId)>,
@@ -84,6 +88,11 @@ impl Progress {
     /// Whether there are queues that were not asked yet, in this attempt.
     pub(super) fn has_rest(&self) -> bool {
         !self.rest.is_empty()
+    }
+
+    /// Whether it has neither waited for another attempt nor begun one.
+    fn is_new(&self) -> bool {
+        self.ticket == 0 && !self.is_addressed()
     }
 
     /// What queues have reported.
@@ -129,12 +138,29 @@ enum Posted {
 struct Held {
     /// In the order in which they became dead letters.
     letters: BTreeMap<u64, DeadLetter>,
-    /// Those that later ones must not overtake.
+    /// Those that a queue did not take.
     refused: usize,
+    /// Those that wait only because earlier ones do, or were being tried again.
+    behind: usize,
+    /// The ticket of the first of them, or one before it.
+    first_behind: u64,
+    /// Those that were taken out to be tried again, and have neither come back nor left for good.
+    tried: usize,
     /// The pause before the next attempt.
     pause: Duration,
     /// The tickets that have yet to be tried again, both ends included.
     trying: Option<(u64, u64)>,
+}
+
+impl Held {
+    fn is_empty(&self) -> bool {
+        self.letters.is_empty() && self.tried == 0
+    }
+
+    /// Whether later letters must not overtake one of these.
+    fn holds_back(&self) -> bool {
+        self.refused + self.behind + self.tried > 0
+    }
 }
 
 /// All letters that must arrive and are not on their way from their queue.
@@ -201,7 +227,7 @@ impl Shelf {
 
     /// Whether a new letter of this queue would overtake one.
     fn holds_back(&self, queue: QueueId) -> bool {
-        self.by_queue.get(&queue).is_some_and(|held| held.refused > 0)
+        self.by_queue.get(&queue).is_some_and(Held::holds_back)
     }
 
     /// Keeps a letter. True if it is the first of its queue.
@@ -215,15 +241,62 @@ impl Shelf {
         let held = self.by_queue.entry(letter.source.queue).or_insert_with(|| Held {
             letters: BTreeMap::new(),
             refused: 0,
+            behind: 0,
+            first_behind: 0,
+            tried: 0,
             pause: PAUSE_MIN,
             trying: None,
         });
         held.refused += usize::from(progress.is_refused);
         let ticket = progress.ticket;
+        if progress.is_behind {
+            assert!(ticket == self.last_ticket, "only a new letter stands behind others");
+            if held.behind == 0 {
+                held.first_behind = ticket;
+            }
+            held.behind += 1;
+        }
+        let (queue, was_tried) = (letter.source.queue, progress.is_tried_again);
+        progress.is_tried_again = false;
         letter.progress = Some(progress);
         held.letters.insert(ticket, letter);
         self.held += 1;
+        if was_tried {
+            self.end_try(queue);
+        }
         is_first
+    }
+
+    /// A letter is not kept any more: it has arrived, or leaves for good.
+    fn let_go(&mut self, letter: &mut DeadLetter) {
+        if let Some(progress) = &mut letter.progress
+            && core::mem::take(&mut progress.is_tried_again)
+        {
+            self.end_try(letter.source.queue);
+        }
+    }
+
+    /// A letter that was tried again has come back or left. Behind the last one those follow at once that only
+    /// waited for that.
+    fn end_try(&mut self, queue: QueueId) {
+        // What is left of a queue that is gone is not counted.
+        let Some(held) = self.by_queue.get_mut(&queue) else { return };
+        assert!(held.tried > 0, "a letter is tried again and was not counted");
+        held.tried -= 1;
+        if held.tried > 0 || held.refused > 0 || held.behind == 0 {
+            return;
+        }
+        let Some((&last, _)) = held.letters.last_key_value() else { return };
+        let first =
+            held.trying.map_or(held.first_behind, |(first, _)| first.min(held.first_behind));
+        if held.trying.replace((first, last)).is_none() {
+            self.trying.push_back(queue);
+        }
+    }
+
+    /// Whether letters of a queue have yet to be tried again.
+    fn is_trying(&self, queue: QueueId) -> bool {
+        self.by_queue.get(&queue).is_some_and(|held| held.trying.is_some())
     }
 
     /// Takes the next letter of a queue that is to be tried again.
@@ -237,7 +310,10 @@ impl Shelf {
         if let Some(progress) = &mut letter.progress {
             self.list_bytes -= progress.discount();
             held.refused -= usize::from(progress.is_refused);
-            (progress.attempt, progress.is_refused) = (0, false);
+            held.behind -= usize::from(progress.is_behind);
+            held.tried += 1;
+            (progress.attempt, progress.is_refused, progress.is_behind) = (0, false, false);
+            progress.is_tried_again = true;
         }
         Some(letter)
     }
@@ -263,15 +339,17 @@ impl Broker {
         mut letter: DeadLetter,
         out: &mut Outbox,
     ) -> usize {
-        if letter.progress.is_none() && self.ledger.shelf.holds_back(letter.source.queue) {
-            let progress = Box::new(Progress { is_refused: true, ..Progress::default() });
+        let is_new = letter.progress.as_ref().is_none_or(|progress| progress.is_new());
+        if is_new && self.ledger.shelf.holds_back(letter.source.queue) {
+            let mut progress = letter.progress.take().unwrap_or_default();
+            progress.is_behind = true;
             self.hold_letter(now, letter, progress, out);
             return 0;
         }
         let is_addressed = letter.is_under_way();
         let Some((packed, targets)) = self.route_dead_letter(now, &letter, !is_addressed, out)
         else {
-            self.leave(&mut letter);
+            self.let_go(&mut letter);
             self.settle_source(letter.source);
             return 1;
         };
@@ -407,6 +485,8 @@ impl Broker {
         if let Some(held) = self.ledger.shelf.by_queue.get_mut(&letter.source.queue) {
             held.pause = PAUSE_MIN;
         }
+        letter.progress = Some(progress);
+        self.ledger.shelf.let_go(&mut letter);
         self.settle_source(letter.source);
     }
 
@@ -433,6 +513,12 @@ impl Broker {
         if core::mem::take(&mut progress.is_wide) {
             self.edge.roomless_letters.passed(letter.source.queue);
         }
+    }
+
+    /// A letter has arrived or leaves for good: what waited for that goes on.
+    pub(super) fn let_go(&mut self, letter: &mut DeadLetter) {
+        self.leave(letter);
+        self.ledger.shelf.let_go(letter);
     }
 
     fn hold_letter(
@@ -489,9 +575,14 @@ impl Broker {
     pub(crate) fn letters_due(&mut self, now: Now, queue: QueueId) {
         let shelf = &mut self.ledger.shelf;
         let Some(held) = shelf.by_queue.get_mut(&queue) else { return };
+        if held.is_empty() {
+            shelf.by_queue.remove(&queue);
+            return;
+        }
         let all = held.letters.first_key_value().zip(held.letters.last_key_value());
         let Some(((first, _), (last, _))) = all else {
-            shelf.by_queue.remove(&queue);
+            // Some of them are on their way, and may come back.
+            self.edge.timers.arm(now.instant + held.pause, Timer::Letters(queue));
             return;
         };
         if held.trying.replace((*first, *last)).is_none() {
@@ -531,7 +622,9 @@ impl Broker {
             let Some(letter) = self.ledger.shelf.take(queue) else { return };
             self.edge.dead_letters.push_back(letter);
         }
-        self.ledger.shelf.trying.push_back(queue);
+        if self.ledger.shelf.is_trying(queue) {
+            self.ledger.shelf.trying.push_back(queue);
+        }
     }
 }
 
@@ -570,5 +663,40 @@ mod tests {
         shelf.put(letter(2), after(1_000));
         assert_eq!(shelf.forget(QueueId(1)).len(), 2);
         assert_eq!(shelf.memory_bytes(), 0);
+    }
+
+    #[test]
+    fn later_ones_wait_until_those_that_are_tried_again_are_back_or_gone_and_then_follow_at_once() {
+        let mut shelf = Shelf::default();
+        let queue = QueueId(1);
+        let behind = || Box::new(Progress { is_behind: true, ..Progress::default() });
+        assert!(!shelf.holds_back(queue));
+        shelf.put(letter(1), after(0));
+        shelf.put(letter(2), after(0));
+        if let Some(held) = shelf.by_queue.get_mut(&queue) {
+            held.trying = Some((1, 2));
+        }
+        let mut first = shelf.take(queue).expect("the first is tried again");
+        let mut second = shelf.take(queue).expect("so is the second");
+        assert!(shelf.holds_back(queue) && !shelf.is_trying(queue));
+        shelf.put(letter(3), behind());
+        shelf.let_go(&mut first);
+        shelf.let_go(&mut first);
+        assert!(!shelf.is_trying(queue));
+        let mut progress = second.progress.take().expect("it was tried");
+        progress.is_refused = true;
+        shelf.put(second, progress);
+        assert!(!shelf.is_trying(queue), "one was refused again");
+        if let Some(held) = shelf.by_queue.get_mut(&queue) {
+            held.trying = Some((2, 2));
+        }
+        let mut second = shelf.take(queue).expect("the second is tried once more");
+        shelf.let_go(&mut second);
+        assert!(shelf.is_trying(queue) && shelf.holds_back(queue));
+        let mut third = shelf.take(queue).expect("the third follows at once");
+        assert_eq!(third.source.entry.seq, 3);
+        assert!(shelf.holds_back(queue));
+        shelf.let_go(&mut third);
+        assert!(!shelf.holds_back(queue) && !shelf.is_trying(queue));
     }
 }
