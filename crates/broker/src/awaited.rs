@@ -5,8 +5,7 @@ use alloc::vec::Vec;
 
 use lepus_base::QueueId;
 
-/// Those who wait, and the queues for which they do. A waiter is the queue whose dead letters wait for the first of
-/// them, or the number of a delayed message.
+/// Those who wait, and the queues for which they do. A waiter is named by what tells it from all others.
 #[derive(Debug, Default)]
 pub(crate) struct Awaited<Waiter> {
     by_waiter: BTreeMap<Waiter, Vec<QueueId>>,

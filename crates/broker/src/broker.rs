@@ -542,6 +542,7 @@ impl Broker {
             || (self.edge.has_letters_to_send()
                 && !self.edge.letters_wait
                 && self.has_room_for_letters(out))
+            || self.may_letters_pass()
             || self.has_delayed_work(out)
             || !self.edge.unparking.is_empty()
             || !self.edge.roomy.is_empty()

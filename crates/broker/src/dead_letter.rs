@@ -26,7 +26,7 @@ use crate::broker::Broker;
 use crate::channel::Target;
 use crate::edge::log;
 use crate::jobs::{TARGETS_AT_ONCE_MAX, first};
-use crate::journal::{Found, LETTERS, Occupied};
+use crate::journal::{Found, LETTERS, Need, Occupied};
 use crate::mail::{ChannelRef, Receipt};
 use crate::message::{Incoming, MessageView};
 use crate::outbox::{Outbox, Severity};
@@ -82,6 +82,8 @@ pub struct DeadLetter {
     pub reason: Reason,
     /// How far it has come, if it must arrive and was sent before.
     pub(crate) progress: Option<Box<Progress>>,
+    /// Its place among those that have waited for room in a log; 0 if it has not.
+    pub(crate) turn: u64,
 }
 
 impl DeadLetter {
@@ -288,6 +290,8 @@ impl Broker {
         let journal = &mut self.journal;
         let has_room = |need, frees| !journal.must_wait_to_pass_on(need, frees);
         self.edge.roomless_letters.give_room(has_room);
+        let journal = &self.journal;
+        self.edge.roomless_letters.let_pass(|logs| journal.is_full(logs));
     }
 
     /// Sends a letter, or has it wait. What that cost, in queues.
@@ -320,11 +324,14 @@ impl Broker {
             let incoming = Incoming::new(MessageView::unpack(packed));
             let occupied = letter.source.occupied();
             let first = first(targets);
-            let room = self.room_to_pass_on(&incoming, terms.persistent, first, occupied);
+            let room = match self.room_behind_others(&letter, &incoming, terms.persistent, first) {
+                Some(need) => Room::Later(need),
+                None => self.room_to_pass_on(&incoming, terms.persistent, first, occupied),
+            };
             match room {
                 Room::Later(need) => {
                     let queues = first.iter().map(|target| target.queue).collect();
-                    self.edge.roomless_letters.wait(letter, need, queues);
+                    self.let_letter_wait(letter, need, queues);
                     return cost;
                 }
                 Room::Never(bytes) if letter.source.is_kept() => {
@@ -352,6 +359,37 @@ impl Broker {
             _ => self.settle_source(letter.source),
         }
         cost
+    }
+
+    /// Has a letter wait for room, which these queues need.
+    fn let_letter_wait(&mut self, letter: DeadLetter, need: Need, queues: Vec<QueueId>) {
+        let is_full = self.journal.is_full(need.logs);
+        self.edge.roomless_letters.wait(letter, need, queues, is_full);
+    }
+
+    /// Whether letters wait behind one that waits for room, and may pass it by now.
+    pub(crate) fn may_letters_pass(&self) -> bool {
+        self.edge.roomless_letters.can_let_pass(|logs| self.journal.is_full(logs))
+    }
+
+    /// What a letter needs, if it has to wait behind one of its queue that waits for no more than that in the same
+    /// logs. One that needs less passes it.
+    fn room_behind_others(
+        &self,
+        letter: &DeadLetter,
+        incoming: &Incoming<'_>,
+        persistent: bool,
+        targets: &[Target],
+    ) -> Option<Need> {
+        let (lines, source) = (&self.edge.roomless_letters, &letter.source);
+        // What is left of a queue that is gone goes nowhere.
+        if !lines.has_roomless_of(source.queue)
+            || self.directory.queue_by_id(source.queue).is_none()
+        {
+            return None;
+        }
+        let need = self.need_to_pass_on(incoming, persistent, targets)?;
+        lines.is_behind(source, letter.turn, need).then_some(need)
     }
 
     /// Whether a letter stays with its queue until all that get it have it.
@@ -679,6 +717,6 @@ mod tests {
         };
         let queue = QueueId(queue);
         let source = Source { queue, log: 0, lane: None, entry, was_delivered: false };
-        DeadLetter { source, reason: Reason::Expired, progress: None }
+        DeadLetter { source, reason: Reason::Expired, progress: None, turn: 0 }
     }
 }

@@ -834,7 +834,7 @@ impl Sink for QueueSink<'_> {
         let (queue, log) = (self.queue, self.log);
         let was_delivered = reason == Reason::Rejected;
         let source = Source { queue, log, lane, entry, was_delivered };
-        self.edge.dead_letters.push_back(DeadLetter { source, reason, progress: None });
+        self.edge.dead_letters.push_back(DeadLetter { source, reason, progress: None, turn: 0 });
     }
 
     #[inline]

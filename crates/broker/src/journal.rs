@@ -338,6 +338,11 @@ impl Journal {
         self.logs.iter().any(|log| log.is_short)
     }
 
+    /// Whether one of the logs gets no room but what comes free in it.
+    pub(crate) fn is_full(&self, logs: LogSet) -> bool {
+        self.named(logs).any(|log| log.phase == Phase::Running && log.store.makes_no_room())
+    }
+
     /// A queue of this shard has its messages in the log at this place.
     pub(crate) fn name(&mut self, place: u16) {
         let Some(log) = self.logs.get_mut(usize::from(place)) else { return };

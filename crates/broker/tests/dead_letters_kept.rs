@@ -209,7 +209,7 @@ fn lengths(world: &World, queue: &str) -> Vec<usize> {
     found.iter().map(|message| message.body.len()).collect()
 }
 
-/// A world without room for long letters, and two of queue `large` that wait for some. The log is so small
+/// A world without room for long letters, and one of queue `large` that waits for some, with a short one behind it. The log is so small
 /// that nothing is kept for the long one.
 fn with_a_large_letter(surely: bool) -> (World, Channel) {
     let world = World::in_segments(1, 19);
@@ -234,23 +234,23 @@ fn with_a_large_letter(surely: bool) -> (World, Channel) {
 }
 
 #[test]
-fn a_letter_that_waits_for_room_keeps_only_those_of_its_own_queue_waiting() {
+fn a_letter_that_waits_for_room_keeps_none_waiting_that_needs_less() {
     for surely in [false, true] {
         let (world, channel) = with_a_large_letter(surely);
         reject_all(&channel, "little");
         world.advance(3_000);
-        assert_eq!(lengths(&world, "graves"), [1, 2], "surely: {surely}");
+        assert_eq!(lengths(&world, "graves"), [3, 1, 2], "surely: {surely}");
         assert!(world.broker(0, |broker| broker.waits_for_room()));
         let turns = world.turns(0);
         world.advance(100);
         assert!(world.turns(0) - turns < 10, "{} turns", world.turns(0) - turns);
         world.disk(|disk| disk.bytes_max = u64::MAX);
         world.advance(5_000);
-        assert_eq!(lengths(&world, "graves"), [1, 2, 400_000, 3], "surely: {surely}");
+        assert_eq!(lengths(&world, "graves"), [3, 1, 2, 400_000], "surely: {surely}");
         assert!(!world.broker(0, |broker| broker.waits_for_room()));
         world.stop();
         world.start_again(1);
-        assert_eq!(lengths(&world, "graves"), [1, 2, 400_000, 3], "surely: {surely}");
+        assert_eq!(lengths(&world, "graves"), [3, 1, 2, 400_000], "surely: {surely}");
         assert_eq!(world.queue("large").ready, 0);
     }
 }
@@ -278,7 +278,7 @@ fn letters_that_wait_for_room_go_with_their_queue() {
     channel.delete("large");
     world.advance(100);
     assert!(!world.broker(0, |broker| broker.waits_for_room()));
-    assert_eq!(lengths(&world, "graves"), [0; 0]);
+    assert_eq!(lengths(&world, "graves"), [3], "which passed the long one");
 }
 
 #[test]
@@ -399,7 +399,7 @@ fn a_queue_whose_dead_letter_waits_for_room_serves_its_consumers() {
         channel.ack(message.tag);
         world.disk(|disk| disk.bytes_max = u64::MAX);
         world.advance(5_000);
-        assert_eq!(lengths(&world, "graves"), [400_000, 3], "surely: {surely}");
+        assert_eq!(lengths(&world, "graves"), [3, 400_000], "surely: {surely}");
     }
 }
 
@@ -438,5 +438,67 @@ fn a_log_full_of_what_has_expired_gives_it_to_the_dead_letter_queue() {
         let published = world.queue("q").ready;
         world.advance(120_000);
         assert_eq!(world.queue("graves").ready, published, "surely: {surely}");
+    }
+}
+
+/// A long one has no room in a log that is full of short ones behind it: they pass it.
+#[test]
+fn a_long_one_that_waits_for_room_keeps_back_no_shorter_ones_of_its_queue() {
+    for surely in [false, true] {
+        for bytes in [60_000, 66_000, 130_000, 200_000] {
+            let (world, channel) = with_little_room();
+            durable(&channel, "graves");
+            let arguments = if surely { surely_to("", "graves") } else { dead_to("graves") };
+            durable_with(&channel, "q", arguments.with("x-message-ttl", 60_000));
+            channel.publish_with("", "q", &persistent(), vec![b'x'; bytes]);
+            world.advance(100);
+            fill(&world, || channel.publish_with("", "q", &persistent(), vec![b'x'; 3_000]));
+            world.advance(1_000);
+            let published = world.queue("q").ready;
+            let (taker, mut got) = (world.channel(0), 0);
+            for _ in 0..40 {
+                world.advance(10_000);
+                while taker.get_no_ack("graves").is_some() {
+                    got += 1;
+                }
+            }
+            assert_eq!(got, published, "surely: {surely}, {bytes} bytes");
+        }
+    }
+}
+
+/// And those that need as much, or more, stay behind it.
+#[test]
+fn letters_that_need_as_much_room_or_more_keep_their_order() {
+    for surely in [false, true] {
+        let (world, channel) = with_little_room();
+        durable(&channel, "graves");
+        let arguments = if surely { surely_to("", "graves") } else { dead_to("graves") };
+        durable_with(&channel, "q", arguments.with("x-message-ttl", 60_000));
+        let body = |number: usize, bytes: usize| format!("{number:05}{}", "-".repeat(bytes));
+        let long = [90_000, 90_000, 100_000];
+        for (number, bytes) in long.into_iter().enumerate() {
+            channel.publish_with("", "q", &persistent(), body(number, bytes));
+            world.advance(100);
+        }
+        let number = core::cell::Cell::new(long.len());
+        fill(&world, || {
+            let short = body(number.replace(number.get() + 1), 3_000);
+            channel.publish_with("", "q", &persistent(), short);
+        });
+        world.advance(1_000);
+        let published = world.queue("q").ready as usize;
+        let (taker, mut found) = (world.channel(0), Vec::new());
+        for _ in 0..40 {
+            world.advance(10_000);
+            while let Some(message) = taker.get_no_ack("graves") {
+                let number = String::from_utf8_lossy(&message.body[..5]).parse::<usize>().unwrap();
+                found.push(number);
+            }
+        }
+        let (first, second): (Vec<_>, Vec<_>) =
+            found.into_iter().partition(|number| *number < long.len());
+        assert_eq!(first, [0, 1, 2], "surely: {surely}");
+        assert_eq!(second, (long.len()..published).collect::<Vec<_>>(), "surely: {surely}");
     }
 }

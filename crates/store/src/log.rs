@@ -326,6 +326,12 @@ impl Log {
         self.full && (self.lacks_ordinary_spares() || self.write_retry_at > Instant(0))
     }
 
+    /// Whether a segment was lacking, also for who waits for more than messages of ordinary size take, and no more
+    /// can be made.
+    pub(crate) fn makes_no_room(&self) -> bool {
+        self.full
+    }
+
     /// Bytes of messages that can be appended, without the last `kept` prepared segments.
     pub(crate) fn room_for_copies(&self, kept: usize) -> u64 {
         let spare = self.spare_segments().saturating_sub(kept) as u64;

@@ -380,7 +380,7 @@ impl Broker {
                 break;
             }
             asked += 1;
-            match self.post(now, &letter.source, &packed, queue, out) {
+            match self.post(now, &letter, &packed, queue, out) {
                 Posted::Done => {
                     progress.done.insert(queue);
                 }
@@ -399,7 +399,7 @@ impl Broker {
                     progress.rest.push(queue);
                     letter.progress = Some(progress);
                     let target = self.directory.id_now(queue);
-                    self.edge.roomless_letters.wait(letter, need, vec![target]);
+                    self.let_letter_wait(letter, need, vec![target]);
                     return cost + asked;
                 }
                 Posted::Waits(number) => self.ledger.shelf.attempts.ask(attempt, number, queue),
@@ -429,11 +429,12 @@ impl Broker {
     fn post(
         &mut self,
         now: Now,
-        source: &Source,
+        letter: &DeadLetter,
         packed: &[u8],
         queue: QueueId,
         out: &mut Outbox,
     ) -> Posted {
+        let source = &letter.source;
         let id = self.directory.id_now(queue);
         let Some(home) = self.directory.queue_by_id(id).map(|info| info.home) else {
             // Deleted meanwhile: another attempt finds out where the letter goes now.
@@ -446,6 +447,10 @@ impl Broker {
         let terms =
             Terms { number, ..terms_of(source, packed, sure_letters_of(own, source.queue)) };
         let mut incoming = Incoming::new(MessageView::unpack(packed));
+        if let Some(need) = self.room_behind_others(letter, &incoming, terms.persistent, &[target])
+        {
+            return Posted::NeedsRoom(need);
+        }
         let room = self.room_to_pass_on(&incoming, terms.persistent, &[target], source.occupied());
         match room {
             Room::Now => {}
@@ -503,7 +508,7 @@ impl Broker {
             // There may be memory for it since it was asked for.
             self.spilling.insert(target);
         }
-        self.edge.roomless_letters.wait(letter, Need { logs, ..need }, vec![target]);
+        self.let_letter_wait(letter, Need { logs, ..need }, vec![target]);
     }
 
     /// A letter is not on its way to its queues any more: what waited for that goes on.

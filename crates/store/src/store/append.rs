@@ -181,7 +181,13 @@ impl Store {
         self.log.is_full()
     }
 
-    /// The same, and not because it has as many segments as it may have for itself: others will lack
+    /// Whether no further segment can be made for who waits for room, however much that is.
+    #[must_use]
+    pub fn makes_no_room(&self) -> bool {
+        self.log.makes_no_room()
+    }
+
+    /// The same as [`Store::is_out_of_disk`], and not because it has as many segments as it may have for itself: others will lack
     /// room as well.
     #[must_use]
     pub fn is_disk_full(&self) -> bool {
