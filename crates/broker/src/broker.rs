@@ -543,6 +543,7 @@ impl Broker {
                 && !self.edge.letters_wait
                 && self.has_room_for_letters(out))
             || self.may_letters_pass()
+            || self.delayed.can_let_pass(|logs| self.journal.is_full(logs))
             || self.has_delayed_work(out)
             || !self.edge.unparking.is_empty()
             || !self.edge.roomy.is_empty()

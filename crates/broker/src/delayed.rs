@@ -17,7 +17,7 @@ use lepus_base::{Instant, Now, Pool, QueueId};
 use lepus_store::LaneSlot;
 
 use crate::awaited::Awaited;
-use crate::journal::{Journal, Need};
+use crate::journal::{Journal, LogSet, Need};
 use crate::queue::{Entry, Place};
 use crate::turns::Turns;
 
@@ -174,6 +174,9 @@ enum Waits {
     Nothing,
     /// As many as may wait for room do.
     Crowd,
+    /// One waits for room in these logs, and they are not full: what it needs may be made at any moment, and until
+    /// then the order is kept.
+    Order(LogSet),
     /// The first one until fewer are on their way to very many queues.
     Turn,
     /// The one before goes to very many queues.
@@ -211,6 +214,8 @@ pub struct Delayed {
     /// The first may be due: it is looked at in every slice of work.
     is_due: bool,
     wait: Wait,
+    /// Exchanges in which nothing passes those that wait for room, by the logs of these.
+    keeping: BTreeSet<(LogSet, QueueId)>,
     /// The messages that wait for room, and their exchanges.
     roomless: BTreeSet<(Wish, QueueId)>,
     /// The same by their numbers.
@@ -269,6 +274,7 @@ impl Delayed {
         let dropped: usize = self.dropped.iter().map(BTreeMap::len).sum();
         (self.len + dropped) * HELD_BYTES
             + self.roomless.len() * ROOMLESS_BYTES
+            + self.keeping.len() * size_of::<(LogSet, QueueId)>()
             + self.awaited.memory_bytes()
             + self.turns.memory_bytes()
     }
@@ -313,8 +319,8 @@ impl Delayed {
     }
 
     /// The first of all waits until its logs have room, or one of these queues is gone, for which it needs that.
-    /// Those of its exchange go on that need less.
-    fn let_first_wait(&mut self, wish: Wish, targets: Vec<QueueId>) {
+    /// Those of its exchange go on that need less, once the logs are full.
+    fn let_first_wait(&mut self, wish: Wish, targets: Vec<QueueId>, is_full: bool) {
         let (id, held) = self.pop_first().expect("the first of all waits");
         let holding = self.holdings.get_mut(&id).expect("whose messages wait is known");
         let other = holding.roomless.insert(wish, held);
@@ -323,9 +329,37 @@ impl Delayed {
         self.roomless.insert((wish, id));
         self.wishes.insert(wish.count, (wish, id));
         self.awaited.wait(wish.count, targets);
-        if is_crowd {
+        if is_crowd || !is_full {
+            let logs = wish.need.logs;
             self.unlist_first(id);
-            self.change(id, Waits::Crowd);
+            self.change(id, if is_crowd { Waits::Crowd } else { Waits::Order(logs) });
+        }
+    }
+
+    /// Whether [`Delayed::let_pass`] would let an exchange go on.
+    pub(crate) fn can_let_pass(&self, is_full: impl Fn(LogSet) -> bool) -> bool {
+        self.first_to_let_pass(is_full).is_some()
+    }
+
+    /// The first exchange whose logs are full in which nothing passes those that wait for room.
+    fn first_to_let_pass(&self, is_full: impl Fn(LogSet) -> bool) -> Option<QueueId> {
+        let mut next = self.keeping.first();
+        while let Some(&(logs, id)) = next {
+            if is_full(logs) {
+                return Some(id);
+            }
+            let rest = (Bound::Excluded((logs, QueueId(u64::MAX))), Bound::Unbounded);
+            next = self.keeping.range(rest).next();
+        }
+        None
+    }
+
+    /// Has those that need less pass those of their exchange that wait for room in a log that `is_full`: there is
+    /// none before something comes free, and what holds it may be behind them.
+    pub(crate) fn let_pass(&mut self, is_full: impl Fn(LogSet) -> bool) {
+        for _ in 0..GOING_ON_MAX {
+            let Some(id) = self.first_to_let_pass(&is_full) else { return };
+            self.change(id, Waits::Nothing);
         }
     }
 
@@ -344,7 +378,7 @@ impl Delayed {
                 }
                 self.firsts.insert((wish.due, wish.count, id));
             }
-            Waits::Crowd => self.change(id, Waits::Nothing),
+            Waits::Crowd | Waits::Order(_) => self.change(id, Waits::Nothing),
             Waits::Nothing | Waits::Turn | Waits::Pass | Waits::SetAside => {}
         }
         self.is_due = true;
@@ -457,6 +491,7 @@ impl Delayed {
         self.turns.answer(id);
         match core::mem::replace(&mut holding.waits, waits) {
             Waits::Turn => self.turns.stop_waiting(id),
+            Waits::Order(logs) => _ = self.keeping.remove(&(logs, id)),
             Waits::Nothing | Waits::Crowd | Waits::Pass | Waits::SetAside => {}
         }
         match waits {
@@ -467,6 +502,7 @@ impl Delayed {
                 self.is_due = true;
             }
             Waits::Turn => self.turns.wait(id),
+            Waits::Order(logs) => _ = self.keeping.insert((logs, id)),
             Waits::Crowd | Waits::Pass | Waits::SetAside => {}
         }
     }
@@ -574,6 +610,7 @@ impl Delayed {
         let Some(mut holding) = self.holdings.remove(&id) else { return };
         match holding.waits {
             Waits::Turn => self.turns.stop_waiting(id),
+            Waits::Order(logs) => _ = self.keeping.remove(&(logs, id)),
             Waits::Nothing | Waits::Crowd | Waits::Pass | Waits::SetAside => {}
         }
         for (wish, held) in holding.roomless {
@@ -604,5 +641,61 @@ impl Delayed {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lepus_base::Position;
+
+    fn hold_back(delayed: &mut Delayed, exchange: u64, due_millis: u64, seq: u64) {
+        let place = Place::logged(Position(seq), false);
+        let held = Held { seq, place, bytes: 10, log: 0, segments: 1 };
+        let due = Now::from_millis(due_millis).instant.into();
+        delayed.insert(due, QueueId(exchange), held);
+    }
+
+    /// The number of the first that is due, which is taken.
+    fn next(delayed: &mut Delayed) -> Option<u64> {
+        delayed.first_due(Now::from_millis(1_000))?;
+        delayed.take_first().map(|(_, held, _)| held.seq)
+    }
+
+    /// The first that is due waits for room.
+    fn wait(delayed: &mut Delayed, bytes: usize, is_full: bool) {
+        let need = Need { logs: LogSet::OWN, bytes };
+        let wish = delayed.wish_of_first(need, Some(0)).expect("one is due");
+        delayed.let_first_wait(wish, Vec::new(), is_full);
+    }
+
+    #[test]
+    fn nothing_passes_one_that_waits_for_room_while_its_log_can_get_more() {
+        let mut delayed = Delayed::default();
+        for exchange in [1, 2] {
+            for seq in 0..3 {
+                hold_back(&mut delayed, exchange, 10 * exchange + seq, 10 * exchange + seq);
+            }
+        }
+        wait(&mut delayed, 100, false);
+        wait(&mut delayed, 100, false);
+        assert_eq!(next(&mut delayed), None);
+        assert!(!delayed.can_let_pass(|_| false) && delayed.can_let_pass(|_| true));
+        // There is room for one of them: its exchange goes on, in order.
+        let mut is_first = true;
+        delayed.give_room(|_, _| core::mem::take(&mut is_first));
+        let gone: Vec<_> = core::iter::from_fn(|| next(&mut delayed)).collect();
+        assert_eq!(gone, [10, 11, 12]);
+        // The log of the other one is full.
+        delayed.let_pass(|logs| logs == LogSet::OWN);
+        assert!(!delayed.can_let_pass(|_| true));
+        assert_eq!(next(&mut delayed), Some(21));
+        delayed.give_room(|_, _| true);
+        assert_eq!(next(&mut delayed), Some(20));
+        // What goes with its exchange waits no more.
+        wait(&mut delayed, 100, false);
+        delayed.drop_holding(QueueId(2));
+        assert!(delayed.keeping.is_empty() && !delayed.waits_for_room());
+        assert_eq!(delayed.len(), 0);
     }
 }

@@ -216,6 +216,7 @@ impl Broker {
         self.look_for_room_anew();
         self.give_letters_room();
         let journal = &mut self.journal;
+        self.delayed.let_pass(|logs| journal.is_full(logs));
         self.delayed.give_room(|need, frees| !journal.must_wait_to_pass_on(need, frees));
         self.enqueue_postponed(now, out);
         self.give_jobs_room(now, out);

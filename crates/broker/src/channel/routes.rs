@@ -99,7 +99,8 @@ impl Routes {
     #[inline]
     fn places(&self, mark: usize) -> core::ops::Range<usize> {
         let ways = self.list.len().min(WAYS);
-        let start = if ways == 0 { 0 } else { mark & (self.list.len() / ways - 1) } * ways;
+        let sets = self.list.len().checked_div(ways).unwrap_or(1);
+        let start = (mark & (sets - 1)) * ways;
         start..start + ways
     }
 

@@ -210,7 +210,8 @@ impl Broker {
                 };
                 if let Some(wish) = wish {
                     let queues = first(targets).iter().map(|target| target.queue).collect();
-                    self.delayed.let_first_wait(wish, queues);
+                    let is_full = self.journal.is_full(wish.need.logs);
+                    self.delayed.let_first_wait(wish, queues, is_full);
                     continue;
                 }
                 if let Room::Never(bytes) = room
