@@ -20,6 +20,10 @@ use crate::queue::ConsumerKey;
 use crate::send_buffer::SendBuffer;
 use crate::traffic::Traffic;
 
+/// Bytes of a connection's channels from which on none of them remembers more routes: a few channels that publish to
+/// very many queues in turn are served well, and thousands of them take little memory.
+const ROUTES_CHANNEL_BYTES_MAX: usize = 256 << 10;
+
 /// Who is at the other end.
 #[derive(Clone, Debug, Default)]
 pub struct PeerInfo {
@@ -306,6 +310,11 @@ impl Connection {
         let bytes = channel.memory_bytes();
         let before = core::mem::replace(&mut channel.counted_bytes, bytes);
         self.channel_bytes = self.channel_bytes + bytes - before;
+    }
+
+    /// Whether its channels take so little that one of them may remember several routes.
+    pub(crate) fn may_remember_routes(&self) -> bool {
+        self.channel_bytes < ROUTES_CHANNEL_BYTES_MAX
     }
 
     /// The same for all channels.

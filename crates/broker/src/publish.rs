@@ -221,13 +221,14 @@ impl Broker {
             Served::Now
         };
         let connection = &mut self.edge.connections[at.slot as usize];
+        let may_grow = connection.may_remember_routes();
         if cacheable
             && targets.len() <= TARGETS_AT_ONCE_MAX
             && let Some(channel) = connection.incarnation(at.channel.channel)
         {
             let names = (publish.exchange, publish.routing_key);
             let routes = channel.routes.get_or_insert_default();
-            routes.learn(self.directory.version, names, &mut targets);
+            routes.learn(self.directory.version, names, &mut targets, may_grow);
             connection.weigh_channel(at.channel.channel);
         }
         self.targets = targets;

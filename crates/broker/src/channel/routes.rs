@@ -127,14 +127,16 @@ impl Routes {
         })
     }
 
-    /// Remembers a route; `targets` are another's afterwards.
+    /// Remembers a route; `targets` are another's afterwards. There are more routes for it only where `may_grow` says
+    /// so.
     pub(crate) fn learn(
         &mut self,
         version: u64,
         (exchange, routing_key): (&str, &str),
         targets: &mut Vec<Target>,
+        may_grow: bool,
     ) {
-        let place = self.place_for(version, exchange, routing_key);
+        let place = self.place_for(version, exchange, routing_key, may_grow);
         let route = &mut self.list[place];
         self.bytes -= route.memory_bytes();
         if !route.is_of(exchange, routing_key) {
@@ -150,7 +152,13 @@ impl Routes {
     }
 
     /// Where a route is, or is to be.
-    fn place_for(&mut self, version: u64, exchange: &str, routing_key: &str) -> usize {
+    fn place_for(
+        &mut self,
+        version: u64,
+        exchange: &str,
+        routing_key: &str,
+        may_grow: bool,
+    ) -> usize {
         if self.list.is_empty() {
             self.grow(1);
         }
@@ -165,9 +173,10 @@ impl Routes {
             return start + way;
         }
         self.pushed_out += 1;
-        if self.pushed_out > PUSHED_OUT * self.list.len() && self.list.len() < ROUTES_MAX {
+        let is_short = self.pushed_out > PUSHED_OUT * self.list.len();
+        if is_short && may_grow && self.list.len() < ROUTES_MAX {
             self.grow(self.list.len() * WAYS);
-            return self.place_for(version, exchange, routing_key);
+            return self.place_for(version, exchange, routing_key, true);
         }
         self.next = (self.next + 1) % WAYS;
         start + self.next % places.len()
@@ -240,7 +249,7 @@ mod tests {
                     Some(found) => assert_eq!(found, number as u64),
                     None => {
                         missed += usize::from(round + 1 == rounds);
-                        routes.learn(1, ("", &key), &mut target(number));
+                        routes.learn(1, ("", &key), &mut target(number), true);
                     }
                 }
             }
@@ -259,13 +268,21 @@ mod tests {
         let mut routes = Routes::default();
         go_round(&mut routes, 5_000, 3);
         assert_eq!(routes.list.len(), ROUTES_MAX);
+        // One is remembered in any case.
+        let mut routes = Routes::default();
+        for number in 0..100 {
+            let key = format!("{number}");
+            routes.learn(1, ("", &key), &mut target(number), false);
+            assert_eq!(queue_of(&routes, 1, &key), Some(number as u64));
+        }
+        assert_eq!(routes.list.len(), 1);
     }
 
     #[test]
     fn a_route_holds_while_the_version_does_and_so_does_its_frame() {
         let mut routes = Routes::default();
         assert_eq!(queue_of(&routes, 1, "q"), None);
-        routes.learn(1, ("", "q"), &mut target(1));
+        routes.learn(1, ("", "q"), &mut target(1), false);
         assert!(routes.learn_frame(1, ("", "q"), b"frame of q"));
         assert!(!routes.learn_frame(1, ("", "q"), b"frame of q"), "it is known");
         assert!(!routes.learn_frame(2, ("", "q"), b"other"), "it does not hold");
@@ -274,11 +291,11 @@ mod tests {
         assert!(routes.find_frame(1, names, b"frame of").is_none());
         assert!(routes.find_frame(2, names, b"frame of q and more").is_none());
         // The same names go another way now: the frame says the same.
-        routes.learn(2, ("", "q"), &mut target(2));
+        routes.learn(2, ("", "q"), &mut target(2), false);
         assert_eq!((queue_of(&routes, 1, "q"), queue_of(&routes, 2, "q")), (None, Some(2)));
         assert!(routes.find_frame(2, names, b"frame of q and more").is_some());
         // Another key in its place has none yet.
-        routes.learn(2, ("", "r"), &mut target(3));
+        routes.learn(2, ("", "r"), &mut target(3), false);
         assert!(routes.find_frame(2, (b"", b"r"), b"frame of q and more").is_none());
     }
 
@@ -287,8 +304,9 @@ mod tests {
         let mut routes = Routes::default();
         for number in 0..3_000 {
             let key = format!("{:1$}", number % 700, number % 13);
-            routes.learn(1 + number as u64 / 1_000, ("exchange", &key), &mut target(number));
-            routes.learn_frame(1 + number as u64 / 1_000, ("exchange", &key), key.as_bytes());
+            let version = 1 + number as u64 / 1_000;
+            routes.learn(version, ("exchange", &key), &mut target(number), number < 2_000);
+            routes.learn_frame(version, ("exchange", &key), key.as_bytes());
             let walked: usize = routes.list.iter().map(Route::memory_bytes).sum();
             assert_eq!(routes.bytes, walked);
         }
