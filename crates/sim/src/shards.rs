@@ -302,8 +302,12 @@ impl Shards {
                     || self.brokers().any(|broker| broker.log_figures().is_low))
     }
 
-    /// Whether a log may refuse messages: one has stopped, or the disk lacks space.
+    /// Whether a log may refuse messages: one has stopped, or the disk lacks space, or one of an earlier run with more
+    /// shards is full. What waits for that when the process stops finds no room.
     pub(crate) fn may_refuse(&mut self) -> bool {
+        if self.brokers().any(|broker| broker.log_figures().is_adopted_full) {
+            return true;
+        }
         if self.disk.as_ref().is_some_and(|disk| !disk.hindered.is_empty())
             && self.has_stopped_log()
         {

@@ -39,6 +39,8 @@ pub struct LogFigures {
     pub waiting_reports: usize,
     /// Whether publishers are held back for lack of room.
     pub is_low: bool,
+    /// Whether a log beside the shard's own may not grow and is full: who waits for it waits alone.
+    pub is_adopted_full: bool,
     /// Whether a write or sync failed.
     pub is_stopped: bool,
     /// Logs that the run before did not close in order.
@@ -85,6 +87,7 @@ impl Journal {
             sum.checkpoints += figures.checkpoints;
             sum.waiting_reports += log.reports.len();
             sum.is_low |= log.is_short;
+            sum.is_adopted_full |= !log.is_own && log.store.is_out_of_disk();
             sum.is_stopped |= log.stopped.is_some();
             sum.unclean += usize::from(log.was_unclean);
             sum.orphaned += log.orphans.messages();
