@@ -45,12 +45,12 @@ test: install ## Everything that must pass before a change lands, in sections
 check: install ## Only the fast sections: format, lint, tidy, unit
 	@cargo xtask check format lint tidy unit
 
-bench: release ## Measure against RabbitMQ and the null broker; tables here, figures in build/bench
+bench: release ## Measure against RabbitMQ, LavinMQ (LAVINMQ=PATH) and the null broker; tables here, figures in build/bench
 	@.ci/install bench
 	@$(BUILD) lepus-bench
 	@target/release/lepus-bench run $(BENCH)
 
-bench-backlog: release ## Experiment E2: backlogs on disk, beside RabbitMQ; ROWS=NAME,… SCALE=1.0
+bench-backlog: release ## Experiment E2: backlogs on disk, beside RabbitMQ and LavinMQ; ROWS=NAME,… SCALE=1.0
 	@.ci/install bench
 	@$(BUILD) lepus-bench --quiet
 	@target/release/lepus-bench backlog --rows '$(ROWS)' --scale $(SCALE) $(BENCH)

@@ -31,7 +31,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub struct Plan {
     /// Rows by name; all when empty.
     pub rows: Vec<String>,
-    /// Brokers by name; lepus and RabbitMQ when empty.
+    /// Brokers by name; lepus, RabbitMQ and LavinMQ when empty.
     pub brokers: Vec<String>,
     /// By how much counts of messages and queues are multiplied.
     pub scale: f64,
@@ -81,7 +81,7 @@ impl Plan {
 
     fn kinds(&self) -> Vec<Kind> {
         let mut kinds = Vec::new();
-        for kind in [Kind::Lepus, Kind::RabbitMq] {
+        for kind in [Kind::Lepus, Kind::RabbitMq, Kind::LavinMq] {
             if !self.brokers.is_empty() && !self.brokers.iter().any(|name| name == kind.name()) {
                 continue;
             }

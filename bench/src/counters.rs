@@ -1,7 +1,7 @@
 //! Counters of messages, and the page on which the null programs show them.
 //!
-//! The page has the names of the Prometheus metrics that the real brokers have, so that one reader
-//! serves all of them.
+//! The page has the names of the Prometheus metrics that RabbitMQ and lepus have, so that one reader
+//! serves all of them; LavinMQ has names of its own.
 
 use lepus_experiment::metrics::sum;
 use std::io::{self, Read, Write};
@@ -12,6 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const RECEIVED: &str = "rabbitmq_global_messages_received_total";
 const DELIVERED: &str = "rabbitmq_global_messages_delivered_total";
 const ACKNOWLEDGED: &str = "rabbitmq_global_messages_acknowledged_total";
+/// As LavinMQ calls them; it does not count what it received.
+const LAVINMQ_DELIVERED: &str = "lavinmq_global_messages_delivered_total";
+const LAVINMQ_ACKNOWLEDGED: &str = "lavinmq_global_messages_acknowledged_total";
 const SHARD_SECONDS: &str = "lepus_shard_seconds_total";
 
 /// What a broker has counted since it started.
@@ -42,8 +45,9 @@ impl Counts {
     pub fn from_metrics(page: &str) -> Counts {
         Counts {
             received: sum(page, RECEIVED, &[]) as u64,
-            delivered: sum(page, DELIVERED, &[]) as u64,
-            acknowledged: sum(page, ACKNOWLEDGED, &[]) as u64,
+            delivered: (sum(page, DELIVERED, &[]) + sum(page, LAVINMQ_DELIVERED, &[])) as u64,
+            acknowledged: (sum(page, ACKNOWLEDGED, &[]) + sum(page, LAVINMQ_ACKNOWLEDGED, &[]))
+                as u64,
             spin_micros: (sum(page, SHARD_SECONDS, &["state=\"spin\""]) * 1e6) as u64,
         }
     }
@@ -122,6 +126,14 @@ mod tests {
         let counts = Counts::from_metrics(page);
         assert_eq!((counts.received, counts.delivered), (7, 5));
         assert_eq!((counts.acknowledged, counts.spin_micros), (0, 500_000));
+    }
+
+    #[test]
+    fn lavinmq_has_names_of_its_own() {
+        let page = "lavinmq_global_messages_delivered_total 5\n\
+                    lavinmq_global_messages_acknowledged_total 4\n";
+        let counts = Counts::from_metrics(page);
+        assert_eq!((counts.received, counts.delivered, counts.acknowledged), (0, 5, 4));
     }
 
     #[test]

@@ -36,6 +36,7 @@ use subject::{Kind, Place};
 const USAGE: &str = "\
 lepus-bench run [--rounds 5] [--seconds 10] [--workloads NAME,…] [--brokers NAME,…]
                 [--core 0] [--load-core 1] [--lepus target/release/lepus] [--lepus-flags '…']
+                [--lavinmq PATH, or the variable LAVINMQ: its binary, measured where it is named]
                 [--jars build/reference-tester] [--results build/bench]
 lepus-bench backlog [--rows NAME,…] [--scale 1.0] [--patience 900] and those of `run`
                 but --rounds and --workloads; `lepus-bench backlog list` names the rows
@@ -191,6 +192,7 @@ fn places(arguments: &mut Arguments) -> Result<(Place, Load, PathBuf), String> {
     let results = take_path(arguments, "results", "build/bench")?;
     let place = Place {
         lepus: lepus.clone(),
+        lavinmq: take_lavinmq(arguments)?,
         lepus_words: arguments.take_list("lepus-flags")?,
         scratch: results.join("scratch"),
         core: arguments.take("core", 0)?,
@@ -203,6 +205,17 @@ fn places(arguments: &mut Arguments) -> Result<(Place, Load, PathBuf), String> {
         errors: results.join("tester.log"),
     };
     Ok((place, load, results))
+}
+
+/// LavinMQ's binary: from the command line, else from the variable `LAVINMQ`.
+fn take_lavinmq(arguments: &mut Arguments) -> Result<Option<PathBuf>, String> {
+    let named: PathBuf = arguments.take("lavinmq", PathBuf::new())?;
+    let path = match named.as_os_str().is_empty() {
+        true => std::env::var_os("LAVINMQ").map(PathBuf::from),
+        false => Some(named),
+    };
+    let path = path.filter(|path| !path.as_os_str().is_empty());
+    path.map(|path| std::path::absolute(path).map_err(|error| error.to_string())).transpose()
 }
 
 /// A path, made absolute: what is started may have another working directory.

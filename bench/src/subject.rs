@@ -23,6 +23,8 @@ pub enum Kind {
     Lepus,
     /// RabbitMQ, as installed.
     RabbitMq,
+    /// LavinMQ, where a path to its binary is given.
+    LavinMq,
     /// The broker that does next to nothing.
     NullBroker,
     /// The relay that does nothing but copy.
@@ -31,13 +33,15 @@ pub enum Kind {
 
 impl Kind {
     /// All of them, in the order in which they are measured.
-    pub const ALL: [Kind; 4] = [Kind::Lepus, Kind::RabbitMq, Kind::NullBroker, Kind::NullRelay];
+    pub const ALL: [Kind; 5] =
+        [Kind::Lepus, Kind::RabbitMq, Kind::LavinMq, Kind::NullBroker, Kind::NullRelay];
 
     /// The name on the command line and in the tables.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Lepus => "lepus",
             Kind::RabbitMq => "rabbitmq",
+            Kind::LavinMq => "lavinmq",
             Kind::NullBroker => "null-broker",
             Kind::NullRelay => "null-relay",
         }
@@ -49,17 +53,23 @@ impl Kind {
             Kind::Lepus if place.lepus.exists() => None,
             Kind::Lepus => Some(format!("{} is not there", place.lepus.display())),
             Kind::RabbitMq => Node::missing(),
+            Kind::LavinMq => match &place.lavinmq {
+                Some(path) if path.exists() => None,
+                Some(path) => Some(format!("{} is not there", path.display())),
+                None => Some("neither --lavinmq nor LAVINMQ names its binary".to_owned()),
+            },
             Kind::NullBroker | Kind::NullRelay => None,
         }
     }
 
-    /// Ports: AMQP first, the relay's output or the node's traffic behind it, then metrics.
+    /// Ports: AMQP first, the relay's output, the node's traffic or HTTP behind it; metrics at the fifth.
     fn port(self) -> u16 {
         match self {
             Kind::Lepus => 7700,
             Kind::RabbitMq => 7710,
             Kind::NullBroker => 7720,
             Kind::NullRelay => 7730,
+            Kind::LavinMq => 7740,
         }
     }
 }
@@ -69,6 +79,8 @@ impl Kind {
 pub struct Place {
     /// The binary `lepus`.
     pub lepus: PathBuf,
+    /// The binary `lavinmq`, where one is named.
+    pub lavinmq: Option<PathBuf>,
     /// Further words for `lepus serve`.
     pub lepus_words: Vec<String>,
     /// A directory of this run's own, for data and logs.
@@ -243,6 +255,21 @@ fn command(kind: Kind, place: &Place, scratch: &Path) -> io::Result<Command> {
         Kind::RabbitMq => {
             command.arg(Node::server());
             node(scratch).set_environment(&mut command);
+        }
+        Kind::LavinMq => {
+            let missing = || io::Error::other("no binary of LavinMQ is named");
+            command.arg(place.lavinmq.as_ref().ok_or_else(missing)?);
+            command.arg("-D").arg(scratch.join("data"));
+            command.args(["-b", "127.0.0.1", "-l", "warn"]);
+            command.args([
+                format!("--amqp-port={port}"),
+                format!("--http-port={}", port + 1),
+                format!("--metrics-http-port={}", port + 5),
+                format!("--clustering-port={}", port + 2),
+                "--mqtt-port=-1".to_owned(),
+                format!("--control-unix-path={}", scratch.join("control.sock").display()),
+                format!("--pidfile={}", scratch.join("pid").display()),
+            ]);
         }
         Kind::NullBroker | Kind::NullRelay => {
             command.arg(std::env::current_exe()?).arg(kind.name());

@@ -31,8 +31,8 @@ pub fn render(rows: &[Row]) -> String {
     let mut out = details(rows);
     let _ = writeln!(
         out,
-        "\n{:14} {:>22} {:>22} {:>22} {:>9} {:>9}",
-        "", "lepus", "rabbitmq", "limit", "of rabbit", "× limit"
+        "\n{:14} {:>22} {:>22} {:>22} {:>22} {:>9} {:>8} {:>7}",
+        "", "lepus", "rabbitmq", "lavinmq", "limit", "of rabbit", "of lavin", "× limit"
     );
     for row in rows {
         let show = |kind: Kind| {
@@ -51,12 +51,14 @@ pub fn render(rows: &[Row]) -> String {
         };
         let _ = writeln!(
             out,
-            "{:14} {:>22} {:>22} {:>22} {:>9} {:>9}",
+            "{:14} {:>22} {:>22} {:>22} {:>22} {:>9} {:>8} {:>7}",
             row.workload.name,
             show(Kind::Lepus),
             show(Kind::RabbitMq),
+            show(Kind::LavinMq),
             show(Kind::NullBroker),
             share(Kind::RabbitMq, 3),
+            share(Kind::LavinMq, 2),
             share(Kind::NullBroker, 2),
         );
     }
@@ -68,7 +70,7 @@ fn details(rows: &[Row]) -> String {
     let mut out = String::new();
     let _ = writeln!(
         out,
-        "{:12} {:>10} {:>9} {:>7} {:>9} {:>8} {:>7} {:>9} {:>7} {:>9} {:>8}  counts",
+        "{:12} {:>10} {:>9} {:>7} {:>9} {:>8} {:>7} {:>9} {:>7} {:>9} {:>8} {:>8}  counts",
         "",
         "msg/s",
         "CPU µs/m",
@@ -79,6 +81,7 @@ fn details(rows: &[Row]) -> String {
         "p50/99 ms",
         "tester",
         "rabbit ×",
+        "lavin ×",
         "null ×"
     );
     for row in rows {
@@ -89,8 +92,8 @@ fn details(rows: &[Row]) -> String {
     }
     out.push_str(
         "\nCPU: user and system time of the broker's process; core: time in which its core was not \
-         idle; both per message received. of spin: looking around without work, as lepus counts it.\nrabbit ×, null ×: how many times less CPU than RabbitMQ, \
-         more than the null broker. *: the tester used more than 90 % of its\ncore, so that the rate \
+         idle; both per message received. of spin: looking around without work, as lepus counts it.\nrabbit ×, lavin ×, null ×: how many times less CPU than RabbitMQ \
+         and LavinMQ, more than the null broker. *: the tester used more than 90 % of its\ncore, so that the rate \
          is the tester's. counts: the tester's, the broker's and the acknowledged agree within 1 %.\n",
     );
     out
@@ -119,7 +122,7 @@ fn line(row: &Row, kind: Kind, figures: &Figures) -> String {
         Some(apart) => format!("APART {:.1} %", apart * 100.0),
     };
     format!(
-        "  {:10} {:>10.0} {:>9.3} {:>7.3} {:>9.3} {:>8.4} {:>7.0} {:>9} {:>7} {:>9} {:>8}  {counts}\n",
+        "  {:10} {:>10.0} {:>9.3} {:>7.3} {:>9.3} {:>8.4} {:>7.0} {:>9} {:>7} {:>9} {:>8} {:>8}  {counts}\n",
         kind.name(),
         figures.rate,
         figures.cpu_micros,
@@ -130,6 +133,7 @@ fn line(row: &Row, kind: Kind, figures: &Figures) -> String {
         latency,
         format!("{:.0}%{mark}", figures.tester_share * 100.0),
         ratio(Kind::RabbitMq, true),
+        ratio(Kind::LavinMq, true),
         ratio(Kind::NullBroker, false),
     )
 }
@@ -152,6 +156,7 @@ mod tests {
             figures: vec![
                 (Kind::Lepus, figures(2.0, 0.95, 0.0)),
                 (Kind::RabbitMq, figures(20.0, 0.5, 0.02)),
+                (Kind::LavinMq, figures(4.0, 0.5, 0.0)),
                 (Kind::NullBroker, figures(1.0, 0.5, 0.0)),
             ],
         };
@@ -160,14 +165,16 @@ mod tests {
             let found = text.lines().find(|line| line.trim_start().starts_with(name));
             found.unwrap().split_whitespace().collect::<Vec<_>>()
         };
-        assert_eq!(line("lepus")[8..], ["95%*", "10.00", "2.00", "agree"]);
-        assert_eq!(line("rabbitmq")[8..], ["50%", "1.00", "20.00", "APART", "2.0", "%"]);
-        assert_eq!(line("null-broker")[9..], ["20.00", "1.00", "agree"]);
+        assert_eq!(line("lepus")[8..], ["95%*", "10.00", "2.00", "2.00", "agree"]);
+        assert_eq!(line("rabbitmq")[8..], ["50%", "1.00", "0.20", "20.00", "APART", "2.0", "%"]);
+        assert_eq!(line("null-broker")[9..], ["20.00", "4.00", "1.00", "agree"]);
         let last = text.lines().rfind(|line| line.starts_with(WORKLOADS[0].name)).unwrap();
         let words: Vec<_> = last.split_whitespace().collect();
         assert_eq!(
             words[1..],
-            "0/s 2.000 µs 0/s 20.000 µs 0/s 1.000 µs 0.100 2.00".split(' ').collect::<Vec<_>>()
+            "0/s 2.000 µs 0/s 20.000 µs 0/s 4.000 µs 0/s 1.000 µs 0.100 0.50 2.00"
+                .split(' ')
+                .collect::<Vec<_>>()
         );
     }
 }
