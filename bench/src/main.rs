@@ -8,6 +8,7 @@ mod callgrind;
 mod core_drive;
 mod costs;
 mod counters;
+mod curves;
 mod idle;
 mod instructions;
 mod json;
@@ -40,6 +41,8 @@ lepus-bench run [--rounds 5] [--seconds 10] [--workloads NAME,…] [--brokers NA
                 [--jars build/reference-tester] [--results build/bench]
 lepus-bench backlog [--rows NAME,…] [--scale 1.0] [--patience 900] and those of `run`
                 but --rounds and --workloads; `lepus-bench backlog list` names the rows
+lepus-bench curves [--curves NAME,…] [--brokers NAME,…] [--largest 100000] [--rounds 3] and of `run` from
+                --core on: µs of CPU of an operation by the size of things; `lepus-bench curves list` names them
 lepus-bench endurance [--endure 600] [--backlog-mb 5000] [--budget 512MiB] [--rate 30000]
                 [--broker lepus] and the same of `run`
 lepus-bench agree [--rounds 3] [--broker lepus] and those of `run` from --seconds on:
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
     let outcome = match command {
         "run" => run(rest),
         "backlog" => measure_backlog(rest),
+        "curves" => measure_curves(rest),
         "endurance" => endure(rest),
         "append" | "null-persister" | "echo" | "seed" => carry(command, rest),
         "agree" => compare_testers(rest),
@@ -133,6 +137,18 @@ fn measure_backlog(words: &[String]) -> Result<(), String> {
     let plan = backlog::Plan::read(&mut arguments, places)?;
     arguments.finish()?;
     backlog::run(&plan).map_err(|error| error.to_string())
+}
+
+fn measure_curves(words: &[String]) -> Result<(), String> {
+    if words == ["list"] {
+        curves::list();
+        return Ok(());
+    }
+    let mut arguments = Arguments::read(words.iter().cloned())?;
+    let (place, load, results) = places(&mut arguments)?;
+    let plan = curves::Plan::read(&mut arguments, place, load.core, results)?;
+    arguments.finish()?;
+    curves::run(&plan).map_err(|error| error.to_string())
 }
 
 fn endure(words: &[String]) -> Result<(), String> {

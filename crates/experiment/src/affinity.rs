@@ -21,8 +21,12 @@ pub fn spawn_on(cpus: &[usize], command: &mut Command) -> io::Result<Child> {
     })
 }
 
+/// Lets the calling thread run on `cpus` (the system's numbers) only.
+///
+/// # Errors
+/// When one of them is not among those that this process may use.
 #[cfg(target_os = "linux")]
-fn restrict_thread(cpus: &[usize]) -> io::Result<()> {
+pub fn restrict_thread(cpus: &[usize]) -> io::Result<()> {
     use rustix::thread::{CpuSet, sched_setaffinity};
     let mut set = CpuSet::new();
     for cpu in cpus.iter().copied() {
@@ -34,9 +38,12 @@ fn restrict_thread(cpus: &[usize]) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Elsewhere programs cannot be bound; they run where the system puts them.
+/// Elsewhere threads cannot be bound; they run where the system puts them.
+///
+/// # Errors
+/// None.
 #[cfg(not(target_os = "linux"))]
-fn restrict_thread(_cpus: &[usize]) -> io::Result<()> {
+pub fn restrict_thread(_cpus: &[usize]) -> io::Result<()> {
     Ok(())
 }
 

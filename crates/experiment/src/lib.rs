@@ -9,7 +9,7 @@
 //! [`plot`] draws. [`tune`] tries settings of `lepus` on the same ground. Nothing here knows a broker from inside: all of it goes by AMQP, `/proc` and the metrics page.
 #![forbid(unsafe_code)]
 
-mod affinity;
+pub mod affinity;
 mod call;
 pub mod disk;
 mod experiment;

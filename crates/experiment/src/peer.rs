@@ -1,5 +1,6 @@
 //! A client that waits for each answer, for measurements that are not about throughput.
 
+use lepus_amqp::ReplyCode;
 use lepus_amqp::client::{ClientConnection, ClientEvent, ClientOptions};
 use lepus_amqp::method::{Method, channel, queue};
 use lepus_amqp::table::Value;
@@ -60,6 +61,20 @@ impl<S: Read + Write> Peer<S> {
     pub fn open_channel(&mut self, number: u16) -> io::Result<()> {
         self.send(number, channel::Open::default());
         self.expect("channel.open-ok")
+    }
+
+    /// Closes the connection in order.
+    ///
+    /// # Errors
+    /// When the broker does not agree, or the stream fails.
+    pub fn close(mut self) -> io::Result<()> {
+        let now = self.now();
+        self.machine.close(now, ReplyCode::REPLY_SUCCESS, "", &mut self.output);
+        self.flush()?;
+        self.wait(|event| match event {
+            ClientEvent::Closed { code: ReplyCode::REPLY_SUCCESS, .. } => Some(()),
+            _ => None,
+        })
     }
 
     /// Puts a method behind what is to be sent.
@@ -175,12 +190,15 @@ impl<S: Read + Write> Peer<S> {
         loop {
             let now = self.now();
             let (used, event) = self.machine.receive(now, &self.input, &mut self.output);
-            let found = match &event {
-                ClientEvent::Error(error) => return Err(io::Error::other(error.text.clone())),
-                ClientEvent::Closed { code, text } => {
+            let found = match (look(&event), &event) {
+                (Some(found), _) => Some(found),
+                (None, ClientEvent::Error(error)) => {
+                    return Err(io::Error::other(error.text.clone()));
+                }
+                (None, ClientEvent::Closed { code, text }) => {
                     return Err(io::Error::other(format!("closed: {} {text}", code.0)));
                 }
-                event => look(event),
+                (None, _) => None,
             };
             self.input.drain(..used);
             if !self.output.is_empty() {

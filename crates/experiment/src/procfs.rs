@@ -46,6 +46,20 @@ pub fn read(pid: u32) -> io::Result<Reading> {
     })
 }
 
+/// Nanoseconds of CPU that the living threads of the program `pid` have had.
+///
+/// # Errors
+/// When it does not run any more.
+pub fn cpu_nanos(pid: u32) -> io::Result<u64> {
+    let mut nanos = 0;
+    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+        // A thread may end while its siblings are read.
+        let text = fs::read_to_string(task?.path().join("schedstat")).unwrap_or_default();
+        nanos += text.split(' ').next().and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
+    }
+    Ok(nanos)
+}
+
 /// The most bytes that were ever resident.
 ///
 /// # Errors
@@ -193,5 +207,6 @@ mod tests {
     fn this_program_can_be_read() {
         let reading = read(std::process::id()).unwrap();
         assert!(reading.resident_bytes > 0);
+        assert!(cpu_nanos(std::process::id()).unwrap() > 0);
     }
 }
