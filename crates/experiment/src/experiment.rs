@@ -11,6 +11,7 @@ use crate::call::{self, Call, Plan};
 use crate::report::{self, Content};
 use crate::session::Session;
 use crate::stop::Stop;
+use lepus_perf::to_stderr;
 use std::fmt;
 use std::fs;
 use std::io::Write;
@@ -66,12 +67,12 @@ pub fn run(words: &[String]) -> ExitCode {
             Ok(true) => ExitCode::SUCCESS,
             Ok(false) => ExitCode::FAILURE,
             Err(text) => {
-                eprintln!("lepus experiment {}: {text}", plan.experiment.name);
+                to_stderr(format_args!("lepus experiment {}: {text}", plan.experiment.name));
                 ExitCode::FAILURE
             }
         },
         Err(text) => {
-            eprintln!("lepus experiment: {text}");
+            to_stderr(format_args!("lepus experiment: {text}"));
             ExitCode::from(WRONG_CALL)
         }
     }
@@ -108,10 +109,10 @@ fn carry_out(plan: &Plan) -> Result<bool, String> {
     say(&text);
     let is_good = session.record.runs.iter().all(|run| run.outcome.gap.is_none());
     if !is_good {
-        eprintln!(
+        to_stderr(format_args!(
             "lepus experiment {}: not everything arrived as it was sent",
             plan.experiment.name
-        );
+        ));
     }
     Ok(is_good)
 }

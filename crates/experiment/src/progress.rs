@@ -1,5 +1,6 @@
 //! How far an experiment is, on standard error.
 
+use lepus_perf::to_stderr;
 use std::time::{Duration, Instant};
 
 /// Counts the time that was expected and the time that passed.
@@ -25,7 +26,7 @@ impl Progress {
     /// Tells what begins now.
     pub fn tell(&self, what: &str) {
         let left = left(self.start.elapsed(), self.done_seconds, self.expected_seconds);
-        eprintln!("{what} ({left})");
+        to_stderr(format_args!("{what} ({left})"));
     }
 
     /// Notes that loads of this time have ended.

@@ -6,6 +6,7 @@ use crate::record::{Record, Run};
 use crate::stop::Stop;
 use crate::subject::{Choice, Placement, Subject, without_password};
 use crate::workload::{self, Load};
+use lepus_perf::to_stderr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -72,7 +73,7 @@ impl<'a> Session<'a> {
 
     /// Notes what could not be measured.
     pub fn note(&mut self, fault: String) {
-        eprintln!("left out: {fault}");
+        to_stderr(format_args!("left out: {fault}"));
         self.record.faults.push(fault);
     }
 

@@ -17,6 +17,7 @@ use crate::report::{Report, about, file_time, is_empty};
 use crate::stop::Stop;
 use call::{Call, Plan};
 use course::Course;
+use lepus_perf::to_stderr;
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -41,7 +42,7 @@ pub fn run(words: &[String]) -> ExitCode {
     let now = file_time(SystemTime::now());
     let lepus = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("lepus"));
     let wrong = |text: &str| {
-        eprintln!("lepus tune: {text}");
+        to_stderr(format_args!("lepus tune: {text}"));
         ExitCode::from(WRONG_CALL)
     };
     let plan = match call::read(words, lepus, &now) {
@@ -63,7 +64,7 @@ pub fn run(words: &[String]) -> ExitCode {
     match carry_out(&plan, &variants) {
         Ok(()) => ExitCode::SUCCESS,
         Err(text) => {
-            eprintln!("lepus tune: {text}");
+            to_stderr(format_args!("lepus tune: {text}"));
             ExitCode::FAILURE
         }
     }
@@ -78,7 +79,7 @@ fn carry_out(plan: &Plan, variants: &[Variant]) -> Result<(), String> {
     let start = Instant::now();
     let scratch = &plan.site.scratch;
     fs::create_dir_all(scratch).map_err(|error| format!("{}: {error}", scratch.display()))?;
-    eprint!("{}", report::plan_text(plan, variants));
+    to_stderr(report::plan_text(plan, variants).trim_end());
     let course = Course::run(plan, variants, &stop);
     if is_empty(&course.record) {
         if course.record.stopped {

@@ -3,6 +3,7 @@
 use crate::engine;
 use crate::plan::{LinkPlan, Plan, RoleSpec};
 use crate::sink;
+use crate::to_stderr;
 use crate::uri::Uri;
 use std::io;
 use std::time::Duration;
@@ -40,7 +41,10 @@ pub(crate) fn measure(producing: Plan, consuming: Plan) -> Result<Ceiling, Strin
     let body_bytes = consuming.layout.size;
     let fail = |error: io::Error| format!("cannot start the sink: {error}");
     let port = sink::start(0, body_bytes).map_err(fail)?;
-    eprintln!("measuring the tester's ceiling, {} s for each side", MEASURED.as_secs());
+    to_stderr(format_args!(
+        "measuring the tester's ceiling, {} s for each side",
+        MEASURED.as_secs()
+    ));
     let uri = Uri::parse(&format!("amqp://127.0.0.1:{port}"))?;
     Ok(Ceiling {
         sent_per_s: side(producing, &uri, true)?,

@@ -4,6 +4,7 @@
 //! consumers of a queue together must see each number once. Messages marked redelivered may repeat and step back.
 
 use crate::body::{Layout, filler};
+use crate::to_stderr;
 use std::fmt;
 
 /// Producer numbers above this are taken for damage.
@@ -403,7 +404,7 @@ impl Check {
         let queue = &self.queues[self.lanes[lane.0].queue].name;
         let from = producer.map_or_else(String::new, |producer| format!(", producer {producer}"));
         let text = format!("queue '{queue}'{from}: {}", text());
-        eprintln!("check: {text}");
+        to_stderr(format_args!("check: {text}"));
         self.first = Some(text);
     }
 }

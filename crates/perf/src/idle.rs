@@ -6,6 +6,7 @@ use crate::reading::{self, Reading};
 use crate::report::data::{Format, print};
 use crate::report::json::Json;
 use crate::script::{QueueSpec, Step};
+use crate::to_stderr;
 use crate::uri::Uri;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -276,7 +277,7 @@ impl Progress {
     fn tell(&mut self, done: u64) {
         if self.told.elapsed() >= PROGRESS_INTERVAL {
             self.told = Instant::now();
-            eprintln!("{done} of {} {} are open", self.all, self.kind);
+            to_stderr(format_args!("{done} of {} {} are open", self.all, self.kind));
         }
     }
 }

@@ -42,6 +42,8 @@ use engine::Outcome;
 use option::{Options, describe, nearest};
 use plan::Job;
 use shape::{SHAPES, Shape};
+use std::fmt::Display;
+use std::io::Write;
 use std::process::ExitCode;
 pub use uri::Uri;
 
@@ -73,7 +75,7 @@ pub fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
     let (shape, rest) = match words.split_first() {
         None => return help(None),
         Some((word, [])) if matches!(word.as_str(), "--version" | "-v") => {
-            println!("lepus perf {}", env!("CARGO_PKG_VERSION"));
+            report::data::print(concat!("lepus perf ", env!("CARGO_PKG_VERSION")));
             return ExitCode::SUCCESS;
         }
         Some((word, [])) if is_help(word) || word == "help" => return help(None),
@@ -125,7 +127,7 @@ fn carry_out(shape: &Shape, jobs: Vec<Job>) -> ExitCode {
             Ok(Outcome::Interrupted) => return ExitCode::SUCCESS,
             Ok(Outcome::Faulty) => return ExitCode::from(FAILED),
             Err(text) => {
-                eprintln!("lepus perf {}: {text}", shape.name);
+                to_stderr(format_args!("lepus perf {}: {text}", shape.name));
                 return ExitCode::from(FAILED);
             }
         }
@@ -138,11 +140,19 @@ fn serve_sink(port: u16, body_bytes: usize) -> Result<Outcome, String> {
     let interrupted = engine::interruptible()?;
     let port = sink::start(port, body_bytes)
         .map_err(|error| format!("cannot listen on port {port}: {error}"))?;
-    eprintln!("amqp://localhost:{port} takes and feeds as fast as it can; Ctrl-C ends it");
+    to_stderr(format_args!(
+        "amqp://localhost:{port} takes and feeds as fast as it can; Ctrl-C ends it"
+    ));
     while !interrupted.load(std::sync::atomic::Ordering::Relaxed) {
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
     Ok(Outcome::Good)
+}
+
+/// Writes a line to standard error. Where that takes nothing (its reader is gone, its disk is full) the program goes on:
+/// `eprintln!` would end it, and leave brokers behind that it started.
+pub fn to_stderr(line: impl Display) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 fn is_help(word: &str) -> bool {
@@ -161,7 +171,7 @@ fn find_shape(word: &str) -> Result<&'static Shape, String> {
 }
 
 fn misused(text: &str) -> ExitCode {
-    eprintln!("lepus perf: {text}");
+    to_stderr(format_args!("lepus perf: {text}"));
     ExitCode::from(MISUSED)
 }
 
@@ -186,7 +196,6 @@ fn help(shape: Option<&Shape>) -> ExitCode {
             text
         }
     };
-    use std::io::Write as _;
     let _ = std::io::stdout().write_all(text.as_bytes());
     ExitCode::SUCCESS
 }

@@ -6,6 +6,7 @@ use crate::producer::{Producer, Turn};
 use crate::roundtrip::Roundtrip;
 use crate::scene::{Delivery, OUTPUT_BYTES_MAX, Scene};
 use crate::script::Step;
+use crate::to_stderr;
 use lepus_amqp::client::{ClientConnection, ClientEvent, ClientOptions};
 use lepus_amqp::method::channel;
 use lepus_amqp::server::TimeoutOutcome;
@@ -379,7 +380,7 @@ impl Link {
                 },
                 ClientEvent::Blocked(reason) => {
                     let reason = format!("the broker takes no more for now: {reason}");
-                    eprintln!("{}", self.complain(reason));
+                    to_stderr(self.complain(reason));
                 }
                 ClientEvent::Opened => self.opened(),
                 ClientEvent::Closed { code, text } => {

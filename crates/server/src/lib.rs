@@ -29,6 +29,7 @@ pub mod topology;
 
 use command::{Command, OrderCall, Settings};
 use config::{Config, Sources};
+use lepus_perf::to_stderr;
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
@@ -103,13 +104,13 @@ fn print(text: &str) -> ExitCode {
 }
 
 fn failed(text: &str) -> ExitCode {
-    eprintln!("lepus: {text}");
+    to_stderr(format_args!("lepus: {text}"));
     ExitCode::FAILURE
 }
 
 fn wrong(text: &str) -> ExitCode {
     for line in text.lines() {
-        eprintln!("lepus: {line}");
+        to_stderr(format_args!("lepus: {line}"));
     }
     ExitCode::from(WRONG_CALL)
 }
@@ -129,10 +130,10 @@ fn carry_out(call: OrderCall) -> Result<String, String> {
     }
     if call.order.password {
         if password.is_some() {
-            eprintln!(
+            to_stderr(format_args!(
                 "lepus: other users of this machine can read a command line, and the password in \
                  it; without --password it is asked for, or read from standard input"
-            );
+            ));
         }
         request.insert("password_hash".to_owned(), password::hash(password)?.into());
     }

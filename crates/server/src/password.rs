@@ -2,8 +2,9 @@
 
 use crate::random;
 use lepus_broker::directory::{HashingAlgorithm, PasswordHash};
+use lepus_perf::to_stderr;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
-use std::io::{IsTerminal, Stdin, stdin};
+use std::io::{IsTerminal, Stdin, Write, stdin};
 
 /// The hash of a password as definitions files hold it (SHA-256 with a random salt, base64). Without
 /// a password it is read from standard input.
@@ -27,7 +28,8 @@ pub fn hash(password: Option<String>) -> Result<String, String> {
 fn read() -> Result<String, String> {
     let input = stdin();
     let hidden = if input.is_terminal() {
-        eprint!("password: ");
+        // Who cannot read the question may still answer it.
+        let _ = write!(std::io::stderr(), "password: ");
         Hidden::start(&input)
     } else {
         None
@@ -58,6 +60,6 @@ impl Hidden {
     fn end(self, terminal: &Stdin) {
         // Should it fail, the shell sets its terminal up again itself.
         let _ = tcsetattr(terminal, OptionalActions::Now, &self.before);
-        eprintln!();
+        to_stderr("");
     }
 }

@@ -13,6 +13,7 @@ use crate::control;
 use kernel::Perf;
 use lepus_flame::report::Report;
 use lepus_flame::{Profile, Recording, Symbols};
+use lepus_perf::to_stderr;
 use lepus_profile::RATE_MAX;
 use lexopt::prelude::{Long, Short};
 use serde_json::json;
@@ -137,7 +138,7 @@ pub fn run(call: &Call) -> Result<String, String> {
     let perf = perf.and_then(|process| Perf::start(&directory, process, call.seconds, call.rate));
     let request = json!({"order": "profile", "seconds": call.seconds, "rate": call.rate});
     let patience = Duration::from_secs(call.seconds + control::PATIENCE_SECONDS);
-    eprintln!("profiling for {} s", call.seconds);
+    to_stderr(format_args!("profiling for {} s", call.seconds));
     let answer = control::ask_within(&socket, &request, patience);
     let recording = Recording::from_json(&answer.map_err(|error| error.to_string())?)?;
     let kernel = perf.and_then(Perf::finish);

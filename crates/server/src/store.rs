@@ -13,6 +13,7 @@ mod repair;
 pub use orphans::Deed;
 
 use crate::config::nearest::nearest;
+use lepus_perf::to_stderr;
 use lepus_store::disk::{File, LogId};
 use lexopt::prelude::{Long, Short, Value};
 use std::io::{BufWriter, Write};
@@ -192,11 +193,11 @@ pub fn run(call: &Call) -> ExitCode {
         }
         Ok(false) => ExitCode::FAILURE,
         Err(Failure::Output(error)) => {
-            eprintln!("lepus: cannot write to standard output: {error}");
+            to_stderr(format_args!("lepus: cannot write to standard output: {error}"));
             ExitCode::FAILURE
         }
         Err(Failure::Text(text)) => {
-            eprintln!("lepus: {text}");
+            to_stderr(format_args!("lepus: {text}"));
             ExitCode::FAILURE
         }
     }

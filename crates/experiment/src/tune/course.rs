@@ -9,6 +9,7 @@ use crate::sample::INTERVAL;
 use crate::stop::Stop;
 use crate::subject::{Choice, Placement, Site, Subject};
 use crate::workload::{self, Latency, Load, Outcome};
+use lepus_perf::to_stderr;
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
@@ -155,7 +156,7 @@ impl<'a> Course<'a> {
                 score
             }
             Err(error) => {
-                eprintln!("left out: {what}: {error}");
+                to_stderr(format_args!("left out: {what}: {error}"));
                 self.record.faults.push(format!("{what}: {error}"));
                 None
             }
@@ -179,7 +180,7 @@ impl<'a> Course<'a> {
             self.given_up.push((at, rounds));
             let left = (self.plan.rounds - rounds) as f64;
             progress.expect(-left * run_seconds(self.plan));
-            eprintln!("{} is clearly worse and given up", self.variants[at].name);
+            to_stderr(format_args!("{} is clearly worse and given up", self.variants[at].name));
         }
     }
 }

@@ -6,6 +6,7 @@ use crate::link::{Link, LinkState};
 use crate::report::data::Format;
 use crate::report::{Summary, csv_row};
 use crate::statistics::Counters;
+use crate::to_stderr;
 use lepus_base::Instant;
 use std::io::Write;
 use std::sync::atomic::Ordering;
@@ -103,7 +104,11 @@ impl Engine {
         }
         match check {
             Some(check) if !check.faults().is_none() => {
-                eprintln!("lepus perf {}: {}", self.plan.shape, check.faults().in_words());
+                to_stderr(format_args!(
+                    "lepus perf {}: {}",
+                    self.plan.shape,
+                    check.faults().in_words()
+                ));
                 Ok(Outcome::Faulty)
             }
             _ if self.interrupted.load(Ordering::Relaxed) => Ok(Outcome::Interrupted),

@@ -4,6 +4,7 @@ use super::{Engine, Phase};
 use crate::link::{Link, LinkState};
 use crate::peer::{client_options, connect};
 use crate::plan::{LinkPlan, SocketOptions, Stage};
+use crate::to_stderr;
 use crate::uri::Uri;
 use lepus_amqp::client::ClientOptions;
 use lepus_base::Instant;
@@ -75,7 +76,7 @@ impl Engine {
         *told_at = now;
         let opening = self.waiting.len() + self.later.len();
         let all = self.links.len() + opening;
-        eprintln!("{} of {all} connections are ready", self.ready);
+        to_stderr(format_args!("{} of {all} connections are ready", self.ready));
     }
 
     /// Makes all connections, stage by stage; false when interrupted.

@@ -9,6 +9,7 @@ use crate::data_dir::DataDir;
 use crate::random;
 use lepus_base::QueueId;
 use lepus_broker::definitions::{DefinitionsLog, LOG};
+use lepus_perf::to_stderr;
 use lepus_store::disk::{File, LogId};
 use lepus_store::{Damage, Entry, LaneSlot, Refusal, Settings, Store};
 use std::collections::BTreeMap;
@@ -41,11 +42,11 @@ pub(super) fn repair(call: &Call, out: &mut impl Write) -> Result<bool, Failure>
             (copy.as_path(), (held, Some(other)))
         }
         None => {
-            eprintln!(
+            to_stderr(format_args!(
                 "lepus: what cannot be read in {} is gone after this; with --to COPY a copy is \
                  repaired instead",
                 call.directory.display()
-            );
+            ));
             (call.directory.as_path(), (held, None))
         }
     };

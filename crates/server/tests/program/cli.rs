@@ -53,6 +53,23 @@ fn a_wrong_call_ends_with_2_and_a_hint() {
 }
 
 #[test]
+fn a_complaint_that_nothing_takes_changes_no_exit_code() {
+    for (words, code) in [
+        (&["srve"][..], 2),
+        (&["serve", "--shrads", "2"], 2),
+        (&["user", "list", "--data-dir", "/does/not/exist"], 1),
+        (&["store", "check", "/does/not/exist"], 1),
+        (&["perf", "trouhgput"], 2),
+        (&["tune", "--shrads"], 2),
+        (&["experiment", "fede"], 2),
+    ] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let status = lepus(words).stdout(Stdio::null()).stderr(full).status().unwrap();
+        assert_eq!(status.code(), Some(code), "{words:?}: {status}");
+    }
+}
+
+#[test]
 fn every_wrong_setting_is_named_at_once() {
     let file = std::env::temp_dir().join(format!("lepus-cli-{}.toml", std::process::id()));
     std::fs::write(&file, "shards = 0\n\n[limits]\nframemax = 1\n").unwrap();
