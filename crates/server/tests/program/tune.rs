@@ -73,6 +73,20 @@ fn a_sweep_leaves_a_report_and_a_recommendation_in_the_file() {
 
 #[test]
 fn an_interrupted_sweep_ends_its_programs_and_leaves_the_file_as_it_was() {
+    interrupt(Signal::INT);
+}
+
+#[test]
+fn a_sweep_whose_terminal_goes_away_ends_its_programs() {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    // Under `nohup` it goes on.
+    if u64::from_str_radix(mask.trim(), 16).unwrap() & 1 == 0 {
+        interrupt(Signal::HUP);
+    }
+}
+
+fn interrupt(signal: Signal) {
     let scratch = Scratch::new("tune-interrupted");
     fs::write(scratch.path().join("lepus.toml"), FILE).unwrap();
     let mut command = tune(&scratch, &["--cores", "1", "--rounds", "1000"]);
@@ -81,7 +95,7 @@ fn an_interrupted_sweep_ends_its_programs_and_leaves_the_file_as_it_was() {
     // One round is over then.
     let begun = progress.by_ref().map(Result::unwrap).find(|line| line.contains("round 2 of 1000"));
     assert!(begun.is_some());
-    kill_process(Pid::from_raw(child.id() as i32).unwrap(), Signal::INT).unwrap();
+    kill_process(Pid::from_raw(child.id() as i32).unwrap(), signal).unwrap();
     let rest: Vec<String> = progress.map(Result::unwrap).collect();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{rest:?}");
