@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, UCred}
 use serde_json::{Value, json};
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,6 +22,8 @@ pub type Handler = dyn Fn(&Value) -> Result<Value, String> + Send + Sync;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
+/// What a socket is called until it listens, behind its name.
+const FRESH: &str = ".new";
 
 /// The listening socket; its file goes away with it.
 #[derive(Debug)]
@@ -35,7 +37,8 @@ pub struct ControlServer {
 
 impl ControlServer {
     /// Listens at `path` and answers on threads of its own; `log` is told of every order. A socket
-    /// left over there is replaced, that of another broker is not: a lock beside it tells them apart.
+    /// left over there is replaced, that of another broker is not: a lock beside it tells them apart. Nor
+    /// is a file that is no socket.
     ///
     /// # Errors
     /// When the socket cannot be made, or another broker has it, with the path in the text.
@@ -49,6 +52,15 @@ impl ControlServer {
             };
             format!("cannot make the control socket {}: {error}{hint}", path.display())
         };
+        for path in [path, &beside(path, FRESH)] {
+            if is_foreign(path) {
+                return Err(format!(
+                    "the control socket would replace {}, which is no socket; choose another path with \
+                     --control-socket",
+                    path.display()
+                ));
+            }
+        }
         let lock = FileLock::take(&beside(path, ".lock")).map_err(|error| match error {
             LockError::InUse(holder) => in_use(path, holder),
             LockError::Io(error) => failed(error),
@@ -94,6 +106,11 @@ fn in_use(path: &Path, holder: Option<u32>) -> String {
     )
 }
 
+/// Whether there is something that no broker has left.
+fn is_foreign(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|found| !found.file_type().is_socket())
+}
+
 fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
@@ -108,7 +125,7 @@ fn identity(path: &Path) -> std::io::Result<(u64, u64)> {
 
 /// Binds beside the path and renames, so that a left-over socket is replaced in one step.
 fn listen(path: &Path) -> std::io::Result<UnixListener> {
-    let fresh = beside(path, ".new");
+    let fresh = beside(path, FRESH);
     match std::fs::remove_file(&fresh) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
         _ => {}

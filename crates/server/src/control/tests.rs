@@ -162,3 +162,16 @@ fn a_path_that_is_too_long_names_the_way_out() {
     let text = ControlServer::start(&path, handler(), &log()).unwrap_err();
     assert!(text.contains("--control-socket"), "{text}");
 }
+
+#[test]
+fn a_file_that_is_no_socket_is_not_replaced() {
+    let root = Scratch::new("control-file");
+    for name in ["notes", "other.sock.new"] {
+        let file = root.path().join(name);
+        std::fs::write(&file, "kept").unwrap();
+        let path = root.path().join(name.trim_end_matches(".new"));
+        let error = ControlServer::start(&path, handler(), &log()).unwrap_err();
+        assert!(error.contains("which is no socket"), "{error}");
+        assert_eq!(std::fs::read(&file).unwrap(), b"kept");
+    }
+}
