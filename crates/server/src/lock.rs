@@ -6,7 +6,8 @@ use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// A lock file while this process holds it. The file holds the number of the process and stays.
+/// A lock file while this process holds it. The file holds the number of the process, where the disk has
+/// room for it, and stays.
 #[derive(Debug)]
 pub struct FileLock {
     /// Unlocked by the system when it is closed, also after a crash.
@@ -18,7 +19,7 @@ pub struct FileLock {
 pub enum LockError {
     /// Another process holds it; its number where it could be read.
     InUse(Option<u32>),
-    /// The file cannot be created, written or locked.
+    /// The file cannot be created or locked.
     Io(io::Error),
 }
 
@@ -53,7 +54,8 @@ impl FileLock {
             file.rewind()?;
             writeln!(file, "{}", std::process::id())
         };
-        note().map_err(LockError::Io)?;
+        // It is held in any case: a disk without room for the number is no reason not to start.
+        let _ = note();
         Ok(FileLock { _file: file })
     }
 
@@ -66,5 +68,17 @@ impl FileLock {
             .open(path);
         let tried = file.map(|file| file.try_lock_shared());
         matches!(tried, Ok(Err(TryLockError::WouldBlock)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_is_held_though_its_file_takes_no_number() {
+        let lock = FileLock::take(Path::new("/dev/full")).unwrap();
+        assert!(FileLock::is_taken(Path::new("/dev/full")));
+        drop(lock);
     }
 }
