@@ -1,12 +1,12 @@
-//! What is said on standard error right before the end: whoever does not read it cannot keep the
-//! program from ending.
+//! What is said on standard output at the start and on standard error right before the end: whoever does
+//! not read it can keep the program neither from serving nor from ending.
 
 use std::backtrace::Backtrace;
 use std::io::Write;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
-/// How long the end waits for a standard error that takes nothing.
+/// How long the start and the end wait for an output that takes nothing.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Writes a line to standard error, and gives up soon if that takes nothing.
@@ -15,6 +15,14 @@ pub fn say(text: &str) {
     within(PATIENCE, move || {
         // It may be gone; there is no other place to say it.
         let _ = std::io::stderr().write_all(line.as_bytes());
+    });
+}
+
+/// Writes to standard output, and gives up soon if that takes nothing.
+pub fn greet(text: String) {
+    within(PATIENCE, move || {
+        // Without a standard output there is nobody to greet.
+        let _ = std::io::stdout().write_all(text.as_bytes());
     });
 }
 

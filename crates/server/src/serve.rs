@@ -26,7 +26,6 @@ pub use plan::{Plan, Room, disk_bytes, place};
 use reload::Reload;
 use serde_json::{Value, json};
 use start::{Start, Started};
-use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
@@ -35,6 +34,8 @@ use std::time::Duration;
 
 /// How long the end waits for the log to be written.
 const LOG_FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long a notice may take from a shard that has ended.
+const NOTICE_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Runs the broker until it is told to stop.
 ///
@@ -106,9 +107,7 @@ fn run(config: &Arc<Config>, plan: &Arc<Plan>, log: &Log) -> Result<(), String> 
     // Set here alone.
     let _ = desk.set(operations);
     lifecycle.serve(figures);
-    let banner = plan.banner(config, &initial, &addresses, &data_path);
-    // Without a standard output there is nobody to greet.
-    let _ = std::io::stdout().write_all(banner.as_bytes());
+    last_words::greet(plan.banner(config, &initial, &addresses, &data_path));
     log.info("started", "Server startup complete");
     if reloads {
         reload.ask();
@@ -119,6 +118,7 @@ fn run(config: &Arc<Config>, plan: &Arc<Plan>, log: &Log) -> Result<(), String> 
     running.stop();
     drop(control);
     let report = running.join();
+    let failure = failure.or_else(|| failure_of_stop(&wishes, report.unclosed));
     let fields = vec![("connections_cut", report.cut.to_string())];
     if report.unclosed > 0 && failure.is_none() {
         let text = "the disk was not done in time; nothing confirmed is lost, the next start \
@@ -225,6 +225,19 @@ fn wait_for_start(
     Ok(None)
 }
 
+/// Why a shard could not be closed, if that is more than too little time: its notice may be a moment behind
+/// the shard's end.
+fn failure_of_stop(wishes: &Receiver<Wish>, unclosed: usize) -> Option<String> {
+    if unclosed == 0 {
+        return None;
+    }
+    let mut meanwhile = std::iter::from_fn(|| wishes.recv_timeout(NOTICE_TIMEOUT).ok());
+    meanwhile.find_map(|wish| match wish {
+        Wish::Fail(reason) => Some(reason),
+        _ => None,
+    })
+}
+
 /// Waits until the broker is to stop; the reason, if it cannot go on.
 fn wait_for_stop(wishes: &Receiver<Wish>, reload: &Reload) -> Option<String> {
     for wish in wishes {
@@ -236,4 +249,21 @@ fn wait_for_stop(wishes: &Receiver<Wish>, reload: &Reload) -> Option<String> {
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_fails_while_the_broker_stops_is_its_failure() {
+        let (wish, wishes) = channel();
+        wish.send(Wish::Reload).unwrap();
+        wish.send(Wish::Fail("the disk fails".to_owned())).unwrap();
+        assert_eq!(failure_of_stop(&wishes, 1), Some("the disk fails".to_owned()));
+        // One that is too slow is none.
+        assert_eq!(failure_of_stop(&wishes, 1), None);
+        wish.send(Wish::Fail("it failed, and all was closed".to_owned())).unwrap();
+        assert_eq!(failure_of_stop(&wishes, 0), None);
+    }
 }

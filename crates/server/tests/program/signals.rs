@@ -3,7 +3,7 @@
 use crate::client::log_in;
 use crate::running::{Program, Scratch, Signal, lepus};
 use lepus_broker::Broker;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Stdio;
@@ -109,6 +109,30 @@ fn a_standard_error_that_nobody_reads_does_not_hold_up_the_end() {
     program.signal(Signal::INT);
     assert_eq!(program.end().0.code(), Some(130));
     drop(client);
+}
+
+#[test]
+fn a_standard_output_that_nobody_reads_holds_up_neither_start_nor_stop() {
+    let scratch = Scratch::new("start-unread");
+    let (_reader, writer) = full_pipe();
+    let mut command = lepus(&["serve", "--listen", "127.0.0.1:0", "--metrics-listen", "none"]);
+    command.arg("--data-dir").arg(scratch.path().join("data"));
+    let mut child = command.stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    // Were it held up, it would be ended here.
+    let pid = rustix::process::Pid::from_child(&child);
+    let (started, is_late) = std::sync::mpsc::channel();
+    let guard = std::thread::spawn(move || {
+        if is_late.recv_timeout(std::time::Duration::from_secs(30)).is_err() {
+            rustix::process::kill_process(pid, Signal::KILL).unwrap();
+        }
+    });
+    assert!(lines.any(|line| line.contains("event=started")), "it does not get as far");
+    started.send(()).unwrap();
+    guard.join().unwrap();
+    rustix::process::kill_process(pid, Signal::TERM).unwrap();
+    assert!(lines.any(|line| line.contains("event=stopped")));
+    assert!(child.wait().unwrap().success());
 }
 
 /// Set where the program of this test is the child that panics.
