@@ -216,7 +216,7 @@ settings! {
         "Addresses for /metrics (Prometheus), /health and /ready over HTTP.";
 
     "limits.connections_max" connections_max: u64 = Kind::Count { min: 1, max: 10_000_000 }, "100000";
-        "Connections of the whole broker. With one more, one that has not logged in gives way; where all have, the new one is closed at once. Those that have said nothing yet are not counted. The process's limit of open files (ulimit -n) lowers it: a part of them is kept for the logs and for those without a login. A line in the log says so at the start.";
+        "Connections of the whole broker. With one more, one that has not logged in gives way; where all have, the new one is closed at once. Those that have said nothing yet are not counted. The process's limit of open files (ulimit -n) lowers it: a part of them is kept for the logs, for those without a login and for those that are closed and not yet gone. A line in the log says so at the start.";
     "limits.channel_max" channel_max: u64 = Kind::Count { min: 1, max: 65_535 }, "2047";
         "Channels per connection that are offered to clients.";
     "limits.consumers_per_channel_max" consumers_per_channel_max: u64 = Kind::Count { min: 1, max: 1_000_000 }, "65535";
@@ -256,7 +256,7 @@ settings! {
     "limits.silence_timeout" silence_timeout: Duration = Kind::Seconds { min: 1, max: 600 }, "3";
         "How long a client may take to say its first words: AMQP's protocol header, or the greeting of TLS.";
     "limits.waiting_max" waiting_max: u64 = Kind::Count { min: 16, max: 10_000_000 }, "10000";
-        "Connections that may wait at once without having said anything, and as many on their way to a login: those that no TLS handshake and no shard has begun with yet, handshakes, and those that have not logged in. With one more, one gives way: silent ones before others, those of the address (IPv4 address, IPv6 network of 64 bits) with the most before others, and of these the oldest. So new clients get in. It is never more than an eighth of the files that the process may open (ulimit -n). The same rule holds when those on their way to a login take more than a twentieth of memory.budget, which comes on top of it.";
+        "Connections that may wait at once without having said anything, and as many on their way to a login: those that no TLS handshake and no shard has begun with yet, handshakes, and those that have not logged in. With one more, one gives way: silent ones before others, those of the address (IPv4 address, IPv6 network of 64 bits) with the most before others, and of these the oldest. So new clients get in. As many again may be closed and wait for their peer to end its side: with one more, the one that has waited longest goes. It is never more than an eighth of the files that the process may open (ulimit -n). The same rule holds when those on their way to a login take more than a twentieth of memory.budget, which comes on top of it.";
 
     "memory.budget" memory_budget: Budget = Kind::Budget, "50%";
         "Memory for messages and connections; publishers are slowed down before it is used up. A share is one of the memory that this process may use (the container's limit, or the machine's).";

@@ -20,9 +20,9 @@ const HANDSHAKES_MAX: usize = 1024;
 /// What connections may take before they have logged in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admission {
-    /// Connections that may wait at once, silent ones and those on their way to a login each for
-    /// themselves. For one more somebody gives way, silent ones and those of the address with the
-    /// most first.
+    /// Connections that may wait at once, silent ones, those on their way to a login and those that are
+    /// closed each for themselves. For one more somebody gives way, silent ones and those of the address
+    /// with the most first; of those that are closed the one that has waited longest for its peer's end.
     pub waiting_max: usize,
     /// How long a peer may take to say its first bytes, and to finish the first thing it says.
     pub silence_timeout: Duration,
@@ -47,6 +47,11 @@ impl Admission {
         let handshakes = if has_tls { self.handshakes_max() } else { 0 };
         let rest = self.waiting_max.saturating_sub(self.in_transit_max() + handshakes);
         (rest / shards).max(1)
+    }
+
+    /// Connections of one shard that are closed and wait for their peer's end.
+    pub(crate) fn lingering_max(&self, shards: usize) -> usize {
+        (self.waiting_max / shards).max(1)
     }
 }
 

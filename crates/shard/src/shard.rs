@@ -76,6 +76,11 @@ pub struct Shard<C: Core, R: Reactor> {
     leaving: Vec<(u32, ConnectionId)>,
     /// The earliest of those deadlines, or earlier.
     leaving_next: Instant,
+    /// Connections that linger, longest first, and some that have gone since.
+    lingering: VecDeque<(u32, ConnectionId)>,
+    /// How many linger, and how many may: each has a file descriptor and counts as closed.
+    lingering_now: usize,
+    lingering_max: usize,
     received: Vec<(ShardId, Parcel<C, R::Socket>)>,
     /// Connections on their way to other shards, by shard.
     outgoing: Vec<Vec<Envelope<C, R::Socket>>>,
@@ -118,6 +123,9 @@ impl<C: Core, R: Reactor> Shard<C, R> {
             unblocked: Vec::new(),
             leaving: Vec::new(),
             leaving_next: Instant::NEVER,
+            lingering: VecDeque::new(),
+            lingering_now: 0,
+            lingering_max: usize::MAX,
             received: Vec::new(),
             outgoing: (0..shards).map(|_| Vec::new()).collect(),
             waiters: HashMap::new(),
@@ -151,6 +159,13 @@ impl<C: Core, R: Reactor> Shard<C, R> {
     #[must_use]
     pub fn with_entering_max(self, entering_max: usize) -> Shard<C, R> {
         Shard { entering_max, ..self }
+    }
+
+    /// The shard with a limit for connections that are closed and wait for the peer's end: for one more
+    /// of them, the one that has waited longest goes.
+    #[must_use]
+    pub fn with_lingering_max(self, lingering_max: usize) -> Shard<C, R> {
+        Shard { lingering_max, ..self }
     }
 
     /// The shard with a place where others see what it is at.

@@ -331,6 +331,33 @@ fn a_closed_connection_lingers_for_the_peers_end_and_no_longer() {
 }
 
 #[test]
+fn whoever_lingers_longest_gives_way_to_others_that_linger() {
+    let mut bench = Bench::new();
+    bench.shard = bench.shard.with_lingering_max(3);
+    let close = |bench: &mut Bench| {
+        let socket = bench.connect();
+        socket.give(&frame(CLOSE, b"bye"));
+        while bench.turn().more {}
+        assert_eq!(socket.output(), b"bye");
+        socket
+    };
+    let is_there = |socket: &MemorySocket| socket.0.lock().unwrap().token.is_some();
+    let sockets: Vec<MemorySocket> = (0..5).map(|_| close(&mut bench)).collect();
+    let there: Vec<bool> = sockets.iter().map(is_there).collect();
+    assert_eq!(there, [false, false, true, true, true]);
+    // Those that have ended in order make room themselves.
+    for socket in &sockets[2..4] {
+        socket.end();
+    }
+    while bench.turn().more {}
+    let later: Vec<MemorySocket> = (0..2).map(|_| close(&mut bench)).collect();
+    assert!(is_there(&sockets[4]) && later.iter().all(is_there));
+    assert_eq!(bench.shard.connections(), 3);
+    close(&mut bench);
+    assert!(!is_there(&sockets[4]) && later.iter().all(is_there));
+}
+
+#[test]
 fn a_peer_that_never_takes_its_last_bytes_is_cut() {
     let mut bench = Bench::new();
     let socket = bench.connect();

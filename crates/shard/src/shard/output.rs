@@ -172,8 +172,11 @@ impl<C: Core, R: Reactor> Shard<C, R> {
     fn finish(&mut self, now: Now, token: u32) {
         self.busy = true;
         self.forget(now, token);
+        self.make_room_to_linger(now);
         let connection = &mut self.connections[token as usize];
         connection.phase = Phase::Lingering;
+        self.lingering.push_back((token, connection.id));
+        self.lingering_now += 1;
         connection.deadline = now.instant + if self.stopping { LINGER_STOPPING } else { LINGER };
         connection.leftover = Vec::new();
         connection.readable = true;
@@ -186,6 +189,21 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         }
         if self.connections.contains(token as usize) {
             self.enqueue(token);
+        }
+    }
+
+    /// One more is to linger: those that have done so longest go where there are too many.
+    fn make_room_to_linger(&mut self, now: Now) {
+        while let Some(&(token, id)) = self.lingering.front() {
+            let found = self.connections.get(token as usize);
+            let lingers = found.is_some_and(|one| one.id == id && one.phase == Phase::Lingering);
+            if lingers && self.lingering_now < self.lingering_max {
+                return;
+            }
+            self.lingering.pop_front();
+            if lingers {
+                self.lose(now, token);
+            }
         }
     }
 
@@ -221,8 +239,9 @@ impl<C: Core, R: Reactor> Shard<C, R> {
     /// Drops a connection in whatever phase it is.
     pub(super) fn lose(&mut self, now: Now, token: u32) {
         self.busy = true;
-        if self.connections[token as usize].phase != Phase::Lingering {
-            self.forget(now, token);
+        match self.connections[token as usize].phase {
+            Phase::Lingering => self.lingering_now -= 1,
+            Phase::Open | Phase::Draining => self.forget(now, token),
         }
         let mut connection = self.connections.remove(token as usize);
         // Closing the socket would do; mio wants to be told.
