@@ -52,6 +52,15 @@ fn without_a_descriptor_nothing_fails_for_good_and_what_is_written_stays_open() 
             rustix::process::setrlimit(rustix::process::Resource::Nofile, lower).unwrap();
         }
     }
+    // Files that are only read make room for one another, and for others.
+    for slot in 0..40 {
+        assert_eq!(run(read(slot)).result, Ok(100), "{slot} finds a descriptor");
+    }
+    // Until others have taken what each of them gave up.
+    for _ in 0..8 {
+        assert_eq!(run(Action::SyncDirectory(LOG)).result, Ok(0));
+        taken.push(fs::File::open("/dev/null").unwrap());
+    }
     for action in [
         read(1),
         write(2),

@@ -58,6 +58,8 @@ pub struct Storage {
     pub directory: PathBuf,
     /// A log that would leave less of the disk free does not grow.
     pub free_bytes_min: u64,
+    /// Files that each shard keeps open at once that it writes, and as many that it only reads.
+    pub open_files_max: usize,
 }
 
 /// What [`Runtime::start`] needs to know.
@@ -405,7 +407,8 @@ impl<C: Core> Running<C> {
     }
 
     fn start_disk(&self, storage: &Storage, shard: ShardId) -> io::Result<FilePort> {
-        let files = Arc::new(Files::new(&storage.directory, storage.free_bytes_min));
+        let files = Files::new(&storage.directory, storage.free_bytes_min);
+        let files = Arc::new(files.with_open_max(storage.open_files_max));
         let bell = Arc::clone(&self.stopper.bells[shard.index()]);
         FilePort::start(&format!("shard-{shard}"), &files, move || {
             bell.post(Signal::Disk);

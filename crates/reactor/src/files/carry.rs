@@ -81,7 +81,8 @@ impl Files {
             Action::Truncate { file, length } => self.truncate(*file, *length),
             Action::Delete(file) => self.delete(*file),
             Action::SyncDirectory(log) => {
-                let synced = sync_directory(&self.log_directory(*log));
+                let directory = self.log_directory(*log);
+                let synced = self.with_descriptor(|| sync_directory(&directory));
                 synced.map(|()| Yield { fill: self.fill(), ..Yield::default() })
             }
         };
@@ -142,17 +143,29 @@ impl Files {
         };
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(writes).mode(0o600);
-        let file = Arc::new(options.open(self.path(name))?);
+        let path = self.path(name);
+        let file = Arc::new(self.with_descriptor(|| options.open(&path))?);
         self.open.keep(name, missing, &file, writes);
         Ok(file)
+    }
+
+    /// Opens something. Where there is no file descriptor left, files that are only read are closed for it: they
+    /// can be opened again, and must not keep each other waiting for as long as others hold the rest.
+    fn with_descriptor<T>(&self, open: impl Fn() -> io::Result<T>) -> io::Result<T> {
+        loop {
+            match open() {
+                Err(error) if is_out_of_descriptors(&error) && self.open.close_one() => {}
+                result => return result,
+            }
+        }
     }
 
     fn list(&self, log: LogId) -> io::Result<Yield> {
         let directory = self.log_directory(log);
         DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
-        sync_directory(&self.directory)?;
+        self.with_descriptor(|| sync_directory(&self.directory))?;
         let mut files = Vec::new();
-        for entry in fs::read_dir(&directory)? {
+        for entry in self.with_descriptor(|| fs::read_dir(&directory))? {
             let entry = entry?;
             let name = format!("{log}/{}", entry.file_name().to_string_lossy());
             // Other files are none of the store's.
@@ -320,6 +333,12 @@ fn kind_of(error: &io::Error, action: &Action) -> DiskError {
         _ if is_lack(error) => DiskError::Busy,
         _ => DiskError::Failed,
     }
+}
+
+/// Whether neither the process nor the system has a file descriptor left.
+fn is_out_of_descriptors(error: &io::Error) -> bool {
+    let lacks = [Errno::MFILE, Errno::NFILE];
+    error.raw_os_error().is_some_and(|code| lacks.iter().any(|lack| lack.raw_os_error() == code))
 }
 
 /// Whether the system lacked what it takes, and did nothing.

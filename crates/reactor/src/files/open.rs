@@ -82,6 +82,14 @@ impl OpenFiles {
         table.files.insert(name, Used { file: Arc::clone(file), at, is_written: writes });
     }
 
+    /// Closes the file used longest ago of those that are only read; whether there was one.
+    pub(super) fn close_one(&self) -> bool {
+        let mut table = self.table();
+        let read = table.files.iter().filter(|(_, used)| !used.is_written);
+        let oldest = read.min_by_key(|(_, used)| used.at).map(|(name, _)| *name);
+        oldest.and_then(|name| table.files.remove(&name)).is_some()
+    }
+
     /// The name was removed from the disk.
     pub(super) fn removed(&self, name: File) {
         let mut table = self.table();
@@ -129,6 +137,18 @@ mod tests {
         (10..100).for_each(|slot| keep(&files, slot, false));
         assert!((0..5).all(|slot| files.find(name(slot), true).is_ok()));
         assert_eq!(files.table().files.len(), 5 + 8);
+    }
+
+    #[test]
+    fn files_that_are_read_can_be_closed_one_by_one() {
+        let files = OpenFiles::new(8);
+        keep(&files, 0, true);
+        (1..3).for_each(|slot| keep(&files, slot, false));
+        assert!(files.find(name(1), false).is_ok());
+        assert!(files.close_one());
+        assert!(files.find(name(1), false).is_ok() && files.find(name(2), false).is_err());
+        assert!(files.close_one() && !files.close_one());
+        assert!(files.find(name(0), true).is_ok());
     }
 
     #[test]

@@ -4,15 +4,13 @@ use super::lifecycle::Lifecycle;
 use super::logs::{self, Found, Logs};
 use super::plan::Plan;
 use crate::config::Config;
-use crate::data_dir::DataDir;
 use crate::initial::{Initial, is_reachable};
 use crate::random;
 use lepus_base::ShardId;
 use lepus_broker::definitions::DefinitionsLog;
 use lepus_broker::directory::{Anonymous, Change};
 use lepus_broker::{Broker, Outbox, Settings};
-use lepus_shard::Clock;
-use std::path::PathBuf;
+use lepus_shard::{Clock, Storage};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What the brokers are made of, and what they found in their logs.
@@ -26,9 +24,7 @@ pub struct Brokers {
     /// For shard 0.
     definitions: Mutex<Option<DefinitionsLog>>,
     logs: Logs,
-    data_dir: PathBuf,
-    /// What logs leave of the disk.
-    free_bytes_min: u64,
+    storage: Storage,
     clock: Clock,
     is_first_start: bool,
     found: Mutex<Found>,
@@ -49,18 +45,17 @@ impl Brokers {
         config: &Config,
         plan: &Plan,
         initial: &mut Initial,
-        data_dir: &DataDir,
+        storage: Storage,
         clock: Clock,
         lifecycle: Arc<Lifecycle>,
     ) -> Result<Brokers, String> {
         let secret = random::bytes().map_err(random::unavailable)?;
         let hash = random::hash_state()?;
-        let data_dir = data_dir.path().to_owned();
         let mut settings = plan.broker_settings(config, hash, secret);
         if let Some(store) = &mut settings.store {
             store.deleted = Arc::clone(&initial.deleted);
         }
-        let logs = logs::find(&data_dir, plan.shards)?;
+        let logs = logs::find(&storage.directory, plan.shards)?;
         // One length for all: what is to be in one segment of several shards is measured by one of them.
         let most = logs.iter().map(Vec::len).max().unwrap_or(1);
         if let Some(store) = &mut settings.store {
@@ -78,12 +73,11 @@ impl Brokers {
                 .then(|| Anonymous::new(&config.anonymous_user, &config.anonymous_password)),
             definitions: Mutex::new(initial.log.take()),
             logs,
-            free_bytes_min: config.store_disk_free_limit,
             clock,
             is_first_start: initial.is_first,
             found: Mutex::default(),
             lifecycle,
-            data_dir,
+            storage,
         })
     }
 
@@ -112,8 +106,7 @@ impl Brokers {
             broker.take_definitions_log(log.ok_or("the definitions log is in use")?);
         }
         let progress = &self.lifecycle.progress;
-        let disk = (&*self.data_dir, self.free_bytes_min);
-        let found = logs::recover(&mut broker, disk, self.clock, progress, out)?;
+        let found = logs::recover(&mut broker, &self.storage, self.clock, progress, out)?;
         progress.count_shard();
         locked(&self.found).add(found);
         Ok(broker)

@@ -7,7 +7,7 @@ use lepus_broker::Broker;
 use lepus_broker::journal::{Recovery, RefusedLog};
 use lepus_broker::outbox::Outbox;
 use lepus_reactor::files::{Blocking, Files, sync_directory};
-use lepus_shard::Clock;
+use lepus_shard::{Clock, Storage};
 use lepus_store::disk::{File, LogId};
 use lepus_store::{Refusal, Settings, SyncMode};
 use std::ffi::OsString;
@@ -266,19 +266,21 @@ fn names(data_dir: &Path) -> io::Result<Vec<OsString>> {
 }
 
 /// Opens the logs of a broker whose directory is complete, and waits until they can be used;
-/// `progress` is told what was done for it. Of the disk `free_bytes_min` bytes stay free. A log of a shard that
+/// `progress` is told what was done for it. What `storage` leaves of the disk stays free. A log of a shard that
 /// is gone is removed if nobody needs it.
 ///
 /// # Errors
 /// In words, with the file and what to do, for a log that cannot be used. Nothing was changed then.
 pub fn recover(
     broker: &mut Broker,
-    (data_dir, free_bytes_min): (&Path, u64),
+    storage: &Storage,
     clock: Clock,
     progress: &Progress,
     out: &mut Outbox,
 ) -> Result<Found, String> {
-    let mut files = Blocking::with(Arc::new(Files::new(data_dir, free_bytes_min)));
+    let data_dir = &*storage.directory;
+    let files = Files::new(data_dir, storage.free_bytes_min);
+    let mut files = Blocking::with(Arc::new(files.with_open_max(storage.open_files_max)));
     broker.open_stores(clock.now(), out);
     let mut cycles = 0;
     while !out.disk.list.is_empty() {
@@ -403,7 +405,8 @@ mod tests {
             store: Some(StoreSettings { template, logs: vec![log], deleted: [].into() }),
         });
         let (progress, mut out) = (Progress::new(1), Outbox::new(1));
-        let disk = (data_dir, free_bytes_min);
+        let directory = data_dir.to_owned();
+        let disk = &Storage { directory, free_bytes_min, open_files_max: usize::MAX };
         recover(&mut broker, disk, Clock::start(), &progress, &mut out).unwrap();
         let files = std::fs::read_dir(data_dir.join(log.to_string())).unwrap();
         let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());

@@ -65,15 +65,7 @@ impl Plan {
                 listeners.push(listener(*address, Transport::Tls));
             }
         }
-        Ok(Plan {
-            shards,
-            memory_budget_bytes: figures::memory_budget_bytes(config),
-            machine,
-            wishes,
-            placement,
-            notes,
-            listeners,
-        })
+        Ok(Plan { shards, memory_budget_bytes, machine, wishes, placement, notes, listeners })
     }
 
     /// How many shards there are, and why, in one line.
@@ -140,10 +132,7 @@ impl Plan {
                     _ => LoginFrom::DistinguishedName,
                 },
             }),
-            storage: Some(Storage {
-                directory: config.data_dir(),
-                free_bytes_min: config.store_disk_free_limit,
-            }),
+            storage: Some(storage(config, room)),
             stop_timeout: config.stop_timeout,
             notices,
             clock,
@@ -249,7 +238,14 @@ impl Plan {
     }
 }
 
-/// How many connections there may be.
+/// Files of each kind that a shard keeps open where the process may open any number.
+const OPEN_FILES_MAX: u64 = 64;
+/// However few it may open: what a log writes at the same time.
+const OPEN_FILES_MIN: u64 = 4;
+/// File descriptors of a shard beside those: readiness, bells, counters of the system.
+const SHARD_FILES: u64 = 8;
+
+/// How many connections and files there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     /// With a shard.
@@ -257,6 +253,8 @@ pub struct Room {
     /// Silent ones, those on their way to a login, and those that are closed and wait for their peer's end,
     /// each for themselves.
     pub waiting_max: usize,
+    /// Files of logs that each shard keeps open at once that it writes, and as many that it only reads.
+    pub open_files_max: usize,
 }
 
 impl Room {
@@ -266,9 +264,15 @@ impl Room {
     pub fn new(config: &Config, files: Option<u64>, shards: u16) -> Room {
         let mut connections_max = config.connections_max;
         let mut waiting_max = config.waiting_max;
+        let mut open_files_max = OPEN_FILES_MAX;
         if let Some(files) = files {
             // For logs, rings and metrics.
-            let own = (512 + 32 * u64::from(shards)).min(files / 2);
+            let of_shards = u64::from(shards) * (2 * OPEN_FILES_MAX + SHARD_FILES);
+            let own = (512 + of_shards).min(files / 2);
+            // Some for what has no shard.
+            let of_each = (own - (own / 8).min(512)) / u64::from(shards.max(1));
+            let left = of_each.saturating_sub(SHARD_FILES);
+            open_files_max = open_files_max.min((left / 2).max(OPEN_FILES_MIN));
             let sockets = files - own;
             waiting_max = waiting_max.min((sockets / 8).max(1));
             connections_max = connections_max.min(sockets.saturating_sub(3 * waiting_max).max(1));
@@ -276,6 +280,7 @@ impl Room {
         Room {
             connections_max: usize::try_from(connections_max).unwrap_or(usize::MAX),
             waiting_max: usize::try_from(waiting_max).unwrap_or(usize::MAX),
+            open_files_max: usize::try_from(open_files_max).unwrap_or(usize::MAX),
         }
     }
 
@@ -334,6 +339,15 @@ pub fn disk_bytes(config: &Config) -> Option<u64> {
         0 => room,
         max => room.min(max),
     })
+}
+
+/// Where the logs are, and what they may take.
+pub fn storage(config: &Config, room: Room) -> Storage {
+    Storage {
+        directory: config.data_dir(),
+        free_bytes_min: config.store_disk_free_limit,
+        open_files_max: room.open_files_max,
+    }
 }
 
 fn listener(address: SocketAddr, transport: Transport) -> Listener {
@@ -424,12 +438,15 @@ mod tests {
                 let room = Room::new(&config, Some(files), shards);
                 let sockets = room.connections_max as u64 + 3 * room.waiting_max as u64;
                 assert!(sockets < files, "{files} files: {room:?}");
+                let open = u64::from(shards) * (2 * room.open_files_max as u64 + SHARD_FILES);
+                let is_enough = files >= 64 * u64::from(shards);
+                assert!(!is_enough || sockets + open < files, "{files} files: {room:?}");
                 assert!(room.waiting_max * 3 <= room.connections_max || files < 16, "{room:?}");
                 let is_told = room.complaint(&config, Some(files)).is_some();
                 assert_eq!(is_told, room.connections_max < 100_000, "{files} files");
             }
         }
-        let all = Room { connections_max: 100_000, waiting_max: 10_000 };
+        let all = Room { connections_max: 100_000, waiting_max: 10_000, open_files_max: 64 };
         assert_eq!(Room::new(&config, Some(1 << 20), 4), all);
         assert_eq!(Room::new(&config, None, 4), all);
     }

@@ -96,7 +96,8 @@ impl Start {
         }
         lifecycle.progress.enter(Step::Logs);
         let told = Arc::clone(lifecycle);
-        let brokers = Arc::new(Brokers::new(config, plan, &mut initial, data_dir, *clock, told)?);
+        let storage = plan::storage(config, room);
+        let brokers = Arc::new(Brokers::new(config, plan, &mut initial, storage, *clock, told)?);
         let notices = notice::start(log.clone(), wishes)
             .map_err(|error| format!("cannot start the notices thread: {error}"))?;
         let (running, transports) = start_runtime(config, plan, &brokers, room, notices, log)?;

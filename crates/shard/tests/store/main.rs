@@ -58,7 +58,11 @@ fn try_start(directory: &Path, shards: u16) -> Result<Running<StoreCore>, StartE
             backlog: 1024,
         }],
         tls: None,
-        storage: Some(Storage { directory: directory.to_owned(), free_bytes_min: 0 }),
+        storage: Some(Storage {
+            directory: directory.to_owned(),
+            free_bytes_min: 0,
+            open_files_max: usize::MAX,
+        }),
         stop_timeout: Duration::from_secs(30),
         notices,
         clock,
