@@ -55,6 +55,8 @@ impl Plan {
         // Not more than the planner was allowed.
         let shards = placement.shards.clamp(1, SHARDS_MAX) as u16;
         logs::check_bytes_max(config, shards)?;
+        let memory_budget_bytes = figures::memory_budget_bytes(config);
+        check_memory(memory_budget_bytes, shards)?;
         let notes = failure.into_iter().chain(placement.notes.iter().cloned()).collect();
         let mut listeners = Vec::new();
         for address in &config.listen {
@@ -341,6 +343,21 @@ pub fn disk_bytes(config: &Config) -> Option<u64> {
     })
 }
 
+/// Whether the memory budget is enough for so many shards: with less for each a few messages use it up.
+///
+/// # Errors
+/// In words, with what to change.
+fn check_memory(budget_bytes: u64, shards: u16) -> Result<(), String> {
+    if budget_bytes >> 20 >= u64::from(shards) {
+        return Ok(());
+    }
+    Err(format!(
+        "memory.budget of {} MiB is too little for {shards} shards: each needs 1 MiB; set it to {shards} MiB or \
+         more, or have fewer shards (--shards)",
+        budget_bytes >> 20
+    ))
+}
+
 /// Where the logs are, and what they may take.
 pub fn storage(config: &Config, room: Room) -> Storage {
     Storage {
@@ -449,6 +466,19 @@ mod tests {
         let all = Room { connections_max: 100_000, waiting_max: 10_000, open_files_max: 64 };
         assert_eq!(Room::new(&config, Some(1 << 20), 4), all);
         assert_eq!(Room::new(&config, None, 4), all);
+    }
+
+    #[test]
+    fn a_memory_budget_that_is_too_little_for_the_shards_is_refused() {
+        let config = |shards| Config {
+            shards: Some(shards),
+            memory_budget: crate::config::Budget::Bytes(64 << 20),
+            ..Config::preset()
+        };
+        assert!(Plan::new(&config(64)).is_ok());
+        let error = Plan::new(&config(65)).unwrap_err();
+        assert!(error.contains("64 MiB is too little for 65 shards"), "{error}");
+        assert!(error.contains("set it to 65 MiB or more"), "{error}");
     }
 
     #[test]
