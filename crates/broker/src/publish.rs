@@ -148,6 +148,7 @@ impl Broker {
             _ => 0,
         };
         let holds = channel.tx.is_some();
+        let counted_bytes = channel.counted_bytes;
         if !holds && let Some(routes) = channel.routes.take() {
             let version = self.directory.version;
             let known = routes.find(version, publish.exchange, publish.routing_key);
@@ -159,6 +160,10 @@ impl Broker {
             let connection = &mut self.edge.connections[at.slot as usize];
             if let Some(channel) = connection.incarnation(at.channel.channel) {
                 channel.routes = Some(routes);
+                if channel.counted_bytes != counted_bytes {
+                    // It was weighed without them.
+                    connection.weigh_channel(at.channel.channel);
+                }
             }
             if let Some(served) = served {
                 self.press_back(at.slot, out);
@@ -228,7 +233,7 @@ impl Broker {
         {
             let names = (publish.exchange, publish.routing_key);
             let routes = channel.routes.get_or_insert_default();
-            routes.learn(self.directory.version, names, &mut targets, may_grow);
+            routes.learn(self.directory.version, names, &targets, may_grow);
             connection.weigh_channel(at.channel.channel);
         }
         self.targets = targets;

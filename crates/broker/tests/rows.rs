@@ -50,6 +50,26 @@ fn publishes_reach_the_queue_that_has_the_name_now() {
     });
 }
 
+/// While one is published that its own channel gets, the channel may need more memory for what it has not acknowledged.
+#[test]
+fn what_a_channel_remembers_is_counted_whatever_comes_to_it_meanwhile() {
+    let world = World::new(1);
+    let channel = world.channel(0);
+    let queues: Vec<String> = (0..40).map(|number| format!("q{number}")).collect();
+    queues.iter().for_each(|queue| drop(channel.declare(queue)));
+    channel.consume("q0", "c");
+    for _ in 0..20 {
+        queues.iter().for_each(|queue| channel.publish("", queue, "x"));
+    }
+    for _ in 0..100 {
+        // The second is one of a row.
+        channel.publish_all("q0", ["1", "2"]);
+        let (memory, walked) =
+            world.broker(0, |broker| (broker.edge.memory(), broker.memory_by_walk()));
+        assert_eq!(memory, walked);
+    }
+}
+
 #[test]
 fn properties_of_each_publish_count() {
     everywhere(|stage| {

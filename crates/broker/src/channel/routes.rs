@@ -14,6 +14,8 @@ use super::Target;
 const WAYS: usize = 4;
 /// Routes of a channel at most.
 const ROUTES_MAX: usize = 256;
+/// Targets of a route that take little.
+const TARGETS_FEW: usize = 4;
 /// There are more of them when so many were pushed out for each that there is.
 const PUSHED_OUT: usize = 2;
 
@@ -127,15 +129,18 @@ impl Routes {
         })
     }
 
-    /// Remembers a route; `targets` are another's afterwards. There are more routes for it only where `may_grow` says
-    /// so.
+    /// Remembers a route. There are more routes for it, and several with many targets, only where `may_grow` says so.
     pub(crate) fn learn(
         &mut self,
         version: u64,
         (exchange, routing_key): (&str, &str),
-        targets: &mut Vec<Target>,
+        targets: &[Target],
         may_grow: bool,
     ) {
+        if !may_grow && self.list.len() > 1 && targets.len() > TARGETS_FEW {
+            // One is remembered in any case.
+            (self.list, self.bytes) = (Vec::new(), 0);
+        }
         let place = self.place_for(version, exchange, routing_key, may_grow);
         let route = &mut self.list[place];
         self.bytes -= route.memory_bytes();
@@ -147,7 +152,10 @@ impl Routes {
             route.routing_key.push_str(routing_key);
         }
         route.version = version;
-        core::mem::swap(&mut route.targets, targets);
+        route.targets.clear();
+        // The route before may have had many.
+        route.targets.shrink_to(targets.len().max(TARGETS_FEW));
+        route.targets.extend_from_slice(targets);
         self.bytes += route.memory_bytes();
     }
 
@@ -249,7 +257,7 @@ mod tests {
                     Some(found) => assert_eq!(found, number as u64),
                     None => {
                         missed += usize::from(round + 1 == rounds);
-                        routes.learn(1, ("", &key), &mut target(number), true);
+                        routes.learn(1, ("", &key), &target(number), true);
                     }
                 }
             }
@@ -272,7 +280,7 @@ mod tests {
         let mut routes = Routes::default();
         for number in 0..100 {
             let key = format!("{number}");
-            routes.learn(1, ("", &key), &mut target(number), false);
+            routes.learn(1, ("", &key), &target(number), false);
             assert_eq!(queue_of(&routes, 1, &key), Some(number as u64));
         }
         assert_eq!(routes.list.len(), 1);
@@ -282,7 +290,7 @@ mod tests {
     fn a_route_holds_while_the_version_does_and_so_does_its_frame() {
         let mut routes = Routes::default();
         assert_eq!(queue_of(&routes, 1, "q"), None);
-        routes.learn(1, ("", "q"), &mut target(1), false);
+        routes.learn(1, ("", "q"), &target(1), false);
         assert!(routes.learn_frame(1, ("", "q"), b"frame of q"));
         assert!(!routes.learn_frame(1, ("", "q"), b"frame of q"), "it is known");
         assert!(!routes.learn_frame(2, ("", "q"), b"other"), "it does not hold");
@@ -291,12 +299,44 @@ mod tests {
         assert!(routes.find_frame(1, names, b"frame of").is_none());
         assert!(routes.find_frame(2, names, b"frame of q and more").is_none());
         // The same names go another way now: the frame says the same.
-        routes.learn(2, ("", "q"), &mut target(2), false);
+        routes.learn(2, ("", "q"), &target(2), false);
         assert_eq!((queue_of(&routes, 1, "q"), queue_of(&routes, 2, "q")), (None, Some(2)));
         assert!(routes.find_frame(2, names, b"frame of q and more").is_some());
         // Another key in its place has none yet.
-        routes.learn(2, ("", "r"), &mut target(3), false);
+        routes.learn(2, ("", "r"), &target(3), false);
         assert!(routes.find_frame(2, (b"", b"r"), b"frame of q and more").is_none());
+    }
+
+    #[test]
+    fn a_route_keeps_no_memory_of_one_to_very_many_queues() {
+        let mut routes = Routes::default();
+        for round in 0..3 {
+            for number in 0..1_000 {
+                // What was resolved there before was long.
+                let mut targets = Vec::with_capacity(100_000);
+                targets.append(&mut target(number));
+                routes.learn(1 + round, ("", &format!("{number}")), &targets, true);
+            }
+        }
+        assert_eq!(routes.list.len(), ROUTES_MAX);
+        assert!(routes.memory_bytes() < 64 << 10, "{}", routes.memory_bytes());
+    }
+
+    #[test]
+    fn where_no_more_are_to_be_remembered_none_of_several_grows_to_many_queues() {
+        let many = |number: usize| (0..500).flat_map(|_| target(number)).collect::<Vec<_>>();
+        let mut routes = Routes::default();
+        go_round(&mut routes, 1_000, 3);
+        let before = routes.memory_bytes();
+        for number in 0..1_000 {
+            let key = format!("tenant.queue-{number}");
+            routes.learn(2, ("", &key), &many(number), false);
+        }
+        assert!(routes.memory_bytes() <= before, "{} bytes", routes.memory_bytes());
+        // The only one may.
+        let mut routes = Routes::default();
+        routes.learn(1, ("", "q"), &many(7), false);
+        assert_eq!(queue_of(&routes, 1, "q"), Some(7));
     }
 
     #[test]
@@ -305,7 +345,7 @@ mod tests {
         for number in 0..3_000 {
             let key = format!("{:1$}", number % 700, number % 13);
             let version = 1 + number as u64 / 1_000;
-            routes.learn(version, ("exchange", &key), &mut target(number), number < 2_000);
+            routes.learn(version, ("exchange", &key), &target(number), number < 2_000);
             routes.learn_frame(version, ("exchange", &key), key.as_bytes());
             let walked: usize = routes.list.iter().map(Route::memory_bytes).sum();
             assert_eq!(routes.bytes, walked);

@@ -75,7 +75,7 @@ impl Broker {
         // Out of the way while queues reach for connections.
         let connection = &mut self.edge.connections[slot as usize];
         let Some(channel) = connection.channel_mut(number) else { return 0 };
-        let key = channel.key;
+        let (key, counted_bytes) = (channel.key, channel.counted_bytes);
         let Some(routes) = channel.routes.take() else { return 0 };
         let mut confirms = channel.confirms.take();
         let target = Target { slot: home, ..target };
@@ -94,6 +94,10 @@ impl Broker {
         if let Some(channel) = connection.channel_mut(number) {
             channel.routes = Some(routes);
             channel.confirms = confirms;
+            if channel.counted_bytes != counted_bytes {
+                // It was weighed without them.
+                connection.weigh_channel(key);
+            }
         }
         if begins_confirming {
             self.edge.confirming.push((slot, key));
