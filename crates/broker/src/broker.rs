@@ -542,6 +542,7 @@ impl Broker {
             || (self.edge.has_letters_to_send()
                 && !self.edge.letters_wait
                 && self.has_room_for_letters(out))
+            || self.edge.roomless_letters.has_anew()
             || self.may_letters_pass()
             || self.delayed.can_let_pass(|logs| self.journal.is_full(logs))
             || self.has_delayed_work(out)

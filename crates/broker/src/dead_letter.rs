@@ -44,7 +44,7 @@ const WAITING_PART: usize = 16;
 /// Bytes of properties that are as dear to read and write anew as a queue is to reach, about.
 const PROPERTY_BYTES: usize = 128;
 /// Bytes of a message that are as dear to copy.
-const MESSAGE_BYTES: usize = 8192;
+pub(crate) const MESSAGE_BYTES: usize = 8192;
 /// A message where it is until every queue that gets it has it. It owns what its entry owns.
 #[derive(Debug)]
 pub struct Source {
@@ -287,6 +287,7 @@ impl Broker {
 
     /// Lets those letters go on that waited for room in a log, as far as there is some.
     pub(crate) fn give_letters_room(&mut self) {
+        self.edge.roomless_letters.let_some_look_anew();
         let journal = &mut self.journal;
         let has_room = |need, frees| !journal.must_wait_to_pass_on(need, frees);
         self.edge.roomless_letters.give_room(has_room);
@@ -375,7 +376,7 @@ impl Broker {
     /// What a letter needs, if it has to wait behind one of its queue that waits for no more than that in the same
     /// logs. One that needs less passes it.
     fn room_behind_others(
-        &self,
+        &mut self,
         letter: &DeadLetter,
         incoming: &Incoming<'_>,
         persistent: bool,
@@ -388,8 +389,13 @@ impl Broker {
         {
             return None;
         }
-        let need = self.need_to_pass_on(incoming, persistent, targets)?;
-        lines.is_behind(source, letter.turn, need).then_some(need)
+        let mut spilling = Vec::new();
+        let need = self.need_to_pass_on(incoming, persistent, targets, &mut spilling)?;
+        if !lines.is_behind(source, letter.turn, need) {
+            return None;
+        }
+        self.spilling.extend(spilling);
+        Some(need)
     }
 
     /// Whether a letter stays with its queue until all that get it have it.

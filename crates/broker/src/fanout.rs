@@ -9,8 +9,9 @@ use lepus_base::{Body, Now, QueueId, ShardId};
 
 use crate::broker::Broker;
 use crate::channel::{At, Pending, Target};
-use crate::dead_letter::LETTERS_CONNECTION;
+use crate::dead_letter::{LETTERS_CONNECTION, MESSAGE_BYTES};
 use crate::delayed::{Delayed, Later};
+use crate::directory::Directory;
 use crate::edge::is_near;
 use crate::inbox::packed;
 use crate::jobs::{Job, Step};
@@ -136,10 +137,16 @@ impl Fanout {
 
     /// Whether it waits for others that a delayed exchange holds back, whatever room there is: too many of them take
     /// several segments, as it does.
-    pub(crate) fn waits_for_others(&self, delayed: &Delayed, journal: &mut Journal) -> bool {
-        let segments = self.later.as_ref().map_or(0, |later| later.segments);
-        // At the end of a run nobody waits.
-        !journal.closes() && !delayed.takes_long(segments, journal)
+    pub(crate) fn waits_for_others(
+        &self,
+        directory: &Directory,
+        delayed: &Delayed,
+        journal: &mut Journal,
+    ) -> bool {
+        let Some(later) = &self.later else { return false };
+        // An exchange that is gone holds nothing back, and at the end of a run nobody waits.
+        let is_held_back = self.targets.iter().any(|to| directory.holding(to.queue).is_some());
+        is_held_back && !journal.closes() && !delayed.takes_long(later.segments, journal)
     }
 
     /// Queues that are yet to get it.
@@ -366,7 +373,7 @@ impl Broker {
         }
         self.journal.set_passing(passes, false);
         let count = fanout.slice(*budget).len();
-        *budget = budget.saturating_sub(count.max(1));
+        *budget = budget.saturating_sub(count.max(1) + fanout.bytes as usize / MESSAGE_BYTES);
         if !fanout.pass(count) {
             return Step::More(Job::Fanout(fanout));
         }
@@ -384,7 +391,8 @@ impl Broker {
     ) -> (Room, Option<u16>) {
         let persistent = fanout.terms.persistent;
         let room = self.room_for(incoming, persistent, here);
-        if room == Room::Now && fanout.waits_for_others(&self.delayed, &mut self.journal) {
+        let (directory, delayed) = (&self.directory, &self.delayed);
+        if room == Room::Now && fanout.waits_for_others(directory, delayed, &mut self.journal) {
             let need = Need { logs: LogSet::OWN, bytes: self.bytes_in_log(incoming, 1) };
             return (Room::Later(need), None);
         }

@@ -628,8 +628,9 @@ impl Broker {
     ) {
         let homes = &self.homes;
         let Some(slot) = self.home_slots.remove(info.id, |slot| homes[slot as usize].id) else {
-            // What is passed on to another shard, or goes to one that is yet to come, waits for room in the own log.
-            return self.queue_left(info.id, 0);
+            // What goes to one that is yet to come waits for room in the own log, and so does what is passed on to
+            // another shard.
+            return self.home_left(info.id, 0, info.home == self.edge.shard);
         };
         let mut home = self.homes.remove(slot as usize);
         self.edge.counters.queues_deleted += 1;

@@ -8,7 +8,7 @@ use lepus_base::{ConnectionId, Now, QueueId, ShardId};
 
 use crate::broker::Broker;
 use crate::channel::Target;
-use crate::dead_letter::must_arrive;
+use crate::dead_letter::{MESSAGE_BYTES, must_arrive};
 use crate::jobs::{Job, TARGETS_AT_ONCE_MAX};
 use crate::journal::{LogSet, Need, Refusals};
 use crate::mail::{ChannelRef, Command, Mail, MailBatch, Many, Receipt, Reply};
@@ -285,8 +285,9 @@ impl Broker {
 
     /// Mail that waited for room in the log goes into its queues, as far as there is some. What one
     /// channel sent keeps that of no other waiting: it may need more room than there ever is. So many queues are
-    /// looked at, or get something, as in a slice of a job; more only where a transaction goes to more, of which all
-    /// lands in one batch. What is left is for the next time: those first that were not looked at.
+    /// looked at, or get something, as in a slice of a job, and fewer get large messages; more only where a
+    /// transaction goes to more, of which all lands in one batch. What is left is for the next time: those first
+    /// that were not looked at.
     pub(crate) fn enqueue_postponed(&mut self, now: Now, out: &mut Outbox) {
         self.postponed.cut(false);
         if self.postponed.is_empty() {
@@ -370,6 +371,7 @@ impl Broker {
                     } else if let Some(waits) = self.must_still_wait(&few) {
                         return self.postponed.put_back(Postponed::Few(few), waits, false);
                     } else {
+                        *budget = budget.saturating_sub(few.bytes as usize / MESSAGE_BYTES);
                         self.enqueue_few(now, few, out);
                     }
                 }

@@ -339,7 +339,7 @@ impl Broker {
                 continue;
             }
             let waits_for_others = matches!(job, Job::Fanout(fanout)
-                if fanout.waits_for_others(&self.delayed, &mut self.journal));
+                if fanout.waits_for_others(&self.directory, &self.delayed, &mut self.journal));
             let is_behind = waits_for_others || self.postponed.has_from(job.channel());
             if is_behind || job.must_wait(*need, &mut refusals, &mut self.journal) {
                 place += 1;

@@ -513,7 +513,7 @@ impl Broker {
         let homes = &self.homes;
         self.home_slots.insert(id, slot, |slot| homes[slot as usize].id);
         // What was to go to it waited for room in the own log.
-        self.journal.note_left(0);
+        self.queue_left(id, 0);
         let text = format!("{}: from shard {from} to {own}; {why}", self.describe_queue(id));
         log(out, Severity::Info, "queue-moved", text);
         self.migrations.let_stay(id, now.instant + STAY);

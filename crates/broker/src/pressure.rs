@@ -249,10 +249,10 @@ impl Broker {
         self.journal.note_left(log);
     }
 
-    /// The same of one that was here. Those come and go all the time that are not durable, and messages need room
-    /// in a log for them only where memory is short.
-    pub(crate) fn home_left(&mut self, id: QueueId, log: u16, is_durable: bool) {
-        if is_durable || self.spilling.contains(&id) {
+    /// The same. Those come and go all the time for which messages do not `always` need room in this log: queues
+    /// that are not durable, for which they need it only where memory is short, and those of other shards.
+    pub(crate) fn home_left(&mut self, id: QueueId, log: u16, always: bool) {
+        if always || self.spilling.contains(&id) {
             self.queue_left(id, log);
         } else {
             self.edge.roomless_letters.target_left(id);

@@ -1,7 +1,7 @@
 //! Delayed messages in a log that is small or full: each waits for room alone, and all come in the end.
 
 use lepus_amqp::code::ReplyCode;
-use lepus_amqp::method::tx;
+use lepus_amqp::method::{queue, tx};
 use lepus_amqp::properties::Properties;
 use lepus_amqp::table::{Table, Value};
 use lepus_sim::{Channel, World};
@@ -366,6 +366,60 @@ fn who_waits_for_a_long_one_goes_on_when_it_has_gone() {
     assert_eq!(take_all(&world, &["q".into()], 30), 1);
     assert_eq!(other.confirmed().0.len(), 21);
     assert_eq!(take_all(&world, &["z".into()], 700), 46);
+}
+
+/// Nor does it wait for that once its own exchange is gone, which holds nothing back any more.
+#[test]
+fn who_waits_for_a_long_one_goes_on_when_its_own_exchange_is_gone() {
+    let (world, channel) = with_little_room();
+    declare_both(&channel);
+    channel.publish_with("x", "", &after(30 * 24 * 3_600_000), vec![b'x'; 200_000]);
+    world.advance(100);
+    let other = world.channel(0);
+    declare_delayed(&other, "y", "fanout");
+    other.bind("q", "y", "");
+    other.confirm_select();
+    other.publish_with("y", "", &after(1_000), vec![b'x'; 200_000]);
+    world.advance(1_000);
+    assert_eq!(other.confirmed(), (vec![], vec![]));
+    channel.delete_exchange("y");
+    world.advance(1_000);
+    assert_eq!(other.confirmed(), (vec![1], vec![]));
+    assert!(!world.broker(0, |broker| broker.waits_for_room()));
+}
+
+/// Each is copied when it is looked at.
+#[test]
+fn a_turn_looks_at_few_large_ones_that_wait_for_room() {
+    let world = World::in_segments(1, 12);
+    let channel = world.channel(0);
+    durable(&channel, "q");
+    durable(&channel, "gone");
+    durable(&channel, "full");
+    channel.exchange_with("y", "x-delayed-message", Table::new().with("x-delayed-type", "fanout"));
+    channel.bind("q", "y", "");
+    channel.bind("gone", "y", "");
+    channel.confirm_select();
+    channel.client().together(|| {
+        (0..60).for_each(|_| channel.publish_with("y", "", &after(600_000), vec![b'x'; 130_000]));
+    });
+    assert_eq!(channel.confirmed().0.len(), 60);
+    adopted_logs::fill(&world, "full");
+    world.advance(600_000);
+    assert!(world.broker(0, |broker| broker.waits_for_room()));
+    let looked_at = || world.broker(0, |broker| broker.looked_for_room());
+    let (mut before, mut most) = (looked_at(), 0);
+    let begin = before;
+    world.quietly(|| {
+        channel.send(queue::Delete { queue: "gone", no_wait: true, ..Default::default() });
+        while world.round() {
+            let now = looked_at();
+            most = most.max(now - core::mem::replace(&mut before, now));
+        }
+    });
+    assert!(before - begin >= 60, "{} of 60 were looked at", before - begin);
+    // A slice ends behind 256 KiB, and one of the publishes that filled the log is looked at again.
+    assert!(most <= 4, "{most} in a turn");
 }
 
 /// What an exchange holds back that is not durable lies in memory.

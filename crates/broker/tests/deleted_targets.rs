@@ -270,6 +270,41 @@ fn what_a_delayed_exchange_lets_go_to_a_far_transient_queue_is_settled() {
     }
 }
 
+/// While room is short, what is passed on to another shard waits for it as if it were to stay. A transient queue
+/// that has come here needs none, also for what was looked at while it was on its way.
+#[test]
+fn what_goes_to_a_transient_queue_needs_no_room_when_that_has_come_to_its_shard() {
+    for is_delayed in [true, false] {
+        let (world, channel) = world_with(2, |_| {});
+        let far = transient_of(&world, &channel, "far", 1);
+        // What is in memory is looked at at once.
+        if is_delayed {
+            let fanout = Table::new().with("x-delayed-type", "fanout");
+            channel.exchange_with("y", "x-delayed-message", fanout);
+            channel.bind(&far, "y", "");
+            channel.publish_with("y", "", &after(600_000), vec![b'1'; LARGE]);
+        } else {
+            let to_far = Table::new()
+                .with("x-dead-letter-exchange", "")
+                .with("x-dead-letter-routing-key", far.as_str())
+                .with("x-message-ttl", 600_000);
+            let mut names = (0..20).map(|number| format!("letters{number}"));
+            let letters = names.find(|name| {
+                channel.declare_with(name, to_far.clone());
+                world.queue(name).home == 0
+            });
+            let letters = letters.expect("queues go to all shards in turn");
+            channel.publish_with("", &letters, &persistent(), vec![b'1'; LARGE]);
+        }
+        fill(&world);
+        world.advance(600_000);
+        assert!(waits(&world));
+        world.move_queue(&far, 0);
+        assert!(!waits(&world), "delayed: {is_delayed}");
+        assert_eq!((world.queue(&far).home, world.queue(&far).ready), (0, 1));
+    }
+}
+
 #[test]
 fn a_dead_letter_for_a_queue_of_another_shard_that_moved_and_is_deleted_waits_for_no_room() {
     for (shards, to) in [(2, None), (3, Some(2)), (2, Some(0))] {

@@ -55,6 +55,40 @@ fn dead_letters_for_a_transient_queue_need_no_room_when_there_is_memory_again() 
     assert_eq!(world.queue("t").ready, 1);
 }
 
+/// Also those that wait only because one does that came before, for room that will not be there.
+#[test]
+fn dead_letters_behind_another_one_need_no_room_when_there_is_memory_again() {
+    for surely in [false, true] {
+        let (world, channel) = without_memory(300_000, |channel| {
+            durable_exchange(channel, "d", "direct");
+            durable(channel, "graves");
+            channel.bind("graves", "d", "first");
+            channel.bind("t", "d", "second");
+            let mut arguments = if surely { surely_to("d", "") } else { Table::new() };
+            arguments.insert("x-dead-letter-exchange", "d");
+            // Each keeps its own key.
+            arguments.remove("x-dead-letter-routing-key");
+            durable_with(channel, "letters", arguments);
+            durable_exchange(channel, "f", "fanout");
+            channel.bind("letters", "f", "");
+            for key in ["first", "second"] {
+                channel.publish_with("f", key, &persistent(), vec![b'1'; BYTES]);
+            }
+        });
+        for _ in 0..2 {
+            let letter = channel.get("letters").expect("a message");
+            channel.reject(letter.tag, false);
+        }
+        world.advance(1_000);
+        assert!(waits(&world));
+        channel.purge("heap");
+        world.advance(1_000);
+        assert!(waits(&world));
+        let ready = ["graves", "t"].map(|queue| world.queue(queue).ready);
+        assert_eq!(ready, [0, 1], "surely: {surely}");
+    }
+}
+
 #[test]
 fn a_publish_to_a_transient_queue_needs_no_room_when_there_is_memory_again() {
     let (world, channel) = without_memory(600_000, |_| ());

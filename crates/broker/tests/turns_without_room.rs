@@ -87,6 +87,8 @@ fn a_turn_does_little_for_publishes_that_wait_for_room() {
         let (world, _all, names) = waiting(publishers_shard, publishers, queues);
         let other = world.channel(0);
         let transient = other.declare_exclusive("").queue;
+        let elsewhere = world.channel(1);
+        let far = elsewhere.declare_exclusive("").queue;
         let unrelated = durable_of(&world, &other, "other", 0);
         let (full, copies) = (&names[queues], (publishers * queues) as u64);
         world.quietly(|| {
@@ -94,8 +96,10 @@ fn a_turn_does_little_for_publishes_that_wait_for_room() {
             most_and_all(&world, looked_at);
             other.send(basic::Qos { prefetch_count: 1, ..Default::default() });
             assert_eq!(most_and_all(&world, looked_at), (0, 0));
-            delete(&other, &transient);
-            assert_eq!(most_and_all(&world, looked_at), (0, 0));
+            for (channel, queue) in [(&other, &transient), (&elsewhere, &far)] {
+                delete(channel, queue);
+                assert_eq!(most_and_all(&world, looked_at), (0, 0));
+            }
             // What may have: each is looked at again, and a few in each turn.
             for queue in [&unrelated, &names[0]] {
                 delete(&other, queue);
@@ -199,5 +203,40 @@ fn what_one_channel_sent_comes_in_its_order_and_a_few_in_each_turn() {
     }
     for of in &seen {
         assert_eq!(String::from_utf8_lossy(of), "0123456789");
+    }
+}
+
+/// They are copied into the log.
+#[test]
+fn a_turn_takes_few_large_ones_that_waited_for_room() {
+    for publishers_shard in [0, 1] {
+        let mut store = StoreOptions::default();
+        (store.template.segments_max, store.template.segment_bytes) = (14, 4 << 20);
+        let world = World::with(Options { shards: 2, store: Some(store), ..Options::default() });
+        let channel = world.channel(0);
+        channel.declare_exclusive("");
+        let [full, q] = ["full", "q"].map(|name| durable_of(&world, &channel, name, 0));
+        let all: Vec<Channel> = (0..60).map(|_| world.channel(publishers_shard)).collect();
+        all.iter().for_each(|publisher| drop(publisher.declare_exclusive("")));
+        world.advance(1_000);
+        [1_000_000, 100_000, 10_000].iter().for_each(|bytes| fill_with(&world, &full, *bytes));
+        world.quietly(|| {
+            for publisher in &all {
+                publisher.publish_with("", &q, &persistent(), vec![b'1'; 500_000]);
+            }
+        });
+        world.advance(10_000);
+        assert_eq!(world.queue(&q).ready, 0);
+        let mut most = 0;
+        world.quietly(|| {
+            channel.send(queue::Purge { queue: &full, no_wait: true });
+            for _ in 0..200 {
+                most = most.max(most_and_all(&world, |world| world.queue(&q).ready).0);
+                world.skip(10);
+            }
+        });
+        assert_eq!(world.queue(&q).ready, 60);
+        // 512 times 8 KiB each of the two times that a cycle ends, and what begins within that.
+        assert!(most <= 18, "{most} in a turn");
     }
 }

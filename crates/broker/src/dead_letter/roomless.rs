@@ -147,6 +147,8 @@ pub struct Roomless {
     keeping: BTreeSet<(LogSet, QueueId)>,
     /// For which queues they do.
     awaited: Awaited<(Wish, QueueId)>,
+    /// Those that are yet to look anew, since such a queue is gone.
+    anew: VecDeque<(Wish, QueueId)>,
     /// Whose letter goes to very many queues, and who waits for that.
     turns: Turns,
     /// Whose letter was taken last, if it was called for its turn.
@@ -276,21 +278,37 @@ impl Roomless {
     /// A queue is gone, deleted or on its way to another shard: letters that need room for it find out anew
     /// what they need.
     pub(crate) fn target_left(&mut self, target: QueueId) {
-        // In the end the one that needs least is the first.
-        for (wish, queue) in self.awaited.waiters_for(target).into_iter().rev() {
+        self.anew.extend(self.awaited.waiters_for(target));
+        self.let_some_look_anew();
+    }
+
+    /// Whether letters are yet to look anew.
+    pub(crate) fn has_anew(&self) -> bool {
+        !self.anew.is_empty()
+    }
+
+    /// Lets some of the letters look anew that are yet to do so: first those of a queue that need least.
+    pub(super) fn let_some_look_anew(&mut self) {
+        for _ in 0..GOING_ON_MAX {
+            let Some((wish, queue)) = self.anew.pop_front() else { break };
             self.let_look_anew(wish, queue);
+        }
+        if self.anew.is_empty() {
+            self.anew = VecDeque::new();
         }
     }
 
-    /// Lets a letter go on first that waits for room, unless it goes on already.
+    /// Lets a letter go on that waits for room, behind those of its queue that do so, too. One that goes on already
+    /// does not wait for the same again.
     fn let_look_anew(&mut self, wish: Wish, queue: QueueId) {
         let Some(line) = self.by_queue.get_mut(&queue) else { return };
         self.bytes -= line.slots_bytes();
-        let letter = line.roomless.remove(&wish);
-        if let Some(letter) = letter {
+        self.awaited.end((wish, queue));
+        if let Some(letter) = line.roomless.remove(&wish) {
             self.roomless.remove(&(wish, queue));
-            self.awaited.end((wish, queue));
-            line.ready.push_front(Ready { wish: None, letter });
+            line.ready.push_back(Ready { wish: None, letter });
+        } else if let Some(ready) = line.ready.iter_mut().find(|ready| ready.wish == Some(wish)) {
+            ready.wish = None;
         }
         self.bytes += line.slots_bytes();
         self.keep_no_more(queue, false);
@@ -544,7 +562,7 @@ impl Roomless {
         if line.is_empty() {
             return self.remove(queue);
         }
-        let wishes: Vec<Wish> = line.roomless.keys().rev().copied().collect();
+        let wishes: Vec<Wish> = line.roomless.keys().copied().collect();
         wishes.into_iter().for_each(|wish| self.let_look_anew(wish, queue));
         self.change(queue, Waits::Nothing);
     }
@@ -565,6 +583,7 @@ impl Roomless {
             + self.behind.capacity() * size_of::<Reader>()
             + self.roomless.len() * size_of::<(Wish, QueueId)>()
             + self.keeping.len() * size_of::<(LogSet, QueueId)>()
+            + self.anew.capacity() * size_of::<(Wish, QueueId)>()
             + self.awaited.memory_bytes()
             + self.turns.memory_bytes()
     }
@@ -760,8 +779,52 @@ mod tests {
         lines.target_left(QueueId(7));
         assert!(!lines.goes_on());
         lines.target_left(QueueId(8));
-        assert_eq!(next(&mut lines), Some((1, 11)));
         assert_eq!(next(&mut lines), Some((2, 20)));
+        assert_eq!(next(&mut lines), Some((1, 11)));
+        assert!(lines.is_empty() && lines.awaited.memory_bytes() == 0);
+    }
+
+    #[test]
+    fn who_was_let_go_on_needs_no_room_for_a_queue_that_is_gone_meanwhile() {
+        let mut lines = Roomless::default();
+        for (seq, target) in [(10, 7), (11, 8)] {
+            lines.wait(letter_of(1, seq), own(100), Vec::from([QueueId(target)]), true);
+        }
+        lines.give_room(|_, _| true);
+        lines.target_left(QueueId(8));
+        // The room is used meanwhile.
+        let (first, _) = lines.take().expect("the first goes on");
+        lines.wait(first, own(100), Vec::from([QueueId(7)]), true);
+        assert_eq!(next(&mut lines), Some((1, 11)));
+        assert_eq!(next(&mut lines), None);
+        lines.target_left(QueueId(7));
+        assert_eq!(next(&mut lines), Some((1, 10)));
+        assert!(lines.is_empty() && lines.bytes == 0 && lines.awaited.memory_bytes() == 0);
+    }
+
+    #[test]
+    fn of_very_many_some_look_anew_at_once_and_those_of_a_queue_in_their_order() {
+        let mut lines = Roomless::default();
+        for seq in 0..ROOMLESS_MAX as u64 {
+            let target = || Vec::from([QueueId(100)]);
+            (0..10).for_each(|queue| lines.wait(letter_of(queue, seq), own(10), target(), true));
+        }
+        lines.target_left(QueueId(100));
+        let (mut seen, mut rounds) = ([0; 10], 0);
+        loop {
+            let mut count = 0;
+            while let Some((queue, seq)) = next(&mut lines) {
+                assert_eq!(core::mem::replace(&mut seen[queue as usize], seq + 1), seq);
+                count += 1;
+            }
+            assert!(0 < count && count <= GOING_ON_MAX, "{count} at once");
+            rounds += 1;
+            if !lines.has_anew() {
+                break;
+            }
+            lines.let_some_look_anew();
+        }
+        assert_eq!((seen, rounds), ([ROOMLESS_MAX as u64; 10], 3));
         assert!(lines.is_empty() && lines.awaited.memory_bytes() == 0);
     }
 

@@ -194,6 +194,8 @@ impl Broker {
                 self.keep_source(&Source { queue: id, log, lane, entry, was_delivered: false });
                 continue;
             }
+            // It is copied, also if it waits.
+            bytes += size as usize;
             let occupied =
                 Occupied { log, bytes: if place.position().is_some() { size as usize } else { 0 } };
             let routed = self.route_delayed(now, id, log, place, out);
@@ -222,7 +224,6 @@ impl Broker {
             }
             let Some((id, held, lane)) = self.delayed.take_first() else { return };
             let source = Source { queue: id, log, lane, entry: held.entry(), was_delivered: false };
-            bytes += size as usize;
             match routed {
                 Some((packed, found, terms)) if !found.is_empty() => {
                     targets += found.len();
@@ -257,7 +258,7 @@ impl Broker {
     /// What the first delayed message of all waits for though there is room for it: another one of its exchange
     /// does that it would pass, and that needs no more.
     fn wish_to_stay_behind(
-        &self,
+        &mut self,
         id: QueueId,
         packed: &[u8],
         targets: &[Target],
@@ -268,9 +269,14 @@ impl Broker {
             return None;
         }
         let incoming = Incoming::new(MessageView::unpack(packed));
-        let need = self.need_to_pass_on(&incoming, terms.persistent, first(targets))?;
+        let (mut spilling, targets) = (Vec::new(), first(targets));
+        let need = self.need_to_pass_on(&incoming, terms.persistent, targets, &mut spilling)?;
         let wish = self.delayed.wish_of_first(need, occupied.frees())?;
-        self.delayed.is_behind(id, wish).then_some(wish)
+        if !self.delayed.is_behind(id, wish) {
+            return None;
+        }
+        self.spilling.extend(spilling);
+        Some(wish)
     }
 
     /// Segments of the shard's own log that a message takes, which was routed last, when this exchange holds it back
@@ -292,10 +298,10 @@ impl Broker {
         targets.clear();
         self.resolve(&self.routes, &mut targets);
         let incoming = Incoming::new(*view);
-        let needs_room = self.need_to_pass_on(&incoming, persistent, first(&targets)).is_some();
-        let queues = first(&targets).len();
+        let (queues, mut spilling) = (first(&targets).len(), Vec::new());
+        let need = self.need_to_pass_on(&incoming, persistent, first(&targets), &mut spilling);
         self.targets = targets;
-        if !needs_room {
+        if need.is_none() {
             return Ok(0);
         }
         let bytes = self.bytes_in_log(&incoming, queues);

@@ -233,19 +233,21 @@ impl Broker {
     }
 
     /// What a message needs to be passed on to these queues, whether there is room for it or not, as
-    /// [`Broker::room_to_pass_on`] asks. `None` where it needs none.
+    /// [`Broker::room_to_pass_on`] asks. `None` where it needs none. The queues for which it needs some only because
+    /// memory is short are added to `spilling`.
     pub(crate) fn need_to_pass_on(
         &self,
         incoming: &Incoming<'_>,
         persistent: bool,
         targets: &[Target],
+        spilling: &mut Vec<QueueId>,
     ) -> Option<Need> {
         if !persistent || !self.journal.is_on() || targets.is_empty() {
             return None;
         }
         let own = self.edge.shard;
         let here = targets.iter().filter(|target| target.home == own).count();
-        let (logs, _) = self.logs_asked(targets, &mut Vec::new());
+        let (logs, _) = self.logs_asked(targets, spilling);
         if !logs.is_empty() {
             return Some(Need { logs, bytes: self.bytes_in_log(incoming, here) });
         }
