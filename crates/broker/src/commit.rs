@@ -23,6 +23,7 @@ use crate::broker::Broker;
 use crate::channel::settles::Settles;
 use crate::channel::unacked::Unacked;
 use crate::channel::{At, HeldPublish, Pending, Tx};
+use crate::dead_letter::MESSAGE_BYTES;
 use crate::effort::as_queues;
 use crate::jobs::{Job, Step, TARGETS_AT_ONCE_MAX};
 use crate::journal::{LogSet, Need};
@@ -170,11 +171,12 @@ impl Broker {
         while *budget > 0
             && let Some(held) = commit.publishes.pop_front()
         {
-            self.discount(&mut commit, held.memory_bytes());
+            let bytes = held.memory_bytes();
+            self.discount(&mut commit, bytes);
             let before = self.edge.effort.used();
             let (served, queues) = self.publish_held(now, commit.at, &held, false, out);
             let effort = as_queues(self.edge.effort.used() - before);
-            *budget = budget.saturating_sub(1 + queues.max(effort));
+            *budget = budget.saturating_sub(1 + queues.max(effort) + bytes / MESSAGE_BYTES);
             match served {
                 Served::Now => {}
                 Served::Later => return Step::Fans(commit),

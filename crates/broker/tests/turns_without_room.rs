@@ -1,7 +1,7 @@
 //! However many publishes wait for room in a log, and to however many queues: a turn does little for them, all of
 //! them go on when there is room, and those of one channel in their order.
 
-use lepus_amqp::method::{basic, queue};
+use lepus_amqp::method::{basic, queue, tx};
 use lepus_sim::{Channel, Options, StoreOptions, World};
 
 use crate::deletions_and_letters::fill_with;
@@ -239,4 +239,27 @@ fn a_turn_takes_few_large_ones_that_waited_for_room() {
         // 512 times 8 KiB each of the two times that a cycle ends, and what begins within that.
         assert!(most <= 18, "{most} in a turn");
     }
+}
+
+#[test]
+fn a_turn_takes_few_large_ones_of_a_commit() {
+    let mut store = StoreOptions::default();
+    store.template.segment_bytes = 4 << 20;
+    let world = World::with(Options { store: Some(store), ..Options::default() });
+    let channel = world.channel(0);
+    let q = durable_of(&world, &channel, "q", 0);
+    channel.tx_select();
+    for _ in 0..60 {
+        channel.publish_with("", &q, &persistent(), vec![b'1'; 500_000]);
+    }
+    let mut most = 0;
+    world.quietly(|| {
+        channel.send(tx::Commit {});
+        for _ in 0..200 {
+            most = most.max(most_and_all(&world, |world| world.queue(&q).ready).0);
+            world.skip(10);
+        }
+    });
+    assert_eq!(world.queue(&q).ready, 60);
+    assert!(most <= 18, "{most} in a turn");
 }
