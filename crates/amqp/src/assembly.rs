@@ -7,14 +7,15 @@ use crate::frame::{self, END, FrameKind, HEAD_BYTES, Head};
 use crate::method::{Method, basic};
 use crate::properties::PropertiesRef;
 use crate::wire::Reader;
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
-use alloc::vec::Vec;
 
 /// Methods and headers must lie in one buffer; they are bounded even when frames are not.
 const WHOLE_PAYLOAD_BYTES_MAX: u32 = 1024 * 1024;
-/// Contents that the list of those under way keeps room for once none is.
-const CONTENTS_KEPT: usize = 16;
+/// What a content under way takes beside its bytes: itself, and its place in a map that is half full.
+const CONTENT_BYTES: usize = size_of::<Content>() + 2 * (size_of::<u16>() + size_of::<usize>());
 
 /// Which end of the connection this is: it decides what contents may come in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +50,6 @@ enum Stage {
 
 #[derive(Debug)]
 struct Content {
-    channel: u16,
     stage: Stage,
     method_id: u16,
     /// Bytes of the body that have not come yet.
@@ -77,8 +77,9 @@ pub(crate) struct Assembler {
     /// Bytes that all half-assembled contents together may hold.
     held_bytes_max: usize,
     held_bytes: usize,
-    /// Channels inside a content and ignored ones; mostly empty.
-    contents: Vec<Content>,
+    /// Channels inside a content and ignored ones; mostly empty. A client may have one on each channel, and
+    /// any frame looks here.
+    contents: BTreeMap<u16, Box<Content>>,
     body_frame: Option<BodyFrame>,
 }
 
@@ -95,7 +96,7 @@ impl Assembler {
             body_bytes_max,
             held_bytes_max,
             held_bytes: 0,
-            contents: Vec::new(),
+            contents: BTreeMap::new(),
             body_frame: None,
         }
     }
@@ -109,50 +110,41 @@ impl Assembler {
     /// Whether contents may start on a channel.
     #[inline]
     pub fn is_free(&self, channel: u16) -> bool {
-        channel != 0 && (self.contents.is_empty() || self.position(channel).is_none())
+        channel != 0 && (self.contents.is_empty() || !self.contents.contains_key(&channel))
     }
 
-    /// Bytes that half-assembled contents hold together, with the list of them.
+    /// Bytes that half-assembled contents hold together, with the table of them.
     #[inline]
     pub fn held_bytes(&self) -> usize {
-        self.held_bytes + self.contents.capacity() * size_of::<Content>()
+        self.held_bytes + self.contents.len() * CONTENT_BYTES
     }
 
-    fn position(&self, channel: u16) -> Option<usize> {
-        self.contents.iter().position(|content| content.channel == channel)
-    }
-
-    fn remove(&mut self, index: usize) -> Content {
-        let content = self.contents.swap_remove(index);
+    fn remove(&mut self, channel: u16) -> Option<Box<Content>> {
+        let content = self.contents.remove(&channel)?;
         self.held_bytes -= content.owned.bytes.capacity();
-        if self.contents.is_empty() {
-            self.contents.shrink_to(CONTENTS_KEPT);
-        }
-        content
+        Some(content)
     }
 
     /// Forgets a half-assembled content and ignores contents on the channel from now on.
     pub fn ignore(&mut self, channel: u16) {
         self.unignore(channel);
-        self.contents.push(Content {
-            channel,
+        let ignored = Content {
             stage: Stage::Ignored,
             method_id: 0,
             body_rest: 0,
             owned: ContentOwned::default(),
-        });
+        };
+        self.contents.insert(channel, Box::new(ignored));
     }
 
     /// Forgets everything about a channel: the next content on it counts.
     pub fn unignore(&mut self, channel: u16) {
-        if let Some(index) = self.position(channel) {
-            self.remove(index);
-        }
+        self.remove(channel);
     }
 
     /// Forgets all contents and tells how many bytes belong to the frame that is under way.
     pub fn abandon(&mut self) -> u64 {
-        self.contents = Vec::new();
+        self.contents.clear();
         self.held_bytes = 0;
         let rest = self.body_frame.take();
         rest.map_or(0, |frame| u64::from(frame.rest) + 1)
@@ -206,7 +198,7 @@ impl Assembler {
         channel: u16,
         payload: &'a [u8],
     ) -> Result<Unit<'a>, ProtocolError> {
-        let entry = self.position(channel).map(|index| &self.contents[index]);
+        let entry = self.contents.get(&channel);
         let is_ignored = match entry.map(|content| content.stage) {
             None => false,
             Some(Stage::Ignored) => true,
@@ -251,8 +243,7 @@ impl Assembler {
             }
             self.check_room(payload.len())?;
             self.held_bytes += payload.len();
-            self.contents.push(Content {
-                channel,
+            let content = Content {
                 stage: Stage::Header,
                 method_id,
                 body_rest: 0,
@@ -261,7 +252,8 @@ impl Assembler {
                     method_end: payload.len(),
                     properties_end: payload.len(),
                 },
-            });
+            };
+            self.contents.insert(channel, Box::new(content));
         }
         Ok(Unit::More)
     }
@@ -271,12 +263,11 @@ impl Assembler {
         channel: u16,
         payload: &'a [u8],
     ) -> Result<Unit<'a>, ProtocolError> {
-        let Some(index) = self.position(channel) else {
+        let Some(content) = self.contents.get(&channel) else {
             return Err(unexpected(format!(
                 "expected a method, got a content header on channel {channel}"
             )));
         };
-        let content = &self.contents[index];
         let method_id = content.method_id;
         let blame = |error: ProtocolError| error.caused_by(basic::CLASS_ID, method_id);
         match content.stage {
@@ -306,8 +297,8 @@ impl Assembler {
         }
         PropertiesRef(properties).validate().map_err(|error| blame(error.into()))?;
         self.check_room(properties.len())?;
-        self.held_bytes += self.contents[index].owned.append(properties, 0, usize::MAX);
-        let content = &mut self.contents[index];
+        let Some(content) = self.contents.get_mut(&channel) else { return Ok(Unit::More) };
+        self.held_bytes += content.owned.append(properties, 0, usize::MAX);
         content.body_rest = size;
         content.owned.properties_end = content.owned.bytes.len();
         if size > self.body_bytes_max {
@@ -315,7 +306,7 @@ impl Assembler {
             return Ok(Unit::TooLarge { channel, size, class_id, method_id });
         }
         if size == 0 {
-            return Ok(self.finish(index));
+            return Ok(self.finish(channel));
         }
         content.stage = Stage::Body;
         Ok(Unit::More)
@@ -332,20 +323,21 @@ impl Assembler {
         Ok(())
     }
 
-    fn finish<'a>(&mut self, index: usize) -> Unit<'a> {
-        let content = self.remove(index);
-        Unit::Content { channel: content.channel, content: content.owned }
+    fn finish<'a>(&mut self, channel: u16) -> Unit<'a> {
+        match self.remove(channel) {
+            Some(content) => Unit::Content { channel, content: content.owned },
+            None => Unit::More,
+        }
     }
 
     /// Checks that a body frame may start here.
     fn start_body(&mut self, head: Head) -> Result<(), ProtocolError> {
         let channel = head.channel;
-        let Some(index) = self.position(channel) else {
+        let Some(content) = self.contents.get(&channel) else {
             return Err(unexpected(format!(
                 "expected a method, got a content body on channel {channel}"
             )));
         };
-        let content = &self.contents[index];
         let (method_id, rest) = (content.method_id, content.body_rest);
         match content.stage {
             Stage::Ignored => Ok(()),
@@ -379,9 +371,8 @@ impl Assembler {
         let count = bytes.len().min(frame.rest as usize);
         let (piece, after) = bytes.split_at(count);
         frame.rest -= count as u32;
-        let index = self.position(frame.channel);
-        if let Some(index) = index {
-            let content = &mut self.contents[index];
+        let mut over = None;
+        if let Some(content) = self.contents.get_mut(&frame.channel) {
             match content.stage {
                 Stage::Body => {
                     content.body_rest -= count as u64;
@@ -391,6 +382,7 @@ impl Assembler {
                 Stage::Skip => content.body_rest -= count as u64,
                 Stage::Header | Stage::Ignored => {}
             }
+            over = Some(content.stage).filter(|_| content.body_rest == 0);
         }
         let Some(&end) = after.first().filter(|_| frame.rest == 0) else {
             self.body_frame = Some(frame);
@@ -400,16 +392,13 @@ impl Assembler {
         if end != END {
             return (count, Err(frame::wrong_end(end)));
         }
-        let unit = match index.map(|index| (index, &self.contents[index])) {
-            Some((index, content)) if content.body_rest == 0 => match content.stage {
-                Stage::Body => self.finish(index),
-                Stage::Skip => {
-                    self.remove(index);
-                    Unit::More
-                }
-                Stage::Header | Stage::Ignored => Unit::More,
-            },
-            _ => Unit::More,
+        let unit = match over {
+            Some(Stage::Body) => self.finish(frame.channel),
+            Some(Stage::Skip) => {
+                self.remove(frame.channel);
+                Unit::More
+            }
+            Some(Stage::Header | Stage::Ignored) | None => Unit::More,
         };
         (count + 1, Ok(unit))
     }
