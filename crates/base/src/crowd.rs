@@ -3,6 +3,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::cmp::Reverse;
 use core::net::{IpAddr, Ipv6Addr};
+use core::ops::Bound;
 
 /// Where a peer comes from: an IPv4 address, or the 64 leading bits of an IPv6 address, which is what
 /// one subscriber has to himself.
@@ -31,7 +32,12 @@ struct Rank {
     origins: BTreeMap<Origin, BTreeSet<Ticket>>,
     /// The origins by their number of members; among equals the one with the oldest is last.
     sizes: BTreeSet<(usize, Reverse<Ticket>, Origin)>,
+    /// How many members there are.
+    count: usize,
 }
+
+/// While no more than one part in so many of all members is silent, who speaks may give way before they do.
+const SILENT_PART: usize = 8;
 
 impl Rank {
     fn change(&mut self, origin: Origin, change: impl FnOnce(&mut BTreeSet<Ticket>)) {
@@ -44,10 +50,12 @@ impl Rank {
         let after = place(members);
         if let Some(before) = before {
             self.sizes.remove(&before);
+            self.count -= before.0;
         }
         match after {
             Some(after) => {
                 self.sizes.insert(after);
+                self.count += after.0;
             }
             None => {
                 self.origins.remove(&origin);
@@ -57,6 +65,19 @@ impl Rank {
 
     fn first_to_go(&self) -> Option<Ticket> {
         self.sizes.last().map(|(_, Reverse(oldest), _)| *oldest)
+    }
+
+    /// How many members the origin with the most has.
+    fn most(&self) -> usize {
+        self.sizes.last().map_or(0, |(size, ..)| *size)
+    }
+
+    /// The oldest of the origin that follows `last`; behind the last one comes the first.
+    fn following(&self, last: Option<Origin>) -> Option<(Origin, Ticket)> {
+        let behind = last
+            .and_then(|last| self.origins.range((Bound::Excluded(last), Bound::Unbounded)).next());
+        let (origin, members) = behind.or_else(|| self.origins.first_key_value())?;
+        Some((*origin, *members.first()?))
     }
 }
 
@@ -69,13 +90,18 @@ struct Member<K> {
 
 /// Those who wait, each under a key of the owner's. When there is no room for one more, somebody
 /// gives way: of the origin with the most silent members the oldest silent one; where nobody is
-/// silent, the oldest of the origin with the most. Of origins with as many the one with the oldest. So whoever speaks gets in, and whoever comes from
-/// elsewhere does, however many wait.
+/// silent, the oldest of the origin with the most. Of origins with as many the one with the oldest. So whoever
+/// speaks gets in, and whoever comes from elsewhere does, however many wait.
+///
+/// Everybody is silent at first. Where few are, and another origin has more that speak, one of those
+/// gives way instead: otherwise who speaks at once and stays would send away everybody who needs a moment.
 #[derive(Debug)]
 pub struct Crowd<K> {
     members: BTreeMap<Ticket, Member<K>>,
     silent: Rank,
     speaking: Rank,
+    /// Where the member came from whose turn was last.
+    last: Option<Origin>,
     next: u64,
 }
 
@@ -85,6 +111,7 @@ impl<K> Default for Crowd<K> {
             members: BTreeMap::new(),
             silent: Rank::default(),
             speaking: Rank::default(),
+            last: None,
             next: 0,
         }
     }
@@ -147,8 +174,27 @@ impl<K: Copy> Crowd<K> {
 
     /// Sends away whoever is to give way; its key, if anybody waits.
     pub fn give_way(&mut self) -> Option<K> {
-        let ticket = self.silent.first_to_go().or_else(|| self.speaking.first_to_go())?;
+        let (silent, speaking) = (&self.silent, &self.speaking);
+        let is_crowd_speaking =
+            silent.count * SILENT_PART <= self.members.len() && speaking.most() > silent.most();
+        let (first, second) =
+            if is_crowd_speaking { (speaking, silent) } else { (silent, speaking) };
+        let ticket = first.first_to_go().or_else(|| second.first_to_go())?;
         self.leave(ticket)
+    }
+
+    /// Whether anybody waits who has said something.
+    #[must_use]
+    pub fn speaks(&self) -> bool {
+        !self.speaking.origins.is_empty()
+    }
+
+    /// The key of the member whose turn it is of those that have said something: the origins take turns,
+    /// however many members each has, and of one the member comes that has waited longest.
+    pub fn take_turn(&mut self) -> Option<K> {
+        let (origin, ticket) = self.speaking.following(self.last)?;
+        self.last = Some(origin);
+        self.members.get(&ticket).map(|member| member.key)
     }
 
     /// The key of the member that has waited longest.
@@ -197,6 +243,47 @@ mod tests {
         }
         crowd.set_silent(tickets[3], true);
         assert_eq!(all_in_order(&mut crowd), [2, 3, 0, 1, 4]);
+    }
+
+    #[test]
+    fn origins_take_turns_however_many_members_they_have() {
+        let mut crowd = Crowd::default();
+        let mut enter = |text: &str, key: u32| {
+            let ticket = crowd.enter(address(text), key);
+            crowd.set_silent(ticket, false);
+            ticket
+        };
+        let mut tickets: Vec<Ticket> = (0..5).map(|key| enter("10.0.0.2", key)).collect();
+        tickets.push(enter("10.0.0.9", 5));
+        tickets.push(enter("10.0.0.1", 6));
+        crowd.enter(address("10.0.0.3"), 7);
+        let order: Vec<u32> = core::iter::from_fn(|| {
+            let key = crowd.take_turn()?;
+            crowd.leave(tickets[key as usize]);
+            Some(key)
+        })
+        .collect();
+        assert_eq!(order, [6, 0, 5, 1, 2, 3, 4]);
+        assert!(!crowd.speaks() && crowd.len() == 1);
+    }
+
+    #[test]
+    fn a_crowd_that_speaks_sends_nobody_away_who_has_just_come() {
+        let mut crowd = Crowd::default();
+        for key in 0..100 {
+            let ticket = crowd.enter(address("10.0.0.1"), key);
+            crowd.set_silent(ticket, false);
+        }
+        let newcomer = crowd.enter(address("10.0.0.2"), 100);
+        let mut gone: Vec<u32> = (0..50).filter_map(|_| crowd.give_way()).collect();
+        assert!(gone.iter().copied().eq(0..50));
+        // Many silent ones go first, wherever they come from.
+        for key in 101..121 {
+            crowd.enter(address(&alloc::format!("10.0.1.{key}")), key);
+        }
+        gone = (0..12).filter_map(|_| crowd.give_way()).collect();
+        assert!(gone.iter().copied().eq(100..112));
+        assert_eq!(crowd.leave(newcomer), None);
     }
 
     #[test]

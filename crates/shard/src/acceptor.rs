@@ -202,7 +202,7 @@ impl<E> Acceptor<E> {
             Conduct::Speaks => true,
             Conduct::Silent => false,
         };
-        if has_spoken && self.may_admit() {
+        if has_spoken && !self.porch.has_spoken() && self.may_admit() {
             return self.admit(guest);
         }
         while self.porch.is_full() {
@@ -394,6 +394,42 @@ mod tests {
             assert_eq!(passed + take(&mut entrance), 18);
             drop(clients);
         }
+    }
+
+    #[test]
+    fn the_many_of_one_address_keep_nobody_of_another_waiting() {
+        let mut entrance = entrance(true);
+        let address = entrance.acceptor.listeners[0].address;
+        let clients: Vec<std::net::TcpStream> = (0..12)
+            .map(|number| {
+                let from = if number < 10 { "127.0.0.1" } else { "127.0.0.2" };
+                let mut client = connect_from(from, address);
+                client.write_all(&[22]).unwrap();
+                client
+            })
+            .collect();
+        entrance.acceptor.accept(0);
+        let mut order = Vec::new();
+        while order.len() < 12 {
+            for guest in entrance.handshakes.try_iter() {
+                let tally = &entrance.acceptor.distributor.census().tally;
+                tally.ungreeted.fetch_sub(1, Ordering::AcqRel);
+                order.push(guest.address.ip().to_string());
+            }
+            entrance.acceptor.admit_spoken();
+        }
+        let others = |range: &[String]| range.iter().filter(|ip| *ip == "127.0.0.2").count();
+        // Two were on their way before anybody had to wait.
+        assert_eq!((others(&order[..2]), others(&order[2..6])), (0, 2), "{order:?}");
+        drop(clients);
+    }
+
+    fn connect_from(from: &str, to: SocketAddr) -> std::net::TcpStream {
+        use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        bind(&socket, &SocketAddr::new(from.parse().unwrap(), 0)).unwrap();
+        connect(&socket, &to).unwrap();
+        socket.into()
     }
 
     #[test]

@@ -2,7 +2,6 @@
 //! do: no shard, no handshake, only a place here for a short time. Who has spoken waits here as well
 //! while as many are on their way from here as may be.
 
-use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -139,8 +138,6 @@ struct Place {
 pub(crate) struct Porch {
     places: Slab<Place>,
     crowd: Crowd<usize>,
-    /// Those that have spoken, and some that have left since, in the order in which they spoke.
-    spoken: VecDeque<(usize, Ticket)>,
     /// How many are silent.
     silent: u64,
     places_max: usize,
@@ -160,7 +157,6 @@ impl Porch {
         Porch {
             places: Slab::new(),
             crowd: Crowd::default(),
-            spoken: VecDeque::new(),
             silent: 0,
             places_max: places_max.max(1),
             patience,
@@ -203,14 +199,13 @@ impl Porch {
         let place = &mut self.places[key];
         if !core::mem::replace(&mut place.has_spoken, true) {
             self.crowd.set_silent(place.ticket, false);
-            self.spoken.push_back((key, place.ticket));
             self.count(self.silent - 1);
         }
     }
 
     /// Whether somebody waits who has spoken.
     pub(crate) fn has_spoken(&self) -> bool {
-        !self.spoken.is_empty()
+        self.crowd.speaks()
     }
 
     /// Looks after the guest of this token: one that has gone leaves, one that speaks is heard.
@@ -225,14 +220,11 @@ impl Porch {
         }
     }
 
-    /// The guest that spoke first, on its way from here.
+    /// The next guest that has spoken, on its way from here. The addresses take turns: the many of one keep
+    /// nobody else waiting.
     pub(crate) fn take_spoken(&mut self, poller: &mut Poller) -> Option<Guest> {
-        while let Some((key, ticket)) = self.spoken.pop_front() {
-            if self.places.get(key).is_some_and(|place| place.ticket == ticket) {
-                return Some(self.remove(key, poller));
-            }
-        }
-        None
+        let key = self.crowd.take_turn()?;
+        Some(self.remove(key, poller))
     }
 
     /// Whoever is to give way, with what it did last: it may have spoken this moment.
@@ -263,9 +255,6 @@ impl Porch {
     fn remove(&mut self, key: usize, poller: &mut Poller) -> Guest {
         let mut place = self.places.remove(key);
         self.crowd.leave(place.ticket);
-        if self.places.is_empty() {
-            self.spoken.clear();
-        }
         // Should that fail, its next owner finds the socket broken.
         let _ = poller.deregister(&mut place.guest.socket);
         if !place.has_spoken {
