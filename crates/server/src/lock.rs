@@ -3,7 +3,7 @@
 use rustix::fs::OFlags;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// A lock file while this process holds it. The file holds the number of the process, where the disk has
@@ -30,7 +30,7 @@ impl FileLock {
     /// # Errors
     /// When another process holds it, or the file system refuses.
     pub fn take(path: &Path) -> Result<FileLock, LockError> {
-        let mut file = OpenOptions::new()
+        let file = OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
@@ -39,6 +39,16 @@ impl FileLock {
             .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
             .open(path)
             .map_err(LockError::Io)?;
+        // What has another name may be somebody else's, and is not to be written to.
+        let is_own = file.metadata().map(|found| found.is_file() && found.nlink() == 1);
+        if !is_own.map_err(LockError::Io)? {
+            let text = "it is no plain file, or has another name; remove it if no lepus uses it";
+            return Err(LockError::Io(io::Error::other(text)));
+        }
+        FileLock::lock(file)
+    }
+
+    fn lock(mut file: File) -> Result<FileLock, LockError> {
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -74,11 +84,28 @@ impl FileLock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scratch::Scratch;
 
     #[test]
     fn a_lock_is_held_though_its_file_takes_no_number() {
-        let lock = FileLock::take(Path::new("/dev/full")).unwrap();
-        assert!(FileLock::is_taken(Path::new("/dev/full")));
+        let path = Path::new("/dev/full");
+        let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+        let lock = FileLock::lock(file).unwrap();
+        assert!(FileLock::is_taken(path));
         drop(lock);
+    }
+
+    #[test]
+    fn a_file_with_another_name_is_not_written_to() {
+        let root = Scratch::new("lock-names");
+        let (victim, lock) = (root.path().join("victim"), root.path().join("lock"));
+        std::fs::write(&victim, "precious").unwrap();
+        std::fs::hard_link(&victim, &lock).unwrap();
+        let error = FileLock::take(&lock).unwrap_err();
+        assert!(matches!(error, LockError::Io(_)), "{error:?}");
+        assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
+        std::fs::remove_file(&lock).unwrap();
+        drop(FileLock::take(&lock).unwrap());
+        assert!(FileLock::take(&lock).is_ok(), "again");
     }
 }
