@@ -156,17 +156,17 @@ impl Directory {
         let Some(user) = self.users.get(user).filter(|_| is_topic) else {
             return true;
         };
-        let mut own = user.topic_permissions.iter();
-        own.find(|((other, name), _)| *other == vhost && **name == *exchange)
-            .is_none_or(|(_, permission)| permission.allows(access, routing_key))
+        user.topic_permissions
+            .get(&(vhost, exchange.into()))
+            .is_none_or(|permission| permission.allows(access, routing_key))
     }
 
     /// Whether any restriction of routing keys holds for the user in the virtual host.
     #[must_use]
     pub fn is_topic_restricted(&self, user: &str, vhost: VhostId) -> bool {
         self.users.get(user).is_some_and(|user| {
-            let mut own = user.topic_permissions.keys();
-            own.any(|(other, _)| *other == vhost)
+            let mut from_here = user.topic_permissions.range((vhost, Box::default())..);
+            from_here.next().is_some_and(|((first, _), _)| *first == vhost)
         })
     }
 
