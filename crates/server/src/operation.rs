@@ -5,8 +5,9 @@ mod list;
 
 use crate::figures::Figures;
 use crate::topology::Standpoint;
+use account::List;
 use lepus_base::ShardId;
-use lepus_broker::directory::{Directory, Request, VhostRef};
+use lepus_broker::directory::{Directory, Request, User, VhostRef};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
@@ -14,6 +15,10 @@ use std::time::Duration;
 
 /// How long a change of the directory may take before the operator is told that it is unsure.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Users that shard 0 looks at in one step.
+const USERS_STEP: usize = 64;
+/// Rows after which an answer about users ends.
+const ROWS_MAX: usize = 2_000;
 
 /// Carries orders out.
 #[derive(Clone, Debug)]
@@ -51,10 +56,10 @@ impl Operations {
             "list connections" => list::connections(&self.figures, request),
             "list exchanges" => list::exchanges(&self.figures, request),
             "list bindings" => list::bindings(&self.figures, request),
-            "user list" => self.read(account::users),
+            "user list" => self.list_users(request, &account::USERS),
             "vhost list" => self.read(account::vhosts),
-            "permission list" => self.read(account::permissions),
-            "permission list-topic" => self.read(account::topic_permissions),
+            "permission list" => self.list_users(request, &account::PERMISSIONS),
+            "permission list-topic" => self.list_users(request, &account::TOPIC_PERMISSIONS),
             _ => {
                 let request = request.clone();
                 let change = self.read(move |directory| account::change(directory, &request))??;
@@ -91,6 +96,29 @@ impl Operations {
             status.insert(key.to_owned(), value);
         }
         Ok(status.into())
+    }
+
+    /// One part of a list by user, made in steps between which the shard serves others; the next part
+    /// begins behind a user.
+    fn list_users(&self, request: &Value, list: &'static List) -> Result<Value, String> {
+        let mut behind = request["from"].as_str().map(str::to_owned);
+        let mut rows: Vec<Value> = Vec::new();
+        let mut is_complete = false;
+        while !is_complete && rows.len() < ROWS_MAX {
+            let last = behind.take();
+            let step = move |directory: &Directory| {
+                let users: Vec<&User> =
+                    directory.users_behind(last.as_deref()).take(USERS_STEP).collect();
+                let rows: Vec<Value> =
+                    users.iter().flat_map(|user| (list.rows)(directory, user)).collect();
+                (rows, users.last().map(|user| user.name.to_string()))
+            };
+            let found;
+            (found, behind) = self.read(step)?;
+            rows.extend(found);
+            is_complete = behind.is_none();
+        }
+        Ok(json!({"columns": list.columns, "rows": rows, "next": behind}))
     }
 
     /// Reads the directory as it stands on the shard that orders its changes.

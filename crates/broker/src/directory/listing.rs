@@ -5,6 +5,7 @@ use super::{
 };
 use crate::binding::Chain;
 use alloc::vec::Vec;
+use core::ops::Bound;
 use lepus_amqp::table::TableRef;
 use lepus_base::VhostId;
 
@@ -60,11 +61,34 @@ impl Directory {
         self.users.values()
     }
 
+    /// The users whose names come behind this one, by name; all without one.
+    pub fn users_behind(&self, name: Option<&str>) -> impl Iterator<Item = &User> {
+        let first = name.map_or(Bound::Unbounded, Bound::Excluded);
+        self.users.range::<str, _>((first, Bound::Unbounded)).map(|(_, user)| user)
+    }
+
+    /// The permissions of a user by age of the virtual host: virtual host, patterns.
+    pub fn permissions_of<'a>(
+        &'a self,
+        user: &'a User,
+    ) -> impl Iterator<Item = (&'a VhostInfo, &'a Permission)> {
+        user.permissions.iter().map(|(vhost, permission)| (&self.vhosts[vhost], permission))
+    }
+
+    /// A user's restrictions of routing keys: virtual host, exchange, patterns.
+    pub fn topic_permissions_of<'a>(
+        &'a self,
+        user: &'a User,
+    ) -> impl Iterator<Item = (&'a VhostInfo, &'a str, &'a TopicPermission)> {
+        let own = user.topic_permissions.iter();
+        own.map(|((vhost, exchange), permission)| (&self.vhosts[vhost], &**exchange, permission))
+    }
+
     /// All permissions by user, then by age of the virtual host: user, virtual host, patterns.
     pub fn permissions(&self) -> impl Iterator<Item = (&str, &VhostInfo, &Permission)> {
         self.users.values().flat_map(|user| {
-            let own = user.permissions.iter();
-            own.map(|(vhost, permission)| (&*user.name, &self.vhosts[vhost], permission))
+            let own = self.permissions_of(user);
+            own.map(|(vhost, permission)| (&*user.name, vhost, permission))
         })
     }
 
@@ -73,10 +97,8 @@ impl Directory {
         &self,
     ) -> impl Iterator<Item = (&str, &VhostInfo, &str, &TopicPermission)> {
         self.users.values().flat_map(|user| {
-            let own = user.topic_permissions.iter();
-            own.map(|((vhost, exchange), permission)| {
-                (&*user.name, &self.vhosts[vhost], &**exchange, permission)
-            })
+            let own = self.topic_permissions_of(user);
+            own.map(|(vhost, exchange, permission)| (&*user.name, vhost, exchange, permission))
         })
     }
 

@@ -2,7 +2,8 @@
 
 use super::{text, vhost_ref};
 use lepus_broker::directory::{
-    Directory, HashingAlgorithm, PasswordHash, Permission, Request, VhostMetadata,
+    Directory, HashingAlgorithm, PasswordHash, Permission, Request, TopicPermission, User,
+    VhostInfo, VhostMetadata,
 };
 use serde_json::{Value, json};
 
@@ -95,14 +96,43 @@ fn change_user(directory: &Directory, words: &str, request: &Value) -> Result<Re
     }
 }
 
-/// All users.
-pub fn users(directory: &Directory) -> Value {
-    let rows: Vec<Value> = directory
-        .users()
-        .map(|user| json!([user.name, user.tags.join(", "), !user.password.is_none()]))
-        .collect();
-    json!({"columns": ["name", "tags", "password"], "rows": rows})
+/// What is listed of each user: the columns, and the rows of one.
+pub struct List {
+    /// Names of the columns.
+    pub columns: &'static [&'static str],
+    /// A user's rows.
+    pub rows: fn(&Directory, &User) -> Vec<Value>,
 }
+
+/// Users.
+pub const USERS: List = List {
+    columns: &["name", "tags", "password"],
+    rows: |_, user| vec![json!([user.name, user.tags.join(", "), !user.password.is_none()])],
+};
+
+/// Permissions.
+pub const PERMISSIONS: List = List {
+    columns: &["user", "vhost", "configure", "write", "read"],
+    rows: |directory, user| {
+        let row = |(vhost, permission): (&VhostInfo, &Permission)| {
+            let Permission { configure, write, read } = permission;
+            json!([user.name, vhost.name, configure.text(), write.text(), read.text()])
+        };
+        directory.permissions_of(user).map(row).collect()
+    },
+};
+
+/// Topic permissions.
+pub const TOPIC_PERMISSIONS: List = List {
+    columns: &["user", "vhost", "exchange", "write", "read"],
+    rows: |directory, user| {
+        let row = |(vhost, exchange, permission): (&VhostInfo, &str, &TopicPermission)| {
+            let (write, read) = (permission.write.text(), permission.read.text());
+            json!([user.name, vhost.name, exchange, write, read])
+        };
+        directory.topic_permissions_of(user).map(row).collect()
+    },
+};
 
 /// All virtual hosts.
 pub fn vhosts(directory: &Directory) -> Value {
@@ -114,28 +144,4 @@ pub fn vhosts(directory: &Directory) -> Value {
         })
         .collect();
     json!({"columns": ["name", "queues", "description"], "rows": rows})
-}
-
-/// All permissions.
-pub fn permissions(directory: &Directory) -> Value {
-    let rows: Vec<Value> = directory
-        .permissions()
-        .map(|(user, vhost, permission)| {
-            let Permission { configure, write, read } = permission;
-            json!([user, vhost.name, configure.text(), write.text(), read.text()])
-        })
-        .collect();
-    json!({"columns": ["user", "vhost", "configure", "write", "read"], "rows": rows})
-}
-
-/// All topic permissions.
-pub fn topic_permissions(directory: &Directory) -> Value {
-    let rows: Vec<Value> = directory
-        .topic_permissions()
-        .map(|(user, vhost, exchange, permission)| {
-            let (write, read) = (permission.write.text(), permission.read.text());
-            json!([user, vhost.name, exchange, write, read])
-        })
-        .collect();
-    json!({"columns": ["user", "vhost", "exchange", "write", "read"], "rows": rows})
 }
