@@ -262,11 +262,18 @@ impl Broker {
         self.edge.entering_bytes > self.edge.limits.entering_bytes_max()
     }
 
-    /// Whether the client has logged in and opened a vhost.
+    /// Whether the client has logged in and opened a vhost, and is not at its end: it counts for limits,
+    /// and nobody waits only for what it does to its socket.
     #[must_use]
     pub fn is_open(&self, slot: ConnectionSlot) -> bool {
         let connection = self.edge.connections.get(slot.0 as usize);
-        connection.is_some_and(|connection| !connection.vhost_name.is_empty())
+        connection.is_some_and(|connection| {
+            let is_over = matches!(
+                connection.machine.state(),
+                State::Closing | State::Leaving | State::Closed
+            );
+            !connection.vhost_name.is_empty() && !is_over
+        })
     }
 
     /// Whether the client has asked for the end of the connection and the answer is not on its way.
@@ -283,6 +290,14 @@ impl Broker {
     pub fn gave_up(&self, slot: ConnectionSlot) -> bool {
         let connection = self.edge.connections.get(slot.0 as usize);
         connection.is_some_and(|connection| connection.gave_up)
+    }
+
+    /// The driver holds so many bytes for a connection, beside those that were not consumed: a stage of
+    /// its own between the socket and here.
+    pub fn driver_holds(&mut self, slot: ConnectionSlot, bytes: usize) {
+        let Some(connection) = self.edge.connections.get_mut(slot.index()) else { return };
+        connection.apart_bytes = bytes + connection.machine.client_properties().bytes().len();
+        self.edge.recount(slot.0);
     }
 
     /// Bytes came from a client. Returns how many were consumed; the driver keeps the rest and
@@ -378,6 +393,7 @@ impl Broker {
         connection.gone = true;
         connection.send.clear(&mut self.edge.pool);
         connection.leftover_bytes = 0;
+        connection.apart_bytes = 0;
         self.edge.recount(slot.0);
         self.end_connection(now, slot.0, ConnectionEnd::Lost, out);
         self.settle_down(now, out);

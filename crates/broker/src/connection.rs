@@ -140,6 +140,8 @@ pub struct Connection {
     pub spacious: bool,
     /// Bytes that came and are not consumed, at the last look.
     pub leftover_bytes: usize,
+    /// Bytes that the driver holds for it, and those of what the client told about itself.
+    pub apart_bytes: usize,
     /// Bytes of parked frames of all channels.
     pub parked_bytes: usize,
     /// Bytes held by open transactions of all channels.
@@ -194,6 +196,7 @@ impl Connection {
             publishes: false,
             spacious: false,
             leftover_bytes: 0,
+            apart_bytes: 0,
             parked_bytes: 0,
             tx_bytes: 0,
             channel_bytes: 0,

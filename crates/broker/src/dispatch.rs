@@ -39,6 +39,7 @@ impl Broker {
                 self.on_publish(now, at, publish.as_ref(), out);
             }
             Event::Method { channel: 0, method } => {
+                self.edge.effort.spend(METHOD_STEPS);
                 if let Method::ConnectionUpdateSecret(_) = method {
                     // Users with passwords of our own keep their rights whatever the secret.
                     self.edge.send(slot, 0, &connection::UpdateSecretOk {}.into(), out);
@@ -50,6 +51,7 @@ impl Broker {
                 }
             }
             Event::Method { channel, method: Method::ChannelOpen(_) } => {
+                self.edge.effort.spend(METHOD_STEPS);
                 self.channel_open(now, slot, channel, out);
             }
             Event::Method { channel, method } => match self.at(slot, channel) {

@@ -20,6 +20,10 @@ use crate::outbox::{Outbox, Severity};
 const TURN_STEPS: u32 = 1 << 18;
 /// What a method takes beside what is counted otherwise.
 pub(crate) const METHOD_STEPS: u32 = 128;
+/// What a login takes beside its digests' bytes.
+pub(crate) const LOGIN_STEPS: u32 = 1024;
+/// And each byte of them.
+pub(crate) const DIGEST_BYTE_STEPS: u32 = 4;
 /// What a routing key takes to check, beside looking it up.
 pub(crate) const KEY_STEPS: u32 = 64;
 /// Steps that take as long as putting a message into a queue.

@@ -16,6 +16,7 @@ use crate::channel::{At, Ending, Pending};
 use crate::connection::{Connection, ConnectionEnd, PauseReason};
 use crate::directory::Anonymous;
 use crate::edge::{connection_name, log, mark_dirty};
+use crate::effort::{DIGEST_BYTE_STEPS, LOGIN_STEPS};
 use crate::mail::Mail;
 use crate::outbox::{ConnectionSlot, Outbox, Severity};
 use crate::refusal::Refusal;
@@ -30,7 +31,11 @@ impl Broker {
         response: &[u8],
         out: &mut Outbox,
     ) {
+        let bytes = u32::try_from(response.len()).unwrap_or(u32::MAX);
+        self.edge.effort.spend(LOGIN_STEPS.saturating_add(bytes.saturating_mul(DIGEST_BYTE_STEPS)));
         let connection = &mut self.edge.connections[slot as usize];
+        // It came with the name, and stays as long as the connection.
+        connection.apart_bytes += connection.machine.client_properties().bytes().len();
         let loopback = connection.peer.loopback;
         let (user, outcome) = match mechanism {
             "EXTERNAL" => {

@@ -35,6 +35,7 @@ impl Connection {
         self.send.memory_bytes()
             + self.machine.held_bytes()
             + self.leftover_bytes
+            + self.apart_bytes
             + self.parked_bytes
             + self.tx_bytes
             + self.table_bytes()

@@ -1,8 +1,14 @@
 //! Limits of users, and of those who are not users yet.
 
 use lepus_amqp::code::ReplyCode;
-use lepus_amqp::method::channel;
+use lepus_amqp::method::{channel, connection, tx};
+use lepus_amqp::sasl;
+use lepus_amqp::server::ServerOptions;
+use lepus_amqp::table::Table;
+use lepus_base::{ConnectionId, HashState, Instant, Now, ShardId};
+use lepus_broker::connection::PeerInfo;
 use lepus_broker::directory::{Request, UserLimits};
+use lepus_broker::{Broker, ConnectionSlot, Limits, Outbox, Settings};
 use lepus_sim::{Client, Options, World};
 
 use crate::stage::everywhere;
@@ -100,6 +106,134 @@ fn a_limit_of_channels_holds_within_one_read_and_across_moves() {
     let last = client.channel();
     assert!(last.is_open());
     expect_no_channel(&client, 99, 4);
+}
+
+/// Goes on until nothing is left to do; the most that was counted in one turn.
+fn most(world: &World, count: impl Fn(&World) -> u64) -> u64 {
+    let (mut before, mut most) = (count(world), 0);
+    let mut is_busy = true;
+    while is_busy {
+        is_busy = world.round();
+        let now = count(world);
+        most = most.max(now - core::mem::replace(&mut before, now));
+    }
+    most
+}
+
+#[test]
+fn a_turn_opens_no_more_channels_than_are_work_for_it() {
+    let world = World::new(1);
+    let clients: Vec<_> = (0..8).map(|_| world.connect(0)).collect();
+    world.quietly(|| {
+        for client in &clients {
+            let opens = (1..=2000).flat_map(|number| wire::method(number, channel::Open {}));
+            client.send_bytes(&opens.collect::<Vec<_>>());
+        }
+    });
+    let before = world.counters().channels_opened;
+    let most = most(&world, |world| world.counters().channels_opened);
+    assert!(most <= 2100, "{most} channels in one turn");
+    assert_eq!(world.counters().channels_opened - before, 8 * 2000);
+}
+
+#[test]
+fn a_turn_checks_no_more_long_passwords_than_are_work_for_it() {
+    let world = World::new(1);
+    let response = [b"\0guest\0".as_slice(), &[b'x'; 7_800]].concat();
+    let start_ok = wire::start_ok("PLAIN", &response, &[]);
+    let strangers: Vec<_> = (0..40)
+        .map(|_| {
+            let stranger = world.dial(0);
+            stranger.send_bytes(wire::HEADER);
+            stranger
+        })
+        .collect();
+    world.quietly(|| strangers.iter().for_each(|stranger| stranger.send_bytes(&start_ok)));
+    let most = most(&world, |world| world.counters().logins_refused);
+    assert!((1..=9).contains(&most), "{most} logins in one turn");
+    assert_eq!(world.counters().logins_refused, 40);
+}
+
+#[test]
+fn what_the_driver_holds_for_a_connection_counts() {
+    let now = Now { instant: Instant(1), wall_millis: 1 };
+    let mut out = Outbox::new(1);
+    let mut broker = Broker::new(Settings {
+        shard: ShardId(0),
+        shards: 1,
+        nodes: Vec::new(),
+        hash: HashState::new(1),
+        secret: [3; 32],
+        server: ServerOptions::default(),
+        limits: Limits { memory_bytes: 1 << 20, ..Limits::default() },
+        store: None,
+    });
+    let slot = broker.accept(now, ConnectionId(1), PeerInfo::default(), &mut out);
+    let before = broker.edge.entering_bytes;
+    broker.driver_holds(slot, 300_000);
+    assert_eq!(broker.edge.entering_bytes, before + 300_000);
+    assert!(broker.is_crowded());
+    broker.driver_holds(slot, 1_000);
+    assert!(!broker.is_crowded());
+    broker.driver_holds(slot, 2_000);
+    broker.closed(now, slot, &mut out);
+    assert_eq!(broker.edge.entering_bytes, 0);
+}
+
+#[test]
+fn what_a_client_tells_about_itself_counts_from_its_login_on() {
+    let world = World::new(1);
+    let told = Table::new().with("platform", "x".repeat(7_000)).to_bytes();
+    for password in ["guest", "wrong"] {
+        let before = world.broker(0, |broker| broker.edge.memory());
+        let response = sasl::response("PLAIN", "guest", password);
+        let start_ok = connection::StartOk {
+            client_properties: told.as_ref(),
+            mechanism: "PLAIN",
+            response: &response,
+            locale: "en_US",
+        };
+        let client = world.dial(0);
+        client.send_bytes(&[wire::HEADER, &wire::method(0, start_ok)].concat());
+        let entering = world.broker(0, |broker| broker.edge.entering_bytes);
+        assert!(entering > 7_000, "{entering}");
+        if password == "guest" {
+            client.send_bytes(&[wire::tune_ok(2047, 4096, 0), wire::open()].concat());
+            let (after, entering) =
+                world.broker(0, |broker| (broker.edge.memory(), broker.edge.entering_bytes));
+            assert!(after > before + 7_000 && entering == 0, "{before} {after} {entering}");
+        }
+        client.reset();
+        assert_eq!(world.broker(0, |broker| broker.edge.entering_bytes), 0);
+    }
+    assert_eq!(world.leaks(), [""; 0]);
+}
+
+#[test]
+fn a_connection_that_is_closed_by_either_side_is_no_longer_open() {
+    let world = World::new(1);
+    let is_open = || {
+        world.broker(0, |broker| {
+            let slots = broker.edge.connections.iter().map(|(slot, _)| slot as u32);
+            slots.map(|slot| broker.is_open(ConnectionSlot(slot))).collect::<Vec<_>>()
+        })
+    };
+    let close =
+        connection::Close { reply_code: 200, reply_text: "bye", ..connection::Close::default() };
+    // Neither ends its socket, and one does not even answer.
+    for (words, answer) in [
+        (wire::method(0, close), "connection.close-ok"),
+        (wire::method(0, tx::Select {}), "connection.close"),
+    ] {
+        let client = wire::opened(&world, 0, 4096);
+        assert_eq!(is_open(), [true]);
+        assert_eq!(client.take_bytes(), b"");
+        client.send_bytes(&words);
+        assert_eq!(wire::names(&client.take_bytes()), [answer]);
+        assert_eq!(is_open(), [false]);
+        client.reset();
+        assert_eq!(is_open(), [false; 0]);
+    }
 }
 
 #[test]

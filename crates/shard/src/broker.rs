@@ -95,6 +95,10 @@ impl Core for Broker {
         Broker::is_crowded(self)
     }
 
+    fn driver_holds(&mut self, slot: ConnectionSlot, bytes: usize) {
+        Broker::driver_holds(self, slot, bytes);
+    }
+
     fn owes_end(&self, slot: ConnectionSlot) -> bool {
         Broker::owes_end(self, slot)
     }

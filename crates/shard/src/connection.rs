@@ -1,5 +1,7 @@
 //! A connection as the runtime sees it: a socket, bytes that wait, and how it ends.
 
+use std::net::IpAddr;
+
 use lepus_base::{ConnectionId, Instant, Ticket};
 
 use crate::core::{Core, PeerInfo};
@@ -24,6 +26,7 @@ pub struct Arrival<K> {
 /// A connection that one shard hands to another.
 pub(crate) struct Envelope<C: Core, K> {
     pub(crate) id: ConnectionId,
+    pub(crate) address: IpAddr,
     pub(crate) socket: K,
     pub(crate) tls: Option<Box<Session>>,
     pub(crate) leftover: Vec<u8>,
@@ -60,13 +63,17 @@ pub(crate) struct Connection<S, K> {
     pub(crate) id: ConnectionId,
     /// The core's name for it; of no meaning while it lingers.
     pub(crate) slot: S,
+    /// The peer's.
+    pub(crate) address: IpAddr,
     pub(crate) socket: K,
     pub(crate) tls: Option<Box<Session>>,
     /// Bytes that the core has not consumed.
     pub(crate) leftover: Vec<u8>,
     pub(crate) phase: Phase,
-    /// Its place among those that have not logged in, as long as it is one of them.
+    /// Its place among those that have not logged in or are at their end, as long as it is one of them.
     pub(crate) ticket: Option<Ticket>,
+    /// It is at its end, and its ticket that of one that is.
+    pub(crate) is_over: bool,
     /// When it is cut in its phase.
     pub(crate) deadline: Instant,
     /// The socket may have bytes (or its end).
@@ -89,15 +96,23 @@ pub(crate) struct Connection<S, K> {
 
 impl<S, K> Connection<S, K> {
     /// An open connection whose socket is to be tried at once.
-    pub(crate) fn new(id: ConnectionId, slot: S, socket: K, tls: Option<Box<Session>>) -> Self {
+    pub(crate) fn new(
+        id: ConnectionId,
+        slot: S,
+        address: IpAddr,
+        socket: K,
+        tls: Option<Box<Session>>,
+    ) -> Self {
         Connection {
             id,
             slot,
+            address,
             socket,
             tls,
             leftover: Vec::new(),
             phase: Phase::Open,
             ticket: None,
+            is_over: false,
             deadline: Instant::NEVER,
             readable: true,
             ending: false,

@@ -123,11 +123,15 @@ pub trait Core: Sized + 'static {
     fn has_read_enough(&self) -> bool {
         false
     }
-    /// Whether the connection has logged in. Until then it may have to give way to another one.
+    /// Whether the connection has logged in and is not at its end, with nothing left to say. Before and after that
+    /// it may have to give way to another one.
     fn is_open(&self, slot: Self::Slot) -> bool;
     /// Whether the connections that have not logged in hold more memory than they may. Then some of
     /// them give way.
     fn is_crowded(&self) -> bool;
+    /// The driver holds so many bytes for the connection, beside what [`Core::received`] was given: what it
+    /// said last counts.
+    fn driver_holds(&mut self, slot: Self::Slot, bytes: usize);
     /// Whether the peer has asked for the end of the connection, and has not been sent the answer.
     fn owes_end(&self, slot: Self::Slot) -> bool;
     /// Whether the core closes the connection because the peer did not answer.

@@ -47,11 +47,6 @@ impl Admission {
         let rest = self.waiting_max.saturating_sub(self.in_transit_max() + handshakes);
         (rest / shards).max(1)
     }
-
-    /// Connections of one shard that are closed and wait for their peer's end.
-    pub(crate) fn lingering_max(&self, shards: usize) -> usize {
-        (self.waiting_max / shards).max(1)
-    }
 }
 
 /// The entrance's counters: what became of connections that did not get as far as a shard.

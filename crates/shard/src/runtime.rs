@@ -359,7 +359,6 @@ impl<C: Core> Running<C> {
                 closing: self.closing.clone(),
             };
             let entering_max = config.admission.entering_max(shards, config.tls.is_some());
-            let lingering_max = config.admission.lingering_max(shards);
             let notices = config.notices.clone();
             let make = Arc::clone(make);
             let ends = Arc::clone(&self.ends);
@@ -393,8 +392,7 @@ impl<C: Core> Running<C> {
                 let mut shard = Shard::new(core, poller, links)
                     .with_outbox(out)
                     .with_mark(mark)
-                    .with_entering_max(entering_max)
-                    .with_lingering_max(lingering_max);
+                    .with_entering_max(entering_max);
                 if let Some(disk) = disk {
                     shard = shard.with_disk(Box::new(disk));
                 }

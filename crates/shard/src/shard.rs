@@ -76,11 +76,10 @@ pub struct Shard<C: Core, R: Reactor> {
     leaving: Vec<(u32, ConnectionId)>,
     /// The earliest of those deadlines, or earlier.
     leaving_next: Instant,
-    /// Connections that linger, longest first, and some that have gone since.
+    /// Connections that linger, in the order in which they began to, and some that are gone.
     lingering: VecDeque<(u32, ConnectionId)>,
-    /// How many linger, and how many may: each has a file descriptor and counts as closed.
-    lingering_now: usize,
-    lingering_max: usize,
+    /// How many linger.
+    lingering_count: usize,
     received: Vec<(ShardId, Parcel<C, R::Socket>)>,
     /// Connections on their way to other shards, by shard.
     outgoing: Vec<Vec<Envelope<C, R::Socket>>>,
@@ -92,7 +91,8 @@ pub struct Shard<C: Core, R: Reactor> {
     spares: Vec<Vec<u8>>,
     /// Reused lists of slots that are being worked off.
     slots: Vec<C::Slot>,
-    /// Tokens of those that have not logged in, and how many there may be.
+    /// Tokens of those that have not logged in or are at their end, and how many there may be. As many
+    /// may linger.
     entering: Crowd<u32>,
     entering_max: usize,
     /// Something was done in this turn.
@@ -124,8 +124,7 @@ impl<C: Core, R: Reactor> Shard<C, R> {
             leaving: Vec::new(),
             leaving_next: Instant::NEVER,
             lingering: VecDeque::new(),
-            lingering_now: 0,
-            lingering_max: usize::MAX,
+            lingering_count: 0,
             received: Vec::new(),
             outgoing: (0..shards).map(|_| Vec::new()).collect(),
             waiters: HashMap::new(),
@@ -155,17 +154,10 @@ impl<C: Core, R: Reactor> Shard<C, R> {
     }
 
     /// The shard with a limit for connections that have not logged in: for one more of them, one gives
-    /// way.
+    /// way. It holds for those that linger, too.
     #[must_use]
     pub fn with_entering_max(self, entering_max: usize) -> Shard<C, R> {
         Shard { entering_max, ..self }
-    }
-
-    /// The shard with a limit for connections that are closed and wait for the peer's end: for one more
-    /// of them, the one that has waited longest goes.
-    #[must_use]
-    pub fn with_lingering_max(self, lingering_max: usize) -> Shard<C, R> {
-        Shard { lingering_max, ..self }
     }
 
     /// The shard with a place where others see what it is at.

@@ -331,33 +331,6 @@ fn a_closed_connection_lingers_for_the_peers_end_and_no_longer() {
 }
 
 #[test]
-fn whoever_lingers_longest_gives_way_to_others_that_linger() {
-    let mut bench = Bench::new();
-    bench.shard = bench.shard.with_lingering_max(3);
-    let close = |bench: &mut Bench| {
-        let socket = bench.connect();
-        socket.give(&frame(CLOSE, b"bye"));
-        while bench.turn().more {}
-        assert_eq!(socket.output(), b"bye");
-        socket
-    };
-    let is_there = |socket: &MemorySocket| socket.0.lock().unwrap().token.is_some();
-    let sockets: Vec<MemorySocket> = (0..5).map(|_| close(&mut bench)).collect();
-    let there: Vec<bool> = sockets.iter().map(is_there).collect();
-    assert_eq!(there, [false, false, true, true, true]);
-    // Those that have ended in order make room themselves.
-    for socket in &sockets[2..4] {
-        socket.end();
-    }
-    while bench.turn().more {}
-    let later: Vec<MemorySocket> = (0..2).map(|_| close(&mut bench)).collect();
-    assert!(is_there(&sockets[4]) && later.iter().all(is_there));
-    assert_eq!(bench.shard.connections(), 3);
-    close(&mut bench);
-    assert!(!is_there(&sockets[4]) && later.iter().all(is_there));
-}
-
-#[test]
 fn a_peer_that_never_takes_its_last_bytes_is_cut() {
     let mut bench = Bench::new();
     let socket = bench.connect();
@@ -421,6 +394,81 @@ fn who_has_not_logged_in_gives_way_to_a_new_connection() {
     sockets[0].give(&frame(ECHO, b"still"));
     bench.turn();
     assert_eq!(sockets[0].output(), b"still");
+}
+
+#[test]
+fn who_is_at_the_end_gives_way_before_anybody_who_comes() {
+    let mut bench = Bench::new();
+    bench.shard = bench.shard.with_entering_max(3);
+    let is_there = |socket: &MemorySocket| socket.0.lock().unwrap().token.is_some();
+    let leaving: Vec<_> = (0..5)
+        .map(|_| {
+            let socket = bench.connect();
+            socket.give(&frame(ECHO, b"in"));
+            while bench.turn().more {}
+            socket.give(&frame(LEAVE, b""));
+            while bench.turn().more {}
+            assert_eq!(socket.output(), b"inbye");
+            socket
+        })
+        .collect();
+    // They do nothing but to keep a place, and no more of them may than may be without a login.
+    assert_eq!(leaving.iter().map(is_there).collect::<Vec<_>>(), [false, false, true, true, true]);
+    assert_eq!(bench.shard.metrics().snapshot().entering, 3);
+    let coming: Vec<_> = (0..2).map(|_| bench.connect()).collect();
+    for socket in &coming {
+        socket.give(&frame(KNOCK, b""));
+    }
+    // A word more makes no difference.
+    leaving[4].give(&frame(KNOCK, b""));
+    while bench.turn().more {}
+    let last = bench.connect();
+    assert!(coming.iter().all(is_there) && is_there(&last));
+    assert!(!leaving.iter().any(is_there));
+}
+
+#[test]
+fn no_more_connections_linger_than_may_be_without_a_login() {
+    let mut bench = Bench::new();
+    bench.shard = bench.shard.with_entering_max(3);
+    let is_there = |socket: &MemorySocket| socket.0.lock().unwrap().token.is_some();
+    let sockets: Vec<_> = (0..6)
+        .map(|_| {
+            let socket = bench.connect();
+            socket.give(&frame(CLOSE, b"bye"));
+            while bench.turn().more {}
+            assert_eq!(socket.output(), b"bye");
+            socket
+        })
+        .collect();
+    let there: Vec<_> = sockets.iter().map(is_there).collect();
+    assert_eq!(there, [false, false, false, true, true, true]);
+    sockets[4].end();
+    while bench.turn().more {}
+    assert_eq!(bench.shard.connections(), 2);
+    let one_more = bench.connect();
+    one_more.give(&frame(CLOSE, b"bye"));
+    while bench.turn().more {}
+    assert!(is_there(&sockets[3]) && is_there(&sockets[5]) && is_there(&one_more));
+}
+
+#[test]
+fn a_turn_reads_from_few_connections_however_little_they_say() {
+    let mut bench = Bench::new();
+    let sockets: Vec<_> = (0..2_000).map(|_| bench.connect()).collect();
+    for socket in &sockets {
+        socket.give(&frame(ECHO, b"x"));
+    }
+    let mut turns = 0;
+    let mut is_unfinished = true;
+    while is_unfinished {
+        is_unfinished = bench.turn().more;
+        turns += 1;
+        let reads: usize = sockets.iter().map(|socket| socket.calls().0).sum();
+        assert!(reads <= 512, "{reads} reads in one turn");
+    }
+    assert!(turns <= 5, "{turns} turns");
+    assert!(sockets.iter().all(|socket| socket.output() == b"x"));
 }
 
 /// Has the shard count, and asks for the same again from where it is counted: faster than anybody.

@@ -38,7 +38,8 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         let entry = self.connections.vacant_entry();
         let token = entry.key() as u32;
         let registered = self.reactor.register(&mut socket, Token(token));
-        let mut connection = Connection::new(envelope.id, slot, socket, envelope.tls);
+        let Envelope { id, address, tls, .. } = envelope;
+        let mut connection = Connection::new(id, slot, address, socket, tls);
         connection.again = !envelope.leftover.is_empty();
         // Copied: what grows or is kept as a spare has to lie in this shard's memory.
         connection.leftover = envelope.leftover.clone();
@@ -110,6 +111,7 @@ impl<C: Core, R: Reactor> Shard<C, R> {
             C::effects(&mut self.out).mail.touch(to);
             self.outgoing[to.index()].push(Envelope {
                 id: connection.id,
+                address: connection.address,
                 traveller,
                 socket: connection.socket,
                 tls: connection.tls,

@@ -18,6 +18,9 @@ pub(super) const SCRATCH_BYTES: usize = HEAD_BYTES + READ_BYTES_MAX;
 const PLAIN_BYTES: usize = HEAD_BYTES + READ_BYTES_MAX + 64 * 1024;
 /// With less than this left of the turn's budget, the next connection waits for the next turn.
 const READ_BYTES_MIN: usize = 4 * 1024;
+/// A read takes as much of the budget at least: it costs a call of the system, and mostly one more for the
+/// answer, however few bytes it brings.
+const READ_COST_BYTES: usize = 512;
 
 /// Bytes that a buffer with so many bytes of a leftover may take: it may be held for long, and the
 /// core counts the bytes.
@@ -51,7 +54,7 @@ impl<C: Core, R: Reactor> Shard<C, R> {
                 Phase::Open => self.read(now, token, budget),
                 Phase::Draining | Phase::Lingering => self.discard(now, token),
             };
-            budget = budget.saturating_sub(taken);
+            budget = budget.saturating_sub(taken.max(READ_COST_BYTES));
             if self.connections.contains(token as usize) {
                 self.enqueue(token);
             }
@@ -148,6 +151,19 @@ impl<C: Core, R: Reactor> Shard<C, R> {
             }
         }
         self.plain = plain;
+        self.tell_held(token);
+    }
+
+    /// Tells the core what the TLS stage holds for a connection, if that has changed.
+    pub(super) fn tell_held(&mut self, token: u32) {
+        let connection = self.connections.get_mut(token as usize);
+        // Otherwise the core has forgotten it.
+        if let Some(connection) = connection.filter(|one| one.phase != Phase::Lingering)
+            && let Some(tls) = &mut connection.tls
+            && let Some(bytes) = tls.take_change()
+        {
+            self.core.driver_holds(connection.slot, bytes);
+        }
     }
 
     /// Hands the leftover and `count` new bytes behind `buffer`'s head to the core.
@@ -156,7 +172,7 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         let connection = &mut self.connections[token as usize];
         let mut leftover = std::mem::take(&mut connection.leftover);
         let slot = connection.slot;
-        let is_entering = connection.ticket.is_some();
+        let is_entering = connection.ticket.is_some() && !connection.is_over;
         let taken;
         if leftover.len() <= HEAD_BYTES {
             let start = HEAD_BYTES - leftover.len();

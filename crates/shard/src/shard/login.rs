@@ -38,8 +38,9 @@ impl<C: Core, R: Reactor> Shard<C, R> {
                 continue;
             }
             let slot = self.core.accept(now, arrival.id, arrival.peer, &mut self.out);
-            let mut connection = Connection::new(arrival.id, slot, socket, arrival.tls);
-            connection.ticket = Some(self.entering.enter(address.ip(), token));
+            let ip = address.ip();
+            let mut connection = Connection::new(arrival.id, slot, ip, socket, arrival.tls);
+            connection.ticket = Some(self.entering.enter(ip, token));
             entry.insert(connection);
             self.links.metrics.accepted.add(1);
             self.install(slot, token);
@@ -53,7 +54,7 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         self.links.metrics.dropped.add(1);
     }
 
-    /// One that has not logged in gives way; whether there was one.
+    /// One that has not logged in, or is at its end, gives way; whether there was one.
     fn make_room(&mut self, now: Now) -> bool {
         while let Some(token) = self.entering.give_way() {
             let connection = &mut self.connections[token as usize];
@@ -68,10 +69,24 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         false
     }
 
+    /// What was said last to a connection at its end is sent: all that it does is to keep a place, until
+    /// its peer ends it.
+    #[cold]
+    pub(super) fn await_its_end(&mut self, now: Now, token: u32) {
+        let connection = &mut self.connections[token as usize];
+        connection.is_over = true;
+        connection.ticket = Some(self.entering.enter(connection.address, token));
+        while self.entering.len() > self.entering_max && self.make_room(now) {}
+    }
+
     /// Those that have not logged in give way, one after the other, while together they hold more
     /// memory than they may.
     pub(super) fn make_room_to_enter(&mut self, now: Now) {
-        while !self.entering.is_empty() && self.core.is_crowded() && self.make_room(now) {}
+        for _ in 0..ARRIVALS_MAX {
+            if self.entering.is_empty() || !self.core.is_crowded() || !self.make_room(now) {
+                return;
+            }
+        }
     }
 
     /// The core has taken bytes of a connection that had not logged in.

@@ -91,7 +91,9 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         let written = if connection.full {
             Written::Full
         } else if connection.tls.is_some() {
-            self.write_tls(now, token)
+            let written = self.write_tls(now, token);
+            self.tell_held(token);
+            written
         } else {
             self.write_plain(now, token)
         };
@@ -112,6 +114,9 @@ impl<C: Core, R: Reactor> Shard<C, R> {
             // Its peer waits for no more than this.
             Written::All if connection.ended && !self.core.owes_end(connection.slot) => {
                 self.finish(now, token);
+            }
+            Written::All if connection.ticket.is_none() && !self.core.is_open(connection.slot) => {
+                self.await_its_end(now, token);
             }
             Written::All => {}
             Written::Full => connection.full = true,
@@ -172,15 +177,14 @@ impl<C: Core, R: Reactor> Shard<C, R> {
     fn finish(&mut self, now: Now, token: u32) {
         self.busy = true;
         self.forget(now, token);
-        self.make_room_to_linger(now);
         let connection = &mut self.connections[token as usize];
         connection.phase = Phase::Lingering;
-        self.lingering.push_back((token, connection.id));
-        self.lingering_now += 1;
         connection.deadline = now.instant + if self.stopping { LINGER_STOPPING } else { LINGER };
         connection.leftover = Vec::new();
         connection.readable = true;
         self.leaving_next = self.leaving_next.min(connection.deadline);
+        self.lingering.push_back((token, connection.id));
+        self.lingering_count += 1;
         if let Some(tls) = &mut connection.tls {
             tls.end();
             self.write_last(now, token);
@@ -190,18 +194,18 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         if self.connections.contains(token as usize) {
             self.enqueue(token);
         }
+        self.bound_lingering(now);
     }
 
-    /// One more is to linger: those that have done so longest go where there are too many.
-    fn make_room_to_linger(&mut self, now: Now) {
+    /// The first that began to linger is cut while there are more than may be: they count nowhere else.
+    fn bound_lingering(&mut self, now: Now) {
         while let Some(&(token, id)) = self.lingering.front() {
-            let found = self.connections.get(token as usize);
-            let lingers = found.is_some_and(|one| one.id == id && one.phase == Phase::Lingering);
-            if lingers && self.lingering_now < self.lingering_max {
+            let is_there = self.connections.get(token as usize).is_some_and(|one| one.id == id);
+            if is_there && self.lingering_count <= self.entering_max {
                 return;
             }
             self.lingering.pop_front();
-            if lingers {
+            if is_there {
                 self.lose(now, token);
             }
         }
@@ -240,7 +244,7 @@ impl<C: Core, R: Reactor> Shard<C, R> {
     pub(super) fn lose(&mut self, now: Now, token: u32) {
         self.busy = true;
         match self.connections[token as usize].phase {
-            Phase::Lingering => self.lingering_now -= 1,
+            Phase::Lingering => self.lingering_count -= 1,
             Phase::Open | Phase::Draining => self.forget(now, token),
         }
         let mut connection = self.connections.remove(token as usize);

@@ -1,7 +1,7 @@
 //! TLS handshakes, on a thread of their own: they cost a shard's time for thousands of messages.
 //! Peers come here once they speak.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind, Read};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,6 +12,7 @@ use lepus_base::{Crowd, Instant, Slab, Ticket};
 use lepus_reactor::{Poller, Reactor, Readiness, Socket, TcpStream, Token};
 use rustls::ServerConnection;
 
+use super::session::Records;
 use super::{Identity, LoginFrom, Session, parse_subject};
 use crate::acceptor::Gate;
 use crate::clock::Clock;
@@ -29,6 +30,7 @@ const CHECK: Duration = Duration::from_millis(250);
 struct Greeting {
     guest: Guest,
     connection: ServerConnection,
+    records: Records,
     ticket: Ticket,
     /// The client's greeting was answered.
     is_answered: bool,
@@ -114,7 +116,15 @@ impl<E> Greeter<E> {
                     let ticket = greetings.crowd.enter(guest.address.ip(), key);
                     let begun = self.clock.instant();
                     let is_answered = false;
-                    entry.insert(Greeting { guest, connection, ticket, is_answered, begun });
+                    let records = Records::default();
+                    entry.insert(Greeting {
+                        guest,
+                        connection,
+                        records,
+                        ticket,
+                        is_answered,
+                        begun,
+                    });
                     self.advance(greetings, key);
                 }
                 (Err(error), _) => self.fail(guest.address, error.to_string()),
@@ -158,7 +168,7 @@ impl<E> Greeter<E> {
         // It is about to be registered with a shard's poller; failing that shows there.
         let _ = self.poller.deregister(&mut socket);
         let tls = Some(describe(&greeting.connection, self.identity.login_from()));
-        let session = Box::new(Session::new(greeting.connection));
+        let session = Box::new(Session::new(greeting.connection, greeting.records));
         let (address, local_address) = (greeting.guest.address, greeting.guest.local_address);
         let peer = PeerInfo { address, local_address, tls };
         if let Err(full) = self.distributor.give(socket, peer, Some(session)) {
@@ -207,7 +217,7 @@ impl Greeting {
             if is_full {
                 return Progress::Pending;
             }
-            match self.connection.read_tls(socket) {
+            match self.connection.read_tls(&mut Followed(&mut *socket, &mut self.records)) {
                 Ok(0) => return Progress::Failed("the peer closed the connection".into()),
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Progress::Pending,
@@ -224,6 +234,17 @@ impl Greeting {
                 socket.acknowledge_at_once();
             }
         }
+    }
+}
+
+/// A socket whose records are followed as they are read.
+struct Followed<'a>(&'a mut TcpStream, &'a mut Records);
+
+impl Read for Followed<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = Read::read(self.0, buffer)?;
+        self.1.take(&buffer[..count]);
+        Ok(count)
     }
 }
 

@@ -5,10 +5,60 @@ use std::io::{self, IoSlice, Read, Write};
 use lepus_reactor::Socket;
 use rustls::ServerConnection;
 
+/// What a session takes beside the bytes that it holds, about: keys and states.
+const SESSION_BYTES: usize = 8 * 1024;
+/// Bytes of a record's head.
+const HEAD_BYTES: usize = 5;
+/// What a record takes beside its content, at most (TLS 1.2 with an explicit nonce).
+const OVERHEAD_BYTES: usize = HEAD_BYTES + 8 + 16 + 1;
+/// Content of one record.
+const RECORD_BYTES_MAX: usize = 16 * 1024;
+/// What of messages of the protocol itself may be held until they are whole.
+const MESSAGE_BYTES_MAX: usize = 64 * 1024;
+
 /// TLS state of one connection after its handshake. It does no I/O of its own.
 #[derive(Debug)]
 pub struct Session {
     connection: ServerConnection,
+    records: Records,
+    /// Bytes that came since there were plain ones.
+    fruitless: usize,
+    /// Bytes of records that wait to be written, about.
+    unwritten: usize,
+    /// What was told last of the memory that it takes.
+    told: usize,
+}
+
+/// Follows records as they come (RFC 8446, section 5.1): the stage holds one until it is whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Records {
+    /// Bytes of the present one that came, its head included.
+    came: usize,
+    /// The length of its content, as far as its head came.
+    length: usize,
+}
+
+impl Records {
+    /// More bytes came.
+    pub(super) fn take(&mut self, mut bytes: &[u8]) {
+        while let Some((&byte, rest)) = bytes.split_first() {
+            if self.came < HEAD_BYTES {
+                // A type, two bytes of a version, two of a length.
+                if self.came >= 3 {
+                    self.length = self.length << 8 | usize::from(byte);
+                }
+                self.came += 1;
+                bytes = rest;
+            } else {
+                let count = bytes.len().min(HEAD_BYTES + self.length - self.came);
+                self.came += count;
+                bytes = &bytes[count..];
+            }
+            if self.came >= HEAD_BYTES && self.came == HEAD_BYTES + self.length {
+                *self = Records::default();
+            }
+        }
+    }
 }
 
 /// What came out of a piece of ciphertext.
@@ -21,8 +71,16 @@ pub(crate) struct Decrypted {
 }
 
 impl Session {
-    pub(crate) fn new(connection: ServerConnection) -> Session {
-        Session { connection }
+    /// `records` knows what came during the handshake.
+    pub(super) fn new(connection: ServerConnection, records: Records) -> Session {
+        Session { connection, records, fruitless: 0, unwritten: 0, told: 0 }
+    }
+
+    /// The memory that it takes, about, if that is not what was told last.
+    pub(crate) fn take_change(&mut self) -> Option<usize> {
+        let unfinished = self.records.came.max(self.fruitless.min(MESSAGE_BYTES_MAX));
+        let bytes = SESSION_BYTES + unfinished + self.unwritten;
+        (std::mem::replace(&mut self.told, bytes) != bytes).then_some(bytes)
     }
 
     /// Decrypts `input` (may be empty, to fetch what was decrypted earlier) into `plain`, which must
@@ -31,6 +89,8 @@ impl Session {
     /// # Errors
     /// When the peer violates the protocol. An alert for it may be waiting to be sent.
     pub(crate) fn decrypt(&mut self, mut input: &[u8], plain: &mut [u8]) -> io::Result<Decrypted> {
+        self.records.take(input);
+        self.fruitless = self.fruitless.saturating_add(input.len());
         let mut bytes = 0;
         let mut ended = false;
         loop {
@@ -44,6 +104,7 @@ impl Session {
                 }
                 let read = self.connection.reader().read(room)?;
                 bytes += read;
+                self.fruitless = 0;
                 waiting = waiting.saturating_sub(read);
             }
             if input.is_empty() || ended {
@@ -56,7 +117,9 @@ impl Session {
     /// Encrypts what fits of `bytes` and says how much that was.
     pub(crate) fn encrypt(&mut self, bytes: &[u8]) -> usize {
         // Writing to a buffer in memory does not fail.
-        self.connection.writer().write(bytes).unwrap_or(0)
+        let taken = self.connection.writer().write(bytes).unwrap_or(0);
+        self.unwritten += taken + taken.div_ceil(RECORD_BYTES_MAX) * OVERHEAD_BYTES;
+        taken
     }
 
     /// Whether ciphertext waits to be written.
@@ -71,7 +134,12 @@ impl Session {
 
     /// Writes ciphertext with one call. `WouldBlock` when the socket takes nothing.
     pub(crate) fn write_to(&mut self, socket: &mut impl Socket) -> io::Result<usize> {
-        self.connection.write_tls(&mut Writing(socket))
+        let count = self.connection.write_tls(&mut Writing(socket))?;
+        self.unwritten = match self.connection.wants_write() {
+            true => self.unwritten.saturating_sub(count),
+            false => 0,
+        };
+        Ok(count)
     }
 }
 
@@ -89,5 +157,30 @@ impl<K: Socket> Write for Writing<'_, K> {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_part_of_a_record_that_came_is_known_however_it_comes() {
+        let mut stream = Vec::new();
+        let mut ends = vec![0];
+        for length in [0, 1, 300, 16_384] {
+            stream.extend([23, 3, 3, (length >> 8) as u8, length as u8]);
+            stream.resize(stream.len() + length, 255);
+            ends.push(stream.len());
+        }
+        for piece in [1, 2, 7, 1000, stream.len()] {
+            let (mut records, mut came) = (Records::default(), 0);
+            for bytes in stream.chunks(piece) {
+                records.take(bytes);
+                came += bytes.len();
+                let begin = ends.iter().rfind(|end| **end <= came).unwrap();
+                assert_eq!(records.came, came - begin, "{came} bytes in pieces of {piece}");
+            }
+        }
     }
 }

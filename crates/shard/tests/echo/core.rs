@@ -30,6 +30,8 @@ pub const BULK: u8 = b'b';
 /// `i`: answer with what is known of the peer.
 pub const PEER: u8 = b'i';
 
+/// `l`: answer `bye` and be at the end, until the peer ends the connection.
+pub const LEAVE: u8 = b'l';
 /// `k`: no answer, and no login, which any other frame is.
 pub const KNOCK: u8 = b'k';
 
@@ -72,6 +74,8 @@ pub struct Client {
     is_quitting: bool,
     has_answer: bool,
     is_moving: Option<ShardId>,
+    /// Bytes that the driver holds.
+    held: usize,
 }
 
 pub struct EchoCore {
@@ -126,6 +130,11 @@ impl EchoCore {
         ShardId((self.shard.0 + 1) % self.shards)
     }
 
+    /// Bytes that the driver holds for all.
+    pub fn held(&self) -> usize {
+        self.clients.iter().map(|(_, client)| client.held).sum()
+    }
+
     pub fn ask(&mut self, number: u64, out: &mut Outbox) {
         let to = self.next();
         out.mail[to.index()].push(Letter::Ask(self.shard, number));
@@ -176,6 +185,7 @@ impl Core for EchoCore {
             is_quitting: false,
             has_answer: false,
             is_moving: None,
+            held: 0,
         })
     }
 
@@ -229,6 +239,10 @@ impl Core for EchoCore {
                     out.close.push(slot);
                     return bytes.len();
                 }
+                LEAVE => {
+                    self.reply(slot, b"bye", out);
+                    self.clients[slot as usize].is_known = false;
+                }
                 BULK => {
                     let count = usize::from(u16::from_be_bytes([payload[0], payload[1]])) * 1024;
                     self.reply(slot, &vec![b'b'; count], out);
@@ -258,6 +272,10 @@ impl Core for EchoCore {
 
     fn is_crowded(&self) -> bool {
         false
+    }
+
+    fn driver_holds(&mut self, slot: u32, bytes: usize) {
+        self.clients[slot as usize].held = bytes;
     }
 
     fn owes_end(&self, slot: u32) -> bool {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use lepus_base::ShardId;
 use lepus_shard::{Listener, LoginFrom, Notice, TlsFiles, Transport};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::pki_types::pem::PemObject;
@@ -221,6 +222,42 @@ fn who_asked_for_the_end_and_ended_the_session_is_answered() {
             assert_eq!(text, answer, "half closed: {is_half_closed}");
         }
     }
+    finish(running);
+}
+
+/// Waits until what the TLS stage holds of all connections is as it should be.
+fn await_held(running: &Running, is_right: impl Fn(usize) -> bool) {
+    let held = || {
+        let all = running.commands().ask_all(|_: ShardId, core, _, _| core.held()).unwrap();
+        all.iter().sum()
+    };
+    while !is_right(held()) {}
+}
+
+#[test]
+fn what_the_tls_stage_holds_is_told() {
+    let authority = Authority::new();
+    authority.write_identity("server");
+    let running = start_tls(&authority, 1);
+    let mut client = connect(running.addresses()[1], &authority.client_config(None));
+    assert_eq!(ask(&mut client, ECHO, b"x", 1), b"x");
+    await_held(&running, |bytes| bytes > 0 && bytes < 15_000);
+    // Most of a record.
+    let mut record = Vec::new();
+    client.conn.writer().write_all(&frame(ECHO, &[7; 16_000])).unwrap();
+    while client.conn.wants_write() {
+        client.conn.write_tls(&mut record).unwrap();
+    }
+    client.sock.write_all(&record[..15_000]).unwrap();
+    await_held(&running, |bytes| bytes >= 15_000);
+    client.sock.write_all(&record[15_000..]).unwrap();
+    assert_eq!(read(&mut client, 16_000), [7; 16_000]);
+    await_held(&running, |bytes| bytes < 15_000);
+    // Answers that the system does not take.
+    client.write_all(&frame(BULK, &60_000u16.to_be_bytes())).unwrap();
+    await_held(&running, |bytes| bytes >= 40_000);
+    assert!(read(&mut client, 60_000 * 1024).iter().all(|&byte| byte == b'b'));
+    await_held(&running, |bytes| bytes < 15_000);
     finish(running);
 }
 

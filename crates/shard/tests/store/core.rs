@@ -266,6 +266,8 @@ impl Core for StoreCore {
         false
     }
 
+    fn driver_holds(&mut self, _: u32, _: usize) {}
+
     fn owes_end(&self, _slot: u32) -> bool {
         false
     }
