@@ -330,7 +330,12 @@ fn waiting(snapshot: &Snapshot, page: &mut Exposition) {
     let Waiting { silent, entering, expired, gave_way } = snapshot.waiting;
     for (name, kind, help, value) in [
         ("silent", Kind::Gauge, "Connections that have said nothing yet.", silent),
-        ("entering", Kind::Gauge, "Connections on their way to a login.", entering),
+        (
+            "entering",
+            Kind::Gauge,
+            "Connections on their way to a login, or closed and not ended by their clients.",
+            entering,
+        ),
         ("silent_closed_total", Kind::Counter, "Connections closed for saying nothing.", expired),
         (
             "gave_way_total",
