@@ -160,7 +160,7 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         // Otherwise the core has forgotten it.
         if let Some(connection) = connection.filter(|one| one.phase != Phase::Lingering)
             && let Some(tls) = &mut connection.tls
-            && let Some(bytes) = tls.take_change()
+            && let Some(bytes) = tls.take_change(connection.ticket.is_none() || connection.is_over)
         {
             self.core.driver_holds(connection.slot, bytes);
         }

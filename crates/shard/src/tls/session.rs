@@ -76,10 +76,13 @@ impl Session {
         Session { connection, records, fruitless: 0, unwritten: 0, told: 0 }
     }
 
-    /// The memory that it takes, about, if that is not what was told last.
-    pub(crate) fn take_change(&mut self) -> Option<usize> {
+    /// The memory that it takes, about, if that is not what was told last. Until the login that is only what the
+    /// peer made it hold: what each takes is bounded by their number, and few would get in beside each
+    /// other if it counted.
+    pub(crate) fn take_change(&mut self, has_logged_in: bool) -> Option<usize> {
         let unfinished = self.records.came.max(self.fruitless.min(MESSAGE_BYTES_MAX));
-        let bytes = SESSION_BYTES + unfinished + self.unwritten;
+        let own = if has_logged_in { SESSION_BYTES } else { 0 };
+        let bytes = own + unfinished + self.unwritten;
         (std::mem::replace(&mut self.told, bytes) != bytes).then_some(bytes)
     }
 
