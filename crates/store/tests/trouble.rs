@@ -32,14 +32,10 @@ impl World {
     }
 
     fn with(sync: SyncMode) -> World {
-        let settings = Settings {
-            sync,
-            segment_bytes: 8192,
-            batch_bytes_max: 4096,
-            index_pages_max: 0,
-            checkpoint_log_bytes: 20_000,
-            ..Settings::new(LOG)
-        };
+        World::open(Settings { sync, ..settings() })
+    }
+
+    fn open(settings: Settings) -> World {
         let mut out = Operations::default();
         let mut store = Store::open(settings, &mut out);
         let now = Now::from_millis(1);
@@ -99,6 +95,16 @@ impl World {
         self.store.want_durable();
     }
 
+    /// Files that are there and that the store does not count, and checkpoints.
+    fn files(&self) -> (usize, usize) {
+        let figures = self.store.figures();
+        let known = figures.segments + figures.spare_segments;
+        let count =
+            |which: fn(&File) -> bool| self.disk.files().filter(|(file, _)| which(file)).count();
+        let segments = count(|file| matches!(file, File::Segment(..)));
+        (segments.saturating_sub(known), count(|file| matches!(file, File::Checkpoint(..))))
+    }
+
     /// The messages that are found, once the disk is well.
     fn count(&mut self) -> u64 {
         self.store.rewind(self.lane, 0);
@@ -108,6 +114,16 @@ impl World {
             self.pass(1, |_| false, DiskError::Failed);
         }
         entries.len() as u64
+    }
+}
+
+fn settings() -> Settings {
+    Settings {
+        segment_bytes: 8192,
+        batch_bytes_max: 4096,
+        index_pages_max: 0,
+        checkpoint_log_bytes: 20_000,
+        ..Settings::new(LOG)
     }
 }
 
@@ -163,6 +179,34 @@ fn what_finds_the_disk_full_is_tried_again_once_a_second_until_it_has_room() {
         assert!(world.appended > before, "{name}: no message is taken");
         assert_eq!(world.store.end(), world.store.synced(), "{name}");
         assert_eq!(world.count(), world.appended, "{name}");
+    }
+}
+
+/// What is made for a try is used for the next one, or goes before that.
+#[test]
+fn what_is_tried_again_and_again_leaves_no_files() {
+    // Each checkpoint has a file of its own.
+    let settings = Settings { checkpoint_delta_bytes_min: 0, ..settings() };
+    for error in [DiskError::Full, DiskError::Busy] {
+        for (name, which) in KINDS {
+            for before in [0, 5_000] {
+                let mut world = World::open(settings);
+                world.pass(before, |_| false, error);
+                for second in 0..20 {
+                    world.pass(1_000, which, error);
+                    let (unknown, checkpoints) = world.files();
+                    let what = format!("{name}, {error:?}, {second} s after {before} ms");
+                    assert!(unknown <= 1, "{what}: {unknown} segments that nobody knows");
+                    assert!(checkpoints <= 2, "{what}: {checkpoints} checkpoints");
+                }
+                assert!(world.refused >= 10, "{name}, {error:?}: {} refused", world.refused);
+                world.is_idle = true;
+                world.pass(15_000, |_| false, error);
+                let (unknown, checkpoints) = world.files();
+                assert!(unknown == 0 && checkpoints <= 2, "{name}, {error:?}: in the end");
+                assert_eq!((world.stopped, world.count()), (None, world.appended), "{name}");
+            }
+        }
     }
 }
 

@@ -703,15 +703,18 @@ impl Store {
         if !self.publication.retry.failed(now, self.settings.retry_interval, error) {
             self.stop(file, error);
         }
-        if error == DiskError::Full && current.is_base {
-            // The next one is written over it: what it has of the disk is not given away.
+        let is_written_over = error.is_lack() && current.is_base;
+        if is_written_over {
+            // By the next one: what it has of the disk is not given away, and there are no more files.
             self.publication.number = current.root.number;
+        }
+        if error == DiskError::Full && current.is_base {
             let about = self.base_bytes().max(current.root.length);
             self.reserve.lacked(current.root.length, about);
             self.log.make_none(true);
             self.log.give_back(out);
             self.checkpoint_waits(about);
-        } else if current.is_base {
+        } else if current.is_base && !is_written_over {
             // This place of the disk may be the trouble.
             self.publication.obsolete.push(file);
         } else if error == DiskError::Full {
