@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use lepus_base::{Now, Position, QueueId};
-use lepus_store::disk::{LogId, Operations};
+use lepus_store::disk::{Action, File, LogId, Operation, Operations};
 use lepus_store::simulation::Plain;
 use lepus_store::{AppendError, Lane, LaneSlot, Message, Place, Settings, Store};
 
@@ -15,13 +15,47 @@ struct World {
     disk: Plain,
     out: Operations,
     millis: u64,
+    writes: Writes,
+}
+
+/// What was written of checkpoints.
+#[derive(Clone, Copy, Debug, Default)]
+struct Writes {
+    /// Bytes.
+    bytes: usize,
+    /// Of these, since the last one that is synced, and the most that this ever was.
+    unsynced: usize,
+    unsynced_max: usize,
+    /// How many were synced.
+    synced: usize,
+}
+
+impl Writes {
+    /// A turn asks the disk for this.
+    fn add(&mut self, operations: &[Operation]) {
+        for operation in operations {
+            let Action::Write { file: File::Checkpoint(..), bytes, start, sync, .. } =
+                &operation.action
+            else {
+                continue;
+            };
+            self.bytes += bytes.len() - start;
+            self.unsynced += bytes.len() - start;
+            self.unsynced_max = self.unsynced_max.max(self.unsynced);
+            if *sync {
+                self.unsynced = 0;
+                self.synced += 1;
+            }
+        }
+    }
 }
 
 impl World {
     fn new(settings: Settings) -> World {
         let mut out = Operations::default();
         let store = Store::open(settings, &mut out);
-        let mut world = World { store, disk: Plain::default(), out, millis: 1 };
+        let writes = Writes::default();
+        let mut world = World { store, disk: Plain::default(), out, millis: 1, writes };
         world.turn();
         assert!(world.store.is_running());
         world
@@ -32,6 +66,7 @@ impl World {
         let now = Now::from_millis(self.millis);
         let more = self.store.work(now, &mut self.out);
         self.store.flush(now, &mut self.out);
+        self.writes.add(&self.out.list);
         self.disk.run(&mut self.store, now, &mut self.out);
         more
     }
@@ -225,4 +260,30 @@ fn what_has_died_waits_longer_where_a_checkpoint_writes_more_than_it_frees() {
     let rest = world.store.figures();
     assert_eq!(rest.dead_segments, 0, "{rest:?}");
     assert!(rest.segments + 7 <= before.segments, "{rest:?} after {before:?}");
+}
+
+/// The more is not synced, the longer the next sync takes, and those of others wait for it.
+#[test]
+fn a_long_checkpoint_is_synced_in_pieces_while_it_is_written() {
+    const LANES: u64 = 4_000;
+    let mut world = World::new(settings());
+    let lanes = world.lanes(LANES);
+    for round in 0..300 {
+        // Of changing deadlines: each is a run of its own, which is no short one.
+        let deadline_millis = (1 << 40) + round * round * 1_000_000;
+        let place = |&lane| Place { lane, seq: round, deadline_millis };
+        let places: Vec<Place> = lanes.iter().map(place).collect();
+        while world.store.append(&Message::default(), &places).is_err() {
+            world.turn();
+        }
+    }
+    world.pass(100);
+    world.writes = Writes::default();
+    world.store.request_checkpoint();
+    world.pass(100);
+    let writes = world.writes;
+    assert!(writes.bytes > 10 << 20, "{writes:?}");
+    // Pieces of a quarter of a megabyte, of which four may be under way.
+    assert!(writes.unsynced_max <= 5 << 20, "{writes:?}");
+    assert!(writes.synced >= 2, "{writes:?}");
 }
