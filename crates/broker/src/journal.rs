@@ -488,6 +488,16 @@ impl Journal {
         self.unwritten_bytes + self.large_bytes + self.index_bytes
     }
 
+    /// The same, asked of each log now.
+    pub(crate) fn memory_by_walk(&self) -> usize {
+        let logs = self.logs.iter().filter(|log| log.phase != Phase::Removed);
+        let bytes = logs.map(|log| {
+            let store = &log.store;
+            store.unwritten_bytes() + store.large_bytes() + store.index_memory_bytes()
+        });
+        bytes.sum()
+    }
+
     /// End of a cycle: what is due goes to the disk.
     pub(crate) fn flush(&mut self, now: Now, out: &mut Operations) {
         let (mut unwritten, mut large, mut index) = (0, 0, 0);

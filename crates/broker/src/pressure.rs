@@ -194,8 +194,11 @@ impl Broker {
         let connections: usize = open.map(|connection| connection.memory_by_walk()).sum();
         let homes: usize = self.homes.iter().map(|(_, home)| home.memory_bytes()).sum();
         let dead: usize = self.graveyard.iter().map(|(_, counted)| counted).sum();
-        let counted = edge.connection_bytes + edge.queue_bytes;
-        edge.memory() - counted + connections + homes + dead
+        let logs = self.journal.memory_by_walk()
+            + self.ledger.memory_bytes()
+            + self.delayed.memory_bytes();
+        let counted = edge.connection_bytes + edge.queue_bytes + edge.log_bytes;
+        edge.memory() - counted + connections + homes + dead + logs
     }
 
     /// Gives the memory of empty send buffers back; busy ones are looked at again.
