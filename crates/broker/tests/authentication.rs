@@ -30,6 +30,19 @@ fn a_wrong_password_is_refused_in_words_to_clients_that_can_hear_it() {
     assert_eq!(world.leaks(), [""; 0]);
 }
 
+/// The log may be read at a terminal.
+#[test]
+fn what_a_refused_name_would_do_to_a_terminal_is_shown_in_words() {
+    let world = World::new(1);
+    let name = "ev\u{1b}[2Jil\u{202e}\r\n\u{9b}";
+    world.connect_with(0, World::login(name, "x", "/")).expect_closed(ReplyCode::ACCESS_REFUSED);
+    let events = world.events();
+    let refused: Vec<_> = events.iter().filter(|event| event.kind == "login-refused").collect();
+    assert_eq!(refused.len(), 1);
+    let text = &refused[0].text;
+    assert!(text.contains(r"user 'ev\u{1b}[2Jil\u{202e}\r\n\u{9b}' refused"), "{text}");
+}
+
 #[test]
 fn other_clients_see_only_a_closed_socket_after_a_wrong_password() {
     let world = World::new(1);
