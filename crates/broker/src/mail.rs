@@ -503,6 +503,12 @@ pub enum Mail {
     },
 }
 
+/// Room for bytes of messages that an emptied batch keeps for the next one: between each two shards some
+/// batches are under way.
+const KEPT_BYTES_MAX: usize = 1 << 20;
+/// Room for items that it keeps: what a batch grows to before publishers pause fits.
+const KEPT_ITEMS_MAX: usize = 1 << 14;
+
 /// Mail for one shard and the bytes of its messages.
 #[derive(Debug, Default)]
 pub struct MailBatch {
@@ -523,7 +529,10 @@ impl MailBatch {
     pub fn clear(&mut self) {
         self.items.clear();
         self.bytes.clear();
-        if self.bytes.capacity() > 1 << 20 {
+        if self.items.capacity() > KEPT_ITEMS_MAX {
+            self.items = Vec::new();
+        }
+        if self.bytes.capacity() > KEPT_BYTES_MAX {
             self.bytes = Vec::new();
         }
     }
@@ -532,5 +541,30 @@ impl MailBatch {
     #[must_use]
     pub fn weight(&self) -> usize {
         self.bytes.len() + self.items.len() * 64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The memory of a batch that was filled and emptied.
+    fn kept(items: usize, bytes: usize) -> [usize; 2] {
+        let mut batch = MailBatch::default();
+        batch.items.extend((0..items).map(|_| Mail::Short(None)));
+        batch.bytes.resize(bytes, 7);
+        batch.clear();
+        assert!(batch.is_empty() && batch.bytes.is_empty());
+        [batch.items.capacity() * size_of::<Mail>(), batch.bytes.capacity()]
+    }
+
+    #[test]
+    fn an_emptied_batch_keeps_what_the_next_one_needs_and_not_what_was_very_much() {
+        let [items, bytes] = kept(1_000, 100_000);
+        assert!(items >= 1_000 * size_of::<Mail>() && bytes >= 100_000, "{items}, {bytes}");
+        for (items, bytes) in [(200_000, 0), (0, 20 << 20), (200_000, 20 << 20)] {
+            let kept = kept(items, bytes);
+            assert!(kept.iter().all(|bytes| *bytes <= 2 << 20), "{kept:?}");
+        }
     }
 }
