@@ -28,11 +28,14 @@ struct Writes {
     unsynced_max: usize,
     /// How many were synced.
     synced: usize,
+    /// Bytes that one turn wrote, at most.
+    turn_max: usize,
 }
 
 impl Writes {
     /// A turn asks the disk for this.
     fn add(&mut self, operations: &[Operation]) {
+        let before = self.bytes;
         for operation in operations {
             let Action::Write { file: File::Checkpoint(..), bytes, start, sync, .. } =
                 &operation.action
@@ -47,6 +50,7 @@ impl Writes {
                 self.synced += 1;
             }
         }
+        self.turn_max = self.turn_max.max(self.bytes - before);
     }
 }
 
@@ -286,4 +290,42 @@ fn a_long_checkpoint_is_synced_in_pieces_while_it_is_written() {
     // Pieces of a quarter of a megabyte, of which four may be under way.
     assert!(writes.unsynced_max <= 5 << 20, "{writes:?}");
     assert!(writes.synced >= 2, "{writes:?}");
+}
+
+/// However much there is to say, a turn says some slices of it.
+#[test]
+fn each_table_of_a_checkpoint_is_encoded_in_slices() {
+    const SLICE_BYTES: usize = 1 << 10;
+    const LANES: u64 = 40_000;
+    let mut world = World::new(Settings {
+        checkpoint_slice_bytes: SLICE_BYTES,
+        compaction_percent: 90,
+        compaction_slack_bytes: 0,
+        compaction_rate: u64::MAX,
+        relocations_kept: usize::MAX,
+        lanes_kept: usize::MAX,
+        ..settings()
+    });
+    let lanes = world.lanes(LANES);
+    for lane in &lanes {
+        world.append(&[7; 400], &[*lane]);
+    }
+    world.pass(1_000);
+    world.writes = Writes::default();
+    world.store.request_checkpoint();
+    world.pass(1_000);
+    // Half of the queues go, and what the others have is moved.
+    for queue in (1..=LANES).step_by(2) {
+        world.store.drop_queue(QueueId(queue));
+    }
+    world.pass(120_000);
+    world.store.request_checkpoint();
+    world.pass(1_000);
+    let figures = world.store.figures();
+    assert!(figures.relocated as u64 > LANES / 4, "{figures:?}");
+    let writes = world.writes;
+    assert!(writes.bytes > 1 << 20, "{writes:?}");
+    // What is gathered for a write, and 5 slices: of 256 rows of 16 bytes.
+    let most = 16 * SLICE_BYTES + 5 * 256 * 16;
+    assert!(writes.turn_max <= most, "{writes:?}, {most} at most");
 }
