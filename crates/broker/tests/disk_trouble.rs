@@ -3,6 +3,8 @@
 use lepus_amqp::client::ClientOptions;
 use lepus_amqp::table::Table;
 use lepus_sim::{Channel, World};
+use lepus_store::disk::DiskError;
+use lepus_store::simulation::Outage;
 
 use crate::restart::{drain, durable, durable_with, persistent, publish_confirmed};
 
@@ -292,4 +294,34 @@ fn the_log_says_when_the_disk_is_short_and_when_it_has_room_again() {
     );
     assert!(lines[0].contains("store.disk_free_limit"), "{lines:?}");
     assert!(lines[1].starts_with("disk-alarm-over: the disk has room after 10 s: "), "{lines:?}");
+}
+
+#[test]
+fn the_log_says_once_that_a_checkpoint_waits_for_room_and_once_that_it_had_some() {
+    let world = World::on_disk(1);
+    let channel = world.channel(0);
+    durable(&channel, "q");
+    for _ in 0..50 {
+        channel.publish_with("", "q", &persistent(), vec![b'1'; 4_000]);
+    }
+    channel.consume("q", "c");
+    world.advance(1_000);
+    channel.ack_up_to(channel.deliveries().last().expect("some").tag);
+    // It is due when what died has waited for some time.
+    let writes = Outage { writes: true, error: Some(DiskError::Full), ..Outage::default() };
+    world.advance(2_000);
+    world.disk(|disk| disk.outage = writes);
+    world.advance(60_000);
+    world.disk(|disk| disk.outage = Outage::default());
+    world.advance(60_000);
+    let events = world.events().into_iter().filter(|event| event.kind.contains("checkpoint"));
+    let lines: Vec<String> =
+        events.map(|event| format!("{}: {}", event.kind, event.text)).collect();
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert!(
+        lines[0].starts_with("checkpoint-waits: log-00000001: the disk has no room"),
+        "{lines:?}"
+    );
+    assert!(lines[0].contains("Free space on the disk"), "{lines:?}");
+    assert!(lines[1].starts_with("checkpoint-goes-on: log-00000001: "), "{lines:?}");
 }
