@@ -194,6 +194,12 @@ impl Figures {
         Ok(snapshot)
     }
 
+    /// Whether it was ever collected.
+    #[cfg(test)]
+    pub(crate) fn was_collected(&self) -> bool {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// Whether every shard answers.
     ///
     /// # Errors

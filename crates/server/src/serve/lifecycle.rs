@@ -87,6 +87,11 @@ impl Source for Lifecycle {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
+    use lepus_broker::Broker;
+    use lepus_shard::Wiring;
+    use std::net::TcpStream;
+    use std::path::PathBuf;
 
     #[test]
     fn a_broker_that_starts_is_healthy_and_not_ready() {
@@ -95,5 +100,24 @@ mod tests {
         assert_eq!(lifecycle.health(), Ok(text.to_owned()));
         assert_eq!(lifecycle.ready(), Err(text.to_owned()));
         assert_eq!(lifecycle.collect().unwrap_err(), text);
+    }
+
+    /// Who asks for its health again and again costs the shards no survey.
+    #[test]
+    fn a_broker_that_serves_collects_nothing_to_say_that_it_is_healthy() {
+        let clock = Clock::start();
+        let lifecycle = Lifecycle::new(clock, 1);
+        let (notices, _log) = std::sync::mpsc::channel();
+        // There are no shards to be asked.
+        let commands = Wiring::<Broker, TcpStream>::new(&[], 1, &notices).commands;
+        let node = crate::figures::node(&Config::preset(), 1);
+        let entrance = Arc::default();
+        let figures = Figures::new(node, commands, Vec::new(), entrance, clock, PathBuf::new());
+        lifecycle.serve(Arc::new(figures));
+        assert_eq!(lifecycle.health(), Ok("ok".to_owned()));
+        assert_eq!(lifecycle.ready(), Ok(()));
+        assert!(!lifecycle.figures().unwrap().was_collected());
+        lifecycle.collect().unwrap();
+        assert!(lifecycle.figures().unwrap().was_collected());
     }
 }
