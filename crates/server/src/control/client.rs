@@ -72,18 +72,27 @@ pub fn ask(path: &Path, request: &Value) -> Result<Value, ControlError> {
 pub fn ask_within(path: &Path, request: &Value, patience: Duration) -> Result<Value, ControlError> {
     let stream = UnixStream::connect(path)
         .map_err(|error| ControlError::NotRunning(path.to_owned(), error))?;
-    check_listener(path, &stream)?;
-    exchange(&stream, request, patience)
+    let listener = rustix::net::sockopt::socket_peercred(&stream)
+        .map_err(|error| ControlError::Broken(std::io::Error::from(error).to_string()))?;
+    ask_listener(path, listener.uid.as_raw(), &stream, request, patience)
+}
+
+/// Asks a process of the user `listener`.
+fn ask_listener(
+    path: &Path,
+    listener: u32,
+    stream: &UnixStream,
+    request: &Value,
+    patience: Duration,
+) -> Result<Value, ControlError> {
+    check_listener(path, listener)?;
+    exchange(stream, request, patience)
 }
 
 /// Refuses to talk to a process that is not the broker's, as far as its user tells: orders carry hashes
 /// of passwords.
-fn check_listener(path: &Path, stream: &UnixStream) -> Result<(), ControlError> {
+fn check_listener(path: &Path, listener: u32) -> Result<(), ControlError> {
     let broken = |error: std::io::Error| ControlError::Broken(error.to_string());
-    let listener = rustix::net::sockopt::socket_peercred(stream)
-        .map_err(|error| broken(error.into()))?
-        .uid
-        .as_raw();
     let own = rustix::process::geteuid().as_raw();
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -165,7 +174,8 @@ pub fn ask_table(path: &Path, request: &Value) -> Result<Value, ControlError> {
 
 #[cfg(test)]
 mod tests {
-    use super::is_trusted;
+    use super::*;
+    use crate::scratch::Scratch;
 
     #[test]
     fn orders_go_to_root_to_oneself_and_to_the_owner_of_a_directory_that_is_closed_to_others() {
@@ -183,5 +193,33 @@ mod tests {
             let found = is_trusted(listener, own, owner, mode);
             assert_eq!(found, expected, "{listener} for {own} in {mode:o} of {owner}");
         }
+    }
+
+    /// What a listener of that user gets to read, and what the answer is.
+    fn sent_to(listener: u32) -> (String, Result<Value, ControlError>) {
+        let root = Scratch::new("control-listener");
+        let path = root.path().join("control.sock");
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.write_all(b"{\"ok\": 7}\n").unwrap();
+        let request = json!({"order": "user add", "password_hash": "c2VjcmV0"});
+        let answer = ask_listener(&path, listener, &ours, &request, Duration::from_secs(60));
+        theirs.set_nonblocking(true).unwrap();
+        let mut sent = [0; 1000];
+        let count = theirs.read(&mut sent).unwrap_or(0);
+        (String::from_utf8_lossy(&sent[..count]).into_owned(), answer)
+    }
+
+    #[test]
+    fn a_stranger_gets_nothing_to_read() {
+        let own = rustix::process::geteuid().as_raw();
+        let (sent, answer) = sent_to(own);
+        assert!(sent.contains("c2VjcmV0"), "{sent}");
+        assert_eq!(answer.unwrap(), json!(7));
+        let stranger = own + 1;
+        let (sent, answer) = sent_to(stranger);
+        assert_eq!(sent, "");
+        let error = answer.unwrap_err();
+        assert!(matches!(error, ControlError::Stranger(_, user) if user == stranger), "{error}");
+        assert!(error.to_string().contains("nothing was sent"), "{error}");
     }
 }
