@@ -38,3 +38,31 @@ pub fn log_key() -> Result<Key, String> {
 pub fn unavailable(error: std::io::Error) -> String {
     format!("no random numbers: {error}")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use std::hash::{BuildHasher, Hasher};
+
+    /// Names of 16 bytes that end with this have one hash wherever only the seed is secret.
+    const WORD: u64 = 0x3F84_D5B5_B547_0917;
+
+    fn hashes(state: HashState) -> BTreeSet<u64> {
+        let hash = |number: u64| {
+            let mut hasher = state.build_hasher();
+            hasher.write(&[number.to_ne_bytes(), WORD.to_ne_bytes()].concat());
+            hasher.finish()
+        };
+        (0..100).map(hash).collect()
+    }
+
+    #[test]
+    fn names_that_are_made_to_collide_do_not_and_nobody_knows_their_hashes() {
+        let (first, second) = (hash_state().unwrap(), hash_state().unwrap());
+        assert_eq!(hashes(HashState::new(first.seed())).len(), 1);
+        let (first, second) = (hashes(first), hashes(second));
+        assert_eq!((first.len(), second.len()), (100, 100));
+        assert!(first.is_disjoint(&second));
+    }
+}
