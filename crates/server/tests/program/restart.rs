@@ -1,5 +1,6 @@
 //! What is there after the broker was stopped or killed.
 
+use crate::check::image;
 use crate::running::{Program, Scratch, Signal, lepus};
 use crate::session::{Seen, Session, connect};
 use lepus_amqp::method::{channel, confirm, queue};
@@ -156,6 +157,70 @@ fn the_number_of_shards_may_change_from_start_to_start() {
         let kept = rounds.flat_map(|round| bodies(&format!("{round} {name}"), 20));
         expect(&program, name, &kept.collect::<Vec<_>>());
     }
+    assert!(program.stop().0.success());
+}
+
+#[test]
+fn a_start_removes_the_logs_of_shards_that_are_gone_once_no_queue_names_them() {
+    let scratch = Scratch::new("empty-logs");
+    let data = scratch.path().join("data");
+    let start = |shards| {
+        let words = ["--shards", shards, "--segment-size", "1MiB"];
+        Program::start(&scratch, &words)
+    };
+    let logs = || {
+        let names = std::fs::read_dir(&data).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.starts_with("log-")).collect::<BTreeSet<_>>()
+    };
+    let numbered = |numbers: &[u32]| {
+        numbers.iter().map(|number| format!("log-{number:08}")).collect::<BTreeSet<_>>()
+    };
+    let program = start("4");
+    let names = ["queue-a", "queue-b", "queue-c", "queue-d"];
+    let mut sessions: Vec<_> = names.iter().map(|_| connect(program.amqp)).collect();
+    for (session, name) in sessions.iter_mut().zip(names) {
+        session.declare(name);
+    }
+    drop(sessions);
+    for name in names {
+        publish(&program, name, &bodies(&format!("body of {name}"), 5));
+    }
+    assert!(program.stop().0.success());
+    // Each queue is in the log of the shard that its connection was on.
+    let in_log = |number: u32| {
+        let files = image(&data.join(format!("log-{number:08}")));
+        let holds = |name: &&str| {
+            let body = format!("body of {name} 4").into_bytes();
+            files.values().any(|bytes| bytes.windows(body.len()).any(|part| part == body))
+        };
+        names.into_iter().find(holds).unwrap()
+    };
+    let by_log = [1, 2, 3, 4].map(in_log);
+    let kept = by_log[2];
+    let delete = |program: &Program, queue: &str| {
+        let mut session = connect(program.amqp);
+        let delete = queue::Delete { queue, ..Default::default() };
+        assert_eq!(session.call(1, delete), Seen::Method("queue.delete-ok"), "{queue}");
+        session.close();
+    };
+    let program = start("1");
+    for name in names.into_iter().filter(|name| *name != kept) {
+        delete(&program, name);
+    }
+    assert!(program.stop().0.success());
+    assert_eq!(logs(), numbered(&[0, 1, 2, 3, 4]), "a log goes at a start");
+    let program = start("1");
+    assert_eq!(logs(), numbered(&[0, 1, 3]));
+    // The queue is named with its log also when nothing is in it.
+    expect(&program, kept, &bodies(&format!("body of {kept}"), 5));
+    assert!(program.stop().0.success());
+    let program = start("1");
+    assert_eq!(logs(), numbered(&[0, 1, 3]));
+    delete(&program, kept);
+    assert!(program.stop().0.success());
+    let program = start("1");
+    assert_eq!(logs(), numbered(&[0, 1]));
     assert!(program.stop().0.success());
 }
 
