@@ -336,6 +336,10 @@ fn damaged_definitions_are_repaired_and_no_message_is_lost() {
         assert!(program.stop().0.success());
         let again = text(&store(&["repair", directory]).stdout);
         assert!(again.contains("log-00000000: no damage"), "{again}");
+        let check = store(&["check", directory]);
+        let said = text(&check.stdout);
+        assert_eq!(check.status.code(), Some(0), "kind {kind}: {said}{}", text(&check.stderr));
+        assert!(said.ends_with("no damage\n"), "kind {kind}: {said}");
     }
 }
 
