@@ -28,7 +28,7 @@ use crate::settings::Settings;
 use crate::state::{LaneSlot, Segments, State};
 
 /// Something that should have been readable and was not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Damage {
     /// In which file.
     pub file: File,
@@ -462,14 +462,11 @@ impl Recovery {
     /// All segments are known: reading starts.
     fn begin(&mut self, out: &mut Operations) {
         let first = self.tails.keys().next().copied();
-        if self.root.is_none()
-            && !self.replay.is_rebuild()
+        if self.has_no_root()
             && !self.tails.is_empty()
             && !self.tails.values().any(|tail| (tail.number, tail.previous_crc) == (0, 0))
         {
-            let file = File::Root(self.settings.log);
-            self.damages.push(Damage { file, offset: 0, bytes: 0 });
-            self.start_rebuild();
+            self.lose_root();
         }
         if self.replay.is_rebuild() {
             self.at = (first.unwrap_or(1), SEGMENT_HEADER_BYTES);
@@ -484,6 +481,45 @@ impl Recovery {
             }
             Some(_) => self.read_tail(self.at.0, out),
         }
+    }
+
+    /// No root says where to begin, so reading begins with the first segment of all.
+    fn has_no_root(&self) -> bool {
+        self.root.is_none() && !self.replay.is_rebuild()
+    }
+
+    /// Whether segments are missing between this one and the next there is.
+    fn are_missing_behind(&self, generation: u32) -> bool {
+        let next = self.tails.range(behind(generation)).next();
+        next.is_some_and(|(&next, _)| generation.checked_add(1) != Some(next))
+    }
+
+    /// Segments are missing that only a checkpoint can have let go: there was a root once.
+    fn lose_root(&mut self) {
+        let file = File::Root(self.settings.log);
+        let is_there = self.files.iter().any(|(found, _)| *found == file);
+        let bytes = if is_there { ROOT_RECORD_BYTES as u64 } else { 0 };
+        self.damages.push(Damage { file, offset: 0, bytes });
+        self.start_rebuild();
+    }
+
+    /// Segments are missing behind those that follow each other from the beginning of the log. Up to here that
+    /// was taken for a log of which nothing was ever let go, where copies of messages do not count: it is read
+    /// again as one whose checkpoint is lost.
+    fn read_anew(&mut self, out: &mut Operations) {
+        self.state = State::default();
+        self.segments.clear();
+        self.replay = Replay::default();
+        self.kept.clear();
+        self.damages.clear();
+        self.opaque_batches.clear();
+        self.log_bytes = 0;
+        (self.chain, self.evidence) = (Chain::default(), Position(0));
+        self.image = None;
+        self.is_gathered = false;
+        self.gathering.clear();
+        self.lose_root();
+        self.begin(out);
     }
 
     /// After an orderly stop a log of messages has nothing behind its checkpoint: then its last
@@ -751,6 +787,10 @@ impl Recovery {
     /// Nothing follows the chain: damage, or the end of the log.
     fn decide(&mut self, out: &mut Operations) {
         let (current, at) = self.at;
+        if self.evidence > self.chain.end && self.has_no_root() && self.are_missing_behind(current)
+        {
+            return self.read_anew(out);
+        }
         if self.evidence > self.chain.end {
             let bytes = self.image.take().unwrap_or_default();
             let image = Image { keys: self.keys, generation: current, bytes: &bytes };

@@ -225,6 +225,11 @@ impl Disk {
         self.files.insert(file, content);
     }
 
+    /// Takes a file away, durable.
+    pub fn remove(&mut self, file: File) {
+        self.files.remove(&file);
+    }
+
     /// Turns a bit of a file over, on the disk and for readers.
     pub fn flip(&mut self, file: File, offset: usize, bit: u8) {
         let Some(content) = self.files.get_mut(&file) else { return };

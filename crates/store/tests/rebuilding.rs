@@ -63,6 +63,16 @@ impl World {
         self.start();
     }
 
+    /// Nothing says where a checkpoint is.
+    fn start_without_root(&mut self, root: Option<Vec<u8>>) {
+        self.disk.kill();
+        match root {
+            Some(bytes) => self.disk.put(File::Root(LOG), bytes),
+            None => self.disk.remove(File::Root(LOG)),
+        }
+        self.start_again();
+    }
+
     fn start_without_checkpoint(&mut self) {
         self.disk.kill();
         self.disk.put(File::Root(LOG), vec![1; 8192]);
@@ -310,6 +320,56 @@ fn what_several_queues_had_survives_the_loss_of_checkpoints() {
 fn what_lies_in_several_segments_survives_the_loss_of_checkpoints() {
     for seed in 1..=40 {
         lose_checkpoints(seed, settings(seed), 3, true);
+    }
+}
+
+/// The first segment of all is still there, and those behind it were emptied and used again: what was copied
+/// out of them is nowhere else.
+#[test]
+fn what_was_copied_survives_the_loss_of_the_root_while_the_first_segment_is_there() {
+    for root in [None, Some(Vec::new()), Some(vec![0; 8192])] {
+        let mut world = World::new(settings(0), 3);
+        let mut living = Living::new();
+        let mut keep = |world: &mut World, lane: usize, name: u32, length: usize| {
+            let (position, seqs) = world.append(&[lane], &body(name, length));
+            living.insert((lane, seqs[0]), Sent { position, length, name });
+        };
+        // All of the first segment lives.
+        while (world.store.end().0 as u32) < 7_000 {
+            keep(&mut world, 0, 1, 500);
+        }
+        for name in 2..12 {
+            world.begin_segment();
+            keep(&mut world, 1, name, 300);
+            if name % 3 == 0 {
+                keep(&mut world, 0, name, 300);
+            }
+        }
+        world.begin_segment();
+        world.sync();
+        let first = world.segments_with(&body(1, 400));
+        for file in world.segments() {
+            if !first.contains(&file) {
+                world.store.empty_segment(file);
+            }
+        }
+        for _ in 0..3 {
+            world.pass(1_000);
+            world.store.request_checkpoint();
+            world.begin_segment();
+        }
+        world.sync();
+        assert!(world.store.figures().moved > 10, "{:?}", world.store.figures());
+        world.start_without_root(root.clone());
+        let is_told = world
+            .events
+            .iter()
+            .any(|event| matches!(event, Event::Damaged(damage) if damage.file == File::Root(LOG)));
+        let relocated = world.store.figures().relocated;
+        check(&mut world, &mut living, &format!("root of {:?} bytes", root.map(|root| root.len())));
+        assert!(is_told && relocated < 4, "{relocated} of segments that are gone are remembered");
+        world.start_again();
+        check(&mut world, &mut living, "the next start");
     }
 }
 

@@ -282,7 +282,11 @@ fn add(
     state: &mut State,
     segments: &mut Segments,
 ) {
-    let Entry { position, bytes, deadline_millis, .. } = entry;
+    let Entry { mut position, bytes, deadline_millis, .. } = entry;
+    if !segments.contains_key(&generation(position)) {
+        // Nothing is left of where it was first, so nobody has to remember that it moved.
+        position = start;
+    }
     let Some(lane) = state.lanes.lane(slot) else { return };
     if !state.refer(slot, &Reference { lane, seq, deadline_millis }, position, bytes) {
         return;
