@@ -26,6 +26,9 @@ pub(crate) struct Image<'a> {
 /// Bytes of a segment read at once: nobody who waits for a message shall wait for more.
 const PIECE_BYTES: usize = 256 << 10;
 
+/// Bytes of a segment that a disk gives or does not, as one.
+const SECTOR_BYTES: usize = 4096;
+
 /// A segment being read, piece by piece.
 #[derive(Debug)]
 pub(crate) struct SegmentRead {
@@ -35,24 +38,35 @@ pub(crate) struct SegmentRead {
     length: usize,
     /// What was read so far.
     pub bytes: Vec<u8>,
+    /// Up to here it is read in short pieces, because a long one cannot be read as a whole.
+    narrow_until: usize,
 }
 
 impl SegmentRead {
     /// The first `length` bytes of the segment `generation`, whose file has this slot.
     pub(crate) fn new(generation: u32, slot: u32, length: usize) -> SegmentRead {
-        SegmentRead { generation, slot, length, bytes: Vec::new() }
+        SegmentRead { generation, slot, length, bytes: Vec::new(), narrow_until: 0 }
+    }
+
+    /// Whether the next piece is a short one.
+    pub(crate) fn is_narrow(&self) -> bool {
+        self.bytes.len() < self.narrow_until
+    }
+
+    fn piece_bytes(&self) -> usize {
+        if self.is_narrow() { SECTOR_BYTES } else { PIECE_BYTES }
     }
 
     /// The next read; `None` when all is read.
     pub(crate) fn next(&self, log: LogId) -> Option<Action> {
-        let length = self.length.saturating_sub(self.bytes.len()).min(PIECE_BYTES);
+        let length = self.length.saturating_sub(self.bytes.len()).min(self.piece_bytes());
         let (file, offset) = (File::Segment(log, self.slot), self.bytes.len() as u64);
         (length > 0).then_some(Action::Read { file, offset, length })
     }
 
     /// Takes what was read; there is no more where that is short.
     pub(crate) fn take(&mut self, bytes: Vec<u8>) {
-        let wanted = self.length.saturating_sub(self.bytes.len()).min(PIECE_BYTES);
+        let wanted = self.length.saturating_sub(self.bytes.len()).min(self.piece_bytes());
         if self.bytes.is_empty() && bytes.len() == self.length {
             self.bytes = bytes;
             return;
@@ -66,10 +80,15 @@ impl SegmentRead {
         }
     }
 
-    /// What comes next cannot be read: zeros stand for it.
+    /// What comes next cannot be read: a long piece is read again in short ones, and zeros stand for one of
+    /// these.
     pub(crate) fn skip(&mut self) {
-        let end = self.length.min(self.bytes.len() + PIECE_BYTES);
-        self.bytes.resize(end, 0);
+        if self.is_narrow() {
+            let end = self.length.min(self.bytes.len() + SECTOR_BYTES);
+            self.bytes.resize(end, 0);
+        } else {
+            self.narrow_until = self.bytes.len() + PIECE_BYTES;
+        }
     }
 
     /// There is nothing more to be read.

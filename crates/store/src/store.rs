@@ -188,6 +188,8 @@ enum Purpose {
     Move {
         place: u32,
     },
+    /// A read that only tells whether any works.
+    Trial,
     Ignored,
 }
 
@@ -415,6 +417,10 @@ impl Store {
             Purpose::Reserve => self.reserved(now, completion.result, out),
             Purpose::Cut => self.index_cut(completion.result),
             Purpose::Move { place } => self.page_to_move(place, completion, out),
+            Purpose::Trial => match completion.result {
+                Ok(_) => self.read_worked(now, completion.id),
+                Err(_) => self.failed_reads.trial_failed(),
+            },
             Purpose::Ignored => {}
         }
     }

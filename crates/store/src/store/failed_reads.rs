@@ -2,17 +2,19 @@
 //! waiting, and the read is made again after a pause, which grows. One that fails for
 //! [`Settings::read_retry_limit`](crate::Settings::read_retry_limit) is given up: if others worked
 //! meanwhile, its place of the disk is the trouble, and it counts as damage; otherwise the store stops,
-//! as after a failed write. What the system only lacks the means for is never given up.
+//! as after a failed write. Where there are no others one is made, to tell these apart. What the system only
+//! lacks the means for is never given up.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::time::Duration;
 use lepus_base::{Instant, Now, Position};
 
-use super::{Event, Store};
+use super::{Event, Purpose, Store};
 use crate::disk::{Action, DiskError, File, OperationId, Operations};
 use crate::place::{generation, offset};
 use crate::record::{self, RECORD_HEADER_BYTES};
+use crate::segment::SEGMENT_HEADER_BYTES;
 use crate::state::LaneSlot;
 
 /// The first pause.
@@ -60,6 +62,8 @@ pub(super) struct FailedReads {
     is_told: bool,
     /// When a read worked last.
     worked_at: Instant,
+    /// Reads made only to see whether any works.
+    trials: usize,
     /// Failures in this run.
     pub(super) count: u64,
 }
@@ -76,6 +80,7 @@ impl Default for FailedReads {
             failures: 0,
             is_told: false,
             worked_at: Instant(0),
+            trials: 0,
             count: 0,
         }
     }
@@ -100,6 +105,29 @@ impl FailedReads {
     /// Whether this one failed and waits to be made again.
     pub(super) fn has(&self, what: What) -> bool {
         self.waiting.iter().any(|(waiting, _)| *waiting == what)
+    }
+
+    /// When a read that is made again failed first.
+    pub(super) fn since(&self, id: OperationId) -> Option<Instant> {
+        self.again.get(&id).copied()
+    }
+
+    /// A read is made again that failed first at `first`.
+    pub(super) fn began(&mut self, id: OperationId, first: Instant) {
+        self.again.insert(id, first);
+    }
+
+    /// Whether one has failed for half of `limit`, and none has worked since it began to.
+    fn needs_trial(&self, now: Now, limit: Duration) -> bool {
+        let first = self.again.values().min();
+        first
+            .is_some_and(|first| now.instant.since(*first) >= limit / 2 && self.worked_at <= *first)
+    }
+
+    /// One that only tells whether any works failed, too.
+    pub(super) fn trial_failed(&mut self) {
+        self.count += 1;
+        self.failures += 1;
     }
 
     /// A read failed that began to fail at `first`.
@@ -253,7 +281,26 @@ impl Store {
                 }
             }
         }
+        if self.failed_reads.needs_trial(now, self.settings.read_retry_limit) {
+            self.try_another(out);
+        }
         self.tell_end(now);
+    }
+
+    /// Reads the header of a segment that nobody waits for, to see whether anything can be read.
+    fn try_another(&mut self, out: &mut Operations) {
+        let slots: Vec<u32> =
+            self.log.segments.values().filter_map(|segment| segment.slot).collect();
+        // Another one each time: it may be the one with the place that cannot be read.
+        let trials = &mut self.failed_reads.trials;
+        *trials = trials.wrapping_add(1);
+        let Some(&slot) = slots.get(*trials % slots.len().max(1)) else { return };
+        let file = File::Segment(self.settings.log, slot);
+        self.ask(
+            Action::Read { file, offset: 0, length: SEGMENT_HEADER_BYTES },
+            Purpose::Trial,
+            out,
+        );
     }
 
     /// Reads the records that somebody waits for, of a read that failed: each alone, since a place that

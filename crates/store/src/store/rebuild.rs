@@ -4,7 +4,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use lepus_base::Now;
+use lepus_base::{Instant, Now};
 
 use super::failed_reads::What;
 use super::{Event, Purpose, Store};
@@ -37,6 +37,8 @@ struct Pass {
     /// Segments still to be read.
     generations: Vec<u32>,
     reading: Option<SegmentRead>,
+    /// Since when the piece cannot be read that is being read in short ones.
+    unread_since: Instant,
 }
 
 /// A page being put together.
@@ -96,7 +98,8 @@ impl Store {
         }
         let segments = self.log.segments.iter().filter(|(_, segment)| segment.live > 0);
         let generations = segments.map(|(&generation, _)| generation).collect();
-        self.rebuilding.pass = Some(Pass { pages, generations, reading: None });
+        self.rebuilding.pass =
+            Some(Pass { pages, generations, reading: None, unread_since: Instant(0) });
         self.next_segment_of_pass(out);
     }
 
@@ -121,10 +124,16 @@ impl Store {
 
     /// Reads on in the segment being looked through; `None` if that has been read.
     pub(super) fn read_piece(&mut self, out: &mut Operations) -> Option<OperationId> {
-        let reading = self.rebuilding.pass.as_ref()?.reading.as_ref()?;
+        let pass = self.rebuilding.pass.as_ref()?;
+        let (reading, since) = (pass.reading.as_ref()?, pass.unread_since);
         let action = reading.next(self.settings.log)?;
-        let generation = reading.generation;
-        Some(self.begin(action, Purpose::Rebuild { generation }, out))
+        let (generation, is_narrow) = (reading.generation, reading.is_narrow());
+        let id = self.begin(action, Purpose::Rebuild { generation }, out);
+        if is_narrow {
+            // Nobody waits for each of them as long as for the whole.
+            self.failed_reads.began(id, since);
+        }
+        Some(id)
     }
 
     /// A piece of a segment was read, or cannot be.
@@ -151,12 +160,15 @@ impl Store {
             Err(DiskError::NotFound) => reading.end(),
             Err(error) if self.refuses_for(file, error) => return,
             Err(error) => {
+                let since = self.failed_reads.since(id).unwrap_or(now.instant);
                 if !self.read_failed(now, (id, What::Piece), (file, error)) {
                     return;
                 }
-                let pass = self.rebuilding.pass.as_mut();
-                if let Some(reading) = pass.and_then(|pass| pass.reading.as_mut()) {
+                if let Some(pass) = &mut self.rebuilding.pass
+                    && let Some(reading) = &mut pass.reading
+                {
                     reading.skip();
+                    pass.unread_since = since;
                 }
             }
         }
