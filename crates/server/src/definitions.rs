@@ -10,6 +10,7 @@ use lepus_broker::refusal::Refusal;
 use lepus_reactor::files::{Blocking, sync_directory};
 use lepus_shard::Clock;
 use lepus_store::Settings;
+use lepus_store::disk::File;
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -35,8 +36,12 @@ impl Definitions {
         let mut run = |operation| files.run(operation);
         let hash = random::hash_state()?;
         let settings = Settings { key: random::log_key()?, ..DefinitionsLog::settings() };
-        let draft = Draft::open(settings, clock.now(), hash, shards, &mut run)
-            .map_err(|error| unusable(data_dir, &error, &files))?;
+        let draft = match Draft::look(settings, clock.now(), hash, shards, &mut run) {
+            Ok(draft) if draft.is_new() && has_run(data_dir) => return Err(lost(data_dir)),
+            Ok(draft) => draft.go_on(clock.now(), &mut run),
+            Err(error) => Err(error),
+        };
+        let draft = draft.map_err(|error| unusable(data_dir, &error, &files))?;
         ready_logs(data_dir, &draft.directory, shards)?;
         Ok(Definitions { draft, files, clock, data_dir: data_dir.to_owned() })
     }
@@ -127,6 +132,31 @@ pub fn missing_log(data_dir: &Path, directory: &Directory) -> Option<String> {
          backup; `lepus store repair` makes it anew, empty, which drops what was in it",
         path.display()
     ))
+}
+
+/// Whether a start has got as far as to open logs of messages: then the definitions were on the disk, if only
+/// a user and a virtual host.
+pub fn has_run(data_dir: &Path) -> bool {
+    let entries = std::fs::read_dir(data_dir).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name()).any(|name| {
+        let root = format!("{}/root", name.to_string_lossy());
+        let is_of_messages = matches!(root.parse::<File>(), Ok(File::Root(log)) if log != LOG);
+        // One that cannot be looked at may be there.
+        is_of_messages && data_dir.join(root).try_exists().unwrap_or(true)
+    })
+}
+
+/// In words, that the definitions are gone and messages are not, and what to do.
+#[must_use]
+pub fn lost(data_dir: &Path) -> String {
+    format!(
+        "{} is missing or empty, and other logs in {} have been used, so the broker does not start: \
+         queues would get the messages of others. Put it back where it was, or restore it from a backup. \
+         Without one, put there the {LOG} of a broker that was started and stopped once in an empty \
+         directory: then `lepus store orphans` lists, exports and moves the messages",
+        data_dir.join(LOG.to_string()).display(),
+        data_dir.display(),
+    )
 }
 
 /// Why the log is no use, and what to do.

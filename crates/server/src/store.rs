@@ -88,7 +88,7 @@ and repairs a copy; without, what cannot be read is gone afterwards.
 `orphans` lists messages of queues that the definitions do not have. --move-to puts them behind the
 messages of a queue, without the moments at which they were to expire; --export writes them to a new
 file, a JSON object a line, with properties (as in a content header) and body in base64; --drop drops
-them, after the export if there is one.
+them, after the export if there is one, and then only what was exported.
 
 `damaged` lists messages that are in a queue and cannot be read, each with its places in the files and
 what is wrong there, and segments in which a start met damage that no queue knows of. A broker gives
@@ -245,8 +245,21 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
     Failure::Text(format!("cannot read {}: {error}", path.display()))
 }
 
-/// The logs below a directory that the call is about.
+/// The logs below a directory that the call is about, at least one.
 fn logs(directory: &Path, only: Option<LogId>) -> Result<Vec<LogFiles>, Failure> {
+    let logs = logs_below(directory, only)?;
+    if logs.is_empty() {
+        let text = match only {
+            Some(only) => format!("there is no {only} in {}", directory.display()),
+            None => format!("there is no log in {}", directory.display()),
+        };
+        return Err(Failure::Text(text));
+    }
+    Ok(logs)
+}
+
+/// The logs below a directory, or the one with this id.
+fn logs_below(directory: &Path, only: Option<LogId>) -> Result<Vec<LogFiles>, Failure> {
     let failed = |error| unreadable(directory, &error);
     let mut logs = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(failed)? {
@@ -271,13 +284,6 @@ fn logs(directory: &Path, only: Option<LogId>) -> Result<Vec<LogFiles>, Failure>
         logs.push(LogFiles { id, files });
     }
     logs.sort_by_key(|log| log.id);
-    if logs.is_empty() {
-        let text = match only {
-            Some(only) => format!("there is no {only} in {}", directory.display()),
-            None => format!("there is no log in {}", directory.display()),
-        };
-        return Err(Failure::Text(text));
-    }
     Ok(logs)
 }
 

@@ -91,9 +91,7 @@ impl Draft {
         shards: u16,
         run: Run<'_>,
     ) -> Result<Draft, OpenError> {
-        let mut draft = Draft::look(settings, now, hash, shards, run)?;
-        draft.log.go_on(now, &mut draft.out);
-        draft.settle(now, run)
+        Draft::look(settings, now, hash, shards, run)?.go_on(now, run)
     }
 
     /// As [`Draft::open`], but for who only wants to know what a start would find: nothing is written.
@@ -118,8 +116,12 @@ impl Draft {
         Ok(Draft { directory, log, deleted, out })
     }
 
-    /// Carries operations out until the log wants none.
-    fn settle(mut self, now: Now, run: Run<'_>) -> Result<Draft, OpenError> {
+    /// What was found is used: the log is written to from here on.
+    ///
+    /// # Errors
+    /// [`OpenError`] for a log that cannot be written to.
+    pub fn go_on(mut self, now: Now, run: Run<'_>) -> Result<Draft, OpenError> {
+        self.log.go_on(now, &mut self.out);
         while !self.out.list.is_empty() {
             for operation in core::mem::take(&mut self.out.list) {
                 self.log.complete(now, run(operation), &mut self.out);

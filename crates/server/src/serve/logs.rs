@@ -246,7 +246,10 @@ impl Drop for NewLogs {
         if !self.is_first || std::thread::panicking() {
             return;
         }
-        for name in names(&self.data_dir).unwrap_or_default() {
+        let mut names = names(&self.data_dir).unwrap_or_default();
+        // Definitions last: logs of messages without them would keep later starts from running.
+        names.sort_unstable_by(|one, other| other.cmp(one));
+        for name in names {
             // What is in the way of this was in the way of the start.
             let _ = std::fs::remove_dir_all(self.data_dir.join(name));
         }

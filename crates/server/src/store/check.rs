@@ -69,6 +69,7 @@ pub(super) fn check(call: &Call, out: &mut impl Write) -> Result<bool, Failure> 
         )?;
     }
     let known = Known::look(&call.directory)?;
+    let has_definitions = wanted.iter().any(|log| log.id == LOG);
     let mut places = 0;
     for log in wanted {
         let mut findings = Findings::default();
@@ -78,6 +79,12 @@ pub(super) fn check(call: &Call, out: &mut impl Write) -> Result<bool, Failure> 
             LOG => check_definitions(&call.directory, &known, &mut findings),
             _ => check_messages(&call.directory, &log, &known, &mut findings, out)?,
         }
+        places += findings.write(out)?;
+    }
+    if call.log.is_none() && !has_definitions {
+        let mut findings = Findings::default();
+        writeln!(out, "{LOG}: it is missing")?;
+        check_definitions(&call.directory, &known, &mut findings);
         places += findings.write(out)?;
     }
     match places {

@@ -1,8 +1,8 @@
 //! Whose messages are in a log: the definitions, looked at as a start does.
 
 use super::drive::View;
-use super::{Failure, logs};
-use crate::definitions::unusable;
+use super::{Failure, logs_below};
+use crate::definitions::{has_run, lost, unusable};
 use crate::random;
 use lepus_base::{Now, QueueId};
 use lepus_broker::definitions::{DefinitionsLog, Draft, LOG};
@@ -37,15 +37,18 @@ impl Known {
     /// Reads them; nothing is written.
     ///
     /// # Errors
-    /// When the system has no random numbers.
+    /// When the directory cannot be listed, or the system has no random numbers.
     pub(super) fn look(directory: &Path) -> Result<Known, Failure> {
-        let found = logs(directory, Some(LOG)).unwrap_or_default();
+        let found = logs_below(directory, Some(LOG))?;
         let mut view = View::new(directory, found.first());
         let settings = DefinitionsLog::settings();
         let hash = random::hash_state().map_err(Failure::Text)?;
         let now = Now::from_millis(1);
         let looked = Draft::look(settings, now, hash, SHARDS, &mut |operation| view.run(operation));
         Ok(match looked {
+            Ok(draft) if draft.is_new() && has_run(directory) => {
+                Known::Unreadable { damages: Vec::new(), text: lost(directory) }
+            }
             Ok(draft) => {
                 let deleted = draft.deleted().to_vec();
                 Known::Read { directory: Box::new(draft.directory), deleted }

@@ -150,7 +150,7 @@ pub(crate) fn define(directory: &Path) -> [QueueId; 3] {
 }
 
 /// A data directory with a queue and messages in it.
-fn filled(directory: &Path, is_orderly: bool) {
+pub(crate) fn filled(directory: &Path, is_orderly: bool) {
     let [queue, ..] = define(directory);
     let mut running = Running::open(directory);
     running.fill(queue, 0..MESSAGES);
@@ -330,4 +330,30 @@ fn a_log_that_queues_name_and_that_is_missing_is_named() {
     std::fs::rename(directory.join("log-00000001"), scratch.path().join("elsewhere")).unwrap();
     let (_, refusals, said) = checked(&directory);
     assert_eq!(refusals, [Definitions::open(&directory, 1).unwrap_err()], "{said}");
+}
+
+/// With new definitions a queue could get the id of another, and its messages.
+#[test]
+fn messages_without_definitions_stop_the_start_and_are_named() {
+    let scratch = Scratch::new("check-undefined");
+    let directory = scratch.path().join("data");
+    std::fs::create_dir(&directory).unwrap();
+    filled(&directory, true);
+    let log = directory.join("log-00000000");
+    std::fs::rename(&log, scratch.path().join("elsewhere")).unwrap();
+    let (_, refusals, said) = checked(&directory);
+    assert_eq!(refusals, [Definitions::open(&directory, 1).unwrap_err()], "{said}");
+    assert!(refusals[0].contains("log-00000000 is missing or empty"), "{said}");
+    let mut drop_all = lepus(&["store", "orphans", directory.to_str().unwrap(), "--drop"]);
+    let dropped = drop_all.output().unwrap();
+    assert_eq!(dropped.status.code(), Some(1), "what is whose cannot be told");
+    // It is there, and says nothing.
+    assert!(log.is_dir() && std::fs::read_dir(&log).unwrap().count() == 0);
+    assert_eq!(Definitions::open(&directory, 1).unwrap_err(), refusals[0]);
+    std::fs::remove_dir(&log).unwrap();
+    std::fs::rename(scratch.path().join("elsewhere"), &log).unwrap();
+    Definitions::open(&directory, 1).unwrap().finish().unwrap();
+    let (places, refusals, said) = checked(&directory);
+    assert!(places.is_empty() && refusals.is_empty(), "{said}");
+    assert!(said.contains("3000 messages can be read"), "{said}");
 }

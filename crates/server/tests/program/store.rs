@@ -16,8 +16,9 @@ use std::process::Output;
 
 const MESSAGES: u64 = 50;
 
-/// A log with messages in one queue, stopped in order.
+/// A log with messages in one queue, stopped in order, beside definitions that do not have it.
 fn filled(directory: &Path) {
+    crate::check::define(directory);
     let mut out = Operations::default();
     let settings = Settings { segment_bytes: 1 << 16, ..Settings::new(LogId(1)) };
     let mut files = Blocking::new(directory);
