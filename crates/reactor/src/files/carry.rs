@@ -144,7 +144,13 @@ impl Files {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(writes).mode(0o600);
         let path = self.path(name);
-        let file = Arc::new(self.with_descriptor(|| options.open(&path))?);
+        let file = match self.with_descriptor(|| options.open(&path)) {
+            // A disk that takes no writes any more can be read all the same.
+            Err(error) if !writes && forbids_writes(&error) => {
+                return Ok(Arc::new(self.with_descriptor(|| fs::File::open(&path))?));
+            }
+            opened => Arc::new(opened?),
+        };
         self.open.keep(name, missing, &file, writes);
         Ok(file)
     }
@@ -279,6 +285,11 @@ impl Files {
 
 fn completion(id: OperationId, gain: Yield) -> Completion {
     Completion { id, result: Ok(gain.count), bytes: gain.bytes, files: gain.files, fill: gain.fill }
+}
+
+/// Whether a file cannot be had to be written to, and perhaps to be read.
+fn forbids_writes(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied)
 }
 
 /// Repeats a call that a signal interrupted.

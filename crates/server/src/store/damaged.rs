@@ -5,7 +5,7 @@ mod place;
 
 use super::drive::Drive;
 use super::known::Known;
-use super::open::{Open, create};
+use super::open::{Open, create, parent};
 use super::{Call, Deed, Failure, logs};
 use crate::data_dir::DataDir;
 use lepus_base::Position;
@@ -298,10 +298,7 @@ impl Export {
 
     /// Has all of it on the disk.
     fn finish(mut self) -> Result<(), Failure> {
-        let parent = match self.directory.parent() {
-            Some(parent) if parent != Path::new("") => parent,
-            _ => Path::new("."),
-        };
+        let parent = parent(&self.directory);
         let flushed = self.index.flush().and_then(|()| self.index.get_ref().sync_all());
         let synced = flushed.and_then(|()| sync_directory(&self.directory));
         synced

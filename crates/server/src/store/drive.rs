@@ -7,7 +7,7 @@ use lepus_store::disk::{Action, Completion, DiskError, File, LogId, Operation, O
 use lepus_store::{
     Damage, Entry, Event, Fetch, Lane, LaneSlot, Lookup, Message, Refusal, Settings, Store,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,6 +15,13 @@ use std::time::Duration;
 const WINDOW: usize = 256;
 /// Cycles after which nothing more is to be done.
 const IDLE_CYCLES: usize = 50;
+/// Cycles in which a disk that has room takes what is appended.
+pub(super) const CYCLES_MAX: usize = 1000;
+/// Entries that are gathered at once where a log has no checkpoint: about 256 MiB.
+const REBUILD_ENTRIES_MAX: usize = 1 << 21;
+/// What the system lacks the means for is tried again so often, after a pause each time.
+const LACKS_MAX: usize = 20;
+const LACK_PAUSE: Duration = Duration::from_millis(100);
 
 /// Is told of an entry, and of its message unless that cannot be read.
 pub(super) type Each<'a> = &'a mut dyn FnMut(&Entry, Option<&Message<'_>>) -> Result<(), Failure>;
@@ -76,6 +83,7 @@ pub(super) struct Drive {
     millis: u64,
     /// What cannot be read, without doubles.
     pub(super) damages: Vec<Damage>,
+    told: BTreeSet<Damage>,
     /// Messages that a damaged page of the index named and that were not found, per queue.
     pub(super) missing: BTreeMap<QueueId, u64>,
 }
@@ -101,7 +109,11 @@ impl Drive {
 
     fn with(directory: &Path, settings: Settings, files: Files) -> Drive {
         // Nobody waits here: what cannot be read counts as damaged.
-        let settings = Settings { read_retry_limit: Duration::ZERO, ..settings };
+        let settings = Settings {
+            read_retry_limit: Duration::ZERO,
+            rebuild_entries_max: REBUILD_ENTRIES_MAX,
+            ..settings
+        };
         Drive {
             directory: directory.to_owned(),
             settings,
@@ -110,6 +122,7 @@ impl Drive {
             events: Vec::new(),
             millis: 1,
             damages: Vec::new(),
+            told: BTreeSet::new(),
             missing: BTreeMap::new(),
         }
     }
@@ -156,10 +169,7 @@ impl Drive {
     pub(super) fn carry_out(&mut self, store: &mut Store) -> Result<(), Failure> {
         while !self.out.list.is_empty() {
             for operation in core::mem::take(&mut self.out.list) {
-                let completion = match &mut self.files {
-                    Files::Disk(files) => files.run(operation),
-                    Files::View(view) => view.run(operation),
-                };
+                let completion = self.run(&operation)?;
                 store.complete(Now::from_millis(self.millis), completion, &mut self.out);
             }
         }
@@ -167,8 +177,10 @@ impl Drive {
         store.take_events(&mut self.events);
         for event in &self.events[begin..] {
             match event {
-                Event::Damaged(damage) if !self.damages.contains(damage) => {
-                    self.damages.push(*damage);
+                Event::Damaged(damage) => {
+                    if self.told.insert(*damage) {
+                        self.damages.push(*damage);
+                    }
                 }
                 Event::Missing(lane, count) => {
                     *self.missing.entry(lane.queue).or_default() += count;
@@ -182,6 +194,29 @@ impl Drive {
             }
         }
         Ok(())
+    }
+
+    /// Carries an operation out. What the system has no means for now, it may have in a moment; nobody would
+    /// wake a store that waits for that here.
+    fn run(&mut self, operation: &Operation) -> Result<Completion, Failure> {
+        for _ in 0..LACKS_MAX {
+            let completion = match &mut self.files {
+                Files::Disk(files) => files.run(operation.clone()),
+                Files::View(view) => view.run(operation.clone()),
+            };
+            if completion.result != Err(DiskError::Busy) {
+                return Ok(completion);
+            }
+            std::thread::sleep(LACK_PAUSE);
+        }
+        let said = self.failures().last().map(ToString::to_string).unwrap_or_default();
+        Err(Failure::Text(format!("{said}; call again when the system has what that takes")))
+    }
+
+    /// The disk does not take what it is to take.
+    pub(super) fn no_room(&self) -> Failure {
+        let log = self.log();
+        Failure::Text(format!("{log} takes no more; see to the disk and its room, and call again"))
     }
 
     /// Time goes on by a write interval or so. Whether there is more to do.
@@ -271,12 +306,15 @@ impl Drive {
         store.want_synced();
         store.request_checkpoint();
         self.events.clear();
-        loop {
+        let mut idle = 0;
+        while idle < CYCLES_MAX {
             let more = self.cycle(store)?;
             let is_valid = self.events.iter().any(|event| matches!(event, Event::Checkpointed(_)));
             if is_valid && !more && store.synced() >= store.end() {
                 return Ok(());
             }
+            idle += usize::from(!more);
         }
+        Err(self.no_room())
     }
 }

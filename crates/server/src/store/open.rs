@@ -1,6 +1,6 @@
 //! A log opened to change messages in it, and what such commands have in common.
 
-use super::drive::Drive;
+use super::drive::{CYCLES_MAX, Drive};
 use super::{Failure, LogFiles};
 use crate::random;
 use lepus_store::disk::LogId;
@@ -9,9 +9,6 @@ use std::fs::{File, OpenOptions};
 use std::io::BufWriter;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-
-/// Cycles in which a disk that has room takes what is appended.
-pub(super) const CYCLES_MAX: usize = 1000;
 
 /// A log that is open.
 pub(super) struct Open {
@@ -84,6 +81,14 @@ pub(super) fn create(path: &Path) -> Result<BufWriter<File>, Failure> {
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     made.map(BufWriter::new)
         .map_err(|error| Failure::Text(format!("cannot make {}: {error}", path.display())))
+}
+
+/// The directory that a file is in.
+pub(super) fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    }
 }
 
 /// How many could not be read, to be put behind what was done.

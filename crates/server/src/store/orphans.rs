@@ -1,9 +1,9 @@
 //! `lepus store orphans`: messages whose queue the definitions do not have are listed, and on the
 //! operator's word moved to a queue, exported or dropped.
 
-use super::drive::Drive;
+use super::drive::{CYCLES_MAX, Drive};
 use super::known::Known;
-use super::open::{CYCLES_MAX, Open, create, unreadable};
+use super::open::{Open, create, parent, unreadable};
 use super::{Call, Failure, logs};
 use crate::data_dir::DataDir;
 use base64::Engine;
@@ -12,9 +12,11 @@ use lepus_base::QueueId;
 use lepus_broker::definitions::LOG;
 use lepus_broker::directory::{Directory, QueueInfo};
 use lepus_broker::journal::{Standing, log_of, standing};
+use lepus_reactor::files::sync_directory;
 use lepus_store::disk::LogId;
 use lepus_store::{AppendError, Entry, Lane, LaneSlot, Message, Place};
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -82,14 +84,15 @@ pub(super) fn orphans(call: &Call, out: &mut impl Write) -> Result<bool, Failure
         if orphans.is_empty() {
             continue;
         }
-        if let Some(export) = &mut export {
-            look.export(&orphans, export, out)?;
+        let mut kept = BTreeSet::new();
+        if let (Some(export), Some(path)) = (&mut export, deed.export.as_deref()) {
+            kept = look.export(&orphans, (export, path), out)?;
         }
         drop(look);
         if let Some(target) = target {
             move_all(&call.directory, log.id, &is_wanted, target, out)?;
         } else if deed.drop {
-            drop_all(&call.directory, log.id, &is_wanted, out)?;
+            drop_all(&call.directory, log.id, &is_wanted, &kept, out)?;
         }
     }
     if found == 0 {
@@ -120,18 +123,22 @@ fn target<'a>(directory: &'a Directory, place: &str) -> Result<Target<'a>, Failu
 }
 
 impl Open {
-    /// Writes all that can be read as lines of JSON.
+    /// Writes all that can be read as lines of JSON to a file, and has it on the disk. What cannot be read.
     fn export(
         &mut self,
         orphans: &Orphans,
-        into: &mut BufWriter<File>,
+        (into, path): (&mut BufWriter<File>, &Path),
         out: &mut impl Write,
-    ) -> Result<(), Failure> {
+    ) -> Result<BTreeSet<(Lane, u64)>, Failure> {
         let (log, mut done, mut lost) = (self.drive.log(), 0, 0);
+        let mut unread = BTreeSet::new();
         let failed = |error: std::io::Error| Failure::Text(format!("the export failed: {error}"));
         for (lane, slot) in orphans {
             let tally = self.drive.read_lane(&mut self.store, *slot, &mut |entry, message| {
-                let Some(message) = message else { return Ok(()) };
+                let Some(message) = message else {
+                    unread.insert((*lane, entry.seq));
+                    return Ok(());
+                };
                 serde_json::to_writer(&mut *into, &line(log, *lane, entry, message))
                     .map_err(|error| failed(error.into()))?;
                 into.write_all(b"\n").map_err(failed)
@@ -139,9 +146,10 @@ impl Open {
             done += tally.kept;
             lost += tally.lost;
         }
-        into.flush().and_then(|()| into.get_ref().sync_all()).map_err(failed)?;
+        let flushed = into.flush().and_then(|()| into.get_ref().sync_all());
+        flushed.and_then(|()| sync_directory(parent(path))).map_err(failed)?;
         writeln!(out, "{log}: {done} messages exported{}", unreadable(lost))?;
-        Ok(())
+        Ok(unread)
     }
 
     fn append(&mut self, message: &Message<'_>, place: Place) -> Result<(), Failure> {
@@ -265,20 +273,40 @@ fn move_all(
     Ok(())
 }
 
+/// Drops the orphans of a log, but for those that an export could not read.
 fn drop_all(
     directory: &Path,
     log: LogId,
     is_wanted: &dyn Fn(QueueId) -> bool,
+    kept: &BTreeSet<(Lane, u64)>,
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     let mut from = Open::write(directory, log)?;
     let orphans: Orphans = Drive::lanes(&from.store);
     let orphans: Orphans = orphans.into_iter().filter(|(lane, _)| is_wanted(lane.queue)).collect();
-    let dropped: u64 = orphans.iter().map(|(_, slot)| from.store.count(*slot).0).sum();
+    let mut dropped: u64 = 0;
     for of_queue in orphans.chunk_by(|(one, _), (other, _)| one.queue == other.queue) {
-        from.store.drop_queue(of_queue[0].0.queue);
+        let queue = of_queue[0].0.queue;
+        if kept.iter().all(|(lane, _)| lane.queue != queue) {
+            dropped += of_queue.iter().map(|(_, slot)| from.store.count(*slot).0).sum::<u64>();
+            from.store.drop_queue(queue);
+            continue;
+        }
+        for &(lane, slot) in of_queue {
+            let mut entries = Vec::new();
+            while from.drive.next_entries(&mut from.store, slot, &mut entries)? {
+                for entry in entries.iter().filter(|entry| !kept.contains(&(lane, entry.seq))) {
+                    let is_done = from.store.settle(slot, entry.seq, entry.position, entry.bytes);
+                    dropped += u64::from(is_done);
+                }
+            }
+        }
     }
     from.close()?;
-    writeln!(out, "{log}: {dropped} messages dropped")?;
+    let rest = match kept.len() {
+        0 => String::new(),
+        count => format!("; {count} could not be exported and stay: --drop alone drops them"),
+    };
+    writeln!(out, "{log}: {dropped} messages dropped{rest}")?;
     Ok(())
 }

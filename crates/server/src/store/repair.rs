@@ -4,7 +4,7 @@
 mod definitions;
 
 use super::drive::Drive;
-use super::{Call, Failure, logs};
+use super::{Call, Failure, LogFiles, logs};
 use crate::data_dir::DataDir;
 use crate::random;
 use lepus_base::QueueId;
@@ -12,12 +12,18 @@ use lepus_broker::definitions::{DefinitionsLog, LOG};
 use lepus_perf::to_stderr;
 use lepus_store::disk::{File, LogId};
 use lepus_store::{Damage, Entry, LaneSlot, Refusal, Settings, Store};
+use rustix::io::Errno;
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::fs::{self, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Below the data directory: files that could not be used.
 const REMOVED: &str = "removed";
+/// What is copied at once, and what of it where not all of it can be read.
+const COPY_BYTES: usize = 1 << 20;
+const SECTOR_BYTES: usize = 4096;
 
 /// What a repair found and did in one log.
 #[derive(Debug, Default)]
@@ -55,10 +61,28 @@ pub(super) fn repair(call: &Call, out: &mut impl Write) -> Result<bool, Failure>
             Repair::new(directory, log.id)?.definitions(out)?;
             continue;
         }
-        let losses = Repair::new(directory, log.id)?.run()?;
+        // A log that is opened to be written to does not look orderly any more.
+        let losses = match whole(directory, &log)? {
+            Some(kept) => Losses { kept, ..Losses::default() },
+            None => Repair::new(directory, log.id)?.run()?,
+        };
         report(log.id, &losses, out)?;
     }
     Ok(true)
+}
+
+/// How many messages a log has of which all can be read; `None` where something is to be repaired.
+fn whole(directory: &Path, log: &LogFiles) -> Result<Option<u64>, Failure> {
+    let mut drive = Drive::looking(directory, Settings::new(log.id), log);
+    let Ok(mut store) = drive.open()? else { return Ok(None) };
+    let (mut kept, mut lost) = (0, 0);
+    for (_, slot) in Drive::lanes(&store) {
+        let tally = drive.read_lane(&mut store, slot, &mut |_, _| Ok(()))?;
+        kept += tally.kept;
+        lost += tally.lost;
+    }
+    let is_whole = drive.damages.is_empty() && lost == 0 && store.damaged_segments().is_empty();
+    Ok(is_whole.then_some(kept))
 }
 
 fn report(log: LogId, losses: &Losses, out: &mut impl Write) -> Result<(), Failure> {
@@ -198,8 +222,51 @@ fn copy_all(from: &Path, to: &Path) -> Result<(), Failure> {
         if kind.is_dir() {
             copy_all(&entry.path(), &target)?;
         } else if kind.is_file() && entry.file_name() != "lepus.lock" {
-            std::fs::copy(entry.path(), &target).map_err(failed)?;
+            copy_file(&entry.path(), &target)?;
         }
+    }
+    Ok(())
+}
+
+/// Copies a file. Zeros stand for what the disk does not give of it, as for other damage.
+fn copy_file(from: &Path, to: &Path) -> Result<(), Failure> {
+    let unread = |error| Failure::Text(format!("cannot read {}: {error}", from.display()));
+    let failed = |error| Failure::Text(format!("cannot copy to {}: {error}", to.display()));
+    let source = fs::File::open(from).map_err(unread)?;
+    let found = source.metadata().map_err(unread)?;
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(found.mode() & 0o777);
+    let target = options.open(to).map_err(failed)?;
+    target.set_len(found.len()).map_err(failed)?;
+    let (mut at, mut length, mut missing) = (0, COPY_BYTES, 0);
+    let mut piece = vec![0; COPY_BYTES];
+    while at < found.len() {
+        match source.read_at(&mut piece[..length], at) {
+            Ok(0) => break,
+            Ok(count) => {
+                target.write_all_at(&piece[..count], at).map_err(failed)?;
+                at += count as u64;
+                if at.is_multiple_of(COPY_BYTES as u64) {
+                    length = COPY_BYTES;
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.raw_os_error() != Some(Errno::IO.raw_os_error()) => {
+                return Err(unread(error));
+            }
+            // One sector of it may be all that cannot be read.
+            Err(_) if length > SECTOR_BYTES => length = SECTOR_BYTES,
+            Err(_) => {
+                missing += (found.len() - at).min(SECTOR_BYTES as u64);
+                at += SECTOR_BYTES as u64;
+            }
+        }
+    }
+    if missing > 0 {
+        eprintln!(
+            "lepus: {missing} bytes of {} cannot be read; the copy has zeros there",
+            from.display()
+        );
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use lepus_store::inspect::{self, Content, Part};
 use lepus_store::{Keys, Lane, Message, Place, Settings, Store};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Command, Output};
 
 const MESSAGES: u64 = 50;
 
@@ -355,4 +355,41 @@ fn copy_files(from: &Path, to: &Path) {
             std::fs::copy(&path, &target).unwrap();
         }
     }
+}
+
+#[test]
+fn a_repair_of_what_is_whole_changes_no_file() {
+    let scratch = Scratch::new("store-repaired-whole");
+    filled(scratch.path());
+    let image = || {
+        let mut files = crate::check::image(scratch.path());
+        files.remove(Path::new("lepus.lock"));
+        files
+    };
+    let before = image();
+    let repair = store(&["repair", scratch.path().to_str().unwrap()]);
+    assert_eq!(repair.status.code(), Some(0), "{}", text(&repair.stderr));
+    let said = text(&repair.stdout);
+    assert!(said.contains("no damage, 50 messages; nothing was changed"), "{said}");
+    assert!(image() == before, "the next start would not see that the last run ended in order");
+}
+
+/// Where the system has no means for an operation, a call waits a little and ends.
+#[test]
+fn a_check_without_file_descriptors_ends_and_says_so() {
+    let scratch = Scratch::new("store-few-files");
+    let directory = scratch.path().join("data");
+    std::fs::create_dir(&directory).unwrap();
+    crate::check::filled(&directory, true);
+    let program = lepus(&["store", "check", directory.to_str().unwrap()]);
+    let mut told = 0;
+    for files in (5..20).step_by(2) {
+        let limited = format!("ulimit -n {files}; exec timeout 20 \"$0\" \"$@\"");
+        let mut command = Command::new("sh");
+        command.args(["-c", &limited]).arg(program.get_program()).args(program.get_args());
+        let output = command.output().unwrap();
+        assert_ne!(output.status.code(), Some(124), "{files} descriptors: it never ends");
+        told += usize::from(text(&output.stderr).contains("; call again when the system has"));
+    }
+    assert!(told > 0);
 }

@@ -2,8 +2,10 @@
 //! named.
 
 use super::Repair;
+use crate::definitions::{has_run, lost};
 use crate::random;
 use crate::store::Failure;
+use crate::store::drive::CYCLES_MAX;
 use lepus_broker::definitions::salvage::{self, Salvaged};
 use lepus_broker::definitions::{LOG, Record, RecoveryError};
 use lepus_broker::directory::Directory;
@@ -25,6 +27,9 @@ impl Repair {
     pub(super) fn definitions(mut self, out: &mut impl Write) -> Result<(), Failure> {
         let mut store = self.open()?;
         let records = store.take_opaque();
+        if records.is_empty() && self.drive.damages.is_empty() && has_run(&self.drive.directory) {
+            return Err(Failure::Text(lost(&self.drive.directory)));
+        }
         let hash = random::hash_state().map_err(Failure::Text)?;
         let read = salvage::check(&records, hash, SHARDS);
         if let (Ok(directory), true) = (&read, self.drive.damages.is_empty()) {
@@ -84,9 +89,12 @@ impl Repair {
         self.drive.carry_out(&mut store)?;
         store.begin_snapshot();
         for record in salvage::snapshot(directory) {
+            let mut waited = 0;
             while let Err(error) = store.append_opaque(&record) {
-                if error != AppendError::Full {
-                    return Err(Failure::Text(format!("a definition: {error:?}")));
+                match error {
+                    AppendError::Full if waited < CYCLES_MAX => waited += 1,
+                    AppendError::Full => return Err(self.drive.no_room()),
+                    _ => return Err(Failure::Text(format!("a definition: {error:?}"))),
                 }
                 self.drive.cycle(&mut store)?;
             }
