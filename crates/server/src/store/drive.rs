@@ -177,10 +177,8 @@ impl Drive {
         store.take_events(&mut self.events);
         for event in &self.events[begin..] {
             match event {
-                Event::Damaged(damage) => {
-                    if self.told.insert(*damage) {
-                        self.damages.push(*damage);
-                    }
+                Event::Damaged(damage) if self.told.insert(*damage) => {
+                    self.damages.push(*damage);
                 }
                 Event::Missing(lane, count) => {
                     *self.missing.entry(lane.queue).or_default() += count;
