@@ -405,8 +405,10 @@ impl LaneIndex {
             return true;
         }
         let (settled, unaccounted) = (&self.settled, &self.unaccounted);
-        let counts =
-            |entry: &Entry| unaccounted.contains(entry.seq) && !settled.contains(entry.seq);
+        let count = |first, end| {
+            let shared = settled.members_shared(unaccounted, first, end);
+            unaccounted.members_within(first, end) - shared
+        };
         let (mut live, mut is_exact) = (0, true);
         for page in &self.pages {
             let end = page.last + 1;
@@ -418,17 +420,15 @@ impl LaneIndex {
             if covered == end - page.first {
                 live += all;
             } else if let Some(runs) = page.runs() {
-                let mut cursor = Cursor::new(page.first);
-                live += core::iter::from_fn(|| cursor.next(runs)).filter(counts).count() as u64;
+                crate::page::each_run(page.first, runs, |first, end| live += count(first, end));
             } else {
                 let both = settled.members_shared(unaccounted, page.first, end);
                 is_exact &= u64::from(page.count) == end - page.first;
                 live += covered.saturating_sub(both).min(all);
             }
         }
-        let mut cursor = self.tail.cursor();
-        let tail = core::iter::from_fn(|| self.tail.next(&mut cursor));
-        self.unaccounted_live = live + tail.filter(counts).count() as u64;
+        self.tail.each_run(|first, end| live += count(first, end));
+        self.unaccounted_live = live;
         is_exact
     }
 
@@ -480,8 +480,14 @@ impl LaneIndex {
         self.cursor = None;
     }
 
-    /// Goes through one page with entries to account for; calls `each` for those settled now.
-    pub(crate) fn account(&mut self, freed: &mut Vec<u32>, mut each: impl FnMut(&Entry)) -> Stop {
+    /// Goes through up to `most` entries of one page with entries to account for, which may have millions; calls
+    /// `each` for those settled now.
+    pub(crate) fn account(
+        &mut self,
+        most: usize,
+        freed: &mut Vec<u32>,
+        mut each: impl FnMut(&Entry),
+    ) -> Stop {
         let Some((first, end)) = self.unaccounted.iter().next() else { return Stop::Done };
         self.is_changed = true;
         let index = self.pages.partition_point(|page| page.last < first);
@@ -515,28 +521,34 @@ impl LaneIndex {
                 done += 1;
                 each(&entry);
             }
+            entry.seq + 1
         };
+        // What was gone through ends here.
+        let mut until = page_last + 1;
         if is_tail {
-            let mut cursor = self.tail.cursor();
-            while let Some(entry) = self.tail.next(&mut cursor) {
-                visit(entry);
+            let mut cursor = self.tail.cursor_at(first);
+            let entries = core::iter::from_fn(|| self.tail.next(&mut cursor));
+            if let Some(last) = entries.take(most).map(&mut visit).last() {
+                until = last;
             }
             self.tail_settled += done;
         } else {
             let page = &mut self.pages[index];
             let Some(runs) = page.runs() else { return Stop::Page(page.first) };
-            let mut cursor = Cursor::new(page.first);
-            while let Some(entry) = cursor.next(runs) {
-                visit(entry);
+            let mut cursor = Cursor::at(page.first, runs, first);
+            let entries = core::iter::from_fn(|| cursor.next(runs));
+            if let Some(last) = entries.take(most).map(&mut visit).last() {
+                until = last;
             }
             page.settled += done;
         }
-        self.unaccounted.remove(page_first.min(first), page_last + 1);
+        self.unaccounted.remove(page_first.min(first), until);
         self.unaccounted_live = self.unaccounted_live.saturating_sub(done.into());
         if self.unaccounted.is_empty() {
             self.unaccounted_live = 0;
         }
-        if is_tail {
+        if until <= page_last {
+        } else if is_tail {
             self.drop_settled_tail();
         } else {
             self.unload(index);

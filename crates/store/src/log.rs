@@ -475,8 +475,7 @@ impl Log {
     /// that are passed on is still theirs when one of them has begun it.
     fn may_fill_segment(&self) -> bool {
         // Asked for each message: what costs least first.
-        self.is_passing
-            || self.settings.passing_segments == 0
+        ((self.is_passing || self.settings.passing_segments == 0) && !self.waits_for_segment())
             || self.spare_segments() >= self.reserve_at_most()
             || (!self.full && self.may_grow() && !self.waits_for_segment())
             || self.spare_segments() >= self.reserve(0)

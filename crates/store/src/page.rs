@@ -118,6 +118,16 @@ pub(crate) fn find(first: u64, runs: &[u8], seq: u64) -> Option<Entry> {
     None
 }
 
+/// Shows the runs of the page that begins with `first`: the first number of each, and the one behind its last.
+pub(crate) fn each_run(first: u64, runs: &[u8], mut look: impl FnMut(u64, u64)) {
+    let (mut reader, mut before) = (Reader(runs), before(first));
+    while !reader.is_empty() {
+        let Some(run) = Run::decode(&mut reader, &before) else { return };
+        before = run.last();
+        look(run.first.seq, before.seq.wrapping_add(1));
+    }
+}
+
 /// The page at the end of a lane, where entries are appended.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Builder {
@@ -210,6 +220,23 @@ impl Builder {
         Some(entry)
     }
 
+    /// The place before the first entry whose number is `seq` or higher.
+    pub(crate) fn cursor_at(&self, seq: u64) -> Cursor {
+        let mut cursor = Cursor::at(self.first, &self.bytes, seq);
+        if cursor.offset == self.bytes.len() && self.open.count > 0 {
+            cursor.index = seq.saturating_sub(self.open.first.seq).min(self.open.count);
+        }
+        cursor
+    }
+
+    /// Shows its runs: the first number of each, and the one behind its last.
+    pub(crate) fn each_run(&self, mut look: impl FnMut(u64, u64)) {
+        each_run(self.first, &self.bytes, &mut look);
+        if self.open.count > 0 {
+            look(self.open.first.seq, self.open.last().seq + 1);
+        }
+    }
+
     pub(crate) fn memory_bytes(&self) -> usize {
         self.bytes.capacity()
     }
@@ -283,6 +310,23 @@ impl Cursor {
     /// Before the first entry of the page that begins with `first`.
     pub(crate) fn new(first: u64) -> Cursor {
         Cursor { first, offset: 0, before: before(first), index: 0 }
+    }
+
+    /// The same, before the first entry whose number is `seq` or higher: what is before is not looked at one by
+    /// one.
+    pub(crate) fn at(first: u64, bytes: &[u8], seq: u64) -> Cursor {
+        let mut cursor = Cursor::new(first);
+        while let Some(rest) = bytes.get(cursor.offset..).filter(|rest| !rest.is_empty()) {
+            let mut reader = Reader(rest);
+            let Some(run) = Run::decode(&mut reader, &cursor.before) else { break };
+            if run.last().seq >= seq {
+                cursor.index = seq.saturating_sub(run.first.seq);
+                break;
+            }
+            cursor.offset = bytes.len() - reader.0.len();
+            cursor.before = run.last();
+        }
+        cursor
     }
 
     /// The page it belongs to.
@@ -359,10 +403,15 @@ mod tests {
                 let all: Vec<_> = core::iter::from_fn(|| builder.next(&mut cursor)).collect();
                 assert_eq!(all, list);
                 for entry in &list {
+                    let mut cursor = builder.cursor_at(entry.seq);
+                    assert_eq!(builder.next(&mut cursor), Some(*entry));
                     assert_eq!(builder.find(entry.seq), Some(*entry));
                     let next = list.iter().find(|next| next.seq == entry.seq + 1);
                     assert_eq!(builder.find(entry.seq + 1), next.copied());
                 }
+                let mut numbers = Vec::new();
+                builder.each_run(|first, end| numbers.extend(first..end));
+                assert!(numbers.iter().eq(list.iter().map(|entry| &entry.seq)));
                 assert_eq!((builder.first(), builder.last()), (list[0].seq, list[299].seq));
             }
         }

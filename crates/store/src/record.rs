@@ -259,6 +259,11 @@ impl<'a> MessageRecord<'a> {
         self.flags & FLAG_FRAGMENTED != 0
     }
 
+    /// How many references it says that it has.
+    pub(crate) fn reference_count(&self) -> usize {
+        usize::try_from(self.count).unwrap_or(usize::MAX)
+    }
+
     pub(crate) fn references(&self) -> impl Iterator<Item = Reference> + use<'a> {
         let (mut reader, flags) = (self.references, self.flags);
         (0..self.count).map_while(move |_| reference(&mut reader, flags))

@@ -32,6 +32,8 @@ struct Frozen {
 pub(crate) struct Relocations {
     rows: BTreeMap<Position, Relocation>,
     frozen: Option<Frozen>,
+    /// Where rows may be left out to which nobody refers: the next place, and the last one.
+    forgotten: Vec<(Position, Position)>,
 }
 
 impl Relocations {
@@ -90,13 +92,35 @@ impl Relocations {
         self.insert(origin, Relocation { to, references, is_transient: false });
     }
 
-    /// A segment is gone: nothing that nobody refers to needs to be known of it.
+    /// A segment is gone: nothing that nobody refers to needs to be known of it. [`Relocations::sweep`] leaves it
+    /// out.
     pub(crate) fn forget(&mut self, generation: u32) {
-        let range = position(generation, 0)..=position(generation, u32::MAX);
-        let rows = self.rows.range(range).filter(|(_, row)| row.references == 0);
-        for origin in rows.map(|(&origin, _)| origin).collect::<Vec<_>>() {
-            self.remove(origin);
+        if !self.rows.is_empty() {
+            self.forgotten.push((position(generation, 0), position(generation, u32::MAX)));
         }
+    }
+
+    /// Looks at up to `count` rows of segments that are gone. True if more are left.
+    pub(crate) fn sweep(&mut self, count: usize) -> bool {
+        let mut left = count;
+        while left > 0
+            && let Some((next, last)) = self.forgotten.pop()
+        {
+            let seen: Vec<_> = self
+                .rows
+                .range(next..=last)
+                .take(left)
+                .map(|(&at, row)| (at, row.references))
+                .collect();
+            if let Some((end, _)) = seen.last().filter(|_| seen.len() == left) {
+                self.forgotten.push((Position(end.0 + 1), last));
+            }
+            left -= seen.len();
+            for (origin, _) in seen.iter().filter(|(_, references)| *references == 0) {
+                self.remove(*origin);
+            }
+        }
+        !self.forgotten.is_empty()
     }
 
     /// Leaves out what nobody refers to of segments for which `is_used` says no.
@@ -155,6 +179,29 @@ const ROW_BYTES: usize = 40;
 mod tests {
     use super::*;
     use lepus_base::Rng;
+
+    #[test]
+    fn what_nobody_refers_to_of_a_segment_that_is_gone_goes_in_slices() {
+        let mut table = Relocations::default();
+        for (generation, offset) in (2..5).flat_map(|number| (0..1_000).map(move |at| (number, at)))
+        {
+            let references = u32::from(offset % 10 == 0);
+            let row = Relocation { to: Position(1), references, is_transient: false };
+            table.insert(position(generation, offset), row);
+        }
+        table.forget(3);
+        table.forget(4);
+        loop {
+            let before = table.len();
+            let has_more = table.sweep(300);
+            assert!(before - table.len() <= 300);
+            if !has_more {
+                break;
+            }
+        }
+        assert_eq!(table.len(), 1_000 + 2 * 100);
+        assert!(table.rows.iter().all(|(&at, row)| generation(at) == 2 || row.references == 1));
+    }
 
     #[test]
     fn what_is_shown_is_the_table_as_it_was_when_it_was_frozen() {

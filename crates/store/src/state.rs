@@ -21,6 +21,9 @@ pub struct LaneSlot(pub u32);
 /// Bytes counted for a message beside its body.
 pub(crate) const OVERHEAD_BYTES: u64 = 48;
 
+/// Entries accounted for at once: a page may have millions.
+const ACCOUNT_ENTRIES: usize = 1024;
+
 /// Segments by generation.
 pub(crate) type Segments = BTreeMap<u32, Segment>;
 
@@ -186,14 +189,14 @@ impl State {
         Some((LaneSlot(slot), page))
     }
 
-    /// Goes through one page of a lane. The page to read first, if any. The lane is not marked as
+    /// Goes through one page of a lane, or a part of it. The page to read first, if any. The lane is not marked as
     /// listed any more when nothing is left; one that was dropped is gone then.
     pub(crate) fn account_lane(&mut self, slot: LaneSlot, segments: &mut Segments) -> Option<u64> {
         let State { lanes, freed_pages, .. } = self;
         let lane = lanes.get_mut(slot)?;
         let is_transient = lane.lane.is_transient();
         let mut settled: Vec<Entry> = Vec::new();
-        let stop = lane.account(freed_pages, |entry| settled.push(*entry));
+        let stop = lane.account(ACCOUNT_ENTRIES, freed_pages, |entry| settled.push(*entry));
         let is_done = !lane.has_unaccounted();
         lane.is_listed &= !is_done;
         let is_gone = is_done && lane.is_dropped;

@@ -49,6 +49,8 @@ const WORK_COOL_LOOKS: usize = 64;
 const WORK_SLICES: usize = 4;
 /// Pages accounted for in one call of [`Store::work`].
 const ACCOUNT_PAGES: usize = 16;
+/// Rows of moved messages of segments that are gone looked at in one call of [`Store::work`].
+const SWEEP_ROWS: usize = 4096;
 
 /// What a store tells its shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -590,6 +592,7 @@ impl Store {
         }
         let more = self.account(out) | self.encode_checkpoint(WORK_SLICES, out);
         let more = self.fold(out) | more;
+        let more = self.state.tables.relocations.sweep(SWEEP_ROWS) | more;
         self.state.lanes.cool(self.settings.lanes_kept, WORK_COOL_LOOKS);
         self.write_pages(now, out);
         let more = self.move_pages(out) | more;

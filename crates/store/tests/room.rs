@@ -18,13 +18,16 @@ struct World {
     peak: u64,
     /// Segments that were made.
     made: usize,
+    /// Where the last message is.
+    last: Position,
 }
 
 impl World {
     fn open(settings: Settings, disk: Plain) -> World {
         let mut out = Operations::default();
         let store = Store::open(settings, &mut out);
-        let mut world = World { store, disk, out, millis: 1, peak: 0, made: 0 };
+        let last = Position(0);
+        let mut world = World { store, disk, out, millis: 1, peak: 0, made: 0, last };
         world.pass(100);
         assert!(world.store.is_running());
         world
@@ -81,7 +84,10 @@ impl World {
     fn append(&mut self, length: usize) -> usize {
         for turns in 0..10 {
             match self.try_append(length) {
-                Ok(_) => return turns,
+                Ok(position) => {
+                    self.last = position;
+                    return turns;
+                }
                 Err(error) => assert_eq!(error, AppendError::Full),
             }
             self.turn();
@@ -269,4 +275,26 @@ fn surplus_of_a_waiter_that_left_is_given_back_too() {
     world.pass(60_000);
     let quiet = world.segments();
     assert!(quiet < 12, "{quiet} of {busy}");
+}
+
+/// No messages come any more, and most of those that are there are settled here and there.
+#[test]
+fn a_log_that_rests_is_emptied_of_what_is_dead_as_others_are() {
+    let settings = Settings { is_kept_ready: false, ..settings() };
+    let mut world = World::open(settings, Plain::default());
+    let sent: Vec<_> = (0..10_000)
+        .map(|_| {
+            world.append(1_000);
+            world.last
+        })
+        .collect();
+    world.pass(60_000);
+    let before = world.segments();
+    let lane = world.lane();
+    for (seq, position) in sent.into_iter().enumerate() {
+        assert!(seq % 20 == 0 || world.store.settle(lane, seq as u64, position, 1_000));
+    }
+    world.pass(300_000);
+    let after = world.segments();
+    assert!(before > 150 && after < 50, "{after} of {before}");
 }

@@ -98,6 +98,11 @@ impl Room {
 }
 
 impl Log {
+    /// Segments are prepared, and are ready for a while.
+    pub(crate) fn ask(&mut self) {
+        self.room.ask();
+    }
+
     /// From now on segments are ready at all times.
     pub(crate) fn keep_ready(&mut self) {
         (self.room.is_kept_ready, self.room.is_ready) = (true, true);
@@ -143,7 +148,7 @@ impl Log {
     }
 
     /// Whether there may be another segment.
-    pub(super) fn may_grow(&self) -> bool {
+    pub(crate) fn may_grow(&self) -> bool {
         let bytes = self.disk_bytes().saturating_add(self.settings.segment_bytes.into());
         // One that waits for its file is counted already.
         let has_left = self.has_segments_left() || self.spare.len() < self.waiting_segments;
@@ -266,7 +271,7 @@ impl Log {
         }
         if !self.room.is_ready {
             (self.spare_wanted, self.is_passing_wanted) = (0, false);
-            while self.spare.len() > self.waiting_segments && self.give_back(out) {}
+            while self.give_back(out) {}
             if !self.lacks_spares() {
                 self.full = false;
             }
@@ -342,8 +347,12 @@ impl Log {
         self.spare_segments() > self.settings.reserve_segments
     }
 
-    /// Gives the file of a spare segment back to the disk.
+    /// Gives the file of a spare segment back to the disk, if none of those that are begun waits for it: what
+    /// they hold must be written before anything comes free.
     pub(crate) fn give_back(&mut self, out: &mut Operations) -> bool {
+        if self.spare.len() <= self.waiting_segments {
+            return false;
+        }
         let Some(slot) = self.spare.pop() else { return false };
         self.room.surplus = self.room.surplus.saturating_sub(1);
         self.room.bytes = self.room.bytes.saturating_sub(self.settings.segment_bytes.into());

@@ -242,31 +242,26 @@ impl Store {
     /// [`Store::work`].
     pub fn purge(&mut self, lane: LaneSlot, end: u64, kept: &[u64]) {
         self.write_settles();
-        let mut first = 0;
+        let Some(index) = self.state.lane_mut(lane) else { return };
+        let (name, end, mut first) = (index.lane, end.min(index.next()), 0);
+        self.runs.clear();
         for &seq in kept.iter().chain([&end]) {
             let until = seq.min(end);
             if until > first {
-                self.purge_run(lane, first, until);
+                index.settle_range(first, until);
+                self.runs.push((first, until));
             }
             first = until.saturating_add(1);
         }
-        if let Some(index) = self.state.lane_mut(lane) {
-            index.recount();
+        index.recount();
+        if !name.is_transient() {
+            for runs in self.runs.chunks(runs_max(&self.log)) {
+                if self.log.make_room(runs_bytes_max(runs.len()), false).is_ok() {
+                    self.log.append(KIND_SETTLES, |out| put_settles(out, name, runs));
+                }
+            }
         }
         self.state.list(lane.0);
-    }
-
-    fn purge_run(&mut self, lane: LaneSlot, first: u64, end: u64) {
-        let Some(index) = self.state.lane_mut(lane) else { return };
-        let end = end.min(index.next());
-        if first >= end {
-            return;
-        }
-        index.settle_range(first, end);
-        let lane = index.lane;
-        if !lane.is_transient() && self.log.make_room(64, false).is_ok() {
-            self.log.append(KIND_SETTLES, |out| put_settles(out, lane, &[(first, end)]));
-        }
     }
 
     /// The queue is deleted with everything in it.
@@ -334,8 +329,7 @@ impl Store {
             return;
         }
         self.settles.sort_unstable();
-        let runs_bytes = self.log.payload_bytes_max() / VARINT_BYTES_MAX;
-        let runs_max = RUNS_MAX.min(runs_bytes.saturating_sub(3) / 2);
+        let runs_max = runs_max(&self.log);
         let (mut at, mut written) = (0, 0);
         while at < self.settles.len() {
             let lane = self.settles[at].0;
@@ -351,7 +345,7 @@ impl Store {
                 at += 1;
             }
             if let Some(lane) = self.state.lanes.lane(lane) {
-                let bound = (3 + 2 * self.runs.len()) * VARINT_BYTES_MAX;
+                let bound = runs_bytes_max(self.runs.len());
                 if !self.log.has_room_for_settles(bound) {
                     break;
                 }
@@ -367,6 +361,17 @@ impl Store {
             self.log.write_by(due);
         }
     }
+}
+
+/// Runs in one part of a settle record at most.
+fn runs_max(log: &crate::log::Log) -> usize {
+    let runs_bytes = log.payload_bytes_max() / VARINT_BYTES_MAX;
+    RUNS_MAX.min(runs_bytes.saturating_sub(3) / 2)
+}
+
+/// An upper bound of a settle record with so many runs of one lane.
+fn runs_bytes_max(runs: usize) -> usize {
+    (3 + 2 * runs) * VARINT_BYTES_MAX
 }
 
 /// An upper bound of the record of a message with references of so many bytes.

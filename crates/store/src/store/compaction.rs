@@ -24,12 +24,14 @@ use crate::log::Segment;
 use crate::place::{generation, position};
 use crate::record::{KIND_MESSAGE, Message, MessageRecord, Names, Reference, references_bytes_max};
 use crate::recovery::Damage;
-use crate::scan::{FoundRecord, Image, SegmentRead};
+use crate::scan::{FoundBatch, FoundRecord, Image, SegmentRead};
 use crate::segment::{BATCH_HEADER_BYTES, SEGMENT_HEADER_BYTES};
 use crate::state::{LaneSlot, OVERHEAD_BYTES};
 
 /// Bytes of a segment looked at in one call.
 const STEP_BYTES: usize = 1 << 20;
+/// References of messages looked at in one call, about: small messages are many, and may have many each.
+const STEP_REFERENCES: usize = 2048;
 /// Index pages kept in memory to see where messages are, those of one batch not counted.
 const PAGES_MAX: usize = 128;
 /// The same where messages are counted.
@@ -109,6 +111,8 @@ struct Run {
     bytes: Vec<u8>,
     /// Offset of the next batch.
     at: usize,
+    /// How many of its records are done with.
+    done: usize,
     /// What lives before it, while that is only counted.
     counting: Option<Counted>,
     /// Messages that began in the segment before and end in this one.
@@ -126,6 +130,8 @@ enum Copied {
     Failed,
     /// There is no room for it.
     NoRoom,
+    /// Those before it are, and that is enough for one call.
+    Enough,
 }
 
 impl Compaction {
@@ -158,7 +164,7 @@ impl Store {
             || self.log.stopped().is_some()
             // What moves meanwhile might not be found.
             || self.rebuilding.is_under_way()
-            || self.log.spare_segments() == 0
+            || (self.log.spare_segments() == 0 && !self.may_prepare())
         {
             self.compaction.has_news = false;
             return false;
@@ -187,12 +193,22 @@ impl Store {
             }
             return false;
         };
+        if self.log.spare_segments() == 0 {
+            // Nothing comes, so that none is ready: they are made.
+            self.log.ask();
+            return false;
+        }
         // The rate: so long as this takes, no other segment is begun, unless half as much was appended.
         let nanos = u64::from(length) * 1_000_000_000 / self.settings.compaction_rate.max(1);
         self.compaction.look_at = now.instant + Duration::from_nanos(nanos);
         self.compaction.reading = Some(SegmentRead::new(generation, slot, length as usize));
         self.read_candidate(out);
         false
+    }
+
+    /// Whether a segment can be made for copies where none is ready because no messages come.
+    fn may_prepare(&self) -> bool {
+        self.compaction.running.is_none() && !self.log.is_ready() && self.log.may_grow()
     }
 
     /// Reads on in the segment to be emptied. False when it has been read.
@@ -265,7 +281,10 @@ impl Store {
         };
         let percent = self.percent();
         let is_urgent = percent > u64::from(self.settings.compaction_percent);
-        let copies_max = self.log.room_for_copies(usize::from(is_urgent));
+        let copies_max = match self.may_prepare() {
+            true => u64::MAX,
+            false => self.log.room_for_copies(usize::from(is_urgent)),
+        };
         let worth = segments.iter().filter(|(generation, segment)| {
             let weight = weight(**generation, segment);
             // Where nothing died there is nothing to gain, unless it ended early, as at a start: copies
@@ -357,7 +376,7 @@ impl Store {
         let is_in_doubt = segment.is_some_and(|segment| self.is_in_doubt(segment));
         let counts = is_in_doubt && !self.compaction.wanted.contains(&generation);
         let counting = counts.then(Counted::default);
-        self.compaction.running = Some(Run { generation, bytes, at, counting, ending });
+        self.compaction.running = Some(Run { generation, bytes, at, done: 0, counting, ending });
     }
 
     fn skip_segment(&mut self, generation: u32) -> bool {
@@ -381,21 +400,30 @@ impl Store {
         let named = segment.named_alive();
         let image = Image { keys: self.log.keys, generation, bytes: &run.bytes };
         let (start, mut counted) = (run.at, run.counting.unwrap_or_default());
-        while run.at < used && run.at < start + COUNT_STEP_BYTES {
-            let batch = image.header(run.at).filter(|batch| image.is_whole(batch));
+        let mut left = STEP_REFERENCES;
+        while left > 0 && run.at < used && run.at < start + COUNT_STEP_BYTES {
+            let batch = image.header(run.at).filter(|batch| run.done > 0 || image.is_whole(batch));
             // Damage is found again, and told, when what is whole is copied.
             let Some(batch) = batch else {
                 run.at = used;
                 break;
             };
-            for found in image.records(&batch).filter(|found| found.kind == KIND_MESSAGE) {
-                let Some(record) = MessageRecord::decode(found.payload) else { continue };
+            let mut records = image.records(&batch).skip(run.done);
+            while left > 0
+                && let Some(found) = records.next()
+            {
+                run.done += 1;
+                let message = (found.kind == KIND_MESSAGE).then_some(found.payload);
+                let Some(record) = message.and_then(MessageRecord::decode) else { continue };
+                left = left.saturating_sub(record.reference_count().max(1));
                 if record.references().any(|reference| self.state.is_live(&reference)) {
                     counted.bytes += found.payload.len() as u64;
                     counted.weight += u64::from(record.body_bytes) + OVERHEAD_BYTES;
                 }
             }
-            run.at = batch.records().end;
+            if left > 0 {
+                (run.at, run.done) = (batch.records().end, 0);
+            }
         }
         run.counting = Some(counted);
         if run.at >= used {
@@ -404,7 +432,7 @@ impl Store {
             if counted.bytes.saturating_mul(100) >= file_bytes * self.percent() {
                 return false;
             }
-            (run.at, run.counting) = (SEGMENT_HEADER_BYTES, None);
+            (run.at, run.done, run.counting) = (SEGMENT_HEADER_BYTES, 0, None);
         }
         self.compaction.running = Some(run);
         true
@@ -414,7 +442,7 @@ impl Store {
         let generation = run.generation;
         while let Some(&start) = run.ending.last() {
             match self.copy_whole(start, out) {
-                Copied::Done => run.ending.pop(),
+                Copied::Done | Copied::Enough => run.ending.pop(),
                 Copied::Pending => {
                     self.compaction.running = Some(run);
                     return false;
@@ -423,7 +451,7 @@ impl Store {
                 Copied::NoRoom => return self.let_segment_wait(generation),
             };
         }
-        let start = run.at;
+        let (start, mut left) = (run.at, STEP_REFERENCES);
         while run.at < start + STEP_BYTES {
             let Some(segment) = self.log.segments.get(&generation) else { return false };
             let is_empty = segment.is_empty();
@@ -438,9 +466,12 @@ impl Store {
             let (slot, used) = (segment.slot, segment.used_bytes as usize);
             let image = Image { keys: self.log.keys, generation, bytes: &run.bytes };
             let here = image.header(run.at);
-            let (end, copied) = match here.filter(|batch| image.is_whole(batch)) {
+            let is_whole = |batch: &FoundBatch| run.done > 0 || image.is_whole(batch);
+            let (end, copied) = match here.filter(is_whole) {
                 Some(batch) => {
-                    (batch.records().end, self.copy_all(&image, image.records(&batch), out))
+                    let records = image.records(&batch);
+                    let step = (&mut run.done, &mut left);
+                    (batch.records().end, self.copy_all(&image, records, step, out))
                 }
                 None if !self.compaction.wanted.contains(&generation) => {
                     let file = File::Segment(self.settings.log, slot.unwrap_or(u32::MAX));
@@ -453,15 +484,21 @@ impl Store {
                     let mut whole = Vec::new();
                     let records = run.at + BATCH_HEADER_BYTES..next;
                     image.salvage(records, |record| whole.push(record));
-                    (next, self.copy_all(&image, whole.into_iter(), out))
+                    let step = (&mut run.done, &mut left);
+                    (next, self.copy_all(&image, whole.into_iter(), step, out))
                 }
             };
             match copied {
-                Copied::Done => {
-                    run.at = end;
-                    // Not before: a batch that waits for a page begins again with its first record.
+                Copied::Done | Copied::Enough => {
+                    if copied == Copied::Done {
+                        (run.at, run.done) = (end, 0);
+                    }
+                    // Not while a message waits for its pages: it needs all of them at once.
                     if self.compaction.pages.len() >= PAGES_MAX {
                         self.unload_pages();
+                    }
+                    if left == 0 {
+                        break;
                     }
                 }
                 Copied::Pending => {
@@ -476,28 +513,43 @@ impl Store {
         true
     }
 
+    /// Copies the records of a batch that are not done with, as long as some references are left to be looked at.
     fn copy_all<'a>(
         &mut self,
         image: &Image<'a>,
         records: impl Iterator<Item = FoundRecord<'a>>,
+        (done, left): (&mut usize, &mut usize),
         out: &mut Operations,
     ) -> Copied {
         let is_wanted = self.compaction.wanted.contains(&image.generation);
-        for found in records.filter(|found| found.kind == KIND_MESSAGE) {
-            match self.copy(image, &found, out) {
-                Copied::Done => {}
-                // It was damaged; the rest need not be lost for that.
-                Copied::Failed if is_wanted => {}
-                stopped => return stopped,
+        for found in records.skip(*done) {
+            if found.kind == KIND_MESSAGE {
+                if *left == 0 {
+                    return Copied::Enough;
+                }
+                match self.copy(image, &found, left, out) {
+                    Copied::Done => {}
+                    // It was damaged; the rest need not be lost for that.
+                    Copied::Failed if is_wanted => {}
+                    stopped => return stopped,
+                }
             }
+            *done += 1;
         }
         Copied::Done
     }
 
     /// Writes a message again if something of it lives here.
-    fn copy(&mut self, image: &Image<'_>, found: &FoundRecord<'_>, out: &mut Operations) -> Copied {
+    fn copy(
+        &mut self,
+        image: &Image<'_>,
+        found: &FoundRecord<'_>,
+        left: &mut usize,
+        out: &mut Operations,
+    ) -> Copied {
         let here = position(image.generation, found.offset);
         let Some(record) = MessageRecord::decode(found.payload) else { return Copied::Failed };
+        *left = left.saturating_sub(record.reference_count().max(1));
         let is_transient = record.is_transient();
         let live = match self.living(here, (record.origin, is_transient), record.references(), out)
         {

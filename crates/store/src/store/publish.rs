@@ -298,6 +298,13 @@ impl Store {
             || self.checkpoint_due() <= now.instant
     }
 
+    /// Whether a checkpoint that says everything would be a segment shorter than the file of the valid one, while
+    /// the files of the log may be no longer together: then messages may have no room though nothing lives.
+    fn is_worth_writing_anew(&self) -> bool {
+        let bytes = self.base_bytes() + u64::from(self.settings.segment_bytes);
+        self.settings.bytes_max != u64::MAX && self.publication.valid_bytes() >= bytes
+    }
+
     /// Bytes of the segments that died since the last checkpoint.
     fn died_bytes(&self) -> u64 {
         self.state.died as u64 * u64::from(self.settings.segment_bytes)
@@ -390,6 +397,9 @@ impl Store {
             self.reserve(now, out);
         }
         if self.publication.current.is_none() {
+            if self.log.lacks_room() && self.is_worth_writing_anew() {
+                (self.publication.is_base_forced, self.publication.requested) = (true, true);
+            }
             if !self.is_checkpoint_due(now) || !self.may_publish() {
                 return;
             }
@@ -475,8 +485,9 @@ impl Store {
         if is_base {
             self.reserve.begin();
         }
-        if self.log.waits_for_segment() {
-            // Nobody asks for the next one's room before this one is valid, and it waits for the log.
+        if self.log.waits_for_segment() && self.log.message_end() > self.log.written() {
+            // Nobody asks for the next one's room before this one is valid, and it waits for the log. For settles
+            // it does not wait: what is left of the disk is for itself.
             self.log.make_none(false);
         }
         let publication = &mut self.publication;
@@ -634,10 +645,8 @@ impl Store {
         let current = self.publication.current.as_mut();
         let Some(current) = current.filter(|current| current.attempt == attempt) else {
             // A step of a checkpoint that was given up.
-            if let (Step::SyncIndex, Err(error)) = (step, result)
-                && error != DiskError::Busy
-            {
-                self.stop(File::Index(self.settings.log), error);
+            if let (Step::SyncIndex, Err(error)) = (step, result) {
+                self.index_not_synced(error);
             }
             return;
         };
@@ -645,10 +654,8 @@ impl Store {
         let count = match result {
             Ok(count) => count,
             Err(error) => {
-                if matches!(step, Step::SyncIndex) && error != DiskError::Busy {
-                    // What was synced last in the index is not known to be there: its pages cannot be
-                    // relied on.
-                    self.stop(File::Index(self.settings.log), error);
+                if matches!(step, Step::SyncIndex) {
+                    self.index_not_synced(error);
                 }
                 if matches!(step, Step::Directory) {
                     self.publication.index_name.doubt();
@@ -680,6 +687,15 @@ impl Store {
             Step::Root => return self.published(now, out),
         }
         self.publish_files(now, out);
+    }
+
+    /// What was written to the index is not known to be there: its pages cannot be relied on, unless the file
+    /// was not even open. Then the next checkpoint has it synced.
+    fn index_not_synced(&mut self, error: DiskError) {
+        self.index_unsynced = true;
+        if error != DiskError::Busy {
+            self.stop(File::Index(self.settings.log), error);
+        }
     }
 
     /// The root may name the checkpoint already, or not: nothing else can be done with it than to try
