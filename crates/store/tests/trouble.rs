@@ -1,7 +1,7 @@
 //! What the disk refuses is tried again after a pause, and not for ever unless the disk is full.
 
 use lepus_base::{Now, QueueId};
-use lepus_store::disk::{Action, Completion, DiskError, File, LogId, Operation, Operations};
+use lepus_store::disk::{Action, Completion, DiskError, File, LogId, Operations};
 use lepus_store::simulation::Disk;
 use lepus_store::{Event, Fetch, Lane, LaneSlot, Message, Place, Settings, Store, SyncMode};
 
@@ -151,10 +151,6 @@ fn is_checkpoint_sync(action: &Action) -> bool {
     matches!(action, Action::Sync(File::Checkpoint(..)))
 }
 
-fn is_index_sync(action: &Action) -> bool {
-    matches!(action, Action::Sync(File::Index(_)))
-}
-
 fn is_directory_sync(action: &Action) -> bool {
     matches!(action, Action::SyncDirectory(_))
 }
@@ -298,26 +294,4 @@ fn checkpoints_that_lack_means_leave_no_files() {
         world.pass(3_000, |_| false, DiskError::Busy);
         assert_eq!((world.count(), world.stopped), (world.appended, None));
     }
-}
-
-/// Whoever is to sync the index has no descriptor for it, once.
-#[test]
-fn an_index_that_could_not_be_opened_is_synced_for_the_next_checkpoint() {
-    let mut world = World::new();
-    world.pass(20_000, |_| false, DiskError::Busy);
-    world.is_idle = true;
-    world.pass(2_000, is_index_sync, DiskError::Busy);
-    world.store.request_checkpoint();
-    world.pass(1, is_index_sync, DiskError::Busy);
-    let checkpoints = world.store.figures().checkpoints;
-    world.store.request_checkpoint();
-    let mut synced = 0;
-    for _ in 0..3_000 {
-        world.store.flush(world.now, &mut world.out);
-        let is_sync = |operation: &&Operation| is_index_sync(&operation.action);
-        synced += world.out.list.iter().filter(is_sync).count();
-        world.pass(1, |_| false, DiskError::Busy);
-    }
-    assert!(world.refused > 0 && world.store.figures().checkpoints > checkpoints);
-    assert!(synced > 0, "it names pages that are not synced");
 }
