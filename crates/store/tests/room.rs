@@ -35,10 +35,12 @@ impl World {
 
     fn turn(&mut self) -> bool {
         let now = Now::from_millis(self.millis);
-        let more = self.store.work(now, &mut self.out);
+        let mut more = self.store.work(now, &mut self.out);
         self.store.flush(now, &mut self.out);
         self.submit();
         while let Some(completion) = self.disk.step() {
+            // What is done makes another turn.
+            more = true;
             self.peak = self.peak.max(self.disk.bytes());
             self.store.complete(now, completion, &mut self.out);
             self.submit();

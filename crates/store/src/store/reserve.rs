@@ -26,8 +26,8 @@ pub(super) struct Reserve {
     least: u64,
     /// The next checkpoint's file is so long.
     bytes: u64,
-    /// An operation is under way for so many bytes.
-    asked: Option<u64>,
+    /// An operation is under way for so many bytes, in which this file gets the name of the next one's.
+    asked: Option<(u64, Option<File>)>,
     /// A checkpoint had no room: the next one waits for it.
     is_awaited: bool,
     retry: Retry,
@@ -122,7 +122,7 @@ impl Store {
         let length = self.reserve.wanted;
         let file = File::Checkpoint(self.settings.log, self.publication.next_number());
         let from = self.reserve.from.take();
-        self.reserve.asked = Some(length);
+        self.reserve.asked = Some((length, from));
         self.ask(Action::Reserve { from, file, length }, Purpose::Reserve, out);
     }
 
@@ -132,13 +132,15 @@ impl Store {
         result: Result<usize, DiskError>,
         out: &mut Operations,
     ) {
-        let Some(length) = self.reserve.asked.take() else { return };
+        let Some((length, from)) = self.reserve.asked.take() else { return };
         match result {
             Ok(_) => {
                 self.reserve.bytes = length;
                 self.reserve.retry.succeeded();
             }
             Err(error) => {
+                // It may have its old name still, and would be left; else there is no such file.
+                self.reserve.from = from;
                 let pause = self.settings.retry_interval;
                 if !self.reserve.retry.failed(now, pause, error) {
                     let number = self.publication.next_number();
