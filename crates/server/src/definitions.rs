@@ -12,6 +12,7 @@ use lepus_shard::Clock;
 use lepus_store::Settings;
 use lepus_store::disk::File;
 use std::fs::DirBuilder;
+use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -141,8 +142,9 @@ pub fn has_run(data_dir: &Path) -> bool {
     entries.map(|entry| entry.file_name()).any(|name| {
         let root = format!("{}/root", name.to_string_lossy());
         let is_of_messages = matches!(root.parse::<File>(), Ok(File::Root(log)) if log != LOG);
-        // One that cannot be looked at may be there.
-        is_of_messages && data_dir.join(root).try_exists().unwrap_or(true)
+        let found = data_dir.join(root).try_exists();
+        // One that cannot be looked at may be there, but not in what is no directory.
+        is_of_messages && found.unwrap_or_else(|error| error.kind() != ErrorKind::NotADirectory)
     })
 }
 

@@ -382,14 +382,13 @@ fn a_check_without_file_descriptors_ends_and_says_so() {
     std::fs::create_dir(&directory).unwrap();
     crate::check::filled(&directory, true);
     let program = lepus(&["store", "check", directory.to_str().unwrap()]);
-    let mut told = 0;
-    for files in (5..20).step_by(2) {
+    for files in (4..20).step_by(2) {
         let limited = format!("ulimit -n {files}; exec timeout 20 \"$0\" \"$@\"");
         let mut command = Command::new("sh");
         command.args(["-c", &limited]).arg(program.get_program()).args(program.get_args());
         let output = command.output().unwrap();
         assert_ne!(output.status.code(), Some(124), "{files} descriptors: it never ends");
-        told += usize::from(text(&output.stderr).contains("; call again when the system has"));
+        let is_told = text(&output.stderr).contains("Too many open files");
+        assert!(output.status.success() || is_told, "{files} descriptors: {output:?}");
     }
-    assert!(told > 0);
 }
