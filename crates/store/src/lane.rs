@@ -547,12 +547,13 @@ impl LaneIndex {
         if self.unaccounted.is_empty() {
             self.unaccounted_live = 0;
         }
-        if until <= page_last {
-        } else if is_tail {
-            self.drop_settled_tail();
-        } else {
-            self.unload(index);
-            self.drop_settled_page(index, freed);
+        match is_tail {
+            _ if until <= page_last => {}
+            true => self.drop_settled_tail(),
+            false => {
+                self.unload(index);
+                self.drop_settled_page(index, freed);
+            }
         }
         Stop::Done
     }
