@@ -20,7 +20,7 @@ CARGO_FUZZ_VERSION := 0.13.2
 # left is then good for the next one.
 BUILD := cargo build --release --workspace --bin
 
-.PHONY: help install run release test check bench bench-agree bench-backlog bench-endurance experiments costs instructions sim kill-test locality numa-test soak fuzz clean-data clean
+.PHONY: help install run release test check bench bench-agree bench-backlog bench-curves bench-endurance experiments costs instructions sim kill-test locality numa-test soak fuzz clean-data clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,11 @@ bench-backlog: release ## Experiment E2: backlogs on disk, beside RabbitMQ and L
 	@.ci/install bench
 	@$(BUILD) lepus-bench --quiet
 	@target/release/lepus-bench backlog --rows '$(ROWS)' --scale $(SCALE) $(BENCH)
+
+bench-curves: release ## CPU of an operation by the size of things, beside the peers; BENCH='--curves NAME,… --largest 1000000'
+	@.ci/install bench
+	@$(BUILD) lepus-bench --quiet
+	@target/release/lepus-bench curves $(BENCH)
 
 bench-endurance: release ## Ten minutes of publishing and consuming above a backlog of 5 GB
 	@$(BUILD) lepus-bench --quiet
