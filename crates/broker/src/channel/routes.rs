@@ -77,6 +77,8 @@ pub struct Routes {
     next: usize,
     /// Allocated bytes, the list's own not counted.
     bytes: usize,
+    /// Whether the next publish may go in a row: the last one could.
+    pub(crate) may_be_row: bool,
 }
 
 /// What tells keys apart, mostly: their ends, where the numbers are.

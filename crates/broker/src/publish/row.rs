@@ -30,12 +30,17 @@ struct Row {
 
 impl Broker {
     /// Remembers the frame of a publish that went the way its channel remembers. `bytes` begin with
-    /// it.
+    /// it. What is to be logged goes in no row, and those behind it are not tried as one.
     pub(crate) fn learn_publish(&mut self, slot: u32, bytes: &[u8], publish: &PublishRef<'_>) {
         let Some((number, frame)) = Repeats::publish_frame(bytes) else { return };
+        let is_logged = self.journal.is_on() && PropertiesRef(publish.properties).is_persistent();
         let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return };
         let Some(channel) = connection.channel_mut(number) else { return };
         let Some(routes) = &mut channel.routes else { return };
+        routes.may_be_row = !is_logged;
+        if is_logged {
+            return;
+        }
         let names = (publish.exchange, publish.routing_key);
         if !publish.immediate && routes.learn_frame(self.directory.version, names, frame) {
             let key = channel.key;
@@ -62,10 +67,12 @@ impl Broker {
         }
         let channel = connection.channels.get_mut(number);
         let Some(channel) = channel.filter(|channel| channel.is_plain()) else { return 0 };
+        let Some(routes) = channel.routes.as_ref().filter(|routes| routes.may_be_row) else {
+            return 0;
+        };
         let Some(names) = Repeats::publish_names(frame) else { return 0 };
         let version = self.directory.version;
-        let known =
-            channel.routes.as_ref().and_then(|routes| routes.find_frame(version, names, frame));
+        let known = routes.find_frame(version, names, frame);
         let Some(&[target]) = known.map(Route::targets) else { return 0 };
         if target.home != self.edge.shard {
             return 0;
