@@ -173,8 +173,12 @@ fn to_queue<'a>(key: &'a str, properties: &'a [u8]) -> Message<'a> {
     Message { exchange: "", key, properties, body: &BODY }
 }
 
+fn names(count: u64) -> Vec<String> {
+    (0..count).map(|number| format!("{QUEUE}-{number}")).collect()
+}
+
 fn keys(load: &mut Load, size: u64) -> io::Result<u64> {
-    let names: Vec<String> = (0..size).map(|number| format!("{QUEUE}-{number}")).collect();
+    let names = names(size);
     load.ask_each(size, "queue.declare-ok", |peer, channel, number| {
         let queue = &names[number as usize];
         peer.send(channel, queue::Declare { queue, ..Default::default() });
@@ -197,8 +201,7 @@ fn publishes(
     arguments: &Table,
     properties: fn(u64) -> Vec<u8>,
 ) -> io::Result<u64> {
-    let queues: Vec<String> =
-        (0..MESSAGES.div_ceil(size)).map(|number| format!("{QUEUE}-{number}")).collect();
+    let queues = names(MESSAGES.div_ceil(size));
     for queue in &queues {
         load.declare(queue, arguments)?;
     }
@@ -213,8 +216,7 @@ fn publishes(
 }
 
 fn priority_drain(load: &mut Load, size: u64) -> io::Result<u64> {
-    let queues: Vec<String> =
-        (0..MESSAGES.div_ceil(size)).map(|number| format!("{QUEUE}-{number}")).collect();
+    let queues = names(MESSAGES.div_ceil(size));
     for queue in &queues {
         load.declare(queue, &priorities())?;
         for number in 0..size {
