@@ -26,11 +26,29 @@ pub struct ChunkedSlab<T> {
     vacant: u32,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Entry<T> {
     /// With the vacant place that is used after it.
     Vacant(u32),
     Occupied(T),
+}
+
+impl<T: Clone> Clone for ChunkedSlab<T> {
+    /// Its lists have their full length, too: they do not grow later.
+    fn clone(&self) -> ChunkedSlab<T> {
+        let copy = |list: &Vec<Entry<T>>| {
+            let mut copy = Vec::with_capacity(CHUNK);
+            copy.extend_from_slice(list);
+            copy
+        };
+        ChunkedSlab {
+            first: self.first.clone(),
+            rest: self.rest.iter().map(copy).collect(),
+            len: self.len,
+            places: self.places,
+            vacant: self.vacant,
+        }
+    }
 }
 
 impl<T> ChunkedSlab<T> {
@@ -237,6 +255,26 @@ mod tests {
         }
         let now = slab.iter().skip(CHUNK).map(|(_, value)| &raw const *value);
         assert!(now.eq(seen));
+    }
+
+    #[test]
+    fn a_copy_has_the_same_values_and_grows_as_the_first_does() {
+        let mut slab = ChunkedSlab::new();
+        for number in 0..3 * CHUNK + 10 {
+            slab.insert(number);
+        }
+        for place in [7, CHUNK + 7, 3 * CHUNK + 7] {
+            slab.remove(place);
+        }
+        let mut copy = slab.clone();
+        assert!(copy.iter().eq(slab.iter()));
+        assert_eq!((copy.len(), copy.places()), (slab.len(), slab.places()));
+        let before = &raw const copy[3 * CHUNK + 9];
+        for number in 0..CHUNK {
+            assert_eq!(copy.insert(number), slab.insert(number));
+        }
+        assert_eq!(&raw const copy[3 * CHUNK + 9], before);
+        assert!(copy.iter().eq(slab.iter()));
     }
 
     #[test]

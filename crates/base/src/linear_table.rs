@@ -18,17 +18,17 @@ const ALONE_MAX: usize = 2 * SEGMENT_ENTRIES;
 ///
 /// As with [`HashTable`], entries are found by a hash that the caller knows to make, of which all bits
 /// matter.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct LinearTable<T>(Form<T>);
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Form<T> {
     /// Small: no more than a hash table.
     One(HashTable<T>),
     Many(Box<Many<T>>),
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Many<T> {
     segments: Vec<HashTable<T>>,
     /// The smallest power of two that is not less than the number of segments, minus one.

@@ -77,7 +77,7 @@ struct Neighbours {
 }
 
 /// One binding.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Binding {
     /// With the arguments, sorted by name, where there are any.
     pub(crate) routing_key: Key,
@@ -92,7 +92,7 @@ pub(crate) struct Binding {
 }
 
 /// All bindings.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Bindings {
     records: ChunkedSlab<Binding>,
     by_identity: LinearTable<u32>,

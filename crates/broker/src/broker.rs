@@ -205,17 +205,33 @@ impl Broker {
         self.homes.get(slot as usize).map(|home| &home.queue)
     }
 
+    /// Takes over what exists at a start, before the shard serves anyone: the same on every shard. Who may log in
+    /// and how is set afterwards.
+    ///
+    /// # Panics
+    /// If there is something already.
+    pub fn begin_with(&mut self, now: Now, directory: Directory, out: &mut Outbox) {
+        assert!(self.directory.object_count() == 0, "nothing was declared before");
+        let limits = &self.settings.limits;
+        self.directory = directory;
+        self.directory.settle(limits.capacity, limits.bindings_at_once);
+        let shard = self.edge.shard;
+        let places = 0..self.directory.queue_places();
+        let is_own =
+            |place: &usize| self.directory.queue_at(*place).is_some_and(|info| info.home == shard);
+        let own = places.clone().filter(is_own).count();
+        self.home_slots.prepare(own);
+        for place in places {
+            let Some(info) = self.directory.queue_at(place) else { continue };
+            if info.home == shard {
+                let info = Arc::clone(info);
+                self.make_home(now, &info, out);
+            }
+        }
+    }
+
     /// Applies changes before the shard serves anyone: the same on every shard.
     pub fn preset(&mut self, now: Now, changes: &[Change], out: &mut Outbox) {
-        let queues = || {
-            changes.iter().filter_map(|change| match change {
-                Change::QueueDeclared(info) => Some(info),
-                _ => None,
-            })
-        };
-        self.directory.prepare(queues().count());
-        let shard = self.edge.shard;
-        self.home_slots.prepare(queues().filter(|info| info.home == shard).count());
         for change in changes {
             self.apply(now, change, out);
         }

@@ -66,7 +66,7 @@ const MOVED_MAX: usize = 256;
 const HOME_IMBALANCE_MAX: u32 = 16;
 
 /// An exchange with what routing needs.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct ExchangeSlot {
     info: ExchangeInfo,
     router: Router,
@@ -81,7 +81,7 @@ struct ExchangeSlot {
 }
 
 /// A queue with its bindings.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct QueueSlot {
     info: Arc<QueueInfo>,
     /// First of the bindings that lead to it.
@@ -91,7 +91,7 @@ struct QueueSlot {
 }
 
 /// The directory.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Directory {
     /// Grows by one with every applied change: what was found before it may not hold any more.
     pub version: u64,
@@ -254,6 +254,15 @@ impl Directory {
         }
     }
 
+    /// Makes what a start has read the directory of a shard: from here on settings and limits are those of the shard.
+    pub(crate) fn settle(&mut self, capacity: Capacity, bindings_at_once: usize) {
+        assert!(self.clearing.is_empty() && self.dead.is_empty(), "what is gone is out of it");
+        self.set_capacity(capacity);
+        self.set_slice(bindings_at_once);
+        // Nobody asks for an id of an earlier run.
+        self.moved = VecDeque::new();
+    }
+
     /// Makes the tables as large as about `count` queues need, unless there are some already: a start
     /// knows how many come.
     pub fn prepare(&mut self, count: usize) {
@@ -323,12 +332,28 @@ impl Directory {
         Some(&self.queues[place as usize].info)
     }
 
+    /// The same, shared.
+    pub(crate) fn shared_queue(&self, id: QueueId) -> Option<&Arc<QueueInfo>> {
+        let place = self.queue_place_by_id(id)?;
+        Some(&self.queues[place as usize].info)
+    }
+
     /// The id of a queue that may have moved lately.
     #[must_use]
     pub fn id_now(&self, id: QueueId) -> QueueId {
         // Newer ones stand behind older ones.
         let step = |id, &(old, new): &(QueueId, QueueId)| if old == id { new } else { id };
         self.moved.iter().fold(id, step)
+    }
+
+    /// Places of queues, free ones included.
+    pub(crate) fn queue_places(&self) -> usize {
+        self.queues.places()
+    }
+
+    /// The queue at a place that may be free.
+    pub(crate) fn queue_at(&self, place: usize) -> Option<&Arc<QueueInfo>> {
+        self.queues.get(place).filter(|slot| !slot.is_gone).map(|slot| &slot.info)
     }
 
     fn queue_place_by_id(&self, id: QueueId) -> Option<u32> {

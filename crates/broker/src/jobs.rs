@@ -156,13 +156,25 @@ impl Jobs {
 
     /// Targets as a list that is shared by those that go the same way.
     pub(crate) fn list_of(&mut self, targets: &[Target]) -> Arc<[Target]> {
+        match self.list.as_ref().and_then(Weak::upgrade) {
+            Some(list) if core::ptr::eq(&*list, targets) => list,
+            _ => self.list_from(targets.iter().copied()),
+        }
+    }
+
+    /// The same of what an iterator has. Very many are written down once.
+    pub(crate) fn list_from(
+        &mut self,
+        targets: impl ExactSizeIterator<Item = Target> + Clone,
+    ) -> Arc<[Target]> {
         if let Some(list) = self.list.as_ref().and_then(Weak::upgrade)
-            && *list == *targets
+            && list.len() == targets.len()
+            && list.iter().copied().eq(targets.clone())
         {
             return list;
         }
-        let list: Arc<[Target]> = targets.into();
-        self.bytes += size_of_val(targets);
+        let list: Arc<[Target]> = targets.collect();
+        self.bytes += size_of_val(&*list);
         self.list = Some(Arc::downgrade(&list));
         list
     }

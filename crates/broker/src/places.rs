@@ -6,7 +6,7 @@ use lepus_base::{HashState, LinearTable, QueueId};
 
 /// Finds the place of a queue in a table by its id. Only places are kept here, 5 bytes each; the
 /// table itself says which id stands at a place.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Places {
     hash: HashState,
     places: LinearTable<u32>,

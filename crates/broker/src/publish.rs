@@ -211,10 +211,14 @@ impl Broker {
             return (Served::TooFar(self.routes.steps_max()), 0);
         }
         let cacheable = self.routes.is_cacheable() && checked.extra_keys.is_empty();
+        let queues = self.routes.len();
+        if queues > TARGETS_AT_ONCE_MAX {
+            self.copy_to_far_replies(at, publish, &checked, &replies, true, out);
+            return (self.publish_to_many(now, at, publish, &checked, out), queues);
+        }
         let mut targets = core::mem::take(&mut self.targets);
         targets.clear();
         self.resolve(&self.routes, &mut targets);
-        let queues = targets.len();
         let is_reached = replies.is_answered || queues > 0;
         self.copy_to_far_replies(at, publish, &checked, &replies, is_reached, out);
         let served = if queues > 0 || !(replies.is_answered || replies.is_asked()) {
@@ -227,10 +231,7 @@ impl Broker {
         };
         let connection = &mut self.edge.connections[at.slot as usize];
         let may_grow = connection.may_remember_routes();
-        if cacheable
-            && targets.len() <= TARGETS_AT_ONCE_MAX
-            && let Some(channel) = connection.incarnation(at.channel.channel)
-        {
+        if cacheable && let Some(channel) = connection.incarnation(at.channel.channel) {
             let names = (publish.exchange, publish.routing_key);
             let routes = channel.routes.get_or_insert_default();
             routes.learn(self.directory.version, names, &targets, may_grow);
@@ -238,6 +239,28 @@ impl Broker {
         }
         self.targets = targets;
         (served, queues)
+    }
+
+    /// Publishes a checked message to more queues than get it at once. They are looked for when it is their turn,
+    /// and what held them is given back: it may be megabytes.
+    fn publish_to_many(
+        &mut self,
+        now: Now,
+        at: At,
+        publish: &PublishRef<'_>,
+        checked: &Checked<'_>,
+        out: &mut Outbox,
+    ) -> Served {
+        let routes = self.routes.as_slice().iter();
+        let list = self.jobs.list_from(routes.map(|route| Target {
+            queue: route.queue,
+            home: route.home,
+            slot: u32::MAX,
+        }));
+        self.routes.give_back();
+        let served = self.publish_to(now, at, publish, checked, &list, out);
+        self.jobs.drop_list(list);
+        served
     }
 
     /// Finds the queues that a message reaches. An exchange that vanished since it was checked
@@ -257,13 +280,15 @@ impl Broker {
         !routes.are_too_far()
     }
 
-    /// Routes as targets, with the places of the queues that live here.
+    /// Routes as targets, with the places of the queues that live here, unless they are so many that they get it in
+    /// slices.
     pub(crate) fn resolve(&self, routes: &crate::directory::Routes, targets: &mut Vec<Target>) {
         let own = self.edge.shard;
+        let are_few = routes.len() <= TARGETS_AT_ONCE_MAX;
         targets.extend(routes.as_slice().iter().map(|route| Target {
             queue: route.queue,
             home: route.home,
-            slot: if route.home == own {
+            slot: if are_few && route.home == own {
                 self.home_slot(route.queue, u32::MAX).unwrap_or(u32::MAX)
             } else {
                 u32::MAX

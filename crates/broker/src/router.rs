@@ -40,6 +40,8 @@ pub struct Route {
 
 /// What looking a routing key up costs, in steps of a [`Meter`].
 const KEY_STEPS: u32 = 16;
+/// Routes of which the memory is kept for the next message: one MiB.
+const KEPT_ROUTES_MAX: usize = 1 << 16;
 /// What visiting an exchange costs.
 const EXCHANGE_STEPS: u32 = 32;
 
@@ -87,6 +89,12 @@ impl Routes {
         self.list.clear();
         self.varies = false;
         self.steps = 0;
+    }
+
+    /// Forgets the routes, with the memory of very many.
+    pub(crate) fn give_back(&mut self) {
+        self.list.clear();
+        self.list.shrink_to(KEPT_ROUTES_MAX);
     }
 
     /// What the routes since [`Routes::clear`] took to find: exchanges, patterns, headers and
@@ -214,6 +222,7 @@ impl Routes {
             if !meter.spend(links.len() as u32) {
                 return;
             }
+            list.reserve(links.len());
             for link in links {
                 if !is_living(link.target) {
                     continue;
@@ -296,7 +305,7 @@ pub(crate) struct Message<'a> {
 }
 
 /// The bindings of one exchange in the form that its type asks for.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Router {
     All(Links),
     Keys(Keys),

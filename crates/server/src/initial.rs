@@ -10,7 +10,7 @@ use crate::random;
 use lepus_base::QueueId;
 use lepus_broker::definitions::DefinitionsLog;
 use lepus_broker::directory::{
-    Capacity, Change, Directory, HashingAlgorithm, PasswordHash, Request, VhostMetadata, VhostRef,
+    Capacity, Directory, HashingAlgorithm, PasswordHash, Request, VhostMetadata, VhostRef,
 };
 use lepus_management::definitions::{Definitions, Importer, Step};
 use std::path::Path;
@@ -19,8 +19,8 @@ use std::sync::Arc;
 /// The state at the start.
 #[derive(Debug)]
 pub struct Initial {
-    /// For every shard, in order: they make what exists and take nothing away again.
-    pub changes: Vec<Change>,
+    /// What exists, for every shard.
+    pub directory: Option<Directory>,
     /// For shard 0, once the changes are applied there.
     pub log: Option<DefinitionsLog>,
     /// Ids of queues, and of what delayed exchanges held back, that were deleted, in growing order.
@@ -103,9 +103,9 @@ pub fn initial(config: &Config, shards: u16, data_dir: &Path) -> Result<Initial,
     let loopback_users = loopback_users(config);
     let open_doors = open_doors(config, stored.directory(), &loopback_users);
     let deleted = stored.deleted().into();
-    let (changes, log) = stored.finish()?;
+    let (directory, log) = stored.finish()?;
     Ok(Initial {
-        changes,
+        directory: Some(directory),
         log: Some(log),
         deleted,
         is_first,
@@ -214,14 +214,10 @@ fn default_permission(config: &Config) -> Request {
 mod tests {
     use super::*;
     use crate::scratch::Scratch;
-    use lepus_base::HashState;
 
     fn directory(initial: &Initial) -> Directory {
-        let mut directory = Directory::new(HashState::new(7), 2);
+        let mut directory = initial.directory.clone().unwrap();
         directory.set_loopback_users(initial.loopback_users.clone());
-        for change in &initial.changes {
-            directory.apply(change);
-        }
         directory
     }
 

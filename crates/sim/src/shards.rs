@@ -211,13 +211,18 @@ impl Shards {
     fn make_brokers(&mut self, count: usize) -> Result<Vec<(Broker, Outbox)>, String> {
         let first = Directory::preset("guest", b"guest", [7; 4], "/");
         let template = self.options.store.as_ref().map(|store| store.template);
-        let (mut definitions, changes, deleted, named) = match (&mut self.disk, template) {
+        let hash = lepus_base::HashState::new(self.options.hash_seed);
+        let (mut definitions, directory, deleted, named) = match (&mut self.disk, template) {
             (Some(disk), Some(template)) => {
-                let shards = count as u16;
+                let shards = (hash, count as u16);
                 let found = start::definitions(disk, template, shards, self.now, &first)?;
-                (Some(found.log), found.changes, found.deleted, found.named)
+                (Some(found.log), found.directory, found.deleted, found.named)
             }
-            _ => (None, first, [].into(), Vec::new()),
+            _ => {
+                let mut directory = Directory::new(hash, count as u16);
+                first.iter().for_each(|change| drop(directory.apply(change)));
+                (None, directory, [].into(), Vec::new())
+            }
         };
         let mut brokers = Vec::new();
         for index in 0..count {
@@ -225,7 +230,7 @@ impl Shards {
                 shard: ShardId(index as u16),
                 shards: count as u16,
                 nodes: Vec::new(),
-                hash: lepus_base::HashState::new(self.options.hash_seed),
+                hash,
                 secret: [3; 32],
                 server: self.options.server.clone(),
                 limits: self.options.limits.clone(),
@@ -235,8 +240,8 @@ impl Shards {
                     Some(StoreSettings { template, logs, deleted: Arc::clone(&deleted) })
                 }),
             });
-            // What applying the presets says to others is said to nobody: there is no one yet.
-            broker.preset(self.now, &changes, &mut Outbox::new(count as u16));
+            // What it says to others is said to nobody: there is no one yet.
+            broker.begin_with(self.now, directory.clone(), &mut Outbox::new(count as u16));
             if let Some(log) = definitions.take() {
                 broker.take_definitions_log(log);
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lepus_base::{HashState, Now, QueueId};
 use lepus_broker::definitions::{self, DefinitionsLog, Draft};
-use lepus_broker::directory::Change;
+use lepus_broker::directory::{Change, Directory};
 use lepus_broker::{Broker, Outbox, Recovery};
 use lepus_store::Settings;
 use lepus_store::disk::LogId;
@@ -15,7 +15,7 @@ use crate::disk::SimDisk;
 /// What the log of definitions says.
 pub(crate) struct Definitions {
     pub(crate) log: DefinitionsLog,
-    pub(crate) changes: Vec<Change>,
+    pub(crate) directory: Directory,
     /// What was deleted.
     pub(crate) deleted: Arc<[QueueId]>,
     /// Logs that queues name.
@@ -26,15 +26,15 @@ pub(crate) struct Definitions {
 pub(crate) fn definitions(
     disk: &mut SimDisk,
     template: Settings,
-    shards: u16,
+    (hash, shards): (HashState, u16),
     now: Now,
     first: &[Change],
 ) -> Result<Definitions, String> {
     // The limit is for messages.
     let settings = Settings { log: definitions::LOG, segments_max: usize::MAX, ..template };
     let mut run = |operation| disk.run(operation);
-    let mut draft = Draft::open(settings, now, HashState::default(), shards, &mut run)
-        .map_err(|error| error.to_string())?;
+    let mut draft =
+        Draft::open(settings, now, hash, shards, &mut run).map_err(|error| error.to_string())?;
     if draft.is_new() {
         for change in first {
             let applied = draft.apply(now, change, &mut run).map_err(|error| error.to_string())?;
@@ -43,8 +43,8 @@ pub(crate) fn definitions(
     }
     let deleted = draft.deleted().into();
     let named = draft.directory.logs().into_keys().map(|log| LogId(1 + u32::from(log))).collect();
-    let (changes, log) = draft.finish(now, &mut run).map_err(|error| error.to_string())?;
-    Ok(Definitions { log, changes, deleted, named })
+    let (directory, log) = draft.finish(now, &mut run).map_err(|error| error.to_string())?;
+    Ok(Definitions { log, directory, deleted, named })
 }
 
 /// The logs that shard `index` of `count` drives: its own first, then those of shards that are no

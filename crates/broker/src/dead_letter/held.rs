@@ -14,6 +14,7 @@ use super::attempts::Attempts;
 use super::{DeadLetter, Source, cost_of, sure_letters_of, terms_of};
 use crate::broker::Broker;
 use crate::channel::Target;
+use crate::directory::QueueInfo;
 use crate::edge::log;
 use crate::jobs::TARGETS_AT_ONCE_MAX;
 use crate::journal::{LogSet, Need};
@@ -603,15 +604,14 @@ impl Broker {
     }
 
     /// A new queue may ask for what its other arguments rule out.
-    pub(crate) fn tell_strategy(&self, id: QueueId, out: &mut Outbox) {
-        let Some(info) = self.directory.queue_by_id(id) else { return };
+    pub(crate) fn tell_strategy(&self, info: &QueueInfo, out: &mut Outbox) {
         let asked =
             info.arguments().get("x-dead-letter-strategy").and_then(|value| value.as_text());
         if asked == Some("at-least-once") && !info.settings().at_least_once {
             let text = format!(
                 "dead letters of {} are sent at most once: at-least-once needs a dead-letter \
                  exchange and x-overflow reject-publish",
-                self.describe_queue(id)
+                self.describe_queue(info.id)
             );
             log(out, Severity::Warning, "dead-letter-strategy", text);
         }

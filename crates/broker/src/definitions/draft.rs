@@ -9,7 +9,7 @@ use lepus_store::{Damage, Event, Settings, Store};
 
 use super::log::{DefinitionsLog, Recorded};
 use super::replay::RecoveryError;
-use crate::directory::{Change, Checked, Directory, Extent, Request};
+use crate::directory::{Change, Checked, Directory, Request};
 use crate::refusal::Refusal;
 
 /// Carries one disk operation out, and waits for it.
@@ -195,8 +195,7 @@ impl Draft {
         Ok(Ok(()))
     }
 
-    /// Has everything synced. Afterwards the shards are given the changes that make the directory,
-    /// and shard 0 the log.
+    /// Has everything synced. Afterwards each shard is given a copy of the directory, and shard 0 the log.
     ///
     /// # Errors
     /// [`OpenError`] for a disk that does not take it.
@@ -204,7 +203,7 @@ impl Draft {
         mut self,
         now: Now,
         run: Run<'_>,
-    ) -> Result<(Vec<Change>, DefinitionsLog), OpenError> {
+    ) -> Result<(Directory, DefinitionsLog), OpenError> {
         // Written by an earlier version, which kept what they hold back in memory only.
         while let Some(change) = self.directory.next_holding() {
             if self.apply(now, &change, run)?.is_err() {
@@ -221,7 +220,7 @@ impl Draft {
         if !self.log.is_synced(self.log.end()) {
             return Err(OpenError::Full);
         }
-        Ok((self.directory.snapshot(Extent::All), self.log))
+        Ok((self.directory, self.log))
     }
 
     /// Carries out whatever the log wants, until it is synced and wants nothing.

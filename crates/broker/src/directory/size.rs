@@ -22,7 +22,7 @@ pub(super) enum Kind {
 }
 
 /// The sums.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Size {
     bytes: usize,
     /// Queues, exchanges and bindings by virtual host, what is decided and not applied yet

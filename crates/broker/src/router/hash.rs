@@ -25,7 +25,7 @@ const WEIGHT_MAX: u32 = 65_535;
 pub(super) const BINDING_BYTES: usize = Shares::BINDING_BYTES;
 
 /// What of a message is hashed.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Subject {
     RoutingKey,
     Header(Box<str>),
@@ -35,7 +35,7 @@ enum Subject {
 }
 
 /// The bindings of a consistent-hash exchange.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ConsistentHash {
     subject: Subject,
     shares: Shares,

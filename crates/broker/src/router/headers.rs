@@ -91,7 +91,7 @@ pub(super) fn bytes_of(arguments: TableRef<'_>) -> usize {
 /// under the rarest. So a message looks only at bindings of which it meets one condition at least.
 /// A condition is kept once, whichever bindings ask for it: which of them a message meets is found out
 /// once for each of its headers, and a binding is a list of their numbers.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Headers {
     rules: ChunkedSlab<Rule>,
     conditions: ChunkedSlab<Condition>,
@@ -102,7 +102,7 @@ pub(crate) struct Headers {
 }
 
 /// What a binding asks for.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Rule {
     link: Link,
     mode: Mode,
@@ -112,7 +112,7 @@ struct Rule {
     conditions: Box<[u32]>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Slot {
     condition: u32,
     /// Place among the entries of the condition.
@@ -120,7 +120,7 @@ struct Slot {
 }
 
 /// A header's name, perhaps with a value.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Condition {
     hash: u64,
     /// What tells it from others: see [`write_condition`].
@@ -138,7 +138,7 @@ struct Entry {
 }
 
 /// Mostly one.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Entries {
     None,
     One(Entry),

@@ -5,7 +5,7 @@ use core::hash::{BuildHasher, Hasher};
 use lepus_base::{HashState, LinearTable};
 
 /// Links by routing key. The key itself stands in the binding's record only.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Keys {
     /// No list in it is empty.
     lists: LinearTable<Links>,

@@ -15,13 +15,13 @@ use crate::binding::{Link, NONE, Target};
 use lepus_base::ChunkedSlab;
 
 /// The bindings of one exchange with their weights.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Shares {
     nodes: ChunkedSlab<Node>,
     root: u32,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Node {
     /// A leaf's number. A branch's: the bits that all below it share, then a one, then zeros.
     number: u64,
@@ -30,7 +30,7 @@ struct Node {
     kind: Kind,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Kind {
     Leaf(Link),
     Branch {

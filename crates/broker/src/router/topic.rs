@@ -22,7 +22,7 @@ const HASH: u32 = u32::MAX - 2;
 /// What looking at a node, a child or a word costs, in steps of a [`Meter`].
 const LOOK_STEPS: u32 = 4;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Node {
     parent: u32,
     /// The word on the edge from the parent: an interned word, [`STAR`] or [`HASH`].
@@ -58,7 +58,7 @@ impl Node {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Word {
     text: Key,
     /// Edges that carry the word.
@@ -66,7 +66,7 @@ struct Word {
 }
 
 /// The patterns of one topic exchange.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Trie {
     nodes: ChunkedSlab<Node>,
     /// Children behind plain words, by (parent, word).

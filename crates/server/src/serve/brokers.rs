@@ -8,7 +8,7 @@ use crate::initial::{Initial, is_reachable};
 use crate::random;
 use lepus_base::ShardId;
 use lepus_broker::definitions::DefinitionsLog;
-use lepus_broker::directory::{Anonymous, Change};
+use lepus_broker::directory::{Anonymous, Directory};
 use lepus_broker::{Broker, Outbox, Settings};
 use lepus_shard::{Clock, Storage};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Debug)]
 pub struct Brokers {
     settings: Settings,
-    changes: Vec<Change>,
+    /// What exists: one for each shard that is not made yet.
+    directories: Mutex<Vec<Arc<Directory>>>,
+    /// Whether each shard has its memory near it, and so makes its own copy.
+    binds_memory: bool,
     loopback_users: Vec<Box<str>>,
     anonymous: Option<Anonymous>,
     is_reachable: bool,
@@ -37,7 +40,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Brokers {
-    /// Takes changes and log out of `initial`.
+    /// Takes directory and log out of `initial`.
     ///
     /// # Errors
     /// When the system has no random numbers, or the data directory cannot be read.
@@ -64,9 +67,11 @@ impl Brokers {
             // The logs of a shard are read side by side.
             store.template.rebuild_entries_max /= most.max(1);
         }
+        let directory = Arc::new(initial.directory.take().ok_or("the definitions are in use")?);
         Ok(Brokers {
             settings,
-            changes: std::mem::take(&mut initial.changes),
+            directories: Mutex::new(vec![directory; usize::from(plan.shards)]),
+            binds_memory: plan.placement.binds_memory(),
             loopback_users: initial.loopback_users.clone(),
             is_reachable: is_reachable(config),
             anonymous: (!config.anonymous_user.is_empty())
@@ -95,12 +100,17 @@ impl Brokers {
         if let Some(store) = &mut settings.store {
             store.logs.clone_from(&self.logs[shard.index()]);
         }
+        let directory = locked(&self.directories).pop().ok_or("each shard is made once")?;
+        let directory = match self.binds_memory {
+            true => Directory::clone(&directory),
+            false => Arc::unwrap_or_clone(directory),
+        };
         let mut broker = Broker::new(settings);
+        // Nobody is connected: what it causes concerns this shard alone.
+        broker.begin_with(self.clock.now(), directory, &mut Outbox::new(self.settings.shards));
         broker.directory.set_loopback_users(self.loopback_users.clone());
         broker.directory.set_anonymous(self.anonymous.clone());
         broker.directory.set_reachable(self.is_reachable);
-        // Nobody is connected: what these changes cause concerns this shard alone.
-        broker.preset(self.clock.now(), &self.changes, &mut Outbox::new(self.settings.shards));
         if shard == ShardId(0) {
             let log = locked(&self.definitions).take();
             broker.take_definitions_log(log.ok_or("the definitions log is in use")?);
