@@ -183,6 +183,10 @@ impl Jobs {
     pub(crate) fn drop_list(&mut self, list: Arc<[Target]>) {
         if Arc::strong_count(&list) == 1 {
             self.bytes -= size_of_val(&*list);
+            // It would keep the memory.
+            let is_it =
+                |last: &mut Weak<[Target]>| core::ptr::addr_eq(last.as_ptr(), Arc::as_ptr(&list));
+            drop(self.list.take_if(is_it));
         }
     }
 
@@ -365,5 +369,33 @@ impl Broker {
         for channel in lost {
             self.end_lost(now, channel, out);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_counted_while_somebody_has_them() {
+        let mut jobs = Jobs::default();
+        let target = |n: u64| Target { queue: QueueId(n), home: ShardId(0), slot: u32::MAX };
+        let one: Vec<Target> = (0..600).map(target).collect();
+        let two: Vec<Target> = (1..601).map(target).collect();
+        let iter = |list: &Vec<Target>| list.clone().into_iter();
+        let many = jobs.list_from(iter(&one));
+        let job = jobs.list_of(&many);
+        assert_eq!(jobs.bytes, size_of_val(&*one));
+        jobs.drop_list(many);
+        let again = jobs.list_from(iter(&one));
+        let other = jobs.list_from(iter(&two));
+        assert_eq!(jobs.bytes, 2 * size_of_val(&*one));
+        let third = jobs.list_from(iter(&one));
+        assert_eq!(jobs.bytes, 3 * size_of_val(&*one));
+        for list in [job, other, again, third] {
+            jobs.drop_list(list);
+        }
+        assert_eq!(jobs.bytes, 0);
+        assert!(jobs.list.is_none(), "the memory is kept");
     }
 }

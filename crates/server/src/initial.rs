@@ -21,7 +21,7 @@ use std::sync::Arc;
 pub struct Initial {
     /// What exists, for every shard.
     pub directory: Option<Directory>,
-    /// For shard 0, once the changes are applied there.
+    /// For shard 0, once it has its directory.
     pub log: Option<DefinitionsLog>,
     /// Ids of queues, and of what delayed exchanges held back, that were deleted, in growing order.
     pub deleted: Arc<[QueueId]>,

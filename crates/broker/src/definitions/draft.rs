@@ -220,7 +220,7 @@ impl Draft {
         if !self.log.is_synced(self.log.end()) {
             return Err(OpenError::Full);
         }
-        Ok((self.directory, self.log))
+        Ok((self.directory.without_gaps(), self.log))
     }
 
     /// Carries out whatever the log wants, until it is synced and wants nothing.

@@ -129,6 +129,27 @@ impl Directory {
         while walk.next(self, 1024, &mut changes) {}
         changes
     }
+
+    /// Whether most places of queues, exchanges or bindings are those of what is gone: they do not go by themselves.
+    fn is_sparse(&self) -> bool {
+        let is_sparse = |places: usize, len: usize| places > 4096 && places > 2 * len;
+        is_sparse(self.queues.places(), self.queues.len())
+            || is_sparse(self.exchanges.places(), self.exchanges.len())
+            || is_sparse(self.bindings.places(), self.bindings.len())
+    }
+
+    /// The same without the places of what is gone, where these are most.
+    pub(crate) fn without_gaps(self) -> Directory {
+        if !self.is_sparse() {
+            return self;
+        }
+        let mut dense = Directory::new(self.hash, self.held.len() as u16);
+        dense.prepare(self.queues.len());
+        for change in self.snapshot(Extent::All) {
+            drop(dense.apply(&change));
+        }
+        dense
+    }
 }
 
 /// Ids, virtual hosts, users and permissions.

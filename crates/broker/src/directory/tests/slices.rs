@@ -434,3 +434,124 @@ fn whenever_the_log_ends_a_start_completes_what_was_deleted() {
     }
     assert!(interrupted > 100, "{interrupted}");
 }
+
+#[test]
+fn the_copy_that_a_shard_gets_of_what_a_log_made_is_what_its_snapshot_makes() {
+    let mut seen = 0;
+    let vhosts = ["/", "v", "w"];
+    for seed in 0..60 {
+        let mut rng = Rng::new(1000 + seed);
+        let mut ordered = Ordered::new();
+        for step in 0..300 {
+            let mut request = random_request(&mut rng, &ordered.directory);
+            if rng.chance(1, 12) {
+                let name = vhosts[rng.below(3) as usize];
+                request = match rng.below(3) {
+                    0 | 1 => {
+                        Request::CreateVhost { name: name.into(), metadata: Default::default() }
+                    }
+                    _ if name != "/" => Request::DeleteVhost { name: name.into() },
+                    _ => continue,
+                };
+            } else {
+                let name: VhostRef = vhosts[rng.below(3) as usize].into();
+                match &mut request {
+                    Request::DeclareExchange { vhost, .. }
+                    | Request::DeleteExchange { vhost, .. }
+                    | Request::DeclareQueue { vhost, .. }
+                    | Request::Bind { vhost, .. }
+                    | Request::Unbind { vhost, .. } => *vhost = name,
+                    _ => {}
+                }
+            }
+            ordered.ask(&request);
+            if ordered.directory.clearing() > 0 && rng.chance(1, 3) {
+                ordered.apply(Change::Cleared);
+            }
+            if step % 10 != 9 {
+                continue;
+            }
+            let mut bytes = Vec::new();
+            ordered.log.iter().for_each(|change| codec::encode(change, &mut bytes));
+            let mut draft = Directory::new(HashState::new(5), 3);
+            for change in codec::decode_each(&bytes, 3) {
+                draft.replay(&change.expect("written so"));
+            }
+            while let Some(change) = draft.next_left_behind() {
+                draft.apply_whole(&change);
+            }
+            let mut applied = Directory::new(HashState::new(5), 3);
+            for change in draft.snapshot(Extent::All) {
+                let _ = applied.apply(&change);
+            }
+            let mut copy = draft.clone();
+            copy.settle(Capacity::default(), 2);
+            applied.settle(Capacity::default(), 2);
+            seen += usize::from(copy.queues.places() > copy.queues.len());
+            for directory in [&copy, &applied] {
+                assert!(!directory.is_in_parts && !directory.is_replaying);
+                assert!(directory.left_behind.is_empty());
+            }
+            let sums = |d: &Directory| {
+                let routes: BTreeMap<_, _> = d
+                    .queues
+                    .iter()
+                    .map(|(place, _)| (d.routes[place].queue, d.routes[place]))
+                    .collect();
+                alloc::format!(
+                    "{:?} {} {} {:?} {:?} {:?} {:?} {} {} {} {:?} {:?} {} {}",
+                    d.size,
+                    d.next_vhost,
+                    d.next_queue,
+                    d.queue_counts,
+                    d.held,
+                    d.exclusive,
+                    d.reserved,
+                    d.bindings.len(),
+                    d.queues.len(),
+                    d.exchanges.len(),
+                    routes,
+                    d.vhosts_by_name,
+                    d.exchanges_by_name.len(),
+                    d.queues_by_name.len(),
+                )
+            };
+            assert_eq!(sums(&copy), sums(&applied), "seed {seed} step {step}");
+            assert_eq!(durable_picture(&copy), durable_picture(&applied));
+            // They go on alike.
+            let mut other = rng.clone();
+            for _ in 0..30 {
+                let request = random_request(&mut other, &copy);
+                let (a, b) = (copy.check(&request), applied.check(&request));
+                assert_eq!(a.is_ok(), b.is_ok());
+                if let Ok(Checked::Change(change)) = a {
+                    copy.apply_whole(&change);
+                    applied.apply_whole(&change);
+                }
+            }
+            assert_eq!(sums(&copy), sums(&applied));
+        }
+    }
+    assert!(seen > 100, "{seen}");
+}
+
+#[test]
+fn a_start_keeps_no_places_for_what_is_gone() {
+    let mut ordered = Ordered::new();
+    ordered.ask(&Request::CreateVhost { name: "v".into(), metadata: Default::default() });
+    for number in 0..6000 {
+        let mut request = declare_queue(&format!("q{number}"));
+        if let Request::DeclareQueue { vhost, durable, .. } = &mut request {
+            (*vhost, *durable) = ("v".into(), true);
+        }
+        ordered.ask(&request);
+    }
+    ordered.ask(&Request::DeleteVhost { name: "v".into() });
+    let mut draft = Directory::new(HashState::new(5), 3);
+    ordered.log.iter().for_each(|change| draft.replay(change));
+    assert_eq!((draft.queues.len(), draft.queues.places()), (0, 6000));
+    let (next, kept) = (draft.next_queue, durable_picture(&draft));
+    let draft = draft.without_gaps();
+    assert_eq!((draft.queues.places(), draft.next_queue), (0, next));
+    assert_eq!((durable_picture(&draft), draft.routes.capacity()), (kept, 0));
+}
