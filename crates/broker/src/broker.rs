@@ -222,11 +222,7 @@ impl Broker {
         let own = places.clone().filter(is_own).count();
         self.home_slots.prepare(own);
         for place in places {
-            let Some(info) = self.directory.queue_at(place) else { continue };
-            if info.home == shard {
-                let info = Arc::clone(info);
-                self.make_home(now, &info, out);
-            }
+            self.make_home(now, place, out);
         }
     }
 

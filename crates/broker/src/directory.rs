@@ -332,12 +332,6 @@ impl Directory {
         Some(&self.queues[place as usize].info)
     }
 
-    /// The same, shared.
-    pub(crate) fn shared_queue(&self, id: QueueId) -> Option<&Arc<QueueInfo>> {
-        let place = self.queue_place_by_id(id)?;
-        Some(&self.queues[place as usize].info)
-    }
-
     /// The id of a queue that may have moved lately.
     #[must_use]
     pub fn id_now(&self, id: QueueId) -> QueueId {
@@ -352,11 +346,16 @@ impl Directory {
     }
 
     /// The queue at a place that may be free.
-    pub(crate) fn queue_at(&self, place: usize) -> Option<&Arc<QueueInfo>> {
-        self.queues.get(place).filter(|slot| !slot.is_gone).map(|slot| &slot.info)
+    pub(crate) fn queue_at(&self, place: usize) -> Option<&QueueInfo> {
+        self.queues.get(place).filter(|slot| !slot.is_gone).map(|slot| &*slot.info)
     }
 
-    fn queue_place_by_id(&self, id: QueueId) -> Option<u32> {
+    /// Notes where this shard has the queue at a place.
+    pub(crate) fn note_slot(&mut self, place: usize, slot: u32) {
+        self.routes[place].slot = slot;
+    }
+
+    pub(crate) fn queue_place_by_id(&self, id: QueueId) -> Option<u32> {
         self.queues_by_id.find(id, |place| self.routes[place as usize].queue)
     }
 

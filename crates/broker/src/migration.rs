@@ -510,6 +510,9 @@ impl Broker {
         let mut home = Home::arrived(id, queue, log_place);
         home.weigh(&mut self.edge);
         let slot = self.homes.insert(home) as u32;
+        if let Some(place) = self.directory.queue_place_by_id(id) {
+            self.directory.note_slot(place as usize, slot);
+        }
         let homes = &self.homes;
         self.home_slots.insert(id, slot, |slot| homes[slot as usize].id);
         // What was to go to it waited for room in the own log.

@@ -39,6 +39,7 @@ use crate::properties::for_client;
 use crate::queue::Enqueued;
 use crate::refusal::Refusal;
 use crate::reply_to::is_reply_address;
+use crate::router::Route;
 use crate::routing_keys::RoutingKeys;
 
 /// How the queues are told apart from the message: what enqueueing needs to know.
@@ -149,7 +150,7 @@ impl Broker {
         };
         let holds = channel.tx.is_some();
         let counted_bytes = channel.counted_bytes;
-        if !holds && let Some(routes) = channel.routes.take() {
+        if !holds && let Some(mut routes) = channel.routes.take() {
             let version = self.directory.version;
             let known = routes.find(version, publish.exchange, publish.routing_key);
             let plain = known.and_then(|_| plain_priority(PropertiesRef(publish.properties)));
@@ -157,6 +158,7 @@ impl Broker {
                 let checked = Checked::plain(publish.properties, priority);
                 self.publish_to(now, at, &publish, &checked, route.targets(), out)
             });
+            routes.is_known = served.is_some();
             let connection = &mut self.edge.connections[at.slot as usize];
             if let Some(channel) = connection.incarnation(at.channel.channel) {
                 channel.routes = Some(routes);
@@ -251,12 +253,7 @@ impl Broker {
         checked: &Checked<'_>,
         out: &mut Outbox,
     ) -> Served {
-        let routes = self.routes.as_slice().iter();
-        let list = self.jobs.list_from(routes.map(|route| Target {
-            queue: route.queue,
-            home: route.home,
-            slot: u32::MAX,
-        }));
+        let list = self.jobs.list_from(self.routes.as_slice().iter().map(target_of));
         self.routes.give_back();
         let served = self.publish_to(now, at, publish, checked, &list, out);
         self.jobs.drop_list(list);
@@ -280,20 +277,9 @@ impl Broker {
         !routes.are_too_far()
     }
 
-    /// Routes as targets, with the places of the queues that live here, unless they are so many that they get it in
-    /// slices.
+    /// Routes as targets.
     pub(crate) fn resolve(&self, routes: &crate::directory::Routes, targets: &mut Vec<Target>) {
-        let own = self.edge.shard;
-        let are_few = routes.len() <= TARGETS_AT_ONCE_MAX;
-        targets.extend(routes.as_slice().iter().map(|route| Target {
-            queue: route.queue,
-            home: route.home,
-            slot: if are_few && route.home == own {
-                self.home_slot(route.queue, u32::MAX).unwrap_or(u32::MAX)
-            } else {
-                u32::MAX
-            },
-        }));
+        targets.extend(routes.as_slice().iter().map(target_of));
     }
 
     fn terms_of(&self, checked: &Checked<'_>, from: ChannelRef, number: Option<u64>) -> Terms {
@@ -651,6 +637,10 @@ impl Broker {
 }
 
 /// The view of a publish with possibly rewritten properties.
+fn target_of(route: &Route) -> Target {
+    Target { queue: route.queue, home: route.home, slot: route.slot }
+}
+
 fn view_of<'a>(publish: &PublishRef<'a>, properties: &'a [u8]) -> MessageView<'a> {
     MessageView {
         exchange: publish.exchange.as_bytes(),

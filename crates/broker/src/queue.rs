@@ -740,6 +740,7 @@ impl Queue {
             return;
         }
         if let Some(messages) = &mut self.messages {
+            messages.note_deadline(entry.deadline);
             let windowed = messages.ready.put_back(entry);
             if windowed > 0
                 && let Some(mut backlog) = sink.backlog()
@@ -793,12 +794,7 @@ impl Queue {
     }
 
     fn head_deadline(&self) -> Instant {
-        match &self.messages {
-            Some(messages) if !messages.ready.is_empty() => {
-                messages.ready.head().map_or(Instant::NEVER, |head| head.deadline)
-            }
-            _ => Instant::NEVER,
-        }
+        self.messages.as_ref().map_or(Instant::NEVER, |messages| messages.head_deadline())
     }
 
     fn lease_end(&self) -> Instant {

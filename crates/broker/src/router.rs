@@ -36,6 +36,9 @@ pub struct Route {
     pub queue: QueueId,
     /// The shard that keeps it.
     pub home: ShardId,
+    /// Its place in the table of the shard whose directory this is, if that is its home: a hint, `u32::MAX` if
+    /// not known.
+    pub slot: u32,
 }
 
 /// What looking a routing key up costs, in steps of a [`Meter`].
@@ -84,9 +87,9 @@ impl Routes {
         }
     }
 
-    /// Forgets the routes and keeps the memory.
+    /// Forgets the routes and keeps the memory, but for that of very many.
     pub fn clear(&mut self) {
-        self.list.clear();
+        self.give_back();
         self.varies = false;
         self.steps = 0;
     }

@@ -11,7 +11,7 @@ use lepus_base::{Now, QueueId, ShardId, VhostId};
 use crate::broker::Broker;
 use crate::channel::At;
 use crate::definitions::{Decided, Decision, Definitions, Recorded, stopped};
-use crate::directory::{Applied, Change, Checked, QueueInfo, Request};
+use crate::directory::{Applied, Change, Checked, Request};
 use crate::edge::log;
 use crate::home::Home;
 use crate::mail::{Command, Mail, Origin};
@@ -316,12 +316,9 @@ impl Broker {
             self.edge.user_channels.note(name);
         }
         for id in applied.queues_created {
-            let Some(info) = self.directory.shared_queue(id) else { continue };
-            if info.home != self.edge.shard {
-                continue;
+            if let Some(place) = self.directory.queue_place_by_id(id) {
+                self.make_home(now, place as usize, out);
             }
-            let info = Arc::clone(info);
-            self.make_home(now, &info, out);
         }
         for info in applied.queues_deleted {
             self.home_deleted(now, &info, applied.goes_in_slices, out);
@@ -353,17 +350,23 @@ impl Broker {
         Aftermath { goes_in_slices, looks, exchanges_left }
     }
 
-    /// A queue whose home is here comes into being.
-    pub(crate) fn make_home(&mut self, now: Now, info: &QueueInfo, out: &mut Outbox) {
+    /// If the home of the queue at this place of the directory is here, it comes into being.
+    pub(crate) fn make_home(&mut self, now: Now, place: usize, out: &mut Outbox) {
+        let Some(info) = self.directory.queue_at(place) else { return };
+        if info.home != self.edge.shard {
+            return;
+        }
         let mut home = Home::new(now, info);
         home.weigh(&mut self.edge);
         if info.durable {
             self.journal.name(0);
         }
         self.tell_strategy(info, out);
+        let id = info.id;
         let slot = self.homes.insert(home) as u32;
+        self.directory.note_slot(place, slot);
         let homes = &self.homes;
-        self.home_slots.insert(info.id, slot, |slot| homes[slot as usize].id);
+        self.home_slots.insert(id, slot, |slot| homes[slot as usize].id);
         self.edge.counters.queues_created += 1;
         self.pump(now, slot, out);
     }

@@ -206,7 +206,7 @@ impl Directory {
         self.count_queue(&info, true);
         self.next_queue = self.next_queue.max(info.id.0.saturating_add(1));
         let hash = name_hash(self.hash, info.vhost, info.name());
-        let route = Route { queue: info.id, home: info.home };
+        let route = Route { queue: info.id, home: info.home, slot: u32::MAX };
         *self.queue_counts.entry(info.vhost).or_default() += 1;
         match info.exclusive() {
             Some(owner) => {
@@ -239,7 +239,7 @@ impl Directory {
         self.queues[place as usize].info = Arc::new(old.moved(id, home, log));
         let routes = &self.routes;
         self.queues_by_id.remove(old.id, |place| routes[place as usize].queue);
-        self.routes[place as usize] = Route { queue: id, home };
+        self.routes[place as usize] = Route { queue: id, home, slot: u32::MAX };
         let routes = &self.routes;
         self.queues_by_id.insert(id, place, |place| routes[place as usize].queue);
         if old.exclusive().is_none() {

@@ -37,8 +37,8 @@ impl Broker {
         let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return };
         let Some(channel) = connection.channel_mut(number) else { return };
         let Some(routes) = &mut channel.routes else { return };
-        routes.may_be_row = !is_logged;
-        if is_logged {
+        routes.may_be_row = routes.is_known && !is_logged;
+        if !routes.may_be_row {
             return;
         }
         let names = (publish.exchange, publish.routing_key);

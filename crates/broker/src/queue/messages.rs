@@ -30,12 +30,28 @@ pub(super) struct Messages {
     pub(super) is_over_limit: bool,
     /// Something has to be read before the queue can go on.
     pub(super) waits: bool,
+    /// Whether one that lies in memory has a deadline, or had one since there was none there.
+    has_deadlines: bool,
 }
 
 impl Messages {
     /// None yet; numbers begin at `seq`.
     pub(super) fn beginning_at(seq: u64) -> Box<Messages> {
         Box::new(Messages { next_seq: seq, first_seq: seq, ..Messages::default() })
+    }
+
+    /// One with this deadline comes into memory.
+    pub(super) fn note_deadline(&mut self, deadline: Instant) {
+        let has_others = self.has_deadlines && !self.ready.is_empty();
+        self.has_deadlines = has_others || deadline != Instant::NEVER;
+    }
+
+    /// When the message that leaves next expires, if it is known. Mostly none does, and it is not looked at.
+    pub(super) fn head_deadline(&self) -> Instant {
+        if !self.has_deadlines && self.ready.is_plain() {
+            return Instant::NEVER;
+        }
+        self.ready.head().map_or(Instant::NEVER, |head| head.deadline)
     }
 
     pub(super) fn take_seq(&mut self) -> u64 {
@@ -160,6 +176,7 @@ impl Queue {
     ) {
         let place = Place::pooled(incoming.keep(sink.pool()));
         if let Some(messages) = &mut self.messages {
+            messages.note_deadline(ticket.deadline);
             messages.ready.push(ticket.entry(place, incoming.bytes()));
         }
         self.pushed(now, ticket.deadline, sink);

@@ -490,6 +490,11 @@ impl Ready {
         true
     }
 
+    /// Whether it never had anything in a log, nor priorities.
+    pub(super) fn is_plain(&self) -> bool {
+        self.base.lanes.is_none() && self.levels.is_none()
+    }
+
     /// The entry that leaves next, if it is known.
     pub(super) fn head(&self) -> Option<&Entry> {
         if let Some(levels) = &self.levels
