@@ -9,7 +9,7 @@
 //! Each snapshot begins an *epoch*.
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use lepus_base::{QueueId, Slab};
 
@@ -26,6 +26,8 @@ const ENTRY_BYTES: u64 = 6;
 const ENTRIES_BYTES: u64 = PAGE_BYTES as u64 / 2;
 /// Bytes of rows are counted in these, so that a lane needs few of its own for them.
 const ROW_UNIT_BYTES: usize = 16;
+/// A block of encoded lanes is full then: so much is copied and summed in one go.
+const BLOCK_BYTES: usize = 256 << 10;
 
 /// The units of a row; of one of a megabyte and more not all.
 fn row_units(bytes: usize) -> u16 {
@@ -116,6 +118,10 @@ impl Held {
         }
         put(&mut snapshot.bytes, self.delivered_below);
         self.weigh_row(snapshot.bytes.len() - before, units);
+        if snapshot.bytes.len() >= BLOCK_BYTES {
+            let bytes = core::mem::take(&mut snapshot.bytes);
+            snapshot.blocks.push_back((core::mem::take(&mut snapshot.rows), bytes));
+        }
     }
 
     /// It takes so many bytes in a checkpoint.
@@ -147,7 +153,8 @@ struct Snapshot {
     is_delivered: bool,
     /// Units of the rows of what may have changed.
     changing_units: u64,
-    /// Encoded, and not taken yet.
+    /// Encoded, and not taken yet: rows and bytes of blocks that are full, and of the one that grows.
+    blocks: VecDeque<(u64, Vec<u8>)>,
     rows: u64,
     bytes: Vec<u8>,
 }
@@ -625,6 +632,7 @@ impl Lanes {
             has_forgotten,
             is_delivered,
             changing_units,
+            blocks: VecDeque::new(),
             rows,
             bytes,
         });
@@ -654,10 +662,10 @@ impl Lanes {
     /// Encodes further lanes, until about `bytes_max` more are there or `looks` places were seen.
     /// True when all are encoded.
     pub(crate) fn encode_some(&mut self, bytes_max: usize, looks: usize) -> bool {
-        let end = self.encoded_bytes() + bytes_max;
+        let end = self.growing_bytes() + bytes_max;
         for _ in 0..looks {
             let Some(snapshot) = &mut self.snapshot else { return true };
-            if snapshot.bytes.len() >= end {
+            if snapshot.bytes.len() >= end || !snapshot.blocks.is_empty() {
                 break;
             }
             let Some(place) = snapshot.place() else { return true };
@@ -666,21 +674,29 @@ impl Lanes {
         self.snapshot.as_ref().is_none_or(|snapshot| snapshot.next >= snapshot.end)
     }
 
-    /// Bytes that [`Lanes::take_encoded`] would give.
-    pub(crate) fn encoded_bytes(&self) -> usize {
+    /// Whether a block of encoded lanes is full. There may be very many, of lanes that changed before their turn.
+    pub(crate) fn has_block(&self) -> bool {
+        self.snapshot.as_ref().is_some_and(|snapshot| !snapshot.blocks.is_empty())
+    }
+
+    /// Bytes of the block that grows.
+    pub(crate) fn growing_bytes(&self) -> usize {
         self.snapshot.as_ref().map_or(0, |snapshot| snapshot.bytes.len())
     }
 
-    /// What was encoded since it was taken last, and how many lanes it is.
-    pub(crate) fn take_encoded(&mut self) -> (u64, Vec<u8>) {
+    /// The next block, full or not: how many lanes it has, and what they say.
+    pub(crate) fn take_block(&mut self) -> (u64, Vec<u8>) {
         let Some(snapshot) = &mut self.snapshot else { return (0, Vec::new()) };
-        (core::mem::take(&mut snapshot.rows), core::mem::take(&mut snapshot.bytes))
+        snapshot.blocks.pop_front().unwrap_or_else(|| {
+            (core::mem::take(&mut snapshot.rows), core::mem::take(&mut snapshot.bytes))
+        })
     }
 
     /// The checkpoint with the snapshot is valid: the next one shows what changes after it.
     pub(crate) fn snapshot_valid(&mut self) {
         let snapshot = self.snapshot.take();
-        assert!(snapshot.is_some_and(|snapshot| snapshot.bytes.is_empty()), "all was taken");
+        let is_taken = |snapshot: Snapshot| snapshot.blocks.is_empty() && snapshot.bytes.is_empty();
+        assert!(snapshot.is_some_and(is_taken), "all was taken");
         self.valid = self.epoch;
     }
 
@@ -788,7 +804,7 @@ mod tests {
             lanes.begin_snapshot(is_base);
             assert_eq!(lanes.changing_bytes(), 0);
             while !lanes.encode_some(1 << 20, 1_000) {}
-            let bytes = lanes.take_encoded().1.len() as u64;
+            let bytes = lanes.take_block().1.len() as u64;
             written.push((expected, bytes));
             lanes.snapshot_valid();
         }
@@ -805,5 +821,35 @@ mod tests {
             lanes.remove(slot);
         }
         assert_eq!((lanes.all_bytes(), lanes.changing_bytes()), (0, 0));
+    }
+
+    #[test]
+    fn lanes_that_change_before_their_turn_are_taken_in_blocks() {
+        let mut lanes = Lanes::default();
+        let slots: Vec<LaneSlot> = (0..1_000)
+            .map(|queue| {
+                let slot = lanes.insert(LaneIndex::new(Lane { queue: QueueId(queue), level: 0 }));
+                let index = lanes.get_mut(slot).expect("it is there");
+                for seq in 0..400 {
+                    // Positions that make no run.
+                    let position = Position(seq * seq * 100);
+                    index.append(Entry { seq, position, bytes: 3, deadline_millis: 0 });
+                }
+                slot
+            })
+            .collect();
+        lanes.begin_snapshot(true);
+        // All of them change while nothing is taken.
+        slots.iter().for_each(|slot| assert!(lanes.get_mut(*slot).is_some()));
+        let (mut rows, mut blocks) = (0, 0);
+        while lanes.has_block() {
+            let (more, bytes) = lanes.take_block();
+            assert!(bytes.len() < BLOCK_BYTES + (16 << 10), "{} bytes", bytes.len());
+            (rows, blocks) = (rows + more, blocks + 1);
+        }
+        assert!(blocks > 2, "{blocks}");
+        while !lanes.encode_some(1 << 20, 1_000) {}
+        assert_eq!(rows + lanes.take_block().0, 1_000);
+        lanes.snapshot_valid();
     }
 }

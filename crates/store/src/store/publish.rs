@@ -581,12 +581,13 @@ impl Store {
     fn encode_lanes(&mut self, chunk_bytes: usize) -> Stage {
         let Some(current) = &mut self.publication.current else { return Stage::Writing };
         let slice = self.settings.checkpoint_slice_bytes;
-        let is_done = self.state.lanes.encode_some(slice, SLICE_LOOKS);
-        if is_done || self.state.lanes.encoded_bytes() >= chunk_bytes {
-            let (rows, bytes) = self.state.lanes.take_encoded();
+        let lanes = &mut self.state.lanes;
+        let is_done = !lanes.has_block() && lanes.encode_some(slice, SLICE_LOOKS);
+        if is_done || lanes.has_block() || lanes.growing_bytes() >= chunk_bytes {
+            let (rows, bytes) = lanes.take_block();
             checkpoint::put_block(&mut current.open, rows, &bytes);
         }
-        if !is_done {
+        if !is_done || lanes.has_block() || lanes.growing_bytes() > 0 {
             return current.stage;
         }
         checkpoint::end_table(&mut current.open);
