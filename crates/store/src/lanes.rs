@@ -26,8 +26,6 @@ const ENTRY_BYTES: u64 = 6;
 const ENTRIES_BYTES: u64 = PAGE_BYTES as u64 / 2;
 /// Bytes of rows are counted in these, so that a lane needs few of its own for them.
 const ROW_UNIT_BYTES: usize = 16;
-/// A block of encoded lanes is full then: so much is copied and summed in one go.
-const BLOCK_BYTES: usize = 256 << 10;
 
 /// The units of a row; of one of a megabyte and more not all.
 fn row_units(bytes: usize) -> u16 {
@@ -118,7 +116,7 @@ impl Held {
         }
         put(&mut snapshot.bytes, self.delivered_below);
         self.weigh_row(snapshot.bytes.len() - before, units);
-        if snapshot.bytes.len() >= BLOCK_BYTES {
+        if snapshot.bytes.len() >= snapshot.block_bytes {
             let bytes = core::mem::take(&mut snapshot.bytes);
             snapshot.blocks.push_back((core::mem::take(&mut snapshot.rows), bytes));
         }
@@ -155,6 +153,8 @@ struct Snapshot {
     changing_units: u64,
     /// Encoded, and not taken yet: rows and bytes of blocks that are full, and of the one that grows.
     blocks: VecDeque<(u64, Vec<u8>)>,
+    /// When it is full: so much is copied and summed in one go.
+    block_bytes: usize,
     rows: u64,
     bytes: Vec<u8>,
 }
@@ -607,8 +607,8 @@ impl Lanes {
     }
 
     /// Begins a snapshot of the lanes of persistent messages: all of them, or those that changed since
-    /// the last one that became valid. Whether what that said of deliveries does not count.
-    pub(crate) fn begin_snapshot(&mut self, is_base: bool) -> bool {
+    /// the last one that became valid. They are given in blocks of so many bytes, about. Whether what that said of deliveries does not count.
+    pub(crate) fn begin_snapshot(&mut self, is_base: bool, block_bytes: usize) -> bool {
         assert!(self.snapshot.is_none(), "one snapshot at a time");
         assert!(is_base || !self.has_forgotten, "what was removed is known");
         self.epoch += 1;
@@ -633,6 +633,7 @@ impl Lanes {
             is_delivered,
             changing_units,
             blocks: VecDeque::new(),
+            block_bytes,
             rows,
             bytes,
         });
@@ -801,7 +802,7 @@ mod tests {
         for (is_base, changed) in [(true, 0..100), (false, 5..15), (true, 0..0)] {
             changed.for_each(|slot| assert!(lanes.get_mut(slots[slot]).is_some()));
             let expected = if is_base { lanes.all_bytes() } else { lanes.changing_bytes() };
-            lanes.begin_snapshot(is_base);
+            lanes.begin_snapshot(is_base, usize::MAX);
             assert_eq!(lanes.changing_bytes(), 0);
             while !lanes.encode_some(1 << 20, 1_000) {}
             let bytes = lanes.take_block().1.len() as u64;
@@ -838,13 +839,13 @@ mod tests {
                 slot
             })
             .collect();
-        lanes.begin_snapshot(true);
+        lanes.begin_snapshot(true, 256 << 10);
         // All of them change while nothing is taken.
         slots.iter().for_each(|slot| assert!(lanes.get_mut(*slot).is_some()));
         let (mut rows, mut blocks) = (0, 0);
         while lanes.has_block() {
             let (more, bytes) = lanes.take_block();
-            assert!(bytes.len() < BLOCK_BYTES + (16 << 10), "{} bytes", bytes.len());
+            assert!(bytes.len() < 272 << 10, "{} bytes", bytes.len());
             (rows, blocks) = (rows + more, blocks + 1);
         }
         assert!(blocks > 2, "{blocks}");

@@ -18,9 +18,9 @@ const ROUTES_MAX: usize = 256;
 const TARGETS_FEW: usize = 4;
 /// There are more of them when so many were pushed out for each that there is.
 const PUSHED_OUT: usize = 2;
-/// Once there may be no more, one in so many pushes another out: more keys than are remembered, in turn, would
-/// push out each route before it is used again.
-const ADMITTED: usize = 16;
+/// Once there may be no more, one in sixteen, two to the power of this, pushes another out: more keys than are
+/// remembered, in turn, would push out each route before it is used again.
+const ADMITTED_BITS: u32 = 4;
 
 /// Where messages go that name this exchange and this key. It holds while the directory's version does.
 #[derive(Debug, Default)]
@@ -86,6 +86,9 @@ pub struct Routes {
     pub(crate) is_known: bool,
 }
 
+/// Spreads what it is multiplied with over all bits.
+const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
+
 /// What tells keys apart, mostly: their ends, where the numbers are.
 #[inline]
 fn mark(exchange: &[u8], routing_key: &[u8]) -> usize {
@@ -98,7 +101,6 @@ fn mark(exchange: &[u8], routing_key: &[u8]) -> usize {
     let last = word(&routing_key[routing_key.len().saturating_sub(8)..]);
     let lengths = (exchange.len() as u64) << 32 ^ routing_key.len() as u64;
     // The end of the key is in the upper bits: they come down before they go up.
-    const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
     let mixed = (first.rotate_left(29) ^ last ^ lengths).wrapping_mul(FACTOR);
     ((mixed ^ mixed >> 32).wrapping_mul(FACTOR) >> 48) as usize
 }
@@ -196,7 +198,9 @@ impl Routes {
             return self.place_for(version, exchange, routing_key, true);
         }
         let is_full = self.list.len() == ROUTES_MAX || (self.list.len() > 1 && !may_grow);
-        if is_full && !self.pushed_out.is_multiple_of(ADMITTED) {
+        // Every sixteenth would be the same keys always, and others never, where keys come in a fixed step.
+        let lot = (self.pushed_out as u64).wrapping_mul(FACTOR) >> (u64::BITS - ADMITTED_BITS);
+        if is_full && lot != 0 {
             return None;
         }
         self.next = (self.next + 1) % WAYS;
@@ -316,6 +320,26 @@ mod tests {
         let known =
             |number: &usize| queue_of(&routes, 1, &format!("tenant.queue-{number}")).is_some();
         assert!((2_000..2_100).filter(known).count() > 90);
+    }
+
+    #[test]
+    fn what_is_used_all_the_time_is_known_whatever_comes_between() {
+        for once in [1, 2, 3, 7, 14, 15, 16, 31] {
+            let mut routes = Routes::default();
+            go_round(&mut routes, 1_000, 20);
+            let (mut missed, mut number) = (0, 10_000);
+            for _ in 0..10_000 {
+                for _ in 0..once {
+                    number += 1;
+                    routes.learn(1, ("", &format!("reply.{number}")), &target(number), true);
+                }
+                if queue_of(&routes, 1, "hot").is_none() {
+                    missed += 1;
+                    routes.learn(1, ("", "hot"), &target(1), true);
+                }
+            }
+            assert!(missed < 2_000, "{once} between: missed {missed} times");
+        }
     }
 
     #[test]

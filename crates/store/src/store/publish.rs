@@ -466,7 +466,8 @@ impl Store {
         let is_base = self.is_base_next();
         let valid = self.publication.valid.filter(|_| !is_base);
         let number = valid.map_or(self.publication.number, |valid| valid.number);
-        let is_delivered = self.state.lanes.begin_snapshot(is_base);
+        let chunk_bytes = CHUNK_SLICES * self.settings.checkpoint_slice_bytes;
+        let is_delivered = self.state.lanes.begin_snapshot(is_base, chunk_bytes);
         self.state.tables.relocations.freeze();
         let log = self.settings.log;
         let generation = self.log.generation();
