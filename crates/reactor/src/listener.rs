@@ -18,6 +18,11 @@ const ASK_INTERVAL: Duration = Duration::from_secs(15);
 #[cfg(unix)]
 const SEGMENT_BYTES_MAX: u32 = 16 << 10;
 
+/// Bytes that wait in the system to be sent to a peer, about, before it takes no more: what a peer does not read
+/// stays in the broker, where it is counted and bounded. Otherwise it would be 4 MiB for each of them.
+#[cfg(target_os = "linux")]
+const UNSENT_BYTES_MAX: u32 = 256 << 10;
+
 /// An address that is taken, and at which nobody is heard yet: who connects is refused.
 #[derive(Debug)]
 pub struct Bound(Socket);
@@ -38,8 +43,12 @@ pub fn bind(address: SocketAddr) -> io::Result<Bound> {
     // Those that are accepted have it from here.
     let keepalive = TcpKeepalive::new().with_time(SILENCE).with_interval(ASK_INTERVAL);
     socket.set_tcp_keepalive(&keepalive)?;
+    // Nobody depends on these two: where the system refuses, segments of the loopback may wait, and peers that do not
+    // read take more of its memory.
     #[cfg(unix)]
-    socket.set_tcp_mss(SEGMENT_BYTES_MAX)?;
+    let _ = socket.set_tcp_mss(SEGMENT_BYTES_MAX);
+    #[cfg(target_os = "linux")]
+    let _ = socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     Ok(Bound(socket))
@@ -81,6 +90,26 @@ mod tests {
         assert!(SockRef::from(&accepted).keepalive().unwrap());
         #[cfg(target_os = "linux")]
         assert_eq!(rustix::net::sockopt::tcp_keepidle(&accepted).unwrap(), SILENCE);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_system_takes_little_for_a_peer_that_does_not_read() {
+        use std::io::Write;
+        let bound = bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let address = bound.local_addr().unwrap();
+        let listener = bound.listen(1).unwrap();
+        let peer = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).unwrap();
+        // What the peer's side holds is little, and known.
+        peer.set_recv_buffer_size(64 << 10).unwrap();
+        peer.connect(&address.into()).unwrap();
+        let (mut accepted, _) = listener.accept().unwrap();
+        let (mut taken, chunk) = (0, [0; 32 << 10]);
+        while let Ok(bytes) = accepted.write(&chunk) {
+            taken += bytes;
+            assert!(taken < 1 << 20, "{taken} bytes");
+        }
+        assert!(taken >= UNSENT_BYTES_MAX as usize, "{taken} bytes");
     }
 
     #[cfg(target_os = "linux")]
