@@ -46,6 +46,8 @@ pub struct LoopFigures {
     pub sleep_nanos: u64,
     /// Times it fell asleep.
     pub sleeps: u64,
+    /// Times it let something gather before the next turn.
+    pub naps: u64,
     /// Sleeping peers it woke.
     pub wakes_sent: u64,
     /// Bytes read from sockets.
@@ -212,6 +214,7 @@ const SHARD_TOTALS: &[Row<LoopFigures>] = &[
     ("cycles", "Turns of the shard's loop.", |t| t.cycles),
     ("long_turns", "Turns of 20 ms or longer.", |t| t.long_turns),
     ("sleeps", "Times the shard fell asleep.", |t| t.sleeps),
+    ("naps", "Times the shard let something gather before its next turn.", |t| t.naps),
     ("wakes_sent", "Sleeping shards that this one woke.", |t| t.wakes_sent),
     ("received_bytes", "Bytes read from sockets.", |t| t.bytes_in),
     ("sent_bytes", "Bytes written to sockets.", |t| t.bytes_out),

@@ -173,7 +173,7 @@ settings! {
     "pin" pin: bool = Kind::Switch, "true";
         "Bind each shard to a CPU, or to a memory node where CPUs are not set apart for this process, and its memory to that node. Switch it off where another program decides about CPUs; placement then only decides how many shards there are.";
     "latency" latency: bool = Kind::Switch, "false";
-        "Look around up to 400 instead of 40 microseconds before a shard without work sleeps, where that has paid lately: less latency for more CPU while there is some work, none while there is none.";
+        "Look around up to 400 instead of 40 microseconds before a shard without work sleeps, where that has paid lately, and never let messages gather for a moment: less latency for more CPU while there is some work, none while there is none.";
     "economy" economy: bool = Kind::Switch, "false";
         "Sleep as soon as there is nothing to do, instead of looking around for a moment first: a little latency for less CPU. Wins over latency.";
     "definitions" definitions: Option<PathBuf> = Kind::Path, "";

@@ -251,6 +251,7 @@ fn loop_figures(metrics: &MetricsSnapshot) -> LoopFigures {
         spin_nanos: metrics.spin_ns,
         sleep_nanos: metrics.sleep_ns,
         sleeps: metrics.sleeps,
+        naps: metrics.naps,
         wakes_sent: metrics.wakes_sent,
         bytes_in: metrics.bytes_in,
         bytes_out: metrics.bytes_out,

@@ -14,6 +14,7 @@ use crate::clock::{Clock, Ticker};
 use crate::core::Core;
 use crate::distributor::Census;
 use crate::idle::{Counted, Idle, IdlePreset, Rivals};
+use crate::pace::{NAP, Pace};
 use crate::shard::Shard;
 
 /// How often a stopping shard looks whether the others have finished.
@@ -115,6 +116,8 @@ pub(crate) fn run<C: Core, R: Reactor>(mut shard: Shard<C, R>, duty: &Duty) -> E
         rivals: Rivals::default(),
         contention: Contention::of_current_thread().filter(|_| duty.idle != IdlePreset::Economy),
     };
+    let mut pace = Pace::new(duty.idle != IdlePreset::Latency);
+    wake_in_time();
     let mut now = ticker.now();
     let mut stage = Stage::Serving;
     let mut end = End::default();
@@ -131,7 +134,14 @@ pub(crate) fn run<C: Core, R: Reactor>(mut shard: Shard<C, R>, duty: &Duty) -> E
             now = ticker.now();
             metrics.turned(nanos(now.instant.since(before)));
         } else {
-            now = pause(&mut shard, &mut ticker, &mut rest, now, limit);
+            let naps = limit > now.instant + NAP && {
+                let (start, bytes) = (ticker.now(), metrics.bytes_in.get());
+                pace.naps(start.instant, bytes, shard.samples())
+            };
+            let is_found = naps && nap(&mut shard, &mut ticker, &mut now);
+            if !is_found {
+                now = pause(&mut shard, &mut ticker, &mut rest, now, limit);
+            }
         }
         if shard.bell().take(Signal::Stop) && matches!(stage, Stage::Serving) {
             stage = Stage::Leaving(now.instant + duty.stop_timeout);
@@ -188,6 +198,29 @@ pub(crate) fn run<C: Core, R: Reactor>(mut shard: Shard<C, R>, duty: &Duty) -> E
                 }
             }
         }
+    }
+}
+
+/// Lets something gather. Whether there is something then; `now` becomes the time after it.
+fn nap<C: Core, R: Reactor>(shard: &mut Shard<C, R>, ticker: &mut Ticker, now: &mut Now) -> bool {
+    let metrics = std::sync::Arc::clone(shard.metrics());
+    let start = ticker.now();
+    metrics.turned(nanos(start.instant.since(now.instant)));
+    shard.mark().set(Phase::Sleep);
+    std::thread::sleep(NAP);
+    let is_found = poll(shard, Some(Duration::ZERO)) || shard.bell().is_posted();
+    *now = ticker.now();
+    metrics.naps.add(1);
+    metrics.sleep_ns.add(nanos(now.instant.since(start.instant)));
+    is_found
+}
+
+/// The system lets a thread sleep up to 50 µs longer than it wants, unless it says otherwise.
+fn wake_in_time() {
+    #[cfg(target_os = "linux")]
+    {
+        // Where it cannot be said naps are longer, which a trial tells whether it pays.
+        let _ = rustix::thread::set_current_timer_slack(core::num::NonZeroU64::new(1000));
     }
 }
 

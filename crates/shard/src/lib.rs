@@ -16,6 +16,7 @@ mod duty;
 mod idle;
 mod metrics;
 mod notice;
+mod pace;
 mod placement;
 mod porch;
 mod runtime;

@@ -92,6 +92,8 @@ metrics! {
     sleep_ns,
     /// Times it went to sleep.
     sleeps,
+    /// Times it waited for a moment after a turn, so that there was more to do in the next.
+    naps,
     /// Sleeping peers that it woke.
     wakes_sent,
     /// Bytes read from sockets.

@@ -22,6 +22,7 @@ use crate::connection::{Connection, Envelope, Parcel, Phase};
 use crate::core::{Core, Slot};
 use crate::metrics::ShardMetrics;
 use crate::notice::Notice;
+use crate::pace::Samples;
 use crate::wiring::Links;
 
 /// Bytes read from one connection in one turn.
@@ -100,6 +101,8 @@ pub struct Shard<C: Core, R: Reactor> {
     stopping: bool,
     /// Connections that did not end in order while the server stopped.
     cut: usize,
+    /// Who said how much while it is tried whether naps hold anybody up.
+    samples: Samples,
 }
 
 impl<C: Core, R: Reactor> Shard<C, R> {
@@ -137,6 +140,7 @@ impl<C: Core, R: Reactor> Shard<C, R> {
             busy: false,
             stopping: false,
             cut: 0,
+            samples: Samples::default(),
         }
     }
 
@@ -169,6 +173,11 @@ impl<C: Core, R: Reactor> Shard<C, R> {
     /// Where it notes what it is at.
     pub(crate) fn mark(&self) -> &Mark {
         &self.mark
+    }
+
+    /// Who said how much in a trial of naps.
+    pub(crate) fn samples(&mut self) -> &mut Samples {
+        &mut self.samples
     }
 
     /// The shard's bell.

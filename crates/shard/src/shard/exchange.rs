@@ -19,6 +19,7 @@ impl<C: Core, R: Reactor> Shard<C, R> {
             self.busy = true;
             self.drain_directory(now);
             self.links.metrics.mail_in.add(received.len() as u64);
+            self.samples.note_parcels(received.len());
         }
         for (from, mut parcel) in received.drain(..) {
             if !C::is_mail_empty(&parcel.mail) {

@@ -92,6 +92,7 @@ impl<C: Core, R: Reactor> Shard<C, R> {
                     connection.readable = false;
                 }
                 self.links.metrics.bytes_in.add(count as u64);
+                self.samples.note(token, count);
                 if connection.tls.is_some() {
                     self.decrypt(now, token, &scratch[HEAD_BYTES..HEAD_BYTES + count]);
                 } else {

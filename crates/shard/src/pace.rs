@@ -1,0 +1,412 @@
+//! Whether a shard naps for a moment after a turn, so that the next turn finds more to do.
+//!
+//! A shard that is always there when a message comes makes a turn of each: a look for readiness, a read and
+//! a write, which cost more than the message. Where messages come one after the other it is better to let some
+//! gather. Where each of them is waited for, by somebody who sends the next one only then, a nap does nothing
+//! but delay. What is the case is found out by a trial: what comes with naps is compared with what comes without,
+//! in all and from each connection that said something often enough. Who waits for answers sends less when these
+//! come later; who does not sends as much. Of what other shards wait for nothing is known: there are no naps then.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use lepus_base::Instant;
+
+/// How long a nap takes.
+pub(crate) const NAP: Duration = Duration::from_micros(50);
+/// Fewer turns in a millisecond leave time enough between two of them: they are not many messages either.
+const TURNS_MANY: u128 = 30;
+/// For so long turns are counted, and twice in a row they have to be many.
+const WINDOW: Duration = Duration::from_millis(1);
+/// A trial is so many parts, without naps and with them in turn.
+const PARTS: u8 = 8;
+const PART: Duration = Duration::from_millis(2);
+/// With naps no less than this share of the flow may come, in percent. Of those who wait for each answer there comes
+/// less than half: where turns are many a nap takes longer than turn and question. What others do makes a fifth of
+/// difference from one part to the next.
+const FLOW_PERCENT: u128 = 70;
+/// A connection is compared that was read so often in the parts without naps. In the parts with naps no less than this
+/// share of its bytes may come: of one whose reads bring no more than before, as of one who waits, and of any other.
+const READS_MIN: u32 = 8;
+const ASKER_PERCENT: u128 = 70;
+const STREAM_PERCENT: u128 = 40;
+/// Its reads bring no more than before if it is less than this, in percent.
+const MORE_PERCENT: u128 = 125;
+/// More connections than these, or parcels of other shards, are too many to know who waits.
+const SAMPLES_MAX: usize = 4096;
+const PARCELS_MAX: u64 = 8;
+/// How often a shard that naps looks whether there is still as much to do.
+const LOOK: Duration = Duration::from_millis(50);
+/// How often it tries again whether naps hold nobody up.
+const TRIAL_INTERVAL: Duration = Duration::from_secs(1);
+/// How long there is no other trial after one that failed: twice as long after each further one.
+const REST_MIN: Duration = Duration::from_secs(1);
+const REST_MAX: Duration = Duration::from_secs(60);
+
+/// What came in, in which time, and in how many turns.
+#[derive(Clone, Copy, Debug, Default)]
+struct Flow {
+    bytes: u64,
+    turns: u64,
+    nanos: u64,
+}
+
+impl Flow {
+    fn add(&mut self, other: Flow) {
+        self.bytes += other.bytes;
+        self.turns += other.turns;
+        self.nanos += other.nanos;
+    }
+
+    /// Whether it is at least so many percent of another.
+    fn is_at_least(self, percent: u128, of: Flow) -> bool {
+        u128::from(self.bytes) * u128::from(of.nanos) * 100
+            >= u128::from(of.bytes) * u128::from(self.nanos) * percent
+    }
+
+    /// Whether there are so many turns that some could be one.
+    fn has_many_turns(self) -> bool {
+        u128::from(self.turns) * WINDOW.as_nanos() >= TURNS_MANY * u128::from(self.nanos)
+    }
+}
+
+/// What a connection said in the parts of a trial, without naps and with them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sample {
+    reads: [u32; 2],
+    bytes: [u64; 2],
+}
+
+impl Sample {
+    /// Whether it is held up by naps; `nanos` is how long the parts took.
+    fn is_held_up(&self, nanos: [u64; 2]) -> bool {
+        if self.reads[0] < READS_MIN {
+            return false;
+        }
+        let [without, with] =
+            [0, 1].map(|at| Flow { bytes: self.bytes[at], turns: 0, nanos: nanos[at] });
+        let [each, each_with] =
+            [0, 1].map(|at| u128::from(self.bytes[at]) * u128::from(self.reads[1 - at]));
+        let asks = each_with * 100 < each * MORE_PERCENT;
+        !with.is_at_least(if asks { ASKER_PERCENT } else { STREAM_PERCENT }, without)
+    }
+}
+
+/// What connections, by their token, and other shards said in the trial under way.
+#[derive(Debug, Default)]
+pub(crate) struct Samples {
+    /// Which of the parts it is, if there is a trial: without naps or with them.
+    part: Option<usize>,
+    list: HashMap<u32, Sample>,
+    is_full: bool,
+    /// Parcels of other shards since the last look.
+    parcels: u64,
+}
+
+impl Samples {
+    /// A connection was read, and so many bytes came.
+    #[inline]
+    pub(crate) fn note(&mut self, token: u32, bytes: usize) {
+        if let Some(part) = self.part {
+            self.add(part, token, bytes);
+        }
+    }
+
+    #[cold]
+    fn add(&mut self, part: usize, token: u32, bytes: usize) {
+        if self.list.len() >= SAMPLES_MAX && !self.list.contains_key(&token) {
+            self.is_full = true;
+            return;
+        }
+        let sample = self.list.entry(token).or_default();
+        sample.reads[part] += 1;
+        sample.bytes[part] += bytes as u64;
+    }
+
+    /// So many parcels of other shards came.
+    pub(crate) fn note_parcels(&mut self, count: usize) {
+        self.parcels += count as u64;
+    }
+
+    /// Whether somebody is held up by naps, as far as is known; `nanos` is how long the parts took.
+    fn shows_somebody_held_up(&self, nanos: [u64; 2]) -> bool {
+        self.is_full
+            || self.parcels > PARCELS_MAX
+            || self.list.values().any(|sample| sample.is_held_up(nanos))
+    }
+
+    fn forget(&mut self) {
+        *self = Samples::default();
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    /// Counts turns.
+    Watching { had_many: bool },
+    /// Compares.
+    Trying { part: u8, flows: [Flow; 2] },
+    /// Naps, as long as the flow is not much less than it was.
+    Napping { tried_at: Instant, flow: Flow },
+    /// A trial failed.
+    Resting { until: Instant },
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    is_on: bool,
+    stage: Stage,
+    /// When the window, the part or the time between two looks began, and what had come in by then.
+    since: Instant,
+    bytes: u64,
+    /// Turns since then.
+    turns: u64,
+    rest: Duration,
+}
+
+impl Pace {
+    /// With `is_on` false there are no naps.
+    pub(crate) fn new(is_on: bool) -> Pace {
+        let stage = Stage::Watching { had_many: false };
+        Pace { is_on, stage, since: Instant(0), bytes: 0, turns: 0, rest: REST_MIN }
+    }
+
+    /// A turn ended and left nothing to do; `bytes` came in since the shard began, and `samples` have of whom. Whether
+    /// to nap now.
+    pub(crate) fn naps(&mut self, now: Instant, bytes: u64, samples: &mut Samples) -> bool {
+        if !self.is_on {
+            return false;
+        }
+        self.turns += 1;
+        let time = now.since(self.since);
+        let is_over = match self.stage {
+            Stage::Watching { .. } => time >= WINDOW,
+            Stage::Trying { .. } => time >= PART,
+            Stage::Napping { .. } => time >= LOOK,
+            Stage::Resting { until } => now >= until,
+        };
+        if is_over {
+            let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+            let flow = Flow { bytes: bytes - self.bytes, turns: self.turns, nanos };
+            self.stage = self.next(now, flow, samples);
+            (self.since, self.bytes, self.turns) = (now, bytes, 0);
+            match self.stage {
+                Stage::Trying { part, .. } => samples.part = Some(usize::from(part % 2)),
+                _ => samples.forget(),
+            }
+        }
+        match self.stage {
+            Stage::Trying { part, .. } => part % 2 == 1,
+            Stage::Napping { .. } => true,
+            Stage::Watching { .. } | Stage::Resting { .. } => false,
+        }
+    }
+
+    /// What follows when the time of a stage is over in which this came in.
+    fn next(&mut self, now: Instant, found: Flow, samples: &Samples) -> Stage {
+        let trial = Stage::Trying { part: 0, flows: [Flow::default(); 2] };
+        match self.stage {
+            Stage::Watching { had_many } => match found.has_many_turns() {
+                true if had_many => trial,
+                has_many => Stage::Watching { had_many: has_many },
+            },
+            Stage::Trying { part, mut flows } => {
+                flows[usize::from(part % 2)].add(found);
+                self.tried(now, part + 1, flows, samples)
+            }
+            // Others may wait now.
+            Stage::Napping { .. } if samples.parcels > PARCELS_MAX => {
+                Stage::Watching { had_many: false }
+            }
+            Stage::Napping { flow, .. } if !found.is_at_least(50, flow) => {
+                Stage::Watching { had_many: false }
+            }
+            Stage::Napping { tried_at, .. } if now.since(tried_at) >= TRIAL_INTERVAL => trial,
+            Stage::Napping { .. } => self.stage,
+            Stage::Resting { .. } => Stage::Watching { had_many: false },
+        }
+    }
+
+    /// So many parts of a trial are over.
+    fn tried(&mut self, now: Instant, parts: u8, flows: [Flow; 2], samples: &Samples) -> Stage {
+        if parts < PARTS {
+            return Stage::Trying { part: parts, flows };
+        }
+        let [without, with] = flows;
+        if !without.has_many_turns() {
+            return Stage::Watching { had_many: false };
+        }
+        let holds_up = samples.shows_somebody_held_up(flows.map(|flow| flow.nanos));
+        if !holds_up && without.bytes > 0 && with.is_at_least(FLOW_PERCENT, without) {
+            self.rest = REST_MIN;
+            return Stage::Napping { tried_at: now, flow: with };
+        }
+        let until = now + self.rest;
+        self.rest = (self.rest * 2).min(REST_MAX);
+        Stage::Resting { until }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A turn takes this, and as much more for each message.
+    const TURN: Duration = Duration::from_micros(5);
+    const MESSAGE: Duration = Duration::from_micros(1);
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A shard in virtual time.
+    struct Load {
+        pace: Pace,
+        samples: Samples,
+        now: Instant,
+        bytes: u64,
+    }
+
+    /// What some time came to.
+    #[derive(Clone, Copy, Debug, Default)]
+    struct Found {
+        turns: u64,
+        naps: u64,
+        messages: u64,
+    }
+
+    impl Load {
+        fn new(is_on: bool) -> Load {
+            Load { pace: Pace::new(is_on), samples: Samples::default(), now: Instant(1), bytes: 0 }
+        }
+
+        /// One turn that reads so many messages of so many bytes of each connection.
+        fn turn(&mut self, reads: &[(u32, u64, usize)], found: &mut Found) {
+            self.now = self.now + TURN;
+            for &(token, messages, bytes) in reads.iter().filter(|(_, messages, _)| *messages > 0) {
+                self.now = self.now + MESSAGE * u32::try_from(messages).unwrap();
+                self.bytes += messages * bytes as u64;
+                self.samples.note(token, messages as usize * bytes);
+                found.messages += messages;
+            }
+            found.turns += 1;
+            if self.pace.naps(self.now, self.bytes, &mut self.samples) {
+                found.naps += 1;
+                self.now = self.now + NAP;
+            }
+        }
+
+        /// Messages that come every so often, whatever the shard does.
+        fn stream(&mut self, every: Duration, time: Duration) -> Found {
+            self.mix(Some((every, 100)), 0, Duration::ZERO, time).0
+        }
+
+        /// So many clients that send the next request a little after they have the answer.
+        fn questions(&mut self, clients: usize, after: Duration, time: Duration) -> Found {
+            self.mix(None, clients, after, time).1
+        }
+
+        /// Both beside each other: messages of so many bytes, and questions of 100. What came of the one and of the
+        /// others.
+        fn mix(
+            &mut self,
+            stream: Option<(Duration, usize)>,
+            clients: usize,
+            after: Duration,
+            time: Duration,
+        ) -> (Found, Found) {
+            let (start, mut all) = (self.now, Found::default());
+            let (mut streamed, mut asked) = (0, 0);
+            let mut due = vec![start; clients];
+            while self.now < start + time {
+                let next =
+                    stream.map(|(every, _)| start + every * u32::try_from(streamed + 1).unwrap());
+                let first = due.iter().copied().chain(next).min().unwrap();
+                self.now = self.now.max(first);
+                let new = stream.map_or(0, |(every, _)| {
+                    let there = self.now.since(start).as_nanos() / every.as_nanos();
+                    u64::try_from(there).unwrap() - streamed
+                });
+                let there: Vec<usize> = (0..clients).filter(|&at| due[at] <= self.now).collect();
+                // They have their answers before the nap.
+                let answered =
+                    self.now + TURN + MESSAGE * u32::try_from(there.len() as u64 + new).unwrap();
+                there.iter().for_each(|&at| due[at] = answered + after);
+                let mut reads = vec![(0, new, stream.map_or(0, |(_, bytes)| bytes))];
+                reads.extend(there.iter().map(|&at| (10 + at as u32, 1, 100)));
+                self.turn(&reads, &mut all);
+                (streamed, asked) = (streamed + new, asked + there.len() as u64);
+            }
+            (Found { messages: streamed, ..all }, Found { messages: asked, ..all })
+        }
+    }
+
+    #[test]
+    fn messages_that_come_one_after_the_other_share_turns() {
+        let every = Duration::from_micros(20);
+        let before = Load::new(false).stream(every, SECOND);
+        let found = Load::new(true).stream(every, SECOND);
+        assert!(found.messages.abs_diff(before.messages) < 10);
+        assert!(found.turns * 5 < before.turns * 2, "{found:?}, without naps {before:?}");
+    }
+
+    #[test]
+    fn who_waits_for_each_answer_is_not_held_up() {
+        for clients in [1, 2, 5] {
+            let after = Duration::from_micros(15);
+            let before = Load::new(false).questions(clients, after, 20 * SECOND);
+            let found = Load::new(true).questions(clients, after, 20 * SECOND);
+            // The trials take a thousandth of the time.
+            assert!(found.messages * 1000 > before.messages * 997, "{found:?}, {before:?}");
+            assert!(found.naps > 0, "it was tried");
+        }
+    }
+
+    #[test]
+    fn few_messages_are_taken_at_once() {
+        for every in [40, 100, 1000].map(Duration::from_micros) {
+            let found = Load::new(true).stream(every, SECOND);
+            assert_eq!(found.naps, 0, "{every:?}");
+        }
+    }
+
+    #[test]
+    fn naps_end_with_the_messages_and_when_they_hold_somebody_up() {
+        let mut load = Load::new(true);
+        load.stream(Duration::from_micros(20), SECOND);
+        assert!(matches!(load.pace.stage, Stage::Napping { .. }), "{:?}", load.pace);
+        let found = load.stream(Duration::from_micros(500), SECOND);
+        assert!(found.naps < 500, "{found:?}");
+        let mut load = Load::new(true);
+        load.stream(Duration::from_micros(20), SECOND);
+        let after = Duration::from_micros(15);
+        let found = load.questions(1, after, 5 * SECOND);
+        let most = Load::new(false).questions(1, after, 5 * SECOND);
+        assert!(found.messages * 10 > most.messages * 7, "{found:?}, {most:?}");
+        assert!(matches!(load.pace.stage, Stage::Resting { .. }), "{:?}", load.pace);
+    }
+
+    #[test]
+    fn a_stream_does_not_speak_for_one_who_waits_beside_it() {
+        let after = Duration::from_micros(10);
+        for (every, bytes) in [(100, 1_000), (140, 4_000), (30, 100_000)] {
+            let stream = Some((Duration::from_micros(every), bytes));
+            let (_, before) = Load::new(false).mix(stream, 1, after, 5 * SECOND);
+            let (_, found) = Load::new(true).mix(stream, 1, after, 5 * SECOND);
+            assert!(found.messages * 100 > before.messages * 98, "{found:?}, {before:?}");
+        }
+    }
+
+    #[test]
+    fn nobody_naps_while_other_shards_may_wait() {
+        let mut load = Load::new(true);
+        let mut found = Found::default();
+        for round in 0..200_000_u64 {
+            if round % 20 == 0 {
+                load.samples.note_parcels(1);
+            }
+            load.now = load.now + Duration::from_micros(10);
+            load.turn(&[(0, 1, 100)], &mut found);
+        }
+        // The trials alone.
+        assert!(found.naps < 2_000, "{found:?}");
+    }
+}
