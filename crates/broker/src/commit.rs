@@ -33,8 +33,8 @@ use crate::publish::Served;
 use crate::refusal::Refusal;
 
 /// Publishes, and copies of them in queues, that are made in one go at most: nobody else is served
-/// meanwhile.
-const STEPS_AT_ONCE_MAX: usize = 1 << 16;
+/// meanwhile, for a few milliseconds.
+const STEPS_AT_ONCE_MAX: usize = 1 << 14;
 /// All reports of a commit come under this number; it is its channel's first.
 pub(crate) const COMMIT_NUMBER: u64 = 1;
 
@@ -48,6 +48,8 @@ pub(crate) struct Commit {
     bytes: usize,
     /// While it is not known how much it takes.
     sizing: Option<Sizing>,
+    /// Whether it has its turn among the jobs: one that takes long has to wait for that.
+    has_turn: bool,
 }
 
 /// What a commit takes, as far as is known.
@@ -80,10 +82,20 @@ struct Sizing {
     is_route_known: bool,
 }
 
+/// What a commit takes that is published in one go.
+struct Whole {
+    /// Bytes in the log of each shard, at most.
+    parts: Vec<usize>,
+    /// Logs of this shard that have something of it.
+    logs: LogSet,
+    /// Publishes, and copies of them in queues.
+    steps: usize,
+}
+
 /// How a commit goes on once its size is known.
 enum Plan {
     /// In one go.
-    Whole(Vec<usize>, LogSet),
+    Whole(Whole),
     Sliced,
     /// Its logs here have to have room first.
     NeedsRoom(Need),
@@ -133,6 +145,7 @@ impl Broker {
             settles: tx.settles,
             bytes,
             sizing: sizes.then(Sizing::default),
+            has_turn: false,
         });
         self.work_on_job(now, Job::Commit(commit), &mut { TARGETS_AT_ONCE_MAX }, out);
     }
@@ -150,15 +163,22 @@ impl Broker {
             return Step::Fans(commit);
         }
         if commit.sizing.is_some() {
-            match self.plan(&mut commit, budget) {
+            let plan = self.plan(&mut commit, budget);
+            let has_turn = core::mem::replace(&mut commit.has_turn, true);
+            match plan {
                 None => return Step::More(Job::Commit(commit)),
                 Some(Plan::NeedsRoom(need)) => return Step::NeedsRoom(Job::Commit(commit), need),
                 Some(Plan::Refused(refusal)) => {
                     self.refuse_commit(now, *commit, &refusal, out);
                     return Step::Done;
                 }
-                Some(Plan::Whole(parts, logs)) => {
-                    let result = self.publish_whole(now, &mut commit, &parts, logs, out);
+                // Reading goes on with other channels, each of which may commit as much.
+                Some(Plan::Whole(whole)) if whole.steps > TARGETS_AT_ONCE_MAX && !has_turn => {
+                    return Step::More(Job::Commit(commit));
+                }
+                Some(Plan::Whole(whole)) => {
+                    *budget = budget.saturating_sub(whole.steps);
+                    let result = self.publish_whole(now, &mut commit, &whole, out);
                     if let Err(refusal) = result {
                         self.refuse_commit(now, *commit, &refusal, out);
                         return Step::Done;
@@ -292,7 +312,7 @@ impl Broker {
         if !self.migrations.is_idle() || self.journal.must_wait_for(need) {
             return Plan::NeedsRoom(need);
         }
-        Plan::Whole(sizing.parts.clone(), sizing.logs)
+        Plan::Whole(Whole { parts: sizing.parts.clone(), logs: sizing.logs, steps: sizing.steps })
     }
 
     /// Whether empty logs would hold a commit. What it takes at most is no measure, which is many times
@@ -323,11 +343,11 @@ impl Broker {
         &mut self,
         now: Now,
         commit: &mut Commit,
-        parts: &[usize],
-        logs: LogSet,
+        whole: &Whole,
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
-        self.journal.hold(Need { logs, bytes: parts[self.edge.shard.index()] });
+        let bytes = whole.parts[self.edge.shard.index()];
+        self.journal.hold(Need { logs: whole.logs, bytes });
         // The room in the log, and the batch, are for what has to be there.
         self.edge.is_committing = true;
         let shards = 0..out.mail.shards();
@@ -345,7 +365,7 @@ impl Broker {
             result = served.check(&held.exchange);
         }
         self.edge.is_committing = false;
-        for (shard, (&before, &bytes)) in before.iter().zip(parts).enumerate() {
+        for (shard, (&before, &bytes)) in before.iter().zip(&whole.parts).enumerate() {
             let items = out.mail[shard].items.len() - before;
             if items > 0 && bytes > 0 {
                 out.mail[shard].items.insert(before, Mail::Commit { bytes, items });

@@ -533,6 +533,47 @@ fn how_much_a_large_commit_takes_is_found_out_in_slices_though_others_declare_qu
     assert!(turns > 10, "{turns} turns");
 }
 
+// A publish that goes the way of the one before is sized in no time, and yet it is as many copies.
+#[test]
+fn of_many_commits_to_very_many_queues_one_is_made_in_a_turn() {
+    let (channels, publishes, queues) = (40, 4, 2_100);
+    let mut store = StoreOptions::default();
+    store.template.segment_bytes = 1 << 20;
+    let world = World::with(Options { shards: 1, store: Some(store), ..Options::default() });
+    let first = world.channel(0);
+    for queue in 0..queues {
+        let queue = format!("q{queue}");
+        durable(&first, &queue);
+        first.bind(&queue, "amq.fanout", "");
+    }
+    let client = first.client();
+    let all: Vec<Channel> = (0..channels).map(|_| client.channel()).collect();
+    for channel in &all {
+        channel.tx_select();
+        client.together(|| {
+            for _ in 0..publishes {
+                channel.publish_with("amq.fanout", "", &persistent(), "1");
+            }
+        });
+    }
+    let copies = || world.counters().enqueued_local;
+    let (begin, mut before, mut most) = (copies(), copies(), 0);
+    world.quietly(|| {
+        client.together(|| all.iter().for_each(|channel| channel.send(tx::Commit {})));
+        for _ in 0..100 * channels {
+            world.round();
+            let now = copies();
+            most = most.max(now - core::mem::replace(&mut before, now));
+        }
+    });
+    assert_eq!(before - begin, channels * publishes * queues);
+    assert!(most <= publishes * queues + 512, "{most} copies in one turn");
+    world.settle();
+    for channel in &all {
+        channel.expect("tx.commit-ok");
+    }
+}
+
 #[test]
 fn a_commit_of_very_many_publishes_is_sliced_though_they_go_nowhere() {
     let world = World::on_disk(1);

@@ -77,8 +77,9 @@ pub(crate) struct Copy {
     pub(crate) out_of_root: bool,
     /// A crash may have left it both in its queue and in the dead-letter queue.
     pub(crate) split: bool,
-    /// The life of the process in which a client received it last.
-    pub(crate) seen_in: u32,
+    /// The life of the process in which a client received it last from its queue, and from the
+    /// dead-letter queue.
+    pub(crate) seen_in: [u32; 2],
 }
 
 impl Copy {
@@ -95,7 +96,7 @@ impl Copy {
             gone_for_good: false,
             out_of_root: false,
             split: false,
-            seen_in: 0,
+            seen_in: [0; 2],
         }
     }
 }
@@ -520,7 +521,7 @@ impl Oracle {
         }
         let id = CopyId { message, copy: place };
         let place = usize::from(dead);
-        copy.seen_in = self.life;
+        copy.seen_in[place] = self.life;
         if record.life < self.life && !copy.out_of_root {
             // Recovery found it: it is on the disk.
             copy.promised = true;

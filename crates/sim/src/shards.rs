@@ -313,9 +313,8 @@ impl Shards {
         if self.brokers().any(|broker| broker.log_figures().is_adopted_full) {
             return true;
         }
-        if self.disk.as_ref().is_some_and(|disk| !disk.hindered.is_empty())
-            && self.has_stopped_log()
-        {
+        // What stopped it has a cause: that is looked at where its event is heard.
+        if self.has_stopped_log() {
             return true;
         }
         let Some(disk) = &self.disk else { return false };
@@ -325,7 +324,7 @@ impl Shards {
         let Some(disk) = &mut self.disk else { return false };
         let was_full = disk.was_full;
         disk.was_full &= !is_over;
-        was_full || !disk.failed.is_empty()
+        was_full
     }
 
     /// Connections of all shards, those that are about to end included.
