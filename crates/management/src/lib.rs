@@ -8,3 +8,4 @@ pub mod exposition;
 pub mod http;
 pub mod machine;
 pub mod metrics;
+pub mod sockets;

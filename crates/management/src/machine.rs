@@ -1,6 +1,9 @@
 //! What the operating system says about this process.
 
+use std::net::SocketAddr;
 use std::path::Path;
+
+use crate::sockets::SocketBuffers;
 
 /// Figures of the process, read when they are asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,12 +16,15 @@ pub struct OwnFigures {
     pub open_files_max: u64,
     /// Bytes free for this user on the disk of the data directory.
     pub disk_free_bytes: u64,
+    /// What lies in the system's buffers of connections.
+    pub sockets: SocketBuffers,
 }
 
 impl OwnFigures {
-    /// Reads the figures; one that the system does not tell is 0.
+    /// Reads the figures, of sockets those of connections to these listeners; one that the system does not tell
+    /// is 0.
     #[must_use]
-    pub fn read(data_dir: &Path) -> OwnFigures {
+    pub fn read(data_dir: &Path, listeners: &[SocketAddr]) -> OwnFigures {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
         let disk = rustix::fs::statvfs(data_dir);
         OwnFigures {
@@ -26,6 +32,7 @@ impl OwnFigures {
             open_files: open_files(limit.current),
             open_files_max: limit.current.unwrap_or(0),
             disk_free_bytes: disk.map_or(0, |disk| disk.f_bavail.saturating_mul(disk.f_frsize)),
+            sockets: SocketBuffers::read(listeners),
         }
     }
 }
@@ -73,7 +80,7 @@ mod tests {
     #[test]
     #[cfg(target_os = "linux")]
     fn the_system_tells() {
-        let figures = OwnFigures::read(Path::new("/"));
+        let figures = OwnFigures::read(Path::new("/"), &[]);
         assert!(figures.resident_bytes > 100_000);
         assert!(figures.open_files >= 3);
         assert!(figures.open_files_max >= figures.open_files);

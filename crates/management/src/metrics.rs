@@ -432,6 +432,14 @@ fn own(snapshot: &Snapshot, page: &mut Exposition) {
     for (name, help, value) in gauges {
         page.single(name, Kind::Gauge, help, value);
     }
+    let name = "lepus_socket_buffer_bytes";
+    let help = "Bytes in the system's buffers of connections: sent and not taken by the peer, come and not read.";
+    page.family(name, Kind::Gauge, help);
+    for (direction, bytes) in
+        [("send", own.sockets.send_bytes), ("receive", own.sockets.receive_bytes)]
+    {
+        page.sample(name, &[("direction", direction)], bytes);
+    }
 }
 
 fn shards(snapshot: &Snapshot, page: &mut Exposition) {

@@ -6,6 +6,7 @@ use lepus_broker::{Broker, Survey};
 use lepus_management::machine::OwnFigures;
 use lepus_management::metrics::{Holdings, LoopFigures, Node, Oldest, Shard, Snapshot, Waiting};
 use lepus_shard::{Clock, Commands, EntranceMetrics, MetricsSnapshot, ShardMetrics};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,6 +32,8 @@ pub struct Figures {
     clock: Clock,
     started: Instant,
     data_dir: PathBuf,
+    /// Addresses at which connections come in.
+    listeners: Vec<SocketAddr>,
     /// What was collected last, and how long it is given to others who ask.
     last: Mutex<Option<(Instant, Snapshot)>>,
 }
@@ -51,6 +54,7 @@ impl Figures {
         entrance: Arc<EntranceMetrics>,
         clock: Clock,
         data_dir: PathBuf,
+        listeners: Vec<SocketAddr>,
     ) -> Figures {
         Figures {
             node,
@@ -60,6 +64,7 @@ impl Figures {
             clock,
             started: clock.instant(),
             data_dir,
+            listeners,
             last: Mutex::new(None),
         }
     }
@@ -170,7 +175,7 @@ impl Figures {
             uptime_seconds: self.uptime_seconds(),
             shards,
             waiting,
-            own: OwnFigures::read(&self.data_dir),
+            own: OwnFigures::read(&self.data_dir, &self.listeners),
         })
     }
 

@@ -112,7 +112,8 @@ mod tests {
         let commands = Wiring::<Broker, TcpStream>::new(&[], 1, &notices).commands;
         let node = crate::figures::node(&Config::preset(), 1);
         let entrance = Arc::default();
-        let figures = Figures::new(node, commands, Vec::new(), entrance, clock, PathBuf::new());
+        let figures =
+            Figures::new(node, commands, Vec::new(), entrance, clock, PathBuf::new(), Vec::new());
         lifecycle.serve(Arc::new(figures));
         assert_eq!(lifecycle.health(), Ok("ok".to_owned()));
         assert_eq!(lifecycle.ready(), Ok(()));

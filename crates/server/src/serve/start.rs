@@ -109,6 +109,7 @@ impl Start {
             running.entrance(),
             *clock,
             data_dir.path().to_owned(),
+            running.addresses().to_vec(),
         ));
         Ok(Started { running, figures, initial, transports })
     }
