@@ -165,7 +165,7 @@ fn measure(both: &Both, tester: Tester, subject: &Subject, load: &Load) -> io::R
         acknowledges: true,
         counted: None,
     };
-    let command = workload.command(subject.port(), load.seconds, &load.lepus, &load.jars);
+    let command = workload.command(subject.port(), load.seconds, &load.testers);
     let mut child = pinned(&command, load)?;
     let output = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
     let (mut said, mut intervals) = (Said::default(), Vec::new());

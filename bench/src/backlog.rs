@@ -116,10 +116,10 @@ pub fn run(plan: &Plan) -> io::Result<()> {
             continue;
         }
         let mut lines = Vec::new();
-        if row.needs_tester && !plan.load.jars.exists() {
+        if row.needs_tester && !plan.load.testers.jars.exists() {
             lines.push(Line::absent(
                 "-",
-                format!("no reference tester in {}", plan.load.jars.display()),
+                format!("no reference tester in {}", plan.load.testers.jars.display()),
             ));
         } else {
             for kind in row.subjects(&kinds) {

@@ -1,8 +1,8 @@
 //! System calls and heap allocations per message, which do not depend on how fast the machine is.
 
-use crate::measure::Load;
+use crate::measure::{self, Load};
 use crate::subject::{Kind, Place, Subject};
-use crate::workload::{Tester, WORKLOADS, Workload};
+use crate::workload::{Said, WORKLOADS, Workload};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -29,9 +29,11 @@ pub struct Plan {
 pub fn run(plan: &Plan) -> io::Result<()> {
     fs::create_dir_all(&plan.place.scratch)?;
     println!("{:14} {:>12} {:>11}  calls by name", "", "calls/m", "allocs/m");
-    let has_reference = plan.load.jars.exists();
-    for workload in WORKLOADS.iter().filter(|one| has_reference || one.tester == Tester::Own) {
-        let calls = count_calls(workload, plan)?;
+    let has_tester = |one: &&Workload| plan.load.testers.missing(one.tester).is_none();
+    for workload in WORKLOADS.iter().filter(has_tester) {
+        let subject = Subject::start(Kind::Lepus, &plan.place)?;
+        let calls = count_calls(workload, &subject, &plan.load, &plan.place.scratch)?;
+        drop(subject);
         let allocations = count_allocations(workload, plan)?;
         let number = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.5}"));
         let names: Vec<String> = calls
@@ -51,17 +53,28 @@ pub fn run(plan: &Plan) -> io::Result<()> {
     Ok(())
 }
 
+/// System calls of a broker for each message that it delivered; nothing where they are not counted.
 #[derive(Default)]
-struct Calls {
-    all: Option<f64>,
+pub struct Calls {
+    /// All of them.
+    pub all: Option<f64>,
     by_name: Vec<(String, f64)>,
 }
 
-fn count_calls(workload: &Workload, plan: &Plan) -> io::Result<Calls> {
-    let subject = Subject::start(Kind::Lepus, &plan.place)?;
-    let output = plan.place.scratch.join("calls.txt");
+/// Runs a load from its start to its end, and counts the calls of the broker meanwhile. The counter's notes
+/// lie in `scratch`.
+///
+/// # Errors
+/// When the tester fails, or the counts cannot be read.
+pub fn count_calls(
+    workload: &Workload,
+    subject: &Subject,
+    side: &Load,
+    scratch: &Path,
+) -> io::Result<Calls> {
+    let output = scratch.join("calls.txt");
     let counter = start_counter(subject.pid(), &output)?;
-    let messages = load(workload, &subject, plan, plan.load.seconds)?;
+    let messages = load(workload, subject, side, side.seconds)?;
     let Some(counter) = counter else {
         return Ok(Calls::default());
     };
@@ -119,7 +132,7 @@ fn count_allocations(workload: &Workload, plan: &Plan) -> io::Result<Option<f64>
     let mut totals = Vec::new();
     for seconds in [2, 6] {
         let subject = Subject::start(Kind::Lepus, &place)?;
-        let messages = load(workload, &subject, plan, seconds)?;
+        let messages = load(workload, &subject, &plan.load, seconds)?;
         let printed = subject.stop()?;
         let line = printed.lines().rev().find_map(|line| {
             let counts = line.strip_prefix("allocations=")?;
@@ -137,22 +150,22 @@ fn count_allocations(workload: &Workload, plan: &Plan) -> io::Result<Option<f64>
     Ok(Some((after - before) / (many - few)))
 }
 
-/// Runs the tester to its end and says how many messages the broker delivered.
-fn load(workload: &Workload, subject: &Subject, plan: &Plan, seconds: u64) -> io::Result<f64> {
-    let load = &plan.load;
+/// Runs the tester to its end and says how many messages the broker delivered: by its own count, or by the
+/// tester's where that does not stand.
+fn load(workload: &Workload, subject: &Subject, load: &Load, seconds: u64) -> io::Result<f64> {
     let before = subject.counts()?;
-    let tester = workload.command(subject.port(), seconds, &load.lepus, &load.jars);
-    let status = Command::new("taskset")
-        .args(["-c", &load.core.to_string()])
-        .arg(tester.get_program())
-        .args(tester.get_args())
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .status()?;
-    if !status.success() {
-        return Err(io::Error::other(format!("the tester ended with {status}")));
+    let tester = workload.command(subject.port(), seconds, &load.testers);
+    let output = measure::pinned(&tester, load)?.wait_with_output()?;
+    if !output.status.success() {
+        return Err(io::Error::other(format!("the tester ended with {}", output.status)));
     }
-    Ok(subject.counts()?.since(before).delivered.max(1) as f64)
+    if subject.keeps_counts() {
+        return Ok(subject.counts()?.since(before).delivered.max(1) as f64);
+    }
+    let mut said = Said::default();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let intervals = text.lines().filter_map(|line| said.hear(line));
+    Ok(intervals.map(|one| one.received * one.seconds).sum::<f64>().max(1.0))
 }
 
 #[cfg(test)]

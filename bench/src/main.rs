@@ -33,11 +33,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 use subject::{Kind, Place};
+use workload::Testers;
 
 const USAGE: &str = "\
 lepus-bench run [--rounds 5] [--seconds 10] [--workloads NAME,…] [--brokers NAME,…]
                 [--core 0] [--load-core 1] [--lepus target/release/lepus] [--lepus-flags '…']
-                [--lavinmq PATH, or the variable LAVINMQ: its binary, measured where it is named]
+                [--lavinmq PATH, or the variable LAVINMQ: its binary, measured where it is named,
+                with lavinmqperf as a tester where that lies beside it]
                 [--jars build/reference-tester] [--results build/bench]
 lepus-bench backlog [--rows NAME,…] [--scale 1.0] [--patience 900] and those of `run`
                 but --rounds and --workloads; `lepus-bench backlog list` names the rows
@@ -213,9 +215,14 @@ fn places(arguments: &mut Arguments) -> Result<(Place, Load, PathBuf), String> {
         scratch: results.join("scratch"),
         core: arguments.take("core", 0)?,
     };
-    let load = Load {
+    let beside = place.lavinmq.as_ref().map(|path| path.with_file_name("lavinmqperf"));
+    let testers = Testers {
         lepus,
         jars: arguments.take("jars", "build/reference-tester".into())?,
+        lavinmqperf: beside.filter(|path| path.exists()),
+    };
+    let load = Load {
+        testers,
         core: arguments.take("load-core", 1)?,
         seconds: arguments.take("seconds", 10)?.max(SECONDS_MIN),
         errors: results.join("tester.log"),

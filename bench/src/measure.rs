@@ -4,7 +4,7 @@ use crate::counters::Counts;
 use crate::json::Json;
 use crate::procfs::{self, Reading};
 use crate::subject::{Kind, Subject};
-use crate::workload::{Said, Workload};
+use crate::workload::{Said, Testers, Workload};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::PathBuf;
@@ -28,10 +28,8 @@ pub const SECONDS_MIN: u64 = 6;
 /// The tester's side of a run.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// The binary `lepus`, for its load tester.
-    pub lepus: PathBuf,
-    /// The directory of the reference tester.
-    pub jars: PathBuf,
+    /// The programs.
+    pub testers: Testers,
     /// The tester's core.
     pub core: usize,
     /// How long one run lasts, at least [`SECONDS_MIN`].
@@ -54,6 +52,9 @@ pub struct Figures {
     pub core_micros: f64,
     /// Voluntary context switches of the broker per message.
     pub switches: f64,
+    /// System calls of the broker per message, counted in a run of their own, where the machine lets them be
+    /// counted.
+    pub calls: Option<f64>,
     /// Resident megabytes of the broker after the run.
     pub resident_mb: f64,
     /// The tester's share of its core while the broker was loaded, 0 to 1.
@@ -67,13 +68,14 @@ pub struct Figures {
 
 impl Figures {
     /// The figures by name, for the machine-readable copy and for medians.
-    pub fn fields(&self) -> [(&'static str, Option<f64>); 10] {
+    pub fn fields(&self) -> [(&'static str, Option<f64>); 11] {
         [
             ("messages_per_second", Some(self.rate)),
             ("cpu_micros_per_message", Some(self.cpu_micros)),
             ("spin_micros_per_message", Some(self.spin_micros)),
             ("core_busy_micros_per_message", Some(self.core_micros)),
             ("voluntary_switches_per_message", Some(self.switches)),
+            ("system_calls_per_message", self.calls),
             ("resident_mb", Some(self.resident_mb)),
             ("tester_cpu_share", Some(self.tester_share)),
             ("latency_median_micros", self.latency.map(|points| points.0)),
@@ -98,6 +100,7 @@ impl Figures {
             spin_micros: of(|run| run.spin_micros),
             core_micros: of(|run| run.core_micros),
             switches: of(|run| run.switches),
+            calls: runs.iter().find_map(|run| run.calls),
             resident_mb: of(|run| run.resident_mb),
             tester_share: of(|run| run.tester_share),
             latency: (!latencies.is_empty()).then(|| {
@@ -214,7 +217,7 @@ pub fn run(
 ) -> io::Result<Figures> {
     let tester = match (kind, workload.relay_bytes) {
         (Kind::NullRelay, Some(bytes)) => relay_command(subject.port(), bytes, load)?,
-        _ => workload.command(subject.port(), load.seconds, &load.lepus, &load.jars),
+        _ => workload.command(subject.port(), load.seconds, &load.testers),
     };
     let counts_before = subject.counts()?;
     let mut child = pinned(&tester, load)?;
@@ -244,15 +247,15 @@ pub fn run(
         latency: said.latency,
         spin_micros: if seen > 0.0 { counts.spin_micros as f64 / seen } else { 0.0 },
         disagreement: match workload.counted {
-            None => Some(disagreement(workload, seen, counts)),
-            Some(_) => None,
+            None if subject.keeps_counts() => Some(disagreement(workload, seen, counts)),
+            _ => None,
         },
         ..costs(first, last, last.messages_since(first))
     })
 }
 
 /// Runs the load with a known number of messages, and says how far the counts are apart. `None` for
-/// loads whose tester tells its count in every run.
+/// loads whose tester tells its count in every run, and for brokers whose counts do not stand.
 ///
 /// # Errors
 /// When the tester cannot be started, or the broker does not tell its counts.
@@ -261,11 +264,11 @@ pub fn check_counts(
     subject: &Subject,
     load: &Load,
 ) -> io::Result<Option<f64>> {
-    let Some((producers, messages)) = workload.counted else {
+    let Some((producers, messages)) = workload.counted.filter(|_| subject.keeps_counts()) else {
         return Ok(None);
     };
     let counts_before = subject.counts()?;
-    let mut tester = workload.command(subject.port(), load.seconds, &load.lepus, &load.jars);
+    let mut tester = workload.command(subject.port(), load.seconds, &load.testers);
     tester.args(["-C", &messages.to_string()]);
     let output = pinned(&tester, load)?.wait_with_output()?;
     if !output.status.success() {

@@ -1,10 +1,11 @@
 //! The run of `make bench`: every load against every broker, in turn, several times.
 
+use crate::costs;
 use crate::json::Json;
 use crate::measure::{self, Figures, Load};
 use crate::subject::{Kind, Place, Subject};
 use crate::table::{self, Row};
-use crate::workload::{Tester, WORKLOADS, Workload};
+use crate::workload::{WORKLOADS, Workload};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use std::{fs, io};
@@ -61,6 +62,17 @@ pub fn run(plan: &Plan) -> io::Result<()> {
             }
         }
         runs.retain(|(_, figures)| !figures.is_empty());
+        for (kind, figures) in runs.iter_mut().filter(|(kind, _)| *kind != Kind::NullRelay) {
+            let calls = with_subject(*kind, rabbitmq.as_ref(), plan, |subject| {
+                costs::count_calls(workload, subject, &plan.load, &plan.place.scratch)
+            });
+            match calls {
+                Ok(calls) => figures.iter_mut().for_each(|one| one.calls = calls.all),
+                Err(error) => {
+                    eprintln!("{} {}: calls not counted: {error}", workload.name, kind.name());
+                }
+            }
+        }
         for (kind, figures) in &mut runs {
             let counted = with_subject(*kind, rabbitmq.as_ref(), plan, |subject| {
                 measure::check_counts(workload, subject, &plan.load)
@@ -147,9 +159,8 @@ fn chosen_workloads(plan: &Plan) -> io::Result<Vec<&'static Workload>> {
         if !plan.workloads.is_empty() && !plan.workloads.iter().any(|name| name == workload.name) {
             continue;
         }
-        if workload.tester == Tester::Reference && !plan.load.jars.exists() {
-            let jars = plan.load.jars.display();
-            eprintln!("{} is left out: no reference tester in {jars}", workload.name);
+        if let Some(reason) = plan.load.testers.missing(workload.tester) {
+            eprintln!("{} is left out: {reason}", workload.name);
             continue;
         }
         workloads.push(workload);

@@ -175,6 +175,11 @@ impl Subject {
         self.kind != Kind::RabbitMq
     }
 
+    /// Whether its counts stand when a load is over; LavinMQ's are without those of queues that are gone.
+    pub fn keeps_counts(&self) -> bool {
+        self.kind != Kind::LavinMq
+    }
+
     /// What the broker has counted.
     ///
     /// # Errors

@@ -70,13 +70,14 @@ fn details(rows: &[Row]) -> String {
     let mut out = String::new();
     let _ = writeln!(
         out,
-        "{:12} {:>10} {:>9} {:>7} {:>9} {:>8} {:>7} {:>9} {:>7} {:>9} {:>8} {:>8}  counts",
+        "{:12} {:>10} {:>9} {:>7} {:>9} {:>8} {:>8} {:>7} {:>9} {:>7} {:>9} {:>8} {:>8}  counts",
         "",
         "msg/s",
         "CPU µs/m",
         "of spin",
         "core µs/m",
         "switch/m",
+        "calls/m",
         "RSS MB",
         "p50/99 ms",
         "tester",
@@ -92,7 +93,7 @@ fn details(rows: &[Row]) -> String {
     }
     out.push_str(
         "\nCPU: user and system time of the broker's process; core: time in which its core was not \
-         idle; both per message received. of spin: looking around without work, as lepus counts it.\nrabbit ×, lavin ×, null ×: how many times less CPU than RabbitMQ \
+         idle; both per message received. of spin: looking around without work, as lepus counts it.\ncalls: system calls of the broker per message, counted in one further run, start and end included. rabbit ×, lavin ×, null ×: how many times less CPU than RabbitMQ \
          and LavinMQ, more than the null broker. *: the tester used more than 90 % of its\ncore, so that the rate \
          is the tester's. counts: the tester's, the broker's and the acknowledged agree within 1 %.\n",
     );
@@ -122,13 +123,14 @@ fn line(row: &Row, kind: Kind, figures: &Figures) -> String {
         Some(apart) => format!("APART {:.1} %", apart * 100.0),
     };
     format!(
-        "  {:10} {:>10.0} {:>9.3} {:>7.3} {:>9.3} {:>8.4} {:>7.0} {:>9} {:>7} {:>9} {:>8} {:>8}  {counts}\n",
+        "  {:10} {:>10.0} {:>9.3} {:>7.3} {:>9.3} {:>8.4} {:>8} {:>7.0} {:>9} {:>7} {:>9} {:>8} {:>8}  {counts}\n",
         kind.name(),
         figures.rate,
         figures.cpu_micros,
         figures.spin_micros,
         figures.core_micros,
         figures.switches,
+        figures.calls.map_or_else(|| "-".to_owned(), |calls| format!("{calls:.3}")),
         figures.resident_mb,
         latency,
         format!("{:.0}%{mark}", figures.tester_share * 100.0),
@@ -165,9 +167,9 @@ mod tests {
             let found = text.lines().find(|line| line.trim_start().starts_with(name));
             found.unwrap().split_whitespace().collect::<Vec<_>>()
         };
-        assert_eq!(line("lepus")[8..], ["95%*", "10.00", "2.00", "2.00", "agree"]);
-        assert_eq!(line("rabbitmq")[8..], ["50%", "1.00", "0.20", "20.00", "APART", "2.0", "%"]);
-        assert_eq!(line("null-broker")[9..], ["20.00", "4.00", "1.00", "agree"]);
+        assert_eq!(line("lepus")[9..], ["95%*", "10.00", "2.00", "2.00", "agree"]);
+        assert_eq!(line("rabbitmq")[9..], ["50%", "1.00", "0.20", "20.00", "APART", "2.0", "%"]);
+        assert_eq!(line("null-broker")[10..], ["20.00", "4.00", "1.00", "agree"]);
         let last = text.lines().rfind(|line| line.starts_with(WORKLOADS[0].name)).unwrap();
         let words: Vec<_> = last.split_whitespace().collect();
         assert_eq!(

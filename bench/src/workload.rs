@@ -1,6 +1,6 @@
 //! The loads that are measured, each a command of a tester.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
 
 /// Who makes the load.
@@ -10,6 +10,62 @@ pub enum Tester {
     Reference,
     /// `lepus perf`.
     Own,
+    /// LavinMQ's, a native program.
+    LavinMq,
+}
+
+/// Where the testers are.
+#[derive(Clone, Debug)]
+pub struct Testers {
+    /// The binary `lepus`, for its own one.
+    pub lepus: PathBuf,
+    /// The directory of the reference tester.
+    pub jars: PathBuf,
+    /// The binary `lavinmqperf`, where one is named or lies beside the broker's.
+    pub lavinmqperf: Option<PathBuf>,
+}
+
+impl Testers {
+    /// The command of one, for the broker on `port`.
+    pub fn against(&self, tester: Tester, port: u16) -> Command {
+        let uri = format!("amqp://guest:guest@localhost:{port}");
+        let mut command = match (tester, &self.lavinmqperf) {
+            (Tester::Reference, _) => {
+                let mut command = Command::new("java");
+                command.arg("-cp").arg(self.jars.join("*")).arg("com.rabbitmq.perf.PerfTest");
+                command
+            }
+            (Tester::Own, _) => {
+                let mut command = Command::new(&self.lepus);
+                command.arg("perf");
+                command
+            }
+            (Tester::LavinMq, path) => {
+                // A name alone is looked for where programs are.
+                let mut command = match path {
+                    Some(path) => Command::new(path),
+                    None => Command::new("lavinmqperf"),
+                };
+                command.args(["throughput", "-l", &format!("--uri={uri}")]);
+                return command;
+            }
+        };
+        command.args(["-h", &uri]);
+        command
+    }
+
+    /// Why this one cannot make a load here, if so.
+    pub fn missing(&self, tester: Tester) -> Option<String> {
+        match (tester, &self.lavinmqperf) {
+            (Tester::Reference, _) if !self.jars.exists() => {
+                Some(format!("no reference tester in {}", self.jars.display()))
+            }
+            (Tester::LavinMq, None) => {
+                Some("no lavinmqperf lies beside the binary that --lavinmq or LAVINMQ names".into())
+            }
+            _ => None,
+        }
+    }
 }
 
 /// One load.
@@ -37,7 +93,7 @@ pub const SINGLE: [&str; 12] =
     ["-x", "1", "-y", "1", "-q", "300", "-c", "100", "-s", "12", "-f", "mandatory"];
 
 /// All loads, in the order of the table.
-pub const WORKLOADS: [Workload; 7] = [
+pub const WORKLOADS: [Workload; 13] = [
     Workload {
         name: "e4-single",
         title: "E4 single queue: 12 B mandatory, confirm window 100, prefetch 300 (reference tester)",
@@ -74,6 +130,60 @@ pub const WORKLOADS: [Workload; 7] = [
         relay_bytes: None,
         acknowledges: true,
         counted: Some((150, 300)),
+    },
+    Workload {
+        name: "java-12",
+        title: "one queue, 12 B, auto-ack, no confirms (reference tester)",
+        tester: Tester::Reference,
+        words: &["-x", "1", "-y", "1", "-a", "-s", "12"],
+        relay_bytes: None,
+        acknowledges: false,
+        counted: Some((1, 50_000)),
+    },
+    Workload {
+        name: "java-1024",
+        title: "one queue, 1 KiB, auto-ack, no confirms (reference tester)",
+        tester: Tester::Reference,
+        words: &["-x", "1", "-y", "1", "-a", "-s", "1024"],
+        relay_bytes: None,
+        acknowledges: false,
+        counted: Some((1, 50_000)),
+    },
+    Workload {
+        name: "java-fan-out",
+        title: "fan-out to 5 queues of their own, 100 B, auto-ack (reference tester)",
+        tester: Tester::Reference,
+        words: &["-x", "1", "-y", "5", "-a", "-s", "100"],
+        relay_bytes: None,
+        acknowledges: false,
+        counted: None,
+    },
+    Workload {
+        name: "java-10k",
+        title: "one queue, 12 B, auto-ack, 10,000 a second (reference tester)",
+        tester: Tester::Reference,
+        words: &["-x", "1", "-y", "1", "-a", "-s", "12", "--rate", "10000"],
+        relay_bytes: None,
+        acknowledges: false,
+        counted: None,
+    },
+    Workload {
+        name: "lavin-confirm",
+        title: "one queue, 16 B, confirm window 100, each acknowledged, prefetch 300 (lavinmqperf)",
+        tester: Tester::LavinMq,
+        words: &["-c", "100", "-a", "1", "-P", "300"],
+        relay_bytes: None,
+        acknowledges: true,
+        counted: Some((1, 20_000)),
+    },
+    Workload {
+        name: "lavin-16",
+        title: "one queue, 16 B, no acknowledgements, no confirms (lavinmqperf)",
+        tester: Tester::LavinMq,
+        words: &["-s", "16"],
+        relay_bytes: None,
+        acknowledges: false,
+        counted: Some((1, 20_000)),
     },
     Workload {
         name: "e4-single-own",
@@ -123,24 +233,10 @@ pub const WORKLOADS: [Workload; 7] = [
 ];
 
 impl Workload {
-    /// The tester's command against the broker on `port`; `lepus` is the binary, `jars` the
-    /// directory of the reference tester.
-    pub fn command(&self, port: u16, seconds: u64, lepus: &Path, jars: &Path) -> Command {
-        let uri = format!("amqp://guest:guest@localhost:{port}");
-        let seconds = seconds.to_string();
-        let mut command = match self.tester {
-            Tester::Reference => {
-                let mut command = Command::new("java");
-                command.arg("-cp").arg(jars.join("*")).arg("com.rabbitmq.perf.PerfTest");
-                command
-            }
-            Tester::Own => {
-                let mut command = Command::new(lepus);
-                command.arg("perf");
-                command
-            }
-        };
-        command.args(self.words).args(["-h", &uri, "-z", &seconds]);
+    /// The tester's command against the broker on `port`.
+    pub fn command(&self, port: u16, seconds: u64, testers: &Testers) -> Command {
+        let mut command = testers.against(self.tester, port);
+        command.args(self.words).args(["-z", &seconds.to_string()]);
         command
     }
 }
@@ -171,6 +267,12 @@ impl Said {
         if let Some(found) = latency(line) {
             self.latency = Some(found);
         }
+        self.hear_summary(line);
+        if let Some(received) = number(line, " Consume rate: ") {
+            // Its lines are a second apart, and do not say when.
+            self.lines += 1;
+            return Some(Interval { number: self.lines, seconds: 1.0, received });
+        }
         let time = number(line, ", time ")?;
         // A tester with nothing to tell yet leaves the rate out.
         let received = number(line, ", received: ").unwrap_or(0.0);
@@ -178,6 +280,19 @@ impl Said {
         self.time = time;
         self.lines += 1;
         Some(Interval { number: self.lines, seconds, received })
+    }
+}
+
+impl Said {
+    /// Takes a line of LavinMQ's summary at the end, whose latencies are in milliseconds.
+    fn hear_summary(&mut self, line: &str) {
+        let micros = |label| Some(number(line, label)? * 1000.0);
+        if let Some(median) = micros("  median: ") {
+            self.latency = Some((median, f64::NAN));
+        }
+        if let (Some((median, _)), Some(last)) = (self.latency, micros("  99th: ")) {
+            self.latency = Some((median, last));
+        }
     }
 }
 
@@ -216,6 +331,19 @@ mod tests {
         let line = "id: x, consumer latency min/median/75th/95th/99th 41/2194/3488/6998/12747 µs";
         assert_eq!(said.hear(line), None);
         assert_eq!(said.latency, Some((2194.0, 12747.0)));
+    }
+
+    #[test]
+    fn lines_of_lavinmqperf_are_understood() {
+        let mut said = Said::default();
+        let line = "Publish rate: 178870 msgs/s Consume rate: 178724 msgs/s | Latency (ms) \
+                    min/median/75th/95th/99th: 0.063/0.42/0.572/4.74/8.241";
+        let interval = said.hear(line).unwrap();
+        assert_eq!((interval.number, interval.seconds, interval.received), (1, 1.0, 178_724.0));
+        for line in ["Average consume rate: 187979 msgs/s", "  median: 0.409", "  99th:   16.499"] {
+            assert_eq!(said.hear(line), None);
+        }
+        assert_eq!(said.latency, Some((409.0, 16_499.0)));
     }
 
     #[test]

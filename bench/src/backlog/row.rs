@@ -100,19 +100,7 @@ pub const ROWS: [Row; 13] = [
 
 /// A tester's command. Every queue is durable and stays.
 pub fn tester(plan: &Plan, tester: Tester, port: u16, words: &[&str]) -> Command {
-    let mut command = match tester {
-        Tester::Reference => {
-            let mut command = Command::new("java");
-            command.arg("-cp").arg(plan.load.jars.join("*")).arg("com.rabbitmq.perf.PerfTest");
-            command
-        }
-        Tester::Own => {
-            let mut command = Command::new(&plan.load.lepus);
-            command.arg("perf");
-            command
-        }
-    };
-    command.args(["-h", &format!("amqp://guest:guest@localhost:{port}")]);
+    let mut command = plan.load.testers.against(tester, port);
     command.args(["-f", "persistent", "-ad", "false"]).args(words);
     command
 }
