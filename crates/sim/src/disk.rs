@@ -308,14 +308,15 @@ impl SimDisk {
     pub(crate) fn has_outage(&self, now: Instant) -> bool {
         let is_recent =
             |(_, end): (Instant, Instant)| end == Instant::NEVER || now < end + RETRY_MAX;
-        self.outage_time.is_some_and(is_recent)
+        // Nobody may have looked since its time was over.
+        self.disk.outage != Outage::default() || self.outage_time.is_some_and(is_recent)
     }
 
     /// All operations work again.
     pub(crate) fn end_outage(&mut self, now: Instant) {
-        self.disk.outage = Outage::default();
-        if let Some((_, end)) = &mut self.outage_time {
-            *end = now.min(*end);
+        let was_out = std::mem::take(&mut self.disk.outage) != Outage::default();
+        if let Some((_, end)) = self.outage_time.as_mut().filter(|_| was_out) {
+            *end = now;
         }
     }
 

@@ -240,6 +240,8 @@ pub(crate) struct Oracle {
     pub(crate) chosen: BTreeMap<(u32, usize, String), usize>,
     /// Logs that have forgotten settlements since their damage.
     pub(crate) forgetful: BTreeSet<u32>,
+    /// Whether a log ever has: queues may count what was settled, and is not there to be given to anybody.
+    pub(crate) has_forgotten: bool,
     /// Messages whose bytes were damaged on the disk.
     pub(crate) damaged: BTreeSet<MessageId>,
 }

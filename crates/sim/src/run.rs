@@ -872,8 +872,10 @@ fn drain(
             ));
         }
         // What has expired behind others goes to the dead-letter queue, which is drained next.
-        let may_miss = queue.dead_letters() || !oracle.damaged.is_empty();
-        if (found > figures.ready && late == 0) || (found < figures.ready && !may_miss) {
+        let may_miss = queue.dead_letters() || !oracle.damaged.is_empty() || oracle.has_forgotten;
+        // So do dead letters that get the room that others give up here.
+        let may_get_more = late > 0 || has_little_room && queue.kind == Kind::Dead;
+        if (found > figures.ready && !may_get_more) || (found < figures.ready && !may_miss) {
             return Err(format!(
                 "{} messages counted in {}, {found} found",
                 figures.ready, queue.name

@@ -54,6 +54,16 @@ fn who_asks_for_what_cannot_be_made_durable_may_be_refused() {
     }
 }
 
+/// What the oracle once took for a fault: a dead letter is on the disk before the commit that it came with, a log
+/// that has stopped for want of reads refuses, dead letters come while their queue is emptied, a log put together
+/// again counts what was settled, an outage is over that nobody has looked at.
+#[test]
+fn what_a_bad_disk_explains_is_forgiven() {
+    for seed in [3_017_194, 3_025_076, 5_000_864, 5_021_052, 5_037_670] {
+        hold(seed..seed + 1);
+    }
+}
+
 /// A publish to hundreds of durable queues, whose places alone are longer than a segment; the
 /// process ends in order later.
 #[test]

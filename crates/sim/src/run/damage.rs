@@ -90,6 +90,7 @@ impl Run {
         }
         let log = damage.file.log().0.wrapping_sub(1);
         self.oracle.forgetful.insert(log);
+        self.oracle.has_forgotten = true;
         let is_in = |queue: usize| logs.get(&queue) == Some(&log);
         for message in &mut self.oracle.messages {
             for copy in message.copies.iter_mut().filter(|copy| !copy.out_of_root) {
