@@ -576,8 +576,7 @@ impl Store {
             }
         }
         self.state.lanes.cool(self.settings.lanes_kept, COOL_LOOKS);
-        let woken = self.cache.end_cycle();
-        self.events.extend(woken.into_iter().map(Event::MessageReady));
+        self.end_lookups();
         self.publish(now, out);
         self.share_disk();
         self.log.set_longest(self.state.tables.spans.longest());

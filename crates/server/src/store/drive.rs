@@ -273,6 +273,9 @@ impl Drive {
         entries.clear();
         while entries.is_empty() && !store.is_fetched(slot) {
             if store.fetch(slot, WINDOW, entries, &mut self.out) == Fetch::Pending {
+                if self.out.list.is_empty() {
+                    return Err(self.stuck("a page of the index"));
+                }
                 self.carry_out(store)?;
             }
         }
@@ -287,13 +290,28 @@ impl Drive {
         entry: &Entry,
         take: &mut dyn FnMut(&Message<'_>) -> T,
     ) -> Result<Option<T>, Failure> {
+        let mut is_ended = false;
         loop {
             match store.lookup_sized(entry.position, entry.bytes, &mut self.out) {
                 Lookup::Found(message) => return Ok(Some(take(&message))),
                 Lookup::Lost => return Ok(None),
-                Lookup::Pending => self.carry_out(store)?,
+                Lookup::Pending => {}
             }
+            if self.out.list.is_empty() {
+                if core::mem::replace(&mut is_ended, true) {
+                    return Err(self.stuck("a message"));
+                }
+                // It waits for the room of long messages that were read before it.
+                store.end_lookups();
+            }
+            self.carry_out(store)?;
         }
+    }
+
+    /// Something is waited for, and nothing is under way that would bring it.
+    fn stuck(&self, what: &str) -> Failure {
+        let log = self.log();
+        Failure::Text(format!("{log}: the read of {what} does not go on; this is a fault of lepus"))
     }
 
     /// Writes a checkpoint of what is left. The next start still counts as one after a crash.
@@ -314,5 +332,55 @@ impl Drive {
             idle += usize::from(!more);
         }
         Err(self.no_room())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scratch::Scratch;
+    use lepus_store::Place;
+
+    /// Whoever reads here would wait for ever.
+    #[test]
+    fn a_read_that_nothing_brings_is_an_error() {
+        let scratch = Scratch::new("drive-stuck");
+        let settings = Settings { index_pages_max: 0, ..Settings::new(LogId(1)) };
+        let mut drive = Drive::new(scratch.path(), settings);
+        let mut store = drive.open().unwrap().unwrap();
+        let slot = store.lane(Lane::of(QueueId(1)));
+        for seq in 0..3000 {
+            let message = Message {
+                exchange: b"",
+                routing_key: b"q",
+                properties: &[0, 0],
+                // Each is a run of its own in the index, which has pages then.
+                body: &[7; 100][..seq as usize * 7 % 61],
+            };
+            let place = Place { lane: slot, seq, deadline_millis: 0 };
+            while store.append(&message, &[place]).is_err() {
+                drive.cycle(&mut store).unwrap();
+            }
+        }
+        drive.rest(&mut store).unwrap();
+        let said = |failure: Failure| match failure {
+            Failure::Text(text) => text,
+            Failure::Output(error) => error.to_string(),
+        };
+
+        let mut store = drive.open().unwrap().unwrap();
+        let slot = Drive::lanes(&store)[0].1;
+        let mut entries = Vec::new();
+        assert_eq!(store.fetch(slot, WINDOW, &mut entries, &mut drive.out), Fetch::Pending);
+        drive.out.list.clear();
+        let failure = drive.next_entries(&mut store, slot, &mut entries).unwrap_err();
+        assert!(said(failure).contains("the read of a page of the index does not go on"));
+
+        let mut store = drive.open().unwrap().unwrap();
+        let slot = Drive::lanes(&store)[0].1;
+        assert!(drive.next_entries(&mut store, slot, &mut entries).unwrap());
+        drive.out.list.clear();
+        let failure = drive.read(&mut store, &entries[0], &mut |_| ()).unwrap_err();
+        assert!(said(failure).contains("the read of a message does not go on"));
     }
 }

@@ -63,9 +63,19 @@ impl Running {
 
     /// Appends messages of many lengths, the checkpoint said anew now and then.
     pub(crate) fn fill(&mut self, queue: QueueId, numbers: std::ops::Range<u64>) {
+        self.fill_with(queue, numbers, |seq| (seq * 7 % 61) as usize);
+    }
+
+    /// The same with messages of these lengths, about.
+    pub(crate) fn fill_with(
+        &mut self,
+        queue: QueueId,
+        numbers: std::ops::Range<u64>,
+        length: impl Fn(u64) -> usize,
+    ) {
         let lane = self.store.lane(Lane::of(queue));
         for seq in numbers {
-            let body = format!("body {seq:06} {}", "x".repeat((seq * 7 % 61) as usize));
+            let body = format!("body {seq:06} {}", "x".repeat(length(seq)));
             let message = Message {
                 exchange: b"",
                 routing_key: b"q",

@@ -8,6 +8,7 @@ mod gauge;
 mod hostile;
 mod load;
 mod locality;
+mod long_messages;
 mod orphans;
 mod profile;
 mod restart;

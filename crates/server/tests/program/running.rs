@@ -5,12 +5,12 @@ use std::cell::RefCell;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-/// How long to wait for a line of the log before it counts as missing.
+/// How long to wait for a line of the log before it counts as missing, and for a command that ends by itself.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The binary with these words, without settings from outside.
@@ -23,6 +23,19 @@ pub fn lepus(words: &[&str]) -> Command {
         }
     }
     command
+}
+
+/// What a command printed, and how it ended. One that does not end is killed.
+pub fn ended(command: &mut Command) -> Output {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = rustix::process::Pid::from_child(&child);
+    let (sender, output) = channel();
+    std::thread::spawn(move || sender.send(child.wait_with_output()));
+    let Ok(output) = output.recv_timeout(PATIENCE) else {
+        rustix::process::kill_process(pid, Signal::KILL).unwrap();
+        panic!("it does not end: {command:?}");
+    };
+    output.unwrap()
 }
 
 /// An empty directory, removed in the end.

@@ -241,6 +241,13 @@ impl Store {
         }
     }
 
+    /// For who drives the store without [`Store::flush`], which ends each cycle with this: what was looked up
+    /// so far has been used. Long messages that are whole are forgotten, and who waits for their room is told.
+    pub fn end_lookups(&mut self) {
+        let woken = self.cache.end_cycle();
+        self.events.extend(woken.into_iter().map(Event::MessageReady));
+    }
+
     /// The message of an entry, if a lookup just found it.
     #[must_use]
     pub fn message(&self, at: Position) -> Option<Message<'_>> {
