@@ -117,8 +117,7 @@ impl Held {
         put(&mut snapshot.bytes, self.delivered_below);
         self.weigh_row(snapshot.bytes.len() - before, units);
         if snapshot.bytes.len() >= snapshot.block_bytes {
-            let bytes = core::mem::take(&mut snapshot.bytes);
-            snapshot.blocks.push_back((core::mem::take(&mut snapshot.rows), bytes));
+            snapshot.end_block();
         }
     }
 
@@ -153,6 +152,8 @@ struct Snapshot {
     changing_units: u64,
     /// Encoded, and not taken yet: rows and bytes of blocks that are full, and of the one that grows.
     blocks: VecDeque<(u64, Vec<u8>)>,
+    /// Memory of those that are full.
+    full_bytes: usize,
     /// When it is full: so much is copied and summed in one go.
     block_bytes: usize,
     rows: u64,
@@ -171,6 +172,27 @@ impl Snapshot {
             Some(places) => places.get(at).copied(),
             None => Some(at as u32),
         }
+    }
+
+    /// The block that grows is full.
+    fn end_block(&mut self) {
+        let bytes = core::mem::take(&mut self.bytes);
+        self.full_bytes += bytes.capacity();
+        self.blocks.push_back((core::mem::take(&mut self.rows), bytes));
+    }
+
+    /// The next block, full or not.
+    fn take_block(&mut self) -> (u64, Vec<u8>) {
+        let Some((rows, bytes)) = self.blocks.pop_front() else {
+            return (core::mem::take(&mut self.rows), core::mem::take(&mut self.bytes));
+        };
+        self.full_bytes -= bytes.capacity();
+        (rows, bytes)
+    }
+
+    /// Memory of what is encoded and not taken yet.
+    fn memory_bytes(&self) -> usize {
+        self.full_bytes + self.bytes.capacity()
     }
 }
 
@@ -525,11 +547,17 @@ impl Lanes {
         self.slab.capacity()
     }
 
-    /// Memory of all lanes, told without a walk: what settles and deliveries out of order add to a hot
-    /// lane counts from its next page or checkpoint on.
+    /// Memory of all lanes, and of what a snapshot has encoded of them, told without a walk: what settles
+    /// and deliveries out of order add to a hot lane counts from its next page or checkpoint on.
     pub(crate) fn memory_bytes(&self) -> usize {
         let places = self.slab.capacity() * size_of::<Held>() + self.by_lane.len() * 32;
-        self.hot_bytes + places + self.cold_bytes + (self.slab.len() - self.hot) * 16
+        let cold_bytes = self.cold_bytes + (self.slab.len() - self.hot) * 16;
+        self.hot_bytes + places + cold_bytes + self.encoded_bytes()
+    }
+
+    /// Memory of what is encoded of lanes and not taken yet: while the disk is slow, that may be of all lanes.
+    fn encoded_bytes(&self) -> usize {
+        self.snapshot.as_ref().map_or(0, Snapshot::memory_bytes)
     }
 
     /// Whether lanes are hot that may be idle, more than `kept`.
@@ -633,6 +661,7 @@ impl Lanes {
             is_delivered,
             changing_units,
             blocks: VecDeque::new(),
+            full_bytes: 0,
             block_bytes,
             rows,
             bytes,
@@ -687,10 +716,7 @@ impl Lanes {
 
     /// The next block, full or not: how many lanes it has, and what they say.
     pub(crate) fn take_block(&mut self) -> (u64, Vec<u8>) {
-        let Some(snapshot) = &mut self.snapshot else { return (0, Vec::new()) };
-        snapshot.blocks.pop_front().unwrap_or_else(|| {
-            (core::mem::take(&mut snapshot.rows), core::mem::take(&mut snapshot.bytes))
-        })
+        self.snapshot.as_mut().map(Snapshot::take_block).unwrap_or_default()
     }
 
     /// The checkpoint with the snapshot is valid: the next one shows what changes after it.
@@ -824,8 +850,16 @@ mod tests {
         assert_eq!((lanes.all_bytes(), lanes.changing_bytes()), (0, 0));
     }
 
+    /// Memory of what a snapshot has encoded and nobody has taken, by a walk.
+    fn walk_encoded(lanes: &Lanes) -> usize {
+        lanes.snapshot.as_ref().map_or(0, |snapshot| {
+            let full = snapshot.blocks.iter().map(|(_, bytes)| bytes.capacity());
+            full.sum::<usize>() + snapshot.bytes.capacity()
+        })
+    }
+
     #[test]
-    fn lanes_that_change_before_their_turn_are_taken_in_blocks() {
+    fn lanes_that_change_before_their_turn_are_taken_in_blocks_and_count_until_then() {
         let mut lanes = Lanes::default();
         let slots: Vec<LaneSlot> = (0..1_000)
             .map(|queue| {
@@ -836,21 +870,37 @@ mod tests {
                     let position = Position(seq * seq * 100);
                     index.append(Entry { seq, position, bytes: 3, deadline_millis: 0 });
                 }
+                lanes.weigh(slot);
                 slot
             })
             .collect();
-        lanes.begin_snapshot(true, 256 << 10);
-        // All of them change while nothing is taken.
-        slots.iter().for_each(|slot| assert!(lanes.get_mut(*slot).is_some()));
-        let (mut rows, mut blocks) = (0, 0);
-        while lanes.has_block() {
-            let (more, bytes) = lanes.take_block();
-            assert!(bytes.len() < 272 << 10, "{} bytes", bytes.len());
-            (rows, blocks) = (rows + more, blocks + 1);
+        let before = lanes.memory_bytes();
+        // The first one fails.
+        for is_valid in [false, true] {
+            lanes.begin_snapshot(true, 256 << 10);
+            // All of them change while nothing is taken.
+            for slot in &slots {
+                assert!(lanes.get_mut(*slot).is_some());
+                assert_eq!(lanes.memory_bytes() - before, walk_encoded(&lanes));
+            }
+            assert!(walk_encoded(&lanes) > 512 << 10, "{}", walk_encoded(&lanes));
+            let (mut rows, mut blocks) = (0, 0);
+            while lanes.has_block() && (is_valid || blocks == 0) {
+                let (more, bytes) = lanes.take_block();
+                assert!(bytes.len() < 272 << 10, "{} bytes", bytes.len());
+                assert_eq!(lanes.memory_bytes() - before, walk_encoded(&lanes));
+                (rows, blocks) = (rows + more, blocks + 1);
+            }
+            if is_valid {
+                assert!(blocks > 2, "{blocks}");
+                while !lanes.encode_some(1 << 20, 1_000) {}
+                assert_eq!(rows + lanes.take_block().0, 1_000);
+                lanes.snapshot_valid();
+            } else {
+                assert!(walk_encoded(&lanes) > 0, "some of it is there");
+                lanes.snapshot_failed();
+            }
+            assert_eq!(lanes.memory_bytes(), before);
         }
-        assert!(blocks > 2, "{blocks}");
-        while !lanes.encode_some(1 << 20, 1_000) {}
-        assert_eq!(rows + lanes.take_block().0, 1_000);
-        lanes.snapshot_valid();
     }
 }

@@ -747,7 +747,8 @@ impl Store {
         self.log.unwritten_bytes()
     }
 
-    /// Memory of the index: lanes with their pages, what is settled of them, places of moved messages.
+    /// Memory of the index: lanes with their pages, what is settled of them, what a checkpoint under way keeps
+    /// of those that changed before their turn, places of moved messages.
     #[must_use]
     pub fn index_memory_bytes(&self) -> usize {
         self.state.memory_bytes()
