@@ -337,7 +337,7 @@ impl Broker {
                 self.edge.pause(slot, PauseReason::Turn, out);
                 break;
             }
-            if connection.send.encoded() > unread_bytes_max {
+            if connection.send.backlog() > unread_bytes_max {
                 self.edge.pause(slot, PauseReason::Unread, out);
                 break;
             }
@@ -413,8 +413,26 @@ impl Broker {
 
     /// What is to be sent to a client next.
     #[must_use]
-    pub fn writable_bytes(&self, slot: ConnectionSlot) -> &[u8] {
+    pub fn writable_bytes(&mut self, slot: ConnectionSlot) -> &[u8] {
+        let Edge { connections, pool, .. } = &mut self.edge;
+        if let Some(connection) = connections.get_mut(slot.index())
+            && connection.send.is_streaming()
+        {
+            connection.send.encode_next(pool);
+            self.edge.recount(slot.0);
+        }
         self.edge.connections.get(slot.index()).map_or(&[], |connection| connection.send.unsent())
+    }
+
+    /// How many bytes are left to send to a client, those of large bodies included that are not encoded.
+    #[must_use]
+    pub fn bytes_to_send(&self, slot: ConnectionSlot) -> usize {
+        self.edge.connections.get(slot.index()).map_or(0, |connection| connection.send.len())
+    }
+
+    /// So many bytes of this shard's mail are on their way to others, or as emptied batches back.
+    pub fn note_mail_on_its_way(&mut self, bytes: usize) {
+        self.edge.mail_bytes = bytes;
     }
 
     /// The socket took some of what was to be sent.
@@ -422,7 +440,7 @@ impl Broker {
         let window = self.edge.limits.send_window_bytes;
         let Some(connection) = self.edge.connections.get_mut(slot.index()) else { return };
         let was_streaming = connection.send.is_streaming();
-        connection.send.advance(bytes, &mut self.edge.pool);
+        connection.send.advance(bytes);
         connection.dirty = !connection.send.is_empty();
         if bytes > 0 {
             connection.machine.sent(now.instant);

@@ -147,7 +147,13 @@ impl Broker {
             sizing: sizes.then(Sizing::default),
             has_turn: false,
         });
-        self.work_on_job(now, Job::Commit(commit), &mut { TARGETS_AT_ONCE_MAX }, out);
+        if self.edge.effort.is_used_up() {
+            // Others have begun to commit in this turn.
+            return self.jobs.push(Job::Commit(commit));
+        }
+        let mut budget = TARGETS_AT_ONCE_MAX;
+        self.work_on_job(now, Job::Commit(commit), &mut budget, out);
+        self.edge.effort.spend_on_queues(TARGETS_AT_ONCE_MAX - budget);
     }
 
     /// One slice of a commit.

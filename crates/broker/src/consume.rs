@@ -359,6 +359,9 @@ impl Broker {
             ),
         }
         mark_dirty(connection, slot, out);
+        if large.is_none() {
+            self.edge.effort.spend_on_bytes(view.body.len());
+        }
         self.unpark(slot, to);
         let counters = &mut self.edge.counters;
         counters.redelivered += u64::from(delivery.redelivered);
@@ -381,7 +384,7 @@ impl Broker {
         let Some((slot, connection)) = self.edge.connection(to.connection, u32::MAX) else {
             return false;
         };
-        if connection.send.encoded() > limit {
+        if connection.send.backlog() > limit {
             // Replies wait nowhere: who does not read them loses them.
             let text = format!(
                 "{}: a direct reply is dropped, the client reads too slowly",

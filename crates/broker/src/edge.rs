@@ -180,6 +180,8 @@ pub struct Edge {
     pub job_bytes: usize,
     /// Bytes of the shard's other tables, at the end of the last cycle.
     pub table_bytes: usize,
+    /// Bytes of mail on its way to other shards, and of emptied batches on their way back.
+    pub mail_bytes: usize,
 }
 
 impl Edge {
@@ -227,6 +229,7 @@ impl Edge {
             unweighed: Vec::new(),
             job_bytes: 0,
             table_bytes: 0,
+            mail_bytes: 0,
         }
     }
 
@@ -431,6 +434,7 @@ impl Edge {
             + self.queue_bytes
             + self.job_bytes
             + self.table_bytes
+            + self.mail_bytes
             + self.log_bytes
     }
 }

@@ -28,6 +28,8 @@ pub(crate) const DIGEST_BYTE_STEPS: u32 = 4;
 pub(crate) const KEY_STEPS: u32 = 64;
 /// Steps that take as long as putting a message into a queue.
 const QUEUE_STEPS: u32 = 64;
+/// Bytes that are copied in a step.
+const STEP_BYTES: usize = 16;
 /// Messages whose routing takes too long are told in the log this often at most.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
@@ -58,6 +60,11 @@ impl Effort {
     pub(crate) fn spend_on_queues(&mut self, queues: usize) {
         let queues = u32::try_from(queues).unwrap_or(u32::MAX);
         self.spend(queues.saturating_mul(QUEUE_STEPS));
+    }
+
+    /// So many bytes were copied for clients.
+    pub(crate) fn spend_on_bytes(&mut self, bytes: usize) {
+        self.spend(u32::try_from(bytes / STEP_BYTES).unwrap_or(u32::MAX));
     }
 
     /// So many queues were looked at to find out what room a message needs.
@@ -118,7 +125,15 @@ impl Broker {
     /// [`Broker::flush`]: what came already waits, and is asked for again then.
     #[must_use]
     pub fn has_read_enough(&self) -> bool {
-        self.edge.effort.has_read_enough()
+        // What mail of other shards has taken is not for clients to pay.
+        self.edge.effort.reading >= TURN_STEPS
+    }
+
+    /// Whether so much was done for mail of other shards, before anything was read in this turn, that the rest
+    /// is to wait for the next one.
+    #[must_use]
+    pub fn has_taken_enough_mail(&self) -> bool {
+        self.edge.effort.is_used_up()
     }
 
     /// How many queues were looked at, so far, to find out what room in the logs a message needs that found none at
@@ -153,5 +168,23 @@ impl Broker {
             self.routes.steps_max()
         );
         log(out, Severity::Warning, "routing-too-long", text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_mail_takes_keeps_no_client_from_being_read() {
+        let mut effort = Effort::default();
+        effort.spend_on_queues(5_000);
+        assert!(effort.is_used_up() && effort.reading < TURN_STEPS);
+        effort.begin_reading();
+        assert!(!effort.has_read_enough());
+        effort.spend_on_bytes(8 << 20);
+        assert!(effort.has_read_enough());
+        effort.end_reading();
+        assert!(effort.reading >= TURN_STEPS);
     }
 }

@@ -239,7 +239,10 @@ impl Broker {
                 log: home.log,
                 ledger: &self.ledger,
             };
+            let before = home.queue.ready_bytes();
             more = home.queue.dispatch(now, DISPATCH_BUDGET, &mut sink);
+            let sent = before.saturating_sub(home.queue.ready_bytes());
+            self.edge.effort.spend_on_bytes(usize::try_from(sent).unwrap_or(usize::MAX));
         }
         if !home.working && (more || home.queue.has_work(now)) {
             home.working = true;

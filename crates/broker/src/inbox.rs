@@ -25,6 +25,8 @@ impl Broker {
         self.edge.now = now;
         let bytes = core::mem::take(&mut batch.bytes);
         let mut items = core::mem::take(&mut batch.items);
+        self.edge.effort.spend_on_queues(items.len());
+        self.edge.effort.spend_on_bytes(bytes.len());
         let mut mails = items.drain(..);
         let own = self.edge.shard;
         let mut targets = core::mem::take(&mut self.mailed_targets);

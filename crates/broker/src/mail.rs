@@ -505,9 +505,9 @@ pub enum Mail {
 
 /// Room for bytes of messages that an emptied batch keeps for the next one: between each two shards some
 /// batches are under way.
-const KEPT_BYTES_MAX: usize = 1 << 20;
-/// Room for items that it keeps: what a batch grows to before publishers pause fits.
-const KEPT_ITEMS_MAX: usize = 1 << 14;
+const KEPT_BYTES_MAX: usize = 128 << 10;
+/// Room for items that it keeps.
+const KEPT_ITEMS_MAX: usize = 1 << 11;
 
 /// Mail for one shard and the bytes of its messages.
 #[derive(Debug, Default)]
@@ -535,6 +535,12 @@ impl MailBatch {
         if self.bytes.capacity() > KEPT_BYTES_MAX {
             self.bytes = Vec::new();
         }
+    }
+
+    /// Allocated bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes.capacity() + self.items.capacity() * size_of::<Mail>()
     }
 
     /// A measure of the work in it, in bytes, for back-pressure.

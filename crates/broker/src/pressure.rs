@@ -55,7 +55,7 @@ impl Edge {
     #[inline]
     pub(crate) fn must_press(&self, slot: u32, out: &Outbox) -> bool {
         let Some(connection) = self.connections.get(slot as usize) else { return true };
-        connection.send.encoded() > self.limits.unread_bytes_max || self.is_mail_full(out)
+        connection.send.backlog() > self.limits.unread_bytes_max || self.is_mail_full(out)
     }
 
     /// Whether the mail to some shard has no room.
@@ -283,7 +283,7 @@ impl Broker {
             // Nothing is asked any more, and nothing that was asked is to wait for ever.
             return false;
         }
-        if connection.send.encoded() > limit {
+        if connection.send.backlog() > limit {
             self.edge.pause(slot, PauseReason::Unread, out);
             return true;
         }
@@ -295,7 +295,7 @@ impl Broker {
         let limit = self.edge.limits.unread_bytes_max;
         let shard = self.edge.shard;
         let Some(connection) = self.edge.connections.get(slot as usize) else { return };
-        if connection.send.encoded() > limit / 2 {
+        if connection.send.backlog() > limit / 2 {
             return;
         }
         let id = connection.id;

@@ -41,6 +41,7 @@ use crate::refusal::Refusal;
 use crate::reply_to::is_reply_address;
 use crate::router::Route;
 use crate::routing_keys::RoutingKeys;
+use crate::send_buffer::LARGE_BODY_BYTES_MIN;
 
 /// How the queues are told apart from the message: what enqueueing needs to know.
 #[derive(Clone, Copy, Debug)]
@@ -453,6 +454,11 @@ impl Broker {
         incoming.expiration = terms.expiration;
         if targets.len() > 1 {
             self.edge.effort.spend_on_queues(targets.len());
+            let bytes = incoming.bytes() as usize;
+            if bytes < LARGE_BODY_BYTES_MIN {
+                // Consumers may wait at all of them.
+                self.edge.effort.spend_on_bytes(targets.len() * bytes);
+            }
         }
         let own = self.edge.shard;
         let mut remote = 0;

@@ -1,8 +1,9 @@
 //! Bytes on their way to one client.
 //!
 //! Frames are encoded when they come up, but for large bodies: a body that many clients read
-//! slowly must not lie encoded in every one of their buffers. Such a body stays in the shard's
-//! pool, and its frames are encoded piece by piece as the socket takes them.
+//! slowly must not lie encoded in every one of their buffers, and to encode it for all of them is
+//! more than one turn is for. Such a body stays in the shard's pool, and its frames are encoded
+//! piece by piece as the socket takes them.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -13,9 +14,11 @@ use lepus_amqp::server::encode_body_frames;
 use lepus_base::{Body, Pool};
 
 /// Payloads of at least this size are encoded as the socket takes them, in bytes.
-pub const LARGE_BODY_BYTES_MIN: usize = 256 * 1024;
-/// Payload bytes of a large body that are encoded in one go.
+pub const LARGE_BODY_BYTES_MIN: usize = 32 * 1024;
+/// Payload bytes of a large body that are encoded in one go; no more is encoded while so much is not sent.
 const PIECE_BYTES: usize = 256 * 1024;
+/// What comes behind the last large body is put behind its frames if it has no more bytes than this.
+const JOINED_BYTES_MAX: usize = 16 * 1024;
 /// Capacity that an idle buffer may keep, in bytes.
 const SMALL_BYTES: usize = 1024;
 /// Capacity that an empty buffer keeps, in bytes.
@@ -32,28 +35,61 @@ pub struct SendBuffer {
     streams: Option<Box<Streams>>,
 }
 
-/// Large bodies on their way. What is left of the first one's `bytes` is never empty.
+/// Large bodies on their way. There is a body, or something encoded that is not sent.
 #[derive(Debug, Default)]
 struct Streams {
+    /// Frames that go first; the part before `start` is sent.
+    encoded: Vec<u8>,
+    start: usize,
+    /// What comes behind these.
     queue: VecDeque<Stream>,
-    /// Encoded bytes of all streams that are not sent.
-    encoded: usize,
-    /// Payload bytes of all streams that are not encoded.
+    /// Bytes in front of bodies that wait in the queue.
+    heads: usize,
+    /// Payload bytes of all bodies that are not encoded.
     waiting: usize,
 }
 
-/// What is sent up to the end of a large body.
+/// A large body, and what is sent before it.
 #[derive(Debug)]
 struct Stream {
-    /// Everything before the body, then a piece of it; the part before `start` is sent.
-    bytes: Vec<u8>,
-    start: usize,
+    head: Vec<u8>,
     /// One reference to the packed message.
     body: Body,
     /// The next payload byte to encode, in the packed message. The payload ends with it.
     next: usize,
+    /// Payload bytes that are not encoded.
+    waiting: usize,
     channel: u16,
     frame_max: u32,
+}
+
+impl Streams {
+    /// Bytes that are encoded and not sent.
+    fn unsent(&self) -> usize {
+        self.encoded.len() - self.start
+    }
+
+    /// Encodes what comes next, as long as little is encoded.
+    fn fill(&mut self, pool: &mut Pool) {
+        while self.unsent() < PIECE_BYTES
+            && let Some(stream) = self.queue.front_mut()
+        {
+            self.encoded.extend_from_slice(&stream.head);
+            self.heads -= stream.head.len();
+            stream.head = Vec::new();
+            let packed = pool.get(stream.body);
+            let end = packed.len().min(stream.next + piece_bytes(stream.frame_max));
+            let piece = &packed[stream.next..end];
+            encode_body_frames(&mut self.encoded, stream.channel, stream.frame_max, piece);
+            self.waiting -= piece.len();
+            stream.waiting -= piece.len();
+            stream.next = end;
+            if end == packed.len() {
+                pool.release(stream.body);
+                self.queue.pop_front();
+            }
+        }
+    }
 }
 
 impl SendBuffer {
@@ -63,14 +99,25 @@ impl SendBuffer {
         self.bytes = self.bytes.clone();
     }
 
-    /// What is to be sent next; empty only when nothing is left.
+    /// What is to be sent next. Behind [`SendBuffer::encode_next`] it is empty only when nothing is left.
+    #[inline]
     #[must_use]
     pub fn unsent(&self) -> &[u8] {
         match &self.streams {
             None => &self.bytes[self.start..],
-            Some(streams) => {
-                streams.queue.front().map_or(&[], |stream| &stream.bytes[stream.start..])
-            }
+            Some(streams) => &streams.encoded[streams.start..],
+        }
+    }
+
+    /// Encodes the next piece of what is on its way, and with the last one what comes behind it.
+    pub fn encode_next(&mut self, pool: &mut Pool) {
+        let Some(streams) = &mut self.streams else { return };
+        streams.fill(pool);
+        if streams.queue.is_empty() && self.bytes.len() <= JOINED_BYTES_MAX {
+            streams.encoded.append(&mut self.bytes);
+            self.bytes = core::mem::take(&mut streams.encoded);
+            self.start = streams.start;
+            self.streams = None;
         }
     }
 
@@ -80,17 +127,39 @@ impl SendBuffer {
         self.encoded() + self.streams.as_ref().map_or(0, |streams| streams.waiting)
     }
 
+    /// Number of bytes left to send behind the large body that is on its way, if one is.
+    #[inline]
+    #[must_use]
+    pub fn backlog(&self) -> usize {
+        match &self.streams {
+            None => self.bytes.len() - self.start,
+            Some(_) => self.len() - self.first_waiting(),
+        }
+    }
+
+    /// Payload bytes that are not encoded of the first large body.
+    fn first_waiting(&self) -> usize {
+        let first = self.streams.as_ref().and_then(|streams| streams.queue.front());
+        first.map_or(0, |stream| stream.waiting)
+    }
+
     /// Number of bytes left to send that are encoded: what the buffer itself holds.
     #[must_use]
     pub fn encoded(&self) -> usize {
-        let before = self.streams.as_ref().map_or(0, |streams| streams.encoded);
+        let streams = self.streams.as_ref();
+        let before = streams.map_or(0, |streams| streams.unsent() + streams.heads);
         before + self.bytes.len() - self.start
     }
 
     /// Bytes of memory that the buffer takes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.bytes.capacity() + self.streams.as_ref().map_or(0, |streams| streams.encoded)
+        let streams = self.streams.as_ref();
+        let before = streams.map_or(0, |streams| {
+            let queue = streams.queue.capacity() * size_of::<Stream>();
+            streams.encoded.capacity() + streams.heads + queue
+        });
+        before + self.bytes.capacity()
     }
 
     /// Whether everything is sent.
@@ -108,19 +177,26 @@ impl SendBuffer {
     /// Sends the rest of a packed message, from payload byte `next` on, behind everything that was
     /// appended so far: the content's method and header frames. Takes over one reference.
     pub fn stream(&mut self, body: Body, next: usize, channel: u16, frame_max: u32, pool: &Pool) {
-        let streams = self.streams.get_or_insert_default();
-        let bytes = core::mem::take(&mut self.bytes);
+        let mut head = core::mem::take(&mut self.bytes);
         let start = core::mem::take(&mut self.start);
-        streams.encoded += bytes.len() - start;
-        streams.waiting += pool.get(body).len() - next;
-        streams.queue.push_back(Stream { bytes, start, body, next, channel, frame_max });
+        let streams = match &mut self.streams {
+            Some(streams) => streams,
+            empty => {
+                let encoded = core::mem::take(&mut head);
+                empty.insert(Box::new(Streams { encoded, start, ..Streams::default() }))
+            }
+        };
+        let waiting = pool.get(body).len() - next;
+        streams.heads += head.len();
+        streams.waiting += waiting;
+        streams.queue.push_back(Stream { head, body, next, waiting, channel, frame_max });
     }
 
     /// The socket took `count` bytes.
     #[inline]
-    pub fn advance(&mut self, count: usize, pool: &mut Pool) {
+    pub fn advance(&mut self, count: usize) {
         if self.streams.is_some() {
-            return self.advance_streams(count, pool);
+            return self.advance_streams(count);
         }
         self.start = (self.start + count).min(self.bytes.len());
         if self.start == self.bytes.len() {
@@ -136,43 +212,24 @@ impl SendBuffer {
         }
     }
 
-    fn advance_streams(&mut self, count: usize, pool: &mut Pool) {
+    fn advance_streams(&mut self, count: usize) {
         let Some(streams) = &mut self.streams else { return };
-        // The socket was given bytes of the first stream only.
-        let Some(stream) = streams.queue.front_mut() else { return };
-        let count = count.min(stream.bytes.len() - stream.start);
-        stream.start += count;
-        streams.encoded -= count;
-        if stream.start < stream.bytes.len() {
-            return;
-        }
-        stream.bytes.clear();
-        stream.start = 0;
-        let packed = pool.get(stream.body);
-        let end = packed.len().min(stream.next + piece_bytes(stream.frame_max));
-        let piece = &packed[stream.next..end];
-        if !piece.is_empty() {
-            encode_body_frames(&mut stream.bytes, stream.channel, stream.frame_max, piece);
-            stream.next += piece.len();
-            streams.waiting -= piece.len();
-            streams.encoded += stream.bytes.len();
-            return;
-        }
-        pool.release(stream.body);
-        streams.queue.pop_front();
-        if streams.queue.is_empty() {
+        streams.start = (streams.start + count).min(streams.encoded.len());
+        let left = streams.unsent();
+        if left == 0 && streams.queue.is_empty() {
             self.streams = None;
+        } else if streams.start > left {
+            streams.encoded.copy_within(streams.start.., 0);
+            streams.encoded.truncate(left);
+            streams.start = 0;
         }
     }
 
     /// Drops what is left but for the frames of a large body that are encoded already, so that a
     /// last method can follow them.
     pub fn cut(&mut self, pool: &mut Pool) {
-        let Some(mut streams) = self.streams.take() else { return };
-        if let Some(first) = streams.queue.front_mut() {
-            self.bytes = core::mem::take(&mut first.bytes);
-            self.start = first.start;
-        }
+        let Some(streams) = self.streams.take() else { return };
+        (self.bytes, self.start) = (streams.encoded, streams.start);
         for stream in streams.queue {
             pool.release(stream.body);
         }
@@ -229,12 +286,14 @@ mod tests {
     fn drain(buffer: &mut SendBuffer, pool: &mut Pool, step: usize) -> Vec<u8> {
         let mut sent = Vec::new();
         while !buffer.is_empty() {
+            buffer.encode_next(pool);
             let count = buffer.unsent().len().min(step);
             assert!(count > 0);
             assert!(buffer.len() >= count);
             sent.extend_from_slice(&buffer.unsent()[..count]);
-            buffer.advance(count, pool);
+            buffer.advance(count);
             assert!(buffer.encoded() <= 2 * PIECE_BYTES);
+            assert!(buffer.encoded() <= buffer.backlog() && buffer.backlog() <= buffer.len());
         }
         assert_eq!(buffer.len(), 0);
         sent
@@ -258,7 +317,7 @@ mod tests {
             let mut buffer = SendBuffer::default();
             let (body, next, payload) = packed(&mut pool, 1_000_000);
             buffer.bytes.extend_from_slice(b"before");
-            buffer.advance(2, &mut pool);
+            buffer.advance(2);
             buffer.stream(body, next, 7, 4096, &pool);
             buffer.bytes.extend_from_slice(b"between");
             pool.retain(body);
@@ -283,8 +342,10 @@ mod tests {
         buffer.stream(body, next, 7, 4096, &pool);
         buffer.stream(body, next, 7, 4096, &pool);
         buffer.bytes.extend_from_slice(b"behind");
-        buffer.advance(4, &mut pool);
-        buffer.advance(100, &mut pool);
+        buffer.encode_next(&mut pool);
+        assert_eq!(buffer.unsent().len() - 4, PIECE_BYTES);
+        buffer.advance(4);
+        buffer.advance(100);
         buffer.cut(&mut pool);
         assert!(pool.is_empty());
         buffer.bytes.extend_from_slice(&frame::HEARTBEAT);

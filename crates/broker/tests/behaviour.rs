@@ -37,6 +37,7 @@ mod handshake;
 mod heartbeat;
 mod large_bodies;
 mod large_deletions;
+mod large_deliveries;
 mod lease;
 mod length;
 mod letters_set_aside;

@@ -183,10 +183,14 @@ impl<T> Endpoint<T> {
         }
     }
 
-    /// Returns an emptied item to the shard that it came from; dropped when enough are on the way.
-    pub fn give_back(&mut self, from: ShardId, item: T) {
-        if let Some(incoming) = &mut self.incoming[from.index()] {
-            let _ = incoming.spare.push(item);
+    /// Returns an emptied item to the shard that it came from.
+    ///
+    /// # Errors
+    /// The item, when enough are on the way.
+    pub fn give_back(&mut self, from: ShardId, item: T) -> Result<(), T> {
+        match &mut self.incoming[from.index()] {
+            Some(incoming) => incoming.spare.push(item).map_err(|rtrb::PushError::Full(item)| item),
+            None => Err(item),
         }
     }
 

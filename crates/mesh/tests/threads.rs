@@ -46,7 +46,7 @@ fn exchange(capacity: usize, count: u64) -> u64 {
                         assert_eq!(item, expected);
                         expected += 1;
                     }
-                    endpoint.give_back(from, items);
+                    let _ = endpoint.give_back(from, items);
                 }
                 // A full ring leaves the batch here, and it grows up to a bound.
                 while sent < count && batch.len() < 10 {
@@ -126,7 +126,7 @@ fn a_full_ring_gives_the_item_back_and_reports_room() {
     assert_eq!(got, [(ShardId(0), 1), (ShardId(0), 2)]);
     assert!(left.bell().take(Signal::Room));
     assert!(left.has_room(ShardId(1)));
-    right.give_back(ShardId(0), 10);
+    right.give_back(ShardId(0), 10).unwrap();
     assert_eq!(left.spare(ShardId(1)), Some(10));
     assert_eq!(left.spare(ShardId(1)), None);
     // One item in a ring of two: nobody can wait for room.

@@ -63,6 +63,10 @@ impl Core for Broker {
         mail.is_empty()
     }
 
+    fn mail_bytes(mail: &MailBatch) -> usize {
+        mail.memory_bytes()
+    }
+
     fn accept(
         &mut self,
         now: Now,
@@ -105,6 +109,18 @@ impl Core for Broker {
 
     fn gave_up(&self, slot: ConnectionSlot) -> bool {
         Broker::gave_up(self, slot)
+    }
+
+    fn bytes_to_send(&self, slot: ConnectionSlot) -> usize {
+        Broker::bytes_to_send(self, slot)
+    }
+
+    fn note_mail_on_its_way(&mut self, bytes: usize) {
+        Broker::note_mail_on_its_way(self, bytes);
+    }
+
+    fn has_taken_enough_mail(&self) -> bool {
+        Broker::has_taken_enough_mail(self)
     }
 
     fn writable_bytes(&mut self, slot: ConnectionSlot) -> &[u8] {

@@ -37,11 +37,13 @@ pub(crate) struct Envelope<C: Core, K> {
 pub struct Parcel<C: Core, K> {
     pub(crate) mail: C::Mail,
     pub(crate) connections: Vec<Envelope<C, K>>,
+    /// Bytes of its mail that are counted for the shard that it came from.
+    pub(crate) counted: usize,
 }
 
 impl<C: Core, K> Default for Parcel<C, K> {
     fn default() -> Parcel<C, K> {
-        Parcel { mail: C::Mail::default(), connections: Vec::new() }
+        Parcel { mail: C::Mail::default(), connections: Vec::new(), counted: 0 }
     }
 }
 
@@ -92,6 +94,8 @@ pub(crate) struct Connection<S, K> {
     pub(crate) again: bool,
     /// It stands in the queue of connections to read.
     pub(crate) queued: bool,
+    /// It stands in the list of those that are to be written.
+    pub(crate) is_listed: bool,
 }
 
 impl<S, K> Connection<S, K> {
@@ -122,6 +126,7 @@ impl<S, K> Connection<S, K> {
             paused: false,
             again: false,
             queued: false,
+            is_listed: false,
         }
     }
 

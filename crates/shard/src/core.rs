@@ -100,6 +100,8 @@ pub trait Core: Sized + 'static {
     fn effects(out: &mut Self::Outbox) -> Effects<'_, Self>;
     /// Whether a batch holds nothing.
     fn is_mail_empty(mail: &Self::Mail) -> bool;
+    /// Bytes that a batch has allocated.
+    fn mail_bytes(mail: &Self::Mail) -> usize;
 
     /// A new connection.
     fn accept(
@@ -138,6 +140,12 @@ pub trait Core: Sized + 'static {
     fn gave_up(&self, slot: Self::Slot) -> bool;
     /// The bytes to send.
     fn writable_bytes(&mut self, slot: Self::Slot) -> &[u8];
+    /// So many bytes of mail from here are on their way to other shards, or as emptied batches back.
+    fn note_mail_on_its_way(&mut self, bytes: usize);
+    /// Whether the rest of the mail is to wait for the next turn: much was done for what came before it.
+    fn has_taken_enough_mail(&self) -> bool;
+    /// How many bytes are left to send, those included that are not encoded.
+    fn bytes_to_send(&self, slot: Self::Slot) -> usize;
     /// The first `bytes` of them are on their way.
     fn sent(&mut self, now: Now, slot: Self::Slot, bytes: usize, out: &mut Self::Outbox);
     /// The connection is gone, whoever ended it.

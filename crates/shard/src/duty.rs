@@ -169,7 +169,7 @@ pub(crate) fn run<C: Core, R: Reactor>(mut shard: Shard<C, R>, duty: &Duty) -> E
                 }
             }
             Stage::Listening(deadline) => {
-                if is_quiet || deadline <= now.instant {
+                if (is_quiet && shard.has_heard_all()) || deadline <= now.instant {
                     // One may have been on its way here when the others were cut.
                     shard.cut_all(now);
                     end.cut = shard.cut();

@@ -73,6 +73,10 @@ pub struct Shard<C: Core, R: Reactor> {
     queue: VecDeque<u32>,
     /// Tokens whose sockets take bytes again or have bytes of their own to send.
     unblocked: Vec<u32>,
+    /// Tokens of those that are to be written, in their order, each once: those with little to send, and others.
+    writing: [VecDeque<u32>; 2],
+    /// Bytes that were written to those of one list in this turn.
+    written: usize,
     /// Connections that are draining or lingering; their deadlines are looked at by need.
     leaving: Vec<(u32, ConnectionId)>,
     /// The earliest of those deadlines, or earlier.
@@ -81,7 +85,10 @@ pub struct Shard<C: Core, R: Reactor> {
     lingering: VecDeque<(u32, ConnectionId)>,
     /// How many linger.
     lingering_count: usize,
-    received: Vec<(ShardId, Parcel<C, R::Socket>)>,
+    /// Mail of other shards that waits for its turn, in its order.
+    received: VecDeque<(ShardId, Parcel<C, R::Socket>)>,
+    /// A reused list of what has just come.
+    fresh: Vec<(ShardId, Parcel<C, R::Socket>)>,
     /// Connections on their way to other shards, by shard.
     outgoing: Vec<Vec<Envelope<C, R::Socket>>>,
     waiters: HashMap<u64, Waiter<C>>,
@@ -124,11 +131,14 @@ impl<C: Core, R: Reactor> Shard<C, R> {
             readiness: Vec::new(),
             queue: VecDeque::new(),
             unblocked: Vec::new(),
+            writing: Default::default(),
+            written: 0,
             leaving: Vec::new(),
             leaving_next: Instant::NEVER,
             lingering: VecDeque::new(),
             lingering_count: 0,
-            received: Vec::new(),
+            received: VecDeque::new(),
+            fresh: Vec::new(),
             outgoing: (0..shards).map(|_| Vec::new()).collect(),
             waiters: HashMap::new(),
             scratch: vec![0; input::SCRATCH_BYTES],
@@ -297,7 +307,9 @@ impl<C: Core, R: Reactor> Shard<C, R> {
     fn has_more(&mut self) -> bool {
         let effects = C::effects(&mut self.out);
         !self.queue.is_empty()
+            || !self.received.is_empty()
             || !self.unblocked.is_empty()
+            || self.writing.iter().any(|list| !list.is_empty())
             || !effects.dirty.is_empty()
             || !effects.close.is_empty()
             || !effects.hand_over.is_empty()
@@ -348,6 +360,11 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         mail.iter().all(C::is_mail_empty)
             && self.outgoing.iter().all(Vec::is_empty)
             && !self.core.owes()
+    }
+
+    /// Whether all mail that has come is taken.
+    pub(crate) fn has_heard_all(&self) -> bool {
+        self.received.is_empty()
     }
 
     /// Carries one command out: who waits for the answer to one step, to ask for the next, may do that

@@ -1,6 +1,7 @@
 //! All that connects shards with each other and with the threads that feed them.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use lepus_mesh::{Bell, Endpoint, Inbox, Post, Signal, connect, inbox};
 
@@ -18,6 +19,8 @@ pub struct Links<C: Core, K> {
     pub(crate) directory: Inbox<Arc<C::Change>>,
     /// Every shard's directory inbox; the own one is not used.
     pub(crate) directories: Vec<Post<Arc<C::Change>>>,
+    /// Bytes of mail on its way from each shard, and of emptied batches on their way back to it.
+    pub(crate) mail_bytes: Vec<Arc<AtomicUsize>>,
     /// Connections from the acceptor.
     pub(crate) arrivals: Inbox<Arrival<K>>,
     /// Commands from the control plane.
@@ -64,6 +67,7 @@ impl<C: Core, K: Send> Wiring<C, K> {
             ends.push((directory_end, arrival_end, command_end));
         }
         let endpoints = connect(bells, ring_capacity);
+        let mail_bytes: Vec<Arc<AtomicUsize>> = bells.iter().map(|_| Arc::default()).collect();
         let links = ends
             .into_iter()
             .zip(endpoints)
@@ -72,6 +76,7 @@ impl<C: Core, K: Send> Wiring<C, K> {
                 endpoint,
                 directory,
                 directories: directories.clone(),
+                mail_bytes: mail_bytes.clone(),
                 arrivals,
                 commands,
                 notices: notices.clone(),

@@ -400,6 +400,12 @@ impl World {
         self.0.borrow().shards.metrics(usize::from(shard)).cycles
     }
 
+    /// Bytes that a shard has written to sockets so far.
+    #[must_use]
+    pub fn bytes_out(&self, shard: u16) -> u64 {
+        self.0.borrow().shards.metrics(usize::from(shard)).bytes_out
+    }
+
     /// Batches of mail that the shards' drivers sent, and sleeping peers that they woke, so far.
     #[must_use]
     pub fn mail_and_wakes(&self) -> (u64, u64) {

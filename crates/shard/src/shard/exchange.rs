@@ -1,36 +1,55 @@
 //! Between this shard and the others.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use lepus_base::{Now, ShardId};
 use lepus_reactor::{Reactor, Token};
 
 use super::{NO_TOKEN, Shard};
-use crate::connection::{Connection, Envelope, Phase};
+use crate::connection::{Connection, Envelope, Parcel, Phase};
 use crate::core::{Core, Slot};
 
 impl<C: Core, R: Reactor> Shard<C, R> {
     /// Takes mail out of the rings, then the directory changes that were made before it was sent,
     /// and only then applies the mail.
     pub(super) fn take_mail(&mut self, now: Now) {
-        let mut received = std::mem::take(&mut self.received);
-        self.links.endpoint.receive(&mut received);
-        if !received.is_empty() {
-            self.busy = true;
-            self.drain_directory(now);
-            self.links.metrics.mail_in.add(received.len() as u64);
-            self.samples.note_parcels(received.len());
+        if self.received.is_empty() {
+            let mut fresh = std::mem::take(&mut self.fresh);
+            self.links.endpoint.receive(&mut fresh);
+            if !fresh.is_empty() {
+                self.drain_directory(now);
+                self.links.metrics.mail_in.add(fresh.len() as u64);
+                self.samples.note_parcels(fresh.len());
+            }
+            self.received.extend(fresh.drain(..));
+            self.fresh = fresh;
         }
-        for (from, mut parcel) in received.drain(..) {
+        self.busy |= !self.received.is_empty();
+        while let Some((from, mut parcel)) = self.received.pop_front() {
             if !C::is_mail_empty(&parcel.mail) {
                 self.core.mail(now, from, &mut parcel.mail, &mut self.out);
             }
             for envelope in parcel.connections.drain(..) {
                 self.adopt(now, envelope);
             }
-            self.links.endpoint.give_back(from, parcel);
+            self.give_back(from, parcel);
+            if self.core.has_taken_enough_mail() {
+                break;
+            }
         }
-        self.received = received;
+    }
+
+    /// An emptied parcel goes back to be filled again, unless there are enough.
+    fn give_back(&mut self, from: ShardId, mut parcel: Parcel<C, R::Socket>) {
+        let kept = C::mail_bytes(&parcel.mail);
+        let counted = std::mem::replace(&mut parcel.counted, kept);
+        let sum = Arc::clone(&self.links.mail_bytes[from.index()]);
+        // The other shard takes it off the sum as soon as it has it.
+        sum.fetch_add(kept.wrapping_sub(counted), Ordering::AcqRel);
+        if self.links.endpoint.give_back(from, parcel).is_err() {
+            sum.fetch_sub(kept, Ordering::AcqRel);
+        }
     }
 
     fn adopt(&mut self, now: Now, envelope: Envelope<C, R::Socket>) {
@@ -82,14 +101,20 @@ impl<C: Core, R: Reactor> Shard<C, R> {
             let mut parcel = self.links.endpoint.spare(peer).unwrap_or_default();
             std::mem::swap(&mut parcel.mail, mail);
             std::mem::swap(&mut parcel.connections, connections);
+            let kept = std::mem::replace(&mut parcel.counted, C::mail_bytes(&parcel.mail));
+            let change = parcel.counted.wrapping_sub(kept);
+            self.links.mail_bytes[self.id.index()].fetch_add(change, Ordering::AcqRel);
             self.busy = true;
             self.links.metrics.mail_out.add(1);
             if let Err(mut refused) = self.links.endpoint.send(peer, parcel) {
                 // Room does not vanish; if it did, nothing may be lost.
                 std::mem::swap(&mut refused.mail, mail);
                 std::mem::swap(&mut refused.connections, connections);
+                self.links.mail_bytes[self.id.index()].fetch_sub(refused.counted, Ordering::AcqRel);
             }
         }
+        let bytes = self.links.mail_bytes[self.id.index()].load(Ordering::Relaxed);
+        self.core.note_mail_on_its_way(bytes);
     }
 
     /// Takes the connections that the core wants elsewhere out of this shard.

@@ -11,6 +11,11 @@ use crate::core::{Core, Slot};
 
 /// Rounds of encrypting and writing per connection and turn.
 const TLS_ROUNDS_MAX: usize = 4;
+/// When so many bytes were written in a turn, the other connections wait for the next one: what fan-outs and large
+/// messages make ready at once takes long. So much is for those with little to send, and as much for the others:
+/// who waits for an answer does not wait for those.
+const WRITTEN_BYTES_MAX: usize = 1 << 20;
+const LITTLE_BYTES_MAX: usize = 16 << 10;
 
 /// What a connection's socket did with its bytes.
 enum Written {
@@ -28,7 +33,8 @@ impl<C: Core, R: Reactor> Shard<C, R> {
     /// One write per connection that has bytes to send and a socket that takes them, then the ends
     /// of those that are to be closed.
     pub(super) fn write_sockets(&mut self, now: Now) {
-        // In place of a list per purpose: whoever takes bytes again, then whoever got new ones.
+        // In place of a list per purpose: whoever has to wait since the last turn, whoever takes bytes again, then
+        // whoever got new ones.
         let mut tokens = std::mem::take(&mut self.unblocked);
         let mut slots = std::mem::take(&mut self.slots);
         slots.append(C::effects(&mut self.out).dirty);
@@ -42,7 +48,22 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         }
         self.slots = slots;
         for token in tokens.drain(..) {
-            self.write(now, token);
+            let Some(connection) = self.connections.get_mut(token as usize) else { continue };
+            if !std::mem::replace(&mut connection.is_listed, true) {
+                let is_much = self.core.bytes_to_send(connection.slot) > LITTLE_BYTES_MAX;
+                self.writing[usize::from(is_much)].push_back(token);
+            }
+        }
+        for list in 0..self.writing.len() {
+            self.written = 0;
+            while self.written < WRITTEN_BYTES_MAX
+                && let Some(token) = self.writing[list].pop_front()
+            {
+                if let Some(connection) = self.connections.get_mut(token as usize) {
+                    connection.is_listed = false;
+                }
+                self.write(now, token);
+            }
         }
         // What was put off meanwhile is for the next turn.
         tokens.append(&mut self.unblocked);
@@ -138,6 +159,7 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         match result {
             Ok(count) => {
                 self.links.metrics.bytes_out.add(count as u64);
+                self.written += count;
                 self.core.sent(now, connection.slot, count, &mut self.out);
                 if count == length { Written::All } else { Written::Full }
             }
@@ -156,7 +178,10 @@ impl<C: Core, R: Reactor> Shard<C, R> {
                 self.links.metrics.writes.add(1);
                 match tls.write_to(&mut connection.socket) {
                     Ok(0) => return Written::Full,
-                    Ok(count) => self.links.metrics.bytes_out.add(count as u64),
+                    Ok(count) => {
+                        self.links.metrics.bytes_out.add(count as u64);
+                        self.written += count;
+                    }
                     Err(error) if error.kind() == ErrorKind::WouldBlock => return Written::Full,
                     Err(_) => return Written::Lost,
                 }

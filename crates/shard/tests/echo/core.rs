@@ -169,6 +169,10 @@ impl Core for EchoCore {
         }
     }
 
+    fn mail_bytes(_: &Vec<Letter>) -> usize {
+        0
+    }
+
     fn is_mail_empty(mail: &Vec<Letter>) -> bool {
         mail.is_empty()
     }
@@ -283,6 +287,16 @@ impl Core for EchoCore {
     }
 
     fn gave_up(&self, _: u32) -> bool {
+        false
+    }
+
+    fn bytes_to_send(&self, slot: u32) -> usize {
+        self.clients.get(slot as usize).map_or(0, |client| client.send.len() - client.sent)
+    }
+
+    fn note_mail_on_its_way(&mut self, _: usize) {}
+
+    fn has_taken_enough_mail(&self) -> bool {
         false
     }
 

@@ -220,6 +220,10 @@ impl Core for StoreCore {
         }
     }
 
+    fn mail_bytes(_: &Vec<u8>) -> usize {
+        0
+    }
+
     fn is_mail_empty(mail: &Vec<u8>) -> bool {
         mail.is_empty()
     }
@@ -273,6 +277,16 @@ impl Core for StoreCore {
     }
 
     fn gave_up(&self, _slot: u32) -> bool {
+        false
+    }
+
+    fn bytes_to_send(&self, slot: u32) -> usize {
+        self.clients.get(slot as usize).map_or(0, |client| client.send.len() - client.sent)
+    }
+
+    fn note_mail_on_its_way(&mut self, _: usize) {}
+
+    fn has_taken_enough_mail(&self) -> bool {
         false
     }
 
