@@ -383,6 +383,7 @@ impl Broker {
         }
         match then {
             AfterRequeue::Silence => {}
+            AfterRequeue::RolledBack => self.send_method(at, &tx::RollbackOk {}.into(), out),
             AfterRequeue::End => {
                 self.finish_end(now, at, out);
                 return;

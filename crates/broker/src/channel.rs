@@ -111,11 +111,13 @@ pub enum Pending {
     },
 }
 
-/// What follows when a channel's deliveries have been requeued.
+/// What follows when a channel's deliveries have been requeued, or settled otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterRequeue {
     /// Nothing more is said.
     Silence,
+    /// `tx.rollback-ok`.
+    RolledBack,
     /// The channel has ended.
     End,
 }

@@ -228,7 +228,7 @@ impl Broker {
             Method::ConfirmSelect(method) => self.confirm_select(at, method, out),
             Method::TxSelect(_) => self.tx_select(at, out),
             Method::TxCommit(_) => self.tx_commit(now, at, out),
-            Method::TxRollback(_) => self.tx_rollback(at, out),
+            Method::TxRollback(_) => self.tx_rollback(now, at, out),
             Method::ChannelFlow(channel::Flow { active: true }) => {
                 self.send_method(at, &channel::FlowOk { active: true }.into(), out);
                 Ok(())
@@ -304,15 +304,10 @@ impl Broker {
         Ok(())
     }
 
-    fn tx_rollback(&mut self, at: At, out: &mut Outbox) -> Result<(), Refusal> {
+    fn tx_rollback(&mut self, now: Now, at: At, out: &mut Outbox) -> Result<(), Refusal> {
         let tx = self.take_tx(at)?;
-        let taken = self.discard_tx(tx);
-        let connection = &mut self.edge.connections[at.slot as usize];
-        if let Some(channel) = connection.incarnation(at.channel.channel) {
-            channel.unacked.put_back(taken.map(|(unacked, _)| unacked).collect());
-            connection.weigh_channel(at.channel.channel);
-        }
-        self.send_method(at, &tx::RollbackOk {}.into(), out);
+        let held = self.discard_tx(tx);
+        self.put_back(now, at, held, out);
         Ok(())
     }
 

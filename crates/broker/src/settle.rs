@@ -1,17 +1,19 @@
-//! How deliveries end: ack, nack, reject, recover, and requeueing of many in slices.
+//! How deliveries end: ack, nack, reject, recover, and requeueing of many in slices; and how the end
+//! that a transaction meant for them does not come.
 
 mod row;
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::vec::Vec;
 
 use lepus_amqp::code::ReplyCode;
-use lepus_amqp::method::basic;
+use lepus_amqp::method::{basic, tx};
 use lepus_base::{Now, QueueId, ShardId};
 
 use crate::broker::Broker;
-use crate::channel::settles::Settles;
+use crate::channel::settles::{Falling, Settles};
 use crate::channel::unacked::{NO_CONSUMER, Unacked};
 use crate::channel::{AfterRequeue, At, Pending, Subscription, WaitsFor};
 use crate::consume::consumer_key;
@@ -47,6 +49,8 @@ enum What {
     Hold(Outcome),
     /// They go back into their queues.
     Requeue(Rests),
+    /// What a transaction was to settle is unacknowledged again.
+    PutBack(Box<Falling>),
 }
 
 /// Queues that rest while deliveries come back.
@@ -66,11 +70,12 @@ impl Settling {
 
     /// Allocated bytes of its lists.
     fn memory_bytes(&self) -> usize {
-        let queues = match &self.what {
+        let others = match &self.what {
             What::Requeue(rests) => rests.queues.len() * RESTING_BYTES,
-            _ => 0,
+            What::PutBack(left) => left.memory_bytes(),
+            What::Settle(_) | What::Hold(_) => 0,
         };
-        self.held.memory_bytes() + queues
+        self.held.memory_bytes() + others
     }
 }
 
@@ -146,9 +151,9 @@ impl Broker {
         budget: &mut usize,
         out: &mut Outbox,
     ) {
-        // What comes back is said to be there by a barrier at least.
-        let is_requeue = matches!(job.what, What::Requeue(_));
-        if is_requeue {
+        // What comes back is said to be there by a barrier at least, or by an answer.
+        let is_awaited = matches!(job.what, What::Requeue(_) | What::PutBack(_));
+        if is_awaited {
             self.set_pending(job.at, Pending::Requeue { waiting: 1, then });
         }
         // Others are to have their turns, however many channels begin in this one.
@@ -156,12 +161,12 @@ impl Broker {
             *budget = 0;
         }
         if self.settle_slice(now, &mut job, budget, out) {
-            if is_requeue {
+            if is_awaited {
                 self.passed_barrier(now, job.at.slot, job.at.channel, out);
             }
             return;
         }
-        if !is_requeue {
+        if !is_awaited {
             self.set_pending(job.at, Pending::Requeue { waiting: 1, then });
         }
         self.settlings.push_back(job);
@@ -193,6 +198,9 @@ impl Broker {
     ) -> bool {
         let mut is_done = false;
         let before = *budget;
+        if let What::PutBack(left) = &mut job.what {
+            is_done = self.put_back_slice(job.at, left, budget);
+        }
         while *budget > 0 && !is_done {
             *budget -= 1;
             is_done = match self.take_next(job) {
@@ -215,6 +223,33 @@ impl Broker {
             self.edge.recount(job.at.slot);
         }
         is_done
+    }
+
+    /// A slice of what is unacknowledged again. Whether all is.
+    fn put_back_slice(&mut self, at: At, left: &mut Falling, budget: &mut usize) -> bool {
+        let Some(connection) = self.edge.connection_at(at.slot, at.channel.connection) else {
+            return true;
+        };
+        let Some(channel) = connection.incarnation(at.channel.channel) else { return true };
+        let unacked = &mut channel.unacked;
+        while *budget > 0
+            && let Some(sorted) = left.sort()
+        {
+            *budget = budget.saturating_sub(sorted);
+        }
+        while *budget > 0 {
+            *budget -= 1;
+            let Some(highest) = left.highest() else {
+                if unacked.close_up() {
+                    return true;
+                }
+                continue;
+            };
+            if unacked.put_back(highest, left.len() - 1) {
+                left.pop();
+            }
+        }
+        false
     }
 
     /// The delivery that is to be settled next.
@@ -255,6 +290,8 @@ impl Broker {
                 }
                 self.settle_one(now, at, unacked, Outcome::Requeue, out);
             }
+            // It does not come here.
+            What::PutBack(_) => {}
         }
     }
 
@@ -415,6 +452,19 @@ impl Broker {
         let up_to = channel.last_tag;
         let job = Settling { held, ..Settling::new(at, up_to, What::Requeue(Rests::default())) };
         self.begin_settling(now, job, then, budget, out);
+    }
+
+    /// What a transaction was to settle is unacknowledged again, in slices when it is much:
+    /// `tx.rollback-ok` follows.
+    pub(crate) fn put_back(&mut self, now: Now, at: At, held: Settles, out: &mut Outbox) {
+        if held.is_empty() {
+            return self.send_method(at, &tx::RollbackOk {}.into(), out);
+        }
+        let connection = &mut self.edge.connections[at.slot as usize];
+        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
+        channel.unacked.reserve(held.len());
+        let job = Settling::new(at, 0, What::PutBack(Box::new(Falling::new(held))));
+        self.begin_settling(now, job, AfterRequeue::RolledBack, &mut { SETTLE_AT_ONCE_MAX }, out);
     }
 
     fn hold(&mut self, now: Now, queue: QueueId, home: ShardId, on: bool, out: &mut Outbox) {

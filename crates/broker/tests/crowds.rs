@@ -98,6 +98,98 @@ fn a_channel_that_ends_gives_very_many_deliveries_of_a_transaction_back_in_slice
     }
 }
 
+/// Something that is done on a channel, and what it is called.
+type Named = (&'static str, fn(&Channel));
+
+/// Ways to have very many deliveries of a laden channel acknowledged in its transaction.
+const HOLDS: [Named; 3] = [
+    ("together", |channel| channel.ack_up_to(0)),
+    ("the newest first", |channel| {
+        channel.client().together(|| (1..=MANY as u64).rev().for_each(|tag| ack(channel, tag)));
+    }),
+    // The places of the even are swept out before the odd come.
+    ("the even first", |channel| {
+        channel.client().together(|| {
+            (2..=MANY as u64).step_by(2).for_each(|tag| ack(channel, tag));
+            (1..=MANY as u64 / 2).step_by(2).for_each(|tag| ack(channel, tag));
+        });
+    }),
+];
+
+fn ack(channel: &Channel, delivery_tag: u64) {
+    channel.send(basic::Ack { delivery_tag, multiple: false });
+}
+
+#[test]
+fn very_many_acknowledgements_of_a_transaction_are_taken_back_in_slices() {
+    for shards in [1, 2] {
+        for (name, hold) in HOLDS {
+            let world = World::new(shards);
+            let channel = laden(&world, shards - 1);
+            channel.tx_select();
+            hold(&channel);
+            let held = MANY - unacked(&world);
+            assert!(held > TURN_MAX, "{name}: {held}");
+            world.quietly(|| {
+                channel.send(tx::Rollback {});
+                // All of them are unacknowledged for what comes behind it.
+                [1, 2, 3, MANY as u64].into_iter().for_each(|tag| ack(&channel, tag));
+                channel.send(tx::Commit {});
+                channel.send(basic::Ack { delivery_tag: MANY as u64 - 1, multiple: true });
+                channel.publish("", "q", "");
+                channel.send(tx::Rollback {});
+            });
+            let missing = || MANY.abs_diff(unacked(&world));
+            let most = largest_fall(&world, missing);
+            assert!(most <= TURN_MAX, "{name}: {most} deliveries in one turn, {shards} shards");
+            channel.expect("tx.rollback-ok");
+            channel.expect("tx.commit-ok");
+            channel.expect("tx.rollback-ok");
+            assert_eq!(unacked(&world), MANY - 4, "{name}");
+            let queue = world.queue("q");
+            assert_eq!((queue.unacked, queue.ready), (MANY as u64 - 4, 0), "{name}");
+            channel.ack_up_to(0);
+            channel.tx_commit();
+            assert_eq!((unacked(&world), world.queue("q").unacked), (0, 0), "{name}");
+            assert_eq!(world.leaks(), [""; 0], "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_channel_that_ends_while_very_many_acknowledgements_are_taken_back_leaves_nothing() {
+    let ends: [Named; 5] = [
+        ("channel.close", |channel| channel.send(channel::Close::default())),
+        ("connection.close", |channel| channel.client().say_close()),
+        ("a lost connection", |channel| channel.client().reset()),
+        ("a refusal", |channel| ack(channel, 1_000_000)),
+        ("an operator", |channel| channel.client().expel()),
+    ];
+    for shards in [1, 2] {
+        for (name, end) in ends {
+            for (_, hold) in HOLDS {
+                let world = World::new(shards);
+                let channel = laden(&world, shards - 1);
+                channel.tx_select();
+                hold(&channel);
+                let before = unacked(&world);
+                world.quietly(|| channel.send(tx::Rollback {}));
+                while unacked(&world) == before {
+                    assert!(world.round(), "{name}: nothing comes back");
+                }
+                assert!(unacked(&world) < MANY, "{name}: not in the middle");
+                world.quietly(|| end(&channel));
+                let ready = || world.queue("q").ready as usize;
+                let most = largest_fall(&world, || MANY - ready());
+                assert!(most <= TURN_MAX, "{name}: {most} deliveries in one turn");
+                assert_eq!((ready(), world.queue("q").unacked), (MANY, 0), "{name}");
+                world.advance(60_000);
+                assert_eq!(world.leaks(), [""; 0], "{name}");
+            }
+        }
+    }
+}
+
 #[test]
 fn queues_rest_and_go_on_in_slices_while_deliveries_of_very_many_come_back() {
     const QUEUES: usize = 6_000;

@@ -1,7 +1,7 @@
 //! Deliveries of one channel that wait for an acknowledgement, by delivery tag.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
-use alloc::vec::Vec;
 
 use lepus_base::{QueueId, ShardId};
 
@@ -41,13 +41,17 @@ const SETTLED: ShardId = ShardId(u16::MAX);
 pub struct UnackedList {
     /// The first is not settled.
     entries: VecDeque<Unacked>,
+    /// Those before them, while deliveries are put back.
+    before: Option<Box<Before>>,
     live: usize,
     /// Room for entries at the last call of [`UnackedList::take_resized`].
     seen_capacity: usize,
-    /// How often everything was gone through to put something back.
-    #[cfg(test)]
-    merges: usize,
 }
+
+/// Deliveries whose tags are below that of the one that was put back last: the place of that one was
+/// swept, and they move behind it one by one. There is one, and the first is not settled.
+#[derive(Debug, Default)]
+struct Before(VecDeque<Unacked>);
 
 impl UnackedList {
     /// Deliveries that wait.
@@ -66,7 +70,8 @@ impl UnackedList {
     /// Allocated bytes, without the value itself.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.entries.capacity() * size_of::<Unacked>()
+        let before = self.before.as_ref().map_or(0, |before| before.0.capacity());
+        (self.entries.capacity() + before) * size_of::<Unacked>()
     }
 
     /// Whether that changed since the last call.
@@ -77,11 +82,12 @@ impl UnackedList {
     }
 
     /// Whether all that wait are of queues of one shard. Not looked at closely where they are very
-    /// many.
+    /// many, or on their way back.
     #[must_use]
     pub fn is_all_of(&self, home: ShardId) -> bool {
         let is_of = |one: &Unacked| one.home == home || one.home == SETTLED;
-        self.is_empty() || (self.entries.len() <= LOOKED_AT_MAX && self.entries.iter().all(is_of))
+        let is_small = self.entries.len() <= LOOKED_AT_MAX && self.before.is_none();
+        self.is_empty() || (is_small && self.entries.iter().all(is_of))
     }
 
     /// Adds a delivery; tags must rise.
@@ -103,7 +109,7 @@ impl UnackedList {
     /// The delivery that has waited longest.
     #[must_use]
     pub fn oldest(&self) -> Option<&Unacked> {
-        self.entries.front()
+        self.before.as_ref().map_or(&self.entries, |before| &before.0).front()
     }
 
     /// Takes the delivery with this tag, if it waits.
@@ -114,6 +120,7 @@ impl UnackedList {
     /// Takes the delivery with this tag, if it waits and is `wanted`.
     #[inline]
     pub fn take_if(&mut self, tag: u64, wanted: impl FnOnce(&Unacked) -> bool) -> Option<Unacked> {
+        debug_assert!(self.before.is_none(), "what is put back comes to its end first");
         let place = self.place(tag)?;
         let found = self.entries.get_mut(place)?;
         if found.home == SETTLED || !wanted(found) {
@@ -161,42 +168,64 @@ impl UnackedList {
         self.take_up_to(u64::MAX)
     }
 
-    /// Puts deliveries back that were taken (a rolled back transaction). That costs what was taken, not
-    /// what is there, unless their places were swept meanwhile.
-    pub fn put_back(&mut self, mut taken: Vec<Unacked>) {
-        taken.sort_unstable_by_key(|unacked| unacked.tag);
-        let mut swept = Vec::new();
-        for unacked in taken.into_iter().rev() {
-            if self.entries.front().is_none_or(|first| unacked.tag < first.tag) {
-                self.entries.push_front(unacked);
-                self.live += 1;
-                continue;
-            }
-            match self.place(unacked.tag) {
-                Some(place) => {
-                    debug_assert!(self.entries[place].home == SETTLED);
-                    self.entries[place] = unacked;
-                    self.live += 1;
-                }
-                None => swept.push(unacked),
-            }
-        }
-        if !swept.is_empty() {
-            self.merge(swept);
-        }
+    /// Makes room for so many that are put back: while the list grew for them again and again, all
+    /// that is there would move each time.
+    pub fn reserve(&mut self, count: usize) {
+        let places = self.entries.len() - self.live;
+        self.entries.reserve(count.saturating_sub(places));
     }
 
-    /// Puts deliveries among all others.
-    #[cold]
-    fn merge(&mut self, mut taken: Vec<Unacked>) {
-        #[cfg(test)]
-        {
-            self.merges += 1;
+    /// One step of putting back deliveries that were taken (a rolled back transaction), the highest
+    /// tag first: `unacked` with `left` others of lower tags to come. False when another one had to
+    /// move first: it is to be put back again. [`UnackedList::close_up`] follows the last. That costs
+    /// what was taken, not what is there, unless places were swept meanwhile.
+    pub fn put_back(&mut self, unacked: &Unacked, left: usize) -> bool {
+        let tag = unacked.tag;
+        if self.before.is_none() && self.entries.front().is_some_and(|first| first.tag < tag) {
+            if let Some(place) = self.place(tag) {
+                debug_assert!(self.entries[place].home == SETTLED);
+                self.entries[place] = *unacked;
+                self.live += 1;
+                return true;
+            }
+            let room = VecDeque::with_capacity(self.live + left + 1);
+            let before = core::mem::replace(&mut self.entries, room);
+            self.before = Some(Box::new(Before(before)));
+            self.seen_capacity = usize::MAX;
         }
-        taken.extend(self.entries.drain(..).filter(|unacked| unacked.home != SETTLED));
-        taken.sort_unstable_by_key(|unacked| unacked.tag);
-        self.live = taken.len();
-        self.entries.extend(taken);
+        if let Some(before) = &self.before
+            && let Some(last) = before.0.back()
+            && last.tag >= tag
+        {
+            let is_place = last.tag == tag;
+            debug_assert!(!is_place || last.home == SETTLED);
+            self.move_last();
+            if !is_place {
+                return false;
+            }
+        }
+        debug_assert!(self.entries.front().is_none_or(|first| tag < first.tag));
+        self.entries.push_front(*unacked);
+        self.live += 1;
+        true
+    }
+
+    /// One step after the last that was put back. Whether all stand where they stood.
+    pub fn close_up(&mut self) -> bool {
+        self.move_last();
+        self.before.is_none()
+    }
+
+    /// Moves the last of those before the others to them, unless it is settled.
+    fn move_last(&mut self) {
+        let Some(before) = &mut self.before else { return };
+        if let Some(last) = before.0.pop_back().filter(|last| last.home != SETTLED) {
+            self.entries.push_front(last);
+        }
+        if before.0.is_empty() {
+            self.before = None;
+            self.seen_capacity = usize::MAX;
+        }
     }
 
     /// Where the delivery with this tag is, settled or not.
@@ -231,6 +260,7 @@ impl UnackedList {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec::Vec;
 
     fn unacked(tag: u64) -> Unacked {
         Unacked {
@@ -269,44 +299,85 @@ mod tests {
         assert!(list.contains(5) && !list.contains(4) && !list.contains(6));
     }
 
+    /// Puts deliveries back, and says in how many steps; so long as they take, more come.
+    fn put_back(list: &mut UnackedList, mut taken: Vec<Unacked>, mut next: Option<u64>) -> usize {
+        let mut steps = 0;
+        taken.sort_by_key(|unacked| unacked.tag);
+        list.reserve(taken.len());
+        while let Some(last) = taken.last() {
+            steps += 1;
+            if list.put_back(last, taken.len() - 1) {
+                taken.pop();
+            }
+            if let Some(next) = next.as_mut().filter(|_| steps % 50 == 0) {
+                list.push(unacked(*next));
+                *next += 1;
+            }
+            assert!(list.is_empty() || list.oldest().is_some_and(|first| first.home != SETTLED));
+        }
+        while !list.close_up() {
+            steps += 1;
+        }
+        steps
+    }
+
     #[test]
     fn putting_back_costs_what_was_taken_and_not_what_is_there() {
         let mut list = UnackedList::default();
         (1..=100_000).for_each(|tag| list.push(unacked(tag)));
         for round in 0..100 {
-            list.put_back(Vec::new());
+            assert_eq!(put_back(&mut list, Vec::new(), None), 0);
             let tags = [1, 2, 50_000 + round, 100_000, 3];
             let taken: Vec<_> = tags.iter().filter_map(|&tag| list.take(tag)).collect();
             assert_eq!((taken.len(), list.len()), (5, 99_995));
-            list.put_back(taken);
+            assert_eq!(put_back(&mut list, taken, None), 5);
             assert_eq!((list.len(), list.oldest().map(|u| u.tag)), (100_000, Some(1)));
         }
-        assert_eq!(list.merges, 0);
         let all: Vec<_> = core::iter::from_fn(|| list.take_oldest()).collect();
         assert!(all.iter().map(|unacked| unacked.tag).eq(1..=100_000));
-        list.put_back(all);
-        assert_eq!((list.len(), list.merges), (100_000, 0));
+        assert_eq!(put_back(&mut list, all, None), 100_000);
+        assert_eq!(list.len(), 100_000);
+    }
+
+    #[test]
+    fn putting_back_into_swept_places_moves_each_of_the_others_once() {
+        let mut list = UnackedList::default();
+        (1..=100_000).for_each(|tag| list.push(unacked(tag)));
+        let odd = (3..=100_000).step_by(2).chain([2, 100_000]);
+        let taken: Vec<_> = odd.filter_map(|tag| list.take(tag)).collect();
+        assert_eq!((taken.len(), list.len()), (50_001, 49_999));
+        assert!(list.entries.len() < 50_100, "nothing was swept");
+        let steps = put_back(&mut list, taken, None);
+        assert!((99_000..=100_000).contains(&steps), "{steps} steps");
+        let all = core::iter::from_fn(|| list.take_oldest()).map(|unacked| unacked.tag);
+        assert!(all.eq(1..=100_000));
     }
 
     #[test]
     fn what_comes_back_stands_where_it_stood_whatever_was_settled_meanwhile() {
-        for seed in 0..200_u64 {
+        for seed in 0..400_u64 {
             let mut random = lepus_base::Rng::new(seed);
             let mut list = UnackedList::default();
             (1..=300).for_each(|tag| list.push(unacked(tag)));
             let mut left: alloc::collections::BTreeSet<u64> = (1..=300).collect();
-            let mut taken = Vec::new();
-            for _ in 0..random.below(400) {
-                let tag = 1 + random.below(300);
-                let Some(found) = list.take(tag) else { continue };
-                assert!(left.remove(&tag));
-                if random.below(2) == 0 {
-                    taken.push(found);
+            for first in [301, 1_301] {
+                let mut taken = Vec::new();
+                for _ in 0..random.below(400) {
+                    let tag = 1 + random.below(300);
+                    let Some(found) = list.take(tag) else { continue };
+                    assert!(left.remove(&tag));
+                    if random.below(2) == 0 {
+                        taken.push(found);
+                    }
                 }
+                left.extend(taken.iter().map(|unacked| unacked.tag));
+                let most = taken.len() + list.entries.len();
+                let steps = put_back(&mut list, taken, Some(first));
+                assert!(steps <= most, "seed {seed}: {steps} steps");
+                left.extend(first..first + steps as u64 / 50);
+                left.retain(|&tag| list.contains(tag) || tag < first);
+                assert_eq!(list.len(), left.len());
             }
-            left.extend(taken.iter().map(|unacked| unacked.tag));
-            list.put_back(taken);
-            assert_eq!(list.len(), left.len());
             let found = core::iter::from_fn(|| list.take_oldest()).map(|unacked| unacked.tag);
             assert!(found.eq(left), "seed {seed}");
         }
@@ -349,7 +420,7 @@ mod tests {
             list.push(unacked(tag));
         }
         let taken = [list.take(3), list.take(1)].into_iter().flatten().collect();
-        list.put_back(taken);
+        put_back(&mut list, taken, None);
         let tags: Vec<_> = core::iter::from_fn(|| list.take_oldest()).map(|u| u.tag).collect();
         assert_eq!(tags, [1, 2, 3, 4]);
     }
