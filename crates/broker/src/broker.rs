@@ -537,6 +537,7 @@ impl Broker {
                 Timer::Queue(slot, id) => self.queue_timeout(now, at, (slot, id), out),
                 Timer::Letters(queue) => self.letters_due(now, queue),
                 Timer::Looks => self.begin_looks(),
+                Timer::UnreadReplies => self.edge.tell_unread_replies(now, out),
                 Timer::Trim => self.trim_buffers(now),
             }
         }

@@ -12,10 +12,10 @@ use lepus_base::{Body, Now, Pool, QueueId, ShardId};
 use crate::broker::Broker;
 use crate::channel::unacked::{NO_CONSUMER, Unacked};
 use crate::channel::{At, GlobalPrefetch, Pending, Subscription, Subscriptions};
-use crate::edge::{connection_name, log, mark_dirty};
+use crate::edge::mark_dirty;
 use crate::mail::{ChannelRef, Command, Mail};
 use crate::message::MessageView;
-use crate::outbox::{Outbox, Severity};
+use crate::outbox::Outbox;
 use crate::properties::for_client;
 use crate::queue::{Consumer, ConsumerKey, Delivery, NO_SLOT, Outcome, QueueKind};
 use crate::refusal::Refusal;
@@ -386,11 +386,7 @@ impl Broker {
         };
         if connection.send.backlog() > limit {
             // Replies wait nowhere: who does not read them loses them.
-            let text = format!(
-                "{}: a direct reply is dropped, the client reads too slowly",
-                connection_name(connection)
-            );
-            log(out, Severity::Warning, "reply-dropped", text);
+            self.edge.drop_unread_reply(slot, out);
             return false;
         }
         let frame_max = connection.machine.frame_max();

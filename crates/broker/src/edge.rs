@@ -32,6 +32,7 @@ use crate::properties;
 use crate::queue::{
     Consumer, ConsumerHandle, ConsumerKey, Content, Delivery, Entry, NO_SLOT, Reason, Sent, Sink,
 };
+use crate::reply_to::UnreadReplies;
 use crate::send_buffer::LARGE_BODY_BYTES_MIN;
 use crate::settings::Limits;
 use crate::timers::{Timer, Timers};
@@ -41,6 +42,9 @@ use crate::user_channels::UserChannels;
 const DEAD_LETTERS_MAX: usize = 1024;
 /// Payload bytes that one queue keeps in memory before it spills to the log.
 const QUEUE_POOL_BYTES_MAX: u64 = 32 << 20;
+
+/// Lines that one turn adds to the log at most, beside errors; more are counted.
+const EVENTS_IN_TURN_MAX: usize = 1000;
 
 /// A consumer on another shard, as the home of its queue sees it.
 #[derive(Debug)]
@@ -176,6 +180,8 @@ pub struct Edge {
     pub queue_bytes: usize,
     /// Queues whose tables are counted anew at the end of the cycle.
     pub unweighed: Vec<u32>,
+    /// Direct replies that nobody reads.
+    pub unread_replies: UnreadReplies,
     /// Bytes of what is done in slices.
     pub job_bytes: usize,
     /// Bytes of the shard's other tables, at the end of the last cycle.
@@ -227,6 +233,7 @@ impl Edge {
             resting_bytes: 0,
             queue_bytes: 0,
             unweighed: Vec::new(),
+            unread_replies: UnreadReplies::default(),
             job_bytes: 0,
             table_bytes: 0,
             mail_bytes: 0,
@@ -550,9 +557,12 @@ pub fn mark_dirty(connection: &mut Connection, slot: u32, out: &mut Outbox) {
 
 /// Adds a line to the log.
 pub fn log(out: &mut Outbox, severity: Severity, kind: &'static str, text: String) {
-    // The log is for people: a flood of lines helps nobody and must not grow without bound.
-    if out.events.len() < 1000 {
+    // The log is for people: a flood of lines helps nobody and must not grow without bound. What the
+    // broker cannot do any more is told always; no peer can cause many of these.
+    if out.events.len() < EVENTS_IN_TURN_MAX || severity == Severity::Error {
         out.events.push(Event { severity, kind, text });
+    } else {
+        out.lost_events += 1;
     }
 }
 

@@ -165,7 +165,7 @@ impl Broker {
             Timer::Queue(slot, id) => {
                 homes.get(slot as usize).is_some_and(|home| home.id == id && home.armed == at)
             }
-            Timer::Letters(_) | Timer::Looks | Timer::Trim => true,
+            Timer::Letters(_) | Timer::Looks | Timer::UnreadReplies | Timer::Trim => true,
         });
     }
 

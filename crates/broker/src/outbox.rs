@@ -48,6 +48,8 @@ pub struct Outbox {
     pub changes: Vec<Arc<Change>>,
     /// What an operator may want to read in the log.
     pub events: Vec<Event>,
+    /// How many more there were in this turn, too many to be told.
+    pub lost_events: u64,
     /// Answers to questions of the control plane.
     pub answers: Vec<(u64, Result<(), crate::refusal::Refusal>)>,
     /// Disk operations of all logs that the shard drives. Each is answered by

@@ -1,25 +1,73 @@
-//! Direct reply-to: the tokens that stand for a channel's reply consumer.
+//! Direct reply-to: the tokens that stand for a channel's reply consumer, and replies that it does not
+//! read.
 //!
 //! A token names the shard, connection and channel and carries a keyed MAC over them, so that a
 //! client cannot make up an address (HMAC-SHA-256, RFC 2104, cut to 16 bytes).
 
+use alloc::format;
 use alloc::string::String;
+use core::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit, Mac};
-use lepus_base::{ConnectionId, ShardId};
+use lepus_base::{ConnectionId, Now, ShardId};
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
 
+use crate::edge::{Edge, connection_name, log};
 use crate::mail::ChannelRef;
+use crate::outbox::{Outbox, Severity};
+use crate::timers::Timer;
 
 /// The pseudo-queue that reply consumers consume from and requesters name in `reply_to`.
 pub const REPLY_TO: &str = "amq.rabbitmq.reply-to";
 /// What a token starts with.
 pub const REPLY_TO_PREFIX: &str = "amq.rabbitmq.reply-to.";
+/// Time between two lines in the log about replies that a shard drops.
+const TELL_EVERY: Duration = Duration::from_secs(1);
 const ADDRESS_BYTES: usize = 18;
 const MAC_BYTES: usize = 16;
+
+/// Direct replies that a shard dropped, since their clients read too slowly. A few bytes make one:
+/// they are told in the log one by one only as long as they are rare.
+#[derive(Debug, Default)]
+pub struct UnreadReplies {
+    /// Those that are not told yet.
+    untold: u64,
+    /// Whether the timer is armed at which the log is told of more.
+    waits: bool,
+}
+
+impl Edge {
+    /// A direct reply to the connection in this slot is dropped.
+    pub(crate) fn drop_unread_reply(&mut self, slot: u32, out: &mut Outbox) {
+        if self.unread_replies.waits {
+            self.unread_replies.untold += 1;
+            return;
+        }
+        let Some(connection) = self.connections.get(slot as usize) else { return };
+        let name = connection_name(connection);
+        let text = format!("{name}: a direct reply is dropped, the client reads too slowly");
+        log(out, Severity::Warning, "reply-dropped", text);
+        self.await_unread_replies(self.now);
+    }
+
+    /// It is time to tell how many direct replies were dropped meanwhile.
+    pub(crate) fn tell_unread_replies(&mut self, now: Now, out: &mut Outbox) {
+        let count = core::mem::take(&mut self.unread_replies).untold;
+        if count > 0 {
+            let text = format!("{count} more direct replies are dropped, clients read too slowly");
+            log(out, Severity::Warning, "reply-dropped", text);
+            self.await_unread_replies(now);
+        }
+    }
+
+    fn await_unread_replies(&mut self, now: Now) {
+        self.unread_replies.waits = true;
+        self.timers.arm(now.instant + TELL_EVERY, Timer::UnreadReplies);
+    }
+}
 
 /// Whether a routing key may be the address of a reply consumer.
 #[must_use]

@@ -21,6 +21,8 @@ pub enum Timer {
     Looks,
     /// Dead letters of a queue that are to be tried again.
     Letters(QueueId),
+    /// Direct replies that were dropped and not told in the log.
+    UnreadReplies,
     /// Send buffers that may have been idle since the last look.
     Trim,
 }

@@ -2,6 +2,7 @@
 //! counted.
 
 use lepus_amqp::method::{basic, queue};
+use lepus_amqp::properties::Properties;
 use lepus_sim::{Channel, Client, Limits, Options, World};
 
 use crate::stage::{Stage, everywhere, everywhere_with};
@@ -67,15 +68,56 @@ fn returned_messages_that_are_not_read_stop_the_publisher() {
 }
 
 #[test]
+fn dropped_direct_replies_are_told_once_a_second_and_none_is_forgotten() {
+    everywhere_with(&impatient(), |stage| {
+        let (server, client) = stage.pair();
+        server.declare("rpc");
+        client.consume_no_ack("amq.rabbitmq.reply-to", "replies");
+        let reply_to = Some("amq.rabbitmq.reply-to".into());
+        let properties = Properties { reply_to, ..Properties::default() };
+        client.publish_with("", "rpc", &properties, "question");
+        let address = server.get_no_ack("rpc").unwrap().properties.reply_to.unwrap();
+        client.client().stop_reading();
+        // These fill its buffers.
+        server.publish_with("", &address, &Properties::default(), vec![b'x'; 3 * UNREAD_BYTES_MAX]);
+        let dropped = || {
+            let mut events = stage.world.events();
+            events.retain(|event| event.kind == "reply-dropped");
+            events.into_iter().map(|event| event.text).collect::<Vec<_>>()
+        };
+        assert_eq!(dropped(), [""; 0]);
+        let answer = |count: usize| {
+            server.client().together(|| (0..count).for_each(|_| server.publish("", &address, "")));
+        };
+        answer(5_000);
+        let told = dropped();
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].ends_with(": a direct reply is dropped, the client reads too slowly"));
+        answer(300);
+        assert_eq!(dropped(), [""; 0]);
+        stage.world.advance(1_000);
+        let more =
+            |count| format!("{count} more direct replies are dropped, clients read too slowly");
+        assert_eq!(dropped(), [more(5_299)]);
+        answer(2);
+        stage.world.advance(3_000);
+        assert_eq!(dropped(), [more(2)]);
+        answer(1);
+        let told = dropped();
+        assert!(told.len() == 1 && told[0].contains(": a direct reply is dropped"), "{told:?}");
+        stage.world.advance(3_000);
+        assert_eq!(dropped(), [""; 0]);
+    });
+}
+
+#[test]
 fn who_does_not_read_direct_replies_loses_them() {
     everywhere_with(&impatient(), |stage| {
         let (server, client) = stage.pair();
         server.declare("rpc");
         client.consume_no_ack("amq.rabbitmq.reply-to", "replies");
-        let properties = lepus_amqp::properties::Properties {
-            reply_to: Some("amq.rabbitmq.reply-to".into()),
-            ..Default::default()
-        };
+        let reply_to = Some("amq.rabbitmq.reply-to".into());
+        let properties = Properties { reply_to, ..Properties::default() };
         client.publish_with("", "rpc", &properties, "question");
         let address = server.get_no_ack("rpc").unwrap().properties.reply_to.unwrap();
         client.client().stop_reading();

@@ -1,8 +1,8 @@
 //! Structured log lines on standard error, written by a thread of their own.
 //!
 //! Whoever logs hands a line over through a bounded channel and never waits: when the channel is
-//! full the line is counted and dropped, and the next written line is followed by that count. A kind
-//! that repeats more than [`LINES_PER_SECOND_MAX`] times within a second is cut short the same way.
+//! full the line is counted and dropped, and that count follows, once a second at most. A kind that
+//! repeats more than [`LINES_PER_SECOND_MAX`] times within a second is cut short in a similar way.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -96,8 +96,14 @@ impl Log {
     ) -> std::io::Result<Log> {
         let (sender, receiver) = sync_channel(WAITING_LINES_MAX);
         let dropped = Arc::new(AtomicU64::new(0));
-        let writer =
-            Writer { format, target, dropped: Arc::clone(&dropped), limits: HashMap::new() };
+        let writer = Writer {
+            format,
+            target,
+            dropped: Arc::clone(&dropped),
+            lost: 0,
+            lost_told: 0,
+            limits: HashMap::new(),
+        };
         std::thread::Builder::new().name("log".to_owned()).spawn(move || {
             let _enrolled = lepus_profile::enroll(lepus_profile::Group::Service);
             writer.run(&receiver);
@@ -119,6 +125,13 @@ impl Log {
         let line = Line { level, at: SystemTime::now(), kind, text: text.into(), fields };
         if self.sender.try_send(Entry::Line(line)).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts lines that were lost before they came here, as if there had been no room for them.
+    pub fn count_lost(&self, lines: u64) {
+        if lines > 0 {
+            self.dropped.fetch_add(lines, Ordering::Relaxed);
         }
     }
 
@@ -159,6 +172,10 @@ struct Writer<W> {
     format: Format,
     target: W,
     dropped: Arc<AtomicU64>,
+    /// Dropped lines that are to be told.
+    lost: u64,
+    /// The second in which some were told last.
+    lost_told: u64,
     limits: HashMap<&'static str, KindLimit>,
 }
 
@@ -166,23 +183,34 @@ impl<W: Write> Writer<W> {
     fn run(mut self, receiver: &Receiver<Entry>) {
         loop {
             // Without a count to report there is nothing to wake up for.
-            let counting = self.limits.values().any(|limit| limit.suppressed > 0);
+            let counting = self.lost > 0 || self.limits.values().any(|limit| limit.suppressed > 0);
             let wait = Duration::from_secs(if counting { 1 } else { IDLE_SECONDS });
             match receiver.recv_timeout(wait) {
                 Ok(Entry::Line(line)) => self.take(&line),
                 Ok(Entry::Flush(done)) => {
                     self.report_suppressed(u64::MAX);
+                    self.report_lost(u64::MAX);
                     let _ = done.try_send(());
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     self.report_suppressed(seconds(SystemTime::now()));
                 }
-                Err(RecvTimeoutError::Disconnected) => return self.report_suppressed(u64::MAX),
+                Err(RecvTimeoutError::Disconnected) => {
+                    self.report_suppressed(u64::MAX);
+                    return self.report_lost(u64::MAX);
+                }
             }
-            let dropped = self.dropped.swap(0, Ordering::Relaxed);
-            if dropped > 0 {
-                self.put_count("log-overflow", "lines were lost: the log is too slow", dropped);
-            }
+            self.report_lost(seconds(SystemTime::now()));
+        }
+    }
+
+    /// Tells how many lines were dropped, unless that was told in this second.
+    fn report_lost(&mut self, second: u64) {
+        self.lost += self.dropped.swap(0, Ordering::Relaxed);
+        if self.lost > 0 && self.lost_told != second {
+            let lost = std::mem::take(&mut self.lost);
+            self.lost_told = seconds(SystemTime::now());
+            self.put_count("log-overflow", "lines were lost: the log is too slow", lost);
         }
     }
 

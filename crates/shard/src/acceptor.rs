@@ -292,7 +292,7 @@ impl<E> Acceptor<E> {
         let TurnedAway { peer, expired, gave_way, quiet_until } = self.turned_away;
         let now = self.clock.instant();
         if let Some(peer) = peer.filter(|_| quiet_until <= now) {
-            let _ = self.notices.send(Notice::TurnedAway { peer, expired, gave_way });
+            self.notices.tell(Notice::TurnedAway { peer, expired, gave_way });
             let quiet_until = now + NOTICE_INTERVAL;
             self.turned_away = TurnedAway { quiet_until, ..TurnedAway::default() };
         }
@@ -302,7 +302,7 @@ impl<E> Acceptor<E> {
         let now = self.clock.instant();
         if self.quiet_until <= now {
             self.quiet_until = now + NOTICE_INTERVAL;
-            let _ = self.notices.send(notice);
+            self.notices.tell(notice);
         }
     }
 }
@@ -313,6 +313,7 @@ mod tests {
     use crate::connection::Arrival;
     use crate::distributor::Census;
     use crate::metrics::ShardMetrics;
+    use crate::notice::notices;
     use lepus_mesh::{Bell, Inbox, Signal, inbox};
     use std::io::Write;
     use std::sync::mpsc::{Receiver, channel};
@@ -345,7 +346,7 @@ mod tests {
             listeners: vec![Listening { listener, address, is_tls, ready: true }],
             distributor: Arc::new(Distributor::new(vec![post], census, 1_000)),
             greeter: Some(ToGreeter { sender, alarm, fresh: false }),
-            notices: channel().0,
+            notices: notices(|_| false).0,
             gate: Arc::default(),
             clock: Clock::start(),
             porch: Porch::new(16, Duration::from_secs(600), 1, tally),

@@ -55,6 +55,7 @@ impl Core for Broker {
             disk: &mut out.disk.list,
             changes: &mut out.changes,
             events: &mut out.events,
+            lost_events: &mut out.lost_events,
             answers: &mut out.answers,
         }
     }

@@ -70,6 +70,8 @@ pub struct Effects<'a, C: Core> {
     pub changes: &'a mut Vec<Arc<C::Change>>,
     /// What an operator may want to read.
     pub events: &'a mut Vec<C::Event>,
+    /// How many more there were, which are lost. The runtime sets it to 0 once per cycle.
+    pub lost_events: &'a mut u64,
     /// Answers to questions of the control plane, by the question's number.
     pub answers: &'a mut Vec<(u64, C::Answer)>,
 }

@@ -30,7 +30,7 @@ pub use connection::{Arrival, Parcel};
 pub use core::{Core, Effects, PeerInfo, Slot, TlsPeer};
 pub use idle::IdlePreset;
 pub use metrics::{MetricsSnapshot, ShardMetrics};
-pub use notice::{Notice, Notices};
+pub use notice::{Notice, NoticeReader, Notices, WAITING_NOTICES_MAX, notices};
 pub use porch::{Admission, EntranceMetrics, EntranceSnapshot};
 pub use runtime::{
     Config, Listener, Running, Runtime, StartError, StopReport, Stopper, Storage, Transport,

@@ -39,8 +39,7 @@ pub(crate) fn settle<E>(
         .flatten()
     {
         metrics.misplaced.set(1);
-        // Without a log there is nobody to tell.
-        let _ = notices.send(Notice::Misplaced { shard, reason });
+        notices.tell(Notice::Misplaced { shard, reason });
     }
 }
 

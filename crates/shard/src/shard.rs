@@ -426,10 +426,12 @@ impl<C: Core, R: Reactor> Shard<C, R> {
     /// Events to the log, answers to those who wait.
     fn report(&mut self) {
         let effects = C::effects(&mut self.out);
+        let lost = core::mem::take(effects.lost_events);
+        if lost > 0 {
+            self.links.notices.lose(lost);
+        }
         for event in effects.events.drain(..) {
-            let shard = self.id;
-            // Without a log there is nobody to tell.
-            let _ = self.links.notices.send(Notice::Core { shard, event });
+            self.links.notices.tell(Notice::Core { shard: self.id, event });
         }
         for (number, answer) in effects.answers.drain(..) {
             if let Some(waiter) = self.waiters.remove(&number) {

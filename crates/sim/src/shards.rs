@@ -14,7 +14,9 @@ use lepus_broker::outbox::Event;
 use lepus_broker::refusal::Refusal;
 use lepus_broker::{Broker, Limits, Outbox, QueueTraffic, Settings, StoreSettings, Talk};
 use lepus_mesh::{Bell, Post};
-use lepus_shard::{Arrival, Commands, MetricsSnapshot, Notice, PeerInfo, Shard, Wiring};
+use lepus_shard::{
+    Arrival, Commands, MetricsSnapshot, Notice, NoticeReader, PeerInfo, Shard, Wiring, notices,
+};
 
 use crate::disk::SimDisk;
 use crate::figures::Work;
@@ -121,7 +123,7 @@ pub(crate) struct Shards {
     arrivals: Vec<Post<Arrival<SimSocket>>>,
     commands: Commands<Broker>,
     metrics: Vec<Arc<lepus_shard::ShardMetrics>>,
-    notices: mpsc::Receiver<Notice<Event>>,
+    notices: NoticeReader<Event>,
     /// Log events of earlier processes and of starts.
     told: RefCell<Vec<Event>>,
     now: Now,
@@ -153,9 +155,9 @@ impl Shards {
             options: Options::default(),
             seats: Vec::new(),
             arrivals: Vec::new(),
-            commands: Wiring::<Broker, SimSocket>::new(&[], 2, &mpsc::channel().0).commands,
+            commands: Wiring::<Broker, SimSocket>::new(&[], 2, &notices(|_| true).0).commands,
             metrics: Vec::new(),
-            notices: mpsc::channel().1,
+            notices: notices(|_| true).1,
             told: RefCell::default(),
             now: Now::default(),
             start_millis: EPOCH_MILLIS,
@@ -184,7 +186,8 @@ impl Shards {
         let brokers = self.make_brokers(count)?;
         let ports = self.disk.as_mut().map(|disk| disk.connect(&bells)).unwrap_or_default();
         let mut ports = ports.into_iter();
-        let (notices_in, notices) = mpsc::channel();
+        // Whoever asks for the events may do so after very many of them.
+        let (notices_in, notices) = notices(|_| true);
         let wiring = Wiring::new(&bells, self.options.ring_capacity, &notices_in);
         let ends = wiring.links.into_iter().zip(alarms).zip(bells);
         self.seats = brokers

@@ -107,7 +107,7 @@ mod tests {
     fn a_broker_that_serves_collects_nothing_to_say_that_it_is_healthy() {
         let clock = Clock::start();
         let lifecycle = Lifecycle::new(clock, 1);
-        let (notices, _log) = std::sync::mpsc::channel();
+        let (notices, _log) = lepus_shard::notices(|_| false);
         // There are no shards to be asked.
         let commands = Wiring::<Broker, TcpStream>::new(&[], 1, &notices).commands;
         let node = crate::figures::node(&Config::preset(), 1);

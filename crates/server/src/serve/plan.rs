@@ -16,7 +16,6 @@ use lepus_topology::{Binding, Machine, Wishes, source};
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
-use std::sync::mpsc::Sender;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 4096;
@@ -93,7 +92,7 @@ impl Plan {
         &self,
         config: &Config,
         clock: Clock,
-        notices: Sender<lepus_shard::Notice<Event>>,
+        notices: lepus_shard::Notices<Event>,
         room: Room,
     ) -> RuntimeConfig<Event> {
         let tls = config.tls_certificate.clone().zip(config.tls_key.clone());

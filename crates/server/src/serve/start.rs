@@ -14,7 +14,7 @@ use crate::notice;
 use crate::signal::Wish;
 use lepus_broker::Broker;
 use lepus_broker::outbox::Event;
-use lepus_shard::{Clock, Notice, Running, Runtime, StartError, Transport};
+use lepus_shard::{Clock, Notices, Running, Runtime, StartError, Transport};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, sync_channel};
@@ -132,7 +132,7 @@ fn start_runtime(
     plan: &Plan,
     brokers: &Arc<Brokers>,
     room: Room,
-    notices: Sender<Notice<Event>>,
+    notices: Notices<Event>,
     log: &Log,
 ) -> Result<(Running<Broker>, Vec<Transport>), String> {
     let clock = brokers.clock();

@@ -157,7 +157,7 @@ fn panic_on_a_shard() {
     let config = lepus_server::config::Config::preset();
     let plan = lepus_server::serve::Plan::new(&config).unwrap();
     let room = lepus_server::serve::Room::new(&config, None, plan.shards);
-    let (notices, _log) = std::sync::mpsc::channel();
+    let (notices, _log) = lepus_shard::notices(|_| false);
     let mut config = plan.runtime(&config, lepus_shard::Clock::start(), notices, room);
     config.listeners.clear();
     config.storage = None;

@@ -19,8 +19,7 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         disk.take_failures(&mut self.failures);
         for failure in self.failures.drain(..) {
             let shard = self.id;
-            // Without a log there is nobody to tell.
-            let _ = self.links.notices.send(Notice::DiskFailed { shard, failure });
+            self.links.notices.tell(Notice::DiskFailed { shard, failure });
         }
         self.busy |= !self.completions.is_empty();
         let metrics = &self.links.metrics;

@@ -49,8 +49,7 @@ impl<C: Core, R: Reactor> Shard<C, R> {
     }
 
     fn drop_arrival(&mut self, peer: std::net::SocketAddr, reason: String) {
-        // Without a log there is nobody to tell.
-        let _ = self.links.notices.send(Notice::ConnectionFailed { peer, reason });
+        self.links.notices.tell(Notice::ConnectionFailed { peer, reason });
         self.links.metrics.dropped.add(1);
     }
 

@@ -174,7 +174,7 @@ impl<E> Greeter<E> {
         if let Err(full) = self.distributor.give(socket, peer, Some(session)) {
             let connections_max = full.connections_max;
             let notice = Notice::ConnectionRefused { peer: address, connections_max };
-            let _ = self.notices.send(notice);
+            self.notices.tell(notice);
         }
     }
 
@@ -194,7 +194,7 @@ impl<E> Greeter<E> {
     }
 
     fn fail(&self, peer: SocketAddr, reason: String) {
-        let _ = self.notices.send(Notice::TlsFailed { peer, reason });
+        self.notices.tell(Notice::TlsFailed { peer, reason });
     }
 }
 

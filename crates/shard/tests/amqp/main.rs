@@ -2,7 +2,6 @@
 
 mod peer;
 
-use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use lepus_amqp::method::{basic, channel as amqp_channel, confirm, queue};
@@ -15,7 +14,7 @@ use lepus_shard::{Admission, Clock, Config, IdlePreset, Listener, Running, Runti
 use peer::{Peer, Seen};
 
 fn start(shards: u16) -> Running<Broker> {
-    let (notices, _log) = channel();
+    let (notices, _log) = lepus_shard::notices(|_| false);
     let clock = Clock::start();
     let config = Config {
         plan: lepus_topology::Plan::anywhere(

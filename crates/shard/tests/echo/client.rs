@@ -2,18 +2,19 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use lepus_base::ShardId;
-use lepus_shard::{Admission, Clock, Config, IdlePreset, Listener, Notice, Runtime, Transport};
+use lepus_shard::{
+    Admission, Clock, Config, IdlePreset, Listener, NoticeReader, Runtime, Transport,
+};
 
 use crate::core::{EchoCore, WHERE, frame};
 
 pub type Running = lepus_shard::Running<EchoCore>;
 
-pub fn config(shards: u16) -> (Config<String>, Receiver<Notice<String>>) {
-    let (notices, log) = channel();
+pub fn config(shards: u16) -> (Config<String>, NoticeReader<String>) {
+    let (notices, log) = lepus_shard::notices(|_| false);
     let config = Config {
         plan: lepus_topology::Plan::anywhere(
             usize::from(shards),

@@ -53,6 +53,7 @@ pub struct Outbox {
     disk: Vec<Operation>,
     changes: Vec<Arc<u64>>,
     events: Vec<String>,
+    lost_events: u64,
     answers: Vec<(u64, String)>,
 }
 
@@ -165,6 +166,7 @@ impl Core for EchoCore {
             disk: &mut out.disk,
             changes: &mut out.changes,
             events: &mut out.events,
+            lost_events: &mut out.lost_events,
             answers: &mut out.answers,
         }
     }

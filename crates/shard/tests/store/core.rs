@@ -41,6 +41,7 @@ pub struct Outbox {
     disk: Operations,
     changes: Vec<Arc<()>>,
     events: Vec<()>,
+    lost_events: u64,
     answers: Vec<(u64, ())>,
 }
 
@@ -216,6 +217,7 @@ impl Core for StoreCore {
             disk: &mut out.disk.list,
             changes: &mut out.changes,
             events: &mut out.events,
+            lost_events: &mut out.lost_events,
             answers: &mut out.answers,
         }
     }

@@ -6,7 +6,6 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use crate::core::{COUNT, Closed, FAR, LATE, OWED, StoreCore};
@@ -37,7 +36,7 @@ impl Drop for Scratch {
 }
 
 fn try_start(directory: &Path, shards: u16) -> Result<Running<StoreCore>, StartError> {
-    let (notices, _log) = channel();
+    let (notices, _log) = lepus_shard::notices(|_| false);
     let clock = Clock::start();
     let config = Config {
         plan: lepus_topology::Plan::anywhere(
