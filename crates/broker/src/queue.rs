@@ -44,9 +44,11 @@ use unacked::UnackedList;
 
 /// Entries that a single operation drops at most before it leaves the rest to [`Queue::work`].
 const DROPS_AT_ONCE_MAX: usize = 1024;
-/// Ready messages that a purge takes one by one; more go as a whole, which costs a look at all that are
-/// unacknowledged.
+/// Ready messages that a purge takes one by one. More go as a whole, which costs a look at all that are
+/// unacknowledged unless these are more than that, too.
 const PURGED_SINGLY_MAX: u64 = 1024;
+/// Ready messages in the log that are known, up to which a purge goes without that look.
+const KNOWN_PURGED_MAX: usize = 4096;
 
 /// What a queue causes, implemented over the rest of the shard's state.
 pub trait Sink {
@@ -447,7 +449,8 @@ impl Queue {
             }
             return count;
         }
-        if !lanes.is_empty() {
+        if !lanes.is_empty() && !self.purge_apart(&lanes, sink) {
+            let Some(messages) = &mut self.messages else { return 0 };
             // Both are many, and so are the lanes: each is gone through once.
             let unacked = messages.unacked.logged();
             let mut letters = sink.letters();
@@ -462,11 +465,35 @@ impl Queue {
                     backlog.purge(lane, messages.next_seq, &kept);
                 }
             }
-            if let Some(mut backlog) = sink.backlog() {
-                backlog.forget(messages.ready.windowed());
-            }
+        }
+        let Some(messages) = &mut self.messages else { return 0 };
+        if let Some(mut backlog) = sink.backlog().filter(|_| !lanes.is_empty()) {
+            backlog.forget(messages.ready.windowed());
         }
         messages.empty()
+    }
+
+    /// Purges the lanes without a look at what is unacknowledged, where that is much: by settling the
+    /// ready messages that are known one by one, and all that were not fetched together. False where too
+    /// many are known, or a lane has lost some; then all lanes are to be purged as a whole.
+    fn purge_apart(&mut self, lanes: &[(u8, bool, LaneSlot)], sink: &mut impl Sink) -> bool {
+        let Some(messages) = &self.messages else { return false };
+        if messages.unacked.len() <= PURGED_SINGLY_MAX
+            || messages.ready.known_logged().nth(KNOWN_PURGED_MAX).is_some()
+        {
+            return false;
+        }
+        let Some(mut backlog) = sink.backlog() else { return false };
+        if !lanes.iter().all(|&(_, _, lane)| backlog.purge_unfetched(lane, messages.next_seq)) {
+            return false;
+        }
+        for entry in messages.ready.known_logged() {
+            let lane = messages.ready.lane(entry.priority, entry.place.is_spilled());
+            if let Some(lane) = lane.filter(|_| entry.place.position().is_some()) {
+                backlog.settle(lane, entry);
+            }
+        }
+        true
     }
 
     /// Stops deliveries until as many calls of [`Queue::unhold`] followed: while many messages

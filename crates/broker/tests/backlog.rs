@@ -368,6 +368,72 @@ fn a_commit_of_many_segments_is_answered() {
 }
 
 #[test]
+fn a_purge_of_many_messages_does_not_go_over_very_many_that_are_not_acknowledged() {
+    const HELD: u32 = 40_000;
+    for priorities in [0, 3] {
+        for comes_back in [false, true] {
+            let world = World::on_disk(1);
+            let channel = world.channel(0);
+            let arguments = Table::new().with("x-max-priority", 3);
+            let arguments = if priorities > 0 { arguments } else { Table::new() };
+            durable_with(&channel, "q", arguments);
+            let publish = |bodies: std::ops::Range<u32>| {
+                channel.client().together(|| {
+                    for body in bodies {
+                        let priority = Some(body as u8 % 3);
+                        let properties = Properties { priority, ..persistent() };
+                        channel.publish_with("", "q", &properties, body.to_string());
+                    }
+                });
+            };
+            publish(0..HELD + MANY);
+            let holder = world.channel(0);
+            holder.qos(HELD as u16);
+            holder.consume("q", "c");
+            let held = holder.deliveries();
+            assert_eq!(held.len(), HELD as usize);
+            holder.cancel("c");
+            // Between any two of them there is one that is settled, or comes back.
+            let mut kept = Vec::new();
+            holder.client().together(|| {
+                for (number, message) in held.iter().enumerate() {
+                    match number % 2 {
+                        0 => kept.push(message.text().parse::<u32>().unwrap()),
+                        _ if comes_back && number < 800 => holder.nack(message.tag, false, true),
+                        _ => holder.ack(message.tag),
+                    }
+                }
+            });
+            publish(HELD + MANY..HELD + MANY + 100);
+            world.advance(5_000);
+            let log_bytes = || world.broker(0, |broker| broker.log_figures().log_bytes);
+            let before = log_bytes();
+            let ready = world.queue("q").ready;
+            assert!(ready > u64::from(MANY));
+            assert_eq!(u64::from(channel.purge("q")), ready);
+            world.advance(1);
+            let figures = world.queue("q");
+            assert_eq!((figures.ready, figures.unacked), (0, kept.len() as u64));
+            world.advance(5_000);
+            let written = log_bytes() - before;
+            // In blocks of 4 KiB.
+            assert!(written < 16_384, "{written} bytes: those that are kept are gone over");
+            assert_eq!(world.leaks(), [""; 0]);
+            // What comes then is served, and what was not acknowledged is there again after a restart.
+            publish(0..10);
+            assert_eq!(take_all(&channel, "q").len(), 10);
+            world.stop();
+            world.start_again(1);
+            let drained = crate::restart::drain(&world, "q");
+            let mut found: Vec<u32> = drained.iter().map(|message| message.0).collect();
+            found.sort_unstable();
+            kept.sort_unstable();
+            assert_eq!(found, kept, "with {priorities} priorities");
+        }
+    }
+}
+
+#[test]
 fn a_purge_of_few_messages_leaves_those_that_are_not_acknowledged_yet() {
     let world = World::on_disk(1);
     let channel = world.channel(0);

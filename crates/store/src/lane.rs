@@ -630,6 +630,14 @@ impl LaneIndex {
         self.is_dropped || self.fetch_from >= self.next
     }
 
+    /// Whether nothing that was fetched and lives is unknown to who fetched it: set aside, or in a page
+    /// that cannot be read.
+    pub(crate) fn is_whole(&self) -> bool {
+        let is_lost =
+            |page: &Page| matches!(page.state, PageState::Lost(_) | PageState::Rebuilding(_));
+        self.damaged.is_empty() && !self.pages.iter().any(is_lost)
+    }
+
     /// The next fetch begins at `seq` again.
     pub(crate) fn rewind(&mut self, seq: u64) {
         self.fetch_from = seq;

@@ -173,6 +173,16 @@ impl Backlog<'_> {
         }
     }
 
+    /// Everything in a lane below `end` that was not fetched is done with. False if the whole lane has to be
+    /// purged instead.
+    pub(crate) fn purge_unfetched(&mut self, lane: LaneSlot, end: u64) -> bool {
+        if !self.log.takes() {
+            return true;
+        }
+        self.log.has_work = true;
+        self.log.store.purge_unfetched(lane, end)
+    }
+
     /// Whether everything in a lane was fetched: what is appended next may be passed.
     pub(crate) fn is_fetched(&self, lane: LaneSlot) -> bool {
         self.log.store.is_fetched(lane)

@@ -582,6 +582,16 @@ impl Ready {
         levels.filter_map(|level| level.lanes.as_ref()).map(|lanes| lanes.entries()).sum()
     }
 
+    /// Those that are known and may be in the log: most are.
+    pub(super) fn known_logged(&self) -> impl Iterator<Item = &Entry> {
+        let levels = self.levels.iter().flat_map(|levels| &levels.levels);
+        core::iter::once(&self.base).chain(levels).flat_map(|level| {
+            let windows = level.lanes.iter().flat_map(|lanes| lanes.windows());
+            let returned = level.returned.iter().map(|returned| &returned.0);
+            windows.flat_map(|window| &window.entries).chain(returned)
+        })
+    }
+
     /// Takes everything out. What is in memory is in the result; of what is in the log nothing is
     /// left but the lanes.
     pub(super) fn take_all(&mut self) -> Ready {

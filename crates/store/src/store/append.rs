@@ -264,6 +264,28 @@ impl Store {
         self.state.list(lane.0);
     }
 
+    /// Everything in the lane below `end` that was not fetched is done with, as if it was purged. False if
+    /// something before that may be known to nobody: then nothing happened, and the whole lane is to be
+    /// purged.
+    pub fn purge_unfetched(&mut self, lane: LaneSlot, end: u64) -> bool {
+        self.write_settles();
+        let Some(index) = self.state.lane_mut(lane) else { return true };
+        if !index.is_whole() {
+            return false;
+        }
+        let (name, first, end) = (index.lane, index.fetch_from(), end.min(index.next()));
+        if first >= end {
+            return true;
+        }
+        index.settle_range(first, end);
+        index.recount();
+        if !name.is_transient() && self.log.make_room(runs_bytes_max(1), false).is_ok() {
+            self.log.append(KIND_SETTLES, |out| put_settles(out, name, &[(first, end)]));
+        }
+        self.state.list(lane.0);
+        true
+    }
+
     /// The queue is deleted with everything in it.
     pub fn drop_queue(&mut self, queue: QueueId) {
         self.write_settles();
