@@ -20,7 +20,7 @@ CARGO_FUZZ_VERSION := 0.13.2
 # left is then good for the next one.
 BUILD := cargo build --release --workspace --bin
 
-.PHONY: help install run release test check bench bench-agree bench-backlog bench-curves bench-endurance experiments costs instructions sim kill-test locality numa-test soak fuzz clean-data clean
+.PHONY: help install run release test check bench bench-agree bench-backlog bench-curves bench-endurance experiments costs instructions sim kill-test locality numa-test network-test soak fuzz clean-data clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -98,6 +98,10 @@ locality: release ## Count how many messages stay on their shard: experiments E1
 numa-test: release ## Boot a kernel with several memory nodes in an emulator and check where threads and memory are
 	@.ci/install numa
 	@tests/numa/run $(MACHINES)
+
+network-test: release ## Read through a small buffer in network namespaces with packets of several sizes; takes root
+	@.ci/install network
+	@tests/network/run
 
 soak: release ## Real clients while everything moves, the reference load tester for a minute per workload, then new simulator seeds for SOAK_SECONDS
 	@RESTLESS=1 SHARDS='2 3' tests/e2e/run
