@@ -67,16 +67,22 @@ fn returned_messages_that_are_not_read_stop_the_publisher() {
     });
 }
 
+/// Who answers, who has asked, and the address to which the answers go.
+fn one_who_waits_for_replies(stage: &Stage) -> (Channel, Channel, String) {
+    let (server, client) = stage.pair();
+    server.declare("rpc");
+    client.consume_no_ack("amq.rabbitmq.reply-to", "replies");
+    let reply_to = Some("amq.rabbitmq.reply-to".into());
+    let properties = Properties { reply_to, ..Properties::default() };
+    client.publish_with("", "rpc", &properties, "question");
+    let address = server.get_no_ack("rpc").unwrap().properties.reply_to.unwrap();
+    (server, client, address)
+}
+
 #[test]
 fn dropped_direct_replies_are_told_once_a_second_and_none_is_forgotten() {
     everywhere_with(&impatient(), |stage| {
-        let (server, client) = stage.pair();
-        server.declare("rpc");
-        client.consume_no_ack("amq.rabbitmq.reply-to", "replies");
-        let reply_to = Some("amq.rabbitmq.reply-to".into());
-        let properties = Properties { reply_to, ..Properties::default() };
-        client.publish_with("", "rpc", &properties, "question");
-        let address = server.get_no_ack("rpc").unwrap().properties.reply_to.unwrap();
+        let (server, client, address) = one_who_waits_for_replies(stage);
         client.client().stop_reading();
         // These fill its buffers.
         server.publish_with("", &address, &Properties::default(), vec![b'x'; 3 * UNREAD_BYTES_MAX]);
@@ -113,13 +119,7 @@ fn dropped_direct_replies_are_told_once_a_second_and_none_is_forgotten() {
 #[test]
 fn who_does_not_read_direct_replies_loses_them() {
     everywhere_with(&impatient(), |stage| {
-        let (server, client) = stage.pair();
-        server.declare("rpc");
-        client.consume_no_ack("amq.rabbitmq.reply-to", "replies");
-        let reply_to = Some("amq.rabbitmq.reply-to".into());
-        let properties = Properties { reply_to, ..Properties::default() };
-        client.publish_with("", "rpc", &properties, "question");
-        let address = server.get_no_ack("rpc").unwrap().properties.reply_to.unwrap();
+        let (server, client, address) = one_who_waits_for_replies(stage);
         client.client().stop_reading();
         for _ in 0..200 {
             server.publish("", &address, vec![b'x'; 10_000]);
