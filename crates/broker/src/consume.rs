@@ -312,7 +312,7 @@ impl Broker {
         let tag = channel.last_tag;
         let no_ack = delivery.slot == NO_SLOT;
         if !no_ack {
-            channel.unacked.push(Unacked {
+            channel.unacked.push_fetched(Unacked {
                 tag,
                 queue,
                 queue_slot,

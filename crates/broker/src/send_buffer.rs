@@ -15,6 +15,8 @@ use lepus_base::{Body, Pool};
 
 /// Payloads of at least this size are encoded as the socket takes them, in bytes.
 pub const LARGE_BODY_BYTES_MIN: usize = 32 * 1024;
+/// Payloads of at least this size, in bytes, are not even encoded at once for one consumer that alone gets them.
+pub const COPIED_BYTES_MAX: usize = 256 * 1024;
 /// Payload bytes of a large body that are encoded in one go; no more is encoded while so much is not sent.
 const PIECE_BYTES: usize = 256 * 1024;
 /// What comes behind the last large body is put behind its frames if it has no more bytes than this.
@@ -122,9 +124,13 @@ impl SendBuffer {
     }
 
     /// Number of bytes left to send, payloads of large bodies included.
+    #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
-        self.encoded() + self.streams.as_ref().map_or(0, |streams| streams.waiting)
+        match &self.streams {
+            None => self.bytes.len() - self.start,
+            Some(streams) => self.encoded() + streams.waiting,
+        }
     }
 
     /// Number of bytes left to send behind the large body that is on its way, if one is.

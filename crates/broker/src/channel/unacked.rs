@@ -44,6 +44,8 @@ pub struct UnackedList {
     /// Those before them, while deliveries are put back.
     before: Option<Box<Before>>,
     live: usize,
+    /// Of these, fetched with `basic.get`.
+    fetched: usize,
     /// Room for entries at the last call of [`UnackedList::take_resized`].
     seen_capacity: usize,
 }
@@ -95,8 +97,18 @@ impl UnackedList {
     pub fn push(&mut self, unacked: Unacked) {
         debug_assert!(self.entries.back().is_none_or(|last| last.tag < unacked.tag));
         debug_assert!(unacked.home != SETTLED);
+        debug_assert!(unacked.consumer != NO_CONSUMER);
         self.entries.push_back(unacked);
         self.live += 1;
+    }
+
+    /// Adds a delivery that was fetched with `basic.get`; tags must rise.
+    pub fn push_fetched(&mut self, unacked: Unacked) {
+        debug_assert!(self.entries.back().is_none_or(|last| last.tag < unacked.tag));
+        debug_assert!(unacked.home != SETTLED && unacked.consumer == NO_CONSUMER);
+        self.entries.push_back(unacked);
+        self.live += 1;
+        self.fetched += 1;
     }
 
     /// The delivery with this tag, if it waits.
@@ -121,27 +133,50 @@ impl UnackedList {
     #[inline]
     pub fn take_if(&mut self, tag: u64, wanted: impl FnOnce(&Unacked) -> bool) -> Option<Unacked> {
         debug_assert!(self.before.is_none(), "what is put back comes to its end first");
+        let first = self.entries.front()?;
+        if first.tag == tag {
+            // The first is not settled, and most clients settle in order.
+            if !wanted(first) {
+                return None;
+            }
+            let unacked = self.entries.pop_front()?;
+            self.count_taken(&unacked);
+            if self.entries.front().is_some_and(|first| first.home == SETTLED) {
+                self.trim();
+            }
+            self.give_back();
+            return Some(unacked);
+        }
+        self.take_behind_first(tag, wanted)
+    }
+
+    /// [`UnackedList::take_if`] of another one than the first.
+    fn take_behind_first(
+        &mut self,
+        tag: u64,
+        wanted: impl FnOnce(&Unacked) -> bool,
+    ) -> Option<Unacked> {
         let place = self.place(tag)?;
         let found = self.entries.get_mut(place)?;
         if found.home == SETTLED || !wanted(found) {
             return None;
         }
         let unacked = *found;
-        self.live -= 1;
-        if place == 0 {
-            self.entries.pop_front();
-            if self.entries.front().is_some_and(|first| first.home == SETTLED) {
-                self.trim();
-            }
+        found.home = SETTLED;
+        self.count_taken(&unacked);
+        if self.entries.len() > 64 && self.live * 2 < self.entries.len() {
+            self.entries.retain(|unacked| unacked.home != SETTLED);
             self.give_back();
-        } else {
-            found.home = SETTLED;
-            if self.entries.len() > 64 && self.live * 2 < self.entries.len() {
-                self.entries.retain(|unacked| unacked.home != SETTLED);
-                self.give_back();
-            }
         }
         Some(unacked)
+    }
+
+    #[inline]
+    fn count_taken(&mut self, unacked: &Unacked) {
+        self.live -= 1;
+        if unacked.consumer == NO_CONSUMER {
+            self.fetched -= 1;
+        }
     }
 
     /// Whether the delivery with this tag waits.
@@ -153,8 +188,7 @@ impl UnackedList {
     /// Deliveries that a consumer got: all but those of `basic.get`.
     #[must_use]
     pub fn consumed(&self) -> usize {
-        let waits = |unacked: &&Unacked| unacked.home != SETTLED && unacked.consumer != NO_CONSUMER;
-        self.entries.iter().filter(waits).count()
+        self.live - self.fetched
     }
 
     /// Takes the oldest delivery if its tag is not above `tag`.
@@ -185,7 +219,7 @@ impl UnackedList {
             if let Some(place) = self.place(tag) {
                 debug_assert!(self.entries[place].home == SETTLED);
                 self.entries[place] = *unacked;
-                self.live += 1;
+                self.count_back(unacked);
                 return true;
             }
             let room = VecDeque::with_capacity(self.live + left + 1);
@@ -206,8 +240,14 @@ impl UnackedList {
         }
         debug_assert!(self.entries.front().is_none_or(|first| tag < first.tag));
         self.entries.push_front(*unacked);
-        self.live += 1;
+        self.count_back(unacked);
         true
+    }
+
+    /// Counts one that is back.
+    fn count_back(&mut self, unacked: &Unacked) {
+        self.live += 1;
+        self.fetched += usize::from(unacked.consumer == NO_CONSUMER);
     }
 
     /// One step after the last that was put back. Whether all stand where they stood.
@@ -268,17 +308,35 @@ mod tests {
             queue: QueueId(1),
             queue_slot: 0,
             home: ShardId(0),
-            consumer: 0,
+            consumer: if tag.is_multiple_of(3) { NO_CONSUMER } else { 0 },
             slot: tag as u32,
             sequence: tag,
         }
+    }
+
+    /// One delivery in three is fetched.
+    fn add(list: &mut UnackedList, tag: u64) {
+        let unacked = unacked(tag);
+        if unacked.consumer == NO_CONSUMER {
+            list.push_fetched(unacked);
+        } else {
+            list.push(unacked);
+        }
+    }
+
+    /// Checks what the list counts against what is in it.
+    fn check_counts(list: &UnackedList) {
+        let before = list.before.iter().flat_map(|before| &before.0);
+        let all = before.chain(&list.entries).filter(|unacked| unacked.home != SETTLED);
+        let consumed = all.clone().filter(|unacked| unacked.consumer != NO_CONSUMER).count();
+        assert_eq!((list.len(), list.consumed()), (all.count(), consumed));
     }
 
     #[test]
     fn a_tag_can_be_taken_once() {
         let mut list = UnackedList::default();
         for tag in 1..=5 {
-            list.push(unacked(tag));
+            add(&mut list, tag);
         }
         assert_eq!(list.take(3).map(|u| u.tag), Some(3));
         assert_eq!(list.take(3), None);
@@ -291,7 +349,7 @@ mod tests {
     fn multiple_takes_the_oldest_up_to_the_tag() {
         let mut list = UnackedList::default();
         for tag in 1..=5 {
-            list.push(unacked(tag));
+            add(&mut list, tag);
         }
         list.take(1);
         let taken: Vec<_> = core::iter::from_fn(|| list.take_up_to(4)).map(|u| u.tag).collect();
@@ -310,21 +368,23 @@ mod tests {
                 taken.pop();
             }
             if let Some(next) = next.as_mut().filter(|_| steps % 50 == 0) {
-                list.push(unacked(*next));
+                add(list, *next);
                 *next += 1;
+                check_counts(list);
             }
             assert!(list.is_empty() || list.oldest().is_some_and(|first| first.home != SETTLED));
         }
         while !list.close_up() {
             steps += 1;
         }
+        check_counts(list);
         steps
     }
 
     #[test]
     fn putting_back_costs_what_was_taken_and_not_what_is_there() {
         let mut list = UnackedList::default();
-        (1..=100_000).for_each(|tag| list.push(unacked(tag)));
+        (1..=100_000).for_each(|tag| add(&mut list, tag));
         for round in 0..100 {
             assert_eq!(put_back(&mut list, Vec::new(), None), 0);
             let tags = [1, 2, 50_000 + round, 100_000, 3];
@@ -342,7 +402,7 @@ mod tests {
     #[test]
     fn putting_back_into_swept_places_moves_each_of_the_others_once() {
         let mut list = UnackedList::default();
-        (1..=100_000).for_each(|tag| list.push(unacked(tag)));
+        (1..=100_000).for_each(|tag| add(&mut list, tag));
         let odd = (3..=100_000).step_by(2).chain([2, 100_000]);
         let taken: Vec<_> = odd.filter_map(|tag| list.take(tag)).collect();
         assert_eq!((taken.len(), list.len()), (50_001, 49_999));
@@ -358,7 +418,7 @@ mod tests {
         for seed in 0..400_u64 {
             let mut random = lepus_base::Rng::new(seed);
             let mut list = UnackedList::default();
-            (1..=300).for_each(|tag| list.push(unacked(tag)));
+            (1..=300).for_each(|tag| add(&mut list, tag));
             let mut left: alloc::collections::BTreeSet<u64> = (1..=300).collect();
             for first in [301, 1_301] {
                 let mut taken = Vec::new();
@@ -366,6 +426,7 @@ mod tests {
                     let tag = 1 + random.below(300);
                     let Some(found) = list.take(tag) else { continue };
                     assert!(left.remove(&tag));
+                    check_counts(&list);
                     if random.below(2) == 0 {
                         taken.push(found);
                     }
@@ -386,9 +447,9 @@ mod tests {
     #[test]
     fn one_old_delivery_does_not_keep_the_places_of_a_million() {
         let mut list = UnackedList::default();
-        list.push(unacked(1));
+        add(&mut list, 1);
         for tag in 2..1_000_000 {
-            list.push(unacked(tag));
+            add(&mut list, tag);
             assert!(list.take(tag).is_some());
         }
         assert!(list.entries.len() <= 66);
@@ -400,7 +461,7 @@ mod tests {
     fn a_list_gives_its_memory_back_after_a_peak() {
         let mut list = UnackedList::default();
         for tag in 1..100_000 {
-            list.push(unacked(tag));
+            add(&mut list, tag);
         }
         let peak = list.memory_bytes();
         assert!(list.take_resized() && !list.take_resized());
@@ -417,7 +478,7 @@ mod tests {
     fn rolled_back_deliveries_stand_in_tag_order_again() {
         let mut list = UnackedList::default();
         for tag in 1..=4 {
-            list.push(unacked(tag));
+            add(&mut list, tag);
         }
         let taken = [list.take(3), list.take(1)].into_iter().flatten().collect();
         put_back(&mut list, taken, None);

@@ -5,7 +5,7 @@ use lepus_base::{Instant, Now, Position};
 use super::entry::{Content, Delivery, NO_SLOT, Place, Sent, Ticket};
 use super::{Queue, Sink};
 use crate::message::Incoming;
-use crate::send_buffer::LARGE_BODY_BYTES_MIN;
+use crate::send_buffer::{COPIED_BYTES_MAX, LARGE_BODY_BYTES_MIN};
 
 impl Queue {
     /// Number, deadline and priority of a new message.
@@ -74,7 +74,7 @@ impl Queue {
         let mut delivery =
             Delivery { slot: NO_SLOT, seq: ticket.seq, redelivered: false, delivery_count: 0 };
         // A large body is sent from where it is stored.
-        let is_large = incoming.bytes() as usize >= LARGE_BODY_BYTES_MIN;
+        let mut is_large = incoming.bytes() as usize >= LARGE_BODY_BYTES_MIN;
         let mut stored = incoming.stored();
         let mut kept = None;
         if !consumer.no_ack {
@@ -89,8 +89,13 @@ impl Queue {
             delivery.slot = messages.unacked.insert(ticket.entry(place, incoming.bytes()), handle);
         }
         if is_large && stored.is_none() {
-            kept = Some(incoming.keep(sink.pool()));
-            stored = kept;
+            // One that nobody else gets is copied, unless it is very large: no more than was received.
+            if incoming.last && (incoming.bytes() as usize) < COPIED_BYTES_MAX {
+                is_large = false;
+            } else {
+                kept = Some(incoming.keep(sink.pool()));
+                stored = kept;
+            }
         }
         // Only what has to be read first can be late or lost.
         let _ = match (incoming.view(), stored) {
