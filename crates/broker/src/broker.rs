@@ -614,6 +614,7 @@ impl Broker {
         self.edge.now = now;
         self.end_turn(out);
         self.flush_confirms(now, out);
+        self.count_grown(out);
         self.release_pressure(now, out);
         self.sweep_timers();
         self.close_surplus(now, out);
@@ -735,13 +736,8 @@ impl Broker {
         if self.journal.is_on() {
             self.give_room(now, out);
         }
-        if !self.edge.paused_by_log.is_empty() && self.journal.has_caught_up() {
-            for (slot, id) in core::mem::take(&mut self.edge.paused_by_log) {
-                if self.edge.connection_at(slot, id).is_some() {
-                    self.edge.resume(slot, PauseReason::Log, out);
-                }
-            }
-        }
+        self.tell_backlog(out);
+        self.resume_loggers(out);
         if self.edge.paused_by_mail.is_empty() && self.edge.stalled_by_mail.is_empty() {
             return;
         }

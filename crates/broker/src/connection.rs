@@ -150,6 +150,8 @@ pub struct Connection {
     channel_bytes: usize,
     /// What the shard's sum has of it.
     pub counted_bytes: usize,
+    /// Room of the send buffer that is counted in them.
+    pub counted_capacity: usize,
     /// Channels that the user's count has of it.
     pub counted_channels: usize,
     /// Whether its bytes count among those of connections without a vhost, or its channels are more
@@ -195,6 +197,7 @@ impl Connection {
             moved_at: None,
             publishes: false,
             spacious: false,
+            counted_capacity: 0,
             leftover_bytes: 0,
             apart_bytes: 0,
             parked_bytes: 0,

@@ -412,6 +412,7 @@ impl Broker {
         );
         mark_dirty(connection, slot, out);
         self.edge.counters.delivered_auto_ack += 1;
+        self.edge.effort.spend_on_bytes(view.body.len());
         true
     }
 }

@@ -156,8 +156,14 @@ pub struct Edge {
     pub user_channels: UserChannels,
     /// Bytes that wait to be written to the log, and of what queues know of their logs.
     pub log_bytes: usize,
-    /// Connections paused because much waits to be written to the log.
+    /// Connections paused because much waits to be written to a log, here or on another shard they publish to.
     pub paused_by_log: Vec<(u32, ConnectionId)>,
+    /// Whether some of them may go on: logs have caught up, or one was added.
+    pub loggers_look: bool,
+    /// Whether a log of this shard lags, as the other shards were told.
+    pub log_lags: bool,
+    /// Other shards whose logs lag.
+    pub lagging_shards: Vec<ShardId>,
     /// Connections paused because a mail batch is full.
     pub paused_by_mail: Vec<(u32, ConnectionId)>,
     /// Connections of other shards that are about to come here: their consumers get nothing.
@@ -222,6 +228,9 @@ impl Edge {
             user_channels: UserChannels::new(hash),
             log_bytes: 0,
             paused_by_log: Vec::new(),
+            loggers_look: false,
+            log_lags: false,
+            lagging_shards: Vec::new(),
             paused_by_mail: Vec::new(),
             detached: Vec::new(),
             stalled_by_mail: BTreeMap::new(),
@@ -337,7 +346,10 @@ impl Edge {
         }
         match reason {
             PauseReason::Mail => self.paused_by_mail.push((slot, connection.id)),
-            PauseReason::Log => self.paused_by_log.push((slot, connection.id)),
+            PauseReason::Log => {
+                self.paused_by_log.push((slot, connection.id));
+                self.loggers_look = true;
+            }
             PauseReason::Turn => self.effort.put_off(slot, connection.id),
             _ => {}
         }
@@ -549,10 +561,20 @@ pub fn deliver(
 /// Notes that a connection has bytes to send, if it has any: the driver says nothing about a
 /// connection that had none.
 pub fn mark_dirty(connection: &mut Connection, slot: u32, out: &mut Outbox) {
+    if connection.send.bytes.capacity() > connection.counted_capacity {
+        note_growth(connection, slot, out);
+    }
     if !connection.dirty && !connection.send.is_empty() {
         connection.dirty = true;
         out.dirty.push(ConnectionSlot(slot));
     }
+}
+
+/// Notes that a connection's send buffer takes more memory than is counted.
+#[cold]
+fn note_growth(connection: &mut Connection, slot: u32, out: &mut Outbox) {
+    connection.counted_capacity = connection.send.bytes.capacity();
+    out.grown.push(ConnectionSlot(slot));
 }
 
 /// Adds a line to the log.

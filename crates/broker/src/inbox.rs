@@ -507,6 +507,11 @@ impl Broker {
                 self.edge.short_shards.retain(|&(shard, _)| shard != from);
                 self.edge.short_shards.extend(shortage.map(|shortage| (from, shortage)));
             }
+            Mail::LogLags(lags) => {
+                self.edge.lagging_shards.retain(|&shard| shard != from);
+                self.edge.lagging_shards.extend(lags.then_some(from));
+                self.edge.loggers_look = true;
+            }
             Mail::WantMemory { bytes } => self.memory_wanted(from, bytes, out),
             Mail::ReturnMemory { bytes } => self.memory_returned(from, bytes, out),
             Mail::MemoryLent { bytes, left } => self.memory_lent(bytes, left),

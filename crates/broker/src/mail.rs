@@ -443,6 +443,8 @@ pub enum Mail {
     },
     /// The shard is short of something, or there is room again.
     Short(Option<Shortage>),
+    /// A log of the shard begins to lag, or has caught up.
+    LogLags(bool),
     /// The shard asks for a part of the memory budget (to shard 0).
     WantMemory {
         /// Bytes.

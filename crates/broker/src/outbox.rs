@@ -34,6 +34,8 @@ impl ConnectionSlot {
 pub struct Outbox {
     /// Connections with bytes to send, each once.
     pub dirty: Vec<ConnectionSlot>,
+    /// Connections whose send buffer takes more memory than is counted. [`crate::Broker::flush`] counts and empties it.
+    pub(crate) grown: Vec<ConnectionSlot>,
     /// Connections to close once their send buffer is written (or cannot be written).
     pub close: Vec<ConnectionSlot>,
     /// Connections whose socket must not be read until they are resumed.

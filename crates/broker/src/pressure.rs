@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use lepus_amqp::ProtocolError;
 use lepus_amqp::code::ReplyCode;
-use lepus_base::{Now, QueueId};
+use lepus_base::{Now, QueueId, ShardId};
 
 use crate::broker::Broker;
 use crate::channel::Channel;
@@ -15,7 +15,7 @@ use crate::connection::{Connection, PauseReason};
 use crate::dead_letter::DeadLetter;
 use crate::edge::Edge;
 use crate::journal::Left;
-use crate::mail::{ChannelRef, MailBatch};
+use crate::mail::{ChannelRef, Mail, MailBatch};
 use crate::outbox::Outbox;
 use crate::timers::Timer;
 
@@ -58,6 +58,12 @@ impl Edge {
         connection.send.backlog() > self.limits.unread_bytes_max || self.is_mail_full(out)
     }
 
+    /// Whether a connection has published to a shard whose log lags.
+    pub(crate) fn feeds_lagging_shard(&self, slot: u32) -> bool {
+        let Some(connection) = self.connections.get(slot as usize) else { return false };
+        self.lagging_shards.iter().any(|shard| connection.touched.contains(shard))
+    }
+
     /// Whether the mail to some shard has no room.
     #[inline]
     fn is_mail_full(&self, out: &Outbox) -> bool {
@@ -70,6 +76,7 @@ impl Edge {
     pub(crate) fn recount(&mut self, slot: u32) {
         let Some(connection) = self.connections.get_mut(slot as usize) else { return };
         let bytes = connection.memory_bytes();
+        connection.counted_capacity = connection.send.bytes.capacity();
         if connection.uncounted {
             return self.count(slot, bytes);
         }
@@ -209,6 +216,48 @@ impl Broker {
             connection.send.shrink();
             self.edge.recount(slot);
             self.edge.note_spacious(slot, now);
+        }
+    }
+
+    /// Counts send buffers that have grown, whether their sockets take bytes or not.
+    pub(crate) fn count_grown(&mut self, out: &mut Outbox) {
+        for slot in out.grown.drain(..) {
+            self.edge.recount(slot.0);
+        }
+    }
+
+    /// Tells the other shards when a log here begins to lag, and when it has caught up: their clients publish to it,
+    /// too, and what they send lies in memory until it is written.
+    pub(crate) fn tell_backlog(&mut self, out: &mut Outbox) {
+        let lags = match self.edge.log_lags {
+            true => !self.journal.has_caught_up(),
+            false => self.journal.is_behind(),
+        };
+        if core::mem::replace(&mut self.edge.log_lags, lags) == lags {
+            return;
+        }
+        self.edge.loggers_look = true;
+        let own = self.edge.shard;
+        for shard in (0..self.settings.shards).map(ShardId).filter(|&shard| shard != own) {
+            out.mail[shard.index()].items.push(Mail::LogLags(lags));
+        }
+    }
+
+    /// Reads publishers again that were paused for a log, here or on other shards, where none of theirs lags any more.
+    pub(crate) fn resume_loggers(&mut self, out: &mut Outbox) {
+        let edge = &mut self.edge;
+        if edge.log_lags || !core::mem::take(&mut edge.loggers_look) {
+            return;
+        }
+        for (slot, id) in core::mem::take(&mut edge.paused_by_log) {
+            if edge.connection_at(slot, id).is_none() {
+                continue;
+            }
+            if edge.feeds_lagging_shard(slot) {
+                edge.paused_by_log.push((slot, id));
+            } else {
+                edge.resume(slot, PauseReason::Log, out);
+            }
         }
     }
 

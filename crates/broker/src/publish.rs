@@ -597,7 +597,7 @@ impl Broker {
         {
             self.edge.block(slot, shortage, out);
         }
-        if self.journal.is_behind() {
+        if self.journal.is_behind() || self.edge.feeds_lagging_shard(slot) {
             self.edge.pause(slot, PauseReason::Log, out);
         }
         self.press_mail(slot, out);

@@ -17,10 +17,9 @@ use lepus_base::{Body, Pool};
 pub const LARGE_BODY_BYTES_MIN: usize = 32 * 1024;
 /// Payloads of at least this size, in bytes, are not even encoded at once for one consumer that alone gets them.
 pub const COPIED_BYTES_MAX: usize = 256 * 1024;
-/// Payload bytes of a large body that are encoded in one go; no more is encoded while so much is not sent.
-const PIECE_BYTES: usize = 256 * 1024;
-/// What comes behind the last large body is put behind its frames if it has no more bytes than this.
-const JOINED_BYTES_MAX: usize = 16 * 1024;
+/// Payload bytes of a large body that are encoded in one go; no more is encoded while so much is not sent: what
+/// lies encoded takes memory for each of those that get it.
+const PIECE_BYTES: usize = 64 * 1024;
 /// Capacity that an idle buffer may keep, in bytes.
 const SMALL_BYTES: usize = 1024;
 /// Capacity that an empty buffer keeps, in bytes.
@@ -115,11 +114,9 @@ impl SendBuffer {
     pub fn encode_next(&mut self, pool: &mut Pool) {
         let Some(streams) = &mut self.streams else { return };
         streams.fill(pool);
-        if streams.queue.is_empty() && self.bytes.len() <= JOINED_BYTES_MAX {
+        if streams.queue.is_empty() && streams.unsent() + self.bytes.len() <= PIECE_BYTES {
+            // It goes with the same write. What comes later finds a small buffer, not one that has to grow.
             streams.encoded.append(&mut self.bytes);
-            self.bytes = core::mem::take(&mut streams.encoded);
-            self.start = streams.start;
-            self.streams = None;
         }
     }
 

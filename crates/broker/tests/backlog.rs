@@ -53,6 +53,48 @@ fn a_long_backlog_comes_in_order_whatever_is_persistent_in_it() {
     }
 }
 
+/// The log of one shard is slower than publishers of another: these are held back as its own are.
+#[test]
+fn publishers_of_other_shards_wait_for_a_log_that_lags() {
+    let mut store = StoreOptions::default();
+    // There is room for all of it.
+    store.template.segment_bytes = 128 << 20;
+    let bytes = 256 << 20;
+    let world = World::with(Options {
+        shards: 2,
+        store: Some(store),
+        socket_bytes_max: bytes,
+        ..Options::default()
+    });
+    durable(&world.channel(0), "q");
+    world.move_queue("q", 0);
+    let waiting = || world.broker(0, |broker| broker.edge.log_bytes);
+    let before = waiting();
+    let flood: Vec<Channel> = (0..4).map(|_| world.channel(1)).collect();
+    let most = world.quietly(|| {
+        for channel in &flood {
+            channel.client().together(|| {
+                for _ in 0..25 {
+                    let body = vec![b'x'; 1_000_000];
+                    channel.publish_with("", "q", &persistent(), body);
+                }
+            });
+        }
+        world.round();
+        // The shards go on, and the disk does nothing.
+        for _ in 0..2_000 {
+            world.turn(1);
+            world.turn(0);
+        }
+        waiting() - before
+    });
+    assert!(most > 32 << 20, "the log does not lag: {most} bytes");
+    assert!(most < 40 << 20, "{most} bytes wait to be written");
+    world.settle();
+    assert_eq!(world.queue("q").ready, 100);
+    assert_eq!(world.leaks(), [""; 0]);
+}
+
 #[test]
 fn what_the_logs_keep_in_memory_of_queues_counts_in_the_budget() {
     const COUNT: usize = 500;

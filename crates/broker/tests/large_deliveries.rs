@@ -83,6 +83,97 @@ fn who_gets_large_messages_and_does_not_read_gets_few() {
     assert_eq!(world.queue("q").ready, 0);
 }
 
+/// Bytes that all connections of a world's first shard are counted with.
+fn connection_bytes(world: &World) -> usize {
+    world.broker(0, |broker| broker.edge.connection_bytes)
+}
+
+/// Each of many buffers holds a small part of a large message, whether its client reads or not, and what comes behind
+/// the message does not make it larger.
+#[test]
+fn a_large_message_takes_little_memory_for_each_that_gets_it() {
+    let (world, consumers) = fan(100);
+    let publisher = world.channel(0);
+    let before = connection_bytes(&world);
+    let of_each = || connection_bytes(&world).saturating_sub(before) / consumers.len();
+    publisher.publish("amq.fanout", "", vec![b'x'; 250_000]);
+    assert!(of_each() < 2_000, "{} bytes of each that has read it", of_each());
+    consumers.iter().for_each(|consumer| consumer.client().stop_reading());
+    // Sockets take 4 MiB.
+    for _ in 0..20 {
+        publisher.publish("amq.fanout", "", vec![b'x'; 250_000]);
+    }
+    for size in [10, 250_000, 10, 10] {
+        publisher.publish("amq.fanout", "", vec![b'x'; size]);
+        assert!(of_each() < 140_000, "{} bytes of each that does not read", of_each());
+    }
+    consumers.iter().for_each(|consumer| consumer.client().read_again());
+    world.settle();
+    assert!(consumers.iter().all(|consumer| consumer.deliveries().len() == 25));
+}
+
+#[test]
+fn buffers_of_those_who_do_not_read_are_counted_as_they_grow() {
+    let world = World::new(1);
+    let consumers: Vec<Channel> = (0..50).map(|_| world.channel(0)).collect();
+    for (number, channel) in consumers.iter().enumerate() {
+        let queue = format!("q{number}");
+        channel.declare(&queue);
+        channel.bind(&queue, "amq.fanout", "");
+        channel.consume_no_ack(&queue, "c");
+        channel.client().stop_reading();
+    }
+    let publisher = world.channel(0);
+    for _ in 0..150 {
+        publisher.publish("amq.fanout", "", [b'x'; 2_000]);
+    }
+    let (counted, real) = world.broker(0, |broker| (broker.edge.memory(), broker.memory_by_walk()));
+    assert!(real > 50 * 200_000, "{real} bytes");
+    assert!(counted.abs_diff(real) < real / 100, "{counted} counted of {real}");
+}
+
+/// Small writes cost what a call of the system costs.
+#[test]
+fn so_many_connections_are_written_in_a_turn() {
+    let (world, consumers) = fan(1_500);
+    let publisher = world.channel(0);
+    for (number, consumer) in consumers.iter().enumerate() {
+        consumer.bind(&format!("q{number}"), "amq.direct", &(number % 4).to_string());
+    }
+    publisher.tx_select();
+    for key in 0..4 {
+        publisher.publish("amq.direct", &key.to_string(), "small");
+    }
+    let before = world.bytes_out(0);
+    let (most, _) = world.quietly(|| {
+        publisher.send(tx::Commit {});
+        most_in_a_turn(&world, || false)
+    });
+    let each = (world.bytes_out(0) - before) / consumers.len() as u64;
+    assert!(most <= 520 * each, "{} of {} in one turn", most / each, consumers.len());
+}
+
+#[test]
+fn of_many_connections_that_are_lost_at_once_a_few_end_in_a_turn() {
+    let world = World::new(1);
+    let all: Vec<Channel> = (0..500).map(|_| world.channel(0)).collect();
+    let count = || world.broker(0, |broker| broker.edge.connections.len());
+    let mut most = 0;
+    world.quietly(|| {
+        all.iter().for_each(|channel| channel.client().reset());
+        loop {
+            let before = count();
+            let is_busy = world.round();
+            most = most.max(before - count());
+            if !is_busy {
+                break;
+            }
+        }
+    });
+    assert_eq!(count(), 0);
+    assert!(most <= 64, "{most} in one turn");
+}
+
 #[test]
 fn of_many_commits_that_come_at_once_a_few_are_made_in_a_turn() {
     let world = World::new(1);

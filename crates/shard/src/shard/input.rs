@@ -21,6 +21,8 @@ const READ_BYTES_MIN: usize = 4 * 1024;
 /// A read takes as much of the budget at least: it costs a call of the system, and mostly one more for the
 /// answer, however few bytes it brings.
 const READ_COST_BYTES: usize = 512;
+/// The end of a connection takes so much of the budget: all that it had is taken apart.
+const END_COST_BYTES: usize = 4 * 1024;
 
 /// Bytes that a buffer with so many bytes of a leftover may take: it may be held for long, and the
 /// core counts the bytes.
@@ -54,8 +56,10 @@ impl<C: Core, R: Reactor> Shard<C, R> {
                 Phase::Open => self.read(now, token, budget),
                 Phase::Draining | Phase::Lingering => self.discard(now, token),
             };
-            budget = budget.saturating_sub(taken.max(READ_COST_BYTES));
-            if self.connections.contains(token as usize) {
+            let is_left = self.connections.contains(token as usize);
+            let cost = if is_left { READ_COST_BYTES } else { END_COST_BYTES };
+            budget = budget.saturating_sub(taken.max(cost));
+            if is_left {
                 self.enqueue(token);
             }
         }

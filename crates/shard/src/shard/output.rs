@@ -16,6 +16,8 @@ const TLS_ROUNDS_MAX: usize = 4;
 /// who waits for an answer does not wait for those.
 const WRITTEN_BYTES_MAX: usize = 1 << 20;
 const LITTLE_BYTES_MAX: usize = 16 << 10;
+/// A write takes as much of that at least: it costs a call of the system, however few bytes the socket takes.
+const WRITE_COST_BYTES: usize = 2 << 10;
 
 /// What a connection's socket did with its bytes.
 enum Written {
@@ -156,10 +158,12 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         let length = bytes.len();
         let result = connection.socket.write(bytes);
         self.links.metrics.writes.add(1);
+        // What was made ready for a socket that takes nothing has cost something, too.
+        let cost = length.clamp(WRITE_COST_BYTES, LITTLE_BYTES_MAX);
+        self.written += cost.max(*result.as_ref().unwrap_or(&0));
         match result {
             Ok(count) => {
                 self.links.metrics.bytes_out.add(count as u64);
-                self.written += count;
                 self.core.sent(now, connection.slot, count, &mut self.out);
                 if count == length { Written::All } else { Written::Full }
             }
@@ -176,12 +180,11 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         for _ in 0..TLS_ROUNDS_MAX {
             while tls.wants_write() {
                 self.links.metrics.writes.add(1);
-                match tls.write_to(&mut connection.socket) {
+                let result = tls.write_to(&mut connection.socket);
+                self.written += WRITE_COST_BYTES.max(*result.as_ref().unwrap_or(&0));
+                match result {
                     Ok(0) => return Written::Full,
-                    Ok(count) => {
-                        self.links.metrics.bytes_out.add(count as u64);
-                        self.written += count;
-                    }
+                    Ok(count) => self.links.metrics.bytes_out.add(count as u64),
                     Err(error) if error.kind() == ErrorKind::WouldBlock => return Written::Full,
                     Err(_) => return Written::Lost,
                 }
