@@ -24,6 +24,9 @@ struct World {
     stopped: Option<(File, DiskError)>,
     /// Operations that were refused.
     refused: u64,
+    settings: Settings,
+    /// The number of the checkpoint that is valid.
+    valid: u64,
 }
 
 impl World {
@@ -47,11 +50,39 @@ impl World {
         }
         let lane = store.lane(Lane::of(QueueId(1)));
         let (millis, appended, refused) = (1, 0, 0);
-        World { store, disk, out, now, millis, lane, appended, is_idle: false, stopped, refused }
+        let (is_idle, valid) = (false, 0);
+        World {
+            store,
+            disk,
+            out,
+            now,
+            millis,
+            lane,
+            appended,
+            is_idle,
+            stopped,
+            refused,
+            settings,
+            valid,
+        }
+    }
+
+    /// The run ends as by a kill when all is synced that was appended, and another one begins.
+    fn restart(&mut self) {
+        assert_eq!(self.store.synced(), self.store.end());
+        self.disk.kill();
+        self.out.list.clear();
+        self.store = Store::open(self.settings, &mut self.out);
+        while !self.store.is_running() {
+            self.disk.submit(&mut self.out.list);
+            let completion = self.disk.step().expect("recovery goes on");
+            self.store.complete(self.now, completion, &mut self.out);
+        }
+        self.lane = self.store.lane(Lane::of(QueueId(1)));
     }
 
     /// Lets time pass, with messages, while the disk refuses `which` so.
-    fn pass(&mut self, millis: u64, which: Which, error: DiskError) {
+    fn pass(&mut self, millis: u64, which: impl Fn(&Action) -> bool, error: DiskError) {
         for _ in 0..millis {
             self.millis += 1;
             self.now = Now::from_millis(self.millis);
@@ -73,8 +104,12 @@ impl World {
             let mut events = Vec::new();
             self.store.take_events(&mut events);
             for event in events {
-                if let Event::Stopped(file, error) = event {
-                    self.stopped.get_or_insert((file, error));
+                match event {
+                    Event::Stopped(file, error) => {
+                        self.stopped.get_or_insert((file, error));
+                    }
+                    Event::Checkpointed(number) => self.valid = number,
+                    _ => {}
                 }
             }
         }
@@ -250,6 +285,46 @@ fn a_place_in_the_index_that_cannot_be_written_is_left() {
     world.pass(20_000, is_first_page, DiskError::Failed);
     assert_eq!((world.refused, world.stopped), (1, None));
     assert_eq!(world.count(), world.appended);
+}
+
+/// A file of a checkpoint takes nothing for ever, or nothing of it can be synced: the valid one's, which the run that
+/// meets it leaves to another run, or that of the next one.
+fn meet_a_bad_file(settings: Settings, is_valid_one: bool, is_sync: bool, error: DiskError) {
+    let mut world = World::open(settings);
+    world.pass(3_000, |_| false, error);
+    let what = format!("valid one {is_valid_one}, sync {is_sync}, {error:?}");
+    let bad = world.valid + u64::from(!is_valid_one);
+    let fails = |action: &Action| match action {
+        Action::Write { file, .. } => !is_sync && *file == File::Checkpoint(LOG, bad),
+        Action::Sync(file) => is_sync && *file == File::Checkpoint(LOG, bad),
+        _ => false,
+    };
+    if is_valid_one {
+        while world.refused == 0 {
+            world.pass(1, fails, error);
+        }
+        assert_eq!(world.valid, bad, "{what}");
+        world.restart();
+    }
+    world.pass(20_000, fails, error);
+    assert_eq!(world.stopped, None, "{what}");
+    assert!(world.valid > bad, "{what}: {} is valid", world.valid);
+    // Each run meets it once.
+    assert_eq!(world.refused, 1 + u64::from(is_valid_one), "{what}");
+    world.pass(10, |_| false, error);
+    assert_eq!(world.count(), world.appended, "{what}");
+}
+
+#[test]
+fn a_file_of_a_checkpoint_that_cannot_be_written_any_more_is_left_in_each_run() {
+    // Most checkpoints go behind the valid one, or each has a file of its own.
+    let anew = Settings { checkpoint_delta_bytes_min: 0, ..settings() };
+    for is_sync in [false, true] {
+        for error in [DiskError::Failed, DiskError::NotFound] {
+            meet_a_bad_file(settings(), true, is_sync, error);
+            meet_a_bad_file(anew, false, is_sync, error);
+        }
+    }
 }
 
 #[test]

@@ -138,7 +138,8 @@ pub(super) struct Publication {
     attempts: u64,
     root_index: usize,
     valid: Option<Valid>,
-    /// The next checkpoint says everything: what changed had no room.
+    /// The next checkpoint says everything: what changed had no room, or could not be written behind the valid
+    /// one.
     is_base_forced: bool,
     obsolete: Vec<File>,
     current: Option<Current>,
@@ -735,8 +736,8 @@ impl Store {
         } else if current.is_base && !is_written_over {
             // This place of the disk may be the trouble.
             self.publication.obsolete.push(file);
-        } else if error == DiskError::Full {
-            // Everything has its room, in the next file.
+        } else if !current.is_base && error != DiskError::Busy {
+            // In the next file everything has its room, and the place where this one goes on may be the trouble.
             self.publication.is_base_forced = true;
         }
     }
