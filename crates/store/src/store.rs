@@ -437,6 +437,7 @@ impl Store {
     ) {
         let Completion { id, result, bytes, .. } = completion;
         let file = File::Index(self.settings.log);
+        self.failed_reads.page_ended((lane, first));
         match result {
             Ok(_) => self.read_worked(now, id),
             // A file that is not there holds nothing.
@@ -613,17 +614,14 @@ impl Store {
         waits < ACCOUNT_PAGES
     }
 
-    /// Has a page read that is on disk, unless it is being read. The operation.
+    /// Has a page read that is on disk, unless it is being read or will be again. The operation.
     fn read_page(
         &mut self,
         lane: LaneSlot,
         first: u64,
         out: &mut Operations,
     ) -> Option<OperationId> {
-        let is_asked = self.waits.values().any(|purpose| {
-            matches!(purpose, Purpose::PageRead { lane: l, first: f, .. } if *l == lane && *f == first)
-        });
-        if is_asked || self.failed_reads.has(What::Page(lane, first)) {
+        if self.failed_reads.has_page((lane, first)) {
             return None;
         }
         let page = self.state.lane_mut(lane)?.page_mut(first)?;
@@ -632,6 +630,7 @@ impl Store {
         let offset = u64::from(place) * length as u64;
         let file = File::Index(self.settings.log);
         let purpose = Purpose::PageRead { lane, first, place };
+        self.failed_reads.page_began((lane, first));
         Some(self.begin(Action::Read { file, offset, length }, purpose, out))
     }
 

@@ -503,3 +503,82 @@ fn a_damaged_page_is_put_together_but_for_what_lies_in_the_sector_that_cannot_be
     assert!(told.iter().any(|event| matches!(event, Event::Missing(..))), "{told:?}");
     assert!(!told.iter().any(|event| matches!(event, Event::Stopped(..))), "{told:?}");
 }
+
+/// A log with so many queues, each of which has a page in the index file, opened again. Messages are in all of them.
+fn with_pages(queues: u64) -> (World, Vec<LaneSlot>) {
+    let mut world = World::empty();
+    let lane = |world: &mut World, queue| world.store.lane(Lane::of(QueueId(queue + 1)));
+    let lanes: Vec<LaneSlot> = (0..queues).map(|queue| lane(&mut world, queue)).collect();
+    for seq in 0..1200 {
+        let places: Vec<Place> = lanes.iter().map(|lane| place(*lane, seq)).collect();
+        let message = Message { routing_key: b"q", body: &[7; 20], ..Message::default() };
+        while world.store.append(&message, &places).is_err() {
+            world.rest();
+        }
+        world.store.want_durable();
+        world.rest();
+    }
+    world.restart();
+    let lanes = (0..queues).map(|queue| lane(&mut world, queue)).collect();
+    (world, lanes)
+}
+
+/// Where in the index file pages are read, of what was asked for.
+fn pages_asked(world: &World) -> Vec<u64> {
+    let at = |operation: &Operation| match operation.action {
+        Action::Read { file: File::Index(_), offset, .. } => Some(offset),
+        _ => None,
+    };
+    world.out.list.iter().filter_map(at).collect()
+}
+
+#[test]
+fn pages_that_wait_are_asked_for_once_and_made_again_a_few_in_each_turn() {
+    const QUEUES: u64 = 150;
+    const TURN_MAX: usize = 64;
+    let (mut world, lanes) = with_pages(QUEUES);
+    world.fail(is_index_read, DiskError::Failed);
+    let fetch = |world: &mut World| {
+        for &lane in &lanes {
+            let got = world.store.fetch(lane, 1, &mut Vec::new(), &mut world.out);
+            assert_eq!(got, Fetch::Pending);
+        }
+        pages_asked(world).len()
+    };
+    assert_eq!(fetch(&mut world), lanes.len());
+    assert_eq!(fetch(&mut world), lanes.len(), "they are being read");
+    for operation in std::mem::take(&mut world.out.list) {
+        world.carry_out(operation);
+    }
+    world.rest();
+    assert_eq!(fetch(&mut world), 0, "they wait");
+    assert!(world.store.next_timeout() > world.now.instant);
+    for _ in 0..3 {
+        world.now = Now::from_millis(world.now.instant.0 / 1_000_000 + 2000);
+        let mut again = Vec::new();
+        for _ in 0..lanes.len().div_ceil(TURN_MAX) {
+            assert!(world.store.next_timeout() <= world.now.instant, "there is more to do");
+            world.store.flush(world.now, &mut world.out);
+            let asked = pages_asked(&world);
+            assert!(asked.len() <= TURN_MAX, "{} reads in one turn", asked.len());
+            again.extend(asked);
+            assert_eq!(world.store.figures().waiting_reads, lanes.len(), "none is forgotten");
+            for operation in std::mem::take(&mut world.out.list) {
+                world.carry_out(operation);
+            }
+        }
+        world.rest();
+        assert!(world.store.next_timeout() > world.now.instant, "nothing more is to be done");
+        assert_eq!(again.len(), lanes.len(), "each once");
+        again.sort_unstable();
+        again.dedup();
+        assert_eq!(again.len(), lanes.len(), "each");
+    }
+    world.fails = None;
+    world.pass(Duration::from_secs(3));
+    assert_eq!(world.store.figures().waiting_reads, 0);
+    for lane in lanes {
+        let got = world.store.fetch(lane, 1, &mut Vec::new(), &mut world.out);
+        assert_eq!(got, Fetch::Done);
+    }
+}

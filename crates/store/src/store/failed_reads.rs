@@ -5,7 +5,7 @@
 //! as after a failed write. Where there are no others one is made, to tell these apart. What the system only
 //! lacks the means for is never given up.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::time::Duration;
 use lepus_base::{Instant, Now, Position};
@@ -24,6 +24,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// Records of which it is remembered since when they cannot be read.
 const RECORDS_MAX: usize = 1 << 16;
+/// Reads made again in one call of [`Store::flush`].
+const READS_AGAIN: usize = 64;
 
 /// What was to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +36,15 @@ pub(super) enum What {
     Page(LaneSlot, u64),
     /// A piece of a segment for pages that are put together again.
     Piece,
+}
+
+/// A record that somebody waits for.
+#[derive(Debug, Default)]
+struct Needed {
+    /// Bytes of it that are needed, at most.
+    length: usize,
+    /// What was looked up, each with how much of the record is needed for it.
+    asked: Vec<(Position, usize)>,
 }
 
 /// What becomes of a read that failed.
@@ -49,6 +60,10 @@ enum Verdict {
 pub(super) struct FailedReads {
     /// With the moment when each failed first.
     waiting: Vec<(What, Instant)>,
+    /// Those whose time has come: some of them are made again in each call.
+    due: VecDeque<(What, Instant)>,
+    /// Pages of the index that are being read, whether or not that has failed, and those that wait or are due.
+    pages: BTreeSet<(LaneSlot, u64)>,
     /// Since when records cannot be read.
     records_since: BTreeMap<Position, Instant>,
     /// When reads that are made again failed first.
@@ -72,6 +87,8 @@ impl Default for FailedReads {
     fn default() -> FailedReads {
         FailedReads {
             waiting: Vec::new(),
+            due: VecDeque::new(),
+            pages: BTreeSet::new(),
             records_since: BTreeMap::new(),
             again: BTreeMap::new(),
             at: Instant::NEVER,
@@ -89,22 +106,48 @@ impl Default for FailedReads {
 impl FailedReads {
     /// Whether a read failed that has not worked since.
     pub(super) fn are_there(&self) -> bool {
-        !self.waiting.is_empty() || !self.again.is_empty()
+        !self.waiting.is_empty() || !self.due.is_empty() || !self.again.is_empty()
     }
 
     /// Reads that failed and have not worked since.
     pub(super) fn len(&self) -> usize {
-        self.waiting.len() + self.again.len()
+        self.waiting.len() + self.due.len() + self.again.len()
     }
 
     /// When those that wait are to be made again.
     pub(super) fn next_timeout(&self) -> Instant {
-        self.at
+        if self.due.is_empty() { self.at } else { Instant(0) }
     }
 
-    /// Whether this one failed and waits to be made again.
-    pub(super) fn has(&self, what: What) -> bool {
-        self.waiting.iter().any(|(waiting, _)| *waiting == what)
+    /// Whether a page is being read, or will be again.
+    pub(super) fn has_page(&self, page: (LaneSlot, u64)) -> bool {
+        self.pages.contains(&page)
+    }
+
+    /// The read of a page begins.
+    pub(super) fn page_began(&mut self, page: (LaneSlot, u64)) {
+        self.pages.insert(page);
+    }
+
+    /// The read of a page ended, well or not.
+    pub(super) fn page_ended(&mut self, page: (LaneSlot, u64)) {
+        self.pages.remove(&page);
+    }
+
+    fn wait(&mut self, what: What, first: Instant) {
+        if let What::Page(lane, page) = what {
+            self.pages.insert((lane, page));
+        }
+        self.waiting.push((what, first));
+    }
+
+    /// The next one that is to be made again now.
+    fn next_due(&mut self) -> Option<(What, Instant)> {
+        let next = self.due.pop_front()?;
+        if let What::Page(lane, page) = next.0 {
+            self.pages.remove(&(lane, page));
+        }
+        Some(next)
     }
 
     /// When a read that is made again failed first.
@@ -119,7 +162,9 @@ impl FailedReads {
 
     /// Whether one has failed for half of `limit`, and none has worked since it began to.
     fn needs_trial(&self, now: Now, limit: Duration) -> bool {
-        let first = self.again.values().min();
+        // Some have failed once more while others were made again.
+        let waiting = self.waiting.iter().map(|(_, first)| first);
+        let first = self.again.values().chain(waiting).min();
         first
             .is_some_and(|first| now.instant.since(*first) >= limit / 2 && self.worked_at <= *first)
     }
@@ -147,7 +192,7 @@ impl FailedReads {
         if !self.is_told {
             self.since = now.instant;
         }
-        self.waiting.push((what, first));
+        self.wait(what, first);
         // Those that fail together wait together.
         if self.at == Instant::NEVER {
             self.at = now.instant + self.pause;
@@ -259,32 +304,46 @@ impl Store {
         self.log.stopped().is_none()
     }
 
-    /// Makes those reads again that have waited for their time.
+    /// Makes some of the reads again that have waited for their time; [`Store::next_timeout`] says whether
+    /// there are more.
     pub(super) fn read_again(&mut self, now: Now, out: &mut Operations) {
-        if now.instant < self.failed_reads.at || self.log.stopped().is_some() {
+        if self.log.stopped().is_some() {
             return;
         }
-        self.failed_reads.at = Instant::NEVER;
-        for (what, first) in core::mem::take(&mut self.failed_reads.waiting) {
-            match what {
-                What::Records(start) => self.read_records_again(start, first, out),
-                What::Page(lane, page) => match self.read_page(lane, page, out) {
-                    Some(id) => {
-                        self.failed_reads.again.insert(id, first);
-                    }
-                    None => self.events.push(Event::LaneReady(lane)),
-                },
-                What::Piece => {
-                    if let Some(id) = self.read_piece(out) {
-                        self.failed_reads.again.insert(id, first);
-                    }
-                }
-            }
+        let reads = &mut self.failed_reads;
+        if now.instant >= reads.at {
+            reads.at = Instant::NEVER;
+            reads.due.extend(reads.waiting.drain(..));
+        }
+        if reads.due.is_empty() {
+            return;
+        }
+        for _ in 0..READS_AGAIN {
+            let Some((what, first)) = self.failed_reads.next_due() else { break };
+            self.make_again(what, first, out);
+        }
+        if !self.failed_reads.due.is_empty() {
+            return;
         }
         if self.failed_reads.needs_trial(now, self.settings.read_retry_limit) {
             self.try_another(out);
         }
         self.tell_end(now);
+    }
+
+    fn make_again(&mut self, what: What, first: Instant, out: &mut Operations) {
+        match what {
+            What::Records(start) => self.read_records_again(start, first, out),
+            What::Page(lane, page) => match self.read_page(lane, page, out) {
+                Some(id) => self.failed_reads.began(id, first),
+                None => self.events.push(Event::LaneReady(lane)),
+            },
+            What::Piece => {
+                if let Some(id) = self.read_piece(out) {
+                    self.failed_reads.began(id, first);
+                }
+            }
+        }
     }
 
     /// Reads the header of a segment that nobody waits for, to see whether anything can be read.
@@ -311,25 +370,24 @@ impl Store {
         first: Instant,
         out: &mut Operations,
     ) {
-        let waits = self.cache.end_stalled(start);
-        let mut needs: BTreeMap<Position, usize> = BTreeMap::new();
-        for &(_, record, length) in &waits {
+        let mut needs: BTreeMap<Position, Needed> = BTreeMap::new();
+        for (asked, record, length) in self.cache.end_stalled(start) {
             let needed = needs.entry(record).or_default();
-            *needed = length.max(*needed);
+            needed.length = length.max(needed.length);
+            needed.asked.push((asked, length));
         }
-        for (at, length) in needs {
+        for (at, Needed { length, asked }) in needs {
             let length = length.min(self.readable(at)).min(self.least(at));
             let slot = self.log.segments.get(&generation(at)).and_then(|found| found.slot);
-            let asked = waits.iter().filter(|(_, needed, _)| *needed == at);
             let Some(slot) = slot.filter(|_| length > 0) else {
-                self.events.extend(asked.map(|(asked, ..)| Event::MessageReady(*asked)));
+                self.events.extend(asked.iter().map(|(asked, _)| Event::MessageReady(*asked)));
                 continue;
             };
             let file = File::Segment(self.settings.log, slot);
             let id = out.push(Action::Read { file, offset: offset(at).into(), length });
             self.cache.start(id, at, length, 0);
             self.failed_reads.again.insert(id, first);
-            for &(asked, _, length) in asked {
+            for (asked, length) in asked {
                 self.cache.wait(at, asked, at, length);
             }
         }
