@@ -4,6 +4,7 @@ mod append;
 mod compaction;
 mod counts;
 mod failed_reads;
+mod failing_records;
 mod index;
 mod kept;
 mod publish;
@@ -349,7 +350,7 @@ impl Store {
         let Completion { id, result, bytes, files, fill } = completion;
         if let Some(start) = self.cache.reading(id) {
             match result {
-                Ok(_) => self.read_worked(now, id),
+                Ok(_) => self.record_read(now, id, start),
                 Err(DiskError::NotFound) => {}
                 Err(error) => {
                     if !self.records_failed(now, id, start, error, out) {
@@ -420,7 +421,9 @@ impl Store {
             Purpose::Cut => self.index_cut(completion.result),
             Purpose::Move { place } => self.page_to_move(place, completion, out),
             Purpose::Trial => match completion.result {
-                Ok(_) => self.read_worked(now, completion.id),
+                Ok(_) => {
+                    self.read_worked(now, completion.id);
+                }
                 Err(_) => self.failed_reads.trial_failed(),
             },
             Purpose::Ignored => {}
@@ -439,7 +442,9 @@ impl Store {
         let file = File::Index(self.settings.log);
         self.failed_reads.page_ended((lane, first));
         match result {
-            Ok(_) => self.read_worked(now, id),
+            Ok(_) => {
+                self.read_worked(now, id);
+            }
             // A file that is not there holds nothing.
             Err(DiskError::NotFound) => {}
             Err(error) if self.refuses_for(file, error) => return,

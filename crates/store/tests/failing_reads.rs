@@ -582,3 +582,51 @@ fn pages_that_wait_are_asked_for_once_and_made_again_a_few_in_each_turn() {
         assert_eq!(got, Fetch::Done);
     }
 }
+
+/// Who waited for a message has gone when it can be read again, so nobody looks at it then.
+#[test]
+fn a_failure_long_after_another_is_the_first_of_its_own() {
+    let mut world = World::filled(2000);
+    let entries = world.entries();
+    let (first, other) = (entries[0].position, entries[1999].position);
+    world.fail(is_segment_read, DiskError::Failed);
+    assert!(!world.is_there(first));
+    world.pass(Duration::from_secs(1));
+    world.fails = None;
+    world.pass(Duration::from_secs(120));
+    let told = world.told();
+    assert!(matches!(told[..], [Event::ReadsFail(..), Event::ReadsWork { .. }]), "{told:?}");
+    assert!(world.is_there(other));
+    world.fail(is_segment_read, DiskError::Failed);
+    assert!(!world.is_there(first), "it waits");
+    world.fails = None;
+    world.pass(Duration::from_secs(1));
+    assert!(world.is_there(first));
+    let told = world.told();
+    assert!(matches!(told[..], [Event::ReadsFail(..), Event::ReadsWork { .. }]), "{told:?}");
+}
+
+/// The bytes that say how long a record is can be read all the time.
+#[test]
+fn a_record_of_which_a_part_can_be_read_is_given_up_after_the_limit_all_the_same() {
+    let mut world = World::filled(2000);
+    let bad = world.entries()[5].position;
+    let at = u64::from(offset(bad)) + 20;
+    world.fail(
+        move |action| match action {
+            Action::Read { file: File::Segment(..), offset, length } => {
+                (*offset..*offset + *length as u64).contains(&at)
+            }
+            _ => false,
+        },
+        DiskError::Failed,
+    );
+    let mut seconds = 0;
+    while world.store.lookup(bad, &mut world.out) == Lookup::Pending {
+        assert!(seconds < 100, "it is never given up");
+        seconds += 1;
+        world.pass(Duration::from_secs(1));
+    }
+    assert!((58..=66).contains(&seconds), "after {seconds} s");
+    assert_eq!(world.store.lookup(bad, &mut world.out), Lookup::Lost);
+}

@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 use lepus_base::{Instant, Now, Position};
 
+use super::failing_records::FailingRecords;
 use super::{Event, Purpose, Store};
 use crate::disk::{Action, DiskError, File, OperationId, Operations};
 use crate::place::{generation, offset};
@@ -20,10 +21,8 @@ use crate::state::LaneSlot;
 /// The first pause.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 /// And the longest.
-const PAUSE_MAX: Duration = Duration::from_secs(2);
+pub(super) const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// Records of which it is remembered since when they cannot be read.
-const RECORDS_MAX: usize = 1 << 16;
 /// Reads made again in one call of [`Store::flush`].
 const READS_AGAIN: usize = 64;
 
@@ -64,8 +63,7 @@ pub(super) struct FailedReads {
     due: VecDeque<(What, Instant)>,
     /// Pages of the index that are being read, whether or not that has failed, and those that wait or are due.
     pages: BTreeSet<(LaneSlot, u64)>,
-    /// Since when records cannot be read.
-    records_since: BTreeMap<Position, Instant>,
+    pub(super) records: FailingRecords,
     /// When reads that are made again failed first.
     again: BTreeMap<OperationId, Instant>,
     /// When those that wait are made again.
@@ -89,7 +87,7 @@ impl Default for FailedReads {
             waiting: Vec::new(),
             due: VecDeque::new(),
             pages: BTreeSet::new(),
-            records_since: BTreeMap::new(),
+            records: FailingRecords::default(),
             again: BTreeMap::new(),
             at: Instant::NEVER,
             pause: PAUSE_MIN,
@@ -211,16 +209,25 @@ impl FailedReads {
 }
 
 impl Store {
-    /// A read ended well.
-    pub(super) fn read_worked(&mut self, now: Now, id: OperationId) {
+    /// A read ended well. True if it was one that was made again.
+    pub(super) fn read_worked(&mut self, now: Now, id: OperationId) -> bool {
         let reads = &mut self.failed_reads;
         reads.worked_at = now.instant;
-        if reads.again.remove(&id).is_some() {
+        let was_again = reads.again.remove(&id).is_some();
+        if was_again {
             // The others may work too.
             if !reads.waiting.is_empty() {
                 reads.at = now.instant;
             }
             self.tell_end(now);
+        }
+        was_again
+    }
+
+    /// A read of a record, or a part of it, ended well.
+    pub(super) fn record_read(&mut self, now: Now, id: OperationId, start: Position) {
+        if self.read_worked(now, id) {
+            self.failed_reads.records.tried(now, start);
         }
     }
 
@@ -247,11 +254,8 @@ impl Store {
             self.failed_reads.again.remove(&id);
             return true;
         }
-        let since = &mut self.failed_reads.records_since;
-        if since.len() > RECORDS_MAX {
-            since.clear();
-        }
-        let first = *since.entry(start).or_insert(now.instant);
+        let known = self.failed_reads.since(id);
+        let first = self.failed_reads.records.failed(now, start, known);
         if !self.cache.is_alone(id, self.least(start)) {
             self.failed_reads.count += 1;
             self.failed_reads.again.remove(&id);
@@ -272,13 +276,6 @@ impl Store {
     fn least(&self, record: Position) -> usize {
         let header = self.cache.read(record).and_then(record::peek);
         header.map_or(RECORD_HEADER_BYTES, |(_, length)| length)
-    }
-
-    /// A record was read.
-    pub(super) fn record_worked(&mut self, at: Position) {
-        if !self.failed_reads.records_since.is_empty() {
-            self.failed_reads.records_since.remove(&at);
-        }
     }
 
     /// A read failed. True if it is given up: then what it was to bring is damaged.
@@ -307,6 +304,7 @@ impl Store {
     /// Makes some of the reads again that have waited for their time; [`Store::next_timeout`] says whether
     /// there are more.
     pub(super) fn read_again(&mut self, now: Now, out: &mut Operations) {
+        self.failed_reads.records.look_at_begun(now);
         if self.log.stopped().is_some() {
             return;
         }

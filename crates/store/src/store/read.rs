@@ -227,6 +227,7 @@ impl Store {
         let file = File::Segment(self.settings.log, slot);
         let id = out.push(Action::Read { file, offset: offset(at).into(), length });
         self.cache.start(id, at, length, run);
+        self.failed_reads.records.begins(at);
         true
     }
 
@@ -440,7 +441,7 @@ impl Store {
                 if whole.and_then(|bytes| record::decode(bytes, seed)).is_none() {
                     return self.lost(at, length);
                 }
-                self.record_worked(at);
+                self.failed_reads.records.worked(at);
                 self.looked_up(at, length, out);
                 Found::Ready
             }
