@@ -351,7 +351,7 @@ impl Store {
         if let Some(start) = self.cache.reading(id) {
             match result {
                 Ok(_) => self.record_read(now, id, start),
-                Err(DiskError::NotFound) => {}
+                Err(DiskError::NotFound) => self.read_found_nothing(now, id),
                 Err(error) => {
                     if !self.records_failed(now, id, start, error, out) {
                         return;
@@ -446,7 +446,7 @@ impl Store {
                 self.read_worked(now, id);
             }
             // A file that is not there holds nothing.
-            Err(DiskError::NotFound) => {}
+            Err(DiskError::NotFound) => self.read_found_nothing(now, id),
             Err(error) if self.refuses_for(file, error) => return,
             Err(error) => {
                 if !self.read_failed(now, (id, What::Page(lane, first)), (file, error)) {

@@ -630,3 +630,20 @@ fn a_record_of_which_a_part_can_be_read_is_given_up_after_the_limit_all_the_same
     assert!((58..=66).contains(&seconds), "after {seconds} s");
     assert_eq!(world.store.lookup(bad, &mut world.out), Lookup::Lost);
 }
+
+#[test]
+fn an_index_that_is_gone_when_its_read_is_made_again_fails_no_more() {
+    let mut world = World::filled(20_000);
+    let lane = world.lane();
+    world.fail(is_index_read, DiskError::Failed);
+    let got = world.store.fetch(lane, 1, &mut Vec::new(), &mut world.out);
+    assert_eq!(got, Fetch::Pending);
+    world.pass(Duration::from_secs(1));
+    world.fail(is_index_read, DiskError::NotFound);
+    world.pass(Duration::from_secs(3));
+    assert_eq!(world.store.figures().waiting_reads, 0);
+    let told = world.told();
+    assert!(told.iter().any(|event| matches!(event, Event::ReadsWork { .. })), "{told:?}");
+    world.fails = None;
+    assert_eq!(world.entries().len(), 20_000);
+}

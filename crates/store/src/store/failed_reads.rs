@@ -231,6 +231,13 @@ impl Store {
         }
     }
 
+    /// A read found no file: nothing is to be made again.
+    pub(super) fn read_found_nothing(&mut self, now: Now, id: OperationId) {
+        if self.failed_reads.again.remove(&id).is_some() {
+            self.tell_end(now);
+        }
+    }
+
     fn tell_end(&mut self, now: Now) {
         if !self.failed_reads.are_there() && self.failed_reads.is_told {
             let (failures, time) = self.failed_reads.end(now);

@@ -157,7 +157,10 @@ impl Store {
                 reading.take(bytes);
                 self.read_worked(now, id);
             }
-            Err(DiskError::NotFound) => reading.end(),
+            Err(DiskError::NotFound) => {
+                reading.end();
+                self.read_found_nothing(now, id);
+            }
             Err(error) if self.refuses_for(file, error) => return,
             Err(error) => {
                 let since = self.failed_reads.since(id).unwrap_or(now.instant);
