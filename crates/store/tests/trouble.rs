@@ -328,6 +328,32 @@ fn a_file_of_a_checkpoint_that_cannot_be_written_any_more_is_left_in_each_run() 
 }
 
 #[test]
+fn a_file_in_which_no_room_can_be_taken_for_a_checkpoint_is_left() {
+    let anew = Settings { checkpoint_delta_bytes_min: 0, ..settings() };
+    let mut world = World::open(anew);
+    world.pass(3_000, |_| false, DiskError::Failed);
+    // The first one that is met, by its old name or its new one.
+    let bad = std::cell::Cell::new(None);
+    let fails = |action: &Action| match *action {
+        Action::Reserve { from, file, .. } => {
+            let (old, new) = bad.get().unwrap_or((from, file));
+            bad.set(Some((old, new)));
+            file == new || (from.is_some() && from == old)
+        }
+        _ => false,
+    };
+    let before = world.valid;
+    world.pass(20_000, fails, DiskError::Failed);
+    assert_eq!((world.refused, world.stopped), (1, None));
+    assert!(world.valid > before);
+    world.is_idle = true;
+    world.pass(15_000, |_| false, DiskError::Failed);
+    let (_, checkpoints) = world.files();
+    assert!(checkpoints <= 2, "{checkpoints} checkpoints");
+    assert_eq!(world.count(), world.appended);
+}
+
+#[test]
 fn a_write_that_found_no_room_once_keeps_nobody_waiting_once_it_is_done() {
     let mut world = World::new();
     world.pass(100, |_| false, DiskError::Full);

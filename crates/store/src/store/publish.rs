@@ -13,7 +13,7 @@ use lepus_base::{Instant, Now, Position};
 use super::{Event, FREE_INTERVAL, Purpose, Shared, Store};
 use crate::checkpoint::{self, Head, ROOT_STRIDE_BYTES, Root, Valid};
 use crate::checksum::crc;
-use crate::disk::{Action, DiskError, File, Operations};
+use crate::disk::{Action, DiskError, File, LogId, Operations};
 use crate::lane::PAGE_BYTES;
 use crate::log::Segment;
 use crate::retry::Retry;
@@ -217,6 +217,14 @@ impl Publication {
     /// The number of the next checkpoint.
     pub(super) fn next_number(&self) -> u64 {
         self.number
+    }
+
+    /// The next checkpoint gets another file than the one that was to have its room, which may be the trouble, and
+    /// so may the one `from` that was to become it.
+    pub(super) fn leave_next(&mut self, log: LogId, from: Option<File>) {
+        self.obsolete.extend(from);
+        self.obsolete.push(File::Checkpoint(log, self.number));
+        self.number += 1;
     }
 
     /// Bytes of the checkpoint that is valid.

@@ -139,12 +139,16 @@ impl Store {
                 self.reserve.retry.succeeded();
             }
             Err(error) => {
-                // It may have its old name still, and would be left; else there is no such file.
-                self.reserve.from = from;
+                let file = File::Checkpoint(self.settings.log, self.publication.next_number());
+                if error.is_lack() {
+                    // It may have its old name still, and would be left; else there is no such file.
+                    self.reserve.from = from;
+                } else {
+                    self.publication.leave_next(self.settings.log, from);
+                }
                 let pause = self.settings.retry_interval;
                 if !self.reserve.retry.failed(now, pause, error) {
-                    let number = self.publication.next_number();
-                    self.stop(File::Checkpoint(self.settings.log, number), error);
+                    self.stop(file, error);
                 } else if error == DiskError::Full {
                     if self.reserve.is_awaited {
                         self.checkpoint_waits(length);
