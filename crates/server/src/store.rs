@@ -83,7 +83,9 @@ DIR is the data directory. The definitions are log 0, the messages of shard n ar
 offset, says whether a start is refused, and ends with 1 if something is damaged.
 
 `repair`, `orphans` and `damaged` work while no broker has the directory. With --to a repair leaves DIR as it is
-and repairs a copy; without, what cannot be read is gone afterwards.
+and repairs a copy; without, what is damaged is gone afterwards. What the disk does not give may be whole
+and is never dropped: then a repair without --to drops nothing of that log, `damaged --drop` only what is
+damaged, and both end with 1. A copy has zeros there.
 
 `orphans` lists messages of queues that the definitions do not have. --move-to puts them behind the
 messages of a queue, without the moments at which they were to expire; --export writes them to a new

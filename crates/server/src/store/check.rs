@@ -1,7 +1,7 @@
 //! `lepus store check`: what each log has, and what of it is damaged. It opens the logs as a start
 //! does and reads every message, but writes nothing.
 
-use super::drive::Drive;
+use super::drive::{Drive, SEE_TO_DISK};
 use super::known::Known;
 use super::{Call, Failure, LogFiles, logs, read};
 use crate::data_dir::DataDir;
@@ -126,6 +126,7 @@ fn check_messages(
     let opened: BTreeSet<File> = drive.damages.iter().map(|found| found.file).collect();
     let mut kept = 0;
     let (mut lost, mut orphans) = (BTreeMap::<QueueId, u64>::new(), 0);
+    let mut unread = BTreeMap::<QueueId, u64>::new();
     for (lane, slot) in Drive::lanes(&store) {
         let standing = known.standing(log.id, lane.queue);
         if standing == Some(Standing::Deleted) {
@@ -138,6 +139,9 @@ fn check_messages(
         kept += tally.kept;
         if tally.lost > 0 {
             *lost.entry(lane.queue).or_default() += tally.lost;
+        }
+        if tally.unread > 0 {
+            *unread.entry(lane.queue).or_default() += tally.unread;
         }
     }
     writeln!(out, "  {kept} messages can be read")?;
@@ -159,6 +163,12 @@ fn check_messages(
         findings.damage.push(format!(
             "{count} messages of {}; they are kept and given to nobody, and `lepus store damaged` \
              lists them, exports or drops them",
+            known.name(queue)
+        ));
+    }
+    for (queue, count) in unread {
+        findings.damage.push(format!(
+            "{count} messages of {}: the disk does not give them, and they may be whole; {SEE_TO_DISK}",
             known.name(queue)
         ));
     }

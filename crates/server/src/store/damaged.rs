@@ -3,7 +3,7 @@
 
 mod place;
 
-use super::drive::Drive;
+use super::drive::{Drive, Look, SEE_TO_DISK};
 use super::known::Known;
 use super::open::{Open, create, parent};
 use super::{Call, Deed, Failure, logs};
@@ -31,6 +31,8 @@ const INDEX: &str = "damaged.jsonl";
 struct Damaged {
     lane: Lane,
     entry: Entry,
+    /// The disk does not give it; it may be whole.
+    is_unread: bool,
 }
 
 /// What is damaged of one log.
@@ -40,11 +42,19 @@ struct Found {
     damaged: Vec<Damaged>,
     /// Segments that are kept for damage: which of the log, the file, and how much of it was written.
     segments: Vec<(u32, LogFile, u32)>,
+    /// Further ones that the disk does not give as a whole.
+    unread_segments: usize,
 }
 
 impl Found {
     fn is_empty(&self) -> bool {
         self.damaged.is_empty() && self.segments.is_empty()
+    }
+
+    /// Messages and segments that the disk does not give.
+    fn unread(&self) -> usize {
+        let messages = self.damaged.iter().filter(|found| found.is_unread).count();
+        messages + self.unread_segments
     }
 }
 
@@ -75,15 +85,20 @@ pub(super) fn damaged(call: &Call, out: &mut impl Write) -> Result<bool, Failure
             .iter()
             .filter_map(|found| Some(look.store.record_place(found.entry.position)?.0))
             .collect();
+        let (count, mut unread) = (segments.len(), BTreeSet::new());
         for &(number, file, end) in &segments {
             let parts = places.of_segment(number, (file, end), &starts)?;
+            if places.is_unread() {
+                unread.insert(number);
+            }
             list_segment(file, &parts, out)?;
             if let Some(export) = &mut export {
                 export.segment(log.id, &parts)?;
             }
         }
-        kept += segments.len();
-        found.push(Found { log: log.id, damaged, segments });
+        kept += count;
+        segments.retain(|(number, ..)| !unread.contains(number));
+        found.push(Found { log: log.id, damaged, segments, unread_segments: unread.len() });
     }
     let count: usize = found.iter().map(|of_log| of_log.damaged.len()).sum();
     match count {
@@ -100,18 +115,37 @@ pub(super) fn damaged(call: &Call, out: &mut impl Write) -> Result<bool, Failure
         export.finish()?;
         writeln!(out, "exported to {}", directory.display())?;
     }
-    if call.deed.drop {
-        for of_log in found.iter().filter(|of_log| !of_log.is_empty()) {
-            let dropped = drop_all(&call.directory, of_log)?;
-            let segments = of_log.segments.len();
-            write!(out, "{}: {dropped} messages dropped", of_log.log)?;
-            match segments {
-                0 => writeln!(out)?,
-                _ => writeln!(out, ", and what was damaged in {segments} segments")?,
-            }
+    match call.deed.drop {
+        true => drop_found(&call.directory, &found, out),
+        false => Ok(true),
+    }
+}
+
+/// Drops what was found, and says so. Whether that was all of it.
+fn drop_found(directory: &Path, found: &[Found], out: &mut impl Write) -> Result<bool, Failure> {
+    let mut unread = 0;
+    for of_log in found {
+        unread += of_log.unread();
+        if of_log.is_empty() {
+            continue;
+        }
+        let (dropped, failed) = drop_all(directory, of_log)?;
+        unread += failed;
+        let segments = of_log.segments.len();
+        write!(out, "{}: {dropped} messages dropped", of_log.log)?;
+        match segments {
+            0 => writeln!(out)?,
+            _ => writeln!(out, ", and what was damaged in {segments} segments")?,
         }
     }
-    Ok(true)
+    if unread > 0 {
+        writeln!(
+            out,
+            "{unread} of the messages and segments are kept: the disk does not give them, and they may be whole; \
+             {SEE_TO_DISK}"
+        )?;
+    }
+    Ok(unread == 0)
 }
 
 /// The damaged messages of a log, by their places.
@@ -124,8 +158,10 @@ fn all(look: &mut Open, known: &Known, deed: &Deed) -> Result<Vec<Damaged>, Fail
             continue;
         }
         look.drive.read_lane(&mut look.store, slot, &mut |entry, message| {
-            if message.is_none() {
-                damaged.push(Damaged { lane, entry: *entry });
+            match message {
+                Look::Whole(_) => {}
+                Look::Damaged => damaged.push(Damaged { lane, entry: *entry, is_unread: false }),
+                Look::Unread => damaged.push(Damaged { lane, entry: *entry, is_unread: true }),
             }
             Ok(())
         })?;
@@ -142,7 +178,7 @@ fn list(
     parts: &[Part],
     out: &mut impl Write,
 ) -> Result<(), Failure> {
-    let Damaged { lane, entry } = message;
+    let Damaged { lane, entry, .. } = message;
     let id = lane.queue.0;
     writeln!(out, "{log} queue {id} number {}: {}", entry.seq, known.name(lane.queue))?;
     for part in parts {
@@ -166,13 +202,14 @@ fn list_segment(file: LogFile, parts: &[Part], out: &mut impl Write) -> Result<(
     Ok(())
 }
 
-/// Drops those that were found, as far as they still cannot be read. How many.
-fn drop_all(directory: &Path, found: &Found) -> Result<usize, Failure> {
-    let Found { log, damaged, segments } = found;
-    let mut from = Open::write(directory, *log)?;
-    let doomed: BTreeSet<_> = damaged.iter().map(|found| (found.lane, found.entry.seq)).collect();
-    let lanes: BTreeSet<Lane> = damaged.iter().map(|found| found.lane).collect();
-    let mut dropped = 0;
+/// Drops those that were found, as far as they are still damaged. How many, and how many more the disk does not
+/// give now.
+fn drop_all(directory: &Path, found: &Found) -> Result<(usize, usize), Failure> {
+    let mut from = Open::write(directory, found.log)?;
+    let known = found.damaged.iter().filter(|found| !found.is_unread);
+    let doomed: BTreeSet<_> = known.map(|found| (found.lane, found.entry.seq)).collect();
+    let lanes: BTreeSet<Lane> = doomed.iter().map(|(lane, _)| *lane).collect();
+    let (mut dropped, mut unread) = (0, 0);
     for (lane, slot) in Drive::lanes(&from.store) {
         if !lanes.contains(&lane) {
             continue;
@@ -180,18 +217,22 @@ fn drop_all(directory: &Path, found: &Found) -> Result<usize, Failure> {
         let mut entries = Vec::new();
         while from.drive.next_entries(&mut from.store, slot, &mut entries)? {
             for entry in entries.iter().filter(|entry| doomed.contains(&(lane, entry.seq))) {
-                if from.drive.read(&mut from.store, entry, &mut |_| ())?.is_none() {
-                    let is_done = from.store.settle(slot, entry.seq, entry.position, entry.bytes);
-                    dropped += usize::from(is_done);
+                match from.drive.read(&mut from.store, entry, &mut |_| ())? {
+                    Look::Whole(()) => {}
+                    Look::Unread => unread += 1,
+                    Look::Damaged => {
+                        let Entry { seq, position, bytes, .. } = *entry;
+                        dropped += usize::from(from.store.settle(slot, seq, position, bytes));
+                    }
                 }
             }
         }
     }
-    for (number, ..) in segments {
+    for (number, ..) in &found.segments {
         from.store.release_damage(*number);
     }
     from.close()?;
-    Ok(dropped)
+    Ok((dropped, unread))
 }
 
 /// An export being written.
@@ -224,7 +265,7 @@ impl Export {
         parts: &[Part],
     ) -> Result<(), Failure> {
         let records = self.records(log, parts)?;
-        let Damaged { lane, entry } = message;
+        let Damaged { lane, entry, .. } = message;
         let line = json!({
             "log": log.0,
             "queue": lane.queue.0,

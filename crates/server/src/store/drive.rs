@@ -22,9 +22,27 @@ const REBUILD_ENTRIES_MAX: usize = 1 << 21;
 /// What the system lacks the means for is tried again so often, after a pause each time.
 const LACKS_MAX: usize = 20;
 const LACK_PAUSE: Duration = Duration::from_millis(100);
+/// Reads that fail are made again so often in all, after the same pause, and so often anew once that helped:
+/// for some seconds, also where a disk gives nothing any more.
+const READS_AGAIN_MAX: usize = 30;
 
-/// Is told of an entry, and of its message unless that cannot be read.
-pub(super) type Each<'a> = &'a mut dyn FnMut(&Entry, Option<&Message<'_>>) -> Result<(), Failure>;
+/// What to do about messages that the disk does not give.
+pub(super) const SEE_TO_DISK: &str =
+    "see to the disk, or repair a copy with `lepus store repair --to COPY`";
+
+/// What the look for a message brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look<T> {
+    /// It is whole.
+    Whole(T),
+    /// What lies in its place is wrong, or nothing does.
+    Damaged,
+    /// The disk did not give what lies in its place. It may be whole.
+    Unread,
+}
+
+/// Is told of an entry, and what was found of its message.
+pub(super) type Each<'a> = &'a mut dyn FnMut(&Entry, Look<&Message<'_>>) -> Result<(), Failure>;
 
 /// Files that are only looked at: what a store would write is forgotten, and it is told that all went
 /// well. It does not read again what it wrote itself in so short a life.
@@ -86,6 +104,13 @@ pub(super) struct Drive {
     told: BTreeSet<Damage>,
     /// Messages that a damaged page of the index named and that were not found, per queue.
     pub(super) missing: BTreeMap<QueueId, u64>,
+    /// How often a read that fails is still made again.
+    reads_again: usize,
+    /// Where reads of segments began that were given up.
+    unread: BTreeSet<(File, u64)>,
+    /// Says which operations fail.
+    #[cfg(test)]
+    pub(super) faults: faults::Faults,
 }
 
 /// How many messages of a lane can be read.
@@ -94,6 +119,8 @@ pub(super) struct Tally {
     pub(super) kept: u64,
     /// Those that cannot, and those that are not even known any more.
     pub(super) lost: u64,
+    /// Those that the disk does not give.
+    pub(super) unread: u64,
 }
 
 impl Drive {
@@ -108,7 +135,7 @@ impl Drive {
     }
 
     fn with(directory: &Path, settings: Settings, files: Files) -> Drive {
-        // Nobody waits here: what cannot be read counts as damaged.
+        // Nobody waits here: reads that fail are made again below.
         let settings = Settings {
             read_retry_limit: Duration::ZERO,
             rebuild_entries_max: REBUILD_ENTRIES_MAX,
@@ -124,6 +151,10 @@ impl Drive {
             damages: Vec::new(),
             told: BTreeSet::new(),
             missing: BTreeMap::new(),
+            reads_again: READS_AGAIN_MAX,
+            unread: BTreeSet::new(),
+            #[cfg(test)]
+            faults: faults::Faults::default(),
         }
     }
 
@@ -173,12 +204,21 @@ impl Drive {
                 store.complete(Now::from_millis(self.millis), completion, &mut self.out);
             }
         }
+        self.take_events(store)
+    }
+
+    /// Takes what happened.
+    fn take_events(&mut self, store: &mut Store) -> Result<(), Failure> {
         let begin = self.events.len();
         store.take_events(&mut self.events);
         for event in &self.events[begin..] {
             match event {
                 Event::Damaged(damage) if self.told.insert(*damage) => {
                     self.damages.push(*damage);
+                }
+                // They would be gone from their queue though they may be whole.
+                Event::Missing(..) if self.writes() && !self.unread.is_empty() => {
+                    return Err(self.unreadable());
                 }
                 Event::Missing(lane, count) => {
                     *self.missing.entry(lane.queue).or_default() += count;
@@ -194,21 +234,66 @@ impl Drive {
         Ok(())
     }
 
-    /// Carries an operation out. What the system has no means for now, it may have in a moment; nobody would
-    /// wake a store that waits for that here.
+    /// Carries an operation out. What the system has no means for now, or the disk does not give, it may in a
+    /// moment; nobody would wake a store that waits for that here.
     fn run(&mut self, operation: &Operation) -> Result<Completion, Failure> {
-        for _ in 0..LACKS_MAX {
-            let completion = match &mut self.files {
-                Files::Disk(files) => files.run(operation.clone()),
-                Files::View(view) => view.run(operation.clone()),
-            };
-            if completion.result != Err(DiskError::Busy) {
-                return Ok(completion);
+        let (mut lacks, mut has_failed) = (0, false);
+        let is_read = matches!(operation.action, Action::Read { .. });
+        loop {
+            let completion = self.run_once(operation);
+            match completion.result {
+                Err(DiskError::Busy) if lacks + 1 < LACKS_MAX => lacks += 1,
+                Err(DiskError::Busy) => return Err(self.lack()),
+                Err(DiskError::Failed) if is_read && self.reads_again > 0 => {
+                    self.reads_again -= 1;
+                    has_failed = true;
+                }
+                result => {
+                    if has_failed && result.is_ok() {
+                        self.reads_again = READS_AGAIN_MAX;
+                    }
+                    self.remember(&operation.action, result.err());
+                    return Ok(completion);
+                }
             }
             std::thread::sleep(LACK_PAUSE);
         }
+    }
+
+    fn run_once(&mut self, operation: &Operation) -> Completion {
+        #[cfg(test)]
+        if self.faults.has(&operation.action) {
+            return Completion::failed(operation.id, DiskError::Failed);
+        }
+        match &mut self.files {
+            Files::Disk(files) => files.run(operation.clone()),
+            Files::View(view) => view.run(operation.clone()),
+        }
+    }
+
+    /// A read of a segment ended. Of a record that cannot be read alone, its read begins where it lies.
+    fn remember(&mut self, action: &Action, error: Option<DiskError>) {
+        let Action::Read { file: file @ File::Segment(..), offset, .. } = *action else { return };
+        match error {
+            Some(DiskError::Failed) => self.unread.insert((file, offset)),
+            _ => self.unread.remove(&(file, offset)),
+        };
+    }
+
+    fn writes(&self) -> bool {
+        matches!(self.files, Files::Disk(_))
+    }
+
+    fn lack(&self) -> Failure {
         let said = self.failures().last().map(ToString::to_string).unwrap_or_default();
-        Err(Failure::Text(format!("{said}; call again when the system has what that takes")))
+        Failure::Text(format!("{said}; call again when the system has what that takes"))
+    }
+
+    /// The disk does not give what would have to be known to change anything.
+    fn unreadable(&self) -> Failure {
+        let said = self.failures().last().map(ToString::to_string).unwrap_or_default();
+        let log = self.log();
+        Failure::Text(format!("{log}: {said}; {SEE_TO_DISK}"))
     }
 
     /// The disk does not take what it is to take.
@@ -232,7 +317,7 @@ impl Drive {
         store.lanes().collect()
     }
 
-    /// Looks every message of a lane up; `each` is told of it, with `None` for one that cannot be read.
+    /// Looks every message of a lane up; `each` is told of it.
     pub(super) fn read_lane(
         &mut self,
         store: &mut Store,
@@ -244,22 +329,31 @@ impl Drive {
         let mut entries = Vec::new();
         while self.next_entries(store, slot, &mut entries)? {
             for entry in &entries {
-                let told = self.read(store, entry, &mut |message| each(entry, Some(message)))?;
-                match told {
-                    Some(told) => {
-                        told?;
-                        tally.kept += 1;
-                    }
-                    None => {
-                        each(entry, None)?;
+                let mut told = Ok(());
+                let look = self.read(store, entry, &mut |message| {
+                    told = each(entry, Look::Whole(message));
+                })?;
+                match look {
+                    Look::Whole(()) => tally.kept += 1,
+                    Look::Damaged => {
+                        told = each(entry, Look::Damaged);
                         tally.lost += 1;
                     }
+                    Look::Unread => {
+                        told = each(entry, Look::Unread);
+                        tally.unread += 1;
+                    }
                 }
+                told?;
             }
             self.carry_out(store)?;
         }
         // Entries of a page of the index that is damaged are not even known.
-        tally.lost += before.saturating_sub(tally.kept + tally.lost);
+        let unknown = before.saturating_sub(tally.kept + tally.lost + tally.unread);
+        match self.unread.is_empty() {
+            true => tally.lost += unknown,
+            false => tally.unread += unknown,
+        }
         Ok(tally)
     }
 
@@ -283,18 +377,18 @@ impl Drive {
         Ok(!entries.is_empty())
     }
 
-    /// What `take` makes of an entry's message; `None` if it cannot be read.
+    /// What `take` makes of an entry's message, if that is whole.
     pub(super) fn read<T>(
         &mut self,
         store: &mut Store,
         entry: &Entry,
         take: &mut dyn FnMut(&Message<'_>) -> T,
-    ) -> Result<Option<T>, Failure> {
+    ) -> Result<Look<T>, Failure> {
         let mut is_ended = false;
         loop {
             match store.lookup_sized(entry.position, entry.bytes, &mut self.out) {
-                Lookup::Found(message) => return Ok(Some(take(&message))),
-                Lookup::Lost => return Ok(None),
+                Lookup::Found(message) => return Ok(Look::Whole(take(&message))),
+                Lookup::Lost => return self.look_lost(store),
                 Lookup::Pending => {}
             }
             if self.out.list.is_empty() {
@@ -306,6 +400,18 @@ impl Drive {
             }
             self.carry_out(store)?;
         }
+    }
+
+    /// Why the message just looked up is lost: the store said where the record lies that it misses.
+    fn look_lost<T>(&mut self, store: &mut Store) -> Result<Look<T>, Failure> {
+        let begin = self.events.len();
+        self.take_events(store)?;
+        let is_unread = |event: &Event| match event {
+            Event::Damaged(damage) => self.unread.contains(&(damage.file, damage.offset)),
+            _ => false,
+        };
+        let is_unread = self.events[begin..].iter().any(is_unread);
+        Ok(if is_unread { Look::Unread } else { Look::Damaged })
     }
 
     /// Something is waited for, and nothing is under way that would bring it.
@@ -332,6 +438,31 @@ impl Drive {
             idle += usize::from(!more);
         }
         Err(self.no_room())
+    }
+}
+
+/// A disk of which some operations fail.
+#[cfg(test)]
+pub(super) mod faults {
+    use lepus_store::disk::Action;
+
+    /// Says which operations fail.
+    type Which = Box<dyn FnMut(&Action) -> bool>;
+
+    /// Which these are, if there are any.
+    #[derive(Default)]
+    pub(in crate::store) struct Faults(pub(in crate::store) Option<Which>);
+
+    impl std::fmt::Debug for Faults {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            write!(f, "Faults({})", self.0.is_some())
+        }
+    }
+
+    impl Faults {
+        pub(super) fn has(&mut self, action: &Action) -> bool {
+            self.0.as_mut().is_some_and(|fails| fails(action))
+        }
     }
 }
 

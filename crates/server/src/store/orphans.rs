@@ -1,7 +1,7 @@
 //! `lepus store orphans`: messages whose queue the definitions do not have are listed, and on the
 //! operator's word moved to a queue, exported or dropped.
 
-use super::drive::{CYCLES_MAX, Drive};
+use super::drive::{CYCLES_MAX, Drive, Look};
 use super::known::Known;
 use super::open::{Open, create, parent, unreadable};
 use super::{Call, Failure, logs};
@@ -135,7 +135,7 @@ impl Open {
         let failed = |error: std::io::Error| Failure::Text(format!("the export failed: {error}"));
         for (lane, slot) in orphans {
             let tally = self.drive.read_lane(&mut self.store, *slot, &mut |entry, message| {
-                let Some(message) = message else {
+                let Look::Whole(message) = message else {
                     unread.insert((*lane, entry.seq));
                     return Ok(());
                 };
@@ -144,7 +144,7 @@ impl Open {
                 into.write_all(b"\n").map_err(failed)
             })?;
             done += tally.kept;
-            lost += tally.lost;
+            lost += tally.lost + tally.unread;
         }
         let flushed = into.flush().and_then(|()| into.get_ref().sync_all());
         flushed.and_then(|()| sync_directory(parent(path))).map_err(failed)?;
@@ -234,7 +234,7 @@ fn move_all(
             let (mut step, mut bytes): (Vec<Entry>, usize) = (Vec::new(), 0);
             for (index, entry) in entries.iter().enumerate() {
                 let copy = from.drive.read(&mut from.store, entry, &mut |found| Copy::of(found))?;
-                if let Some(copy) = copy {
+                if let Look::Whole(copy) = copy {
                     let into = other.as_mut().unwrap_or(&mut from);
                     let lane = into.store.lane(Lane { queue: id, level });
                     let place = Place { lane, seq: next_seq, deadline_millis: 0 };

@@ -3,7 +3,7 @@
 
 mod definitions;
 
-use super::drive::Drive;
+use super::drive::{Drive, Look, SEE_TO_DISK, Tally};
 use super::{Call, Failure, LogFiles, logs};
 use crate::data_dir::DataDir;
 use crate::random;
@@ -11,7 +11,7 @@ use lepus_base::QueueId;
 use lepus_broker::definitions::{DefinitionsLog, LOG};
 use lepus_perf::to_stderr;
 use lepus_store::disk::{File, LogId};
-use lepus_store::{Damage, Entry, LaneSlot, Refusal, Settings, Store};
+use lepus_store::{Damage, Refusal, Settings, Store};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -32,8 +32,22 @@ struct Losses {
     removed: Vec<File>,
     /// Messages that could not be read, per queue.
     messages: BTreeMap<QueueId, u64>,
-    /// Those that could.
+    /// Messages that the disk did not give, per queue: with any, nothing is dropped.
+    unread: BTreeMap<QueueId, u64>,
+    /// Those that could be read.
     kept: u64,
+}
+
+impl Losses {
+    fn add(&mut self, queue: QueueId, tally: Tally) {
+        self.kept += tally.kept;
+        if tally.lost > 0 {
+            *self.messages.entry(queue).or_default() += tally.lost;
+        }
+        if tally.unread > 0 {
+            *self.unread.entry(queue).or_default() += tally.unread;
+        }
+    }
 }
 
 /// Repairs the logs of a directory, or a copy.
@@ -49,43 +63,66 @@ pub(super) fn repair(call: &Call, out: &mut impl Write) -> Result<bool, Failure>
         }
         None => {
             to_stderr(format_args!(
-                "lepus: what cannot be read in {} is gone after this; with --to COPY a copy is \
+                "lepus: what is damaged in {} is gone after this; with --to COPY a copy is \
                  repaired instead",
                 call.directory.display()
             ));
             (call.directory.as_path(), (held, None))
         }
     };
+    let mut is_done = true;
     for log in found {
         if log.id == LOG {
             Repair::new(directory, log.id)?.definitions(out)?;
             continue;
         }
         // A log that is opened to be written to does not look orderly any more.
-        let losses = match whole(directory, &log)? {
-            Some(kept) => Losses { kept, ..Losses::default() },
+        let losses = match look(directory, &log)? {
+            Some(losses) => losses,
             None => Repair::new(directory, log.id)?.run()?,
         };
+        is_done &= losses.unread.is_empty();
         report(log.id, &losses, out)?;
     }
-    Ok(true)
+    Ok(is_done)
 }
 
-/// How many messages a log has of which all can be read; `None` where something is to be repaired.
-fn whole(directory: &Path, log: &LogFiles) -> Result<Option<u64>, Failure> {
+/// What can be said of a log without a repair: that it is whole, or that the disk does not give all of it. `None`
+/// where something is to be repaired.
+fn look(directory: &Path, log: &LogFiles) -> Result<Option<Losses>, Failure> {
     let mut drive = Drive::looking(directory, Settings::new(log.id), log);
     let Ok(mut store) = drive.open()? else { return Ok(None) };
-    let (mut kept, mut lost) = (0, 0);
-    for (_, slot) in Drive::lanes(&store) {
+    let mut losses = Losses::default();
+    for (lane, slot) in Drive::lanes(&store) {
         let tally = drive.read_lane(&mut store, slot, &mut |_, _| Ok(()))?;
-        kept += tally.kept;
-        lost += tally.lost;
+        losses.add(lane.queue, tally);
     }
-    let is_whole = drive.damages.is_empty() && lost == 0 && store.damaged_segments().is_empty();
-    Ok(is_whole.then_some(kept))
+    let is_whole = drive.damages.is_empty()
+        && losses.messages.is_empty()
+        && store.damaged_segments().is_empty();
+    Ok((is_whole || !losses.unread.is_empty()).then_some(losses))
+}
+
+/// Names what the disk does not give: nothing of the log is repaired then.
+fn report_unread(log: LogId, losses: &Losses, out: &mut impl Write) -> Result<(), Failure> {
+    writeln!(out, "{log}: not repaired; {} messages can be read", losses.kept)?;
+    for (queue, count) in &losses.unread {
+        writeln!(out, "  the disk does not give {count} messages of queue {}", queue.0)?;
+    }
+    for (queue, count) in &losses.messages {
+        writeln!(out, "  damaged: {count} messages of queue {}", queue.0)?;
+    }
+    writeln!(
+        out,
+        "  what the disk does not give may be whole, so nothing was dropped; {SEE_TO_DISK}"
+    )?;
+    Ok(())
 }
 
 fn report(log: LogId, losses: &Losses, out: &mut impl Write) -> Result<(), Failure> {
+    if !losses.unread.is_empty() {
+        return report_unread(log, losses, out);
+    }
     let is_whole = losses.damages.is_empty() && losses.removed.is_empty();
     if is_whole && losses.messages.is_empty() {
         writeln!(out, "{log}: no damage, {} messages; nothing was changed", losses.kept)?;
@@ -123,10 +160,24 @@ impl Repair {
         Ok(Repair { drive: Drive::new(directory, settings), losses: Losses::default() })
     }
 
+    /// Settles what is damaged and moves what is whole out of damaged segments, if the disk gives all there is.
     fn run(mut self) -> Result<Losses, Failure> {
         let mut store = self.open()?;
+        let mut damaged = Vec::new();
         for (lane, slot) in Drive::lanes(&store) {
-            self.read_lane(&mut store, lane.queue, slot)?;
+            let tally = self.drive.read_lane(&mut store, slot, &mut |entry, message| {
+                if message == Look::Damaged {
+                    damaged.push((slot, *entry));
+                }
+                Ok(())
+            })?;
+            self.losses.add(lane.queue, tally);
+        }
+        if !self.losses.unread.is_empty() {
+            return Ok(self.losses);
+        }
+        for (slot, entry) in damaged {
+            store.settle(slot, entry.seq, entry.position, entry.bytes);
         }
         for (number, file, bytes) in store.damaged_segments() {
             let is_told = self.drive.damages.iter().any(|damage| damage.file == file);
@@ -183,30 +234,6 @@ impl Repair {
         moved()
             .map_err(|error| Failure::Text(format!("cannot move {}: {error}", from.display())))?;
         self.losses.removed.push(file);
-        Ok(())
-    }
-
-    /// Looks every message of a lane up; those that cannot be read are settled.
-    fn read_lane(
-        &mut self,
-        store: &mut Store,
-        queue: QueueId,
-        slot: LaneSlot,
-    ) -> Result<(), Failure> {
-        let mut unreadable: Vec<Entry> = Vec::new();
-        let tally = self.drive.read_lane(store, slot, &mut |entry, message| {
-            if message.is_none() {
-                unreadable.push(*entry);
-            }
-            Ok(())
-        })?;
-        for entry in unreadable {
-            store.settle(slot, entry.seq, entry.position, entry.bytes);
-        }
-        self.losses.kept += tally.kept;
-        if tally.lost > 0 {
-            *self.losses.messages.entry(queue).or_default() += tally.lost;
-        }
         Ok(())
     }
 }
@@ -269,4 +296,83 @@ fn copy_file(from: &Path, to: &Path) -> Result<(), Failure> {
         );
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scratch::Scratch;
+    use lepus_store::disk::Action;
+    use lepus_store::{Lane, Message, Place};
+
+    const LOG: LogId = LogId(1);
+    const QUEUE: QueueId = QueueId(1);
+    const MESSAGES: u64 = 200;
+
+    /// A log with messages of which one is damaged.
+    fn filled(directory: &Path) {
+        let mut drive = Drive::new(directory, Settings::new(LOG));
+        let mut store = drive.open().unwrap().unwrap();
+        let lane = store.lane(Lane::of(QUEUE));
+        for seq in 0..MESSAGES {
+            let body = format!("the body of message {seq:04}{}", "x".repeat(5000));
+            let message = Message {
+                exchange: b"",
+                routing_key: b"q",
+                properties: &[0, 0],
+                body: body.as_bytes(),
+            };
+            while store.append(&message, &[Place { lane, seq, deadline_millis: 0 }]).is_err() {
+                drive.cycle(&mut store).unwrap();
+            }
+        }
+        drive.rest(&mut store).unwrap();
+        let wanted = b"the body of message 0100";
+        for slot in 0..16 {
+            let path = directory.join(File::Segment(LOG, slot).to_string());
+            let Ok(mut bytes) = fs::read(&path) else { continue };
+            if let Some(at) = bytes.windows(wanted.len()).position(|window| window == wanted) {
+                bytes[at] ^= 1;
+                return fs::write(&path, bytes).unwrap();
+            }
+        }
+        panic!("the message is nowhere");
+    }
+
+    /// A repair on a disk where so many reads of messages fail.
+    fn repaired(directory: &Path, count: usize) -> Losses {
+        let mut repair = Repair::new(directory, LOG).unwrap();
+        let mut reads: usize = 0;
+        repair.drive.faults.0 = Some(Box::new(move |action| {
+            // The start reads whole segments, from their beginning.
+            let is_message =
+                |file: File, offset: u64| matches!(file, File::Segment(..)) && offset > 0;
+            let fails =
+                matches!(*action, Action::Read { file, offset, .. } if is_message(file, offset));
+            reads += usize::from(fails);
+            fails && reads <= count
+        }));
+        repair.run().unwrap()
+    }
+
+    #[test]
+    fn reads_that_fail_for_a_moment_are_made_again() {
+        let scratch = Scratch::new("repair-moment");
+        filled(scratch.path());
+        let losses = repaired(scratch.path(), 5);
+        assert_eq!((losses.kept, losses.unread.len()), (MESSAGES - 1, 0));
+        assert_eq!(losses.messages, BTreeMap::from([(QUEUE, 1)]));
+    }
+
+    #[test]
+    fn nothing_is_settled_where_reads_fail() {
+        let scratch = Scratch::new("repair-unread");
+        filled(scratch.path());
+        let losses = repaired(scratch.path(), usize::MAX);
+        assert_eq!((losses.kept, losses.messages.len()), (0, 0));
+        assert_eq!(losses.unread, BTreeMap::from([(QUEUE, MESSAGES)]));
+        let losses = repaired(scratch.path(), 0);
+        assert_eq!((losses.kept, losses.unread.len()), (MESSAGES - 1, 0));
+        assert_eq!(losses.messages, BTreeMap::from([(QUEUE, 1)]));
+    }
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const LOG: LogId = LogId(1);
-const MESSAGES: u64 = 3000;
+pub(crate) const MESSAGES: u64 = 3000;
 
 fn settings() -> Settings {
     Settings {

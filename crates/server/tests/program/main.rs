@@ -21,3 +21,4 @@ mod store;
 mod tls;
 mod topology;
 mod tune;
+mod unread;

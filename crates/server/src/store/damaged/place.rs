@@ -7,6 +7,7 @@ use lepus_store::inspect::{self, Fault};
 use lepus_store::place::{generation, offset, position};
 use lepus_store::{Entry, Keys, Store};
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -71,6 +72,8 @@ struct Image {
     /// What the disk does not give of it.
     holes: Vec<Range<usize>>,
     error: Option<String>,
+    /// The disk does not give all of it.
+    is_unread: bool,
 }
 
 /// The places of a log's records, asked for in growing order of their messages.
@@ -146,6 +149,11 @@ impl Places {
         places.extend(parts.map(|at| position(number, at)));
         let places = places.into_iter().filter(|at| !known.contains(at));
         Ok(places.map(|at| self.look(at)).collect())
+    }
+
+    /// Whether the disk did not give all of the segment that was asked for last.
+    pub(super) fn is_unread(&self) -> bool {
+        self.image.as_ref().is_some_and(|image| image.is_unread)
     }
 
     /// Has the bytes of a file in memory.
@@ -225,12 +233,14 @@ impl Part {
 impl Image {
     fn read(directory: &Path, file: File, end: usize) -> Result<Image, Failure> {
         let path = directory.join(file.to_string());
-        let mut image = Image { file, bytes: Vec::new(), holes: Vec::new(), error: None };
+        let mut image =
+            Image { file, bytes: Vec::new(), holes: Vec::new(), error: None, is_unread: false };
         let opened = std::fs::File::open(&path);
         let opened = opened.and_then(|found| Ok((found.metadata()?.len(), found)));
         let (length, found) = match opened {
             Ok(opened) => opened,
             Err(error) => {
+                image.is_unread = error.kind() != ErrorKind::NotFound;
                 image.error = Some(error.to_string());
                 return Ok(image);
             }
@@ -244,6 +254,7 @@ impl Image {
             if let Err(error) = found.read_exact_at(&mut image.bytes[start..end], start as u64) {
                 image.bytes[start..end].fill(0);
                 image.holes.push(start..end);
+                image.is_unread = true;
                 image.error = Some(error.to_string());
             }
         }
@@ -291,7 +302,8 @@ mod tests {
     fn messages_of_one_gap_share_its_bytes() {
         let file = File::Segment(LogId(1), 1);
         let bytes = vec![0; 100_000];
-        let image = Rc::new(Image { file, bytes, holes: Vec::new(), error: None });
+        let image =
+            Rc::new(Image { file, bytes, holes: Vec::new(), error: None, is_unread: false });
         let mut places = Places::new(Path::new("nowhere"), Keys::none(LogId(1)));
         places.image = Some(image.clone());
         let parts: Vec<Part> =
