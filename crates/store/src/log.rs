@@ -378,6 +378,13 @@ impl Log {
         Chain { end: self.end(), crc: self.previous_crc, number: self.batch_number }
     }
 
+    /// The same where what follows begins a segment: reading begins there, and needs none before it.
+    pub(crate) fn cut_segment(&mut self) -> Chain {
+        self.next_segment();
+        let end = position(self.generation, SEGMENT_HEADER_BYTES as u32);
+        Chain { end, ..self.cut() }
+    }
+
     /// Confirms wait for everything appended so far.
     pub(crate) fn want(&mut self) {
         self.wanted = self.end();

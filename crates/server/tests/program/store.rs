@@ -344,6 +344,41 @@ fn damaged_definitions_are_repaired_and_no_message_is_lost() {
     }
 }
 
+/// Nothing of the definitions is in it, and nothing is lost; the next start must not meet it again.
+#[test]
+fn a_damaged_header_in_the_definitions_is_gone_after_one_repair() {
+    let scratch = Scratch::new("store-definitions-header");
+    let words = ["--shards", "1"];
+    let program = Program::start(&scratch, &words);
+    declare(&program, &["q".to_owned()]);
+    assert!(program.stop().0.success());
+    let data = scratch.path().join("data");
+    let (path, ..) = definitions(&data).pop().unwrap();
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[20] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let directory = data.to_str().unwrap();
+    assert_eq!(store(&["check", directory]).status.code(), Some(1));
+    let repair = store(&["repair", directory]);
+    assert_eq!(repair.status.code(), Some(0), "{}", text(&repair.stderr));
+    assert!(text(&repair.stdout).contains("log-00000000: repaired"), "{}", text(&repair.stdout));
+    let check = store(&["check", directory]);
+    assert_eq!(check.status.code(), Some(0), "{}", text(&check.stdout));
+    // With the definitions, also when they were written to again.
+    for name in ["later", "and later"] {
+        let program = Program::start(&scratch, &words);
+        let line = program.wait_for_log("event=recovered");
+        assert!(line.contains(" with 1 message found"), "{line}");
+        let mut session = connect(program.amqp);
+        let passive = queue::Declare { queue: "q", passive: true, ..Default::default() };
+        assert_eq!(session.call(1, passive), Seen::Method("queue.declare-ok"));
+        session.declare(name);
+        session.close();
+        assert!(program.stop().0.success());
+    }
+    assert_eq!(store(&["check", directory]).status.code(), Some(0));
+}
+
 fn copy_files(from: &Path, to: &Path) {
     std::fs::create_dir(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {

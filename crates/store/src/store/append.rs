@@ -316,6 +316,12 @@ impl Store {
         self.snapshot = Some(self.log.cut());
     }
 
+    /// The same in a segment of its own: of those before nothing is read any more once the snapshot counts,
+    /// not even the header of the one written to now, which may be damaged.
+    pub fn begin_snapshot_apart(&mut self) {
+        self.snapshot = Some(self.log.cut_segment());
+    }
+
     /// The snapshot is complete. From the next checkpoint on, which is asked for, what came before it
     /// does not count any more; if it `keeps_last`, what came before the complete snapshot before it.
     pub fn end_snapshot(&mut self, keeps_last: bool) {

@@ -6,6 +6,7 @@ use crate::definitions::{has_run, lost};
 use crate::random;
 use crate::store::Failure;
 use crate::store::drive::CYCLES_MAX;
+use crate::store::known::Known;
 use lepus_broker::definitions::salvage::{self, Salvaged};
 use lepus_broker::definitions::{LOG, Record, RecoveryError};
 use lepus_broker::directory::Directory;
@@ -55,6 +56,7 @@ impl Repair {
             )));
         }
         self.rewrite(store, &saved.directory)?;
+        self.see_whether_it_starts()?;
         self.report(&saved, out)?;
         self.make_missing(&saved.directory, out)
     }
@@ -87,7 +89,7 @@ impl Repair {
     fn rewrite(&mut self, mut store: Store, directory: &Directory) -> Result<(), Failure> {
         store.go_on(self.drive.now(), &mut self.drive.out);
         self.drive.carry_out(&mut store)?;
-        store.begin_snapshot();
+        store.begin_snapshot_apart();
         for record in salvage::snapshot(directory) {
             let mut waited = 0;
             while let Err(error) = store.append_opaque(&record) {
@@ -105,6 +107,16 @@ impl Repair {
             self.drive.rest(&mut store)?;
         }
         Ok(())
+    }
+
+    /// Looks at what was written as a start does.
+    fn see_whether_it_starts(&self) -> Result<(), Failure> {
+        match Known::look(&self.drive.directory)? {
+            Known::Read { .. } => Ok(()),
+            Known::Unreadable { text, .. } => Err(Failure::Text(format!(
+                "{LOG} was written anew, and a start is refused all the same: {text}"
+            ))),
+        }
     }
 
     fn report(&self, saved: &Salvaged, out: &mut impl Write) -> Result<(), Failure> {
