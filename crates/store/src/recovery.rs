@@ -394,10 +394,11 @@ impl Recovery {
             return self.probe(out);
         };
         let file = File::Checkpoint(self.settings.log, root.number);
-        // Of a file that goes on, perhaps all of it counts.
         let listed = self.files.iter().find(|(found, _)| *found == file);
-        let listed = listed.filter(|_| self.is_root_damaged).map_or(0, |(_, length)| *length);
-        self.ask_read(file, root.length.max(listed), Wait::Checkpoint, out);
+        let listed = listed.map_or(0, |(_, length)| *length);
+        // Of a file that goes on, perhaps all of it counts. One that is shorter than the root says is damaged.
+        let length = if self.is_root_damaged { listed } else { listed.min(root.length) };
+        self.ask_read(file, length, Wait::Checkpoint, out);
     }
 
     fn checkpoint_read(&mut self, bytes: &[u8], out: &mut Operations) {

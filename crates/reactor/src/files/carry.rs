@@ -249,7 +249,9 @@ impl Files {
 
     fn read(&self, name: File, offset: u64, length: usize) -> io::Result<Yield> {
         let file = self.get(name, false)?;
-        let mut bytes = Vec::with_capacity(length);
+        let mut bytes = Vec::new();
+        // A file may seem to be longer than memory.
+        bytes.try_reserve_exact(length).map_err(|_| ErrorKind::OutOfMemory)?;
         while bytes.len() < length {
             let at = offset + bytes.len() as u64;
             // The capacity may be larger than what was asked for; a file goes on.

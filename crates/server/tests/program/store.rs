@@ -193,6 +193,36 @@ fn files_of_a_newer_version_are_not_repaired_and_stay_as_they_are() {
     assert!(!scratch.path().join("removed").exists());
 }
 
+/// Nobody has memory for so much.
+#[test]
+fn a_checkpoint_that_is_shorter_than_its_root_says_is_damaged() {
+    for length in [1 << 44, u64::MAX] {
+        let scratch = Scratch::new("store-length");
+        filled(scratch.path());
+        let path = scratch.path().join("log-00000001/root");
+        let mut root = std::fs::read(&path).unwrap();
+        for record in root.chunks_mut(inspect::ROOT_STRIDE_BYTES) {
+            let Some(record) = record.first_chunk_mut::<{ inspect::ROOT_RECORD_BYTES }>() else {
+                continue;
+            };
+            record[24..32].copy_from_slice(&length.to_le_bytes());
+            let sum = crc32c(&record[..60]);
+            record[60..].copy_from_slice(&sum.to_le_bytes());
+        }
+        std::fs::write(&path, root).unwrap();
+        let directory = scratch.path().to_str().unwrap();
+        let check = store(&["check", directory]);
+        let said = text(&check.stdout);
+        assert_eq!(check.status.code(), Some(1), "{said}{}", text(&check.stderr));
+        assert!(said.contains("  50 messages can be read\n"), "{said}");
+        assert!(said.contains("the checkpoint is missing or damaged"), "{said}");
+        let repair = store(&["repair", directory]);
+        assert_eq!(repair.status.code(), Some(0), "{}", text(&repair.stderr));
+        let check = store(&["check", directory]);
+        assert_eq!(check.status.code(), Some(0), "{}", text(&check.stdout));
+    }
+}
+
 /// Every few bytes of what the log of definitions says, in each form in which a program may show bytes.
 fn shown_definitions(data: &Path) -> BTreeSet<String> {
     const BYTES: usize = 6;
