@@ -15,14 +15,14 @@ pub use orphans::Deed;
 use crate::config::nearest::nearest;
 use lepus_perf::to_stderr;
 use lepus_store::disk::{File, LogId};
+use lepus_store::inspect;
 use lexopt::prelude::{Long, Short, Value};
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Longest file that is read: a segment has at most 256 MiB, a checkpoint a few hundred bytes per
-/// queue.
-const FILE_BYTES_MAX: u64 = 4 << 30;
+/// Bytes of a root that say something.
+const ROOT_BYTES: u64 = 2 * inspect::ROOT_STRIDE_BYTES as u64;
 
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -289,13 +289,34 @@ fn logs_below(directory: &Path, only: Option<LogId>) -> Result<Vec<LogFiles>, Fa
     Ok(logs)
 }
 
-/// The bytes of a file.
-fn read(directory: &Path, file: File) -> Result<Vec<u8>, Failure> {
-    let path = directory.join(file.to_string());
-    let failed = |error| unreadable(&path, &error);
-    let length = std::fs::metadata(&path).map_err(failed)?.len();
-    if length > FILE_BYTES_MAX {
-        return Err(Failure::Text(format!("{} is too long to be a log's", path.display())));
+/// The bytes of a file, `most` of them.
+fn read(directory: &Path, file: File, most: u64) -> Result<Vec<u8>, Failure> {
+    read_if_there(directory, file, most)
+        .map_err(|error| unreadable(&directory.join(file.to_string()), &error))
+}
+
+fn read_if_there(directory: &Path, file: File, most: u64) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let opened = std::fs::File::open(directory.join(file.to_string()))?;
+    opened.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scratch::Scratch;
+
+    /// What stands in the place of a file may be as long as the disk.
+    #[test]
+    fn no_more_of_a_file_is_read_than_says_something() {
+        let scratch = Scratch::new("store-long");
+        let log = LogId(1);
+        std::fs::create_dir(scratch.path().join(log.to_string())).unwrap();
+        let path = scratch.path().join(File::Root(log).to_string());
+        std::fs::File::create(&path).unwrap().set_len(1 << 30).unwrap();
+        let bytes = read(scratch.path(), File::Root(log), ROOT_BYTES).unwrap();
+        assert_eq!(bytes.len(), 8192);
+        assert!(bytes.capacity() < 1 << 16, "{}", bytes.capacity());
     }
-    std::fs::read(&path).map_err(failed)
 }

@@ -7,7 +7,7 @@ use lepus_base::{Position, QueueId};
 pub use crate::checkpoint::{ROOT_RECORD_BYTES, ROOT_STRIDE_BYTES};
 pub use crate::key::{KEYS_OFFSETS, KEYS_RECORD_BYTES};
 pub use crate::lane::PAGE_BYTES;
-pub use crate::segment::{HeaderError, SegmentHeader};
+pub use crate::segment::{HeaderError, SEGMENT_BYTES_MAX, SegmentHeader};
 
 use crate::checkpoint::{self, Root};
 use crate::key::Keys;

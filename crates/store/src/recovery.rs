@@ -23,7 +23,9 @@ use crate::place::{generation, offset, position};
 use crate::record::KIND_OPAQUE;
 use crate::replay::Replay;
 use crate::scan::{FoundBatch, Image};
-use crate::segment::{BATCH_HEADER_BYTES, BatchHeader, HeaderError, SEGMENT_HEADER_BYTES};
+use crate::segment::{
+    BATCH_HEADER_BYTES, BatchHeader, HeaderError, SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES,
+};
 use crate::settings::Settings;
 use crate::state::{LaneSlot, Segments, State};
 
@@ -247,7 +249,9 @@ impl Recovery {
     }
 
     fn ask_read(&mut self, file: File, length: u64, wait: Wait, out: &mut Operations) {
-        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        // Nothing is behind that: a file that is longer is no segment's, or has something else behind it.
+        let most = if matches!(file, File::Segment(..)) { SEGMENT_BYTES_MAX } else { u64::MAX };
+        let length = usize::try_from(length.min(most)).unwrap_or(usize::MAX);
         self.ask(Action::Read { file, offset: 0, length }, wait, out);
     }
 

@@ -17,6 +17,8 @@ pub const FORMAT_VERSION: u16 = 2;
 pub const SEGMENT_VERSION: u16 = 3;
 /// Bytes of the header; the first batch follows.
 pub const SEGMENT_HEADER_BYTES: usize = 64;
+/// Bytes of the longest segment.
+pub const SEGMENT_BYTES_MAX: u64 = 1 << 28;
 
 /// What the header of a segment says.
 ///

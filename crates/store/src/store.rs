@@ -29,6 +29,7 @@ use crate::names::NameTable;
 use crate::record::Lane;
 use crate::recovery::{Damage, Recovery, Refusal};
 use crate::retry::Retry;
+use crate::segment::SEGMENT_BYTES_MAX;
 use crate::settings::Settings;
 use crate::state::{LaneSlot, State};
 use crate::store::failed_reads::What;
@@ -263,7 +264,8 @@ impl Store {
     /// # Panics
     /// When a segment is to be shorter than 4 KiB or longer than 256 MiB.
     pub fn open(settings: Settings, out: &mut Operations) -> Store {
-        assert!((4096..=1 << 28).contains(&settings.segment_bytes), "segments of 4 KiB to 256 MiB");
+        let bytes = u64::from(settings.segment_bytes);
+        assert!((4096..=SEGMENT_BYTES_MAX).contains(&bytes), "segments of 4 KiB to 256 MiB");
         let recovery = Recovery::new(settings, out);
         Store {
             settings,

@@ -1,7 +1,7 @@
 //! Recovery of bytes that no store wrote: it ends, without a panic, and says what it found.
 
 use lepus_base::{Now, QueueId, Rng};
-use lepus_store::disk::{Action, File, LogId, Operations};
+use lepus_store::disk::{Action, Completion, File, LogId, Operations};
 use lepus_store::place::{self, offset};
 use lepus_store::simulation::Disk;
 use lepus_store::{Event, Fetch, Keys, Lane, Message, Place, Settings, Store, SyncMode, inspect};
@@ -841,4 +841,29 @@ fn messages_behind_a_purge_are_counted_right_after_a_crash() {
         let lane = store.lane(Lane::of(QueueId(1)));
         assert_eq!(store.count(lane).0, left);
     }
+}
+
+/// A file may be as long as the disk and say nothing.
+#[test]
+fn no_more_of_a_file_is_read_than_a_segment_has() {
+    let mut out = Operations::default();
+    let mut store = Store::open(settings(), &mut out);
+    let file = File::Segment(LOG, 7);
+    let mut longest = 0;
+    while let Some(operation) = out.list.pop() {
+        let completion = match operation.action {
+            Action::List(_) => {
+                Completion { files: vec![(file, 1 << 40)], ..Completion::done(operation.id, 0) }
+            }
+            Action::Read { length, .. } => {
+                longest = longest.max(length as u64);
+                let bytes = vec![7; length.min(1 << 20)];
+                Completion { bytes, ..Completion::done(operation.id, length) }
+            }
+            // Everything is read by then.
+            _ => break,
+        };
+        store.complete(Now::from_millis(1), completion, &mut out);
+    }
+    assert!(longest > 8192 && longest <= inspect::SEGMENT_BYTES_MAX, "{longest}");
 }

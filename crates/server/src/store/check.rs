@@ -3,7 +3,7 @@
 
 use super::drive::{Drive, SEE_TO_DISK};
 use super::known::Known;
-use super::{Call, Failure, LogFiles, logs, read};
+use super::{Call, Failure, LogFiles, ROOT_BYTES, logs, read};
 use crate::data_dir::DataDir;
 use crate::definitions;
 use crate::serve::logs::unusable;
@@ -200,7 +200,7 @@ fn state(
     if !log.has(file) {
         return Ok((None, None));
     }
-    let report = inspect::root(&read(directory, file)?);
+    let report = inspect::root(&read(directory, file, ROOT_BYTES)?);
     for at in report.damaged.iter().filter(|_| report.valid.is_some()) {
         findings.notes.push(format!("{file} at {at}: a record is torn, the other is valid"));
     }
@@ -210,7 +210,7 @@ fn state(
     if !log.has(file) {
         return Ok((Some(root), None));
     }
-    Ok((Some(root), inspect::checkpoint(&read(directory, file)?, &root).ok()))
+    Ok((Some(root), inspect::checkpoint(&read(directory, file, root.length)?, &root).ok()))
 }
 
 fn summary(

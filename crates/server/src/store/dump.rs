@@ -1,8 +1,8 @@
 //! `lepus store dump`: every record of a log, one a line.
 
-use super::{Call, Failure, logs, read};
+use super::{Call, Failure, ROOT_BYTES, logs, read};
 use lepus_store::disk::File;
-use lepus_store::inspect::{self, Content, MessagePart, Part};
+use lepus_store::inspect::{self, Content, MessagePart, Part, SEGMENT_BYTES_MAX};
 use lepus_store::place::{generation, offset};
 use lepus_store::{Keys, LEVEL_TRANSIENT, Lane};
 use std::fmt::Write as _;
@@ -17,12 +17,13 @@ const SHOWN_MAX: usize = 8;
 pub(super) fn dump(call: &Call, out: &mut impl Write) -> Result<bool, Failure> {
     for log in logs(&call.directory, call.log)? {
         let root = File::Root(log.id);
-        let root = if log.has(root) { read(&call.directory, root)? } else { Vec::new() };
+        let root =
+            if log.has(root) { read(&call.directory, root, ROOT_BYTES)? } else { Vec::new() };
         let keys = Keys::of_root(log.id, &root);
         let wanted = log.segments().filter(|slot| call.segment.is_none_or(|only| only == *slot));
         let mut order = Vec::new();
         for slot in wanted {
-            let bytes = read(&call.directory, File::Segment(log.id, slot))?;
+            let bytes = read(&call.directory, File::Segment(log.id, slot), SEGMENT_BYTES_MAX)?;
             order.push((slot, inspect::segment(keys, &bytes, |_| ())));
         }
         order.sort_by_key(|(slot, report)| (report.generation, *slot));
@@ -37,7 +38,12 @@ pub(super) fn dump(call: &Call, out: &mut impl Write) -> Result<bool, Failure> {
                 "{} {slot} 0 segment {found} of the log, {batches} batches, {records} records",
                 log.id.0
             )?;
-            segment(keys, slot, &read(&call.directory, File::Segment(log.id, slot))?, out)?;
+            segment(
+                keys,
+                slot,
+                &read(&call.directory, File::Segment(log.id, slot), SEGMENT_BYTES_MAX)?,
+                out,
+            )?;
         }
     }
     Ok(true)

@@ -6,7 +6,9 @@ use super::{Damage, Recovery, Refusal, Tail, Wait};
 use crate::disk::{Action, File, Operations};
 use crate::key::Key;
 use crate::scan::{self, FoundBatch, Image};
-use crate::segment::{BATCH_HEADER_BYTES, HeaderError, SEGMENT_HEADER_BYTES, SegmentHeader};
+use crate::segment::{
+    BATCH_HEADER_BYTES, HeaderError, SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES, SegmentHeader,
+};
 
 /// Bytes read of each segment to learn what it is: its header, and that of its first batch.
 const PROBE_BYTES: usize = SEGMENT_HEADER_BYTES + BATCH_HEADER_BYTES;
@@ -150,7 +152,7 @@ impl Recovery {
         let generation_max = self.generation_max.saturating_add(files);
         self.believed_max.get_or_insert(generation_max);
         let Some((slot, length)) = self.headless.pop_front() else { return self.begin(out) };
-        let all = usize::try_from(length).unwrap_or(usize::MAX);
+        let all = length.min(SEGMENT_BYTES_MAX) as usize;
         self.ask_probe(slot, length, all.max(MORE_BYTES + 1), out);
     }
 

@@ -4,9 +4,9 @@
 use super::Repair;
 use crate::definitions::{has_run, lost};
 use crate::random;
-use crate::store::Failure;
 use crate::store::drive::CYCLES_MAX;
 use crate::store::known::Known;
+use crate::store::{Failure, read_if_there, unreadable};
 use lepus_broker::definitions::salvage::{self, Salvaged};
 use lepus_broker::definitions::{LOG, Record, RecoveryError};
 use lepus_broker::directory::Directory;
@@ -16,7 +16,7 @@ use lepus_store::place::position;
 use lepus_store::{AppendError, Damage, Keys, Store, inspect};
 use std::collections::BTreeSet;
 use std::fs::DirBuilder;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::DirBuilderExt;
 
 /// Where queues live does not matter here; a shard is needed to say it.
@@ -69,7 +69,12 @@ impl Repair {
             if !matches!(file, File::Segment(..)) {
                 continue;
             }
-            let Ok(image) = crate::store::read(&self.drive.directory, *file) else { continue };
+            let directory = &self.drive.directory;
+            let image = match read_if_there(directory, *file, inspect::SEGMENT_BYTES_MAX) {
+                Ok(image) => image,
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Err(error) => return Err(unreadable(&directory.join(file.to_string()), &error)),
+            };
             let Some(generation) = inspect::segment(keys, &image, |_| ()).generation else {
                 continue;
             };
