@@ -855,6 +855,7 @@ impl LaneIndex {
         let is_whole = page_runs(slot, &bytes).is_some_and(|runs| {
             let mut reader = Reader(&bytes[4..]);
             runs.len() == usize::from(page.length)
+                && crate::page::has_entries(page.first, runs, page.count)
                 && reader.u32() == Some(u32::from(page.length) | u32::from(lane.level) << 16)
                 && reader.u64() == Some(lane.queue.0)
                 && reader.u64() == Some(page.first)

@@ -118,6 +118,14 @@ pub(crate) fn find(first: u64, runs: &[u8], seq: u64) -> Option<Entry> {
     None
 }
 
+/// Whether the runs of the page that begins with `first` have so many entries. Who goes through them one by one
+/// comes to an end then.
+pub(crate) fn has_entries(first: u64, runs: &[u8], count: u32) -> bool {
+    let mut found = 0u64;
+    each_run(first, runs, |first, end| found = found.saturating_add(end.wrapping_sub(first)));
+    found == u64::from(count)
+}
+
 /// Shows the runs of the page that begins with `first`: the first number of each, and the one behind its last.
 pub(crate) fn each_run(first: u64, runs: &[u8], mut look: impl FnMut(u64, u64)) {
     let (mut reader, mut before) = (Reader(runs), before(first));

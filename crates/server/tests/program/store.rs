@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 const MESSAGES: u64 = 50;
+/// Bytes of a page of the index before its runs.
+const PAGE_HEADER_BYTES: usize = 48;
 
 /// A log with messages in one queue, stopped in order, beside definitions that do not have it.
 fn filled(directory: &Path) {
@@ -157,8 +159,13 @@ fn a_directory_that_a_broker_holds_is_not_repaired() {
 
 /// The checksum of headers.
 fn crc32c(bytes: &[u8]) -> u32 {
+    crc32c_behind(0, bytes)
+}
+
+/// The same where other bytes, with the checksum `sum`, stand before.
+fn crc32c_behind(sum: u32, bytes: &[u8]) -> u32 {
     let bit = |sum: u32, _| (sum >> 1) ^ (0x82F6_3B78 * (sum & 1));
-    !bytes.iter().fold(!0, |sum, byte| (0..8).fold(sum ^ u32::from(*byte), bit))
+    !bytes.iter().fold(!sum, |sum, byte| (0..8).fold(sum ^ u32::from(*byte), bit))
 }
 
 /// All files of the log, by name.
@@ -191,6 +198,34 @@ fn files_of_a_newer_version_are_not_repaired_and_stay_as_they_are() {
     assert!(said.contains("root is of format version 3"), "{said}");
     assert!(files(scratch.path()) == before, "files were changed");
     assert!(!scratch.path().join("removed").exists());
+}
+
+/// Its messages are found in the log, and nobody goes through the others one by one.
+#[test]
+fn a_page_with_more_entries_than_it_should_have_is_damaged() {
+    let scratch = Scratch::new("store-entries");
+    let directory = scratch.path().join("data");
+    std::fs::create_dir(&directory).unwrap();
+    crate::check::filled(&directory, true);
+    let path = directory.join("log-00000001/index");
+    let mut index = std::fs::read(&path).unwrap();
+    let page = &mut index[..inspect::PAGE_BYTES];
+    let length = usize::from(u16::from_le_bytes([page[4], page[5]]));
+    // A run of 2^60 messages in one place: its count with three flags, where it begins, and no distance.
+    let run = [0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 1, 0, 0];
+    let (header, runs) = page.split_at_mut(PAGE_HEADER_BYTES);
+    runs[..run.len()].copy_from_slice(&run);
+    let sum = crc32c_behind(0, &[&header[4..], &runs[..length]].concat());
+    header[..4].copy_from_slice(&sum.to_le_bytes());
+    std::fs::write(&path, index).unwrap();
+    let program = lepus(&["store", "check", directory.to_str().unwrap()]);
+    let mut command = Command::new("timeout");
+    command.arg("20").arg(program.get_program()).args(program.get_args());
+    let output = command.output().unwrap();
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("index at 0, 4096 bytes: page 0 of the index"), "{said}");
+    assert!(said.contains("  3000 messages can be read\n"), "{said}");
 }
 
 /// Nobody has memory for so much.
