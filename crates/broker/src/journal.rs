@@ -37,8 +37,6 @@ pub use recovery::{Recovery, RefusedLog, Standing, log_of, standing};
 /// Queues that may have a read of the same log under way at once; each read takes part of the
 /// memory for read-ahead.
 const READERS_MAX: usize = 256;
-/// Bytes appended and not written above which publishers are not read.
-const UNWRITTEN_BYTES_MAX: usize = 32 << 20;
 
 /// Segments whose beginning is remembered.
 const BEGUN_MAX: usize = 4096;
@@ -145,6 +143,8 @@ pub struct Journal {
     /// The last message appended, by log; reused.
     pub(crate) places: Vec<Place>,
     unwritten_bytes: usize,
+    /// See [`Limits::unwritten_bytes_max`](crate::Limits::unwritten_bytes_max).
+    unwritten_bytes_max: usize,
     /// Of long messages that are being read.
     large_bytes: usize,
     /// Of the index.
@@ -158,7 +158,13 @@ pub struct Journal {
 
 impl Journal {
     /// Begins to recover the logs.
-    pub(crate) fn open(&mut self, settings: &StoreSettings, out: &mut Operations) {
+    pub(crate) fn open(
+        &mut self,
+        settings: &StoreSettings,
+        unwritten_bytes_max: usize,
+        out: &mut Operations,
+    ) {
+        self.unwritten_bytes_max = unwritten_bytes_max;
         self.bytes_max = settings.template.bytes_max;
         for (place, &id) in settings.logs.iter().enumerate() {
             let store = Store::open(Settings { log: id, ..settings.template }, out);
@@ -474,12 +480,12 @@ impl Journal {
     /// Whether so much waits to be written that publishers should be read more slowly.
     #[inline]
     pub(crate) fn is_behind(&self) -> bool {
-        self.unwritten_bytes > UNWRITTEN_BYTES_MAX
+        self.unwritten_bytes > self.unwritten_bytes_max
     }
 
     /// Whether publishers that were read too fast may be read again.
     pub(crate) fn has_caught_up(&self) -> bool {
-        self.unwritten_bytes <= UNWRITTEN_BYTES_MAX / 2
+        self.unwritten_bytes <= self.unwritten_bytes_max / 2
     }
 
     /// Memory of what is not written yet, of long messages that are being read, and of the index, in

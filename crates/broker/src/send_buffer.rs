@@ -20,6 +20,8 @@ pub const COPIED_BYTES_MAX: usize = 256 * 1024;
 /// Payload bytes of a large body that are encoded in one go; no more is encoded while so much is not sent: what
 /// lies encoded takes memory for each of those that get it.
 const PIECE_BYTES: usize = 64 * 1024;
+/// A frame of no more than this is encoded whole, though it is more than such a piece: as large as agreed.
+const FRAME_BYTES_MAX: usize = 128 * 1024;
 /// Capacity that an idle buffer may keep, in bytes.
 const SMALL_BYTES: usize = 1024;
 /// Capacity that an empty buffer keeps, in bytes.
@@ -265,7 +267,8 @@ impl SendBuffer {
 fn piece_bytes(frame_max: u32) -> usize {
     match (frame_max as usize).saturating_sub(OVERHEAD_BYTES) {
         0 => PIECE_BYTES,
-        payload if payload >= PIECE_BYTES => PIECE_BYTES,
+        payload if payload > FRAME_BYTES_MAX => PIECE_BYTES,
+        payload if payload > PIECE_BYTES => payload,
         payload => PIECE_BYTES / payload * payload,
     }
 }
@@ -295,7 +298,7 @@ mod tests {
             assert!(buffer.len() >= count);
             sent.extend_from_slice(&buffer.unsent()[..count]);
             buffer.advance(count);
-            assert!(buffer.encoded() <= 2 * PIECE_BYTES);
+            assert!(buffer.encoded() <= PIECE_BYTES + FRAME_BYTES_MAX);
             assert!(buffer.encoded() <= buffer.backlog() && buffer.backlog() <= buffer.len());
         }
         assert_eq!(buffer.len(), 0);

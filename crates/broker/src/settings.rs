@@ -72,6 +72,9 @@ pub struct Limits {
     pub routing_steps_max: u32,
     /// Bytes buffered by a transaction on one channel.
     pub tx_bytes_max: usize,
+    /// Bytes appended to a shard's logs and not written above which those are not read that publish to it, until
+    /// half of them is written.
+    pub unwritten_bytes_max: usize,
     /// Bytes of mail for one shard in one batch before publishers pause.
     pub mail_batch_bytes_max: usize,
     /// The shard's equal share of the memory for messages and queues of all shards. A shard may use
@@ -124,6 +127,7 @@ impl Default for Limits {
             copy_keys_max: 1000,
             routing_steps_max: 2_000_000,
             tx_bytes_max: 256 * 1024 * 1024,
+            unwritten_bytes_max: 32 << 20,
             mail_batch_bytes_max: 512 * 1024,
             memory_bytes: 1 << 30,
             memory_floor_bytes: 1 << 20,

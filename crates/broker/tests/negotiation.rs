@@ -106,7 +106,7 @@ fn every_channel_number_can_be_used_again_after_its_close() {
 #[test]
 fn the_negotiated_frame_max_holds_in_both_directions() {
     let world = World::new(1);
-    let options = ClientOptions { frame_max: 60_000, heartbeat: 0, ..Default::default() };
+    let options = ClientOptions { frame_max: 70_000, heartbeat: 0, ..Default::default() };
     let client = world.connect_with(0, options);
     let alice = client.channel();
     alice.declare("q");
@@ -114,7 +114,7 @@ fn the_negotiated_frame_max_holds_in_both_directions() {
     alice.publish("", "q", &long);
     assert!(alice.get("q").is_some_and(|message| message.body == long));
 
-    let raw = wire::opened(&world, 0, 60_000);
+    let raw = wire::opened(&world, 0, 70_000);
     alice.publish("", "q", &long);
     raw.send_bytes(&wire::method(1, basic::Get { queue: "q", no_ack: true }));
     let bytes = raw.take_bytes();
@@ -126,7 +126,7 @@ fn the_negotiated_frame_max_holds_in_both_directions() {
         }
         rest = &rest[used..];
     }
-    assert_eq!(sizes, [60_000, 60_000, 60_000, 20_024 + 8]);
+    assert_eq!(sizes, [70_000, 70_000, 60_016 + 8]);
 }
 
 #[test]

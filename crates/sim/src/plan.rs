@@ -191,7 +191,12 @@ impl Plan {
         let shards = [1, 2, 2, 3, 3, 4, 5, 8][rng.below(8) as usize];
         let mut options = options(rng, shards);
         let disk = rng.chance(5, 6).then(|| {
-            options.store = Some(store_options(rng));
+            let store = store_options(rng);
+            if (options.hash_seed >> 8).is_multiple_of(3) {
+                // The log lags as soon as it has more than what it writes in one go.
+                options.limits.unwritten_bytes_max = 2 * store.template.write_bytes_min + 4096;
+            }
+            options.store = Some(store);
             disk_plan(rng)
         });
         let mut queues = Vec::new();

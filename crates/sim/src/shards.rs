@@ -282,7 +282,7 @@ impl Shards {
     /// Whether a log has stopped, or is about to.
     pub(crate) fn has_stopped_log(&self) -> bool {
         self.disk.as_ref().is_some_and(|disk| !disk.failed.is_empty())
-            || self.brokers().any(|broker| broker.log_figures().is_stopped)
+            || self.brokers().any(|broker| broker.log_troubles().is_stopped)
     }
 
     /// Whether something waits for room in a log.
@@ -292,7 +292,7 @@ impl Shards {
 
     /// Whether a read failed that somebody waits for: it is made again when its pause is over.
     pub(crate) fn waits_for_reads(&self) -> bool {
-        self.brokers().any(|broker| broker.log_figures().waiting_reads > 0)
+        self.brokers().any(|broker| broker.log_troubles().has_waiting_reads)
     }
 
     /// Whether somebody may have to wait for the disk: a log has stopped or lacks room.
@@ -307,13 +307,13 @@ impl Shards {
             || self.disk.as_ref().is_some_and(|disk| disk.has_outage(now))
             || (is_hindered || is_bounded)
                 && (self.waits_for_room()
-                    || self.brokers().any(|broker| broker.log_figures().is_low))
+                    || self.brokers().any(|broker| broker.log_troubles().is_low))
     }
 
     /// Whether a log may refuse messages: one has stopped, or the disk lacks space, or one of an earlier run with more
     /// shards is full. What waits for that when the process stops finds no room.
     pub(crate) fn may_refuse(&mut self) -> bool {
-        if self.brokers().any(|broker| broker.log_figures().is_adopted_full) {
+        if self.brokers().any(|broker| broker.log_troubles().is_adopted_full) {
             return true;
         }
         // What stopped it has a cause: that is looked at where its event is heard.
@@ -323,7 +323,7 @@ impl Shards {
         let Some(disk) = &self.disk else { return false };
         let is_over = disk.was_full
             && !disk.has_news()
-            && !self.brokers().any(|broker| broker.log_figures().is_low);
+            && !self.brokers().any(|broker| broker.log_troubles().is_low);
         let Some(disk) = &mut self.disk else { return false };
         let was_full = disk.was_full;
         disk.was_full &= !is_over;

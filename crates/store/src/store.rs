@@ -847,6 +847,12 @@ impl Store {
         core::mem::take(&mut self.opaque)
     }
 
+    /// Whether reads that failed wait to be made again.
+    #[must_use]
+    pub fn has_waiting_reads(&self) -> bool {
+        self.failed_reads.len() > 0
+    }
+
     /// Figures for metrics.
     #[must_use]
     pub fn figures(&self) -> Figures {

@@ -57,6 +57,19 @@ pub struct LogFigures {
     pub damaged_segments: usize,
 }
 
+/// What a shard's logs are in trouble with, of all of them; nothing is walked for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogTroubles {
+    /// An own one has no room.
+    pub is_low: bool,
+    /// One of an earlier run with more shards has no room.
+    pub is_adopted_full: bool,
+    /// One has stopped.
+    pub is_stopped: bool,
+    /// Reads wait to be made again.
+    pub has_waiting_reads: bool,
+}
+
 /// The unacknowledged delivery whose message lies furthest back in the log: what is behind it
 /// cannot be freed as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +84,14 @@ pub struct OldestDelivery {
 
 impl Journal {
     pub(crate) fn figures(&self) -> LogFigures {
-        let mut sum = LogFigures { window_entries: self.windows, ..LogFigures::default() };
+        let LogTroubles { is_low, is_adopted_full, is_stopped, .. } = self.troubles();
+        let mut sum = LogFigures {
+            window_entries: self.windows,
+            is_low,
+            is_adopted_full,
+            is_stopped,
+            ..LogFigures::default()
+        };
         for log in &self.logs {
             let figures = log.store.figures();
             sum.log_bytes += figures.log_bytes;
@@ -86,9 +106,6 @@ impl Journal {
             sum.moved += figures.moved;
             sum.checkpoints += figures.checkpoints;
             sum.waiting_reports += log.reports.len();
-            sum.is_low |= log.is_short;
-            sum.is_adopted_full |= !log.is_own && log.store.is_out_of_disk();
-            sum.is_stopped |= log.stopped.is_some();
             sum.unclean += usize::from(log.was_unclean);
             sum.orphaned += log.orphans.messages();
             sum.failed_reads += figures.failed_reads;
@@ -100,7 +117,26 @@ impl Journal {
     }
 }
 
+impl Journal {
+    pub(crate) fn troubles(&self) -> LogTroubles {
+        let mut all = LogTroubles::default();
+        for log in &self.logs {
+            all.is_low |= log.is_short;
+            all.is_adopted_full |= !log.is_own && log.store.is_out_of_disk();
+            all.is_stopped |= log.stopped.is_some();
+            all.has_waiting_reads |= log.store.has_waiting_reads();
+        }
+        all
+    }
+}
+
 impl Broker {
+    /// What the logs that this shard drives are in trouble with.
+    #[must_use]
+    pub fn log_troubles(&self) -> LogTroubles {
+        self.journal.troubles()
+    }
+
     /// Figures of the logs that this shard drives.
     #[must_use]
     pub fn log_figures(&self) -> LogFigures {

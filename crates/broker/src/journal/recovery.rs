@@ -118,7 +118,8 @@ impl Broker {
     /// is complete. The operations are in `out.disk`; [`Broker::recovery`] tells when it is done.
     pub fn open_stores(&mut self, now: Now, out: &mut Outbox) {
         let Some(settings) = self.settings.store.clone() else { return };
-        self.journal.open(&settings, &mut out.disk);
+        let unwritten_bytes_max = self.edge.limits.unwritten_bytes_max;
+        self.journal.open(&settings, unwritten_bytes_max, &mut out.disk);
         for (_, home) in &mut self.homes {
             // A queue that was there before the logs were.
             if let Some(info) = self.directory.queue_by_id(home.id) {
