@@ -108,9 +108,8 @@ pub(super) struct Drive {
     reads_again: usize,
     /// Where reads of segments began that were given up.
     unread: BTreeSet<(File, u64)>,
-    /// Says which operations fail.
-    #[cfg(test)]
-    pub(super) faults: faults::Faults,
+    /// Operations that fail; only tests say which.
+    pub(super) faults: Faults,
 }
 
 /// How many messages of a lane can be read.
@@ -153,8 +152,7 @@ impl Drive {
             missing: BTreeMap::new(),
             reads_again: READS_AGAIN_MAX,
             unread: BTreeSet::new(),
-            #[cfg(test)]
-            faults: faults::Faults::default(),
+            faults: Faults::default(),
         }
     }
 
@@ -261,7 +259,6 @@ impl Drive {
     }
 
     fn run_once(&mut self, operation: &Operation) -> Completion {
-        #[cfg(test)]
         if self.faults.has(&operation.action) {
             return Completion::failed(operation.id, DiskError::Failed);
         }
@@ -441,28 +438,22 @@ impl Drive {
     }
 }
 
-/// A disk of which some operations fail.
-#[cfg(test)]
-pub(super) mod faults {
-    use lepus_store::disk::Action;
+/// Says which operations fail.
+type Which = Box<dyn FnMut(&Action) -> bool>;
 
-    /// Says which operations fail.
-    type Which = Box<dyn FnMut(&Action) -> bool>;
+/// Which operations of a disk fail, if there are any.
+#[derive(Default)]
+pub(super) struct Faults(pub(super) Option<Which>);
 
-    /// Which these are, if there are any.
-    #[derive(Default)]
-    pub(in crate::store) struct Faults(pub(in crate::store) Option<Which>);
-
-    impl std::fmt::Debug for Faults {
-        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            write!(f, "Faults({})", self.0.is_some())
-        }
+impl std::fmt::Debug for Faults {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Faults({})", self.0.is_some())
     }
+}
 
-    impl Faults {
-        pub(super) fn has(&mut self, action: &Action) -> bool {
-            self.0.as_mut().is_some_and(|fails| fails(action))
-        }
+impl Faults {
+    fn has(&mut self, action: &Action) -> bool {
+        self.0.as_mut().is_some_and(|fails| fails(action))
     }
 }
 
