@@ -280,20 +280,22 @@ fn a_lack_of_means_is_waited_for_without_end() {
     assert_eq!(world.entries().len(), 2001);
 }
 
+/// Whether this reads a byte of a segment that lies `at` there.
+fn reads_at(action: &Action, at: u64) -> bool {
+    match action {
+        Action::Read { file: File::Segment(..), offset, length } => {
+            (*offset..*offset + *length as u64).contains(&at)
+        }
+        _ => false,
+    }
+}
+
 /// Has one message counted as damaged, because its place of the disk cannot be read while others can.
 fn with_one_bad_place(world: &mut World, number: usize) -> Entry {
     let entries = world.entries();
     let bad = entries[number];
     let at = u64::from(offset(bad.position));
-    world.fail(
-        move |action| match action {
-            Action::Read { file: File::Segment(..), offset, length } => {
-                (*offset..*offset + *length as u64).contains(&at)
-            }
-            _ => false,
-        },
-        DiskError::Failed,
-    );
+    world.fail(move |action| reads_at(action, at), DiskError::Failed);
     assert!(!world.is_there(bad.position));
     // Its neighbours are not held up.
     assert!(world.is_there(entries[number + 1].position));
@@ -455,15 +457,7 @@ fn one_bad_place_stops_no_store_in_which_nobody_reads_anything_else() {
     let mut world = World::filled(2000);
     let bad = world.entries()[5];
     let at = u64::from(offset(bad.position));
-    world.fail(
-        move |action| match action {
-            Action::Read { file: File::Segment(..), offset, length } => {
-                (*offset..*offset + *length as u64).contains(&at)
-            }
-            _ => false,
-        },
-        DiskError::Failed,
-    );
+    world.fail(move |action| reads_at(action, at), DiskError::Failed);
     assert!(!world.is_there(bad.position));
     world.pass(Duration::from_secs(62));
     assert_eq!(world.store.lookup(bad.position, &mut world.out), Lookup::Lost);
@@ -612,15 +606,7 @@ fn a_record_of_which_a_part_can_be_read_is_given_up_after_the_limit_all_the_same
     let mut world = World::filled(2000);
     let bad = world.entries()[5].position;
     let at = u64::from(offset(bad)) + 20;
-    world.fail(
-        move |action| match action {
-            Action::Read { file: File::Segment(..), offset, length } => {
-                (*offset..*offset + *length as u64).contains(&at)
-            }
-            _ => false,
-        },
-        DiskError::Failed,
-    );
+    world.fail(move |action| reads_at(action, at), DiskError::Failed);
     let mut seconds = 0;
     while world.store.lookup(bad, &mut world.out) == Lookup::Pending {
         assert!(seconds < 100, "it is never given up");

@@ -175,22 +175,25 @@ fn files(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     paths.map(|path| (path.clone(), std::fs::read(&path).unwrap())).collect()
 }
 
+/// Changes the records of a root, whose checksums are right afterwards.
+fn change_root(path: &Path, change: impl Fn(&mut [u8; inspect::ROOT_RECORD_BYTES])) {
+    let mut root = std::fs::read(path).unwrap();
+    for record in root.chunks_mut(inspect::ROOT_STRIDE_BYTES) {
+        let Some(record) = record.first_chunk_mut() else { continue };
+        change(record);
+        let sum = crc32c(&record[..60]);
+        record[60..].copy_from_slice(&sum.to_le_bytes());
+    }
+    std::fs::write(path, root).unwrap();
+}
+
 /// They are whole, for who knows that version.
 #[test]
 fn files_of_a_newer_version_are_not_repaired_and_stay_as_they_are() {
     let scratch = Scratch::new("store-newer");
     filled(scratch.path());
     let path = scratch.path().join("log-00000001/root");
-    let mut root = std::fs::read(&path).unwrap();
-    for record in root.chunks_mut(inspect::ROOT_STRIDE_BYTES) {
-        let Some(record) = record.first_chunk_mut::<{ inspect::ROOT_RECORD_BYTES }>() else {
-            continue;
-        };
-        record[8] += 1;
-        let sum = crc32c(&record[..60]);
-        record[60..].copy_from_slice(&sum.to_le_bytes());
-    }
-    std::fs::write(&path, root).unwrap();
+    change_root(&path, |record| record[8] += 1);
     let before = files(scratch.path());
     let repair = store(&["repair", scratch.path().to_str().unwrap()]);
     assert_eq!(repair.status.code(), Some(1), "{}", text(&repair.stdout));
@@ -235,16 +238,7 @@ fn a_checkpoint_that_is_shorter_than_its_root_says_is_damaged() {
         let scratch = Scratch::new("store-length");
         filled(scratch.path());
         let path = scratch.path().join("log-00000001/root");
-        let mut root = std::fs::read(&path).unwrap();
-        for record in root.chunks_mut(inspect::ROOT_STRIDE_BYTES) {
-            let Some(record) = record.first_chunk_mut::<{ inspect::ROOT_RECORD_BYTES }>() else {
-                continue;
-            };
-            record[24..32].copy_from_slice(&length.to_le_bytes());
-            let sum = crc32c(&record[..60]);
-            record[60..].copy_from_slice(&sum.to_le_bytes());
-        }
-        std::fs::write(&path, root).unwrap();
+        change_root(&path, |record| record[24..32].copy_from_slice(&u64::to_le_bytes(length)));
         let directory = scratch.path().to_str().unwrap();
         let check = store(&["check", directory]);
         let said = text(&check.stdout);
