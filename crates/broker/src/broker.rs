@@ -545,8 +545,8 @@ impl Broker {
         self.settle_down(now, out);
     }
 
-    /// One slice of whatever takes long. True when more is left.
-    pub fn work(&mut self, now: Now, out: &mut Outbox) -> bool {
+    /// One slice of whatever takes long. [`Broker::has_work`] tells whether more is left.
+    pub fn work(&mut self, now: Now, out: &mut Outbox) {
         self.edge.effort.renew();
         self.work_on_queues(now, out);
         self.work_on_jobs(now, out);
@@ -567,7 +567,6 @@ impl Broker {
         self.replay_parked(now, out);
         self.edge.effort.renew();
         self.settle_down(now, out);
-        self.has_work(out)
     }
 
     /// Whether [`Broker::work`] or [`Broker::flush`] would get on with something now. To be asked

@@ -164,8 +164,8 @@ impl Core for Broker {
         Broker::next_timeout(self)
     }
 
-    fn work(&mut self, now: Now, out: &mut Outbox) -> bool {
-        Broker::work(self, now, out)
+    fn work(&mut self, now: Now, out: &mut Outbox) {
+        Broker::work(self, now, out);
     }
 
     fn has_work(&self, out: &Outbox) -> bool {

@@ -168,10 +168,10 @@ pub trait Core: Sized + 'static {
     fn timeout(&mut self, now: Now, out: &mut Self::Outbox);
     /// The next moment at which something is due; [`Instant::NEVER`] for none.
     fn next_timeout(&self) -> Instant;
-    /// One slice of long work; true while there is more.
-    fn work(&mut self, now: Now, out: &mut Self::Outbox) -> bool;
-    /// Whether [`Core::work`] or [`Core::flush`] would do something that no event announces:
-    /// writing, closing and sending mail come after them in a cycle.
+    /// One slice of long work.
+    fn work(&mut self, now: Now, out: &mut Self::Outbox);
+    /// Whether [`Core::work`] or [`Core::flush`] would do something that no event announces. Asked at the end of a
+    /// cycle: flushing, writing, closing and sending mail come after work, and what it left may be done with them.
     fn has_work(&self, out: &Self::Outbox) -> bool;
     /// The end of a cycle: gather what was put off.
     fn flush(&mut self, now: Now, out: &mut Self::Outbox);

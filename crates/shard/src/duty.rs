@@ -134,13 +134,16 @@ pub(crate) fn run<C: Core, R: Reactor>(mut shard: Shard<C, R>, duty: &Duty) -> E
             now = ticker.now();
             metrics.turned(nanos(now.instant.since(before)));
         } else {
-            let naps = limit > now.instant + NAP && {
-                let (start, bytes) = (ticker.now(), metrics.bytes_in.get());
-                pace.naps(start.instant, bytes, shard.samples())
-            };
+            let before = now.instant;
+            now = ticker.now();
+            metrics.turned(nanos(now.instant.since(before)));
+            let naps = limit > now.instant + NAP
+                && pace.naps(now.instant, metrics.bytes_in.get(), shard.samples());
             let is_found = naps && nap(&mut shard, &mut ticker, &mut now);
             if !is_found {
-                now = pause(&mut shard, &mut ticker, &mut rest, now, limit);
+                let before = now.instant;
+                now = pause(&mut shard, &mut ticker, &mut rest, now, limit, pace.is_napping());
+                pace.paused(now.instant.since(before));
             }
         }
         if shard.bell().take(Signal::Stop) && matches!(stage, Stage::Serving) {
@@ -204,8 +207,7 @@ pub(crate) fn run<C: Core, R: Reactor>(mut shard: Shard<C, R>, duty: &Duty) -> E
 /// Lets something gather. Whether there is something then; `now` becomes the time after it.
 fn nap<C: Core, R: Reactor>(shard: &mut Shard<C, R>, ticker: &mut Ticker, now: &mut Now) -> bool {
     let metrics = std::sync::Arc::clone(shard.metrics());
-    let start = ticker.now();
-    metrics.turned(nanos(start.instant.since(now.instant)));
+    let start = *now;
     shard.mark().set(Phase::Sleep);
     std::thread::sleep(NAP);
     let is_found = poll(shard, Some(Duration::ZERO)) || shard.bell().is_posted();
@@ -225,18 +227,17 @@ fn wake_in_time() {
 }
 
 /// Nothing is to be done: spins for a moment where that pays, then sleeps until an event, the bell
-/// or `limit`. Returns the time after it.
+/// or `limit`, from `start` on. Returns the time after it. A shard that naps has waited by then, and does not spin.
 fn pause<C: Core, R: Reactor>(
     shard: &mut Shard<C, R>,
     ticker: &mut Ticker,
     rest: &mut Rest,
-    before: Now,
+    mut start: Now,
     limit: Instant,
+    is_napping: bool,
 ) -> Now {
     let metrics = std::sync::Arc::clone(shard.metrics());
-    let mut start = ticker.now();
-    metrics.turned(nanos(start.instant.since(before.instant)));
-    if rest.should_spin(start.instant, shard.awaits_disk()) {
+    if !is_napping && rest.should_spin(start.instant, shard.awaits_disk()) {
         shard.mark().set(Phase::Spin);
         let spin_end = limit.min(start.instant + rest.idle.spin_max());
         loop {

@@ -18,13 +18,22 @@ pub(crate) const NAP: Duration = Duration::from_micros(50);
 const TURNS_MANY: u128 = 30;
 /// For so long turns are counted, and twice in a row they have to be many.
 const WINDOW: Duration = Duration::from_millis(1);
-/// A trial is so many parts, without naps and with them in turn.
-const PARTS: u8 = 8;
-const PART: Duration = Duration::from_millis(2);
+/// After so many parts, without naps and with them in turn, a trial may end. Where they show too little for an
+/// answer it goes on, up to `PARTS_MAX`. They are short, so that a client that sends for some milliseconds and
+/// pauses for some is in as many parts of both kinds.
+const PARTS: u16 = 32;
+const PARTS_MAX: u16 = 128;
+const PART: Duration = Duration::from_micros(500);
+/// A trial that takes longer, for all the pauses in between, tells nothing.
+const TRIAL_MAX: Duration = Duration::from_millis(500);
+/// A longer pause is the clients' own: where turns are many, whoever waits for an answer asks again sooner. What is
+/// above this does not count.
+const PAUSE_MAX: Duration = Duration::from_micros(100);
 /// With naps no less than this share of the flow may come, in percent. Of those who wait for each answer there comes
 /// less than half: where turns are many a nap takes longer than turn and question. What others do makes a fifth of
 /// difference from one part to the next.
 const FLOW_PERCENT: u128 = 70;
+const FLOW_PERCENT_CLEAR: u128 = 50;
 /// A connection is compared that was read so often in the parts without naps. In the parts with naps no less than this
 /// share of its bytes may come: of one whose reads bring no more than before, as of one who waits, and of any other.
 const READS_MIN: u32 = 8;
@@ -145,7 +154,7 @@ enum Stage {
     /// Counts turns.
     Watching { had_many: bool },
     /// Compares.
-    Trying { part: u8, flows: [Flow; 2] },
+    Trying { part: u16, flows: [Flow; 2], began_at: Instant },
     /// Naps, as long as the flow is not much less than it was.
     Napping { tried_at: Instant, flow: Flow },
     /// A trial failed.
@@ -203,17 +212,45 @@ impl Pace {
         }
     }
 
+    /// So long nothing came, beside naps.
+    pub(crate) fn paused(&mut self, time: Duration) {
+        if matches!(self.stage, Stage::Trying { .. } | Stage::Napping { .. }) {
+            self.since = self.since + time.saturating_sub(PAUSE_MAX);
+        }
+    }
+
+    /// Whether it lets something gather as a rule.
+    pub(crate) fn is_napping(&self) -> bool {
+        matches!(self.stage, Stage::Napping { .. })
+    }
+
     /// What follows when the time of a stage is over in which this came in.
     fn next(&mut self, now: Instant, found: Flow, samples: &Samples) -> Stage {
-        let trial = Stage::Trying { part: 0, flows: [Flow::default(); 2] };
+        let trial = Stage::Trying { part: 0, flows: [Flow::default(); 2], began_at: now };
         match self.stage {
             Stage::Watching { had_many } => match found.has_many_turns() {
                 true if had_many => trial,
                 has_many => Stage::Watching { had_many: has_many },
             },
-            Stage::Trying { part, mut flows } => {
+            Stage::Trying { began_at, .. } if now.since(began_at) > TRIAL_MAX => {
+                Stage::Watching { had_many: false }
+            }
+            Stage::Trying { part, mut flows, began_at } => {
                 flows[usize::from(part % 2)].add(found);
-                self.tried(now, part + 1, flows, samples)
+                let (part, answer) = (part + 1, Self::answer(part + 1, flows, samples));
+                match answer {
+                    None => Stage::Trying { part, flows, began_at },
+                    Some(Answer::Few) => Stage::Watching { had_many: false },
+                    Some(Answer::Nap) => {
+                        self.rest = REST_MIN;
+                        Stage::Napping { tried_at: now, flow: flows[1] }
+                    }
+                    Some(Answer::Rest) => {
+                        let until = now + self.rest;
+                        self.rest = (self.rest * 2).min(REST_MAX);
+                        Stage::Resting { until }
+                    }
+                }
             }
             // Others may wait now.
             Stage::Napping { .. } if samples.parcels > PARCELS_MAX => {
@@ -228,24 +265,31 @@ impl Pace {
         }
     }
 
-    /// So many parts of a trial are over.
-    fn tried(&mut self, now: Instant, parts: u8, flows: [Flow; 2], samples: &Samples) -> Stage {
-        if parts < PARTS {
-            return Stage::Trying { part: parts, flows };
+    /// What so many parts of a trial came to; none if that is not known yet.
+    fn answer(parts: u16, flows: [Flow; 2], samples: &Samples) -> Option<Answer> {
+        if !parts.is_multiple_of(PARTS) {
+            return None;
         }
         let [without, with] = flows;
-        if !without.has_many_turns() {
-            return Stage::Watching { had_many: false };
+        if !without.has_many_turns() || without.bytes == 0 {
+            return Some(Answer::Few);
         }
         let holds_up = samples.shows_somebody_held_up(flows.map(|flow| flow.nanos));
-        if !holds_up && without.bytes > 0 && with.is_at_least(FLOW_PERCENT, without) {
-            self.rest = REST_MIN;
-            return Stage::Napping { tried_at: now, flow: with };
+        if !holds_up && with.is_at_least(FLOW_PERCENT, without) {
+            return Some(Answer::Nap);
         }
-        let until = now + self.rest;
-        self.rest = (self.rest * 2).min(REST_MAX);
-        Stage::Resting { until }
+        let is_clear = !with.is_at_least(FLOW_PERCENT_CLEAR, without);
+        (is_clear || parts >= PARTS_MAX).then_some(Answer::Rest)
     }
+}
+
+/// What comes of a trial.
+enum Answer {
+    /// Turns are not many.
+    Few,
+    Nap,
+    /// Somebody is held up.
+    Rest,
 }
 
 #[cfg(test)]
@@ -276,6 +320,13 @@ mod tests {
     impl Load {
         fn new(is_on: bool) -> Load {
             Load { pace: Pace::new(is_on), samples: Samples::default(), now: Instant(1), bytes: 0 }
+        }
+
+        /// Nothing comes until then.
+        fn wait_until(&mut self, at: Instant) {
+            let time = at.since(self.now);
+            self.now = self.now.max(at);
+            self.pace.paused(time);
         }
 
         /// One turn that reads so many messages of so many bytes of each connection.
@@ -320,7 +371,7 @@ mod tests {
                 let next =
                     stream.map(|(every, _)| start + every * u32::try_from(streamed + 1).unwrap());
                 let first = due.iter().copied().chain(next).min().unwrap();
-                self.now = self.now.max(first);
+                self.wait_until(first);
                 let new = stream.map_or(0, |(every, _)| {
                     let there = self.now.since(start).as_nanos() / every.as_nanos();
                     u64::try_from(there).unwrap() - streamed
@@ -393,6 +444,32 @@ mod tests {
             let (_, found) = Load::new(true).mix(stream, 1, after, 5 * SECOND);
             assert!(found.messages * 100 > before.messages * 98, "{found:?}, {before:?}");
         }
+    }
+
+    /// A client that gets a CPU for a few milliseconds and waits for it for a few, as one does that shares it with
+    /// others: it sends one message after the other while it has it.
+    #[test]
+    fn a_client_that_waits_for_its_cpu_is_not_taken_for_one_that_waits_for_answers() {
+        let every = Duration::from_micros(10);
+        let mut load = Load::new(true);
+        let (mut state, mut found) = (1_u64, Found::default());
+        let mut draw = |from: u32, to: u32| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            Duration::from_micros(u64::from(from) + (state >> 33) % u64::from(to - from))
+        };
+        let start = load.now;
+        while load.now < start + 10 * SECOND {
+            let some = load.stream(every, draw(500, 6000));
+            (found.messages, found.turns) =
+                (found.messages + some.messages, found.turns + some.turns);
+            found.naps += some.naps;
+            load.wait_until(load.now + draw(500, 6000));
+        }
+        assert!(found.turns * 3 < found.messages, "{found:?}");
+        // Now and then it is looked whether that is still so.
+        assert!(found.naps * 10 > found.turns * 6 && found.naps < found.turns, "{found:?}");
     }
 
     #[test]

@@ -270,7 +270,7 @@ impl<C: Core, R: Reactor> Shard<C, R> {
             self.busy = true;
             self.core.timeout(now, &mut self.out);
         }
-        let unfinished = self.core.work(now, &mut self.out);
+        self.core.work(now, &mut self.out);
         self.mark.set(Stage::Flush);
         self.core.flush(now, &mut self.out);
         self.mark.set(Stage::Submit);
@@ -300,8 +300,8 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         metrics.wakes_sent.add(wakes);
         metrics.connections.set(self.connections.len() as u64);
         metrics.entering.set(self.entering.len() as u64);
-        let more = unfinished || self.core.has_work(&self.out) || self.has_more();
-        Turn { more, busy: self.busy || unfinished }
+        let more = self.core.has_work(&self.out) || self.has_more();
+        Turn { more, busy: self.busy || more }
     }
 
     fn has_more(&mut self) -> bool {

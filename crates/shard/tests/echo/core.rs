@@ -403,9 +403,7 @@ impl Core for EchoCore {
         first(&self.resume_at).min(first(&self.quit_at))
     }
 
-    fn work(&mut self, _: Now, _: &mut Outbox) -> bool {
-        false
-    }
+    fn work(&mut self, _: Now, _: &mut Outbox) {}
 
     fn has_work(&self, _: &Outbox) -> bool {
         false

@@ -55,6 +55,8 @@ pub struct StoreCore {
     log: LogId,
     next: ShardId,
     store: Store,
+    /// Its last slice of work left more.
+    has_work: bool,
     lane: LaneSlot,
     clients: Slab<Client>,
     /// Who waits for which position.
@@ -119,6 +121,7 @@ impl StoreCore {
             log: settings.log,
             next: ShardId((shard.0 + 1) % shards),
             store,
+            has_work: false,
             lane,
             clients: Slab::new(),
             waiting: VecDeque::new(),
@@ -341,12 +344,12 @@ impl Core for StoreCore {
         self.store.next_timeout()
     }
 
-    fn work(&mut self, now: Now, out: &mut Outbox) -> bool {
-        self.store.work(now, &mut out.disk)
+    fn work(&mut self, now: Now, out: &mut Outbox) {
+        self.has_work = self.store.work(now, &mut out.disk);
     }
 
     fn has_work(&self, _: &Outbox) -> bool {
-        false
+        self.has_work
     }
 
     fn flush(&mut self, now: Now, out: &mut Outbox) {
