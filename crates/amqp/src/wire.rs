@@ -1,7 +1,6 @@
 //! Reading and writing of the elementary types (AMQP 0-9-1, section 4.2.5).
 
 use crate::error::Malformed;
-use crate::table::TableRef;
 use alloc::vec::Vec;
 
 /// Reads values from the front of a slice.
@@ -199,14 +198,5 @@ impl<'a> Argument<'a> for &'a [u8] {
     }
     fn write(&self, writer: &mut Writer<'_>) {
         writer.long(self);
-    }
-}
-
-impl<'a> Argument<'a> for TableRef<'a> {
-    fn read(reader: &mut Reader<'a>) -> Result<TableRef<'a>, Malformed> {
-        TableRef::decode(reader.long()?)
-    }
-    fn write(&self, writer: &mut Writer<'_>) {
-        writer.long(self.bytes());
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{DEPTH_MAX, Table, TableBytes, Value};
 use crate::error::Malformed;
-use crate::wire::Reader;
+use crate::wire::{Argument, Reader, Writer};
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -89,6 +89,15 @@ impl<'a> TableRef<'a> {
         let fields =
             self.iter().map(|(name, value)| (String::from(name), value.to_value(depth))).collect();
         Table(fields)
+    }
+}
+
+impl<'a> Argument<'a> for TableRef<'a> {
+    fn read(reader: &mut Reader<'a>) -> Result<TableRef<'a>, Malformed> {
+        TableRef::decode(reader.long()?)
+    }
+    fn write(&self, writer: &mut Writer<'_>) {
+        writer.long(self.bytes());
     }
 }
 
