@@ -10,6 +10,7 @@
 //! Linux on x86-64 and AArch64; elsewhere [`Session::start`] says that it cannot.
 
 mod phase;
+mod registry;
 mod sample;
 mod session;
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -20,6 +21,7 @@ mod signal;
 mod thread;
 
 pub use phase::{Mark, Phase};
+pub use registry::{Enrolled, enroll, enroll_with};
 pub use sample::{Registers, SAMPLES_MAX, STACK_WORDS_MAX, Sample};
 pub use session::{RATE_MAX, Session, StartError, Summary, ThreadFigures, Unsampled};
-pub use thread::{Enrolled, Group, enroll, enroll_with};
+pub use thread::Group;

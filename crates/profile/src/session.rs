@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::phase::Phase;
+use crate::registry::members;
 use crate::sample::{SAMPLES_MAX, STACK_WORDS_MAX, Sample, Samples};
 use crate::signal::{Running, Shared};
-use crate::thread::{Group, Member, members};
+use crate::thread::{Group, Member};
 
 /// Interruptions per second of CPU time that may be asked for.
 pub const RATE_MAX: u32 = 1000;

@@ -1,6 +1,6 @@
 use super::*;
 use crate::phase::Mark;
-use crate::thread::{enroll, enroll_with};
+use crate::registry::{enroll, enroll_with};
 use std::hint::black_box;
 use std::sync::Mutex;
 
