@@ -1,5 +1,4 @@
-//! Checkpoints: the state of a store at one position of its log, in one file, and the root that
-//! names the valid one.
+//! Checkpoints: the state of a store at one position of its log, in one file.
 //!
 //! The file is a row of sections. The first says everything; each further one says what changed since
 //! the one before: the lanes that did, in the place of what was said of them before, and the small
@@ -13,13 +12,14 @@ use lepus_base::{Position, QueueId};
 
 use crate::checksum::crc;
 use crate::disk::LogId;
-use crate::lanes::Lanes;
+use crate::lanes::{LaneSlot, Lanes};
 use crate::log::{Chain, Segment};
 use crate::record::Lane;
 use crate::relocations::{Relocation, Relocations};
-use crate::segment::{FORMAT_VERSION, HeaderError};
+use crate::root::Root;
+use crate::segment::HeaderError;
 use crate::spans::{Span, Spans};
-use crate::state::LaneSlot;
+use crate::state::Tables;
 use crate::varint::{Reader, put};
 
 /// First bytes of each section of a checkpoint.
@@ -28,115 +28,15 @@ pub const CHECKPOINT_MAGIC: [u8; 8] = *b"LEPUSCKP";
 pub const CHECKPOINT_VERSION: u16 = 4;
 /// The version whose table of segments does not say how much all messages' references named.
 const VERSION_WITHOUT_SHARES: u16 = 3;
-/// First bytes of a root record.
-pub const ROOT_MAGIC: [u8; 8] = *b"LEPUSROT";
 /// Bytes of a section before its tables.
 const HEADER_BYTES: usize = 64;
 /// Bytes of the checksum behind each section.
 const SUM_BYTES: usize = 4;
-/// Bytes of one root record.
-pub const ROOT_RECORD_BYTES: usize = 64;
-/// Distance of the two root records in their file.
-pub const ROOT_STRIDE_BYTES: usize = 4096;
 
 /// What is said before holds where this section says nothing else.
 const FLAG_DELTA: u32 = 1;
 /// What sections before say of deliveries does not count: everything may have been delivered.
 const FLAG_DELIVERED: u32 = 2;
-
-/// What recovery rebuilds and a checkpoint holds, without the log's own state.
-#[derive(Debug, Default)]
-pub(crate) struct Tables {
-    pub relocations: Relocations,
-    pub spans: Spans,
-}
-
-impl Tables {
-    /// Where the message is that was first written at `origin`.
-    pub(crate) fn place(&self, origin: Position) -> Position {
-        self.relocations.place(origin)
-    }
-}
-
-/// The root record.
-///
-/// | offset | bytes | field |
-/// |---|---|---|
-/// | 0 | 8 | magic `LEPUSROT` |
-/// | 8 | 2 | format version |
-/// | 10 | 2 | 1 after a clean stop, otherwise 0 |
-/// | 12 | 4 | log id |
-/// | 16 | 8 | number of the checkpoint |
-/// | 24 | 8 | length of its file |
-/// | 32 | 4 | CRC32C of its file |
-/// | 36 | 24 | zero |
-/// | 60 | 4 | CRC32C of bytes 0 to 59 |
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Root {
-    /// The log.
-    pub log: LogId,
-    /// Which checkpoint is valid.
-    pub number: u64,
-    /// How many bytes of its file count.
-    pub length: u64,
-    /// Checksum of its file.
-    pub crc: u32,
-    /// Whether nothing was appended behind it.
-    pub is_clean: bool,
-}
-
-impl Root {
-    /// Of two records that with the higher rank is valid.
-    pub(crate) fn rank(&self) -> (u64, u64, bool) {
-        (self.number, self.length, !self.is_clean)
-    }
-
-    /// The record as bytes.
-    #[must_use]
-    pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(ROOT_RECORD_BYTES);
-        bytes.extend_from_slice(&ROOT_MAGIC);
-        bytes.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
-        bytes.extend_from_slice(&u16::from(self.is_clean).to_le_bytes());
-        bytes.extend_from_slice(&self.log.0.to_le_bytes());
-        bytes.extend_from_slice(&self.number.to_le_bytes());
-        bytes.extend_from_slice(&self.length.to_le_bytes());
-        bytes.extend_from_slice(&self.crc.to_le_bytes());
-        bytes.resize(ROOT_RECORD_BYTES - 4, 0);
-        let sum = crc(0, &bytes);
-        bytes.extend_from_slice(&sum.to_le_bytes());
-        bytes
-    }
-
-    /// Reads a record.
-    ///
-    /// # Errors
-    /// As for a segment's header.
-    pub fn decode(bytes: &[u8]) -> Result<Root, HeaderError> {
-        Self::fields(bytes).unwrap_or(Err(HeaderError::Invalid))
-    }
-
-    fn fields(bytes: &[u8]) -> Option<Result<Root, HeaderError>> {
-        let bytes = bytes.get(..ROOT_RECORD_BYTES)?;
-        let mut reader = Reader(bytes);
-        let sum = Reader(&bytes[60..]).u32()?;
-        if reader.bytes(8)? != ROOT_MAGIC || sum != crc(0, &bytes[..60]) {
-            return None;
-        }
-        let word = reader.u32()?;
-        let version = word as u16;
-        if !(1..=FORMAT_VERSION).contains(&version) {
-            return Some(Err(HeaderError::Version(version)));
-        }
-        Some(Ok(Root {
-            is_clean: word >> 16 != 0,
-            log: LogId(reader.u32()?),
-            number: reader.u64()?,
-            length: reader.u64()?,
-            crc: reader.u32()?,
-        }))
-    }
-}
 
 /// The checkpoint that is valid.
 #[derive(Clone, Copy, Debug)]

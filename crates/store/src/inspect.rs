@@ -4,21 +4,22 @@
 use alloc::vec::Vec;
 use lepus_base::{Position, QueueId};
 
-pub use crate::checkpoint::{ROOT_RECORD_BYTES, ROOT_STRIDE_BYTES};
-pub use crate::key::{KEYS_OFFSETS, KEYS_RECORD_BYTES};
+pub use crate::keys::{KEYS_OFFSETS, KEYS_RECORD_BYTES};
 pub use crate::lane::PAGE_BYTES;
+pub use crate::root::{ROOT_RECORD_BYTES, ROOT_STRIDE_BYTES};
 pub use crate::segment::{HeaderError, SEGMENT_BYTES_MAX, SegmentHeader};
 
-use crate::checkpoint::{self, Root};
-use crate::key::Keys;
+use crate::checkpoint;
+use crate::keys::Keys;
 use crate::place::position;
 use crate::record::{
     self, KIND_FILLER, KIND_FRAGMENT, KIND_MESSAGE, KIND_OPAQUE, KIND_QUEUE_DROPPED, KIND_SETTLES,
     Lane, MessageRecord, Names, RECORD_HEADER_BYTES, Reference, each_settle,
 };
+use crate::root::Root;
 use crate::scan;
 use crate::scan::{FoundBatch, FoundRecord, Image};
-use crate::segment::{BATCH_HEADER_BYTES, SEGMENT_HEADER_BYTES};
+use crate::segment::{BATCH_HEADER_BYTES, SEGMENT_HEADER_BYTES, batch_magic};
 use crate::varint::Reader;
 
 /// What a segment is made of.
@@ -286,7 +287,7 @@ pub fn torn_records(
 
 /// Where records may begin that are damaged from `at` on: behind what begins as a batch does.
 fn behind_header(keys: Keys, generation: u32, bytes: &[u8], at: usize) -> usize {
-    let magic = keys.of(generation).batch_magic();
+    let magic = batch_magic(keys.of(generation));
     let is_batch = bytes.get(at..).is_some_and(|rest| rest.starts_with(&magic));
     if is_batch { at + BATCH_HEADER_BYTES } else { at }
 }

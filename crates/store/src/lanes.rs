@@ -15,8 +15,11 @@ use lepus_base::{QueueId, Slab};
 
 use crate::lane::{LaneIndex, PAGE_BYTES, Summary, skip_runs};
 use crate::record::Lane;
-use crate::state::LaneSlot;
 use crate::varint::{Reader, put};
+
+/// A lane's place in a store, for as long as the lane exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LaneSlot(pub u32);
 
 /// Bytes of a row without entries, about.
 const NEW_ROW_BYTES: usize = 32;

@@ -18,7 +18,7 @@ pub(crate) use live::Segment;
 use crate::checksum::crc;
 use crate::disk::{Action, Completion, DiskError, File, LogId, OperationId, Operations};
 use crate::gather::Gather;
-use crate::key::Keys;
+use crate::keys::Keys;
 use crate::place::position;
 use crate::record::{KIND_FILLER, KIND_QUEUE_DROPPED, KIND_SETTLES, RECORD_HEADER_BYTES, word};
 use crate::retry::Retry;

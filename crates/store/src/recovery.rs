@@ -15,19 +15,21 @@ use alloc::vec::Vec;
 use core::ops::Bound;
 use lepus_base::Position;
 
-use crate::checkpoint::{self, ROOT_RECORD_BYTES, ROOT_STRIDE_BYTES, Root, Valid};
+use crate::checkpoint::{self, Valid};
 use crate::disk::{Action, Completion, DiskError, File, OperationId, Operations};
-use crate::key::{KEYS_RECORD_BYTES, Keys};
+use crate::keys::{KEYS_RECORD_BYTES, Keys};
+use crate::lanes::LaneSlot;
 use crate::log::{Chain, Resume, Segment};
 use crate::place::{generation, offset, position};
 use crate::record::KIND_OPAQUE;
 use crate::replay::Replay;
+use crate::root::{ROOT_RECORD_BYTES, ROOT_STRIDE_BYTES, Root};
 use crate::scan::{FoundBatch, Image};
 use crate::segment::{
     BATCH_HEADER_BYTES, BatchHeader, HeaderError, SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES,
 };
 use crate::settings::Settings;
-use crate::state::{LaneSlot, Segments, State};
+use crate::state::{Segments, State};
 
 /// Something that should have been readable and was not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -6,13 +6,14 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use lepus_base::{HashMap, Position, QueueId};
 
+use crate::lanes::LaneSlot;
 use crate::place::position;
 use crate::record::{
     KIND_FILLER, KIND_FRAGMENT, KIND_MESSAGE, KIND_OPAQUE, KIND_QUEUE_DROPPED, KIND_SETTLES, Lane,
     MessageRecord, Reference, each_settle,
 };
 use crate::scan::FoundRecord;
-use crate::state::{LaneSlot, Segments, State};
+use crate::state::{Segments, State};
 use crate::varint::Reader;
 use rebuild::Rebuild;
 

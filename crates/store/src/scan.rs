@@ -6,9 +6,10 @@ use core::ops::Range;
 
 use crate::checksum::crc;
 use crate::disk::{Action, File, LogId};
-use crate::key::{Key, Keys};
+use crate::key::Key;
+use crate::keys::Keys;
 use crate::record::{self, MessageRecord, Names, RECORD_HEADER_BYTES};
-use crate::segment::{BATCH_HEADER_BYTES, BatchHeader, SEGMENT_HEADER_BYTES};
+use crate::segment::{BATCH_HEADER_BYTES, BatchHeader, SEGMENT_HEADER_BYTES, batch_magic};
 
 /// Bytes looked at together in the search for a batch; most of what is searched is zeros.
 const STRIDE_BYTES: usize = 64;
@@ -205,7 +206,7 @@ impl<'a> Image<'a> {
     pub(crate) fn next_header(&self, from: usize) -> Option<FoundBatch> {
         let mut at = from;
         loop {
-            at = find_magic(self.bytes, self.key().batch_magic(), at)?;
+            at = find_magic(self.bytes, batch_magic(self.key()), at)?;
             if let Some(found) = self.header(at) {
                 return Some(found);
             }
@@ -282,7 +283,7 @@ fn latest_life_with(
 ) -> Option<Life> {
     let (mut at, mut latest) = (0, None::<Life>);
     let mut budget = SALVAGE_BYTES_MAX;
-    while let Some(found) = find_magic(bytes, key.batch_magic(), at) {
+    while let Some(found) = find_magic(bytes, batch_magic(key), at) {
         at = found + 1;
         let Some((life, image)) = batch_of_any(keys, key, bytes, found) else { continue };
         if !is_possible(life.generation) {
@@ -314,7 +315,7 @@ fn batch_of_any(
     offset: usize,
 ) -> Option<(Life, Image<'_>)> {
     let claimed = bytes.get(offset..)?.get(16..)?.first_chunk()?;
-    let generation = u32::from_le_bytes(*claimed) ^ key.mask();
+    let generation = u32::from_le_bytes(*claimed) ^ key.second_half();
     if key.is_none() && !keys.of(generation).is_none() {
         return None;
     }

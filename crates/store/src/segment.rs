@@ -125,6 +125,11 @@ pub const BATCH_MAGIC: [u8; 4] = *b"LBAT";
 /// Bytes of a batch's header; its records follow.
 pub const BATCH_HEADER_BYTES: usize = 48;
 
+/// First bytes of a batch with this key, or without one.
+pub(crate) fn batch_magic(key: Key) -> [u8; 4] {
+    if key.is_none() { BATCH_MAGIC } else { key.first_half().to_le_bytes() }
+}
+
 /// What the header of a batch (the records of one write) says.
 ///
 /// | offset | bytes | field |
@@ -164,10 +169,10 @@ impl BatchHeader {
     /// The header as bytes, and its chain checksum; `seed` comes from the key and the batch's place.
     pub(crate) fn encode(&self, key: Key, seed: u32) -> ([u8; BATCH_HEADER_BYTES], u32) {
         let mut bytes = [0; BATCH_HEADER_BYTES];
-        bytes[..4].copy_from_slice(&key.batch_magic());
+        bytes[..4].copy_from_slice(&batch_magic(key));
         bytes[4..8].copy_from_slice(&self.length.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.number.to_le_bytes());
-        bytes[16..20].copy_from_slice(&(self.generation ^ key.mask()).to_le_bytes());
+        bytes[16..20].copy_from_slice(&(self.generation ^ key.second_half()).to_le_bytes());
         bytes[20..24].copy_from_slice(&self.records.to_le_bytes());
         bytes[32..36].copy_from_slice(&self.previous_crc.to_le_bytes());
         bytes[36..40].copy_from_slice(&self.records_crc.to_le_bytes());
@@ -182,7 +187,7 @@ impl BatchHeader {
     pub(crate) fn decode(bytes: &[u8], key: Key, seed: u32) -> Option<(BatchHeader, u32)> {
         let bytes = bytes.get(..BATCH_HEADER_BYTES)?;
         let mut reader = Reader(bytes);
-        if reader.bytes(4)? != key.batch_magic() {
+        if reader.bytes(4)? != batch_magic(key) {
             return None;
         }
         let sum = Reader(&bytes[44..]).u32()?;
@@ -192,7 +197,7 @@ impl BatchHeader {
         let header = BatchHeader {
             length: reader.u32()?,
             number: reader.u64()?,
-            generation: reader.u32()? ^ key.mask(),
+            generation: reader.u32()? ^ key.second_half(),
             records: reader.u32()?,
             synced: Position(reader.u64()?),
             previous_crc: reader.u32()?,

@@ -4,19 +4,14 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use lepus_base::{Position, QueueId};
 
-use crate::checkpoint::Tables;
 use crate::lane::LaneIndex;
-use crate::lanes::Lanes;
+use crate::lanes::{LaneSlot, Lanes};
 use crate::log::Segment;
 use crate::page::Entry;
 use crate::place::generation;
 use crate::record::{Lane, Reference};
-use crate::relocations::Relocation;
-use crate::spans::Span;
-
-/// A lane's place in a store, for as long as the lane exists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LaneSlot(pub u32);
+use crate::relocations::{Relocation, Relocations};
+use crate::spans::{Span, Spans};
 
 /// Bytes counted for a message beside its body.
 pub(crate) const OVERHEAD_BYTES: u64 = 48;
@@ -26,6 +21,20 @@ const ACCOUNT_ENTRIES: usize = 1024;
 
 /// Segments by generation.
 pub(crate) type Segments = BTreeMap<u32, Segment>;
+
+/// What recovery rebuilds and a checkpoint holds, without the log's own state.
+#[derive(Debug, Default)]
+pub(crate) struct Tables {
+    pub relocations: Relocations,
+    pub spans: Spans,
+}
+
+impl Tables {
+    /// Where the message is that was first written at `origin`.
+    pub(crate) fn place(&self, origin: Position) -> Position {
+        self.relocations.place(origin)
+    }
+}
 
 /// See the module.
 #[derive(Debug, Default)]

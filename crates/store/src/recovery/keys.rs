@@ -3,9 +3,9 @@
 use alloc::sync::Arc;
 
 use super::{Recovery, Refusal, Wait};
-use crate::checkpoint::ROOT_STRIDE_BYTES;
 use crate::disk::{Action, File, Operations};
-use crate::key::{KEYS_OFFSETS, KEYS_RECORD_BYTES, Keys};
+use crate::keys::{KEYS_OFFSETS, KEYS_RECORD_BYTES, Keys};
+use crate::root::ROOT_STRIDE_BYTES;
 
 impl Recovery {
     /// The first writes: from here on the log is this run's.

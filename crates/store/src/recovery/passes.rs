@@ -9,9 +9,9 @@ use lepus_base::Position;
 use super::{Damage, Recovery, Wait};
 use crate::disk::{Action, DiskError, File, Operations};
 use crate::lane::PAGE_BYTES;
+use crate::lanes::LaneSlot;
 use crate::log::Chain;
 use crate::segment::SEGMENT_HEADER_BYTES;
-use crate::state::LaneSlot;
 
 /// Pages being written at once.
 const WRITES_MAX: usize = 64;

@@ -10,11 +10,12 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use lepus_base::{Position, QueueId};
 
+use crate::lanes::LaneSlot;
 use crate::page::Entry;
 use crate::place::generation;
 use crate::record::{Lane, Reference};
 use crate::runs::RunSet;
-use crate::state::{LaneSlot, Segments, State};
+use crate::state::{Segments, State};
 
 /// A number in a lane.
 type Key = (Lane, u64);

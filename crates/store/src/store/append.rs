@@ -3,6 +3,7 @@
 use lepus_base::{Instant, Position, QueueId};
 
 use super::Store;
+use crate::lanes::LaneSlot;
 use crate::log::AppendError;
 use crate::page::Entry;
 use crate::place::{generation, offset};
@@ -11,7 +12,6 @@ use crate::record::{
     Names, RECORD_HEADER_BYTES, REFERENCE_BYTES_MAX, REFERENCE_BYTES_MIN, Reference,
     envelope_bytes_max, put_envelope, put_settles, references_bytes_max,
 };
-use crate::state::LaneSlot;
 use crate::varint::{VARINT_BYTES_MAX, put};
 
 /// Records up to this size are never cut in two: the rest of a segment is left unused instead.

@@ -20,13 +20,14 @@ use super::read::Found;
 use super::{Event, Purpose, Store};
 use crate::disk::{Completion, File, Operations};
 use crate::lane::Located;
+use crate::lanes::LaneSlot;
 use crate::log::Segment;
 use crate::place::{generation, position};
 use crate::record::{KIND_MESSAGE, Message, MessageRecord, Names, Reference, references_bytes_max};
 use crate::recovery::Damage;
 use crate::scan::{FoundBatch, FoundRecord, Image, SegmentRead};
 use crate::segment::{BATCH_HEADER_BYTES, SEGMENT_HEADER_BYTES};
-use crate::state::{LaneSlot, OVERHEAD_BYTES};
+use crate::state::OVERHEAD_BYTES;
 
 /// Bytes of a segment looked at in one call.
 const STEP_BYTES: usize = 1 << 20;

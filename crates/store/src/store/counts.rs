@@ -3,9 +3,10 @@
 use lepus_base::Position;
 
 use super::Store;
+use crate::lanes::LaneSlot;
 use crate::page::Entry;
 use crate::place::generation;
-use crate::state::{LaneSlot, OVERHEAD_BYTES};
+use crate::state::OVERHEAD_BYTES;
 
 /// What a store believes to live in one segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

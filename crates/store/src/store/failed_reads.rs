@@ -13,10 +13,10 @@ use lepus_base::{Instant, Now, Position};
 use super::failing_records::FailingRecords;
 use super::{Event, Purpose, Store};
 use crate::disk::{Action, DiskError, File, OperationId, Operations};
+use crate::lanes::LaneSlot;
 use crate::place::{generation, offset};
 use crate::record::{self, RECORD_HEADER_BYTES};
 use crate::segment::SEGMENT_HEADER_BYTES;
-use crate::state::LaneSlot;
 
 /// The first pause.
 const PAUSE_MIN: Duration = Duration::from_millis(100);

@@ -6,7 +6,7 @@ use lepus_base::{Instant, Now};
 use super::{Purpose, Store};
 use crate::disk::{Action, Completion, DiskError, File, Operations};
 use crate::lane::{PAGE_BYTES, page_name};
-use crate::state::LaneSlot;
+use crate::lanes::LaneSlot;
 
 /// Places looked at in one call of [`Store::work`] to find a page to move.
 const LOOKS: usize = 256;

@@ -11,12 +11,13 @@ use alloc::vec::Vec;
 use lepus_base::{Instant, Now, Position};
 
 use super::{Event, FREE_INTERVAL, Purpose, Shared, Store};
-use crate::checkpoint::{self, Head, ROOT_STRIDE_BYTES, Root, Valid};
+use crate::checkpoint::{self, Head, Valid};
 use crate::checksum::crc;
 use crate::disk::{Action, DiskError, File, LogId, Operations};
 use crate::lane::PAGE_BYTES;
 use crate::log::Segment;
 use crate::retry::Retry;
+use crate::root::{ROOT_RECORD_BYTES, ROOT_STRIDE_BYTES, Root};
 
 /// Places and rows looked at in one slice.
 const SLICE_LOOKS: usize = 256;
@@ -692,7 +693,7 @@ impl Store {
             }
             Step::Sync | Step::SyncIndex => {}
             Step::Directory => return self.write_root(out),
-            Step::Root if count < checkpoint::ROOT_RECORD_BYTES => {
+            Step::Root if count < ROOT_RECORD_BYTES => {
                 return self.root_failed(now, DiskError::Failed);
             }
             Step::Root => return self.published(now, out),

@@ -8,12 +8,12 @@ use super::{Event, Store};
 use crate::cache::{Cache, Cover, Finished, Large};
 use crate::disk::{Action, File, Operations};
 use crate::lane::Stop;
+use crate::lanes::LaneSlot;
 use crate::page::Entry;
 use crate::place::{generation, offset, position};
 use crate::record::{self, Message, MessageRecord, Names, RECORD_HEADER_BYTES};
 use crate::recovery::Damage;
 use crate::segment::{BATCH_HEADER_BYTES, SEGMENT_HEADER_BYTES};
-use crate::state::LaneSlot;
 
 /// Whether a fetch gave all there was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

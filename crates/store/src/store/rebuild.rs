@@ -9,12 +9,12 @@ use lepus_base::{Instant, Now};
 use super::failed_reads::What;
 use super::{Event, Purpose, Store};
 use crate::disk::{Completion, DiskError, File, OperationId, Operations};
+use crate::lanes::LaneSlot;
 use crate::page::Entry;
 use crate::place::position;
 use crate::record::{KIND_MESSAGE, Lane, MessageRecord};
 use crate::scan::{FoundRecord, Image, SegmentRead};
 use crate::segment::SEGMENT_HEADER_BYTES;
-use crate::state::LaneSlot;
 
 /// Pages put together in one pass, whose entries are in memory; and pages read to find them.
 const PAGES_MAX: usize = 64;

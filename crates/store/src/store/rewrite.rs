@@ -7,8 +7,8 @@ use lepus_base::Position;
 use super::Store;
 use crate::disk::Operations;
 use crate::lane::{Folded, Part};
+use crate::lanes::LaneSlot;
 use crate::place::generation;
-use crate::state::LaneSlot;
 
 /// Parts of lanes looked at in one call.
 const PARTS: usize = 8;
