@@ -12,14 +12,13 @@ use lepus_base::{Crowd, Instant, Slab, Ticket};
 use lepus_reactor::{Poller, Reactor, Readiness, Socket, TcpStream, Token};
 use rustls::ServerConnection;
 
-use super::session::Records;
-use super::{Identity, LoginFrom, Session, parse_subject};
 use crate::acceptor::Gate;
 use crate::clock::Clock;
 use crate::core::{PeerInfo, TlsPeer};
 use crate::distributor::Distributor;
 use crate::notice::{Notice, Notices};
 use crate::porch::{Admission, Guest};
+use crate::tls::{Identity, LoginFrom, Records, Session, parse_subject};
 
 /// Handshakes begun before those in progress have their turn again.
 const BEGIN_MAX: usize = 64;

@@ -13,6 +13,7 @@ mod connection;
 mod core;
 mod distributor;
 mod duty;
+mod handshake;
 mod idle;
 mod metrics;
 mod notice;

@@ -22,13 +22,14 @@ use crate::command::Commands;
 use crate::core::Core;
 use crate::distributor::{Census, Distributor};
 use crate::duty::{self, Duty, End, Talking};
+use crate::handshake::Greeter;
 use crate::idle::IdlePreset;
 use crate::metrics::ShardMetrics;
 use crate::notice::Notices;
 use crate::placement::{self, Borrowed};
 use crate::porch::{Admission, EntranceMetrics, Porch};
 use crate::shard::Shard;
-use crate::tls::{Greeter, Identity, TlsError, TlsFiles};
+use crate::tls::{Identity, TlsError, TlsFiles};
 use crate::wiring::{Links, Wiring};
 
 /// How a listener's connections speak.

@@ -1,11 +1,11 @@
-//! The TLS stage: handshakes on a thread of their own, records on the shard of the connection.
+//! TLS: the server's identity, what a client's certificate says, and the records of a connection after its
+//! handshake, which are read and written on its shard.
 
-mod handshake;
 mod identity;
 mod session;
 mod subject;
 
-pub(crate) use handshake::Greeter;
 pub use identity::{Identity, LoginFrom, RevocationCheck, Revocations, TlsError, TlsFiles};
+pub(crate) use session::Records;
 pub use session::Session;
 pub use subject::{Subject, parse_subject};

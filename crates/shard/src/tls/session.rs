@@ -31,7 +31,7 @@ pub struct Session {
 
 /// Follows records as they come (RFC 8446, section 5.1): the stage holds one until it is whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Records {
+pub(crate) struct Records {
     /// Bytes of the present one that came, its head included.
     came: usize,
     /// The length of its content, as far as its head came.
@@ -40,7 +40,7 @@ pub(super) struct Records {
 
 impl Records {
     /// More bytes came.
-    pub(super) fn take(&mut self, mut bytes: &[u8]) {
+    pub(crate) fn take(&mut self, mut bytes: &[u8]) {
         while let Some((&byte, rest)) = bytes.split_first() {
             if self.came < HEAD_BYTES {
                 // A type, two bytes of a version, two of a length.
@@ -72,7 +72,7 @@ pub(crate) struct Decrypted {
 
 impl Session {
     /// `records` knows what came during the handshake.
-    pub(super) fn new(connection: ServerConnection, records: Records) -> Session {
+    pub(crate) fn new(connection: ServerConnection, records: Records) -> Session {
         Session { connection, records, fruitless: 0, unwritten: 0, told: 0 }
     }
 
