@@ -2,9 +2,9 @@
 
 pub mod help;
 
-use crate::config::SETTINGS;
 use crate::config::load::unknown_flag;
 use crate::config::nearest::nearest;
+use crate::flags::{Settings, setting, value};
 use crate::order::{ORDERS, Order};
 use lexopt::prelude::{Long, Short, Value};
 use std::ffi::OsString;
@@ -34,15 +34,6 @@ pub enum Command {
     Profile(Box<crate::profile::Call>),
     /// Send an order to the running broker.
     Order(OrderCall),
-}
-
-/// Where the configuration comes from, as far as the command line says.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settings {
-    /// The file named by `--config`.
-    pub config: Option<String>,
-    /// Flags that are settings, with their dashes, and their values.
-    pub flags: Vec<(String, String)>,
 }
 
 /// An order with its words filled in.
@@ -193,42 +184,6 @@ fn parse_settings(mut parser: lexopt::Parser, help: &str) -> Result<Parsed, Stri
     Ok(Parsed::Settings(settings))
 }
 
-/// Takes the value of a flag that is a setting.
-pub(crate) fn setting(
-    flag: String,
-    parser: &mut lexopt::Parser,
-    settings: &mut Settings,
-) -> Result<(), String> {
-    let Some(setting) = SETTINGS.iter().find(|one| one.has_flag(&flag)) else {
-        return Err(format!("flag {flag}: {}", unknown_flag(&flag)));
-    };
-    let text = if setting.kind == crate::config::Kind::Switch {
-        // A switch alone means true; `--pin=false` and `--pin false` work like other settings.
-        match parser.optional_value() {
-            Some(word) => word.display().to_string(),
-            None => switch_value(parser).unwrap_or("true").to_owned(),
-        }
-    } else {
-        value(parser)?
-    };
-    settings.flags.push((flag, text));
-    Ok(())
-}
-
-fn switch_value(parser: &mut lexopt::Parser) -> Option<&'static str> {
-    let mut rest = parser.try_raw_args()?;
-    let word = rest.peek()?.to_str()?;
-    let text = if word == "true" {
-        "true"
-    } else if word == "false" {
-        "false"
-    } else {
-        return None;
-    };
-    rest.next();
-    Some(text)
-}
-
 fn parse_config(mut parser: lexopt::Parser) -> Result<Command, String> {
     if let Some(rest) = parser.try_raw_args()
         && rest.peek().is_some_and(|word| word == "document")
@@ -322,11 +277,6 @@ fn unknown_option(words: &str, order: Option<&'static Order>, flag: &str) -> Str
         Some(hint) => format!("lepus {words} has no {flag}; did you mean {hint}?"),
         None => format!("lepus {words} has no {flag}; there are {}", known.join(", ")),
     }
-}
-
-pub(crate) fn value(parser: &mut lexopt::Parser) -> Result<String, String> {
-    let word = parser.value().map_err(text)?;
-    word.into_string().map_err(|word| format!("{} is not valid text", word.display()))
 }
 
 fn text(error: lexopt::Error) -> String {

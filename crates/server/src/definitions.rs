@@ -2,7 +2,7 @@
 //! nobody to keep waiting.
 
 use crate::random;
-use crate::serve::logs;
+use crate::shard_logs::own_log;
 use lepus_base::{QueueId, ShardId};
 use lepus_broker::definitions::{DefinitionsLog, Draft, LOG, OpenError, RecoveryError};
 use lepus_broker::directory::{Capacity, Directory, Request};
@@ -116,7 +116,7 @@ fn ready_logs(data_dir: &Path, directory: &Directory, shards: u16) -> Result<(),
 }
 
 fn log_path(data_dir: &Path, number: u16) -> PathBuf {
-    data_dir.join(logs::own_log(ShardId(number)).to_string())
+    data_dir.join(own_log(ShardId(number)).to_string())
 }
 
 /// In words, that a log which queues name is not there, and what to do.

@@ -9,6 +9,7 @@ pub mod control;
 pub mod data_dir;
 pub mod definitions;
 pub mod figures;
+pub mod flags;
 pub mod initial;
 pub mod last_words;
 pub mod lock;
@@ -17,18 +18,19 @@ pub mod notice;
 pub mod operation;
 pub mod order;
 pub mod password;
+mod placement;
 pub mod profile;
 pub mod random;
 #[cfg(test)]
 mod scratch;
 pub mod serve;
+mod shard_logs;
 pub mod show;
 pub mod signal;
 pub mod store;
 pub mod topology;
 
-use command::{Command, OrderCall, Settings};
-use config::{Config, Sources};
+use command::{Command, OrderCall};
 use lepus_perf::to_stderr;
 use std::ffi::OsString;
 use std::io::Write;
@@ -56,11 +58,11 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
             Ok(hash) => print(&format!("{hash}\n")),
             Err(text) => failed(&text),
         },
-        Command::ShowConfig(settings) => match load(settings) {
+        Command::ShowConfig(settings) => match settings.load() {
             Ok(config) => print(&config.to_toml()),
             Err(text) => wrong(&text),
         },
-        Command::Serve(settings) => match load(settings) {
+        Command::Serve(settings) => match settings.load() {
             Ok(config) => match serve::serve(&config) {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(text) => {
@@ -84,12 +86,6 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
             Err(text) => failed(&text),
         },
     }
-}
-
-pub(crate) fn load(settings: Settings) -> Result<Config, String> {
-    let sources = Sources::fetch(settings.config, settings.flags);
-    let loaded = sources.and_then(|sources| config::load(&sources));
-    loaded.map_err(|errors| errors.to_string())
 }
 
 /// Prints to standard output; a reader that went away is no failure.
@@ -117,7 +113,7 @@ fn wrong(text: &str) -> ExitCode {
 
 /// Sends an order to the running broker and gives its answer as text.
 fn carry_out(call: OrderCall) -> Result<String, String> {
-    let config = load(call.settings)?;
+    let config = call.settings.load()?;
     let mut request = serde_json::Map::new();
     request.insert("order".to_owned(), call.order.words.into());
     let mut password = None;

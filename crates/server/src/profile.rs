@@ -8,8 +8,8 @@ mod kernel;
 
 pub use broker::take;
 
-use crate::command::{Settings, setting, value};
 use crate::control;
+use crate::flags::{Settings, setting, value};
 use kernel::Perf;
 use lepus_flame::report::Report;
 use lepus_flame::{Profile, Recording, Symbols};
@@ -124,7 +124,7 @@ fn check_seconds(seconds: u64) -> Result<(), String> {
 /// # Errors
 /// The text for standard error.
 pub fn run(call: &Call) -> Result<String, String> {
-    let config = crate::load(call.settings.clone())?;
+    let config = call.settings.clone().load()?;
     let socket = config.control_socket();
     let status = control::ask(&socket, &json!({"order": "status"}));
     let process = status.map_err(|error| error.to_string())?["process_id"].as_u64();

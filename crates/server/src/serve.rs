@@ -4,7 +4,7 @@ mod balancer;
 mod brokers;
 mod grip;
 mod lifecycle;
-pub(crate) mod logs;
+mod logs;
 mod plan;
 mod progress;
 mod reload;
@@ -22,7 +22,7 @@ use crate::topology::Standpoint;
 use lepus_management::http;
 use lepus_shard::{Clock, Transport};
 use lifecycle::Lifecycle;
-pub use plan::{Plan, Room, disk_bytes, place};
+pub use plan::{Plan, Room};
 use reload::Reload;
 use serde_json::{Value, json};
 use start::{Start, Started};
@@ -200,7 +200,13 @@ fn operations(
         ("data_dir", json!(data_dir.display().to_string())),
         ("addresses", json!(shown)),
     ];
-    let place = Standpoint::new(plan, Arc::clone(figures), data_dir);
+    let place = Standpoint::new(
+        plan.machine.clone(),
+        plan.wishes.clone(),
+        plan.placement.clone(),
+        Arc::clone(figures),
+        data_dir,
+    );
     Operations::new(Arc::clone(figures), facts, place)
 }
 

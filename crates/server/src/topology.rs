@@ -5,9 +5,10 @@ mod standpoint;
 
 pub use standpoint::Standpoint;
 
-use crate::command::{Settings, setting, value};
 use crate::config::Config;
 use crate::control::{self, ControlError};
+use crate::flags::{Settings, setting, value};
+use crate::placement::{disk_bytes, place};
 use lepus_topology::report::{self, Report};
 use lepus_topology::{Machine, description, source};
 use lexopt::prelude::{Long, Short};
@@ -110,7 +111,7 @@ pub fn parse(mut parser: lexopt::Parser) -> Result<Option<Call>, String> {
 /// # Errors
 /// The text for standard error.
 pub fn run(call: &Call) -> Result<String, String> {
-    let config = crate::load(call.settings.clone())?;
+    let config = call.settings.clone().load()?;
     let report = match (&call.from, call.plans) {
         (Some(from), _) => planned(&config, source::from_file(from)?, None)?,
         (None, false) => match control::ask(&config.control_socket(), &standpoint::request()) {
@@ -131,7 +132,7 @@ pub fn run(call: &Call) -> Result<String, String> {
 
 fn here(config: &Config) -> Result<Report, String> {
     let (machine, failure) = source::running();
-    let mut report = planned(config, machine, crate::serve::disk_bytes(config))?;
+    let mut report = planned(config, machine, disk_bytes(config))?;
     report.notes.extend(failure);
     report
         .notes
@@ -140,7 +141,7 @@ fn here(config: &Config) -> Result<Report, String> {
 }
 
 fn planned(config: &Config, machine: Machine, disk_bytes: Option<u64>) -> Result<Report, String> {
-    let (_, plan) = crate::serve::place(config, &machine, disk_bytes)?;
+    let (_, plan) = place(config, &machine, disk_bytes)?;
     Ok(Report { machine, plan: Some(plan), ..Report::default() })
 }
 

@@ -2,17 +2,17 @@
 
 use super::progress::Progress;
 use crate::config::Config;
+use crate::shard_logs::{own_log, unusable};
 use lepus_base::ShardId;
 use lepus_broker::Broker;
-use lepus_broker::journal::{Recovery, RefusedLog};
+use lepus_broker::journal::Recovery;
 use lepus_broker::outbox::Outbox;
 use lepus_reactor::files::{Blocking, Files, sync_directory};
 use lepus_shard::{Clock, Storage};
 use lepus_store::disk::{File, LogId};
-use lepus_store::{Refusal, Settings, SyncMode};
+use lepus_store::{Settings, SyncMode};
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,27 +76,6 @@ pub fn find(data_dir: &Path, shards: u16) -> Result<Logs, String> {
         }
     }
     Ok(logs)
-}
-
-/// Bytes on disk that all logs in the data directory take; those that cannot be looked at count for
-/// nothing.
-#[must_use]
-pub fn disk_bytes(data_dir: &Path) -> u64 {
-    let entries = |path: &Path| std::fs::read_dir(path).into_iter().flatten().flatten();
-    let is_log = |path: &Path| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        format!("{name}/root").parse::<File>().is_ok()
-    };
-    let logs = entries(data_dir).map(|entry| entry.path()).filter(|path| is_log(path));
-    let files = logs.flat_map(|log| entries(&log).filter_map(|file| file.metadata().ok()));
-    // The system counts in blocks of 512 bytes, whatever the disk has.
-    files.map(|file| file.blocks().saturating_mul(512)).sum()
-}
-
-/// The log in which a shard's new queues are.
-#[must_use]
-pub fn own_log(shard: ShardId) -> LogId {
-    LogId(1 + u32::from(shard.0))
 }
 
 /// What every log is opened with, but for its number.
@@ -321,32 +300,6 @@ pub fn recover(
     Ok(found)
 }
 
-/// Why a log cannot be used, and what to do.
-#[must_use]
-pub fn unusable(data_dir: &Path, refused: &RefusedLog, files: &Blocking) -> String {
-    let path = |file: File| data_dir.join(file.to_string()).display().to_string();
-    match refused.refusal {
-        Refusal::Disk(file, error) => {
-            let said = match files.failures().last() {
-                Some(failure) => failure.to_string(),
-                None => format!("cannot use {}: {error:?}", path(file)),
-            };
-            format!("{said}; nothing was changed: see to the disk, its rights and its room")
-        }
-        Refusal::Version(file, version) => format!(
-            "{} is of format version {version}, which this lepus cannot read; nothing was changed: \
-             start the version of lepus that wrote it, or another data directory with --data-dir",
-            path(file)
-        ),
-        Refusal::Foreign(file) => format!(
-            "{} belongs to another log; nothing was changed: put the file back where it was, or \
-             restore {} from a backup",
-            path(file),
-            data_dir.join(refused.log.to_string()).display()
-        ),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -435,25 +388,6 @@ mod tests {
         found.add(Found { queues: 2, messages: 1, unclean: 1 });
         let text = "3 queues with 1 message found in 0.012 s; the last run did not end in order, so they are marked as redelivered";
         assert_eq!(found.text(took), text);
-    }
-
-    #[test]
-    fn a_log_that_is_no_use_names_file_and_remedy() {
-        let root = Scratch::new("unusable");
-        let files = Blocking::new(root.path());
-        let log = LogId(2);
-        for (refusal, words) in [
-            (Refusal::Version(File::Root(log), 7), ["format version 7", "--data-dir"]),
-            (Refusal::Foreign(File::Index(log)), ["log-00000002/index", "backup"]),
-            (
-                Refusal::Disk(File::Root(log), lepus_store::disk::DiskError::Failed),
-                ["log-00000002/root", "see to the disk"],
-            ),
-        ] {
-            let text = unusable(root.path(), &RefusedLog { log, refusal }, &files);
-            assert!(words.iter().all(|word| text.contains(word)), "{text}");
-            assert!(text.contains(&root.path().display().to_string()), "{text}");
-        }
     }
 
     #[test]

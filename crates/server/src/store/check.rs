@@ -6,7 +6,7 @@ use super::known::Known;
 use super::{Call, Failure, LogFiles, ROOT_BYTES, logs, read};
 use crate::data_dir::DataDir;
 use crate::definitions;
-use crate::serve::logs::unusable;
+use crate::shard_logs::unusable;
 use lepus_base::QueueId;
 use lepus_broker::definitions::LOG;
 use lepus_broker::journal::{RefusedLog, Standing};

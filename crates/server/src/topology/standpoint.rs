@@ -1,7 +1,6 @@
 //! Where a running broker is, from its own memory of the plan and the kernel's figures.
 
 use crate::figures::Figures;
-use crate::serve::Plan;
 use lepus_shard::MetricsSnapshot;
 use lepus_topology::report::{Report, ShardStanding, Standing};
 use lepus_topology::{Machine, Place, Wishes, description, kernel};
@@ -32,16 +31,17 @@ pub fn request() -> Value {
 }
 
 impl Standpoint {
-    /// The standpoint of the broker that was started by this plan.
+    /// The standpoint of the broker that was started on this machine by the plan that follows from
+    /// these wishes.
     #[must_use]
-    pub fn new(plan: &Plan, figures: Arc<Figures>, log_directory: &Path) -> Standpoint {
-        Standpoint {
-            machine: plan.machine.clone(),
-            plan: plan.placement.clone(),
-            wishes: plan.wishes.clone(),
-            figures,
-            log_directory: log_directory.to_owned(),
-        }
+    pub fn new(
+        machine: Machine,
+        wishes: Wishes,
+        plan: lepus_topology::Plan,
+        figures: Arc<Figures>,
+        log_directory: &Path,
+    ) -> Standpoint {
+        Standpoint { machine, plan, wishes, figures, log_directory: log_directory.to_owned() }
     }
 
     /// The machine, what was wished for, and what the kernel says now.
