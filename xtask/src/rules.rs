@@ -1,7 +1,9 @@
 //! The rules, one file each. A finding says where and what to do about it.
 
+pub mod circles;
 pub mod crates;
 pub mod emptiness;
+pub mod impls;
 pub mod length;
 pub mod names;
 pub mod unsafety;

@@ -62,6 +62,8 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         tree.sources.iter().map(|(path, text)| Source::new(path, text)).collect();
     let mut findings = Vec::new();
     rules::crates::check(&tree.manifests, &sources, &mut findings);
+    rules::circles::check(&sources, &mut findings);
+    rules::impls::check(&sources, &mut findings);
     rules::length::check(&sources, &tree.exceptions, &mut findings);
     for source in &sources {
         rules::unsafety::check(source, &mut findings);

@@ -1,10 +1,20 @@
 //! What the threads of a run share.
 
-use crate::declarer::Declared;
 use crate::forger::Forger;
 use crate::oracle::Oracle;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What is known of a queue that was declared while the disk failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Declared {
+    /// A question about it has no answer.
+    Unknown,
+    /// The broker has it.
+    There,
+    /// The broker has deleted it.
+    Gone,
+}
 
 /// The oracle with the forger before it, and what the round wants from its threads.
 pub struct Court {

@@ -1,6 +1,6 @@
 //! A connection that declares and deletes queues while the disk fails.
 
-use crate::court::Court;
+use crate::court::{Court, Declared};
 use crate::link::Link;
 use lepus_amqp::method::queue;
 use std::io;
@@ -9,17 +9,6 @@ use std::time::Duration;
 const PAUSE: Duration = Duration::from_millis(20);
 /// Of so many queues one is deleted again.
 const DELETED: usize = 3;
-
-/// What is known of a queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Declared {
-    /// A question about it has no answer.
-    Unknown,
-    /// The broker has it.
-    There,
-    /// The broker has deleted it.
-    Gone,
-}
 
 /// The name of one of these queues.
 pub fn name(number: usize) -> String {

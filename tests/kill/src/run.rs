@@ -1,8 +1,8 @@
 //! All rounds against one broker.
 
 use crate::broker::{Broker, PATIENCE, Recipe};
-use crate::court::Court;
-use crate::declarer::{self, Declared};
+use crate::court::{Court, Declared};
+use crate::declarer;
 use crate::disk::{Failure, Span};
 use crate::forger::Forger;
 use crate::link::Link;
