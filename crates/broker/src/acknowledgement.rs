@@ -13,7 +13,7 @@ use lepus_base::Now;
 use crate::broker::Broker;
 use crate::channel::At;
 use crate::channel::unacked::Unacked;
-use crate::edge::{connection_name, log};
+use crate::edge::connection_name;
 use crate::mail::ChannelRef;
 use crate::outbox::{Outbox, Severity};
 use crate::refusal::Refusal;
@@ -132,7 +132,7 @@ impl Broker {
             connection_name(connection),
             delivery.tag
         );
-        log(out, Severity::Warning, "consumer-timeout", text);
+        out.log(Severity::Warning, "consumer-timeout", text);
         let text = format!(
             "delivery acknowledgement on channel {number} timed out. Timeout value used: {millis} \
              ms. This timeout value can be configured, see consumers doc guide to learn more"

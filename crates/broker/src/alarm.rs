@@ -10,7 +10,7 @@ use core::time::Duration;
 use lepus_base::{Instant, Now};
 
 use crate::broker::Broker;
-use crate::edge::{Shortage, log};
+use crate::mail::Shortage;
 use crate::outbox::{Outbox, Severity};
 
 /// How long the log hears nothing after a line.
@@ -52,7 +52,7 @@ impl Broker {
                      queues' messages consumed or purged, or raise memory.budget",
                     self.memory_use()
                 );
-                log(out, Severity::Warning, "memory-alarm", text);
+                out.log(Severity::Warning, "memory-alarm", text);
             }
             // The log has said more of one that has stopped.
             (Some(Shortage::Disk), _) if self.journal.figures().is_stopped => {}
@@ -63,17 +63,17 @@ impl Broker {
                      store.disk_free_limit if one of them is the limit",
                     self.disk_use()
                 );
-                log(out, Severity::Warning, "disk-alarm", text);
+                out.log(Severity::Warning, "disk-alarm", text);
             }
             (None, Some(Shortage::Memory)) => {
                 let memory = self.memory_use();
                 let text = format!("memory has room after {seconds} s: {memory}; publishers go on");
-                log(out, Severity::Info, "memory-alarm-over", text);
+                out.log(Severity::Info, "memory-alarm-over", text);
             }
             (None, Some(Shortage::Disk)) => {
                 let disk = self.disk_use();
                 let text = format!("the disk has room after {seconds} s: {disk}; publishers go on");
-                log(out, Severity::Info, "disk-alarm-over", text);
+                out.log(Severity::Info, "disk-alarm-over", text);
             }
             (None, None) => unreachable!("what is told differs from what was"),
         }

@@ -3,6 +3,7 @@
 //! A record is 48 bytes, its place in the identity table about 8, a long routing key one allocation
 //! of its own; what the exchange's router keeps beside it is about 15 bytes in a direct exchange.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::hash::{BuildHasher, Hasher};
 use lepus_amqp::table::{TableBytes, TableRef};
@@ -34,6 +35,15 @@ impl Target {
     pub(crate) fn split(self) -> Result<u32, u32> {
         if self.0 & EXCHANGE_BIT == 0 { Ok(self.0) } else { Err(self.0 & !EXCHANGE_BIT) }
     }
+}
+
+/// What a binding leads to, by name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Destination {
+    /// A queue.
+    Queue(String),
+    /// An exchange.
+    Exchange(String),
 }
 
 /// What a router keeps of a binding: enough to route without looking at the record.

@@ -23,11 +23,10 @@ use crate::broker::Broker;
 use crate::channel::settles::Settles;
 use crate::channel::unacked::Unacked;
 use crate::channel::{At, HeldPublish, Pending, Tx};
-use crate::dead_letter::MESSAGE_BYTES;
-use crate::effort::as_queues;
-use crate::jobs::{Job, Step, TARGETS_AT_ONCE_MAX};
+use crate::effort::{MESSAGE_BYTES, TARGETS_AT_ONCE_MAX, as_queues};
+use crate::jobs::{Job, Step};
 use crate::journal::{LogSet, Need};
-use crate::mail::{ChannelRef, Mail, Receipt};
+use crate::mail::{COMMIT_NUMBER, ChannelRef, Mail, Receipt};
 use crate::outbox::Outbox;
 use crate::publish::Served;
 use crate::refusal::Refusal;
@@ -35,8 +34,6 @@ use crate::refusal::Refusal;
 /// Publishes, and copies of them in queues, that are made in one go at most: nobody else is served
 /// meanwhile, for a few milliseconds.
 const STEPS_AT_ONCE_MAX: usize = 1 << 14;
-/// All reports of a commit come under this number; it is its channel's first.
-pub(crate) const COMMIT_NUMBER: u64 = 1;
 
 /// The commit of a transaction.
 #[derive(Debug)]

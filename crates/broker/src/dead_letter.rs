@@ -19,19 +19,17 @@ use lepus_amqp::properties::PropertiesRef;
 use lepus_base::{Now, QueueId};
 use lepus_store::LaneSlot;
 pub(crate) use roomless::Roomless;
-pub(crate) use sender::{LETTERS_CONNECTION, delayed_of, must_arrive};
 use sender::{Sender, letters_of, sender_of, sure_letters_of};
+pub(crate) use sender::{delayed_of, must_arrive};
 
 use crate::broker::Broker;
 use crate::channel::Target;
-use crate::edge::log;
-use crate::jobs::{TARGETS_AT_ONCE_MAX, first};
-use crate::journal::{Found, LETTERS, Need, Occupied};
-use crate::mail::{ChannelRef, Receipt};
+use crate::effort::{MESSAGE_BYTES, TARGETS_AT_ONCE_MAX, first};
+use crate::journal::{Found, LETTERS, Need, Occupied, Room};
+use crate::mail::{ChannelRef, LETTERS_CONNECTION, Receipt, Terms};
 use crate::message::{Incoming, MessageView};
 use crate::outbox::{Outbox, Severity};
 use crate::properties::{Cycles, DEATHS_MAX, Death, further_keys, with_death};
-use crate::publish::{Room, Terms};
 use crate::queue::{Entry, Reason};
 use crate::routing_keys::RoutingKeys;
 
@@ -43,8 +41,6 @@ const SPARE_LETTERS_MAX: usize = 4096;
 const WAITING_PART: usize = 16;
 /// Bytes of properties that are as dear to read and write anew as a queue is to reach, about.
 const PROPERTY_BYTES: usize = 128;
-/// Bytes of a message that are as dear to copy.
-pub(crate) const MESSAGE_BYTES: usize = 8192;
 /// A message where it is until every queue that gets it has it. It owns what its entry owns.
 #[derive(Debug)]
 pub struct Source {
@@ -342,7 +338,7 @@ impl Broker {
                          after the next start, if store.bytes_max is raised until then",
                         self.describe_queue(letter.source.queue)
                     );
-                    log(out, Severity::Warning, "dead-letter-too-large", text);
+                    out.log(Severity::Warning, "dead-letter-too-large", text);
                 }
                 _ => {}
             }
@@ -650,7 +646,7 @@ impl Broker {
                      client having rejected it",
                     death.queue
                 );
-                log(out, Severity::Warning, "dead-letter-cycle", text);
+                out.log(Severity::Warning, "dead-letter-cycle", text);
             }
             targets.retain(|target| {
                 let Some(info) = self.directory.queue_by_id(target.queue) else { return false };
@@ -660,7 +656,7 @@ impl Broker {
                         "message dropped: dead-lettering it from queue '{}' into '{}' again would go round for ever",
                         death.queue, info.name()
                     );
-                    log(out, Severity::Warning, "dead-letter-cycle", text);
+                    out.log(Severity::Warning, "dead-letter-cycle", text);
                 }
                 !closes
             });

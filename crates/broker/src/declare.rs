@@ -9,11 +9,10 @@ use lepus_amqp::code::ReplyCode;
 use lepus_amqp::method::{Method, exchange, queue};
 use lepus_base::{Now, QueueId, ShardId};
 
+use crate::binding::Destination;
 use crate::broker::Broker;
 use crate::channel::{At, Pending};
-use crate::directory::{
-    Access, Checked, Destination, Request, Resource, check_not_default, clean_name,
-};
+use crate::directory::{Access, Checked, Request, Resource, check_not_default, clean_name};
 use crate::mail::{ChannelRef, Command, Mail, Origin, Reply};
 use crate::outbox::Outbox;
 use crate::queue::QueueKind;

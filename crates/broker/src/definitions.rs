@@ -29,7 +29,6 @@ use lepus_store::disk::{Completion, DiskError, File, LogId};
 
 use crate::broker::Broker;
 use crate::directory::{Change, Footprint, Request};
-use crate::edge;
 use crate::mail::Origin;
 use crate::outbox::{Outbox, Severity};
 use crate::refusal::Refusal;
@@ -202,7 +201,7 @@ impl Broker {
             let text = format!(
                 "cannot write {file}: {error:?}; durable changes of definitions are refused"
             );
-            edge::log(out, Severity::Error, "definitions-stopped", text);
+            out.log(Severity::Error, "definitions-stopped", text);
         }
     }
 

@@ -19,7 +19,7 @@ use lepus_base::{ConnectionId, Instant, Now, ShardId};
 
 use crate::broker::Broker;
 use crate::connection::PauseReason;
-use crate::edge::{connection_name, log};
+use crate::edge::connection_name;
 use crate::mail::{Attachment, Mail};
 use crate::outbox::{ConnectionSlot, Outbox, Severity};
 
@@ -180,7 +180,7 @@ impl Broker {
             }
             let (to, why) = (departure.to, &departure.why);
             let text = format!("{name}: stays on shard {own}, was to go to {to} ({why})");
-            log(out, Severity::Info, "connection-stays", text);
+            out.log(Severity::Info, "connection-stays", text);
             self.edge.counters.moves_given_up += 1;
             return false;
         }
@@ -333,7 +333,7 @@ impl Broker {
         if let Some((from, why)) = errand {
             let name = connection_name(connection);
             let text = format!("{name}: from shard {from} to {own}; {why}");
-            log(out, Severity::Info, "connection-moved", text);
+            out.log(Severity::Info, "connection-moved", text);
         }
         let why = if self.stopping {
             "broker forced connection closure with reason 'shutdown'"

@@ -40,7 +40,7 @@ pub(crate) use declaration::check_not_default;
 pub(crate) use footprint::Footprint;
 pub use listing::{BindingInfo, DestinationRef};
 pub use queue_info::{Declared, QueueInfo};
-pub use request::{Destination, Request, VhostRef, clean_name};
+pub use request::{Request, VhostRef, clean_name};
 pub(crate) use routing::too_far;
 pub use snapshot::{Extent, Snapshot};
 

@@ -16,7 +16,7 @@ use crate::channel::confirm::Confirms;
 use crate::channel::{At, Ending, Tx};
 use crate::connection::{ConnectionEnd, PauseReason};
 use crate::departure::STAY;
-use crate::edge::{connection_name, log};
+use crate::edge::connection_name;
 use crate::effort::METHOD_STEPS;
 use crate::lifecycle::answer_parked_close;
 use crate::mail::ChannelRef;
@@ -81,7 +81,7 @@ impl Broker {
                 let Some(connection) = self.edge.connections.get(slot as usize) else { return };
                 let reason = connection.machine.disconnect_reason();
                 let text = format!("{}: {reason}", connection_name(connection));
-                log(out, Severity::Warning, "connection-refused", text);
+                out.log(Severity::Warning, "connection-refused", text);
                 out.close.push(ConnectionSlot(slot));
             }
         }

@@ -25,9 +25,9 @@ use crate::dead_letter::{DeadLetter, Ledger, Roomless, Source};
 use crate::effort::Effort;
 use crate::journal::{Backlog, Found, Journal};
 use crate::loan::Loan;
-use crate::mail::Mail;
+use crate::mail::{Mail, Shortage};
 use crate::message::MessageView;
-use crate::outbox::{ConnectionSlot, Event, Outbox, Severity};
+use crate::outbox::{ConnectionSlot, Outbox};
 use crate::properties;
 use crate::queue::{
     Consumer, ConsumerHandle, ConsumerKey, Content, Delivery, Entry, NO_SLOT, Reason, Sent, Sink,
@@ -42,9 +42,6 @@ use crate::user_channels::UserChannels;
 const DEAD_LETTERS_MAX: usize = 1024;
 /// Payload bytes that one queue keeps in memory before it spills to the log.
 const QUEUE_POOL_BYTES_MAX: u64 = 32 << 20;
-
-/// Lines that one turn adds to the log at most, beside errors; more are counted.
-const EVENTS_IN_TURN_MAX: usize = 1000;
 
 /// A consumer on another shard, as the home of its queue sees it.
 #[derive(Debug)]
@@ -76,26 +73,6 @@ const WAITER_BYTES: usize = 64;
 pub struct RemoteWindow {
     /// Bytes that may still be sent to it.
     pub room: i64,
-}
-
-/// What publishers are blocked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shortage {
-    /// The memory budget is used up.
-    Memory,
-    /// The log takes no messages, or soon will not.
-    Disk,
-}
-
-impl Shortage {
-    /// What the client is told.
-    #[must_use]
-    pub fn text(self) -> &'static str {
-        match self {
-            Shortage::Memory => "low on memory",
-            Shortage::Disk => "low on disk",
-        }
-    }
 }
 
 /// Everything of a shard but its queues and its directory.
@@ -575,17 +552,6 @@ pub fn mark_dirty(connection: &mut Connection, slot: u32, out: &mut Outbox) {
 fn note_growth(connection: &mut Connection, slot: u32, out: &mut Outbox) {
     connection.counted_capacity = connection.send.bytes.capacity();
     out.grown.push(ConnectionSlot(slot));
-}
-
-/// Adds a line to the log.
-pub fn log(out: &mut Outbox, severity: Severity, kind: &'static str, text: String) {
-    // The log is for people: a flood of lines helps nobody and must not grow without bound. What the
-    // broker cannot do any more is told always; no peer can cause many of these.
-    if out.events.len() < EVENTS_IN_TURN_MAX || severity == Severity::Error {
-        out.events.push(Event { severity, kind, text });
-    } else {
-        out.lost_events += 1;
-    }
 }
 
 /// How a connection is named in the log: `peer -> server`.

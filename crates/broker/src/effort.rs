@@ -12,10 +12,14 @@ use alloc::vec::Vec;
 use lepus_base::{ConnectionId, Instant, Now};
 
 use crate::broker::Broker;
+use crate::channel::Target;
 use crate::connection::PauseReason;
-use crate::edge::log;
 use crate::outbox::{Outbox, Severity};
 
+/// Queues that get a message in one slice; a publish to more is a job.
+pub(crate) const TARGETS_AT_ONCE_MAX: usize = 512;
+/// Bytes of a message that are as dear to copy as a queue is to reach, about.
+pub(crate) const MESSAGE_BYTES: usize = 8192;
 /// The share of a turn, about a millisecond. What begins within it is done as a whole.
 const TURN_STEPS: u32 = 1 << 18;
 /// What a method takes beside what is counted otherwise.
@@ -167,8 +171,13 @@ impl Broker {
              ({}), so that it reaches no queue; others may, too",
             self.routes.steps_max()
         );
-        log(out, Severity::Warning, "routing-too-long", text);
+        out.log(Severity::Warning, "routing-too-long", text);
     }
+}
+
+/// Those of a message's queues that get it first.
+pub(crate) fn first(targets: &[Target]) -> &[Target] {
+    &targets[..targets.len().min(TARGETS_AT_ONCE_MAX)]
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Exchanges: their types, attributes and what their arguments mean.
 
+use crate::hash_subject::HashSubject;
 use crate::refusal::Refusal;
-use crate::router;
 use alloc::boxed::Box;
 use alloc::format;
 use lepus_amqp::code::ReplyCode;
@@ -141,7 +141,7 @@ impl ExchangeInfo {
             kind
         };
         if kind == ExchangeKind::ConsistentHash {
-            router::check_hash_arguments(arguments)?;
+            HashSubject::of(arguments)?;
         }
         let alternate = match arguments.get(ALTERNATE_EXCHANGE) {
             None => None,

@@ -9,17 +9,16 @@ use lepus_base::{Body, Now, QueueId, ShardId};
 
 use crate::broker::Broker;
 use crate::channel::{At, Pending, Target};
-use crate::dead_letter::{LETTERS_CONNECTION, MESSAGE_BYTES};
 use crate::delayed::{Delayed, Later};
 use crate::directory::Directory;
 use crate::edge::is_near;
-use crate::inbox::packed;
+use crate::effort::MESSAGE_BYTES;
 use crate::jobs::{Job, Step};
-use crate::journal::{Journal, LogSet, Need, Occupied, Refusals};
-use crate::mail::{ChannelRef, Mail, Many, Receipt};
-use crate::message::{Incoming, MessageView};
+use crate::journal::{Journal, LogSet, Need, Occupied, Refusals, Room};
+use crate::mail::{ChannelRef, LETTERS_CONNECTION, Mail, Many, Receipt, Terms};
+use crate::message::{Incoming, MessageView, packed};
 use crate::outbox::Outbox;
-use crate::publish::{Room, Routed, Terms};
+use crate::publish::Routed;
 
 /// Who goes on when all its queues have the message.
 #[derive(Clone, Copy, Debug)]

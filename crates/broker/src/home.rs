@@ -10,7 +10,7 @@ use lepus_base::{Instant, Now, QueueId, slab_entry_bytes};
 
 use crate::broker::Broker;
 use crate::directory::{QueueInfo, Request};
-use crate::edge::{Edge, QueueSink, RemoteConsumer, log};
+use crate::edge::{Edge, QueueSink, RemoteConsumer};
 use crate::mail::{ChannelRef, Command, Mail, Origin, Reply};
 use crate::message::MessageView;
 use crate::migration::Parcel;
@@ -24,10 +24,6 @@ const DISPATCH_BUDGET: usize = 256;
 /// Entries released or expired in one slice of work.
 const WORK_BUDGET: usize = 512;
 
-/// Stands for the log of a queue that takes no persistent messages, because the next start might
-/// not know what they belong to.
-pub(crate) const NO_LOG: u16 = u16::MAX;
-
 /// A queue on the shard that is its home.
 #[derive(Debug)]
 pub struct Home {
@@ -35,7 +31,7 @@ pub struct Home {
     pub id: QueueId,
     /// Its messages and consumers.
     pub queue: Queue,
-    /// Its log's place in the journal; [`NO_LOG`] where nothing may be logged for it.
+    /// Its log's place in the journal; [`crate::journal::NO_LOG`] where nothing may be logged for it.
     pub(crate) log: u16,
     /// The earliest timer that is armed.
     armed: Instant,
@@ -606,7 +602,7 @@ impl Broker {
             home.dying = Some(Box::new(Dying { again_at, ..Dying::default() }));
         }
         let text = format!("{} stays for now: {}", self.describe_queue(queue), refusal.text);
-        log(out, Severity::Warning, "queue-not-deleted", text);
+        out.log(Severity::Warning, "queue-not-deleted", text);
         for (to, reply) in dying.answers {
             // Who cancelled the last consumer has done that.
             let is_done = reply == Reply::Cancelled;

@@ -8,15 +8,15 @@ use lepus_base::{ConnectionId, Now, QueueId, ShardId};
 
 use crate::broker::Broker;
 use crate::channel::Target;
-use crate::dead_letter::{MESSAGE_BYTES, must_arrive};
-use crate::jobs::{Job, TARGETS_AT_ONCE_MAX};
-use crate::journal::{LogSet, Need, Refusals};
-use crate::mail::{ChannelRef, Command, Mail, MailBatch, Many, Receipt, Reply};
-use crate::message::{Incoming, MessageView};
+use crate::dead_letter::must_arrive;
+use crate::effort::{MESSAGE_BYTES, TARGETS_AT_ONCE_MAX};
+use crate::jobs::Job;
+use crate::journal::{LogSet, Need, Refusals, Room};
+use crate::mail::{ChannelRef, Command, Mail, MailBatch, Many, Receipt, Reply, Terms, report};
+use crate::message::{Incoming, packed};
 use crate::migration::{Parcel, Rest};
 use crate::outbox::Outbox;
 use crate::postponed::{Asked, Few, Part, Postponed, Waits, Wish};
-use crate::publish::{Room, Terms};
 use crate::refusal::Refusal;
 
 impl Broker {
@@ -543,34 +543,4 @@ impl Broker {
             self.resume_consumer(now, queue, u32::MAX, key, out);
         }
     }
-}
-
-/// The message that an item's range points at.
-pub(crate) fn packed(bytes: &[u8], range: core::ops::Range<u32>) -> MessageView<'_> {
-    MessageView::unpack(bytes.get(range.start as usize..range.end as usize).unwrap_or_default())
-}
-
-/// Reports publishes for `queues` queues of each; neighbours that say the same share an item.
-pub(crate) fn report(
-    batch: &mut MailBatch,
-    to: ChannelRef,
-    (first, end): (u64, u64),
-    queues: u32,
-    receipt: Receipt,
-) {
-    if let Some(Mail::Enqueued { to: same, first: begin, last, queues: count, receipt: said }) =
-        batch.items.last_mut()
-        && *same == to
-        && *said == receipt
-    {
-        if *last + 1 == first && *count == queues {
-            *last = end;
-            return;
-        }
-        if (*begin, *last) == (first, end) {
-            *count += queues;
-            return;
-        }
-    }
-    batch.items.push(Mail::Enqueued { to, first, last: end, queues, receipt });
 }

@@ -15,17 +15,11 @@ use lepus_base::{Now, QueueId, ShardId};
 use crate::broker::Broker;
 use crate::channel::{HeldPublish, Target};
 use crate::commit::Commit;
+use crate::effort::TARGETS_AT_ONCE_MAX;
 use crate::fanout::Fanout;
 use crate::journal::{Journal, LogSet, Need, Refusals};
 use crate::mail::ChannelRef;
 use crate::outbox::Outbox;
-
-/// Queues that get a message in one slice; a publish to more is a job.
-pub(crate) const TARGETS_AT_ONCE_MAX: usize = 512;
-/// Those of a message's queues that get it first.
-pub(crate) fn first(targets: &[Target]) -> &[Target] {
-    &targets[..targets.len().min(TARGETS_AT_ONCE_MAX)]
-}
 
 /// Held publishes that are freed in one slice.
 const FREED_AT_ONCE_MAX: usize = 2048;

@@ -31,8 +31,12 @@ use orphans::Orphans;
 pub(crate) use backlog::place_of;
 pub use backlog::{Backlog, Found};
 pub use figures::{LogFigures, OldestDelivery};
-pub(crate) use need::{LogSet, Need, Refusals};
+pub(crate) use need::{LogSet, Need, Refusals, Room};
 pub use recovery::{Recovery, RefusedLog, Standing, log_of, standing};
+
+/// Stands for the log of a queue that takes no persistent messages, because the next start might
+/// not know what they belong to.
+pub(crate) const NO_LOG: u16 = u16::MAX;
 
 /// Queues that may have a read of the same log under way at once; each read takes part of the
 /// memory for read-ahead.

@@ -15,7 +15,7 @@ use crate::broker::Broker;
 use crate::channel::{At, Ending, Pending};
 use crate::connection::{Connection, ConnectionEnd, PauseReason};
 use crate::directory::Anonymous;
-use crate::edge::{connection_name, log, mark_dirty};
+use crate::edge::{connection_name, mark_dirty};
 use crate::effort::{DIGEST_BYTE_STEPS, LOGIN_STEPS};
 use crate::mail::Mail;
 use crate::outbox::{ConnectionSlot, Outbox, Severity};
@@ -76,7 +76,7 @@ impl Broker {
                 "{}: login of user '{shown}' refused (mechanism {mechanism})",
                 connection_name(connection)
             );
-            log(out, Severity::Warning, "login-refused", text);
+            out.log(Severity::Warning, "login-refused", text);
             Err(AuthenticationFailure::default())
         };
         connection.machine.authenticated(now.instant, result, &mut connection.send.bytes);
@@ -108,7 +108,7 @@ impl Broker {
             self.edge.counters.connections_opened += 1;
             let text =
                 format!("{}: user '{user}' opened vhost '{vhost}'", connection_name(connection));
-            log(out, Severity::Info, "connection-opened", text);
+            out.log(Severity::Info, "connection-opened", text);
         }
         connection.machine.opened(now.instant, result, &mut connection.send.bytes);
         mark_dirty(connection, slot, out);
@@ -169,7 +169,7 @@ impl Broker {
         }
         let number = channel.number();
         let text = format!("{}: channel {number}: {}", connection_name(connection), error.text);
-        log(out, Severity::Warning, "channel-error", text);
+        out.log(Severity::Warning, "channel-error", text);
         connection.machine.close_channel_content(number);
         let close = channel::Close {
             reply_code: error.code.0,
@@ -297,7 +297,7 @@ impl Broker {
             return;
         }
         let text = format!("{}: {}", connection_name(connection), error.text);
-        log(out, Severity::Warning, "connection-error", text);
+        out.log(Severity::Warning, "connection-error", text);
         connection.send.cut(&mut self.edge.pool);
         connection.machine.close(now.instant, &error, &mut connection.send.bytes);
         mark_dirty(connection, slot, out);
@@ -373,7 +373,7 @@ impl Broker {
         if !connection.vhost_name.is_empty() {
             self.edge.counters.connections_closed += 1;
             let text = connection_name(&connection);
-            log(out, Severity::Info, "connection-closed", text);
+            out.log(Severity::Info, "connection-closed", text);
         }
     }
 
@@ -413,7 +413,7 @@ impl Broker {
         };
         if outcome != TimeoutOutcome::Disconnect {
             let text = format!("{}: {why}", connection_name(connection));
-            log(out, Severity::Warning, "connection-dropped", text);
+            out.log(Severity::Warning, "connection-dropped", text);
             // The peer is not there to read them. Otherwise the last bytes still go out.
             if let Some(connection) = self.edge.connections.get_mut(slot as usize) {
                 connection.send.clear(&mut self.edge.pool);

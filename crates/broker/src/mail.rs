@@ -12,9 +12,7 @@ use core::time::Duration;
 use lepus_base::{ConnectionId, QueueId, ShardId, VhostId};
 
 use crate::directory::Request;
-use crate::edge::Shortage;
-use crate::migration::Cargo;
-use crate::queue::{Consumer, ConsumerHandle, ConsumerKey, Outcome};
+use crate::queue::{Consumer, ConsumerHandle, ConsumerKey, Outcome, Queue};
 use crate::refusal::Refusal;
 
 /// One incarnation of a channel, from anywhere in the process.
@@ -27,6 +25,12 @@ pub struct ChannelRef {
     /// Incarnation in the upper 48 bits, channel number in the lower 16.
     pub channel: u64,
 }
+
+/// Stands for the connection of a publisher where a dead letter is meant.
+pub(crate) const LETTERS_CONNECTION: ConnectionId = ConnectionId(u64::MAX);
+
+/// All reports of a commit come under this number; it is its channel's first.
+pub(crate) const COMMIT_NUMBER: u64 = 1;
 
 impl ChannelRef {
     /// The channel's number on its connection.
@@ -46,6 +50,60 @@ pub enum Receipt {
     Refused,
     /// The log did not take it, so the queue does not have it.
     Unlogged,
+}
+
+/// What publishers are blocked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shortage {
+    /// The memory budget is used up.
+    Memory,
+    /// The log takes no messages, or soon will not.
+    Disk,
+}
+
+impl Shortage {
+    /// What the client is told.
+    #[must_use]
+    pub fn text(self) -> &'static str {
+        match self {
+            Shortage::Memory => "low on memory",
+            Shortage::Disk => "low on disk",
+        }
+    }
+}
+
+/// How the queues are told apart from the message: what enqueueing needs to know.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub persistent: bool,
+    pub priority: u8,
+    pub expiration: Option<Duration>,
+    /// Who publishes it.
+    pub from: ChannelRef,
+    /// Its publish sequence number, if `from` is to hear what became of it.
+    pub number: Option<u64>,
+}
+
+impl Terms {
+    /// To whom to report what became of it.
+    #[inline]
+    pub(crate) fn confirm(&self) -> Option<(ChannelRef, u64)> {
+        self.number.map(|number| (self.from, number))
+    }
+
+    /// The packed message at `message` in a batch, for a queue of the shard to which that goes.
+    #[inline]
+    pub(crate) fn mail(&self, queue: QueueId, message: Range<u32>) -> Mail {
+        Mail::Enqueue {
+            queue,
+            message,
+            persistent: self.persistent,
+            priority: self.priority,
+            expiration: self.expiration.map(|expiration| expiration.as_millis() as u64),
+            from: self.from,
+            number: self.number,
+        }
+    }
 }
 
 /// A question to the home of an existing queue.
@@ -439,7 +497,7 @@ pub enum Mail {
         /// Its old id.
         queue: QueueId,
         /// All that it is.
-        cargo: Box<Cargo>,
+        cargo: Box<MovingQueue>,
     },
     /// The shard is short of something, or there is room again.
     Short(Option<Shortage>),
@@ -550,6 +608,40 @@ impl MailBatch {
     pub fn weight(&self) -> usize {
         self.bytes.len() + self.items.len() * 64
     }
+}
+
+/// Reports publishes for `queues` queues of each; neighbours that say the same share an item.
+pub(crate) fn report(
+    batch: &mut MailBatch,
+    to: ChannelRef,
+    (first, end): (u64, u64),
+    queues: u32,
+    receipt: Receipt,
+) {
+    if let Some(Mail::Enqueued { to: same, first: begin, last, queues: count, receipt: said }) =
+        batch.items.last_mut()
+        && *same == to
+        && *said == receipt
+    {
+        if *last + 1 == first && *count == queues {
+            *last = end;
+            return;
+        }
+        if (*begin, *last) == (first, end) {
+            *count += queues;
+            return;
+        }
+    }
+    batch.items.push(Mail::Enqueued { to, first, last: end, queues, receipt });
+}
+
+/// A queue between two shards.
+#[derive(Debug)]
+pub struct MovingQueue {
+    /// The queue, with what it holds in memory.
+    pub(crate) queue: Queue,
+    /// Why it goes.
+    pub(crate) why: Box<str>,
 }
 
 #[cfg(test)]

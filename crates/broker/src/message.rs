@@ -183,6 +183,11 @@ impl<'a> Incoming<'a> {
     }
 }
 
+/// The message that an item's range points at.
+pub(crate) fn packed(bytes: &[u8], range: Range<u32>) -> MessageView<'_> {
+    MessageView::unpack(bytes.get(range.start as usize..range.end as usize).unwrap_or_default())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

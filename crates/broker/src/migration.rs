@@ -35,11 +35,12 @@ pub(crate) use self::rest::{Parcel, Rest};
 use crate::broker::Broker;
 use crate::channel::{Subscriptions, Target};
 use crate::directory::{QueueInfo, Request};
-use crate::edge::{RemoteConsumer, log};
-use crate::home::{Home, NO_LOG};
-use crate::mail::{Mail, Origin};
+use crate::edge::RemoteConsumer;
+use crate::home::Home;
+use crate::journal::NO_LOG;
+use crate::mail::{Mail, MovingQueue, Origin};
 use crate::outbox::{Outbox, Severity};
-use crate::queue::{ConsumerKey, Queue};
+use crate::queue::ConsumerKey;
 
 /// How long a queue may take to become still: what is published meanwhile waits.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -53,14 +54,6 @@ const STAY: Duration = Duration::from_secs(10);
 const STAY_BUSY: Duration = Duration::from_secs(60);
 /// Queues of which that is remembered.
 const STAYING_MAX: usize = 64;
-
-/// A queue between two shards.
-#[derive(Debug)]
-pub struct Cargo {
-    queue: Queue,
-    /// Why it goes.
-    why: Box<str>,
-}
 
 /// How far a migration is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -298,7 +291,7 @@ impl Broker {
         let name = self.describe_queue(queue);
         let text =
             format!("{name}: stays on shard {own}, was to go to {} ({})", leaving.to, leaving.why);
-        log(out, Severity::Info, "queue-stays", text);
+        out.log(Severity::Info, "queue-stays", text);
         self.edge.counters.moves_given_up += 1;
         self.migrations.let_stay(queue, now.instant + STAY_BUSY);
         self.tell_others(|| Mail::QueueStays { queue }, out);
@@ -341,7 +334,7 @@ impl Broker {
             "{name}: takes no persistent messages until the next start, which finds out whether \
              the disk has its move to another shard"
         );
-        log(out, Severity::Error, "queue-undecided", text);
+        out.log(Severity::Error, "queue-undecided", text);
     }
 
     /// A channel's global prefetch limit starts or ceases to govern a consumer of another shard.
@@ -466,7 +459,7 @@ impl Broker {
             self.forget_remote(key, old, out);
         }
         self.edge.counters.queues_moved += 1;
-        let cargo = Box::new(Cargo { queue, why: why.unwrap_or_default() });
+        let cargo = Box::new(MovingQueue { queue, why: why.unwrap_or_default() });
         out.mail[to.index()].items.push(Mail::QueueArrives { queue: id, cargo });
     }
 
@@ -476,10 +469,10 @@ impl Broker {
         now: Now,
         from: ShardId,
         id: QueueId,
-        cargo: Cargo,
+        cargo: MovingQueue,
         out: &mut Outbox,
     ) {
-        let Cargo { mut queue, why } = cargo;
+        let MovingQueue { mut queue, why } = cargo;
         let own = self.edge.shard;
         let Some(info) = self.directory.queue_by_id(id) else {
             // Deleted on the way.
@@ -518,7 +511,7 @@ impl Broker {
         // What was to go to it waited for room in the own log.
         self.queue_left(id, 0);
         let text = format!("{}: from shard {from} to {own}; {why}", self.describe_queue(id));
-        log(out, Severity::Info, "queue-moved", text);
+        out.log(Severity::Info, "queue-moved", text);
         self.migrations.let_stay(id, now.instant + STAY);
         self.rest_over(now, id, out);
         self.pump(now, slot, out);

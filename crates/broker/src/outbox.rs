@@ -13,6 +13,9 @@ use lepus_store::disk::Operations;
 use crate::directory::Change;
 use crate::mail::MailBatch;
 
+/// Lines that one turn adds to the log at most, beside errors; more are counted.
+const EVENTS_IN_TURN_MAX: usize = 1000;
+
 /// A connection's place in its shard's table. Reused only after the driver was told to close it
 /// and reported it closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -60,6 +63,17 @@ pub struct Outbox {
 }
 
 impl Outbox {
+    /// Adds a line to the log.
+    pub fn log(&mut self, severity: Severity, kind: &'static str, text: String) {
+        // The log is for people: a flood of lines helps nobody and must not grow without bound. What the
+        // broker cannot do any more is told always; no peer can cause many of these.
+        if self.events.len() < EVENTS_IN_TURN_MAX || severity == Severity::Error {
+            self.events.push(Event { severity, kind, text });
+        } else {
+            self.lost_events += 1;
+        }
+    }
+
     /// An empty outbox for `shards` shards.
     #[must_use]
     pub fn new(shards: u16) -> Outbox {

@@ -12,11 +12,9 @@ use core::ops::Bound;
 use lepus_base::{Body, HashMap, HashState, QueueId, ShardId};
 
 use crate::channel::Target;
-use crate::dead_letter::LETTERS_CONNECTION;
 use crate::fanout::Fanout;
 use crate::journal::{LogSet, Need};
-use crate::mail::{ChannelRef, Command};
-use crate::publish::Terms;
+use crate::mail::{ChannelRef, Command, LETTERS_CONNECTION, Terms};
 
 /// One that waits.
 #[derive(Debug)]

@@ -8,7 +8,6 @@ mod row;
 
 use alloc::format;
 use alloc::vec::Vec;
-use core::ops::Range;
 use core::time::Duration;
 
 use lepus_amqp::code::ReplyCode;
@@ -17,7 +16,7 @@ use lepus_amqp::server::{PublishRef, encode_return};
 use lepus_base::{Now, Pool, QueueId, VhostId};
 use lepus_store::AppendError;
 
-pub(crate) use logged::{Put, Room};
+pub(crate) use logged::Put;
 
 pub(crate) use check::parse_expiration;
 use check::{Checked, plain_priority};
@@ -25,14 +24,13 @@ use replies::Addressed;
 
 use crate::broker::Broker;
 use crate::channel::{At, Target};
-use crate::commit::COMMIT_NUMBER;
 use crate::connection::PauseReason;
-use crate::dead_letter::LETTERS_CONNECTION;
 use crate::delayed::Later;
 use crate::directory::too_far;
-use crate::edge::{Shortage, is_near, mark_dirty};
-use crate::jobs::TARGETS_AT_ONCE_MAX;
-use crate::mail::{ChannelRef, Mail, Receipt};
+use crate::edge::{is_near, mark_dirty};
+use crate::effort::TARGETS_AT_ONCE_MAX;
+use crate::journal::Room;
+use crate::mail::{COMMIT_NUMBER, ChannelRef, LETTERS_CONNECTION, Receipt, Shortage, Terms};
 use crate::message::{Incoming, MessageView};
 use crate::outbox::Outbox;
 use crate::properties::for_client;
@@ -42,40 +40,6 @@ use crate::reply_to::is_reply_address;
 use crate::router::Route;
 use crate::routing_keys::RoutingKeys;
 use crate::send_buffer::LARGE_BODY_BYTES_MIN;
-
-/// How the queues are told apart from the message: what enqueueing needs to know.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
-    pub persistent: bool,
-    pub priority: u8,
-    pub expiration: Option<Duration>,
-    /// Who publishes it.
-    pub from: ChannelRef,
-    /// Its publish sequence number, if `from` is to hear what became of it.
-    pub number: Option<u64>,
-}
-
-impl Terms {
-    /// To whom to report what became of it.
-    #[inline]
-    pub(crate) fn confirm(&self) -> Option<(ChannelRef, u64)> {
-        self.number.map(|number| (self.from, number))
-    }
-
-    /// The packed message at `message` in a batch, for a queue of the shard to which that goes.
-    #[inline]
-    pub(crate) fn mail(&self, queue: QueueId, message: Range<u32>) -> Mail {
-        Mail::Enqueue {
-            queue,
-            message,
-            persistent: self.persistent,
-            priority: self.priority,
-            expiration: self.expiration.map(|expiration| expiration.as_millis() as u64),
-            from: self.from,
-            number: self.number,
-        }
-    }
-}
 
 /// What became of a message on its way to its queues.
 #[derive(Clone, Copy, Debug, Default)]

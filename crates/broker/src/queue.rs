@@ -8,7 +8,6 @@
 
 mod consumers;
 mod dispatch;
-mod entry;
 mod limits;
 mod messages;
 mod ready;
@@ -27,11 +26,11 @@ use core::cmp::Ordering;
 use lepus_base::{Instant, Now, Pool, Position, ShardId};
 use lepus_store::LaneSlot;
 
-pub use consumers::{Consumer, ConsumerHandle, ConsumerKey, Orphans, SubscribeError};
-pub use entry::{
+pub use crate::entry::{
     Admission, Content, Delivery, Enqueued, Entry, Get, Got, NO_SLOT, Outcome, Place, Reason, Sent,
     Ticket,
 };
+pub use consumers::{Consumer, ConsumerHandle, ConsumerKey, Orphans, SubscribeError};
 pub use settings::{Overflow, QueueKind, QueueSettings, TIMER_MILLIS_MAX};
 
 use crate::journal::{Backlog, Found};

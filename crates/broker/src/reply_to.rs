@@ -15,7 +15,7 @@ use lepus_base::{ConnectionId, Now, ShardId};
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
 
-use crate::edge::{Edge, connection_name, log};
+use crate::edge::{Edge, connection_name};
 use crate::mail::ChannelRef;
 use crate::outbox::{Outbox, Severity};
 use crate::timers::Timer;
@@ -49,7 +49,7 @@ impl Edge {
         let Some(connection) = self.connections.get(slot as usize) else { return };
         let name = connection_name(connection);
         let text = format!("{name}: a direct reply is dropped, the client reads too slowly");
-        log(out, Severity::Warning, "reply-dropped", text);
+        out.log(Severity::Warning, "reply-dropped", text);
         self.await_unread_replies(self.now);
     }
 
@@ -58,7 +58,7 @@ impl Edge {
         let count = core::mem::take(&mut self.unread_replies).untold;
         if count > 0 {
             let text = format!("{count} more direct replies are dropped, clients read too slowly");
-            log(out, Severity::Warning, "reply-dropped", text);
+            out.log(Severity::Warning, "reply-dropped", text);
             self.await_unread_replies(now);
         }
     }

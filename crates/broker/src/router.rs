@@ -13,8 +13,8 @@ mod topic;
 
 pub(crate) use headers::check_arguments as check_headers_arguments;
 
-use crate::binding::{Binding, Bindings, Link, Links, Target};
-use crate::directory::Destination;
+use crate::binding::{Binding, Bindings, Destination, Link, Links, Target};
+
 use crate::exchange::ExchangeKind;
 use crate::refusal::Refusal;
 use crate::routing_keys::RoutingKeys;
@@ -24,7 +24,7 @@ use hash::ConsistentHash;
 use headers::{Headers, Scan};
 use keys::Keys;
 use lepus_amqp::properties::PropertiesRef;
-use lepus_amqp::table::{Table, TableRef};
+use lepus_amqp::table::TableRef;
 use lepus_base::{HashState, QueueId, Rng, ShardId};
 use meter::Meter;
 use topic::{Trie, Walk};
@@ -396,12 +396,4 @@ pub(crate) fn check_binding(
         ExchangeKind::LocalRandom => hash::check_empty_key(routing_key),
         _ => Ok(()),
     }
-}
-
-/// Whether the arguments of a hashing exchange make sense.
-///
-/// # Errors
-/// 406 where both `hash-header` and `hash-property` are given or the property cannot be used.
-pub(crate) fn check_hash_arguments(arguments: &Table) -> Result<(), Refusal> {
-    hash::check_arguments(arguments)
 }

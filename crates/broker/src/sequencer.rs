@@ -12,7 +12,6 @@ use crate::broker::Broker;
 use crate::channel::At;
 use crate::definitions::{Decided, Decision, Definitions, Recorded, stopped};
 use crate::directory::{Applied, Change, Checked, Request};
-use crate::edge::log;
 use crate::home::Home;
 use crate::mail::{Command, Mail, Origin};
 use crate::migration::Parcel;
@@ -207,7 +206,7 @@ impl Broker {
                 if let Change::UserPut { name, .. } = &change
                     && let Some(text) = self.directory.open_door(name)
                 {
-                    log(out, Severity::Warning, "open-door", text);
+                    out.log(Severity::Warning, "open-door", text);
                 }
                 if self.settings.shards > 1 {
                     out.changes.push(Arc::new(change));

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Circles that are still there: the crate, and how many modules its largest one may have. Nothing may join them.
 const NOT_YET: [(&str, usize); 9] = [
     ("amqp", 2),
-    ("broker", 41),
+    ("broker", 39),
     ("experiment", 6),
     ("perf", 7),
     ("profile", 2),

@@ -15,13 +15,11 @@ use super::{DeadLetter, Source, cost_of, sure_letters_of, terms_of};
 use crate::broker::Broker;
 use crate::channel::Target;
 use crate::directory::QueueInfo;
-use crate::edge::log;
-use crate::jobs::TARGETS_AT_ONCE_MAX;
-use crate::journal::{LogSet, Need};
-use crate::mail::Receipt;
+use crate::effort::TARGETS_AT_ONCE_MAX;
+use crate::journal::{LogSet, Need, Room};
+use crate::mail::{Receipt, Terms};
 use crate::message::{Incoming, MessageView};
 use crate::outbox::{Outbox, Severity};
-use crate::publish::{Room, Terms};
 use crate::timers::Timer;
 
 /// The first pause before the letters of a queue are tried again.
@@ -543,7 +541,7 @@ impl Broker {
                 "dead letters of {} wait there: {why}; they are tried again",
                 self.describe_queue(queue)
             );
-            log(out, Severity::Warning, "dead-letters-wait", text);
+            out.log(Severity::Warning, "dead-letters-wait", text);
         }
     }
 
@@ -555,7 +553,7 @@ impl Broker {
              raised",
             self.describe_queue(queue)
         );
-        log(out, Severity::Warning, "dead-letter-too-large", text);
+        out.log(Severity::Warning, "dead-letter-too-large", text);
     }
 
     /// A queue has another id now: letters that have come there do not come again.
@@ -613,7 +611,7 @@ impl Broker {
                  exchange and x-overflow reject-publish",
                 self.describe_queue(info.id)
             );
-            log(out, Severity::Warning, "dead-letter-strategy", text);
+            out.log(Severity::Warning, "dead-letter-strategy", text);
         }
     }
 

@@ -2,12 +2,10 @@
 //! something that stands for one. Messages of one channel keep their order wherever they wait, and wait for
 //! no other's.
 
-use lepus_base::{ConnectionId, QueueId, ShardId};
+use lepus_base::{QueueId, ShardId};
 
-use crate::mail::ChannelRef;
+use crate::mail::{ChannelRef, LETTERS_CONNECTION};
 
-/// Stands for the connection of a publisher where a dead letter is meant.
-pub(crate) const LETTERS_CONNECTION: ConnectionId = ConnectionId(u64::MAX);
 /// Numbers of its channels, of which each queue or exchange that messages leave has its own: those of dead
 /// letters that must arrive, and of what delayed exchanges held; the others have 0.
 const MUST_ARRIVE: u16 = 1;

@@ -13,8 +13,9 @@ use super::replay::{
     CHANGES, Read, Record, RecoveryError, SNAPSHOT_BEGIN, SNAPSHOT_END, SNAPSHOT_PART, VERSION,
     taken_apart,
 };
+use crate::binding::Destination;
 use crate::directory::codec::{self, DecodeError};
-use crate::directory::{Change, Destination, Directory, Extent};
+use crate::directory::{Change, Directory, Extent};
 
 /// What was kept of a log, and what is known of the rest.
 #[derive(Debug)]

@@ -11,14 +11,13 @@ use super::{Held, Moment, Wait, Wish};
 use crate::broker::Broker;
 use crate::channel::Target;
 use crate::dead_letter::{Source, delayed_of};
-use crate::edge::log;
-use crate::effort::as_queues;
-use crate::jobs::{TARGETS_AT_ONCE_MAX, first};
-use crate::journal::{Found, LogSet, Occupied};
+use crate::effort::{TARGETS_AT_ONCE_MAX, as_queues, first};
+use crate::journal::{Found, LogSet, Occupied, Room};
+use crate::mail::Terms;
 use crate::message::{Incoming, MessageView};
 use crate::outbox::{Outbox, Severity};
 use crate::properties::further_keys;
-use crate::publish::{Room, Terms, parse_expiration};
+use crate::publish::parse_expiration;
 use crate::queue::{Place, Ticket};
 use crate::routing_keys::RoutingKeys;
 
@@ -328,7 +327,7 @@ impl Broker {
             info.name,
             self.directory.vhost_name(info.vhost)
         );
-        log(out, Severity::Warning, "delayed-too-large", text);
+        out.log(Severity::Warning, "delayed-too-large", text);
     }
 
     /// Has those read that are due next and lie in the same log.

@@ -1,7 +1,8 @@
 //! Who may log in, and what a user may do.
 
 use super::Directory;
-use super::request::{Destination, Request, VhostRef, clean_name};
+use super::request::{Request, VhostRef, clean_name};
+use crate::binding::Destination;
 use crate::exchange::{ALTERNATE_EXCHANGE, ExchangeKind};
 use crate::permission::{Access, Permission, Resource};
 use crate::refusal::Refusal;

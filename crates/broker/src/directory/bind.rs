@@ -3,8 +3,8 @@
 use super::Directory;
 use super::change::{BindingChange, Change, Checked};
 use super::declaration::check_not_default;
-use super::request::{Destination, Request, clean_name};
-use crate::binding::Target;
+use super::request::{Request, clean_name};
+use crate::binding::{Destination, Target};
 use crate::refusal::Refusal;
 use crate::router;
 use alloc::boxed::Box;

@@ -1,7 +1,7 @@
 //! What is decided, sent to all shards and applied there.
 
-use super::request::Destination;
 use super::{ExchangeInfo, QueueInfo};
+use crate::binding::Destination;
 use crate::user::{PasswordHash, UserLimits};
 use crate::vhost::{VhostLimits, VhostMetadata};
 use alloc::boxed::Box;

@@ -9,8 +9,9 @@ mod reader;
 mod tests;
 
 use super::change::{BindingChange, Change};
-use super::request::Destination;
+
 use super::{Declared, ExchangeInfo, QueueInfo};
+use crate::binding::Destination;
 use crate::exchange::Wanted;
 use crate::queue::{QueueKind, QueueSettings};
 use crate::user::{PasswordHash, UserLimits};

@@ -1,8 +1,9 @@
 //! What a request looks at and changes: whether it may be decided while others, decided before,
 //! are not applied yet.
 
+use super::Directory;
 use super::request::{Request, VhostRef, clean_name};
-use super::{Destination, Directory};
+use crate::binding::Destination;
 use core::hash::{BuildHasher, Hasher};
 use lepus_base::{HashMap, HashState, VhostId};
 

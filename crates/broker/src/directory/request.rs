@@ -1,5 +1,6 @@
 //! What clients and operators ask for.
 
+use crate::binding::Destination;
 use crate::user::{PasswordHash, UserLimits};
 use crate::vhost::{VhostLimits, VhostMetadata};
 use alloc::borrow::Cow;
@@ -28,15 +29,6 @@ impl From<&str> for VhostRef {
     fn from(name: &str) -> VhostRef {
         VhostRef::Name(name.into())
     }
-}
-
-/// What a binding leads to, by name.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Destination {
-    /// A queue.
-    Queue(String),
-    /// An exchange.
-    Exchange(String),
 }
 
 /// A wish. Objects of a definitions file are requests too, in the order users, virtual hosts,

@@ -1,9 +1,9 @@
 //! The directory as a list of changes that make it from nothing.
 
 use super::change::{BindingChange, Change};
-use super::request::Destination;
+
 use super::{Directory, QueueInfo};
-use crate::binding::Chain;
+use crate::binding::{Chain, Destination};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;

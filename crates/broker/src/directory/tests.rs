@@ -9,6 +9,7 @@ mod size;
 mod slices;
 
 use super::*;
+use crate::binding::Destination;
 use crate::user::digests;
 use alloc::string::String;
 use lepus_amqp::properties::PropertiesRef;

@@ -7,8 +7,8 @@ use lepus_store::disk::Operations;
 use lepus_store::{AppendError, Fetch, LEVEL_TRANSIENT, Lane, LaneSlot, Lookup, Place, Store};
 
 use super::{Log, READERS_MAX, Reader};
+use crate::entry::{Entry, Place as EntryPlace, Ticket};
 use crate::message::MessageView;
-use crate::queue::{Entry, Place as EntryPlace, Ticket};
 
 /// Entries in windows of all queues of a shard above which windows are kept short.
 const SHARD_ENTRIES_MAX: usize = 256 * 1024;

@@ -10,9 +10,7 @@ use lepus_store::{Event, LaneSlot};
 
 use super::{Journal, LETTERS, Log, Phase, READERS_MAX, Reader};
 use crate::broker::Broker;
-use crate::edge::log;
-use crate::inbox::report;
-use crate::mail::Receipt;
+use crate::mail::{Receipt, report};
 use crate::outbox::{Outbox, Severity};
 
 impl Journal {
@@ -119,14 +117,14 @@ impl Broker {
                      nobody, all others are served. See lepus store check and lepus store damaged",
                     damage.file, damage.bytes, damage.offset
                 );
-                log(out, Severity::Error, "log-damaged", text);
+                out.log(Severity::Error, "log-damaged", text);
             }
             Event::ReadsFail(file, error) => {
                 let text = format!(
                     "{file}: reading fails ({error:?}); queues wait, nothing is dropped, and it is \
                      tried again. See to the disk, its connection, and the limit of open files"
                 );
-                log(out, Severity::Error, "reads-fail", text);
+                out.log(Severity::Error, "reads-fail", text);
             }
             Event::ReadsWork { failures, time } => {
                 let text = format!(
@@ -134,7 +132,7 @@ impl Broker {
                     time.as_secs(),
                     time.subsec_millis()
                 );
-                log(out, Severity::Info, "reads-work", text);
+                out.log(Severity::Info, "reads-work", text);
             }
             Event::Missing(lane, count) => {
                 let queue = self.describe_queue(lane.queue);
@@ -142,7 +140,7 @@ impl Broker {
                     "{queue}: a damaged page of the index was put together again from the log; {count} \
                      messages of it were not found there. See lepus store check"
                 );
-                log(out, Severity::Error, "messages-missing", text);
+                out.log(Severity::Error, "messages-missing", text);
             }
             Event::Stopped(file, error) => {
                 if let Some(log) = self.journal.log(place) {
@@ -152,16 +150,16 @@ impl Broker {
                     "{file}: the disk fails ({error:?}); nothing is confirmed any more, publishers \
                      are held back"
                 );
-                log(out, Severity::Error, "log-stopped", text);
+                out.log(Severity::Error, "log-stopped", text);
             }
             Event::Checkpointed(_) | Event::Found => {}
             Event::CheckpointWaits(bytes) => {
                 let text = self.checkpoint_waits(place, bytes);
-                log(out, Severity::Warning, "checkpoint-waits", text);
+                out.log(Severity::Warning, "checkpoint-waits", text);
             }
             Event::CheckpointGoesOn => {
                 let text = self.checkpoint_goes_on(place);
-                log(out, Severity::Info, "checkpoint-goes-on", text);
+                out.log(Severity::Info, "checkpoint-goes-on", text);
             }
         }
     }

@@ -95,6 +95,18 @@ impl Refusals {
     }
 }
 
+/// Whether a message may go into its queues on this shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Room {
+    /// A log that has to take it does, or none has to.
+    Now,
+    /// When there is room for it.
+    Later(Need),
+    /// No log ever has room for so many bytes.
+    Never(usize),
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,7 +11,6 @@ use lepus_store::{Lane, Outline, Refusal};
 use super::{Journal, Log, Phase};
 use crate::broker::Broker;
 use crate::directory::{Directory, QueueInfo, Request};
-use crate::edge;
 use crate::mail::Origin;
 use crate::outbox::{Outbox, Severity};
 
@@ -181,7 +180,7 @@ impl Broker {
         let Some(log) = self.journal.log(place) else { return };
         let Some(below) = log.orphans.ids_below() else { return };
         let text = log.orphans.text(log.id);
-        edge::log(out, Severity::Warning, "orphaned-messages", text);
+        out.log(Severity::Warning, "orphaned-messages", text);
         self.ask_directory(now, Origin::Start, Request::UseIds { below }, out);
     }
 

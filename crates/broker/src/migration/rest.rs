@@ -7,11 +7,10 @@ use lepus_base::{Body, Now, QueueId, ShardId};
 
 use crate::broker::Broker;
 use crate::channel::Target;
-use crate::mail::{ChannelRef, Command, Mail, Receipt};
+use crate::mail::{ChannelRef, Command, Mail, Receipt, Terms};
 use crate::message::{Incoming, MessageView};
 use crate::outbox::Outbox;
 use crate::postponed::{Few, Part};
-use crate::publish::Terms;
 
 /// What a parcel costs beside its message, in bytes.
 const PARCEL_BYTES: usize = 64;

@@ -7,26 +7,13 @@ use lepus_store::AppendError;
 
 use crate::broker::Broker;
 use crate::channel::Target;
-use crate::home::NO_LOG;
-use crate::jobs::TARGETS_AT_ONCE_MAX;
-use crate::journal::{LogSet, Need, Occupied, place_of};
+use crate::effort::TARGETS_AT_ONCE_MAX;
+use crate::journal::{LogSet, NO_LOG, Need, Occupied, Room, place_of};
 use crate::mail::{ChannelRef, Receipt};
 use crate::message::{Incoming, MessageView};
 use crate::outbox::Outbox;
 use crate::publish::Routed;
 use crate::queue::{Admission, Ticket};
-
-/// Whether a message may go into its queues on this shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub(crate) enum Room {
-    /// A log that has to take it does, or none has to.
-    Now,
-    /// When there is room for it.
-    Later(Need),
-    /// No log ever has room for so many bytes.
-    Never(usize),
-}
 
 /// A queue that wants the message once it is logged.
 #[derive(Debug)]

@@ -2,8 +2,8 @@
 
 use lepus_base::{Instant, Now, Position};
 
-use super::entry::{Content, Delivery, NO_SLOT, Place, Sent, Ticket};
 use super::{Queue, Sink};
+use crate::entry::{Content, Delivery, NO_SLOT, Place, Sent, Ticket};
 use crate::message::Incoming;
 use crate::send_buffer::{COPIED_BYTES_MAX, LARGE_BODY_BYTES_MIN};
 

@@ -2,9 +2,9 @@
 
 use lepus_base::Now;
 
-use super::entry::{Place, Reason};
 use super::settings::Overflow;
 use super::{DROPS_AT_ONCE_MAX, Queue, Sink};
+use crate::entry::{Place, Reason};
 use crate::message::Incoming;
 
 impl Queue {

@@ -5,11 +5,11 @@ use alloc::boxed::Box;
 use lepus_base::{Instant, Now, Position};
 use lepus_store::LaneSlot;
 
-use super::entry::{Entry, Place, Ticket};
 use super::ready::{Left, Ready};
 use super::trash::Trash;
 use super::unacked::UnackedList;
 use super::{DROPS_AT_ONCE_MAX, Queue, Sink};
+use crate::entry::{Entry, Place, Ticket};
 use crate::journal::Found;
 use crate::message::{Incoming, MessageView};
 

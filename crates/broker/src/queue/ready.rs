@@ -13,7 +13,7 @@ use core::cmp::Ordering;
 
 use lepus_store::{Fetch, LaneSlot};
 
-use super::entry::Entry;
+use crate::entry::Entry;
 use crate::journal::Backlog;
 
 /// Entries a drained level keeps room for.

@@ -2,10 +2,10 @@
 
 use alloc::vec::Vec;
 
-use super::entry::Entry;
 use super::ready::Ready;
 use super::unacked::UnackedList;
 use super::{Queue, Sink};
+use crate::entry::Entry;
 
 /// Messages that are gone for clients and not released yet.
 #[derive(Debug, Default)]

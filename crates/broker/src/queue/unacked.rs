@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use lepus_base::{Position, Slab, slab_bytes};
 
 use super::consumers::ConsumerHandle;
-use super::entry::Entry;
+use crate::entry::Entry;
 
 /// Slots that an emptied list keeps.
 const SPARE_SLOTS_MAX: usize = 256;

@@ -6,12 +6,12 @@
 
 use super::shares::Shares;
 use super::{Message, choose};
-use crate::binding::{Binding, Bindings, Link, Target};
-use crate::directory::Destination;
+use crate::binding::{Binding, Bindings, Destination, Link, Target};
+use crate::hash_subject::HashSubject;
+
 use crate::properties::BCC;
 use crate::refusal::Refusal;
 use crate::routing_keys::RoutingKeys;
-use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -24,32 +24,22 @@ const WEIGHT_MAX: u32 = 65_535;
 /// Bytes that a binding takes, whatever its weight.
 pub(super) const BINDING_BYTES: usize = Shares::BINDING_BYTES;
 
-/// What of a message is hashed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Subject {
-    RoutingKey,
-    Header(Box<str>),
-    MessageId,
-    CorrelationId,
-    Timestamp,
-}
-
 /// The bindings of a consistent-hash exchange.
 #[derive(Clone, Debug)]
 pub(crate) struct ConsistentHash {
-    subject: Subject,
+    subject: HashSubject,
     shares: Shares,
 }
 
 impl ConsistentHash {
-    /// For an exchange with arguments that were checked with [`check_arguments`].
+    /// For an exchange with arguments that were checked with [`HashSubject::of`].
     pub(super) fn new(arguments: TableRef<'_>) -> ConsistentHash {
-        let subject = subject(&arguments.to_owned()).unwrap_or(Subject::RoutingKey);
+        let subject = HashSubject::of(&arguments.to_owned()).unwrap_or(HashSubject::RoutingKey);
         ConsistentHash { subject, shares: Shares::new() }
     }
 
     pub(super) fn looks_beyond_key(&self) -> bool {
-        self.subject != Subject::RoutingKey
+        self.subject != HashSubject::RoutingKey
     }
 
     pub(super) fn insert(&mut self, bindings: &mut Bindings, place: u32, to: &Destination) {
@@ -70,13 +60,13 @@ impl ConsistentHash {
     ) -> &'a [Link] {
         let properties = message.properties;
         let hash = match &self.subject {
-            Subject::RoutingKey => hash(message.keys.first.as_bytes()),
-            Subject::MessageId => hash(properties.message_id().unwrap_or_default()),
-            Subject::CorrelationId => hash(properties.correlation_id().unwrap_or_default()),
-            Subject::Timestamp => properties
+            HashSubject::RoutingKey => hash(message.keys.first.as_bytes()),
+            HashSubject::MessageId => hash(properties.message_id().unwrap_or_default()),
+            HashSubject::CorrelationId => hash(properties.correlation_id().unwrap_or_default()),
+            HashSubject::Timestamp => properties
                 .timestamp()
                 .map_or_else(|| hash(&[]), |seconds| hash(&seconds.to_be_bytes())),
-            Subject::Header(name) => {
+            HashSubject::Header(name) => {
                 let headers = properties.headers().unwrap_or_default();
                 hash_value((**name != *BCC).then(|| headers.get(name)).flatten())
             }
@@ -131,29 +121,6 @@ pub(super) fn check_empty_key(routing_key: &str) -> Result<(), Refusal> {
     Err(refuse(format!(
         "The binding key must be empty for an exchange of this type, not '{routing_key}'"
     )))
-}
-
-pub(super) fn check_arguments(arguments: &Table) -> Result<(), Refusal> {
-    subject(arguments).map(|_| ())
-}
-
-fn subject(arguments: &Table) -> Result<Subject, Refusal> {
-    let text = |name: &str| match arguments.get(name) {
-        None => Ok(None),
-        Some(value) => value
-            .as_text()
-            .map(Some)
-            .ok_or_else(|| refuse(format!("Unsupported {name}: it must be text"))),
-    };
-    match (text("hash-header")?, text("hash-property")?) {
-        (None, None) => Ok(Subject::RoutingKey),
-        (Some(_), Some(_)) => Err(refuse("hash-property and hash-header are mutually exclusive")),
-        (Some(header), None) => Ok(Subject::Header(header.into())),
-        (None, Some("message_id")) => Ok(Subject::MessageId),
-        (None, Some("correlation_id")) => Ok(Subject::CorrelationId),
-        (None, Some("timestamp")) => Ok(Subject::Timestamp),
-        (None, Some(other)) => Err(refuse(format!("Unsupported property: {other}"))),
-    }
 }
 
 /// FNV-1a with SplitMix64's finalizer: fixed for ever, since it decides which queue a key uses.
@@ -327,10 +294,10 @@ mod tests {
         }
         assert!(check_weight("1").is_ok() && check_weight("65535").is_ok());
         let both = Table::new().with("hash-header", "h").with("hash-property", "message_id");
-        assert!(check_arguments(&both).is_err());
-        assert!(check_arguments(&Table::new().with("hash-property", "app_id")).is_err());
-        assert!(check_arguments(&Table::new().with("hash-header", 1i32)).is_err());
-        assert!(check_arguments(&Table::new().with("hash-property", "timestamp")).is_ok());
+        assert!(HashSubject::of(&both).is_err());
+        assert!(HashSubject::of(&Table::new().with("hash-property", "app_id")).is_err());
+        assert!(HashSubject::of(&Table::new().with("hash-header", 1i32)).is_err());
+        assert!(HashSubject::of(&Table::new().with("hash-property", "timestamp")).is_ok());
     }
 
     #[test]

@@ -3,9 +3,9 @@
 use super::DefinitionsError;
 use super::field::Place;
 use lepus_base::ShardId;
+use lepus_broker::binding::Destination;
 use lepus_broker::directory::{
-    Destination, HashingAlgorithm, PasswordHash, Request, UserLimits, VhostLimits, VhostMetadata,
-    VhostRef,
+    HashingAlgorithm, PasswordHash, Request, UserLimits, VhostLimits, VhostMetadata, VhostRef,
 };
 use lepus_broker::queue::QueueKind;
 

@@ -1,6 +1,7 @@
 use super::*;
 use lepus_amqp::table::Value as AmqpValue;
-use lepus_broker::directory::{Destination, VhostRef};
+use lepus_broker::binding::Destination;
+use lepus_broker::directory::VhostRef;
 
 fn importer() -> Importer {
     Importer { shards: 2, user: "guest".to_owned(), vhost: "own".to_owned() }

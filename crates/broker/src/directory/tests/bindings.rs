@@ -1,6 +1,7 @@
 //! Bindings, routing over several exchanges, and what goes with what.
 
 use super::*;
+use crate::binding::Destination;
 use lepus_amqp::table::Value;
 
 fn auto_delete(name: &str) -> Request {

@@ -1,6 +1,7 @@
 //! The same changes give the same directory, and the directory stays true to a plain model.
 
 use super::*;
+use crate::binding::Destination;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 

@@ -1,6 +1,7 @@
 //! What survives a restart, and which requests may be decided side by side.
 
 use super::*;
+use crate::binding::Destination;
 use alloc::collections::BTreeSet;
 use alloc::format;
 
