@@ -1,4 +1,4 @@
-//! A channel of a simulated client, as a test speaks to it.
+//! Channels of simulated clients: how they are opened, and each of them as a test speaks to it.
 //!
 //! Each call sends, lets everything come to rest and returns what the broker answered. An answer
 //! that is missing or other than expected is a panic that says what came instead.
@@ -11,12 +11,13 @@ use lepus_amqp::table::Table;
 
 use crate::client::Client;
 use crate::inbox::{Answer, Confirm, Inbox, Message, Refused, Returned};
+use crate::world::World;
 
 /// A channel. Cheap to clone; clones are the same channel.
 #[derive(Clone)]
 pub struct Channel {
-    pub(crate) client: Client,
-    pub(crate) number: u16,
+    client: Client,
+    number: u16,
 }
 
 /// What `queue.declare-ok` says.
@@ -28,6 +29,44 @@ pub struct Declared {
     pub messages: u32,
     /// Consumers.
     pub consumers: u32,
+}
+
+impl World {
+    /// A new connection of `guest` to `shard` and a channel on it: the usual start.
+    #[must_use]
+    pub fn channel(&self, shard: u16) -> Channel {
+        self.connect(shard).channel()
+    }
+}
+
+/// Channels of a client.
+impl Client {
+    /// Opens a channel on the lowest free number.
+    #[must_use]
+    pub fn channel(&self) -> Channel {
+        let number = self.peer(|peer| {
+            (1..).find(|number| peer.inboxes.get(number).is_none_or(|inbox| inbox.closed.is_some()))
+        });
+        self.channel_number(number.unwrap_or(1))
+    }
+
+    /// Opens the channel with this number.
+    ///
+    /// # Panics
+    /// When the broker refuses.
+    #[must_use]
+    pub fn channel_number(&self, number: u16) -> Channel {
+        let channel = Channel { client: self.clone(), number };
+        channel.send(channel::Open {});
+        channel.expect("channel.open-ok");
+        channel
+    }
+
+    /// A handle for a channel that need not be open.
+    #[must_use]
+    pub fn unopened(&self, number: u16) -> Channel {
+        Channel { client: self.clone(), number }
+    }
 }
 
 impl Channel {

@@ -1,18 +1,88 @@
-//! A client of a [`World`], as a test speaks to it.
+//! Clients of a [`World`]: how they connect, and each of them as a test speaks to it.
 
+use std::net::SocketAddr;
+
+use lepus_amqp::Method;
+use lepus_amqp::client::{ClientOptions, ClientState};
 use lepus_amqp::code::ReplyCode;
-use lepus_amqp::method::channel;
-use lepus_amqp::{Method, client::ClientState};
 
-use crate::channel::Channel;
 use crate::peer::{Closed, Peer};
 use crate::world::World;
 
 /// A client. Cheap to clone; clones are the same client.
 #[derive(Clone)]
 pub struct Client {
-    pub(crate) world: World,
-    pub(crate) index: usize,
+    world: World,
+    index: usize,
+}
+
+/// Connections of new clients.
+impl World {
+    /// A client without a protocol of its own: for raw bytes.
+    #[must_use]
+    pub fn dial(&self, shard: u16) -> Client {
+        self.add_peer(shard, None, None)
+    }
+
+    /// `guest` on vhost `/`, connected to `shard`, without heartbeats.
+    ///
+    /// # Panics
+    /// When the broker does not let it in.
+    #[must_use]
+    pub fn connect(&self, shard: u16) -> Client {
+        self.connect_with(shard, ClientOptions { heartbeat: 0, ..ClientOptions::default() }).open()
+    }
+
+    /// A client with these options; [`Client::is_open`] tells whether it was let in.
+    #[must_use]
+    pub fn connect_with(&self, shard: u16, options: ClientOptions) -> Client {
+        self.add_peer(shard, None, Some(options))
+    }
+
+    /// The same from another address.
+    #[must_use]
+    pub fn connect_from(&self, shard: u16, address: &str, options: ClientOptions) -> Client {
+        let address: SocketAddr = address.parse().expect("an address and a port");
+        self.add_peer(shard, Some(address), Some(options))
+    }
+
+    /// A user on vhost `/`, connected to `shard`.
+    ///
+    /// # Panics
+    /// When the broker does not let it in.
+    #[must_use]
+    pub fn connect_as(&self, shard: u16, user: &str, password: &str) -> Client {
+        self.connect_with(shard, World::login(user, password, "/")).open()
+    }
+
+    /// Options of a client without heartbeats.
+    #[must_use]
+    pub fn login(user: &str, password: &str, vhost: &str) -> ClientOptions {
+        ClientOptions {
+            user: user.into(),
+            password: password.into(),
+            vhost: vhost.into(),
+            heartbeat: 0,
+            ..ClientOptions::default()
+        }
+    }
+
+    fn add_peer(
+        &self,
+        shard: u16,
+        address: Option<SocketAddr>,
+        options: Option<ClientOptions>,
+    ) -> Client {
+        let mut state = self.0.borrow_mut();
+        let wire = state.shards.connect(usize::from(shard), address);
+        let (id, now) = (state.shards.last_connection(), state.shards.now().instant);
+        state.peers.push(Peer::new(id, wire, options, now));
+        let index = state.peers.len() - 1;
+        if !state.held {
+            state.settle();
+        }
+        Client { world: self.clone(), index }
+    }
 }
 
 impl Client {
@@ -75,33 +145,6 @@ impl Client {
     #[must_use]
     pub fn blocked(&self) -> Option<String> {
         self.peer(|peer| peer.blocked.clone())
-    }
-
-    /// Opens a channel on the lowest free number.
-    #[must_use]
-    pub fn channel(&self) -> Channel {
-        let number = self.peer(|peer| {
-            (1..).find(|number| peer.inboxes.get(number).is_none_or(|inbox| inbox.closed.is_some()))
-        });
-        self.channel_number(number.unwrap_or(1))
-    }
-
-    /// Opens the channel with this number.
-    ///
-    /// # Panics
-    /// When the broker refuses.
-    #[must_use]
-    pub fn channel_number(&self, number: u16) -> Channel {
-        let channel = Channel { client: self.clone(), number };
-        channel.send(channel::Open {});
-        channel.expect("channel.open-ok");
-        channel
-    }
-
-    /// A handle for a channel that need not be open.
-    #[must_use]
-    pub fn unopened(&self, number: u16) -> Channel {
-        Channel { client: self.clone(), number }
     }
 
     /// Sends a method on a channel.

@@ -265,36 +265,6 @@ pub(crate) fn excess(shards: &Shards) -> Option<String> {
     excess_timers(shards)
 }
 
-/// Copies of messages that one duty cycle may put into queues for each message that it read, and
-/// for as many slices of what takes long.
-const COPIES_AT_ONCE_MAX: u64 = 512;
-/// Slices of what takes long that one duty cycle serves at most, all kinds together.
-const SLICES_MAX: u64 = 32;
-
-/// What a shard has done so far, to see what one duty cycle adds.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Work {
-    copies: u64,
-    received: u64,
-}
-
-impl Work {
-    pub(crate) fn of(broker: &lepus_broker::Broker) -> Work {
-        let counters = &broker.edge.counters;
-        let copies = counters.enqueued_local + counters.enqueued_remote;
-        Work { copies, received: counters.received }
-    }
-
-    /// Whether so much in one duty cycle makes others wait, in words.
-    pub(crate) fn excess_since(self, before: Work) -> Option<String> {
-        let copies = self.copies - before.copies;
-        let received = self.received - before.received;
-        (copies > COPIES_AT_ONCE_MAX * (received + SLICES_MAX)).then(|| {
-            format!("one duty cycle puts {copies} copies into queues and reads {received} messages")
-        })
-    }
-}
-
 /// A connection's state in few words.
 pub(crate) fn describe(connection: &Connection) -> String {
     let mut text = format!(

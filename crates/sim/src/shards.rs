@@ -19,7 +19,6 @@ use lepus_shard::{
 };
 
 use crate::disk::SimDisk;
-use crate::figures::Work;
 use crate::start;
 use crate::wire::{ReadyList, SimReactor, SimSocket, Wire};
 
@@ -31,6 +30,12 @@ const HERE: SocketAddr =
 /// Where the simulated server listens.
 const LISTENER: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 5672);
+
+/// Copies of messages that one duty cycle may put into queues for each message that it read, and
+/// for as many slices of what takes long.
+const COPIES_AT_ONCE_MAX: u64 = 512;
+/// Slices of what takes long that one duty cycle serves at most, all kinds together.
+const SLICES_MAX: u64 = 32;
 
 /// What a simulated process is started with.
 #[derive(Clone, Debug)]
@@ -113,6 +118,30 @@ impl Seat {
             self.asleep = false;
             self.bell.wake_up();
         }
+    }
+}
+
+/// What a shard has done so far, to see what one duty cycle adds.
+#[derive(Clone, Copy, Debug)]
+struct Work {
+    copies: u64,
+    received: u64,
+}
+
+impl Work {
+    fn of(broker: &Broker) -> Work {
+        let counters = &broker.edge.counters;
+        let copies = counters.enqueued_local + counters.enqueued_remote;
+        Work { copies, received: counters.received }
+    }
+
+    /// Whether so much in one duty cycle makes others wait, in words.
+    fn excess_since(self, before: Work) -> Option<String> {
+        let copies = self.copies - before.copies;
+        let received = self.received - before.received;
+        (copies > COPIES_AT_ONCE_MAX * (received + SLICES_MAX)).then(|| {
+            format!("one duty cycle puts {copies} copies into queues and reads {received} messages")
+        })
     }
 }
 

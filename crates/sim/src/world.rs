@@ -1,12 +1,10 @@
 //! The world of a behaviour test: shards, clients and virtual time.
 
 use std::cell::RefCell;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::mpsc::Receiver;
 
 use lepus_amqp::Method;
-use lepus_amqp::client::ClientOptions;
 use lepus_amqp::method::channel;
 use lepus_base::{Instant, Now};
 use lepus_broker::counters::Counters;
@@ -17,8 +15,6 @@ use lepus_broker::user::{HashingAlgorithm, PasswordHash};
 use lepus_broker::vhost::VhostMetadata;
 use lepus_broker::{Broker, QueueTraffic, Talk};
 
-use crate::channel::Channel;
-use crate::client::Client;
 use crate::figures::{self, QueueFigures};
 use crate::peer::Peer;
 use crate::shards::{Options, Shards, StoreOptions};
@@ -210,78 +206,6 @@ impl World {
     #[must_use]
     pub fn now(&self) -> Now {
         self.0.borrow().shards.now()
-    }
-
-    /// A client without a protocol of its own: for raw bytes.
-    #[must_use]
-    pub fn dial(&self, shard: u16) -> Client {
-        self.add_peer(shard, None, None)
-    }
-
-    /// `guest` on vhost `/`, connected to `shard`, without heartbeats.
-    ///
-    /// # Panics
-    /// When the broker does not let it in.
-    #[must_use]
-    pub fn connect(&self, shard: u16) -> Client {
-        self.connect_with(shard, ClientOptions { heartbeat: 0, ..ClientOptions::default() }).open()
-    }
-
-    /// A client with these options; [`Client::is_open`] tells whether it was let in.
-    #[must_use]
-    pub fn connect_with(&self, shard: u16, options: ClientOptions) -> Client {
-        self.add_peer(shard, None, Some(options))
-    }
-
-    /// The same from another address.
-    #[must_use]
-    pub fn connect_from(&self, shard: u16, address: &str, options: ClientOptions) -> Client {
-        let address: SocketAddr = address.parse().expect("an address and a port");
-        self.add_peer(shard, Some(address), Some(options))
-    }
-
-    /// A user on vhost `/`, connected to `shard`.
-    ///
-    /// # Panics
-    /// When the broker does not let it in.
-    #[must_use]
-    pub fn connect_as(&self, shard: u16, user: &str, password: &str) -> Client {
-        self.connect_with(shard, World::login(user, password, "/")).open()
-    }
-
-    /// Options of a client without heartbeats.
-    #[must_use]
-    pub fn login(user: &str, password: &str, vhost: &str) -> ClientOptions {
-        ClientOptions {
-            user: user.into(),
-            password: password.into(),
-            vhost: vhost.into(),
-            heartbeat: 0,
-            ..ClientOptions::default()
-        }
-    }
-
-    /// A new connection of `guest` to `shard` and a channel on it: the usual start.
-    #[must_use]
-    pub fn channel(&self, shard: u16) -> Channel {
-        self.connect(shard).channel()
-    }
-
-    fn add_peer(
-        &self,
-        shard: u16,
-        address: Option<SocketAddr>,
-        options: Option<ClientOptions>,
-    ) -> Client {
-        let mut state = self.0.borrow_mut();
-        let wire = state.shards.connect(usize::from(shard), address);
-        let (id, now) = (state.shards.last_connection(), state.shards.now().instant);
-        state.peers.push(Peer::new(id, wire, options, now));
-        let index = state.peers.len() - 1;
-        if !state.held {
-            state.settle();
-        }
-        Client { world: self.clone(), index }
     }
 
     /// An operator's change of the directory.
