@@ -1,10 +1,10 @@
 //! Makes and removes connections, channels, queues or bindings over and over, on one thread for each worker.
 
 use crate::clock::{Clock, cpu_seconds};
-use crate::engine::{Missing, Outcome, interruptible};
+use crate::engine::{Outcome, interruptible};
 use crate::peer::Peer;
 use crate::report::data::{Format, print};
-use crate::report::{LATENCIES, Shown, Summary, TAIL, rate};
+use crate::report::{LATENCIES, Missing, Shown, Summary, TAIL, rate};
 use crate::script::{QueueSpec, Step, bind};
 use crate::statistics::{Interval, Statistics};
 use crate::uri::Uri;

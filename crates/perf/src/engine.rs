@@ -9,8 +9,8 @@ use crate::clock::{Clock, cpu_seconds};
 use crate::link::{Link, LinkState, READ_BYTES_MAX, Role};
 use crate::outstanding::Outstanding;
 use crate::plan::{LinkPlan, Plan, Stage};
-use crate::report::csv_head;
 use crate::report::data::Format;
+use crate::report::{Missing, csv_head};
 use crate::scene::Scene;
 use crate::statistics::{Counters, Interval, Statistics};
 use lepus_base::Instant;
@@ -49,32 +49,6 @@ enum Phase {
     Draining,
     /// Connections are being closed.
     Closing,
-}
-
-/// What is left over at the end of a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Missing {
-    /// Deliveries of what was sent that never came; `None` where nobody can tell how many there should be.
-    pub outstanding: Option<u64>,
-    /// Messages that were due by the end of the load and not sent.
-    pub unsent: u64,
-    /// Messages without their confirm.
-    pub unconfirmed: u64,
-}
-
-impl Missing {
-    /// In words; `None` where nothing is missing.
-    pub(crate) fn in_words(&self) -> Option<String> {
-        let outstanding = self.outstanding.unwrap_or(0);
-        if outstanding + self.unsent + self.unconfirmed == 0 {
-            return None;
-        }
-        Some(format!(
-            "outstanding: {outstanding} sent and never received, {} due and not sent, {} not confirmed; \
-             they count in the latencies with their age",
-            self.unsent, self.unconfirmed
-        ))
-    }
 }
 
 /// A run under way.

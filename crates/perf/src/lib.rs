@@ -9,6 +9,7 @@
 
 mod alarm;
 mod body;
+mod calibration;
 mod ceiling;
 mod check;
 mod churn;
@@ -17,6 +18,7 @@ mod confirm;
 mod consumer;
 mod engine;
 mod idle;
+mod job;
 mod link;
 mod option;
 mod outstanding;
@@ -39,8 +41,8 @@ mod transaction;
 mod uri;
 
 use engine::Outcome;
+use job::Job;
 use option::{Options, describe, nearest};
-use plan::Job;
 use shape::{SHAPES, Shape};
 use std::fmt::Display;
 use std::io::Write;
@@ -113,7 +115,7 @@ fn carry_out(shape: &Shape, jobs: Vec<Job>) -> ExitCode {
                 engine::run(*plan)
             }
             Job::Ceiling(producing, consuming) => {
-                ceiling::measure(*producing, *consuming).map(|ceiling| {
+                calibration::measure(*producing, *consuming).map(|ceiling| {
                     known = Some(ceiling);
                     Outcome::Good
                 })

@@ -4,12 +4,10 @@
 use crate::body::Layout;
 use crate::ceiling::Ceiling;
 use crate::check::Check;
-use crate::churn::ChurnPlan;
 use crate::consumer::ConsumerSpec;
-use crate::idle::{self, IdlePlan};
 use crate::producer::ProducerSpec;
 use crate::report::Shown;
-use crate::report::data::{self, Format};
+use crate::report::data::Format;
 use crate::roundtrip::RoundtripSpec;
 use crate::script::Step;
 use crate::uri::Uri;
@@ -55,39 +53,6 @@ impl LinkPlan {
             RoleSpec::Consumer(consumer) => consumer.received_max.is_some(),
             RoleSpec::Roundtrip(_) => false,
         })
-    }
-}
-
-/// One of the parts that a command line asks for.
-#[derive(Debug)]
-pub(crate) enum Job {
-    Run(Box<Plan>),
-    Churn(ChurnPlan),
-    Idle(IdlePlan),
-    /// The tester's own speed with such a load, told with the runs that follow: a plan for producers, one for consumers.
-    Ceiling(Box<Plan>, Box<Plan>),
-    Sink {
-        port: u16,
-        body_bytes: usize,
-    },
-}
-
-impl Job {
-    /// Prints what stands before the figures of this job and those that follow it.
-    pub(crate) fn print_head(&self) {
-        match self {
-            Job::Run(plan) => plan.run.format.print_head(),
-            Job::Churn(plan) => plan.format.print_head(),
-            Job::Idle(plan) if plan.format == Format::Csv => data::print(idle::CSV_HEAD),
-            Job::Ceiling(plan, _) => plan.run.format.print_head(),
-            Job::Idle(_) | Job::Sink { .. } => {}
-        }
-    }
-}
-
-impl From<Plan> for Job {
-    fn from(plan: Plan) -> Job {
-        Job::Run(Box::new(plan))
     }
 }
 

@@ -7,7 +7,6 @@ pub(crate) mod json;
 
 use crate::ceiling::Ceiling;
 use crate::check::Check;
-use crate::engine::Missing;
 use crate::statistics::{Counters, Interval, Quantiles};
 use json::Json;
 use std::fmt::Write as _;
@@ -147,6 +146,32 @@ pub(crate) fn csv_row(id: &str, shown: Shown, interval: &Interval) -> String {
         }
     }
     row
+}
+
+/// What is left over at the end of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Missing {
+    /// Deliveries of what was sent that never came; `None` where nobody can tell how many there should be.
+    pub outstanding: Option<u64>,
+    /// Messages that were due by the end of the load and not sent.
+    pub unsent: u64,
+    /// Messages without their confirm.
+    pub unconfirmed: u64,
+}
+
+impl Missing {
+    /// In words; `None` where nothing is missing.
+    pub(crate) fn in_words(&self) -> Option<String> {
+        let outstanding = self.outstanding.unwrap_or(0);
+        if outstanding + self.unsent + self.unconfirmed == 0 {
+            return None;
+        }
+        Some(format!(
+            "outstanding: {outstanding} sent and never received, {} due and not sent, {} not confirmed; \
+             they count in the latencies with their age",
+            self.unsent, self.unconfirmed
+        ))
+    }
 }
 
 /// The figures of a whole run.

@@ -9,8 +9,9 @@ pub(crate) mod idle;
 pub(crate) mod sink;
 pub(crate) mod throughput;
 
+use crate::job::Job;
 use crate::option::{Choice, Foreign, Group, OptionError, Options, wrong};
-use crate::plan::{Job, Plan, RunOptions, SocketOptions};
+use crate::plan::{Plan, RunOptions, SocketOptions};
 use crate::report::data::Format;
 use crate::uri::Uri;
 use std::time::Duration;

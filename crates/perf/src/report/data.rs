@@ -304,7 +304,7 @@ mod tests {
     use super::*;
     use crate::body::Layout;
     use crate::check::Check;
-    use crate::engine::Missing;
+    use crate::report::Missing;
 
     fn figures() -> Quantiles {
         Quantiles {

@@ -7,9 +7,10 @@ use super::{
 use crate::body::Layout;
 use crate::check::Check;
 use crate::consumer::{ConsumerSpec, Settling};
+use crate::job::Job;
 use crate::option::{Choice, Group, OptionError, Options, wrong};
 use crate::pairs;
-use crate::plan::{Job, LinkPlan, Plan, RoleSpec, Stage};
+use crate::plan::{LinkPlan, Plan, RoleSpec, Stage};
 use crate::producer::ProducerSpec;
 use crate::report::Shown;
 use crate::schedule::Schedule;

@@ -2,8 +2,8 @@
 
 use super::{PLACE, Shape, count, id, seconds, uris};
 use crate::churn::{ChurnPlan, Thing};
+use crate::job::Job;
 use crate::option::{Choice, Group, OptionError, Options, wrong};
-use crate::plan::Job;
 use crate::report::data::Format;
 use std::time::Duration;
 

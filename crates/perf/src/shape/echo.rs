@@ -3,8 +3,9 @@
 use super::{CONNECTION, OUTPUT, Shape, body_bytes, count, id, run_options, tuning, uris};
 use crate::body::Layout;
 use crate::check::Check;
+use crate::job::Job;
 use crate::option::{Choice, Group, OptionError, Options, wrong};
-use crate::plan::{Job, LinkPlan, Plan, RoleSpec, Stage};
+use crate::plan::{LinkPlan, Plan, RoleSpec, Stage};
 use crate::report::Shown;
 use crate::roundtrip::RoundtripSpec;
 use crate::script::{ExchangeSpec, QueueSpec, Step, bind, consume};

@@ -6,8 +6,9 @@ use super::{
 use crate::body::{BODY_BYTES_DEFAULT, Layout};
 use crate::check::Check;
 use crate::consumer::{ConsumerSpec, Settling};
+use crate::job::Job;
 use crate::option::{Choice, Group, OptionError, Options, wrong};
-use crate::plan::{Job, LinkPlan, Plan, RoleSpec, Stage};
+use crate::plan::{LinkPlan, Plan, RoleSpec, Stage};
 use crate::producer::ProducerSpec;
 use crate::report::Shown;
 use crate::schedule::Schedule;

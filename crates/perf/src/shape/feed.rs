@@ -3,8 +3,8 @@
 use super::fanout::Fanout;
 use super::{CONNECTION, OUTPUT, Shape, body_bytes_checked, count};
 use crate::body::Layout;
+use crate::job::Job;
 use crate::option::{Choice, Group, OptionError, Options};
-use crate::plan::Job;
 
 pub(super) const SHAPE: Shape = Shape {
     name: "feed",

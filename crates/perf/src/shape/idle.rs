@@ -3,8 +3,8 @@
 use super::churn::{OUTPUT, format};
 use super::{PLACE, Shape, count, id, seconds, uris};
 use crate::idle::IdlePlan;
+use crate::job::Job;
 use crate::option::{Choice, Group, OptionError, Options};
-use crate::plan::Job;
 use std::time::Duration;
 
 pub(super) const SHAPE: Shape = Shape {

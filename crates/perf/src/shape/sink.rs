@@ -1,8 +1,8 @@
 //! The other end of a measurement of the tester itself.
 
 use super::{BODY_BYTES_MAX, Shape, count};
+use crate::job::Job;
 use crate::option::{Choice, Group, OptionError, Options};
-use crate::plan::Job;
 
 pub(super) const SHAPE: Shape = Shape {
     name: "sink",

@@ -9,9 +9,10 @@ use super::{Shape, body_bytes, count, id, run_options, seconds, tuning, uris, wi
 use crate::body::{BODY_BYTES_DEFAULT, Layout};
 use crate::check::Check;
 use crate::consumer::{ConsumerSpec, Settling};
+use crate::job::Job;
 use crate::option::{OptionError, Options, wrong};
 use crate::pairs;
-use crate::plan::{Job, LinkPlan, Plan, RoleSpec, Stage};
+use crate::plan::{LinkPlan, Plan, RoleSpec, Stage};
 use crate::producer::ProducerSpec;
 use crate::report::Shown;
 use crate::schedule::{Cycle, Schedule, Stretch, parse_part, parse_stretch};
