@@ -11,10 +11,12 @@
 
 pub mod affinity;
 mod call;
+mod command;
 pub mod disk;
 mod experiment;
 pub mod metrics;
 pub mod peer;
+mod plan;
 pub mod plot;
 pub mod procfs;
 mod profile;
@@ -29,4 +31,4 @@ mod subject;
 pub mod tune;
 mod workload;
 
-pub use experiment::run;
+pub use command::run;

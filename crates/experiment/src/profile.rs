@@ -1,14 +1,14 @@
 //! Where a broker of ours spends its CPU time under a load: `lepus profile` beside it.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use crate::record::Profiled;
 use crate::session::Session;
 use crate::stop::Stop;
 use crate::subject::{Choice, Placement, Subject};
@@ -19,38 +19,6 @@ const SECONDS_MIN: f64 = 2.0;
 const SECONDS_MAX: f64 = 10.0;
 /// How long the load runs before and after it.
 const MARGIN: Duration = Duration::from_secs(2);
-
-/// A profile that was taken.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Profiled {
-    /// The broker's name in figures.
-    pub name: String,
-    /// The load.
-    pub load: String,
-    /// The flame graph.
-    pub svg: String,
-    /// Shares of the shards' phases in percent, the greatest first.
-    pub phases: Vec<(String, f64)>,
-    /// The functions with the most own time: name, own and accumulated time in percent.
-    pub functions: Vec<(String, f64, f64)>,
-    /// What it does not show.
-    pub not_seen: Vec<String>,
-}
-
-impl Profiled {
-    /// For the machine-readable result; the flame graph is a file beside it.
-    #[must_use]
-    pub fn json(&self) -> Value {
-        let function = |(name, own, accumulated): &(String, f64, f64)| json!({"name": name, "own_percent": own, "accumulated_percent": accumulated});
-        json!({
-            "broker": self.name,
-            "load": self.load,
-            "phases_percent": self.phases.iter().cloned().collect::<BTreeMap<_, _>>(),
-            "functions": self.functions.iter().map(function).collect::<Vec<_>>(),
-            "not_seen": self.not_seen,
-        })
-    }
-}
 
 /// Takes a profile of every `lepus` of ours under each load, in runs of their own: sampling costs a
 /// little. What fails is noted.

@@ -1,9 +1,9 @@
 //! What the runs of an experiment have shown, and figures over them.
 
 use crate::plot::{Bar, Unit};
-use crate::profile::Profiled;
 use crate::workload::Outcome;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// One run.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,6 +18,38 @@ pub struct Run {
     pub round: usize,
     /// What came of it.
     pub outcome: Outcome,
+}
+
+/// Where a broker of ours spent its CPU time under a load, as `lepus profile` saw it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Profiled {
+    /// The broker's name in figures.
+    pub name: String,
+    /// The load.
+    pub load: String,
+    /// The flame graph.
+    pub svg: String,
+    /// Shares of the shards' phases in percent, the greatest first.
+    pub phases: Vec<(String, f64)>,
+    /// The functions with the most own time: name, own and accumulated time in percent.
+    pub functions: Vec<(String, f64, f64)>,
+    /// What it does not show.
+    pub not_seen: Vec<String>,
+}
+
+impl Profiled {
+    /// For the machine-readable result; the flame graph is a file beside it.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        let function = |(name, own, accumulated): &(String, f64, f64)| json!({"name": name, "own_percent": own, "accumulated_percent": accumulated});
+        json!({
+            "broker": self.name,
+            "load": self.load,
+            "phases_percent": self.phases.iter().cloned().collect::<BTreeMap<_, _>>(),
+            "functions": self.functions.iter().map(function).collect::<Vec<_>>(),
+            "not_seen": self.not_seen,
+        })
+    }
 }
 
 /// All runs so far.

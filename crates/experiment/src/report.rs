@@ -8,8 +8,7 @@ pub use page::{Block, Content, render};
 
 use crate::plot::PlotError;
 use crate::record::Record;
-use crate::session::Session;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -38,26 +37,6 @@ pub struct Report<'a> {
     pub record: &'a Record,
     /// The machine-readable result.
     pub result: &'a Value,
-}
-
-/// Writes an experiment's report.
-///
-/// # Errors
-/// When the directory cannot be written.
-pub fn write(session: &Session<'_>, content: &Content, seconds: f64) -> io::Result<()> {
-    let (plan, record) = (session.plan, &session.record);
-    let scale = format!("{} of the report's, {} rounds", plan.scale, plan.rounds);
-    let about = about(&plan.command, seconds, ("scale", scale), record);
-    let result = json!({
-        "experiment": plan.experiment.name,
-        "about": about.iter().cloned().collect::<std::collections::BTreeMap<_, _>>(),
-        "scale": plan.scale,
-        "rounds": plan.rounds,
-        "seen": content.seen,
-        "record": record.json(),
-    });
-    let (title, asks) = (plan.experiment.title, plan.experiment.asks);
-    Report { title, asks, content, about: &about, record, result: &result }.write(&plan.output)
 }
 
 /// How a report came about: the command, the time, the size (its name and value), the brokers, the machine.

@@ -1,6 +1,6 @@
 //! The course of an experiment: brokers are started, take turns under load, and are ended.
 
-use crate::call::Plan;
+use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::record::{Record, Run};
 use crate::stop::Stop;

@@ -12,7 +12,7 @@ pub mod settings_file;
 pub mod statistics;
 pub mod variant;
 
-use crate::experiment::say;
+use crate::command::say;
 use crate::report::{Report, about, file_time, is_empty};
 use crate::stop::Stop;
 use call::{Call, Plan};

@@ -3,7 +3,8 @@
 use super::Experiment;
 use super::figures::{cost_table, over_time, percentiles, rate_bars, rate_sentence};
 use crate::plot::{Axis, Unit};
-use crate::profile::{self, Profiled};
+use crate::profile;
+use crate::record::Profiled;
 use crate::report::{Block, Content};
 use crate::sample::INTERVAL;
 use crate::session::Session;

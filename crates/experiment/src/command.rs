@@ -1,0 +1,113 @@
+//! `lepus experiment`: reads its words, runs the experiment and writes the report.
+
+use crate::call::{self, Call};
+use crate::experiment::Experiment;
+use crate::plan::Plan;
+use crate::report::{Content, Report, about, file_time, is_empty};
+use crate::session::Session;
+use crate::stop::Stop;
+use lepus_perf::to_stderr;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Instant, SystemTime};
+
+/// The exit code for words that cannot be meant.
+const WRONG_CALL: u8 = 2;
+
+/// Runs `lepus experiment WORDS`. Standard output gets the report's place and what was seen, standard error the progress.
+///
+/// 0: there is a report; 1: nothing could be measured or written, or a check found a fault; 2: the words cannot be meant.
+#[must_use]
+pub fn run(words: &[String]) -> ExitCode {
+    let now = file_time(SystemTime::now());
+    let lepus = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("lepus"));
+    match call::read(words, lepus, &now) {
+        Ok(Call::Print(text)) => {
+            say(&text);
+            ExitCode::SUCCESS
+        }
+        Ok(Call::Run(experiment, plan)) => match carry_out(experiment, &plan) {
+            Ok(true) => ExitCode::SUCCESS,
+            Ok(false) => ExitCode::FAILURE,
+            Err(text) => {
+                to_stderr(format_args!("lepus experiment {}: {text}", experiment.name));
+                ExitCode::FAILURE
+            }
+        },
+        Err(text) => {
+            to_stderr(format_args!("lepus experiment: {text}"));
+            ExitCode::from(WRONG_CALL)
+        }
+    }
+}
+
+/// Measures and writes the report; whether no check found a fault.
+fn carry_out(experiment: &Experiment, plan: &Plan) -> Result<bool, String> {
+    let stop = Stop::on_signals().map_err(|error| error.to_string())?;
+    let start = Instant::now();
+    fs::create_dir_all(&plan.site.scratch)
+        .map_err(|error| format!("{}: {error}", plan.site.scratch.display()))?;
+    let mut session = Session::new(plan, stop);
+    (experiment.measure)(&mut session);
+    session.record.stopped = session.is_over();
+    if is_empty(&session.record) {
+        if session.record.stopped {
+            let _ = fs::remove_dir_all(&plan.site.scratch);
+        }
+        let fault = session
+            .record
+            .faults
+            .first()
+            .map_or("it was ended before the first run", String::as_str);
+        return Err(format!("nothing was measured: {fault}"));
+    }
+    let content = (experiment.describe)(&session);
+    write_report(experiment, &session, &content, start.elapsed().as_secs_f64())
+        .map_err(|error| format!("{}: {error}", plan.output.display()))?;
+    // The brokers' data is not part of the report; of runs that failed altogether the logs stay.
+    fs::remove_dir_all(&plan.site.scratch)
+        .map_err(|error| format!("{}: {error}", plan.site.scratch.display()))?;
+    let mut text = content.seen.join("\n");
+    text.push_str(&format!("\n{}\n", plan.output.join("report.html").display()));
+    say(&text);
+    let is_good = session.record.runs.iter().all(|run| run.outcome.gap.is_none());
+    if !is_good {
+        to_stderr(format_args!(
+            "lepus experiment {}: not everything arrived as it was sent",
+            experiment.name
+        ));
+    }
+    Ok(is_good)
+}
+
+/// Writes the report of an experiment that took so many seconds.
+fn write_report(
+    experiment: &Experiment,
+    session: &Session<'_>,
+    content: &Content,
+    seconds: f64,
+) -> io::Result<()> {
+    let (plan, record) = (session.plan, &session.record);
+    let scale = format!("{} of the report's, {} rounds", plan.scale, plan.rounds);
+    let about = about(&plan.command, seconds, ("scale", scale), record);
+    let result = json!({
+        "experiment": experiment.name,
+        "about": about.iter().cloned().collect::<BTreeMap<_, _>>(),
+        "scale": plan.scale,
+        "rounds": plan.rounds,
+        "seen": content.seen,
+        "record": record.json(),
+    });
+    let (title, asks) = (experiment.title, experiment.asks);
+    Report { title, asks, content, about: &about, record, result: &result }.write(&plan.output)
+}
+
+/// Prints to standard output; a reader that went away is no failure.
+pub(crate) fn say(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
