@@ -12,6 +12,9 @@ use crate::port::{Reactor, Readiness, Socket, Token};
 
 /// Events taken per poll; what is left is reported by the next one.
 const EVENTS_MAX: usize = 1024;
+/// How long the system keeps what the peer of a socket that was dropped does not take.
+#[cfg(target_os = "linux")]
+const UNSENT_MILLIS_MAX: u32 = 5_000;
 const ALARM: mio::Token = mio::Token(usize::MAX);
 
 /// Readiness of sockets from the operating system.
@@ -133,6 +136,12 @@ impl Socket for TcpStream {
         // A peer that waits a little longer is all that can come of a refusal.
         #[cfg(target_os = "linux")]
         let _ = rustix::net::sockopt::set_tcp_quickack(self, true);
+    }
+
+    fn forget_unsent_soon(&mut self) {
+        // Memory that is kept longer is all that can come of a refusal.
+        #[cfg(target_os = "linux")]
+        let _ = rustix::net::sockopt::set_tcp_user_timeout(self, UNSENT_MILLIS_MAX);
     }
 
     fn shut_down_writing(&mut self) {

@@ -53,6 +53,10 @@ pub trait Socket: Send + 'static {
     /// the hope of an answer to go with.
     fn acknowledge_at_once(&mut self) {}
 
+    /// Has the system drop what the peer has not taken some seconds after the socket is dropped. Otherwise it keeps that
+    /// for minutes, where nothing counts or bounds it.
+    fn forget_unsent_soon(&mut self) {}
+
     /// Tells the peer that nothing more will be written. Errors are of no interest: the socket is
     /// about to be dropped.
     fn shut_down_writing(&mut self);

@@ -594,6 +594,7 @@ impl Run {
         if self.is_full()
             || self.shards.has_disk_trouble()
             || self.shards.waits_for_reads()
+            || self.shards.waits_for_writes()
             || self.shards.brokers().any(|b| is_short(b) || moves(b))
         {
             return Ok(());

@@ -319,6 +319,11 @@ impl Shards {
         self.brokers().any(Broker::waits_for_room)
     }
 
+    /// Whether writes or syncs that failed wait to be made again: until then nothing is durable.
+    pub(crate) fn waits_for_writes(&self) -> bool {
+        self.brokers().any(|broker| broker.log_troubles().has_waiting_writes)
+    }
+
     /// Whether a read failed that somebody waits for: it is made again when its pause is over.
     pub(crate) fn waits_for_reads(&self) -> bool {
         self.brokers().any(|broker| broker.log_troubles().has_waiting_reads)

@@ -317,6 +317,11 @@ impl Log {
         self.synced
     }
 
+    /// Whether a write or a sync that failed is to be made again.
+    pub(crate) fn has_waiting_writes(&self) -> bool {
+        self.write_retry_at > Instant(0) || self.sync_retry_at > Instant(0)
+    }
+
     pub(crate) fn stopped(&self) -> Option<(File, DiskError)> {
         self.stopped
     }

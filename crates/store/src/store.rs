@@ -854,6 +854,12 @@ impl Store {
         self.failed_reads.len() > 0
     }
 
+    /// Whether a write or a sync that failed waits to be made again.
+    #[must_use]
+    pub fn has_waiting_writes(&self) -> bool {
+        self.log.has_waiting_writes()
+    }
+
     /// Figures for metrics.
     #[must_use]
     pub fn figures(&self) -> Figures {

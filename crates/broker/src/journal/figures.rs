@@ -68,6 +68,8 @@ pub struct LogTroubles {
     pub is_stopped: bool,
     /// Reads wait to be made again.
     pub has_waiting_reads: bool,
+    /// Writes or syncs wait to be made again.
+    pub has_waiting_writes: bool,
 }
 
 /// The unacknowledged delivery whose message lies furthest back in the log: what is behind it
@@ -125,6 +127,7 @@ impl Journal {
             all.is_adopted_full |= !log.is_own && log.store.is_out_of_disk();
             all.is_stopped |= log.stopped.is_some();
             all.has_waiting_reads |= log.store.has_waiting_reads();
+            all.has_waiting_writes |= log.store.has_waiting_writes();
         }
         all
     }

@@ -297,6 +297,7 @@ impl<C: Core, R: Reactor> Shard<C, R> {
                 }
                 Some(_) => {
                     self.leaving.swap_remove(index);
+                    self.connections[token as usize].socket.forget_unsent_soon();
                     self.lose(now, token);
                 }
                 None => {
