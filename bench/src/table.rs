@@ -62,7 +62,7 @@ pub fn render(rows: &[Row]) -> String {
             share(Kind::NullBroker, 2),
         );
     }
-    out.push_str("Rates are of the whole run, the tester's included; µs and ratios are the broker's CPU per message.\n");
+    out.push_str("Rates and µs are of the time between the first and the last look at the broker; µs and ratios are its CPU per message.\n");
     out
 }
 
@@ -93,7 +93,7 @@ fn details(rows: &[Row]) -> String {
     }
     out.push_str(
         "\nCPU: user and system time of the broker's process; core: time in which its core was not \
-         idle; both per message received. of spin: looking around without work, as lepus counts it.\ncalls: system calls of the broker per message, counted in one further run, start and end included. rabbit ×, lavin ×, null ×: how many times less CPU than RabbitMQ \
+         idle; both per message received. of spin: looking around without work, as lepus counts it, of its whole run.\nmsg/s and µs: between the first and the last look at the broker, which it answers once a second on its own CPU; p50/99: the tester's, of its whole run.\ncalls: system calls of the broker per message, counted in one further run, start and end included. rabbit ×, lavin ×, null ×: how many times less CPU than RabbitMQ \
          and LavinMQ, more than the null broker. *: the tester used more than 90 % of its\ncore, so that the rate \
          is the tester's. counts: the tester's, the broker's and the acknowledged agree within 1 %.\n",
     );

@@ -29,6 +29,7 @@ struct Wire {
     reads: usize,
     writes: usize,
     acknowledged: usize,
+    is_forgotten: bool,
     /// Readiness that the next poll reports.
     edge: Option<Readiness>,
 }
@@ -64,6 +65,10 @@ impl Socket for MemorySocket {
 
     fn acknowledge_at_once(&mut self) {
         self.0.lock().unwrap().acknowledged += 1;
+    }
+
+    fn forget_unsent_soon(&mut self) {
+        self.0.lock().unwrap().is_forgotten = true;
     }
 
     fn shut_down_writing(&mut self) {
@@ -322,6 +327,7 @@ fn a_closed_connection_lingers_for_the_peers_end_and_no_longer() {
     }
     polite.end();
     while bench.turn().more {}
+    assert!(!polite.0.lock().unwrap().is_forgotten);
     assert_eq!(bench.shard.connections(), 1);
     assert_eq!(rude.output(), b"");
     bench.millis = bench.shard.next_timeout().0 / 1_000_000;
@@ -344,6 +350,7 @@ fn a_peer_that_never_takes_its_last_bytes_is_cut() {
     bench.turn();
     assert_eq!(bench.shard.connections(), 0);
     assert!(!socket.0.lock().unwrap().output_ended);
+    assert!(socket.0.lock().unwrap().is_forgotten, "the system would keep its bytes for minutes");
 }
 
 #[test]
