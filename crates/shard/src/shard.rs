@@ -271,7 +271,8 @@ impl<C: Core, R: Reactor> Shard<C, R> {
             self.core.timeout(now, &mut self.out);
         }
         self.core.work(now, &mut self.out);
-        // What the flush below finishes is followed by a turn as well: some of what queues keep is given back in turns only.
+        // What the flush below finishes is followed by a turn as well: without it a simulated run with very many queues
+        // came to rest with 18 MB of their tables.
         let unfinished = self.core.has_work(&self.out);
         self.mark.set(Stage::Flush);
         self.core.flush(now, &mut self.out);
