@@ -29,6 +29,7 @@ use crate::directory::{Change, Directory, Routes};
 use crate::edge::Edge;
 use crate::ends::Ends;
 use crate::home::Home;
+use crate::idle_tables::IdleTables;
 use crate::jobs::Jobs;
 use crate::journal::Journal;
 use crate::loan::Lender;
@@ -58,6 +59,8 @@ pub struct Broker {
     pub census: Census,
     pub(crate) homes: Slab<Home>,
     pub(crate) home_slots: Places,
+    /// Tables of queues that may have spare room.
+    pub(crate) idle_tables: IdleTables,
     /// Who waits until the bindings of queues that were deleted here are gone, too.
     pub(crate) leaving: BTreeMap<QueueId, Vec<(ChannelRef, Reply)>>,
     /// Orders the directory's changes, on shard 0.
@@ -145,6 +148,7 @@ impl Broker {
             census: Census::new(hash),
             homes: Slab::new(),
             home_slots: Places::new(hash),
+            idle_tables: IdleTables::default(),
             leaving: BTreeMap::new(),
             definitions: Definitions::new(hash),
             journal: Journal::default(),
@@ -539,6 +543,7 @@ impl Broker {
                 Timer::Looks => self.begin_looks(),
                 Timer::UnreadReplies => self.edge.tell_unread_replies(now, out),
                 Timer::Trim => self.trim_buffers(now),
+                Timer::Tables => self.idle_tables.look(now, &mut self.homes, &mut self.edge),
             }
         }
         self.delayed.look(now);
@@ -630,7 +635,7 @@ impl Broker {
         if self.edge.user_channels.has_changed() {
             self.tell_channels(out);
         }
-        self.weigh_tables(out);
+        self.weigh_tables(now, out);
     }
 
     /// Takes a connection off this shard. Call it for what the outbox asked to hand over. `None`

@@ -41,6 +41,10 @@ pub struct Home {
     dying: Option<Box<Dying>>,
     /// Whether its tables are counted anew at the end of the cycle.
     is_unweighed: bool,
+    /// Whether it was used since its spare room was looked at last.
+    was_used: bool,
+    /// Whether its spare room is to be looked at.
+    has_spare: bool,
     /// What the shard's sum has of its tables, in bytes.
     counted_bytes: usize,
 }
@@ -69,6 +73,8 @@ impl Home {
             working: false,
             dying: None,
             is_unweighed: false,
+            was_used: false,
+            has_spare: false,
             counted_bytes: 0,
         }
     }
@@ -85,13 +91,15 @@ impl Home {
             working: false,
             dying: None,
             is_unweighed: false,
+            was_used: false,
+            has_spare: false,
             counted_bytes: 0,
         }
     }
 
     /// Notes that its tables may change, to be counted anew at the end of the cycle.
     #[inline]
-    fn note(&mut self, slot: u32, edge: &mut Edge) {
+    pub(crate) fn note(&mut self, slot: u32, edge: &mut Edge) {
         if !self.is_unweighed {
             self.is_unweighed = true;
             edge.unweighed.push(slot);
@@ -100,10 +108,27 @@ impl Home {
 
     /// Brings the shard's sum up to date with its tables.
     pub(crate) fn weigh(&mut self, edge: &mut Edge) {
-        self.is_unweighed = false;
+        (self.is_unweighed, self.was_used) = (false, true);
         let bytes = self.memory_bytes();
         edge.queue_bytes = edge.queue_bytes + bytes - self.counted_bytes;
         self.counted_bytes = bytes;
+    }
+
+    /// Whether its tables take more than `least` bytes and nobody looks yet whether it needs them.
+    pub(crate) fn note_spare(&mut self, least: usize) -> bool {
+        let own = slab_entry_bytes::<Home>();
+        self.counted_bytes > own + least && !core::mem::replace(&mut self.has_spare, true)
+    }
+
+    /// Gives spare room in its tables back, unless it was used since this was asked last: false then.
+    pub(crate) fn give_spare(&mut self, edge: &mut Edge) -> bool {
+        if core::mem::take(&mut self.was_used) {
+            return false;
+        }
+        self.queue.trim();
+        self.weigh(edge);
+        self.has_spare = false;
+        true
     }
 
     /// Allocated bytes, this value included.
@@ -161,7 +186,11 @@ impl Broker {
             Timer::Queue(slot, id) => {
                 homes.get(slot as usize).is_some_and(|home| home.id == id && home.armed == at)
             }
-            Timer::Letters(_) | Timer::Looks | Timer::UnreadReplies | Timer::Trim => true,
+            Timer::Letters(_)
+            | Timer::Looks
+            | Timer::UnreadReplies
+            | Timer::Trim
+            | Timer::Tables => true,
         });
     }
 

@@ -37,6 +37,7 @@ pub mod exchange;
 mod fanout;
 mod hash_subject;
 mod home;
+mod idle_tables;
 mod inbox;
 mod jobs;
 pub mod journal;

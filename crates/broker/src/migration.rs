@@ -503,6 +503,8 @@ impl Broker {
         let mut home = Home::arrived(id, queue, log_place);
         home.weigh(&mut self.edge);
         let slot = self.homes.insert(home) as u32;
+        // What it brought may be more than it needs here.
+        self.homes[slot as usize].note(slot, &mut self.edge);
         if let Some(place) = self.directory.queue_place_by_id(id) {
             self.directory.note_slot(place as usize, slot);
         }

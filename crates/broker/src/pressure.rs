@@ -164,20 +164,15 @@ impl Edge {
 impl Broker {
     /// Brings the sums of tables up to date at the end of a cycle: those of queues that were used, and
     /// what costs no walk to tell.
-    pub(crate) fn weigh_tables(&mut self, out: &Outbox) {
+    pub(crate) fn weigh_tables(&mut self, now: Now, out: &Outbox) {
+        self.idle_tables.weigh(now, &mut self.homes, &mut self.edge);
         let edge = &mut self.edge;
-        let mut unweighed = core::mem::take(&mut edge.unweighed);
-        for slot in unweighed.drain(..) {
-            if let Some(home) = self.homes.get_mut(slot as usize) {
-                home.weigh(edge);
-            }
-        }
-        edge.unweighed = unweighed;
         edge.log_bytes =
             self.journal.memory_bytes() + self.ledger.memory_bytes() + self.delayed.memory_bytes();
         let mail: usize = out.mail.iter().map(MailBatch::weight).sum();
         edge.table_bytes = self.directory.bytes()
             + self.home_slots.memory_bytes()
+            + self.idle_tables.memory_bytes()
             + self.postponed.memory_bytes()
             + self.jobs.memory_bytes()
             + self.spilling.len() * size_of::<QueueId>()

@@ -747,7 +747,7 @@ impl Queue {
             + self.rules.as_ref().map_or(0, |_| size_of::<Rules>())
     }
 
-    /// Gives spare capacity back; for queues that are idle.
+    /// Gives spare capacity of short tables back, in a bounded time; for queues that are idle.
     pub fn trim(&mut self) {
         if let Some(messages) = &mut self.messages {
             messages.ready.trim();

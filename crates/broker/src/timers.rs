@@ -25,6 +25,8 @@ pub enum Timer {
     UnreadReplies,
     /// Send buffers that may have been idle since the last look.
     Trim,
+    /// Tables of queues that may have been idle since the last look.
+    Tables,
 }
 
 /// The timers of one shard.

@@ -75,6 +75,7 @@ fn what_peers_make_grow_is_counted() {
     bindings();
     consumers();
     messages();
+    queues_that_were_busy();
     transactions();
     transactions_that_nobody_commits();
     one_dead_letter();
@@ -140,6 +141,40 @@ fn messages() {
     let after = scales.look();
     assert!(before.counted - after.counted >= 57_000 * 100);
     assert!(after.counted < 2 << 20, "{} bytes are counted for nothing", after.counted);
+}
+
+/// A queue that was used and is idle for a while gives its tables back; one in which something lies keeps that.
+fn queues_that_were_busy() {
+    const QUEUES: usize = 1_000;
+    let scales = Scales::new();
+    let channel = &scales.channel;
+    declare(channel, "busy", QUEUES);
+    channel.declare("backlog");
+    for _ in 0..10_000 {
+        channel.publish("", "backlog", "x");
+    }
+    let before = scales.look();
+    for number in 0..QUEUES {
+        let queue = format!("busy{number}");
+        channel.publish_all(&queue, (0..200).map(|_| "x"));
+        channel.consume(&queue, "c");
+        assert_eq!(channel.deliveries().len(), 200);
+        channel.ack_up_to(0);
+        channel.cancel("c");
+    }
+    let busy = scales.look();
+    assert!(busy.counted - before.counted > QUEUES * 20_000, "the tables are small at once");
+    scales.world.advance(9_000);
+    let waiting = scales.look();
+    assert!(waiting.counted - before.counted > QUEUES * 20_000, "the tables go at once");
+    scales.world.advance(15_000);
+    let idle = scales.look();
+    let counted = idle.counted - before.counted;
+    println!("idle queue: {} bytes counted", counted / QUEUES);
+    assert!(counted < QUEUES * 1_000, "{counted} bytes");
+    let given = busy.allocated - idle.allocated;
+    assert!(given > QUEUES * 20_000, "only {given} bytes are given back");
+    assert_eq!(scales.world.queue("backlog").ready, 10_000);
 }
 
 fn transactions() {

@@ -170,8 +170,10 @@ fn idle_memory(shards: &Shards) -> Option<String> {
 const KEPT_BYTES_MAX: usize = 18 * (256 << 10) + (1 << 20);
 /// How often the bytes of what lives may be counted, for chunks that are used in part.
 const SHARE_OF_LIVE: usize = 5;
-/// What a queue is and keeps for its next messages until it was idle for a while.
-const QUEUE_BYTES_MAX: usize = 8 << 10;
+/// What a queue is and keeps for its next messages until it was idle for a while, in bytes.
+pub(crate) const QUEUE_BYTES_MAX: usize = 64 << 10;
+/// What it keeps then.
+pub(crate) const IDLE_QUEUE_BYTES_MAX: usize = 2 << 10;
 /// What a message costs beside its bytes at most, and an entry of a queue in memory.
 const MESSAGE_BYTES_MAX: usize = 512;
 /// Timers for each time that a connection or queue has come to a shard: the one it waits for, and
@@ -223,7 +225,7 @@ fn wrong_loans(shards: &Shards) -> Option<String> {
 
 /// What there is too much of, counted by what lives: memory of a shard, timers of all; and what is
 /// wrong with the memory that they may use.
-pub(crate) fn excess(shards: &Shards) -> Option<String> {
+pub(crate) fn excess(shards: &Shards, queue_bytes_max: usize) -> Option<String> {
     if let Some(text) = wrong_loans(shards) {
         return Some(text);
     }
@@ -242,7 +244,7 @@ pub(crate) fn excess(shards: &Shards) -> Option<String> {
         let living = of_bodies
             + (edge.pool.len() + messages as usize) * MESSAGE_BYTES_MAX
             + of_connections
-            + broker.queues().count() * QUEUE_BYTES_MAX
+            + broker.queues().count() * queue_bytes_max
             + broker.directory.bytes()
             + figures.unwritten_bytes
             + windows;

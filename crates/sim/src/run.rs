@@ -611,6 +611,9 @@ impl Run {
     /// Publishers that wait for memory, and what waits for room in a log, go on when queues are emptied.
     fn relieve(&mut self) -> Verdict {
         for attempt in 0..20 {
+            if attempt == 10 && self.is_log_small() {
+                self.give_logs_more()?;
+            }
             // Who is about to close does not listen to what it is told.
             let held: Vec<ConnectionId> = (self.shards.brokers())
                 .flat_map(|broker| broker.edge.blocked_by_memory.iter().map(|found| found.1))
@@ -673,7 +676,7 @@ impl Run {
 
     /// What a shard keeps is in proportion to what lives on it.
     fn check_excess(&self) -> Verdict {
-        figures::excess(&self.shards).map_or(Ok(()), Err)
+        figures::excess(&self.shards, figures::QUEUE_BYTES_MAX).map_or(Ok(()), Err)
     }
 
     /// A client's connection as the broker sees it.
@@ -733,7 +736,7 @@ impl Run {
         self.release_delayed()?;
         self.relieve()?;
         self.check_accounts()?;
-        self.check_excess()?;
+        self.leave_idle()?;
         let (logs, has_little_room) = (self.logs(), self.has_little_room());
         self.count();
         let world = World(Rc::new(RefCell::new(State::new(self.shards))));
@@ -763,7 +766,7 @@ fn reports(world: &World) -> u64 {
 }
 
 fn healthy(world: &World) -> Verdict {
-    if let Some(text) = figures::excess(&world.0.borrow().shards) {
+    if let Some(text) = figures::excess(&world.0.borrow().shards, figures::IDLE_QUEUE_BYTES_MAX) {
         return Err(text);
     }
     let leaks = world.leaks();
@@ -885,6 +888,7 @@ fn drain(
         leave(&channel);
     }
     make_room();
+    world.advance(life::IDLE_MILLIS);
     healthy(world)
 }
 

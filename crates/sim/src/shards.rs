@@ -314,6 +314,13 @@ impl Shards {
             || self.brokers().any(|broker| broker.log_troubles().is_stopped)
     }
 
+    /// Logs that are opened from now on may have so many segments.
+    pub(crate) fn allow_segments(&mut self, segments_max: usize) {
+        if let Some(store) = &mut self.options.store {
+            store.template.segments_max = segments_max;
+        }
+    }
+
     /// Whether something waits for room in a log.
     pub(crate) fn waits_for_room(&self) -> bool {
         self.brokers().any(Broker::waits_for_room)

@@ -194,13 +194,6 @@ fn dead_letters_in_several_segments_leave_a_full_log() {
     hold(1_166_694..1_166_695);
 }
 
-/// Dead letters and delayed messages of two segments each had filled a log of ten, and none could be passed on:
-/// all waited for ever for the room of each other.
-#[test]
-fn a_small_log_full_of_what_takes_several_segments_goes_on() {
-    hold(6_001_216..6_001_217);
-}
-
 /// In a log of ten segments that had half of them free, a publish in two of them waited for seven: as much was
 /// kept for what is passed on.
 #[test]

@@ -532,11 +532,7 @@ impl Log {
             (false, true) => self.passing_segments(longest),
             (false, false) => self.kept_for_passing(longest),
         };
-        let reserve = self.settings.reserve_segments;
-        // One that takes several segments leaves others empty when it is passed on: for so long one in reserve
-        // is enough. Else a small log that is full of such ones would wait for ever.
-        let is_last_way = self.is_passing && self.full && segments > 1;
-        if is_last_way { reserve.min(1) } else { reserve + passing }
+        self.settings.reserve_segments + passing
     }
 
     /// The longest message that may have to be passed on lies in so many segments.

@@ -162,26 +162,6 @@ fn what_is_long_finds_room_in_a_small_log_that_others_have_filled_or_left() {
     assert!(filled > 20 && left > 10, "{filled} {left}");
 }
 
-/// A small log in which nothing is but what takes several segments, and all of it is to be passed on: that goes
-/// on in one of those in reserve, since others come free in return. There are lengths with which it still waits
-/// in so small a log: those whose ends share segments.
-#[test]
-fn a_small_log_full_of_what_is_long_goes_on() {
-    for (segments_max, quarters) in [(10, 5), (10, 7), (10, 9), (11, 5), (12, 7), (13, 8), (14, 6)]
-    {
-        let length = quarters * SEGMENT_BYTES / 4 - 2 * EXTRA_BYTES;
-        let told = format!("{length} bytes, {segments_max} segments");
-        let mut world = World::new(segments_max);
-        let mut held: Vec<_> = core::iter::from_fn(|| world.append(length)).collect();
-        assert!(held.len() > 1, "{told}");
-        for _ in 0..2 {
-            for sent in &mut held {
-                *sent = world.pass_on(*sent, length).expect(&told);
-            }
-        }
-    }
-}
-
 /// A disk does not say beforehand that it will be full.
 #[test]
 fn what_is_long_is_passed_on_on_a_disk_that_others_have_filled() {

@@ -18,6 +18,8 @@ use crate::journal::Backlog;
 
 /// Entries a drained level keeps room for.
 const SPARE_ENTRIES_MAX: usize = 256;
+/// Lists of more are not made shorter than their entries need for the time being.
+const TRIMMED_ENTRIES_MAX: usize = 4 * SPARE_ENTRIES_MAX;
 /// Entries in a window above which new messages are left to be fetched.
 const WINDOW_ENTRIES_MAX: usize = 1024;
 
@@ -269,13 +271,23 @@ impl Level {
     }
 
     fn trim(&mut self) {
-        self.fresh.shrink_to_fit();
-        self.returned.shrink_to_fit();
+        trim(&mut self.fresh);
+        if self.returned.capacity() <= TRIMMED_ENTRIES_MAX {
+            self.returned.shrink_to_fit();
+        }
         if let Some(lanes) = &mut self.lanes {
             for window in [&mut lanes.kept, &mut lanes.spilled].into_iter().flatten() {
-                window.entries.shrink_to_fit();
+                trim(&mut window.entries);
             }
         }
+    }
+}
+
+/// Gives the spare room of a short list back: of a long one it is in proportion to what lies there, which may
+/// have to be copied.
+fn trim(list: &mut VecDeque<Entry>) {
+    if list.capacity() <= TRIMMED_ENTRIES_MAX {
+        list.shrink_to_fit();
     }
 }
 

@@ -9,6 +9,8 @@ use crate::entry::Entry;
 
 /// Slots that an emptied list keeps.
 const SPARE_SLOTS_MAX: usize = 256;
+/// Longer lists are not looked through for slots behind the last one in use.
+const TRIMMED_SLOTS_MAX: usize = 4 * SPARE_SLOTS_MAX;
 
 /// A delivered message.
 #[derive(Debug)]
@@ -115,7 +117,11 @@ impl UnackedList {
 
     /// Gives spare capacity back.
     pub(super) fn trim(&mut self) {
-        self.slots.shrink_to_fit();
+        if self.slots.is_empty() {
+            self.slots = Slab::new();
+        } else if self.slots.capacity() <= TRIMMED_SLOTS_MAX {
+            self.slots.shrink_to_fit();
+        }
     }
 
     /// Allocated bytes, without the bodies and without the value itself.

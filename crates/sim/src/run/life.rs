@@ -12,12 +12,15 @@ use lepus_store::simulation::{Faults, Outage};
 use super::damage::Damage;
 use super::{Figures, Run, into_shards, prepare, trace};
 use crate::actor::{Standing, Verdict};
+use crate::figures;
 use crate::oracle::{Commit, End};
 use crate::world::{State, World};
 
 /// How long what has left a queue may come back, in milliseconds: as long as it takes until that
 /// is on the disk.
 const FORGETTING_MILLIS: u64 = 1000;
+/// Within this time idle queues give spare room in their tables back, in milliseconds.
+pub(super) const IDLE_MILLIS: u64 = 25_000;
 /// The longest pause before dead letters that must arrive are tried again, in milliseconds.
 const LETTERS_MILLIS: u64 = 31_000;
 /// Longer than the longest pause before a read that failed is made again, in milliseconds.
@@ -252,6 +255,20 @@ impl Run {
             || outage.is_some_and(|outage| outage != Outage::default())
     }
 
+    /// Whether logs are so small that nothing is kept in them for passing on what takes two segments: messages that all
+    /// are to be passed on may wait for the room of each other for ever then.
+    pub(super) fn is_log_small(&self) -> bool {
+        self.plan.segments_max().is_some_and(|most| most < 12)
+    }
+
+    /// An operator allows the logs more and starts the process again.
+    pub(super) fn give_logs_more(&mut self) -> Verdict {
+        trace("an operator gives the logs more room".into());
+        self.shards.allow_segments(40);
+        self.next_life(Some(End::Stop))?;
+        self.heal()
+    }
+
     /// Logs that lacked space find that it is back.
     pub(super) fn recover_space(&mut self) -> Verdict {
         match self.has_little_room() || self.plan.disk.as_ref().is_some_and(|disk| disk.fills) {
@@ -309,6 +326,12 @@ impl Run {
             true => self.pass_quietly(crate::routing::DELAY_MILLIS_MAX),
             false => Ok(()),
         }
+    }
+
+    /// When nobody uses them for a while queues keep no room for their next messages.
+    pub(super) fn leave_idle(&mut self) -> Verdict {
+        self.pass_quietly(IDLE_MILLIS)?;
+        figures::excess(&self.shards, figures::IDLE_QUEUE_BYTES_MAX).map_or(Ok(()), Err)
     }
 
     /// When all clients are gone: one more end, mostly.
