@@ -543,7 +543,7 @@ impl Broker {
                 Timer::Looks => self.begin_looks(),
                 Timer::UnreadReplies => self.edge.tell_unread_replies(now, out),
                 Timer::Trim => self.trim_buffers(now),
-                Timer::Tables => self.idle_tables.look(now, &mut self.homes, &mut self.edge),
+                Timer::Tables => self.look_at_tables(now),
             }
         }
         self.delayed.look(now);

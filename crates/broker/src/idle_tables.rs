@@ -1,24 +1,18 @@
-//! What queues keep in their tables for their next messages is given back once they have been idle for a while.
+//! Which queues may have spare room in their tables: it is given back once they have been idle for a while.
 
 use alloc::collections::VecDeque;
 use core::time::Duration;
 
-use lepus_base::{Now, QueueId, Slab};
-
-use crate::edge::Edge;
-use crate::home::Home;
-use crate::timers::Timer;
+use lepus_base::QueueId;
 
 /// A queue that is not used for so long gives spare room back, after twice as long at the latest.
-const IDLE_INTERVAL: Duration = Duration::from_secs(10);
+pub(crate) const IDLE_INTERVAL: Duration = Duration::from_secs(10);
 /// How soon the next ones are looked at, while some are left.
 const SLICE_INTERVAL: Duration = Duration::from_millis(1);
 /// Queues looked at in one go.
 const LOOKED_AT_ONCE: usize = 256;
-/// Tables of fewer bytes are left alone.
-const WORTH_BYTES: usize = 512;
 
-/// Queues whose tables may have spare room.
+/// Queues whose tables may have spare room, by slot and id.
 #[derive(Debug, Default)]
 pub(crate) struct IdleTables {
     queues: VecDeque<(u32, QueueId)>,
@@ -27,45 +21,65 @@ pub(crate) struct IdleTables {
 }
 
 impl IdleTables {
-    /// Brings the shard's sum up to date with the tables of the queues that were used in this cycle.
-    pub(crate) fn weigh(&mut self, now: Now, homes: &mut Slab<Home>, edge: &mut Edge) {
-        let mut unweighed = core::mem::take(&mut edge.unweighed);
-        for slot in unweighed.drain(..) {
-            let Some(home) = homes.get_mut(slot as usize) else { continue };
-            home.weigh(edge);
-            if home.note_spare(WORTH_BYTES) {
-                if self.queues.is_empty() {
-                    edge.timers.arm(now.instant + IDLE_INTERVAL, Timer::Tables);
-                }
-                self.queues.push_back((slot, home.id));
-            }
-        }
-        edge.unweighed = unweighed;
+    /// Notes one that is not noted yet. Whether it is the only one: then a look is due after [`IDLE_INTERVAL`].
+    pub(crate) fn note(&mut self, slot: u32, id: QueueId) -> bool {
+        self.queues.push_back((slot, id));
+        self.queues.len() == 1
     }
 
-    /// It is time to look, or to look on.
-    pub(crate) fn look(&mut self, now: Now, homes: &mut Slab<Home>, edge: &mut Edge) {
+    /// It is time to look, or to look on: at those for which `gives` is asked. It gives the spare room of one back
+    /// that was idle, and says whether it did, or the queue is gone; of others nothing is forgotten. When the next
+    /// look is due, from now on.
+    pub(crate) fn look(&mut self, mut gives: impl FnMut(u32, QueueId) -> bool) -> Option<Duration> {
         if self.left == 0 {
             self.left = self.queues.len();
         }
         let count = self.left.min(LOOKED_AT_ONCE);
         self.left -= count;
-        for (slot, id) in self.queues.drain(..count).collect::<VecDeque<_>>() {
-            let home = homes.get_mut(slot as usize).filter(|home| home.id == id);
-            if home.is_some_and(|home| !home.give_spare(edge)) {
+        for _ in 0..count {
+            let Some((slot, id)) = self.queues.pop_front() else { break };
+            if !gives(slot, id) {
                 self.queues.push_back((slot, id));
             }
         }
         if self.queues.is_empty() {
             self.queues = VecDeque::new();
-            return;
+            return None;
         }
-        let pause = if self.left > 0 { SLICE_INTERVAL } else { IDLE_INTERVAL };
-        edge.timers.arm(now.instant + pause, Timer::Tables);
+        Some(if self.left > 0 { SLICE_INTERVAL } else { IDLE_INTERVAL })
     }
 
     /// Allocated bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.queues.capacity() * size_of::<(u32, QueueId)>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_in_use_are_looked_at_again_and_many_in_slices() {
+        let mut tables = IdleTables::default();
+        assert!(tables.note(0, QueueId(0)), "the first one");
+        for slot in 1..300 {
+            assert!(!tables.note(slot, QueueId(slot.into())));
+        }
+        let mut seen = 0;
+        let mut look = |tables: &mut IdleTables, idle: bool| {
+            tables.look(|slot, id| {
+                assert_eq!(QueueId(slot.into()), id);
+                seen += 1;
+                idle || slot == 7
+            })
+        };
+        assert_eq!(look(&mut tables, false), Some(SLICE_INTERVAL));
+        assert_eq!(look(&mut tables, false), Some(IDLE_INTERVAL));
+        assert_eq!(look(&mut tables, true), Some(SLICE_INTERVAL));
+        assert_eq!(look(&mut tables, true), None);
+        assert_eq!(seen, 300 + 299);
+        assert_eq!(tables.memory_bytes(), 0);
+        assert!(tables.note(1, QueueId(1)), "the first one again");
     }
 }

@@ -14,6 +14,7 @@ use crate::channel::Channel;
 use crate::connection::{Connection, PauseReason};
 use crate::dead_letter::DeadLetter;
 use crate::edge::Edge;
+use crate::idle_tables::IDLE_INTERVAL;
 use crate::journal::Left;
 use crate::mail::{ChannelRef, Mail, MailBatch};
 use crate::outbox::Outbox;
@@ -23,6 +24,8 @@ use crate::timers::Timer;
 const TRIM_INTERVAL: Duration = Duration::from_secs(5);
 /// Bytes of chunks that one slice of compaction frees at most.
 const COMPACTED_AT_ONCE_BYTES: usize = 1024 * 1024;
+/// A queue's tables of fewer bytes are left as they are.
+const SPARE_BYTES: usize = 512;
 /// Half a message below this size is not worth closing a connection for, in bytes.
 const HALF_MESSAGE_BYTES_MIN: usize = 64 * 1024;
 
@@ -165,8 +168,16 @@ impl Broker {
     /// Brings the sums of tables up to date at the end of a cycle: those of queues that were used, and
     /// what costs no walk to tell.
     pub(crate) fn weigh_tables(&mut self, now: Now, out: &Outbox) {
-        self.idle_tables.weigh(now, &mut self.homes, &mut self.edge);
         let edge = &mut self.edge;
+        let mut unweighed = core::mem::take(&mut edge.unweighed);
+        for slot in unweighed.drain(..) {
+            let Some(home) = self.homes.get_mut(slot as usize) else { continue };
+            home.weigh(edge);
+            if home.note_spare(SPARE_BYTES) && self.idle_tables.note(slot, home.id) {
+                edge.timers.arm(now.instant + IDLE_INTERVAL, Timer::Tables);
+            }
+        }
+        edge.unweighed = unweighed;
         edge.log_bytes =
             self.journal.memory_bytes() + self.ledger.memory_bytes() + self.delayed.memory_bytes();
         let mail: usize = out.mail.iter().map(MailBatch::weight).sum();
@@ -185,6 +196,18 @@ impl Broker {
             + edge.roomless_letters.memory_bytes()
             + edge.resting_bytes
             + mail;
+    }
+
+    /// Queues that were not used since the last look give spare room in their tables back.
+    pub(crate) fn look_at_tables(&mut self, now: Now) {
+        let (homes, edge) = (&mut self.homes, &mut self.edge);
+        let next = self.idle_tables.look(|slot, id| {
+            let home = homes.get_mut(slot as usize).filter(|home| home.id == id);
+            home.is_none_or(|home| home.give_spare(edge))
+        });
+        if let Some(pause) = next {
+            self.edge.timers.arm(now.instant + pause, Timer::Tables);
+        }
     }
 
     /// What [`Edge::memory`] would be if everything was counted anew, by a walk over all.
