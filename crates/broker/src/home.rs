@@ -120,15 +120,17 @@ impl Home {
         self.counted_bytes > own + least && !core::mem::replace(&mut self.has_spare, true)
     }
 
-    /// Gives spare room in its tables back, unless it was used since this was asked last: false then.
-    pub(crate) fn give_spare(&mut self, edge: &mut Edge) -> bool {
+    /// Gives spare room in its tables back, and says how many bytes they had; `None` if it was used since this was asked
+    /// last.
+    pub(crate) fn give_spare(&mut self, edge: &mut Edge) -> Option<usize> {
         if core::mem::take(&mut self.was_used) {
-            return false;
+            return None;
         }
+        let had = self.counted_bytes;
         self.queue.trim();
         self.weigh(edge);
         self.has_spare = false;
-        true
+        Some(had)
     }
 
     /// Allocated bytes, this value included.

@@ -11,6 +11,8 @@ pub(crate) const IDLE_INTERVAL: Duration = Duration::from_secs(10);
 const SLICE_INTERVAL: Duration = Duration::from_millis(1);
 /// Queues looked at in one go.
 const LOOKED_AT_ONCE: usize = 256;
+/// Bytes of tables that are gone through in one go, about: one queue may have many, of all its priorities.
+const BYTES_AT_ONCE: usize = 1 << 20;
 
 /// Queues whose tables may have spare room, by slot and id.
 #[derive(Debug, Default)]
@@ -28,25 +30,31 @@ impl IdleTables {
     }
 
     /// It is time to look, or to look on: at those for which `gives` is asked. It gives the spare room of one back
-    /// that was idle, and says whether it did, or the queue is gone; of others nothing is forgotten. When the next
-    /// look is due, from now on.
-    pub(crate) fn look(&mut self, mut gives: impl FnMut(u32, QueueId) -> bool) -> Option<Duration> {
+    /// that was idle, and says how many bytes its tables had before, 0 if the queue is gone; `None` for one in use,
+    /// which is looked at again. When the next look is due, from now on.
+    pub(crate) fn look(
+        &mut self,
+        mut gives: impl FnMut(u32, QueueId) -> Option<usize>,
+    ) -> Option<Duration> {
         if self.left == 0 {
             self.left = self.queues.len();
         }
-        let count = self.left.min(LOOKED_AT_ONCE);
-        self.left -= count;
-        for _ in 0..count {
+        let (mut count, mut bytes) = (self.left.min(LOOKED_AT_ONCE), 0);
+        while count > 0 && bytes < BYTES_AT_ONCE {
             let Some((slot, id)) = self.queues.pop_front() else { break };
-            if !gives(slot, id) {
-                self.queues.push_back((slot, id));
+            (count, self.left) = (count - 1, self.left - 1);
+            match gives(slot, id) {
+                Some(had) => bytes += had,
+                None => self.queues.push_back((slot, id)),
             }
         }
-        if self.queues.is_empty() {
-            self.queues = VecDeque::new();
-            return None;
+        if self.left > 0 {
+            return Some(SLICE_INTERVAL);
         }
-        Some(if self.left > 0 { SLICE_INTERVAL } else { IDLE_INTERVAL })
+        if self.queues.len() < self.queues.capacity() / 8 {
+            self.queues.shrink_to(2 * self.queues.len());
+        }
+        (!self.queues.is_empty()).then_some(IDLE_INTERVAL)
     }
 
     /// Allocated bytes.
@@ -71,7 +79,7 @@ mod tests {
             tables.look(|slot, id| {
                 assert_eq!(QueueId(slot.into()), id);
                 seen += 1;
-                idle || slot == 7
+                (idle || slot == 7).then_some(100)
             })
         };
         assert_eq!(look(&mut tables, false), Some(SLICE_INTERVAL));
@@ -81,5 +89,20 @@ mod tests {
         assert_eq!(seen, 300 + 299);
         assert_eq!(tables.memory_bytes(), 0);
         assert!(tables.note(1, QueueId(1)), "the first one again");
+    }
+
+    #[test]
+    fn large_ones_take_more_slices_and_a_long_list_gets_shorter() {
+        let mut tables = IdleTables::default();
+        for slot in 0..200 {
+            tables.note(slot, QueueId(slot.into()));
+        }
+        let mut slices = 1;
+        let mut large = |slot, _| (slot > 0).then_some(BYTES_AT_ONCE / 4);
+        while tables.look(&mut large) == Some(SLICE_INTERVAL) {
+            slices += 1;
+        }
+        assert_eq!(slices, 50);
+        assert!(tables.memory_bytes() <= 4 * size_of::<(u32, QueueId)>());
     }
 }

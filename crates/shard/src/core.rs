@@ -170,8 +170,8 @@ pub trait Core: Sized + 'static {
     fn next_timeout(&self) -> Instant;
     /// One slice of long work.
     fn work(&mut self, now: Now, out: &mut Self::Outbox);
-    /// Whether [`Core::work`] or [`Core::flush`] would do something that no event announces. Asked after
-    /// work and again at the end of a cycle: writing, closing and sending mail come after both, and may leave some.
+    /// Whether [`Core::work`] or [`Core::flush`] would do something that no event announces. Asked at
+    /// the end of a cycle: writing, closing and sending mail come after both, and may leave some.
     fn has_work(&self, out: &Self::Outbox) -> bool;
     /// The end of a cycle: gather what was put off.
     fn flush(&mut self, now: Now, out: &mut Self::Outbox);

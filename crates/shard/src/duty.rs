@@ -26,6 +26,8 @@ const CLOSE_MIN: Duration = Duration::from_secs(5);
 pub(crate) struct Duty {
     pub(crate) clock: Clock,
     pub(crate) idle: IdlePreset,
+    /// Whether it may nap after its turns: also where it may not spin, that is the operator's choice.
+    pub(crate) may_nap: bool,
     pub(crate) stop_timeout: Duration,
     pub(crate) census: Census,
     /// Shards that may still send mail while the server stops, but answers.
@@ -116,7 +118,7 @@ pub(crate) fn run<C: Core, R: Reactor>(mut shard: Shard<C, R>, duty: &Duty) -> E
         rivals: Rivals::default(),
         contention: Contention::of_current_thread().filter(|_| duty.idle != IdlePreset::Economy),
     };
-    let mut pace = Pace::new(duty.idle != IdlePreset::Latency);
+    let mut pace = Pace::new(duty.may_nap);
     wake_in_time();
     let mut now = ticker.now();
     let mut stage = Stage::Serving;

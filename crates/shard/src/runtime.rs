@@ -354,6 +354,7 @@ impl<C: Core> Running<C> {
             let duty = Duty {
                 clock: config.clock,
                 idle: if config.plan.may_spin { config.idle } else { IdlePreset::Economy },
+                may_nap: config.idle != IdlePreset::Latency,
                 stop_timeout: config.stop_timeout,
                 census: census.clone(),
                 talking: self.talking.clone(),

@@ -327,7 +327,6 @@ fn a_closed_connection_lingers_for_the_peers_end_and_no_longer() {
     }
     polite.end();
     while bench.turn().more {}
-    assert!(!polite.0.lock().unwrap().is_forgotten);
     assert_eq!(bench.shard.connections(), 1);
     assert_eq!(rude.output(), b"");
     bench.millis = bench.shard.next_timeout().0 / 1_000_000;
@@ -351,6 +350,23 @@ fn a_peer_that_never_takes_its_last_bytes_is_cut() {
     assert_eq!(bench.shard.connections(), 0);
     assert!(!socket.0.lock().unwrap().output_ended);
     assert!(socket.0.lock().unwrap().is_forgotten, "the system would keep its bytes for minutes");
+}
+
+#[test]
+fn a_peer_that_ends_without_reading_leaves_nothing_to_the_system() {
+    let mut bench = Bench::new();
+    let (half_closed, giving_way) = (bench.connect(), bench.connect());
+    for socket in [&half_closed, &giving_way] {
+        socket.make_room(0);
+        socket.give(&frame(ECHO, b"unread"));
+    }
+    while bench.turn().more {}
+    half_closed.end();
+    while bench.turn().more {}
+    assert!(half_closed.0.lock().unwrap().is_forgotten);
+    assert!(!giving_way.0.lock().unwrap().is_forgotten);
+    bench.shard.cut_all(Now::from_millis(bench.millis));
+    assert!(giving_way.0.lock().unwrap().is_forgotten);
 }
 
 #[test]

@@ -121,6 +121,9 @@ impl UnackedList {
             self.slots = Slab::new();
         } else if self.slots.capacity() <= TRIMMED_SLOTS_MAX {
             self.slots.shrink_to_fit();
+        } else {
+            // The next one that is settled has it looked through again.
+            self.note_trim(usize::MAX);
         }
     }
 

@@ -276,6 +276,8 @@ impl<C: Core, R: Reactor> Shard<C, R> {
             Phase::Open | Phase::Draining => self.forget(now, token),
         }
         let mut connection = self.connections.remove(token as usize);
+        // Whoever takes nothing would keep the system's memory for minutes, and counts nowhere any more.
+        connection.socket.forget_unsent_soon();
         // Closing the socket would do; mio wants to be told.
         let _ = self.reactor.deregister(&mut connection.socket);
         self.keep_spare(connection.leftover);
@@ -297,7 +299,6 @@ impl<C: Core, R: Reactor> Shard<C, R> {
                 }
                 Some(_) => {
                     self.leaving.swap_remove(index);
-                    self.connections[token as usize].socket.forget_unsent_soon();
                     self.lose(now, token);
                 }
                 None => {
