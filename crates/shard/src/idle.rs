@@ -21,6 +21,13 @@ pub enum IdlePreset {
 }
 
 impl IdlePreset {
+    /// What becomes of an operator's choice where a shard may spin or not, and whether the shard may nap: that is chosen
+    /// apart from spinning.
+    pub(crate) fn where_it_may_spin(self, may_spin: bool) -> (IdlePreset, bool) {
+        let idle = if may_spin { self } else { IdlePreset::Economy };
+        (idle, self != IdlePreset::Latency)
+    }
+
     /// The longest spin.
     pub(crate) fn spin_max(self) -> Duration {
         match self {
@@ -144,6 +151,15 @@ mod tests {
 
     fn waited(nanos: u64) -> Option<Counted> {
         Some(Counted { waited: nanos, stops: 0 })
+    }
+
+    #[test]
+    fn low_latency_means_no_naps_also_where_a_shard_may_not_spin() {
+        use IdlePreset::{Adaptive, Economy, Latency};
+        assert_eq!(Latency.where_it_may_spin(true), (Latency, false));
+        assert_eq!(Latency.where_it_may_spin(false), (Economy, false));
+        assert_eq!(Adaptive.where_it_may_spin(false), (Economy, true));
+        assert_eq!(Economy.where_it_may_spin(true), (Economy, true));
     }
 
     #[test]

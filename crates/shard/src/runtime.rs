@@ -351,10 +351,11 @@ impl<C: Core> Running<C> {
             let id = ShardId(index as u16);
             let place = config.plan.places.get(index).cloned();
             let is_numa = config.plan.is_numa;
+            let (idle, may_nap) = config.idle.where_it_may_spin(config.plan.may_spin);
             let duty = Duty {
                 clock: config.clock,
-                idle: if config.plan.may_spin { config.idle } else { IdlePreset::Economy },
-                may_nap: config.idle != IdlePreset::Latency,
+                idle,
+                may_nap,
                 stop_timeout: config.stop_timeout,
                 census: census.clone(),
                 talking: self.talking.clone(),
