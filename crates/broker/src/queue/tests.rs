@@ -706,6 +706,26 @@ fn an_idle_queue_is_small_also_after_a_backlog() {
     assert!(queue.memory_bytes() <= 256);
 }
 
+/// While the last slot of a long table is in use nothing behind it can be given back, and attempts get rare.
+#[test]
+fn an_idle_queue_gives_back_what_the_last_delivery_held() {
+    let (mut queue, mut shard) = (plain(), Shard::default());
+    publish(&mut queue, 50_000, &mut shard);
+    queue.subscribe(consumer(1)).unwrap();
+    dispatch(&mut queue, START, &mut shard);
+    let mut out = core::mem::take(&mut shard.out);
+    let last = out.pop().unwrap();
+    let next = out.pop().unwrap();
+    for &(_, slot, seq) in &out[9..] {
+        assert!(queue.settle(START, slot, seq, Outcome::Ack, &mut shard));
+    }
+    assert!(queue.settle(START, last.1, last.2, Outcome::Ack, &mut shard));
+    assert!(queue.memory_bytes() > 1_000_000);
+    queue.trim();
+    assert!(queue.settle(START, next.1, next.2, Outcome::Ack, &mut shard));
+    assert!(queue.memory_bytes() < 64 * 1024, "{} bytes", queue.memory_bytes());
+}
+
 #[test]
 fn find_knows_a_consumer_by_its_key() {
     let mut queue = plain();
