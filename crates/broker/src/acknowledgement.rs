@@ -16,6 +16,7 @@ use crate::channel::unacked::Unacked;
 use crate::edge::connection_name;
 use crate::mail::ChannelRef;
 use crate::outbox::{Outbox, Severity};
+use crate::owner::{Conditions, Owner};
 use crate::refusal::Refusal;
 use crate::timers::Timer;
 
@@ -34,9 +35,9 @@ pub(crate) struct Looks {
     next: Option<usize>,
 }
 
-impl Looks {
+impl Owner for Looks {
     /// Whether a look is under way.
-    pub(crate) fn has_work(&self) -> bool {
+    fn has_work(&self, _: &Conditions<'_>) -> bool {
         self.next.is_some()
     }
 }

@@ -37,7 +37,7 @@ impl Alarm {
 impl Broker {
     /// Tells the log when something became short, or has room again.
     pub(crate) fn tell_shortage(&mut self, now: Now, out: &mut Outbox) {
-        let shortage = self.shortage;
+        let shortage = self.edge.backpressure.shortage();
         if self.alarm.told == shortage || now.instant < self.alarm.silent_until {
             return;
         }

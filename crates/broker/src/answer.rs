@@ -2,7 +2,6 @@
 //! else other shards tell a channel.
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 
 use lepus_amqp::method::{Method, basic, queue, tx};
 use lepus_base::{ConnectionId, Now, QueueId, ShardId};
@@ -553,8 +552,8 @@ impl Broker {
 
     /// Confirms and commits at the end of a cycle.
     pub(crate) fn flush_confirms(&mut self, now: Now, out: &mut Outbox) {
-        let listed: Vec<(u32, u64)> = core::mem::take(&mut self.edge.confirming);
-        for &(slot, key) in &listed {
+        let mut listed = self.edge.follow_ups.take_confirming();
+        for (slot, key) in listed.drain(..) {
             let Some(connection) = self.edge.connections.get_mut(slot as usize) else { continue };
             let (number, is_silent) = (key as u16, connection.is_silent);
             let Some(channel) =
@@ -596,11 +595,7 @@ impl Broker {
                 mark_dirty(connection, slot, out);
             }
         }
-        if self.edge.confirming.is_empty() {
-            let mut listed = listed;
-            listed.clear();
-            self.edge.confirming = listed;
-        }
+        self.edge.follow_ups.give_back(listed);
     }
 }
 

@@ -18,10 +18,10 @@ use lepus_store::disk::{Completion, LogId};
 
 use crate::acknowledgement::Looks;
 use crate::alarm::Alarm;
+use crate::backpressure::{Cause, Causes};
 use crate::census::Census;
 use crate::channel::Target;
-use crate::connection::{Connection, ConnectionEnd, PauseReason, PeerInfo};
-use crate::dead_letter::Ledger;
+use crate::connection::{Connection, ConnectionEnd, PeerInfo};
 use crate::definitions::{Definitions, LOG as DEFINITIONS_LOG};
 use crate::delayed::Delayed;
 use crate::departure::Departures;
@@ -33,7 +33,7 @@ use crate::idle_tables::IdleTables;
 use crate::jobs::Jobs;
 use crate::journal::Journal;
 use crate::loan::Lender;
-use crate::mail::{ChannelRef, Command, Mail, Reply, Shortage};
+use crate::mail::{ChannelRef, Mail, Reply, Shortage};
 use crate::migration::Migrations;
 use crate::outbox::{ConnectionSlot, Outbox};
 use crate::places::Places;
@@ -45,6 +45,7 @@ use crate::settle::Settling;
 use crate::timers::Timer;
 use crate::token::Names;
 use crate::traffic::{QueueLooks, Traffic};
+use crate::working::Working;
 
 /// The broker's state on one shard.
 #[derive(Debug)]
@@ -67,8 +68,6 @@ pub struct Broker {
     pub(crate) definitions: Definitions,
     /// The logs that the shard drives.
     pub(crate) journal: Journal,
-    /// Dead letters that are settled later.
-    pub(crate) ledger: Ledger,
     /// Mail that waits for room in the log.
     pub(crate) postponed: Line,
     /// Looks at deliveries that wait for their acknowledgement.
@@ -84,20 +83,12 @@ pub struct Broker {
     /// Where the message that is being published stands in the mail to each shard.
     pub(crate) packed: Vec<(ShardId, Range<u32>)>,
     /// Queues with work left.
-    pub(crate) working: VecDeque<(u32, QueueId)>,
-    /// Deleted queues whose messages are still to be released.
-    /// With the bytes that the shard's sum still has of them.
-    pub(crate) graveyard: VecDeque<(Queue, usize)>,
+    pub(crate) working: Working,
     /// Publishes and commits that are served in slices.
     pub(crate) jobs: Jobs,
     pub(crate) settlings: VecDeque<Settling>,
     /// What ends and takes long.
     pub(crate) ends: Ends,
-    /// Commands that have to wait for a queue's work.
-    pub(crate) retries: VecDeque<(ChannelRef, QueueId, Command)>,
-    /// Commands that have to wait for the disk, in their order, and how many there were so far.
-    pub(crate) stalled_commands: BTreeMap<(QueueId, u64), (ChannelRef, Command)>,
-    pub(crate) stalls: u64,
     /// Connections on their way to other shards.
     pub(crate) departures: Departures,
     /// Queues on their way to other shards.
@@ -107,12 +98,8 @@ pub struct Broker {
     /// The slot at which [`Broker::talks`] looked last.
     pub(crate) looked_at: usize,
     pub(crate) stopping: bool,
-    /// What publishers are blocked for.
-    pub(crate) shortage: Option<Shortage>,
-    /// What the log knows of that.
+    /// What the log knows of what is short.
     pub(crate) alarm: Alarm,
-    /// Whether memory was full at any moment since the last look.
-    pub(crate) memory_full: bool,
     /// Transient queues for which somebody waits for room in a log only because there is little memory.
     pub(crate) spilling: BTreeSet<QueueId>,
     /// Who lends memory to all shards, on shard 0.
@@ -152,7 +139,6 @@ impl Broker {
             leaving: BTreeMap::new(),
             definitions: Definitions::new(hash),
             journal: Journal::default(),
-            ledger: Ledger::default(),
             postponed: Line::new(hash, settings.shard),
             looks: Looks::default(),
             names: Names::new(settings.secret, settings.shard),
@@ -163,22 +149,16 @@ impl Broker {
             mailed_targets: Vec::new(),
             puts: Vec::new(),
             packed: Vec::new(),
-            working: VecDeque::new(),
-            graveyard: VecDeque::new(),
+            working: Working::default(),
             jobs: Jobs::default(),
             settlings: VecDeque::new(),
             ends: Ends::default(),
-            retries: VecDeque::new(),
-            stalled_commands: BTreeMap::new(),
-            stalls: 0,
             departures: Departures::default(),
             migrations: Migrations::default(),
             queue_looks: QueueLooks::default(),
             looked_at: 0,
             stopping: false,
-            shortage: None,
             alarm: Alarm::default(),
-            memory_full: false,
             spilling: BTreeSet::new(),
             lender,
             settings,
@@ -268,7 +248,7 @@ impl Broker {
     /// Whether publishers are blocked because memory is short.
     #[must_use]
     pub fn is_short_of_memory(&self) -> bool {
-        self.shortage == Some(Shortage::Memory)
+        self.edge.backpressure.is_memory_short()
     }
 
     /// Whether connections that have not opened a vhost hold more memory than they may: then some
@@ -334,15 +314,15 @@ impl Broker {
         self.press_mail(slot, out);
         self.edge.effort.begin_reading();
         while let Some(connection) = self.edge.connections.get_mut(slot as usize) {
-            if connection.paused != 0 || connection.gone {
+            if !connection.paused.is_empty() || connection.gone {
                 break;
             }
             if self.edge.effort.has_read_enough() {
-                self.edge.pause(slot, PauseReason::Turn, out);
+                self.edge.pause(slot, Cause::Turn, out);
                 break;
             }
             if connection.send.backlog() > unread_bytes_max {
-                self.edge.pause(slot, PauseReason::Unread, out);
+                self.edge.pause(slot, Cause::Unread, out);
                 break;
             }
             let rest = &bytes[consumed..];
@@ -363,7 +343,7 @@ impl Broker {
             if let Event::Publish { publish, .. } = &event
                 && self.edge.connections[slot as usize].blocked
             {
-                self.edge.pause(slot, PauseReason::Memory, out);
+                self.edge.pause(slot, Cause::Shortage, out);
                 // One that was put together cannot be given back.
                 if matches!(publish, Publish::Borrowed(_)) {
                     break;
@@ -453,7 +433,7 @@ impl Broker {
             // The driver was given a part and does not know that there is more.
             out.dirty.push(slot);
         }
-        let is_unread = connection.paused & PauseReason::Unread as u8 != 0;
+        let is_unread = connection.paused.has(Cause::Unread);
         let has_room = connection.send.len() <= window / 2;
         self.edge.note_spacious(slot.0, now);
         self.edge.recount(slot.0);
@@ -490,27 +470,6 @@ impl Broker {
         self.settle_down(now, out);
     }
 
-    /// Whether the shard holds something that it took and that has yet to come into a queue, here or
-    /// on another shard: what waits for a queue on its way, for room in a log or for its turn. No
-    /// shard closes its logs before none of them owes anything. A dead letter that its source has on
-    /// the disk is not owed: it may stay there for the next run.
-    #[must_use]
-    pub fn owes(&self) -> bool {
-        self.has_migrations()
-            || !self.postponed.is_empty()
-            || !self.jobs.is_empty()
-            || self.edge.letter_sources().any(|source| !source.is_kept())
-    }
-
-    /// Whether something that the shard holds waits for room in a log.
-    #[must_use]
-    pub fn waits_for_room(&self) -> bool {
-        self.edge.roomless_letters.waits()
-            || !self.postponed.is_empty()
-            || self.jobs.wait_for_room()
-            || self.delayed.waits_for_room()
-    }
-
     /// The orderly end of the logs, once no connection is left and no shard owes anything. Cycles go
     /// on until [`Broker::is_closed`].
     pub fn close(&mut self, now: Now, out: &mut Outbox) {
@@ -530,7 +489,7 @@ impl Broker {
         let logs = self.definitions.next_timeout().min(self.journal.next_timeout());
         let moves = self.departures.next_timeout().min(self.migrations.next_timeout());
         let timers = self.edge.timers.next().min(self.delayed.next_timeout());
-        timers.min(logs).min(moves).min(self.alarm.next_timeout(self.shortage))
+        timers.min(logs).min(moves).min(self.alarm.next_timeout(self.edge.backpressure.shortage()))
     }
 
     /// Serves the timers that are due.
@@ -563,8 +522,8 @@ impl Broker {
         self.try_letters_again();
         self.journal.work(now, &mut out.disk);
         self.edge.work_on_pool();
-        for _ in 0..self.retries.len() {
-            let Some((from, queue, command)) = self.retries.pop_front() else { break };
+        for _ in 0..self.edge.backpressure.commands_to_try() {
+            let Some((from, queue, command)) = self.edge.backpressure.next_command() else { break };
             self.command(now, from, queue, command, out);
         }
         // Each of them gets on, however much the others do.
@@ -572,45 +531,6 @@ impl Broker {
         self.replay_parked(now, out);
         self.edge.effort.renew();
         self.settle_down(now, out);
-    }
-
-    /// Whether [`Broker::work`] or [`Broker::flush`] would get on with something now. To be asked
-    /// at the very end of a cycle: what the driver does after them leaves work, too.
-    #[must_use]
-    pub fn has_work(&self, out: &Outbox) -> bool {
-        !self.working.is_empty()
-            || !self.graveyard.is_empty()
-            || self.has_job_work(out)
-            || self.postponed.has_work()
-            || !self.settlings.is_empty()
-            || self.ends.has_work()
-            || !self.retries.is_empty()
-            || self.looks.has_work()
-            || (self.may_try_letters() && !self.journal.closes())
-            || self.definitions.has_work()
-            || self.journal.has_work()
-            || self.edge.must_compact()
-            || (self.edge.has_letters_to_send()
-                && !self.edge.letters_wait
-                && self.has_room_for_letters(out))
-            || self.edge.roomless_letters.has_anew()
-            || self.may_letters_pass()
-            || self.delayed.can_let_pass(|logs| self.journal.is_full(logs))
-            || self.has_delayed_work(out)
-            || !self.edge.unparking.is_empty()
-            || !self.edge.roomy.is_empty()
-            || !self.edge.confirming.is_empty()
-            || self.edge.effort.has_put_off()
-            || (!(self.edge.paused_by_mail.is_empty() && self.edge.stalled_by_mail.is_empty())
-                && self.has_room_for_mail(out))
-    }
-
-    /// Whether so little mail waits that publishers may be read again, and no answer about memory.
-    fn has_room_for_mail(&self, out: &Outbox) -> bool {
-        let low = self.edge.limits.mail_batch_bytes_max / 2;
-        self.edge.resting_bytes <= low
-            && out.mail.iter().all(|batch| batch.weight() <= low)
-            && !self.edge.awaits_loan()
     }
 
     /// The end of a cycle: confirms and commits go out.
@@ -623,7 +543,7 @@ impl Broker {
         self.sweep_timers();
         self.close_surplus(now, out);
         self.settle_down(now, out);
-        if !self.edge.confirming.is_empty() {
+        if self.edge.follow_ups.has_confirms() {
             self.flush_confirms(now, out);
         }
         self.depart(now, out);
@@ -652,8 +572,8 @@ impl Broker {
         connection.touched.clear();
         connection.traffic = Traffic::default();
         connection.stalled.clear();
-        if connection.paused != 0 {
-            connection.paused = 0;
+        if !connection.paused.is_empty() {
+            connection.paused = Causes::default();
             connection.machine.reading_paused(self.edge.now.instant, false);
         }
         for channel in connection.channels.iter_mut() {
@@ -695,13 +615,12 @@ impl Broker {
         // Bounded: what is left goes on in the next cycle through `work`.
         for _ in 0..4 {
             let more = self.route_dead_letters(now, out);
-            for slot in core::mem::take(&mut self.edge.roomy) {
+            for slot in self.edge.follow_ups.take_resumable() {
                 self.resume_stalled(now, slot, out);
             }
             self.replay_parked(now, out);
-            let is_quiet = !self.edge.has_letters_to_send()
-                && self.edge.roomy.is_empty()
-                && self.edge.unparking.is_empty();
+            let is_quiet =
+                !self.edge.dead_letters.has_any_to_send() && self.edge.follow_ups.is_quiet();
             if more || is_quiet {
                 break;
             }
@@ -713,8 +632,8 @@ impl Broker {
         self.edge.give_spare();
         self.adjust_loan(out);
         let limit = self.edge.loan.bytes;
-        let was_full = core::mem::take(&mut self.memory_full);
-        let is_memory = self.shortage == Some(Shortage::Memory);
+        let was_full = self.edge.backpressure.take_memory_full();
+        let is_memory = self.edge.backpressure.is_memory_short();
         let enough = if is_memory || was_full { limit - limit / 10 } else { limit };
         let may_be_short = is_memory || self.edge.loan.is_all();
         let shortage = if self.edge.memory() > enough && may_be_short {
@@ -722,43 +641,27 @@ impl Broker {
         } else {
             self.journal.is_short().then_some(Shortage::Disk)
         };
-        self.edge.is_memory_short = shortage == Some(Shortage::Memory);
-        if shortage != self.shortage {
-            self.shortage = shortage;
+        if self.edge.backpressure.set_shortage(shortage) {
             let others = (0..self.settings.shards).map(ShardId);
             for shard in others.filter(|&shard| shard != self.edge.shard) {
                 out.mail[shard.index()].items.push(Mail::Short(shortage));
             }
         }
         self.tell_shortage(now, out);
-        if shortage.is_none()
-            && self.edge.short_shards.is_empty()
-            && !self.edge.blocked_by_memory.is_empty()
-        {
-            self.edge.unblock_all(out);
-        }
+        self.edge.unblock_all(out);
         if self.journal.is_on() {
             self.give_room(now, out);
         }
         self.tell_backlog(out);
         self.resume_loggers(out);
-        if self.edge.paused_by_mail.is_empty() && self.edge.stalled_by_mail.is_empty() {
-            return;
-        }
-        if self.has_room_for_mail(out) {
+        if self.edge.backpressure.waits_for_mail() && self.conditions(out).may_read_again() {
             // Those that find a batch full again come behind them.
-            for _ in 0..self.edge.stalled_by_mail.len() {
-                let Some((_, &(queue, key))) = self.edge.stalled_by_mail.first_key_value() else {
-                    break;
-                };
-                self.edge.take_place(key);
+            for _ in 0..self.edge.backpressure.consumers_behind_mail() {
+                let Some((queue, key)) = self.edge.take_first_behind_mail() else { break };
                 self.resume_consumer(now, queue, u32::MAX, key, out);
             }
-            for (slot, id) in core::mem::take(&mut self.edge.paused_by_mail) {
-                if self.edge.connection_at(slot, id).is_some() {
-                    self.edge.resume(slot, PauseReason::Mail, out);
-                }
-            }
+            let waiting = self.edge.backpressure.end_mail();
+            self.edge.resume_all(waiting, Cause::Mail, out);
         }
     }
 }

@@ -13,6 +13,7 @@ use alloc::vec::Vec;
 use lepus_amqp::server::{ServerConnection, State};
 use lepus_base::{ConnectionId, Instant, QueueId, ShardId, VhostId};
 
+use crate::backpressure::{Cause, Causes};
 use crate::channel::{Channel, Subscription, WaitsFor};
 use crate::channels::Channels;
 use crate::mail::Attachment;
@@ -44,26 +45,6 @@ pub struct TlsPeer {
     pub protocol: String,
     /// The user that the verified client certificate speaks for.
     pub login_name: Option<String>,
-}
-
-/// A reason for not reading a connection's socket; several may hold at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum PauseReason {
-    /// A channel has too many frames parked.
-    Parked = 1,
-    /// Mail to another shard waits in its batch, or its own shard waits for more memory.
-    Mail = 2,
-    /// The shard's memory budget is used up and the client publishes.
-    Memory = 4,
-    /// The client does not read what it is answered.
-    Unread = 8,
-    /// Too much waits to be written to the log.
-    Log = 16,
-    /// It is about to go to another shard.
-    Move = 32,
-    /// The turn has done enough for what clients ask.
-    Turn = 64,
 }
 
 /// How a connection ends.
@@ -115,8 +96,8 @@ pub struct Connection {
     pub touched: Vec<ShardId>,
     /// What it has published lately.
     pub traffic: Traffic,
-    /// Reasons for not reading, a set of [`PauseReason`].
-    pub paused: u8,
+    /// Why it is not read, if it is not.
+    pub paused: Causes,
     /// Whether it published while memory was short: its next publish waits until there is room.
     pub blocked: bool,
     /// How the connection ends, once it does.
@@ -186,7 +167,7 @@ impl Connection {
             debts: Vec::new(),
             touched: Vec::new(),
             traffic: Traffic::default(),
-            paused: 0,
+            paused: Causes::default(),
             blocked: false,
             end: None,
             is_silent: false,
@@ -362,7 +343,7 @@ impl Connection {
     /// Whether nothing ties the connection to its shard, now.
     #[must_use]
     pub fn is_movable(&self) -> bool {
-        self.may_leave() && self.is_quiet() && self.paused == 0 && self.touched.is_empty()
+        self.may_leave() && self.is_quiet() && self.paused.is_empty() && self.touched.is_empty()
     }
 
     /// Whether nothing ties the connection to its shard but what will be over soon, if it is not
@@ -407,7 +388,7 @@ impl Connection {
     /// Whether nothing of the connection is under way on its shard.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
-        self.paused & !(PauseReason::Move as u8) == 0
+        self.paused.without(Cause::Move).is_empty()
             && !self.send.is_streaming()
             && self.debts.is_empty()
             && self.retired_channels.is_empty()

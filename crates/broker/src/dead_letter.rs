@@ -7,32 +7,37 @@
 
 mod attempts;
 mod held;
+mod ledger;
 mod roomless;
 mod sender;
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use held::{Progress, Shelf};
+use held::Progress;
+use ledger::{Ledger, Waiting};
 use lepus_amqp::properties::PropertiesRef;
 use lepus_base::{Now, QueueId};
 use lepus_store::LaneSlot;
-pub(crate) use roomless::Roomless;
-use sender::{Sender, letters_of, sender_of, sure_letters_of};
-pub(crate) use sender::{delayed_of, must_arrive};
+use roomless::Roomless;
+use sender::{Sender, loose_letters_of, sender_of, sure_letters_of};
+pub(crate) use sender::{delayed_of, letters_of, must_arrive};
 
 use crate::broker::Broker;
 use crate::channel::Target;
 use crate::effort::{MESSAGE_BYTES, TARGETS_AT_ONCE_MAX, first};
-use crate::journal::{Found, LETTERS, Need, Occupied, Room};
+use crate::journal::{Found, LETTERS, Need, Occupied, Reader, Room};
 use crate::mail::{ChannelRef, LETTERS_CONNECTION, Receipt, Terms};
 use crate::message::{Incoming, MessageView};
 use crate::outbox::{Outbox, Severity};
+use crate::owner::{Conditions, Owner};
 use crate::properties::{Cycles, DEATHS_MAX, Death, further_keys, with_death};
 use crate::queue::{Entry, Reason};
 use crate::routing_keys::RoutingKeys;
 
+/// Dead letters that may wait before queues stop producing more.
+const WAITING_MAX: usize = 1024;
 /// Dead letters handled in one go before other work gets its turn.
 const DEAD_LETTERS_AT_ONCE_MAX: usize = 256;
 /// Room for so many dead letters is kept for the next ones.
@@ -94,102 +99,126 @@ impl DeadLetter {
     }
 }
 
-/// Messages whose queues elsewhere have yet to report: only then are they settled where they were.
+/// All dead letters of a shard's queues that have not arrived.
 #[derive(Debug, Default)]
-pub struct Ledger {
-    waiting: BTreeMap<u64, Waiting>,
-    /// Those that a log did not take: they stay where they are for the next run.
-    kept: Vec<Source>,
-    /// Dead letters that must arrive and have not yet.
-    shelf: Shelf,
-    last: u64,
+pub struct DeadLetters {
+    /// Those that are sent next.
+    next: VecDeque<DeadLetter>,
+    /// Whether the first of them has to be read from the log before, or the last one is on its way to very many
+    /// queues.
+    is_waiting: bool,
+    /// Those that wait for room in a log, and what waits behind them.
+    lines: Roomless,
+    /// Those that are settled when others have reported, or kept.
+    ledger: Ledger,
 }
 
-/// A message under way.
-#[derive(Debug)]
-struct Waiting {
-    source: Source,
-    /// Reports that are still missing.
-    missing: u32,
-    /// A log did not take it.
-    is_kept: bool,
-}
-
-impl Ledger {
-    /// Whether none waits for a report.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && !self.shelf.has_asked()
+impl DeadLetters {
+    /// A message leaves a queue otherwise than by acknowledgement.
+    pub(crate) fn push(&mut self, source: Source, reason: Reason) {
+        self.next.push_back(DeadLetter { source, reason, progress: None, turn: 0 });
     }
 
-    /// How many wait for a report.
+    /// Whether some are to be sent that do not wait for room.
+    #[inline]
+    pub(crate) fn has_any_to_send(&self) -> bool {
+        !self.next.is_empty() || self.lines.goes_on()
+    }
+
+    /// Whether none is to be sent, now or later.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.next.is_empty() && self.lines.is_empty()
+    }
+
+    /// How many are sent next.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.waiting.len()
+        self.next.len()
+    }
+
+    /// Where all are that are to be sent.
+    fn sources(&self) -> impl Iterator<Item = &Source> {
+        self.next.iter().map(|letter| &letter.source).chain(self.lines.sources())
+    }
+
+    /// The lanes and numbers of all that left this queue and are in this log.
+    pub(crate) fn of_queue(&self, queue: QueueId, log: u16) -> Vec<(LaneSlot, u64)> {
+        let all = self.sources().chain(self.ledger.sources());
+        let own = all.filter(|source| source.queue == queue && source.log == log);
+        own.filter_map(|source| Some((source.lane?, source.entry.seq))).collect()
+    }
+
+    /// Whether a queue may make one more by expiry.
+    pub(crate) fn may_push(&self, queue: QueueId) -> bool {
+        self.next.len() < WAITING_MAX && !self.lines.holds_back(queue)
+    }
+
+    /// A queue's expiry waits. Whether it does so because of those that wait for room: then it is woken with them.
+    pub(crate) fn wait_behind_lines(&mut self, queue: Reader) -> bool {
+        self.lines.wait_behind(queue)
+    }
+
+    /// A queue is gone, deleted or on its way to another shard, to which some may be sent.
+    pub(crate) fn target_left(&mut self, target: QueueId) {
+        self.lines.target_left(target);
     }
 
     /// Those that stay where they are, in queues of one log, with their lanes.
     pub(crate) fn kept(&self, log: u16) -> impl Iterator<Item = (&Source, LaneSlot)> {
-        let stays = self.kept.iter().chain(self.shelf.held());
-        let kept = stays.filter(move |source| source.log == log);
-        kept.filter_map(|source| Some((source, source.lane?)))
+        self.ledger.kept(log)
     }
 
-    /// Whether one of this queue waits for a report, or stays.
-    pub(crate) fn has_of(&self, queue: QueueId) -> bool {
-        self.shelf.has_of(queue) || self.loose().any(|source| source.queue == queue)
-    }
-
-    /// Bytes that it takes.
-    pub(crate) fn memory_bytes(&self) -> usize {
-        (self.waiting.len() + self.kept.len()) * size_of::<Waiting>() + self.shelf.memory_bytes()
-    }
-
-    /// Where all are.
-    pub(crate) fn sources(&self) -> impl Iterator<Item = &Source> {
-        self.loose().chain(self.shelf.sources())
-    }
-
-    /// Those that need not arrive.
-    fn loose(&self) -> impl Iterator<Item = &Source> {
-        self.waiting.values().map(|waiting| &waiting.source).chain(&self.kept)
-    }
-
-    fn next_number(&mut self) -> u64 {
-        self.last += 1;
-        self.last
-    }
-
-    /// What a message takes in the log that it is in, of which a report under this number is missing.
-    fn occupied(&self, to: ChannelRef, number: u64) -> Occupied {
-        let source = match must_arrive(to) {
-            true => self.shelf.asked_of(number),
-            false => self.waiting.get(&number).map(|waiting| &waiting.source),
-        };
-        source.map_or(Occupied::default(), Source::occupied)
-    }
-
-    /// So many more reports of a message are to come.
+    /// So many more reports of one are to come.
     pub(crate) fn expect(&mut self, number: u64, more: u32) {
-        if let Some(waiting) = self.waiting.get_mut(&number) {
-            waiting.missing += more;
+        self.ledger.expect(number, more);
+    }
+
+    /// The first one was read, or the last one is in all of its queues: the next may be sent. The memory of a long
+    /// list is given back when all its letters are gone.
+    pub(crate) fn go_on(&mut self) {
+        self.is_waiting = false;
+        if self.next.is_empty() && self.next.capacity() > SPARE_LETTERS_MAX {
+            self.next = VecDeque::new();
         }
     }
 
-    /// So many reports have come; the source, if they were the last and all have it.
-    fn report(&mut self, number: u64, reports: u32, is_kept: bool) -> Option<Source> {
-        let waiting = self.waiting.get_mut(&number)?;
-        waiting.missing -= reports;
-        waiting.is_kept |= is_kept;
-        if waiting.missing > 0 {
-            return None;
-        }
-        let Waiting { source, is_kept, .. } = self.waiting.remove(&number)?;
-        if is_kept {
-            self.kept.push(source);
-            return None;
-        }
-        Some(source)
+    /// Memory of those that are to be sent, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.next.capacity() * size_of::<DeadLetter>() + self.lines.memory_bytes()
+    }
+
+    /// Memory of the others, in bytes.
+    pub(crate) fn ledger_bytes(&self) -> usize {
+        self.ledger.memory_bytes()
+    }
+}
+
+impl Owner for DeadLetters {
+    fn has_work(&self, conditions: &Conditions<'_>) -> bool {
+        let journal = conditions.journal;
+        (self.has_any_to_send() && !self.is_waiting && conditions.may_pass_on())
+            || self.lines.has_anew()
+            || self.lines.can_let_pass(|logs| journal.is_full(logs))
+            || (self.may_try_again() && !journal.closes())
+    }
+
+    fn owes(&self) -> bool {
+        self.sources().any(|source| !source.is_kept())
+    }
+
+    fn changes_logs(&self) -> bool {
+        !self.is_empty() || !self.ledger.is_empty()
+    }
+
+    fn waits_for_room(&self) -> bool {
+        self.lines.waits()
+    }
+
+    fn has_of(&self, queue: QueueId) -> bool {
+        self.next.iter().any(|letter| letter.source.queue == queue)
+            || self.lines.has_of(queue)
+            || self.ledger.has_of(queue)
     }
 }
 
@@ -197,27 +226,29 @@ impl Broker {
     /// Routes some of the waiting dead letters. True when more wait and can go on.
     pub(crate) fn route_dead_letters(&mut self, now: Now, out: &mut Outbox) -> bool {
         // This is asked after every call.
-        if !self.edge.has_letters_to_send() && self.edge.behind_letters.is_empty() {
+        if !self.edge.dead_letters.has_any_to_send()
+            && !self.edge.backpressure.waits_for_dead_letters()
+        {
             return false;
         }
         let mut queues = 0;
         for _ in 0..DEAD_LETTERS_AT_ONCE_MAX {
-            if self.edge.letters_wait {
+            if self.edge.dead_letters.is_waiting {
                 return false;
             }
             if queues > TARGETS_AT_ONCE_MAX || self.edge.effort.is_used_up() {
                 break;
             }
-            if !self.has_room_for_letters(out) {
+            if !self.conditions(out).may_pass_on() {
                 // The letters stay where they are until the mail has gone.
                 break;
             }
             let Some((mut letter, is_of_line)) = self.next_letter() else { break };
             if !is_of_line
                 && !letter.is_under_way()
-                && self.edge.roomless_letters.has_of(letter.source.queue)
+                && self.edge.dead_letters.lines.has_of(letter.source.queue)
             {
-                self.edge.roomless_letters.push(letter);
+                self.edge.dead_letters.lines.push(letter);
                 continue;
             }
             if letter.is_over() {
@@ -225,7 +256,7 @@ impl Broker {
                 continue;
             }
             if self.is_behind_set_aside(&letter) {
-                self.edge.roomless_letters.wait_behind_set_aside(letter);
+                self.edge.dead_letters.lines.wait_behind_set_aside(letter);
                 continue;
             }
             let (place, size) = (letter.source.entry.place, letter.source.entry.bytes);
@@ -240,10 +271,10 @@ impl Broker {
                 Found::Ready => queues += self.send_letter(now, letter, out),
                 Found::Pending => {
                     match is_of_line {
-                        true => self.edge.roomless_letters.put_back(letter),
-                        false => self.edge.dead_letters.push_front(letter),
+                        true => self.edge.dead_letters.lines.put_back(letter),
+                        false => self.edge.dead_letters.next.push_front(letter),
                     }
-                    self.edge.letters_wait = true;
+                    self.edge.dead_letters.is_waiting = true;
                     return false;
                 }
                 Found::Lost => {
@@ -253,42 +284,36 @@ impl Broker {
             }
         }
         // Whatever ended the loop: behind the last letter nobody comes by for those who wait.
-        if !self.edge.has_letters_to_send() && !self.edge.letters_wait {
+        if !self.edge.dead_letters.has_any_to_send() && !self.edge.dead_letters.is_waiting {
             self.letters_go_on(now, out);
         }
-        self.edge.has_letters_to_send()
-    }
-
-    /// Gives the memory of a long list back when all its letters are gone.
-    pub(crate) fn trim_letters(&mut self) {
-        let letters = &mut self.edge.dead_letters;
-        if letters.is_empty() && letters.capacity() > SPARE_LETTERS_MAX {
-            *letters = VecDeque::new();
-        }
+        self.edge.dead_letters.has_any_to_send()
     }
 
     /// Takes the letter that is next, and says whether it comes from the front of its queue's line.
     fn next_letter(&mut self) -> Option<(DeadLetter, bool)> {
         let edge = &mut self.edge;
-        let first = edge.dead_letters.front();
+        let first = edge.dead_letters.next.front();
         if !first.is_some_and(DeadLetter::is_under_way)
-            && edge.roomless_letters.is_next(first.is_some())
-            && let Some((letter, mut woken)) = edge.roomless_letters.take()
+            && edge.dead_letters.lines.is_next(first.is_some())
+            && let Some((letter, woken)) = edge.dead_letters.lines.take()
         {
-            edge.behind_letters.append(&mut woken);
+            for queue in woken {
+                edge.backpressure.wait_behind_dead_letters(queue);
+            }
             return Some((letter, true));
         }
-        edge.dead_letters.pop_front().map(|letter| (letter, false))
+        edge.dead_letters.next.pop_front().map(|letter| (letter, false))
     }
 
     /// Lets those letters go on that waited for room in a log, as far as there is some.
     pub(crate) fn give_letters_room(&mut self) {
-        self.edge.roomless_letters.let_some_look_anew();
+        self.edge.dead_letters.lines.let_some_look_anew();
         let journal = &mut self.journal;
         let has_room = |need, frees| !journal.must_wait_to_pass_on(need, frees);
-        self.edge.roomless_letters.give_room(has_room);
+        self.edge.dead_letters.lines.give_room(has_room);
         let journal = &self.journal;
-        self.edge.roomless_letters.let_pass(|logs| journal.is_full(logs));
+        self.edge.dead_letters.lines.let_pass(|logs| journal.is_full(logs));
     }
 
     /// Sends a letter, or has it wait. What that cost, in queues.
@@ -312,11 +337,11 @@ impl Broker {
         let cost = routed.as_ref().map_or(1, |(packed, targets)| cost_of(packed, targets.len()));
         if let Some((packed, targets)) = &routed {
             let is_wide = targets.len() > TARGETS_AT_ONCE_MAX;
-            if is_wide && !self.edge.roomless_letters.may_pass() {
-                self.edge.roomless_letters.wait_for_turn(letter);
+            if is_wide && !self.edge.dead_letters.lines.may_pass() {
+                self.edge.dead_letters.lines.wait_for_turn(letter);
                 return cost;
             }
-            let from = letters_of(self.edge.shard, letter.source.queue);
+            let from = loose_letters_of(self.edge.shard, letter.source.queue);
             let terms = terms_of(&letter.source, packed, from);
             let incoming = Incoming::new(MessageView::unpack(packed));
             let occupied = letter.source.occupied();
@@ -347,9 +372,9 @@ impl Broker {
         match routed {
             Some((packed, targets)) if !targets.is_empty() => {
                 if targets.len() > TARGETS_AT_ONCE_MAX {
-                    self.edge.roomless_letters.pass(letter.source.queue);
+                    self.edge.dead_letters.lines.pass(letter.source.queue);
                 }
-                let from = letters_of(self.edge.shard, letter.source.queue);
+                let from = loose_letters_of(self.edge.shard, letter.source.queue);
                 let terms = terms_of(&letter.source, &packed, from);
                 self.pass_on(now, letter.source, &packed, &targets, terms, out);
             }
@@ -361,12 +386,7 @@ impl Broker {
     /// Has a letter wait for room, which these queues need.
     fn let_letter_wait(&mut self, letter: DeadLetter, need: Need, queues: Vec<QueueId>) {
         let is_full = self.journal.is_full(need.logs);
-        self.edge.roomless_letters.wait(letter, need, queues, is_full);
-    }
-
-    /// Whether letters wait behind one that waits for room, and may pass it by now.
-    pub(crate) fn may_letters_pass(&self) -> bool {
-        self.edge.roomless_letters.can_let_pass(|logs| self.journal.is_full(logs))
+        self.edge.dead_letters.lines.wait(letter, need, queues, is_full);
     }
 
     /// What a letter needs, if it has to wait behind one of its queue that waits for no more than that in the same
@@ -378,7 +398,7 @@ impl Broker {
         persistent: bool,
         targets: &[Target],
     ) -> Option<Need> {
-        let (lines, source) = (&self.edge.roomless_letters, &letter.source);
+        let (lines, source) = (&self.edge.dead_letters.lines, &letter.source);
         // What is left of a queue that is gone goes nowhere.
         if !lines.has_roomless_of(source.queue)
             || self.directory.queue_by_id(source.queue).is_none()
@@ -410,12 +430,6 @@ impl Broker {
         self.settle_source(letter.source);
     }
 
-    /// Whether so little mail waits that dead letters may be sent.
-    pub(crate) fn has_room_for_letters(&self, out: &Outbox) -> bool {
-        let limit = 2 * self.edge.limits.mail_batch_bytes_max;
-        out.mail.iter().all(|batch| batch.weight() <= limit)
-    }
-
     /// Puts a message into queues; its source keeps it until all of them have it. Where they are very
     /// many it becomes a job, and [`Broker::passed_on`] is called when that is done.
     pub(crate) fn pass_on(
@@ -432,7 +446,7 @@ impl Broker {
         }
         let goes_far = targets.iter().any(|target| self.is_far(target)) || self.journal.len() > 1;
         let waits = goes_far && source.is_kept();
-        let number = waits.then(|| self.ledger.next_number());
+        let number = waits.then(|| self.edge.dead_letters.ledger.next_number());
         let terms = Terms { number, ..terms };
         let mut incoming = Incoming::new(MessageView::unpack(packed));
         let routed = self.enqueue_all(now, &mut incoming, targets, terms, out);
@@ -442,9 +456,13 @@ impl Broker {
         let is_kept = routed.receipt == Receipt::Unlogged && source.lane.is_some();
         match number {
             Some(number) if missing > 0 => {
-                self.ledger.waiting.insert(number, Waiting { source, missing, is_kept });
+                self.edge
+                    .dead_letters
+                    .ledger
+                    .waiting
+                    .insert(number, Waiting { source, missing, is_kept });
             }
-            _ if is_kept => self.ledger.kept.push(source),
+            _ if is_kept => self.edge.dead_letters.ledger.kept.push(source),
             _ => self.settle_source(source),
         }
     }
@@ -461,8 +479,13 @@ impl Broker {
             return self.start_passing_on(packed, terms, targets, None);
         }
         // One report is that of the job itself.
-        let (number, frees) = (self.ledger.next_number(), source.occupied().frees());
-        self.ledger.waiting.insert(number, Waiting { source, missing: 1, is_kept: false });
+        let (number, frees) =
+            (self.edge.dead_letters.ledger.next_number(), source.occupied().frees());
+        self.edge
+            .dead_letters
+            .ledger
+            .waiting
+            .insert(number, Waiting { source, missing: 1, is_kept: false });
         self.start_passing_on(packed, Terms { number: Some(number), ..terms }, targets, frees);
     }
 
@@ -472,7 +495,7 @@ impl Broker {
         let max = self.waiting_bytes_max();
         match sender_of(from) {
             Sender::Exchange(id) => self.delayed.give_turn_away(id, bytes, max),
-            Sender::Queue(queue) => self.edge.roomless_letters.give_turn_away(queue, bytes, max),
+            Sender::Queue(queue) => self.edge.dead_letters.lines.give_turn_away(queue, bytes, max),
         }
     }
 
@@ -486,7 +509,7 @@ impl Broker {
     pub(crate) fn passed_on(&mut self, from: ChannelRef) {
         match sender_of(from) {
             Sender::Exchange(id) => self.delayed.passed(id),
-            Sender::Queue(queue) => self.edge.roomless_letters.passed(queue),
+            Sender::Queue(queue) => self.edge.dead_letters.lines.passed(queue),
         }
     }
 
@@ -495,7 +518,7 @@ impl Broker {
     pub(crate) fn set_aside_over(&mut self, from: ChannelRef) {
         match sender_of(from) {
             Sender::Exchange(id) => self.delayed.set_aside_over(id),
-            Sender::Queue(queue) => self.edge.roomless_letters.set_aside_over(queue),
+            Sender::Queue(queue) => self.edge.dead_letters.lines.set_aside_over(queue),
         }
     }
 
@@ -511,10 +534,9 @@ impl Broker {
     }
 
     /// Whether dead letters of a queue of this shard that were set aside wait for room.
-    pub(crate) fn has_postponed_letters_of(&self, queue: QueueId) -> bool {
-        let shard = self.edge.shard;
-        self.postponed.has_from(letters_of(shard, queue))
-            || self.postponed.has_from(sure_letters_of(shard, queue))
+    fn has_postponed_letters_of(&self, queue: QueueId) -> bool {
+        let mut senders = letters_of(self.edge.shard, queue).into_iter();
+        senders.any(|sender| self.postponed.has_from(sender))
     }
 
     /// What a message takes in the log that it is passed on from by this shard, until its queues have it.
@@ -524,7 +546,7 @@ impl Broker {
                 if terms.from.connection == LETTERS_CONNECTION
                     && terms.from.shard == self.edge.shard =>
             {
-                self.ledger.occupied(terms.from, number)
+                self.edge.dead_letters.ledger.occupied(terms.from, number)
             }
             _ => Occupied::default(),
         }
@@ -583,7 +605,9 @@ impl Broker {
         for number in first..=last {
             if must_arrive(to) {
                 self.reported_surely(number, receipt != Receipt::Taken);
-            } else if let Some(source) = self.ledger.report(number, queues, is_kept) {
+            } else if let Some(source) =
+                self.edge.dead_letters.ledger.report(number, queues, is_kept)
+            {
                 self.settle_source(source);
             }
         }

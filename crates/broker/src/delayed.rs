@@ -18,6 +18,7 @@ use lepus_store::LaneSlot;
 
 use crate::awaited::Awaited;
 use crate::journal::{Journal, LogSet, Need};
+use crate::owner::{Conditions, Owner};
 use crate::queue::{Entry, Place};
 use crate::turns::Turns;
 
@@ -296,9 +297,9 @@ impl Delayed {
         !self.listing.is_empty() && !self.listing_waits
     }
 
-    /// Whether some that are due wait for room in a log.
-    pub(crate) fn waits_for_room(&self) -> bool {
-        !self.roomless.is_empty()
+    /// Whether one that is due may be released now.
+    fn can_release(&self, conditions: &Conditions<'_>) -> bool {
+        self.can_go_on() && !conditions.is_stopping && conditions.may_pass_on()
     }
 
     /// What the first of all waits for, if it needs this.
@@ -641,6 +642,20 @@ impl Delayed {
                 }
             }
         }
+    }
+}
+
+impl Owner for Delayed {
+    fn has_work(&self, conditions: &Conditions<'_>) -> bool {
+        let journal = conditions.journal;
+        self.can_let_pass(|logs| journal.is_full(logs))
+            || !self.dropped.is_empty()
+            || self.can_list()
+            || self.can_release(conditions)
+    }
+
+    fn waits_for_room(&self) -> bool {
+        !self.roomless.is_empty()
     }
 }
 

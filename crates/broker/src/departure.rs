@@ -17,8 +17,8 @@ use lepus_amqp::ProtocolError;
 use lepus_amqp::code::ReplyCode;
 use lepus_base::{ConnectionId, Instant, Now, ShardId};
 
+use crate::backpressure::Cause;
 use crate::broker::Broker;
-use crate::connection::PauseReason;
 use crate::edge::connection_name;
 use crate::mail::{Attachment, Mail};
 use crate::outbox::{ConnectionSlot, Outbox, Severity};
@@ -117,7 +117,7 @@ impl Broker {
             return false;
         }
         let detaches = !connection.attachments().is_empty();
-        self.edge.pause(slot, PauseReason::Move, out);
+        self.edge.pause(slot, Cause::Move, out);
         self.departures.count += 1;
         let number = self.departures.count;
         if detaches {
@@ -157,7 +157,7 @@ impl Broker {
             if self.bring_forward(now, &mut departure, out) {
                 self.departures.list.push(departure);
             } else if self.edge.connection_at(departure.slot, departure.id).is_some() {
-                self.edge.resume(departure.slot, PauseReason::Move, out);
+                self.edge.resume(departure.slot, Cause::Move, out);
             }
         }
     }
@@ -227,11 +227,6 @@ impl Broker {
         }
     }
 
-    /// Whether no mail waits for room in the log, or for a queue.
-    fn has_applied_mail(&self) -> bool {
-        self.postponed.is_empty() && self.migrations.is_idle()
-    }
-
     /// Another shard has applied all that a connection sent there.
     pub(crate) fn move_passed(&mut self, number: u64) {
         let found = self.departures.list.iter_mut().find(|departure| departure.number == number);
@@ -291,7 +286,7 @@ impl Broker {
                 self.consumer_cancelled(now, key, queue, out);
                 continue;
             };
-            self.edge.take_place(key);
+            self.edge.end_wait(key);
             self.edge.remote_consumers.remove(&key);
             if let Some((_, connection)) = self.edge.connection(id, slot)
                 && let Some(subscription) = connection.subscription(key)

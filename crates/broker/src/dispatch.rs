@@ -11,10 +11,11 @@ use lepus_amqp::method::{Method, access, basic, channel, confirm, connection, tx
 use lepus_amqp::server::{Event, Publish, PublishRef};
 use lepus_base::{ConnectionId, Now, ShardId, VhostId};
 
+use crate::backpressure::Cause;
 use crate::broker::Broker;
 use crate::channel::confirm::Confirms;
 use crate::channel::{At, Ending, Tx};
-use crate::connection::{ConnectionEnd, PauseReason};
+use crate::connection::ConnectionEnd;
 use crate::departure::STAY;
 use crate::edge::connection_name;
 use crate::effort::METHOD_STEPS;
@@ -317,17 +318,17 @@ impl Broker {
         let Some(parked) = connection.incarnation(channel.channel) else { return };
         if !parked.parked.is_empty() && !parked.unparking {
             parked.unparking = true;
-            self.edge.unparking.push_back((slot, channel.connection, channel.channel));
+            self.edge.follow_ups.unpark(slot, channel.connection, channel.channel);
         }
     }
 
     /// Handles frames that were parked behind questions that are answered now.
     pub(crate) fn replay_parked(&mut self, now: Now, out: &mut Outbox) {
-        for _ in 0..self.edge.unparking.len() {
+        for _ in 0..self.edge.follow_ups.channels_to_unpark() {
             if self.edge.effort.is_used_up() {
                 return;
             }
-            let Some((slot, id, key)) = self.edge.unparking.pop_front() else { return };
+            let Some((slot, id, key)) = self.edge.follow_ups.next_to_unpark() else { return };
             self.replay_channel(now, slot, id, key, out);
         }
     }
@@ -384,15 +385,14 @@ impl Broker {
             }
             connection.parked_bytes += left;
             // Otherwise it goes on with the answer, or when the client has read.
-            let is_unread =
-                connection.paused & PauseReason::Unread as u8 != 0 && connection.end.is_none();
+            let is_unread = connection.paused.has(Cause::Unread) && connection.end.is_none();
             if left > 0
                 && !is_asking
                 && !is_unread
                 && let Some(channel) = connection.incarnation(key)
             {
                 channel.unparking = true;
-                self.edge.unparking.push_back((slot, id, key));
+                self.edge.follow_ups.unpark(slot, id, key);
             }
         }
         self.resume_parked(slot, out);
@@ -402,9 +402,9 @@ impl Broker {
     pub(crate) fn resume_parked(&mut self, slot: u32, out: &mut Outbox) {
         let limit = self.edge.limits.parked_bytes_max / 2;
         let Some(connection) = self.edge.connections.get(slot as usize) else { return };
-        let is_paused = connection.paused & PauseReason::Parked as u8 != 0;
+        let is_paused = connection.paused.has(Cause::Parked);
         if is_paused && connection.parked_bytes <= limit {
-            self.edge.resume(slot, PauseReason::Parked, out);
+            self.edge.resume(slot, Cause::Parked, out);
         }
     }
 

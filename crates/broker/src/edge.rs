@@ -4,7 +4,6 @@
 //! and dropped messages go.
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -17,12 +16,14 @@ use lepus_base::{
 };
 use lepus_store::LaneSlot;
 
+use crate::backpressure::{Backpressure, Cause, WaitingConnection, WaitingConsumer};
 use crate::channel::WaitsFor;
 use crate::channel::unacked::Unacked;
-use crate::connection::{Connection, PauseReason};
+use crate::connection::Connection;
 use crate::counters::Counters;
-use crate::dead_letter::{DeadLetter, Ledger, Roomless, Source};
+use crate::dead_letter::{DeadLetters, Source};
 use crate::effort::Effort;
+use crate::follow_ups::FollowUps;
 use crate::journal::{Backlog, Found, Journal};
 use crate::loan::Loan;
 use crate::mail::{Mail, Shortage};
@@ -38,8 +39,6 @@ use crate::settings::Limits;
 use crate::timers::{Timer, Timers};
 use crate::user_channels::UserChannels;
 
-/// Dead letters that may wait before queues stop producing more.
-const DEAD_LETTERS_MAX: usize = 1024;
 /// Payload bytes that one queue keeps in memory before it spills to the log.
 const QUEUE_POOL_BYTES_MAX: u64 = 32 << 20;
 
@@ -61,12 +60,6 @@ pub struct RemoteConsumer {
     /// Its place among those who wait for room on a connection or for mail to be sent, if it does.
     pub place: Option<u64>,
 }
-
-/// A queue's consumer on another shard that waits.
-pub type Waiter = (QueueId, ConsumerKey);
-
-/// What a consumer on another shard that waits takes, in bytes, about.
-const WAITER_BYTES: usize = 64;
 
 /// Room for deliveries to a connection on another shard.
 #[derive(Debug)]
@@ -99,31 +92,19 @@ pub struct Edge {
     /// Totals of this shard.
     pub counters: Counters,
     /// Messages on their way to a dead-letter exchange.
-    pub dead_letters: VecDeque<DeadLetter>,
-    /// Whether the next of them has to be read from the log first, or the last one is on its way to
-    /// very many queues.
-    pub letters_wait: bool,
-    /// Those that wait for room in a log, and what waits behind them.
-    pub roomless_letters: Roomless,
-    /// Queues that wait until dead letters have room again.
-    pub behind_letters: Vec<(u32, QueueId)>,
+    pub dead_letters: DeadLetters,
     /// Consumers on other shards of queues on this one.
     pub remote_consumers: HashMap<ConsumerKey, RemoteConsumer>,
     /// Room for deliveries to connections on other shards.
     pub remote_windows: HashMap<ConnectionId, RemoteWindow>,
     /// A commit is being published as a whole: nothing else goes to the log meanwhile.
     pub is_committing: bool,
-    /// The memory is used up, by whatever it is: publishers wait, and what comes all the same (large
-    /// commits, dead letters) goes to the log.
-    pub is_memory_short: bool,
     /// What was done in this turn.
     pub effort: Effort,
-    /// Channels with confirms to send at the end of the cycle.
-    pub confirming: Vec<(u32, u64)>,
-    /// Connections that sent part of their deliveries: consumers may be resumed.
-    pub roomy: Vec<u32>,
-    /// Channels whose parked frames can be handled now.
-    pub unparking: VecDeque<(u32, ConnectionId, u64)>,
+    /// Who waits for what.
+    pub backpressure: Backpressure,
+    /// What is left to be done for connections.
+    pub follow_ups: FollowUps,
     /// Bytes that clients made their connections hold, see [`Connection::memory_bytes`].
     pub connection_bytes: usize,
     /// The same of those that have not opened a vhost: they block nobody, and have a limit of their
@@ -133,30 +114,10 @@ pub struct Edge {
     pub user_channels: UserChannels,
     /// Bytes that wait to be written to the log, and of what queues know of their logs.
     pub log_bytes: usize,
-    /// Connections paused because much waits to be written to a log, here or on another shard they publish to.
-    pub paused_by_log: Vec<(u32, ConnectionId)>,
-    /// Whether some of them may go on: logs have caught up, or one was added.
-    pub loggers_look: bool,
-    /// Whether a log of this shard lags, as the other shards were told.
-    pub log_lags: bool,
-    /// Other shards whose logs lag.
-    pub lagging_shards: Vec<ShardId>,
-    /// Connections paused because a mail batch is full.
-    pub paused_by_mail: Vec<(u32, ConnectionId)>,
     /// Connections of other shards that are about to come here: their consumers get nothing.
     pub detached: Vec<ConnectionId>,
-    /// Consumers on other shards that wait because a mail batch is full, by place.
-    pub stalled_by_mail: BTreeMap<u64, Waiter>,
-    /// Those that wait for room on their connections, by connection and place.
-    pub stalled_remote: BTreeMap<(ConnectionId, u64), Waiter>,
-    /// The place that was given last.
-    last_place: u64,
     /// Connections whose empty send buffers are given back before long.
     pub spacious: Vec<(u32, ConnectionId)>,
-    /// Publishing connections that are blocked because memory is short.
-    pub blocked_by_memory: Vec<(u32, ConnectionId)>,
-    /// Other shards that are short of something.
-    pub short_shards: Vec<(ShardId, Shortage)>,
     /// Bytes of what waits for queues on their way to other shards.
     pub resting_bytes: usize,
     /// Bytes of the tables of this shard's queues, as far as they were counted.
@@ -188,34 +149,19 @@ impl Edge {
             pool: Pool::new(),
             timers: Timers::default(),
             counters: Counters::default(),
-            dead_letters: VecDeque::new(),
-            letters_wait: false,
-            roomless_letters: Roomless::default(),
-            behind_letters: Vec::new(),
+            dead_letters: DeadLetters::default(),
             remote_consumers: HashMap::with_hasher(hash),
             remote_windows: HashMap::with_hasher(hash),
             is_committing: false,
-            is_memory_short: false,
             effort: Effort::default(),
-            confirming: Vec::new(),
-            roomy: Vec::new(),
-            unparking: VecDeque::new(),
+            backpressure: Backpressure::default(),
+            follow_ups: FollowUps::default(),
             connection_bytes: 0,
             entering_bytes: 0,
             user_channels: UserChannels::new(hash),
             log_bytes: 0,
-            paused_by_log: Vec::new(),
-            loggers_look: false,
-            log_lags: false,
-            lagging_shards: Vec::new(),
-            paused_by_mail: Vec::new(),
             detached: Vec::new(),
-            stalled_by_mail: BTreeMap::new(),
-            stalled_remote: BTreeMap::new(),
-            last_place: 0,
             spacious: Vec::new(),
-            blocked_by_memory: Vec::new(),
-            short_shards: Vec::new(),
             resting_bytes: 0,
             queue_bytes: 0,
             unweighed: Vec::new(),
@@ -226,38 +172,45 @@ impl Edge {
         }
     }
 
-    /// A place behind all others for a consumer on another shard that begins to wait. It waits
-    /// nowhere else any more.
-    fn give_place(&mut self, key: ConsumerKey) -> u64 {
-        self.take_place(key);
-        self.last_place += 1;
+    /// A consumer on another shard waits until mail has room, behind those that do so, too.
+    pub(crate) fn wait_for_mail(&mut self, (queue, key): WaitingConsumer) {
+        self.end_wait(key);
         if let Some(remote) = self.remote_consumers.get_mut(&key) {
-            remote.place = Some(self.last_place);
+            remote.place = Some(self.backpressure.wait_for_mail((queue, key)));
         }
-        self.last_place
+    }
+
+    /// A consumer on another shard waits until its connection has room, behind those that do so, too.
+    pub(crate) fn wait_for_connection(&mut self, (queue, key): WaitingConsumer) {
+        self.end_wait(key);
+        if let Some(remote) = self.remote_consumers.get_mut(&key) {
+            remote.place = Some(self.backpressure.wait_for_connection((queue, key)));
+        }
     }
 
     /// A consumer on another shard waits for nothing any more.
-    pub(crate) fn take_place(&mut self, key: ConsumerKey) {
+    pub(crate) fn end_wait(&mut self, key: ConsumerKey) {
         let remote = self.remote_consumers.get_mut(&key);
         if let Some(place) = remote.and_then(|remote| remote.place.take()) {
-            self.stalled_by_mail.remove(&place);
-            self.stalled_remote.remove(&(key.connection, place));
+            self.backpressure.end_wait(key, place);
         }
     }
 
-    /// The consumer that has waited longest for room on a connection of another shard. It waits no
-    /// longer.
-    pub(crate) fn take_stalled_remote(&mut self, connection: ConnectionId) -> Option<Waiter> {
-        let all = (connection, 0)..=(connection, u64::MAX);
-        let (_, &waiter) = self.stalled_remote.range(all).next()?;
-        self.take_place(waiter.1);
-        Some(waiter)
+    /// The consumer that has waited longest for mail to have room. It waits no longer.
+    pub(crate) fn take_first_behind_mail(&mut self) -> Option<WaitingConsumer> {
+        let waiting = self.backpressure.first_behind_mail()?;
+        self.end_wait(waiting.1);
+        Some(waiting)
     }
 
-    /// Memory of those on other shards that wait, in bytes.
-    pub(crate) fn waiter_bytes(&self) -> usize {
-        (self.stalled_remote.len() + self.stalled_by_mail.len()) * WAITER_BYTES
+    /// The same of those that wait for room on this connection of another shard.
+    pub(crate) fn take_first_behind(
+        &mut self,
+        connection: ConnectionId,
+    ) -> Option<WaitingConsumer> {
+        let waiting = self.backpressure.first_behind(connection)?;
+        self.end_wait(waiting.1);
+        Some(waiting)
     }
 
     /// The connection with this id, if it lives here; `hint` is where it probably is.
@@ -308,41 +261,42 @@ impl Edge {
         }
     }
 
-    /// Stops reading a connection.
-    pub fn pause(&mut self, slot: u32, reason: PauseReason, out: &mut Outbox) {
+    /// Stops reading a connection, for this cause.
+    pub fn pause(&mut self, slot: u32, cause: Cause, out: &mut Outbox) {
         let Some(connection) = self.connections.get_mut(slot as usize) else { return };
-        let before = connection.paused;
-        connection.paused |= reason as u8;
-        if before == 0 {
+        let was_read = connection.paused.is_empty();
+        if !connection.paused.add(cause) {
+            return;
+        }
+        if was_read {
             connection.machine.reading_paused(self.now.instant, true);
             out.resume.retain(|&resumed| resumed.0 != slot);
             out.pause.push(ConnectionSlot(slot));
         }
-        if before & reason as u8 != 0 {
-            return;
-        }
-        match reason {
-            PauseReason::Mail => self.paused_by_mail.push((slot, connection.id)),
-            PauseReason::Log => {
-                self.paused_by_log.push((slot, connection.id));
-                self.loggers_look = true;
-            }
-            PauseReason::Turn => self.effort.put_off(slot, connection.id),
-            _ => {}
-        }
+        self.backpressure.wait(cause, (slot, connection.id));
     }
 
-    /// One reason for not reading a connection is gone.
-    pub fn resume(&mut self, slot: u32, reason: PauseReason, out: &mut Outbox) {
+    /// One cause for not reading a connection is over.
+    pub fn resume(&mut self, slot: u32, cause: Cause, out: &mut Outbox) {
         let Some(connection) = self.connections.get_mut(slot as usize) else { return };
-        if connection.paused & reason as u8 == 0 {
-            return;
-        }
-        connection.paused &= !(reason as u8);
-        if connection.paused == 0 {
+        if connection.paused.remove(cause) && connection.paused.is_empty() {
             connection.machine.reading_paused(self.now.instant, false);
             out.pause.retain(|&paused| paused.0 != slot);
             out.resume.push(ConnectionSlot(slot));
+        }
+    }
+
+    /// The same for those that were listed for it, as far as they are still here.
+    pub(crate) fn resume_all(
+        &mut self,
+        waiting: Vec<WaitingConnection>,
+        cause: Cause,
+        out: &mut Outbox,
+    ) {
+        for (slot, id) in waiting {
+            if self.connection_at(slot, id).is_some() {
+                self.resume(slot, cause, out);
+            }
         }
     }
 
@@ -354,7 +308,7 @@ impl Edge {
             return;
         }
         connection.blocked = true;
-        self.blocked_by_memory.push((slot, connection.id));
+        self.backpressure.block((slot, connection.id));
         if connection.machine.has_client_capability("connection.blocked") {
             let reason = shortage.text();
             Method::ConnectionBlocked(connection::Blocked { reason })
@@ -363,9 +317,9 @@ impl Edge {
         }
     }
 
-    /// Reads publishers again after memory was short.
-    pub fn unblock_all(&mut self, out: &mut Outbox) {
-        for (slot, id) in core::mem::take(&mut self.blocked_by_memory) {
+    /// Reads publishers again that were blocked, if nothing is short any more.
+    pub(crate) fn unblock_all(&mut self, out: &mut Outbox) {
+        for (slot, id) in self.backpressure.end_shortage() {
             let Some(connection) = self.connection_at(slot, id) else { continue };
             connection.blocked = false;
             if connection.end.is_none()
@@ -375,7 +329,7 @@ impl Edge {
                     .encode_frame(0, &mut connection.send.bytes);
                 mark_dirty(connection, slot, out);
             }
-            self.resume(slot, PauseReason::Memory, out);
+            self.resume(slot, Cause::Shortage, out);
         }
     }
 
@@ -392,25 +346,13 @@ impl Edge {
         }
     }
 
-    /// Whether dead letters are to be sent that do not wait for room.
-    #[inline]
-    pub(crate) fn has_letters_to_send(&self) -> bool {
-        !self.dead_letters.is_empty() || self.roomless_letters.goes_on()
-    }
-
-    /// Where all dead letters are that are to be sent.
-    pub(crate) fn letter_sources(&self) -> impl Iterator<Item = &Source> {
-        let next = self.dead_letters.iter().map(|letter| &letter.source);
-        next.chain(self.roomless_letters.sources())
-    }
-
     /// Whether what comes into a transient queue with so many bytes in memory goes to the log, where
     /// there is one.
     #[inline]
     pub(crate) fn must_spill(&self, pooled_bytes: u64) -> bool {
         let is_much = pooled_bytes >= QUEUE_POOL_BYTES_MAX
             || self.pool.used() >= self.spilling_bytes()
-            || self.is_memory_short;
+            || self.backpressure.is_memory_short();
         is_much && !self.is_committing
     }
 
@@ -576,8 +518,6 @@ pub struct QueueSink<'a> {
     pub journal: &'a mut Journal,
     /// The queue's among them.
     pub log: u16,
-    /// Dead letters that are settled later.
-    pub ledger: &'a Ledger,
 }
 
 /// The ways out of a shard, beside the pool from which a message may come.
@@ -767,14 +707,12 @@ impl QueueSink<'_> {
             .entry(key.connection)
             .or_insert(RemoteWindow { room: initial });
         if window.room <= 0 {
-            let place = self.edge.give_place(key);
-            self.edge.stalled_remote.insert((key.connection, place), (self.queue, key));
+            self.edge.wait_for_connection((self.queue, key));
             return false;
         }
         let batch = self.out.mail[consumer.shard.index()].bytes.len() as i64;
         if batch > 16 * initial {
-            let place = self.edge.give_place(key);
-            self.edge.stalled_by_mail.insert(place, (self.queue, key));
+            self.edge.wait_for_mail((self.queue, key));
             return false;
         }
         true
@@ -819,15 +757,13 @@ impl Sink for QueueSink<'_> {
 
     fn may_dead_letter(&mut self) -> bool {
         // The shard that gets it may close before.
-        !self.journal.closes()
-            && self.edge.dead_letters.len() < DEAD_LETTERS_MAX
-            && !self.edge.roomless_letters.holds_back(self.queue)
+        !self.journal.closes() && self.edge.dead_letters.may_push(self.queue)
     }
 
     fn waits_for_letters(&mut self) -> bool {
         let reader = (self.queue_slot, self.queue);
-        if !self.edge.roomless_letters.wait_behind(reader) {
-            self.edge.behind_letters.push(reader);
+        if !self.edge.dead_letters.wait_behind_lines(reader) {
+            self.edge.backpressure.wait_behind_dead_letters(reader);
         }
         true
     }
@@ -836,7 +772,7 @@ impl Sink for QueueSink<'_> {
         let (queue, log) = (self.queue, self.log);
         let was_delivered = reason == Reason::Rejected;
         let source = Source { queue, log, lane, entry, was_delivered };
-        self.edge.dead_letters.push_back(DeadLetter { source, reason, progress: None, turn: 0 });
+        self.edge.dead_letters.push(source, reason);
     }
 
     #[inline]
@@ -858,8 +794,6 @@ impl Sink for QueueSink<'_> {
     }
 
     fn letters(&self) -> Vec<(LaneSlot, u64)> {
-        let all = self.edge.letter_sources().chain(self.ledger.sources());
-        let own = all.filter(|source| source.queue == self.queue && source.log == self.log);
-        own.filter_map(|source| Some((source.lane?, source.entry.seq))).collect()
+        self.edge.dead_letters.of_queue(self.queue, self.log)
     }
 }

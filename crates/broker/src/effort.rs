@@ -8,12 +8,11 @@
 
 use core::time::Duration;
 
-use alloc::vec::Vec;
-use lepus_base::{ConnectionId, Instant, Now};
+use lepus_base::{Instant, Now};
 
+use crate::backpressure::Cause;
 use crate::broker::Broker;
 use crate::channel::Target;
-use crate::connection::PauseReason;
 use crate::outbox::{Outbox, Severity};
 
 /// Queues that get a message in one slice; a publish to more is a job.
@@ -46,8 +45,6 @@ pub struct Effort {
     reading: u32,
     /// What was used when the current one of these calls began.
     begin: u32,
-    /// Connections that are read again in the next turn.
-    paused: Vec<(u32, ConnectionId)>,
     /// When the log was told last that a message's routing takes too long.
     told: Option<Instant>,
     /// Queues that were looked at, so far, to find out what room a message needs.
@@ -107,16 +104,6 @@ impl Effort {
         self.reading = self.reading.saturating_add(self.used - self.begin);
         self.begin = self.used;
     }
-
-    /// Notes a connection that is read again in the next turn.
-    pub(crate) fn put_off(&mut self, slot: u32, id: ConnectionId) {
-        self.paused.push((slot, id));
-    }
-
-    /// Whether connections are read again in the next turn.
-    pub(crate) fn has_put_off(&self) -> bool {
-        !self.paused.is_empty()
-    }
 }
 
 /// Steps as a number of messages that are put into queues.
@@ -152,11 +139,8 @@ impl Broker {
         let effort = &mut self.edge.effort;
         effort.renew();
         effort.reading = 0;
-        for (slot, id) in core::mem::take(&mut effort.paused) {
-            if self.edge.connection_at(slot, id).is_some() {
-                self.edge.resume(slot, PauseReason::Turn, out);
-            }
-        }
+        let waiting = self.edge.backpressure.end_turn();
+        self.edge.resume_all(waiting, Cause::Turn, out);
     }
 
     /// A message that no client waits for goes nowhere, since its way is too long.

@@ -20,6 +20,7 @@ use crate::consume::consumer_key;
 use crate::directory::Request;
 use crate::mail::{ChannelRef, Mail, Origin};
 use crate::outbox::Outbox;
+use crate::owner::{Conditions, Owner};
 use crate::queue::Orphans;
 
 /// Steps of all ends in one go before other work gets its turn: a channel, a consumer, a queue, a
@@ -71,9 +72,9 @@ impl Default for Ends {
     }
 }
 
-impl Ends {
+impl Owner for Ends {
     /// Whether some are under way.
-    pub(crate) fn has_work(&self) -> bool {
+    fn has_work(&self, _: &Conditions<'_>) -> bool {
         !self.list.is_empty()
     }
 }

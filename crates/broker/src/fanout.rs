@@ -482,7 +482,7 @@ impl Broker {
     /// More reports of a publish are to come than were counted.
     fn expect_reports(&mut self, to: ChannelRef, number: u64, more: u32) {
         if to.connection == LETTERS_CONNECTION {
-            return self.ledger.expect(number, more);
+            return self.edge.dead_letters.expect(number, more);
         }
         let Some((_, connection)) = self.edge.connection(to.connection, u32::MAX) else { return };
         let Some(channel) = connection.incarnation(to.channel) else { return };

@@ -242,7 +242,6 @@ impl Broker {
             queue_slot: slot,
             journal: &mut self.journal,
             log: home.log,
-            ledger: &self.ledger,
         };
         (&mut home.queue, sink)
     }
@@ -264,7 +263,6 @@ impl Broker {
                 queue_slot: slot,
                 journal: &mut self.journal,
                 log: home.log,
-                ledger: &self.ledger,
             };
             let before = home.queue.ready_bytes();
             more = home.queue.dispatch(now, DISPATCH_BUDGET, &mut sink);
@@ -272,8 +270,7 @@ impl Broker {
             self.edge.effort.spend_on_bytes(usize::try_from(sent).unwrap_or(usize::MAX));
         }
         if !home.working && (more || home.queue.has_work(now)) {
-            home.working = true;
-            self.working.push_back((slot, home.id));
+            self.working.list(&mut home.working, slot, home.id);
         }
         let next = home.next_timeout();
         if next < home.armed {
@@ -285,15 +282,12 @@ impl Broker {
     /// Puts a queue on the list of those with work left.
     pub(crate) fn list_work(&mut self, slot: u32) {
         let home = &mut self.homes[slot as usize];
-        if !home.working {
-            home.working = true;
-            self.working.push_back((slot, home.id));
-        }
+        self.working.list(&mut home.working, slot, home.id);
     }
 
-    /// One slice of the work that queues have left. True when more is left.
-    pub(crate) fn work_on_queues(&mut self, now: Now, out: &mut Outbox) -> bool {
-        if let Some((slot, id)) = self.working.pop_front()
+    /// One slice of the work that queues have left.
+    pub(crate) fn work_on_queues(&mut self, now: Now, out: &mut Outbox) {
+        if let Some((slot, id)) = self.working.next()
             && self.homes.get(slot as usize).is_some_and(|home| home.id == id)
         {
             self.homes[slot as usize].working = false;
@@ -301,15 +295,14 @@ impl Broker {
                 let more = self
                     .with_queue(now, slot, out, |queue, sink| queue.work(now, WORK_BUDGET, sink));
                 let home = &mut self.homes[slot as usize];
-                if more && !home.working {
-                    home.working = true;
-                    self.working.push_back((slot, id));
-                } else if !more {
+                if more {
+                    self.working.list(&mut home.working, slot, id);
+                } else {
                     self.pump(now, slot, out);
                 }
             }
         }
-        if let Some((mut queue, counted)) = self.graveyard.pop_front() {
+        if let Some((mut queue, counted)) = self.working.next_deleted() {
             let mut sink = QueueSink {
                 edge: &mut self.edge,
                 out,
@@ -318,15 +311,13 @@ impl Broker {
                 queue_slot: u32::MAX,
                 journal: &mut self.journal,
                 log: u16::MAX,
-                ledger: &self.ledger,
             };
             if queue.work(now, WORK_BUDGET, &mut sink) {
-                self.graveyard.push_back((queue, counted));
+                self.working.delete(queue, counted);
             } else {
                 self.edge.queue_bytes -= counted;
             }
         }
-        !self.working.is_empty() || !self.graveyard.is_empty()
     }
 
     /// A queue's timer, armed for `at`, has fired. If it is for nothing it is not armed again: there
@@ -354,10 +345,7 @@ impl Broker {
                 return;
             }
         }
-        if !home.working {
-            home.working = true;
-            self.working.push_back((slot, id));
-        }
+        self.working.list(&mut home.working, slot, id);
         let next = self.homes[slot as usize].queue.next_timeout();
         if next != Instant::NEVER && next > now.instant {
             self.homes[slot as usize].armed = next;
@@ -536,17 +524,17 @@ impl Broker {
     fn get(&mut self, now: Now, from: ChannelRef, slot: u32, no_ack: bool, out: &mut Outbox) {
         let id = self.homes[slot as usize].id;
         if self.homes[slot as usize].queue.is_held() {
-            self.retries.push_back((from, id, Command::Get { no_ack }));
+            self.edge.backpressure.try_next_turn(from, id, Command::Get { no_ack });
             return;
         }
         match self.with_queue(now, slot, out, |queue, sink| queue.get(now, no_ack, sink)) {
             Get::Empty => self.reply(now, from, id, Reply::GotNothing, out),
             Get::Again if self.homes[slot as usize].queue.is_waiting() => {
-                self.stalls += 1;
-                let command = Command::Get { no_ack };
-                self.stalled_commands.insert((id, self.stalls), (from, command));
+                self.edge.backpressure.wait_for_disk(from, id, Command::Get { no_ack });
             }
-            Get::Again => self.retries.push_back((from, id, Command::Get { no_ack })),
+            Get::Again => {
+                self.edge.backpressure.try_next_turn(from, id, Command::Get { no_ack });
+            }
             Get::Message(got) => self.reply_got(now, from, slot, got, out),
         }
         self.pump(now, slot, out);
@@ -667,13 +655,13 @@ impl Broker {
         self.journal.forget_windows(home.queue.windowed());
         self.journal.drop_queue(home.log, home.id);
         self.home_left(home.id, home.log, home.queue.is_durable());
-        self.release_stalled(info.id);
+        self.edge.backpressure.end_disk(info.id);
         let answers = home.take_answers();
         let orphans = home.queue.delete().consumers;
         // They are counted apart.
         let counted_bytes = home.counted_bytes.saturating_sub(orphans.memory_bytes());
         self.edge.queue_bytes -= home.counted_bytes - counted_bytes;
-        self.graveyard.push_back((home.queue, counted_bytes));
+        self.working.delete(home.queue, counted_bytes);
         self.forget_letters(info.id);
         // Who deleted it hears that first, should it consume from it on the same channel.
         if !goes_in_slices {
@@ -742,7 +730,7 @@ impl Broker {
         // The name may be that of another queue's consumer by now.
         if self.edge.remote_consumers.get(&key).is_some_and(|remote| remote.queue == queue) {
             self.return_unused_credit(key, out);
-            self.edge.take_place(key);
+            self.edge.end_wait(key);
             self.edge.remote_consumers.remove(&key);
         }
     }

@@ -504,13 +504,10 @@ impl Broker {
                 self.queue_arrives(now, from, queue, *cargo, out)
             }
             Mail::Short(shortage) => {
-                self.edge.short_shards.retain(|&(shard, _)| shard != from);
-                self.edge.short_shards.extend(shortage.map(|shortage| (from, shortage)));
+                self.edge.backpressure.set_shortage_of(from, shortage);
             }
             Mail::LogLags(lags) => {
-                self.edge.lagging_shards.retain(|&shard| shard != from);
-                self.edge.lagging_shards.extend(lags.then_some(from));
-                self.edge.loggers_look = true;
+                self.edge.backpressure.set_log_late_of(from, lags);
             }
             Mail::WantMemory { bytes } => self.memory_wanted(from, bytes, out),
             Mail::ReturnMemory { bytes } => self.memory_returned(from, bytes, out),
@@ -538,7 +535,7 @@ impl Broker {
         window.room += bytes as i64;
         // Whoever finds none left waits for the next time.
         while self.edge.remote_windows.get(&id).is_some_and(|window| window.room > 0)
-            && let Some((queue, key)) = self.edge.take_stalled_remote(id)
+            && let Some((queue, key)) = self.edge.take_first_behind(id)
         {
             self.resume_consumer(now, queue, u32::MAX, key, out);
         }

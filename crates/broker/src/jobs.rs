@@ -20,6 +20,7 @@ use crate::fanout::Fanout;
 use crate::journal::{Journal, LogSet, Need, Refusals};
 use crate::mail::ChannelRef;
 use crate::outbox::Outbox;
+use crate::owner::{Conditions, Owner};
 
 /// Held publishes that are freed in one slice.
 const FREED_AT_ONCE_MAX: usize = 2048;
@@ -92,19 +93,6 @@ pub(crate) struct Jobs {
 }
 
 impl Jobs {
-    /// Whether nothing is to be done, now or later.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.ready.is_empty()
-            && self.roomless.is_empty()
-            && self.fanning.is_empty()
-            && self.discarded.is_empty()
-    }
-
-    /// Whether some wait for room in a log.
-    pub(crate) fn wait_for_room(&self) -> bool {
-        !self.roomless.is_empty()
-    }
-
     /// Memory that is counted nowhere else, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.bytes
@@ -242,7 +230,7 @@ impl Jobs {
     }
 
     /// Whether a message that was mailed to this queue is yet to come into it.
-    pub(crate) fn is_mailed_for(&self, queue: QueueId) -> bool {
+    fn is_mailed_for(&self, queue: QueueId) -> bool {
         let roomless = self.roomless.iter().map(|(job, _)| job);
         self.ready
             .iter()
@@ -291,6 +279,27 @@ impl Jobs {
     }
 }
 
+impl Owner for Jobs {
+    fn has_work(&self, conditions: &Conditions<'_>) -> bool {
+        !self.discarded.is_empty() || (!self.ready.is_empty() && conditions.jobs_go_on())
+    }
+
+    fn owes(&self) -> bool {
+        !(self.ready.is_empty()
+            && self.roomless.is_empty()
+            && self.fanning.is_empty()
+            && self.discarded.is_empty())
+    }
+
+    fn waits_for_room(&self) -> bool {
+        !self.roomless.is_empty()
+    }
+
+    fn has_of(&self, queue: QueueId) -> bool {
+        self.is_mailed_for(queue)
+    }
+}
+
 impl Broker {
     /// A slice of the jobs.
     pub(crate) fn work_on_jobs(&mut self, now: Now, out: &mut Outbox) {
@@ -298,23 +307,12 @@ impl Broker {
         self.jobs.free_discarded();
         let mut budget = TARGETS_AT_ONCE_MAX;
         for _ in 0..self.jobs.ready.len() {
-            if budget == 0 || !self.takes_job_work(out) {
+            if budget == 0 || !self.conditions(out).jobs_go_on() {
                 break;
             }
             let Some(job) = self.jobs.ready.pop_front() else { break };
             self.work_on_job(now, job, &mut budget, out);
         }
-    }
-
-    /// Whether [`Broker::work_on_jobs`] would get on with something now.
-    pub(crate) fn has_job_work(&self, out: &Outbox) -> bool {
-        !self.jobs.discarded.is_empty() || (!self.jobs.ready.is_empty() && self.takes_job_work(out))
-    }
-
-    /// Whether neither the mail nor the log lags behind.
-    fn takes_job_work(&self, out: &Outbox) -> bool {
-        let limit = self.edge.limits.mail_batch_bytes_max;
-        !self.journal.is_behind() && out.mail.iter().all(|batch| batch.weight() <= limit)
     }
 
     /// A slice of one job, which takes what it does off the `budget`.

@@ -11,9 +11,10 @@ use lepus_amqp::sasl;
 use lepus_amqp::server::{AuthenticationFailure, State, TimeoutOutcome};
 use lepus_base::{ConnectionId, Instant, Now};
 
+use crate::backpressure::Cause;
 use crate::broker::Broker;
 use crate::channel::{At, Ending, Pending};
-use crate::connection::{Connection, ConnectionEnd, PauseReason};
+use crate::connection::{Connection, ConnectionEnd};
 use crate::directory::Anonymous;
 use crate::edge::{connection_name, mark_dirty};
 use crate::effort::{DIGEST_BYTE_STEPS, LOGIN_STEPS};
@@ -476,7 +477,7 @@ impl Broker {
 
     /// Stops reading a connection whose parked frames are too many.
     pub(crate) fn pause_parked(&mut self, slot: u32, out: &mut Outbox) {
-        self.edge.pause(slot, PauseReason::Parked, out);
+        self.edge.pause(slot, Cause::Parked, out);
     }
 }
 

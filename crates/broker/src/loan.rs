@@ -11,8 +11,8 @@ use alloc::vec::Vec;
 
 use lepus_base::ShardId;
 
+use crate::backpressure::Cause;
 use crate::broker::Broker;
-use crate::connection::PauseReason;
 use crate::edge::Edge;
 use crate::mail::Mail;
 use crate::outbox::Outbox;
@@ -256,7 +256,7 @@ impl Broker {
             return false;
         }
         if self.edge.awaits_loan() {
-            self.edge.pause(slot, PauseReason::Mail, out);
+            self.edge.pause(slot, Cause::Mail, out);
         }
         true
     }

@@ -40,6 +40,7 @@ use crate::home::Home;
 use crate::journal::NO_LOG;
 use crate::mail::{Mail, MovingQueue, Origin};
 use crate::outbox::{Outbox, Severity};
+use crate::owner::Owner;
 use crate::queue::ConsumerKey;
 
 /// How long a queue may take to become still: what is published meanwhile waits.
@@ -101,6 +102,11 @@ impl Migrations {
         self.resting.is_empty()
     }
 
+    /// The same, with those that are only about to leave this shard.
+    fn is_any_on_its_way(&self) -> bool {
+        !self.is_idle() || !self.leaving.is_empty()
+    }
+
     /// What waits here for a queue that is on its way.
     pub(crate) fn rests(&self, queue: QueueId) -> Option<&Rest> {
         self.resting.get(&queue)
@@ -136,6 +142,20 @@ impl Migrations {
         if let Some(Leaving { stage: Stage::Quieting(left) | Stage::Passing(left), .. }) = found {
             *left = left.saturating_sub(1);
         }
+    }
+}
+
+impl Owner for Migrations {
+    fn owes(&self) -> bool {
+        self.is_any_on_its_way()
+    }
+
+    fn changes_logs(&self) -> bool {
+        !self.is_idle()
+    }
+
+    fn holds_mail(&self) -> bool {
+        !self.is_idle()
     }
 }
 
@@ -191,7 +211,7 @@ impl Broker {
     /// Whether some queue is on its way, as far as is known here.
     #[must_use]
     pub fn has_migrations(&self) -> bool {
-        !self.migrations.is_idle() || !self.migrations.leaving.is_empty()
+        self.migrations.is_any_on_its_way()
     }
 
     /// Tells all other shards that a queue is about to leave. The number of the question, and how
@@ -274,16 +294,7 @@ impl Broker {
         queue.is_still()
             // A connection is about to come to it.
             && (detached.is_empty() || !queue.consumers().any(|(_, one, _)| is_detached(&one.key)))
-            && !self.edge.dead_letters.iter().any(|letter| letter.source.queue == id)
-            && !self.edge.roomless_letters.has_of(id)
-            && !self.has_postponed_letters_of(id)
-            && !self.ledger.has_of(id)
-            && !self.retries.iter().any(|(_, queue, _)| *queue == id)
-            && self.stalled_commands.range((id, 0)..=(id, u64::MAX)).next().is_none()
-            // With its lanes what is kept there of it would go.
-            && !self.journal.keeps_damaged(id)
-            && !self.postponed.has_for(id)
-            && !self.jobs.is_mailed_for(id)
+            && !self.has_of(id)
     }
 
     fn give_migration_up(&mut self, now: Now, leaving: &Leaving, out: &mut Outbox) {

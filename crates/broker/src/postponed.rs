@@ -12,9 +12,11 @@ use core::ops::Bound;
 use lepus_base::{Body, HashMap, HashState, QueueId, ShardId};
 
 use crate::channel::Target;
+use crate::dead_letter::letters_of;
 use crate::fanout::Fanout;
 use crate::journal::{LogSet, Need};
 use crate::mail::{ChannelRef, Command, LETTERS_CONNECTION, Terms};
+use crate::owner::{Conditions, Owner};
 
 /// One that waits.
 #[derive(Debug)]
@@ -164,11 +166,6 @@ impl Line {
         self.len == 0
     }
 
-    /// Whether some can go on, or are to be looked at.
-    pub(crate) fn has_work(&self) -> bool {
-        !self.turns.is_empty() || self.is_cut
-    }
-
     /// Notes whether there may be room for some that were not asked.
     pub(crate) fn cut(&mut self, is_cut: bool) {
         self.is_cut = is_cut;
@@ -185,8 +182,13 @@ impl Line {
         !self.is_empty() && self.by_channel.contains_key(&channel)
     }
 
+    /// Whether some can go on, or are to be looked at.
+    fn can_go_on(&self) -> bool {
+        !self.turns.is_empty() || self.is_cut
+    }
+
     /// Whether something for this queue waits.
-    pub(crate) fn has_for(&self, queue: QueueId) -> bool {
+    fn has_for(&self, queue: QueueId) -> bool {
         let all = self.by_channel.values().flat_map(|channel| &channel.line);
         all.into_iter().any(|postponed| postponed.is_for(queue))
     }
@@ -384,6 +386,28 @@ impl Line {
     }
 }
 
+impl Owner for Line {
+    fn has_work(&self, _: &Conditions<'_>) -> bool {
+        self.can_go_on()
+    }
+
+    fn owes(&self) -> bool {
+        !self.is_empty()
+    }
+
+    fn holds_mail(&self) -> bool {
+        !self.is_empty()
+    }
+
+    fn waits_for_room(&self) -> bool {
+        !self.is_empty()
+    }
+
+    fn has_of(&self, queue: QueueId) -> bool {
+        self.has_for(queue) || letters_of(self.own, queue).iter().any(|from| self.has_from(*from))
+    }
+}
+
 /// One that waited for room and was asked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Asked {
@@ -428,9 +452,9 @@ mod tests {
         line.push(message(&mut pool, 1, Part::Alone), own(7));
         line.push(message(&mut pool, 2, begun), own(9));
         line.push(message(&mut pool, 3, Part::Alone), Waits::Arrivals);
-        assert!(!line.has_work() && line.take_turn().is_none());
+        assert!(!line.can_go_on() && line.take_turn().is_none());
         line.look_anew(other, other);
-        assert!(!line.has_work());
+        assert!(!line.can_go_on());
         line.look_anew(other, LogSet::OWN);
         assert_eq!((line.take_turn(), line.take_turn()), (Some(of(2)), None));
         line.look_anew(LogSet::OWN, LogSet::OWN);
@@ -490,6 +514,6 @@ mod tests {
             _ => 0,
         });
         assert_eq!(order.collect::<Vec<_>>(), [1, 2, 3]);
-        assert!(line.is_empty() && line.roomless.is_empty() && !line.has_work());
+        assert!(line.is_empty() && line.roomless.is_empty() && !line.can_go_on());
     }
 }

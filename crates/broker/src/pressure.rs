@@ -9,10 +9,10 @@ use lepus_amqp::ProtocolError;
 use lepus_amqp::code::ReplyCode;
 use lepus_base::{Now, QueueId, ShardId};
 
+use crate::backpressure::Cause;
 use crate::broker::Broker;
 use crate::channel::Channel;
-use crate::connection::{Connection, PauseReason};
-use crate::dead_letter::DeadLetter;
+use crate::connection::Connection;
 use crate::edge::Edge;
 use crate::idle_tables::IDLE_INTERVAL;
 use crate::journal::Left;
@@ -64,7 +64,7 @@ impl Edge {
     /// Whether a connection has published to a shard whose log lags.
     pub(crate) fn feeds_lagging_shard(&self, slot: u32) -> bool {
         let Some(connection) = self.connections.get(slot as usize) else { return false };
-        self.lagging_shards.iter().any(|shard| connection.touched.contains(shard))
+        self.backpressure.is_log_late_among(&connection.touched)
     }
 
     /// Whether the mail to some shard has no room.
@@ -178,8 +178,9 @@ impl Broker {
             }
         }
         edge.unweighed = unweighed;
-        edge.log_bytes =
-            self.journal.memory_bytes() + self.ledger.memory_bytes() + self.delayed.memory_bytes();
+        edge.log_bytes = self.journal.memory_bytes()
+            + edge.dead_letters.ledger_bytes()
+            + self.delayed.memory_bytes();
         let mail: usize = out.mail.iter().map(MailBatch::weight).sum();
         edge.table_bytes = self.directory.bytes()
             + self.home_slots.memory_bytes()
@@ -191,9 +192,8 @@ impl Broker {
             + edge.by_id.allocation_size()
             + edge.remote_consumers.allocation_size()
             + edge.remote_windows.allocation_size()
-            + edge.waiter_bytes()
-            + edge.dead_letters.capacity() * size_of::<DeadLetter>()
-            + edge.roomless_letters.memory_bytes()
+            + edge.backpressure.memory_bytes()
+            + edge.dead_letters.memory_bytes()
             + edge.resting_bytes
             + mail;
     }
@@ -218,9 +218,9 @@ impl Broker {
         let open = all.filter(|connection| !connection.vhost_name.is_empty());
         let connections: usize = open.map(|connection| connection.memory_by_walk()).sum();
         let homes: usize = self.homes.iter().map(|(_, home)| home.memory_bytes()).sum();
-        let dead: usize = self.graveyard.iter().map(|(_, counted)| counted).sum();
+        let dead = self.working.deleted_bytes();
         let logs = self.journal.memory_by_walk()
-            + self.ledger.memory_bytes()
+            + edge.dead_letters.ledger_bytes()
             + self.delayed.memory_bytes();
         let counted = edge.connection_bytes + edge.queue_bytes + edge.log_bytes;
         edge.memory() - counted + connections + homes + dead + logs
@@ -247,14 +247,13 @@ impl Broker {
     /// Tells the other shards when a log here begins to lag, and when it has caught up: their clients publish to it,
     /// too, and what they send lies in memory until it is written.
     pub(crate) fn tell_backlog(&mut self, out: &mut Outbox) {
-        let lags = match self.edge.log_lags {
+        let lags = match self.edge.backpressure.is_log_late() {
             true => !self.journal.has_caught_up(),
             false => self.journal.is_behind(),
         };
-        if core::mem::replace(&mut self.edge.log_lags, lags) == lags {
+        if !self.edge.backpressure.set_log_late(lags) {
             return;
         }
-        self.edge.loggers_look = true;
         let own = self.edge.shard;
         for shard in (0..self.settings.shards).map(ShardId).filter(|&shard| shard != own) {
             out.mail[shard.index()].items.push(Mail::LogLags(lags));
@@ -264,17 +263,14 @@ impl Broker {
     /// Reads publishers again that were paused for a log, here or on other shards, where none of theirs lags any more.
     pub(crate) fn resume_loggers(&mut self, out: &mut Outbox) {
         let edge = &mut self.edge;
-        if edge.log_lags || !core::mem::take(&mut edge.loggers_look) {
-            return;
-        }
-        for (slot, id) in core::mem::take(&mut edge.paused_by_log) {
+        for (slot, id) in edge.backpressure.look_at_logs() {
             if edge.connection_at(slot, id).is_none() {
                 continue;
             }
             if edge.feeds_lagging_shard(slot) {
-                edge.paused_by_log.push((slot, id));
+                edge.backpressure.keep_waiting_for_log((slot, id));
             } else {
-                edge.resume(slot, PauseReason::Log, out);
+                edge.resume(slot, Cause::Log, out);
             }
         }
     }
@@ -315,7 +311,7 @@ impl Broker {
     /// log.
     pub(crate) fn queue_left(&mut self, id: QueueId, log: u16) {
         self.spilling.remove(&id);
-        self.edge.roomless_letters.target_left(id);
+        self.edge.dead_letters.target_left(id);
         self.delayed.target_left(id);
         self.journal.note_left(log);
     }
@@ -326,7 +322,7 @@ impl Broker {
         if always || self.spilling.contains(&id) {
             self.queue_left(id, log);
         } else {
-            self.edge.roomless_letters.target_left(id);
+            self.edge.dead_letters.target_left(id);
             self.delayed.target_left(id);
             self.journal.note_left_by_commits(log);
         }
@@ -351,7 +347,7 @@ impl Broker {
             return false;
         }
         if connection.send.backlog() > limit {
-            self.edge.pause(slot, PauseReason::Unread, out);
+            self.edge.pause(slot, Cause::Unread, out);
             return true;
         }
         false
@@ -374,13 +370,13 @@ impl Broker {
         for channel in waiting {
             self.unpark(slot, channel);
         }
-        self.edge.resume(slot, PauseReason::Unread, out);
+        self.edge.resume(slot, Cause::Unread, out);
     }
 
     /// Pauses a client while the mail to some shard has no room.
     pub(crate) fn press_mail(&mut self, slot: u32, out: &mut Outbox) {
         if self.edge.is_mail_full(out) {
-            self.edge.pause(slot, PauseReason::Mail, out);
+            self.edge.pause(slot, Cause::Mail, out);
         }
     }
 

@@ -22,9 +22,9 @@ pub(crate) use check::parse_expiration;
 use check::{Checked, plain_priority};
 use replies::Addressed;
 
+use crate::backpressure::Cause;
 use crate::broker::Broker;
 use crate::channel::{At, Target};
-use crate::connection::PauseReason;
 use crate::delayed::Later;
 use crate::directory::too_far;
 use crate::edge::{is_near, mark_dirty};
@@ -543,7 +543,7 @@ impl Broker {
         confirms.open(number, missing, receipt);
         if !confirms.listed {
             confirms.listed = true;
-            self.edge.confirming.push((slot, channel.key));
+            self.edge.follow_ups.confirm(slot, channel.key);
         }
     }
 
@@ -551,18 +551,18 @@ impl Broker {
     fn press_back(&mut self, slot: u32, out: &mut Outbox) {
         let is_over = self.edge.memory() > self.edge.loan.bytes;
         let is_full = is_over && !self.waits_for_loan(slot, out);
-        self.memory_full |= is_full;
         if is_full {
+            self.edge.backpressure.note_memory_full();
             self.edge.block(slot, Shortage::Memory, out);
         } else if self.journal.is_short() {
             self.edge.block(slot, Shortage::Disk, out);
-        } else if !self.edge.short_shards.is_empty()
+        } else if self.edge.backpressure.is_short_elsewhere()
             && let Some(shortage) = self.feeds_short_shard(slot)
         {
             self.edge.block(slot, shortage, out);
         }
         if self.journal.is_behind() || self.edge.feeds_lagging_shard(slot) {
-            self.edge.pause(slot, PauseReason::Log, out);
+            self.edge.pause(slot, Cause::Log, out);
         }
         self.press_mail(slot, out);
     }
@@ -570,8 +570,7 @@ impl Broker {
     /// What a shard is short of to which a connection has published.
     fn feeds_short_shard(&self, slot: u32) -> Option<Shortage> {
         let touched = &self.edge.connections.get(slot as usize)?.touched;
-        let short = self.edge.short_shards.iter().find(|(shard, _)| touched.contains(shard));
-        short.map(|&(_, shortage)| shortage)
+        self.edge.backpressure.shortage_among(touched)
     }
 
     /// Queues on other shards, the last slice of a fan-out, or a log report publishes.
@@ -602,7 +601,7 @@ impl Broker {
             return;
         }
         let key = channel.key;
-        self.edge.confirming.push((slot, key));
+        self.edge.follow_ups.confirm(slot, key);
     }
 }
 

@@ -4,7 +4,7 @@
 mod row;
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::format;
 use alloc::vec::Vec;
 
@@ -19,6 +19,7 @@ use crate::channel::{AfterRequeue, At, Pending, Subscription, WaitsFor};
 use crate::consume::consumer_key;
 use crate::mail::{ChannelRef, Command, Mail};
 use crate::outbox::Outbox;
+use crate::owner::{Conditions, Owner};
 use crate::queue::Outcome;
 use crate::refusal::Refusal;
 
@@ -76,6 +77,12 @@ impl Settling {
             What::Settle(_) | What::Hold(_) => 0,
         };
         self.held.memory_bytes() + others
+    }
+}
+
+impl Owner for VecDeque<Settling> {
+    fn has_work(&self, _: &Conditions<'_>) -> bool {
+        !self.is_empty()
     }
 }
 
@@ -370,7 +377,7 @@ impl Broker {
                 self.grant_credit(now, at.slot, at.channel, out);
             }
         } else if was_full && !connection.stalled.is_empty() {
-            self.edge.roomy.push(at.slot);
+            self.edge.follow_ups.resume(at.slot);
         }
     }
 

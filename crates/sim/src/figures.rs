@@ -2,7 +2,8 @@
 
 use lepus_base::ConnectionId;
 use lepus_broker::Broker;
-use lepus_broker::connection::{Connection, PauseReason};
+use lepus_broker::backpressure::Cause;
+use lepus_broker::connection::Connection;
 use lepus_broker::counters::Counters;
 
 use crate::shards::Shards;
@@ -66,7 +67,7 @@ pub(crate) fn leaks(shards: &Shards, living: &[ConnectionId]) -> Vec<String> {
             if !living.contains(&connection.id) {
                 found.push(format!("shard {shard}: not gone: {}", describe(connection)));
             }
-            if connection.paused & PauseReason::Move as u8 != 0 {
+            if connection.paused.has(Cause::Move) {
                 found.push(format!("shard {shard}: does not go: {}", describe(connection)));
             }
             for channel in connection.open_channels().chain(connection.retired()) {
@@ -270,7 +271,7 @@ pub(crate) fn excess(shards: &Shards, queue_bytes_max: usize) -> Option<String> 
 /// A connection's state in few words.
 pub(crate) fn describe(connection: &Connection) -> String {
     let mut text = format!(
-        "connection {}: paused {:#b}, end {:?}, {} to clean, gone {}, {} bytes to send, {} channels stalled",
+        "connection {}: paused {:?}, end {:?}, {} to clean, gone {}, {} bytes to send, {} channels stalled",
         connection.id.0,
         connection.paused,
         connection.end,

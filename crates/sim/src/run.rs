@@ -575,7 +575,7 @@ impl Run {
             let mut connections = broker.edge.connections.iter();
             broker.has_migrations()
                 || connections.any(|(_, connection)| {
-                    connection.paused & lepus_broker::connection::PauseReason::Move as u8 != 0
+                    connection.paused.has(lepus_broker::backpressure::Cause::Move)
                 })
         };
         let moved = self.shards.brokers().any(moves);
@@ -588,8 +588,8 @@ impl Run {
             disk.takes = takes;
         }
         let is_short = |broker: &lepus_broker::Broker| {
-            let edge = &broker.edge;
-            !edge.blocked_by_memory.is_empty() || !edge.short_shards.is_empty()
+            let waiting = &broker.edge.backpressure;
+            waiting.blocked().next().is_some() || waiting.is_short_elsewhere()
         };
         if self.is_full()
             || self.shards.has_disk_trouble()
@@ -616,7 +616,7 @@ impl Run {
             }
             // Who is about to close does not listen to what it is told.
             let held: Vec<ConnectionId> = (self.shards.brokers())
-                .flat_map(|broker| broker.edge.blocked_by_memory.iter().map(|found| found.1))
+                .flat_map(|broker| broker.edge.backpressure.blocked())
                 .collect();
             let waits = |peer: &Peer| peer.blocked.is_some() || held.contains(&peer.id);
             let lacks_room = self.has_little_room() && self.shards.waits_for_room();

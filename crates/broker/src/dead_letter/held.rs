@@ -11,7 +11,7 @@ use core::time::Duration;
 use lepus_base::{Now, QueueId};
 
 use super::attempts::Attempts;
-use super::{DeadLetter, Source, cost_of, sure_letters_of, terms_of};
+use super::{DeadLetter, DeadLetters, Source, cost_of, sure_letters_of, terms_of};
 use crate::broker::Broker;
 use crate::channel::Target;
 use crate::directory::QueueInfo;
@@ -329,6 +329,13 @@ impl Shelf {
     }
 }
 
+impl DeadLetters {
+    /// Whether some of those that must arrive are to be tried again now.
+    pub(super) fn may_try_again(&self) -> bool {
+        !self.ledger.shelf.trying.is_empty() && self.next.len() < ON_THEIR_WAY_MAX
+    }
+}
+
 impl Broker {
     /// Sends a letter that must arrive to the queues that have yet to get it, each by itself: so it is
     /// known which of them has it. What that cost, in queues.
@@ -339,7 +346,7 @@ impl Broker {
         out: &mut Outbox,
     ) -> usize {
         let is_new = letter.progress.as_ref().is_none_or(|progress| progress.is_new());
-        if is_new && self.ledger.shelf.holds_back(letter.source.queue) {
+        if is_new && self.edge.dead_letters.ledger.shelf.holds_back(letter.source.queue) {
             let mut progress = letter.progress.take().unwrap_or_default();
             progress.is_behind = true;
             self.hold_letter(now, letter, progress, out);
@@ -358,7 +365,7 @@ impl Broker {
             let queues = targets.iter().rev().map(|target| target.queue);
             progress.rest = queues.filter(|queue| !progress.done.contains(queue)).collect();
             if progress.rest.len() > TARGETS_AT_ONCE_MAX {
-                let lines = &mut self.edge.roomless_letters;
+                let lines = &mut self.edge.dead_letters.lines;
                 if !lines.may_pass() {
                     progress.rest = Vec::new();
                     letter.progress = Some(progress);
@@ -368,13 +375,13 @@ impl Broker {
                 lines.pass(letter.source.queue);
                 progress.is_wide = true;
             }
-            progress.attempt = self.ledger.next_number();
+            progress.attempt = self.edge.dead_letters.ledger.next_number();
         }
         let attempt = progress.attempt;
         let mut asked = 0;
         while let Some(queue) = progress.rest.pop() {
-            let is_slice = asked == TARGETS_AT_ONCE_MAX || !self.has_room_for_letters(out);
-            if is_slice || self.ledger.shelf.attempts.is_crowded(attempt) {
+            let is_slice = asked == TARGETS_AT_ONCE_MAX || !self.conditions(out).may_pass_on();
+            if is_slice || self.edge.dead_letters.ledger.shelf.attempts.is_crowded(attempt) {
                 progress.rest.push(queue);
                 break;
             }
@@ -401,13 +408,15 @@ impl Broker {
                     self.let_letter_wait(letter, need, vec![target]);
                     return cost + asked;
                 }
-                Posted::Waits(number) => self.ledger.shelf.attempts.ask(attempt, number, queue),
+                Posted::Waits(number) => {
+                    self.edge.dead_letters.ledger.shelf.attempts.ask(attempt, number, queue)
+                }
             }
         }
         let has_rest = progress.has_rest();
         letter.progress = Some(progress);
-        if has_rest && !self.ledger.shelf.attempts.is_crowded(attempt) {
-            self.edge.dead_letters.push_front(letter);
+        if has_rest && !self.edge.dead_letters.ledger.shelf.attempts.is_crowded(attempt) {
+            self.edge.dead_letters.next.push_front(letter);
             // More than fits into a slice: that ends it.
             return cost + TARGETS_AT_ONCE_MAX;
         }
@@ -416,9 +425,9 @@ impl Broker {
             let max = self.waiting_bytes_max();
             let bytes = letter.progress.as_ref().map_or(0, |progress| progress.list_bytes());
             let bytes = bytes + letter.source.entry.bytes as usize;
-            self.edge.roomless_letters.give_turn_away(letter.source.queue, bytes, max);
+            self.edge.dead_letters.lines.give_turn_away(letter.source.queue, bytes, max);
         }
-        if let Some(letter) = self.ledger.shelf.attempts.wait(attempt, letter) {
+        if let Some(letter) = self.edge.dead_letters.ledger.shelf.attempts.wait(attempt, letter) {
             self.end_attempt(now, letter, out);
         }
         cost + asked
@@ -442,7 +451,7 @@ impl Broker {
         let target = Target { queue: id, home, slot: u32::MAX };
         let own = self.edge.shard;
         let waits = self.is_far(&target) || self.journal.len() > 1;
-        let number = waits.then(|| self.ledger.next_number());
+        let number = waits.then(|| self.edge.dead_letters.ledger.next_number());
         let terms =
             Terms { number, ..terms_of(source, packed, sure_letters_of(own, source.queue)) };
         let mut incoming = Incoming::new(MessageView::unpack(packed));
@@ -467,9 +476,9 @@ impl Broker {
 
     /// A queue has reported about a letter that must arrive.
     pub(super) fn reported_surely(&mut self, number: u64, refused: bool) {
-        if let Some(letter) = self.ledger.shelf.attempts.report(number, refused) {
+        if let Some(letter) = self.edge.dead_letters.ledger.shelf.attempts.report(number, refused) {
             // It goes on, or ends, with those that are on their way.
-            self.edge.dead_letters.push_front(letter);
+            self.edge.dead_letters.next.push_front(letter);
         }
     }
 
@@ -486,11 +495,13 @@ impl Broker {
         if progress.is_refused || progress.done.is_empty() {
             return self.hold_letter(now, letter, progress, out);
         }
-        if let Some(held) = self.ledger.shelf.by_queue.get_mut(&letter.source.queue) {
+        if let Some(held) =
+            self.edge.dead_letters.ledger.shelf.by_queue.get_mut(&letter.source.queue)
+        {
             held.pause = PAUSE_MIN;
         }
         letter.progress = Some(progress);
-        self.ledger.shelf.let_go(&mut letter);
+        self.edge.dead_letters.ledger.shelf.let_go(&mut letter);
         self.settle_source(letter.source);
     }
 
@@ -498,7 +509,7 @@ impl Broker {
     fn wait_anew(&mut self, letter: DeadLetter, need: Need, queue: QueueId) {
         let target = self.directory.id_now(queue);
         if self.directory.queue_by_id(target).is_none() {
-            return self.edge.roomless_letters.look_anew(letter);
+            return self.edge.dead_letters.lines.look_anew(letter);
         }
         let mut logs = LogSet::default();
         self.log_of(target).into_iter().for_each(|log| logs.add(log));
@@ -513,16 +524,16 @@ impl Broker {
     /// A letter is not on its way to its queues any more: what waited for that goes on.
     pub(super) fn leave(&mut self, letter: &mut DeadLetter) {
         let Some(progress) = &mut letter.progress else { return };
-        self.ledger.shelf.attempts.forget(progress.attempt);
+        self.edge.dead_letters.ledger.shelf.attempts.forget(progress.attempt);
         if core::mem::take(&mut progress.is_wide) {
-            self.edge.roomless_letters.passed(letter.source.queue);
+            self.edge.dead_letters.lines.passed(letter.source.queue);
         }
     }
 
     /// A letter has arrived or leaves for good: what waited for that goes on.
     pub(super) fn let_go(&mut self, letter: &mut DeadLetter) {
         self.leave(letter);
-        self.ledger.shelf.let_go(letter);
+        self.edge.dead_letters.ledger.shelf.let_go(letter);
     }
 
     fn hold_letter(
@@ -535,7 +546,7 @@ impl Broker {
         let queue = letter.source.queue;
         let why =
             if progress.is_refused { "a queue does not take them" } else { "no queue gets them" };
-        if self.ledger.shelf.put(letter, progress) {
+        if self.edge.dead_letters.ledger.shelf.put(letter, progress) {
             self.edge.timers.arm(now.instant + PAUSE_MIN, Timer::Letters(queue));
             let text = format!(
                 "dead letters of {} wait there: {why}; they are tried again",
@@ -558,26 +569,26 @@ impl Broker {
 
     /// A queue has another id now: letters that have come there do not come again.
     pub(crate) fn redirect_letters(&mut self, old: QueueId, new: QueueId) {
-        for letter in self.edge.dead_letters.iter_mut() {
+        for letter in self.edge.dead_letters.next.iter_mut() {
             if let Some(progress) = &mut letter.progress {
                 progress.redirect(old, new);
             }
         }
-        self.edge.roomless_letters.redirect(old, new);
-        self.ledger.shelf.redirect(old, new);
+        self.edge.dead_letters.lines.redirect(old, new);
+        self.edge.dead_letters.ledger.shelf.redirect(old, new);
     }
 
     /// Drops the letters of a queue that is gone.
     pub(crate) fn forget_letters(&mut self, queue: QueueId) {
-        for letter in self.ledger.shelf.forget(queue) {
+        for letter in self.edge.dead_letters.ledger.shelf.forget(queue) {
             self.settle_source(letter.source);
         }
-        self.edge.roomless_letters.forget(queue);
+        self.edge.dead_letters.lines.forget(queue);
     }
 
     /// The pause of a queue's letters is over.
     pub(crate) fn letters_due(&mut self, now: Now, queue: QueueId) {
-        let shelf = &mut self.ledger.shelf;
+        let shelf = &mut self.edge.dead_letters.ledger.shelf;
         let Some(held) = shelf.by_queue.get_mut(&queue) else { return };
         if held.is_empty() {
             shelf.by_queue.remove(&queue);
@@ -596,11 +607,6 @@ impl Broker {
         self.edge.timers.arm(now.instant + held.pause, Timer::Letters(queue));
     }
 
-    /// Whether letters are to be tried again now.
-    pub(crate) fn may_try_letters(&self) -> bool {
-        !self.ledger.shelf.trying.is_empty() && self.edge.dead_letters.len() < ON_THEIR_WAY_MAX
-    }
-
     /// A new queue may ask for what its other arguments rule out.
     pub(crate) fn tell_strategy(&self, info: &QueueInfo, out: &mut Outbox) {
         let asked =
@@ -617,16 +623,16 @@ impl Broker {
 
     /// Tries some of the letters again whose pause is over.
     pub(crate) fn try_letters_again(&mut self) {
-        if !self.may_try_letters() || self.journal.closes() {
+        if !self.edge.dead_letters.may_try_again() || self.journal.closes() {
             return;
         }
-        let Some(queue) = self.ledger.shelf.trying.pop_front() else { return };
+        let Some(queue) = self.edge.dead_letters.ledger.shelf.trying.pop_front() else { return };
         for _ in 0..TRIED_AT_ONCE {
-            let Some(letter) = self.ledger.shelf.take(queue) else { return };
-            self.edge.dead_letters.push_back(letter);
+            let Some(letter) = self.edge.dead_letters.ledger.shelf.take(queue) else { return };
+            self.edge.dead_letters.next.push_back(letter);
         }
-        if self.ledger.shelf.is_trying(queue) {
-            self.ledger.shelf.trying.push_back(queue);
+        if self.edge.dead_letters.ledger.shelf.is_trying(queue) {
+            self.edge.dead_letters.ledger.shelf.trying.push_back(queue);
         }
     }
 }

@@ -11,8 +11,13 @@ use crate::mail::{ChannelRef, LETTERS_CONNECTION};
 const MUST_ARRIVE: u16 = 1;
 const DELAYED: u16 = 2;
 
-/// What stands for the channel by which a queue's dead letters are published that need not arrive.
-pub(super) fn letters_of(shard: ShardId, queue: QueueId) -> ChannelRef {
+/// What stands for the channels by which a queue's dead letters are published.
+pub(crate) fn letters_of(shard: ShardId, queue: QueueId) -> [ChannelRef; 2] {
+    [loose_letters_of(shard, queue), sure_letters_of(shard, queue)]
+}
+
+/// What stands for the channel by which those of them are published that need not arrive.
+pub(super) fn loose_letters_of(shard: ShardId, queue: QueueId) -> ChannelRef {
     passing_channel(shard, queue, 0)
 }
 

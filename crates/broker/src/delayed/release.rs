@@ -102,15 +102,6 @@ impl Broker {
         }
     }
 
-    /// Whether [`Broker::work_on_delayed`] would get on with something.
-    pub(crate) fn has_delayed_work(&self, out: &Outbox) -> bool {
-        !self.delayed.dropped.is_empty() || self.delayed.can_list() || self.can_release(out)
-    }
-
-    fn can_release(&self, out: &Outbox) -> bool {
-        self.delayed.can_go_on() && !self.stopping && self.has_room_for_letters(out)
-    }
-
     /// A slice of what delayed messages need.
     pub(crate) fn work_on_delayed(&mut self, now: Now, out: &mut Outbox) {
         self.delayed.release_dropped(&mut self.edge.pool);
@@ -162,7 +153,7 @@ impl Broker {
         for _ in 0..RELEASED_AT_ONCE_MAX {
             let effort = as_queues(self.edge.effort.used() - before);
             let is_full = bytes > RELEASED_BYTES_MAX || targets.max(effort) > TARGETS_AT_ONCE_MAX;
-            if is_full || !self.can_release(out) {
+            if is_full || !self.delayed.can_release(&self.conditions(out)) {
                 return;
             }
             self.delayed.give_turns();

@@ -194,29 +194,18 @@ impl Broker {
         }
         let Some(slot) = self.home_slot(id, slot) else { return };
         self.homes[slot as usize].queue.wake();
-        self.release_stalled(id);
+        self.edge.backpressure.end_disk(id);
         self.pump(now, slot, out);
     }
 
     /// Lets dead letters go on that waited, and the queues behind them.
     pub(crate) fn letters_go_on(&mut self, now: Now, out: &mut Outbox) {
-        self.edge.letters_wait = false;
-        self.trim_letters();
+        self.edge.dead_letters.go_on();
         if self.journal.closes {
             return;
         }
-        for reader in core::mem::take(&mut self.edge.behind_letters) {
-            self.wake(now, reader, out);
-        }
-    }
-
-    /// Commands that waited for the disk are asked again.
-    pub(crate) fn release_stalled(&mut self, id: QueueId) {
-        let range = (id, 0)..=(id, u64::MAX);
-        while let Some((&key, _)) = self.stalled_commands.range(range.clone()).next() {
-            if let Some((from, command)) = self.stalled_commands.remove(&key) {
-                self.retries.push_back((from, id, command));
-            }
+        for queue in self.edge.backpressure.end_dead_letters() {
+            self.wake(now, queue, out);
         }
     }
 

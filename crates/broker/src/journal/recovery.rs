@@ -221,12 +221,7 @@ impl Broker {
 
     /// Goes on closing, at the end of a cycle.
     pub(crate) fn continue_close(&mut self, now: Now, out: &mut Outbox) {
-        let is_quiet = self.edge.dead_letters.is_empty()
-            && self.edge.roomless_letters.is_empty()
-            && self.postponed.is_empty()
-            && self.jobs.is_empty()
-            && self.migrations.is_idle();
-        if !self.journal.closes || !is_quiet || !self.ledger.is_empty() {
+        if !self.journal.closes || self.changes_logs() {
             return;
         }
         while let Some(place) = self.journal.next_quiet() {
@@ -237,7 +232,7 @@ impl Broker {
                 }
             }
             if let Some(log) = self.journal.log(place) {
-                for (source, lane) in self.ledger.kept(place) {
+                for (source, lane) in self.edge.dead_letters.kept(place) {
                     if source.was_delivered && !source.entry.place.is_spilled() {
                         log.store.mark_delivered(lane, source.entry.seq);
                     }

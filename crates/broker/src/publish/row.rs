@@ -107,7 +107,7 @@ impl Broker {
             }
         }
         if begins_confirming {
-            self.edge.confirming.push((slot, key));
+            self.edge.follow_ups.confirm(slot, key);
         }
         if row.count > 0 {
             self.pump(now, home, out);
@@ -118,7 +118,9 @@ impl Broker {
 
     /// Whether publishers are held back for something that no publish of a row changes.
     fn is_short_of_anything(&self) -> bool {
-        self.journal.is_short() || self.journal.is_behind() || !self.edge.short_shards.is_empty()
+        self.journal.is_short()
+            || self.journal.is_behind()
+            || self.edge.backpressure.is_short_elsewhere()
     }
 
     /// Puts publishes into a queue of this shard until one of them, or what it caused, needs more

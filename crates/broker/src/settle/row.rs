@@ -56,7 +56,7 @@ impl Broker {
             }
         }
         if row.was_full && !connection.stalled.is_empty() {
-            self.edge.roomy.push(slot);
+            self.edge.follow_ups.resume(slot);
         }
         self.pump(now, home, out);
         row.consumed
