@@ -335,6 +335,11 @@ impl Backpressure {
         !self.behind_dead_letters.is_empty()
     }
 
+    /// Whether this queue does.
+    pub(crate) fn is_behind_dead_letters(&self, id: QueueId) -> bool {
+        self.behind_dead_letters.iter().any(|queue| queue.1 == id)
+    }
+
     /// Few dead letters are left: the queues that waited for that.
     pub(crate) fn end_dead_letters(&mut self) -> Vec<WaitingQueue> {
         core::mem::take(&mut self.behind_dead_letters)
@@ -374,6 +379,11 @@ impl Backpressure {
                 waiting.next_turn.push_back((from, queue, command));
             }
         }
+    }
+
+    /// The queues for which commands wait until they have read something.
+    pub(crate) fn queues_with_commands(&self) -> impl Iterator<Item = QueueId> {
+        self.commands.disk.keys().map(|(queue, _)| *queue)
     }
 
     /// How many commands are to be tried now.

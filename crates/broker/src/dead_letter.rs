@@ -125,6 +125,21 @@ impl DeadLetters {
         !self.next.is_empty() || self.lines.goes_on()
     }
 
+    /// Whether the first of them has to be read before it is sent.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.is_waiting
+    }
+
+    /// Whether a queue's expiry waits until its line is shorter, or all lines are.
+    pub(crate) fn is_behind_lines(&self, queue: QueueId) -> bool {
+        self.lines.is_behind_line(queue)
+    }
+
+    /// The queues whose letters wait until some that were set aside have come into their queues.
+    pub(crate) fn behind_set_aside(&self) -> impl Iterator<Item = QueueId> {
+        self.lines.behind_set_aside()
+    }
+
     /// Whether none is to be sent, now or later.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -534,7 +549,7 @@ impl Broker {
     }
 
     /// Whether dead letters of a queue of this shard that were set aside wait for room.
-    fn has_postponed_letters_of(&self, queue: QueueId) -> bool {
+    pub(crate) fn has_postponed_letters_of(&self, queue: QueueId) -> bool {
         let mut senders = letters_of(self.edge.shard, queue).into_iter();
         senders.any(|sender| self.postponed.has_from(sender))
     }

@@ -78,6 +78,16 @@ impl Departures {
         self.list.iter().map(|departure| departure.until).min().unwrap_or(Instant::NEVER)
     }
 
+    /// Whether this connection is on its way.
+    pub(crate) fn has(&self, id: ConnectionId) -> bool {
+        self.list.iter().any(|departure| departure.id == id)
+    }
+
+    /// Whether barriers of other shards wait here.
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     /// Remembers a connection that is to be closed should it come here.
     pub(crate) fn expel(&mut self, id: ConnectionId, why: &str) {
         if self.expelled.len() == EXPELLED_MAX {

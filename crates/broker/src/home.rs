@@ -143,6 +143,11 @@ impl Home {
         edge.queue_bytes -= core::mem::take(&mut self.counted_bytes);
     }
 
+    /// Whether it is on the list of queues with work left.
+    pub(crate) fn is_listed(&self) -> bool {
+        self.working
+    }
+
     /// Whether it is to be deleted.
     pub(crate) fn is_dying(&self) -> bool {
         self.dying.is_some()

@@ -222,6 +222,11 @@ impl Jobs {
         assert!(other.is_none(), "a channel has one commit at a time");
     }
 
+    /// The channels of commits that go on behind a publish of theirs.
+    pub(crate) fn commits_behind_publishes(&self) -> impl Iterator<Item = ChannelRef> {
+        self.fanning.keys().copied()
+    }
+
     /// A publish that was a job is served: the commit that it belongs to goes on, if there is one.
     pub(crate) fn end_fanning(&mut self, channel: ChannelRef) -> bool {
         let Some(commit) = self.fanning.remove(&channel) else { return false };

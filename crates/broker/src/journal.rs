@@ -222,6 +222,14 @@ impl Journal {
         place.unwrap_or_default() as u16
     }
 
+    /// Whether something is read for this queue, or it waits until it may begin to.
+    pub(crate) fn has_reader(&self, id: QueueId) -> bool {
+        self.logs.iter().any(|log| {
+            let reads = log.readers.iter().map(|(_, reader)| reader);
+            reads.chain(&log.hungry).chain(log.awaited.values()).any(|reader| reader.1 == id)
+        })
+    }
+
     /// A message that a look-up just found.
     pub(crate) fn view(&self, log: u16, at: Position) -> Option<MessageView<'_>> {
         self.logs.get(usize::from(log))?.found(at)

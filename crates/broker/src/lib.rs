@@ -50,6 +50,7 @@ pub mod mail;
 pub mod message;
 mod migration;
 pub mod outbox;
+mod overdue;
 mod owner;
 mod owners;
 pub mod permission;

@@ -193,6 +193,11 @@ impl Line {
         all.into_iter().any(|postponed| postponed.is_for(queue))
     }
 
+    /// Whether some wait until all queues that are on their way to this shard are here.
+    pub(crate) fn awaits_arrivals(&self) -> bool {
+        !self.arrivals.is_empty()
+    }
+
     /// Channels of clients of this shard of which something waits.
     pub(crate) fn near(&self) -> impl Iterator<Item = ChannelRef> {
         self.near.iter().copied()

@@ -614,6 +614,11 @@ impl Queue {
         (self.consumers.iter()).flat_map(|consumers| consumers.iter())
     }
 
+    /// Those that could take nothing when it was their turn, and take nothing before [`Queue::resume`].
+    pub fn parked_consumers(&self) -> impl Iterator<Item = &Consumer> {
+        (self.consumers.iter()).flat_map(|consumers| consumers.parked())
+    }
+
     /// Whether an auto-delete queue has lost its last consumer.
     #[must_use]
     pub fn auto_delete_due(&self) -> bool {

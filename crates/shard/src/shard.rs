@@ -206,6 +206,11 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         &self.core
     }
 
+    /// What the core has yet to have carried out.
+    pub fn outbox(&self) -> &C::Outbox {
+        &self.out
+    }
+
     /// Connections in any phase.
     #[must_use]
     pub fn connections(&self) -> usize {

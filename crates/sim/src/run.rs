@@ -537,10 +537,16 @@ impl Run {
             }
             quiet &= !self.shards.carry_out();
             if quiet {
-                return Ok(());
+                return self.check_waits();
             }
         }
         Err("the shards do not come to rest".into())
+    }
+
+    /// Nobody waits for what is over, while nothing is to be done.
+    fn check_waits(&self) -> Verdict {
+        let overdue = self.shards.overdue();
+        if overdue.is_empty() { Ok(()) } else { Err(overdue.join("; ")) }
     }
 
     /// The same, with time for writes that wait some milliseconds for more to gather.

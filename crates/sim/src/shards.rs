@@ -578,6 +578,16 @@ impl Shards {
         self.seats.iter().map(|seat| seat.shard.core())
     }
 
+    /// Who waits for what is over, on any shard, while no shard has anything to do.
+    pub(crate) fn overdue(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for (shard, seat) in self.seats.iter().enumerate() {
+            let all = seat.shard.core().overdue(self.now, seat.shard.outbox());
+            found.extend(all.into_iter().map(|what| format!("shard {shard}: {what}")));
+        }
+        found
+    }
+
     /// What a shard's driver counted.
     pub(crate) fn metrics(&self, shard: usize) -> MetricsSnapshot {
         self.metrics[shard].snapshot()

@@ -163,6 +163,13 @@ impl Subscriptions {
         }
     }
 
+    /// Whether this one waits for something.
+    #[must_use]
+    pub fn is_waiting(&self, number: u32) -> bool {
+        let one = self.by_number.get(number as usize);
+        one.is_some_and(|one| one.link.waits.is_some())
+    }
+
     /// A consumer begins to wait, behind all others; it waits for nothing else any more. False if
     /// there is none of this number.
     pub fn wait(&mut self, number: u32, what: WaitsFor) -> bool {

@@ -209,6 +209,19 @@ impl Roomless {
         is_long
     }
 
+    /// Whether a queue's expiry waits until its line is shorter, or all lines are.
+    pub(super) fn is_behind_line(&self, queue: QueueId) -> bool {
+        let line = self.by_queue.get(&queue);
+        line.is_some_and(|line| line.behind.is_some())
+            || self.behind.iter().any(|reader| reader.1 == queue)
+    }
+
+    /// The queues whose line waits until a letter that was set aside has come into its queues.
+    pub(super) fn behind_set_aside(&self) -> impl Iterator<Item = QueueId> {
+        let waiting = self.by_queue.iter().filter(|(_, line)| line.waits == Waits::SetAside);
+        waiting.map(|(queue, _)| *queue)
+    }
+
     /// Where all are.
     pub(crate) fn sources(&self) -> impl Iterator<Item = &Source> {
         self.by_queue.values().flat_map(Line::letters).map(|letter| &letter.source)

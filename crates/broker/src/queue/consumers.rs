@@ -311,6 +311,12 @@ impl Consumers {
         })
     }
 
+    /// Those that take nothing before [`Consumers::resume`].
+    pub(super) fn parked(&self) -> impl Iterator<Item = &Consumer> {
+        let parked = self.members.iter().filter(|(_, member)| member.is_parked);
+        parked.map(|(_, member)| &member.consumer)
+    }
+
     pub(super) fn into_orphans(self) -> Orphans {
         Orphans { members: self.members, next: 0 }
     }

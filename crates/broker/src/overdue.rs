@@ -1,0 +1,232 @@
+//! Who waits for something that is over: asked by tests when nothing is left to be done.
+//!
+//! Somebody who is put on a list and forgotten there stops for ever, and nothing says so: a client sees silence. So
+//! for everybody who waits this asks the cause itself whether it still holds.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use lepus_base::Now;
+
+use crate::backpressure::Cause;
+use crate::broker::Broker;
+use crate::channel::WaitsFor;
+use crate::connection::Connection;
+use crate::home::Home;
+use crate::journal::LETTERS;
+use crate::outbox::Outbox;
+use crate::queue::Consumer;
+
+impl Broker {
+    /// Everybody on this shard who waits although nothing is left of what they wait for, in words. To be asked when
+    /// no shard has work and no mail is under way: before, whoever may go on may only not have had their turn.
+    #[must_use]
+    pub fn overdue(&self, now: Now, out: &Outbox) -> Vec<String> {
+        let mut found = Vec::new();
+        for (_, connection) in self.edge.connections.iter() {
+            // What is left of one that ends is cleaned up, and waits for other things.
+            if !connection.gone && connection.end.is_none() {
+                let name = format!("connection {}", connection.id.0);
+                let causes = self.overdue_causes(connection, out).into_iter();
+                found.extend(causes.map(|what| format!("{name} waits for {what}")));
+                found.extend(self.overdue_channels(connection));
+            }
+        }
+        for (slot, home) in self.homes.iter() {
+            if !home.is_dying() {
+                let what = self.overdue_queue(now, slot as u32, home);
+                found.extend(what.map(|what| format!("queue {} {what}", home.id.0)));
+                found.extend(self.overdue_consumers(home));
+            }
+        }
+        found.extend(self.overdue_lists());
+        found
+    }
+
+    /// Causes for which a connection is not read, and that are over.
+    fn overdue_causes(&self, connection: &Connection, out: &Outbox) -> Vec<&'static str> {
+        let (limits, waiting) = (&self.edge.limits, &self.edge.backpressure);
+        let has = |cause| connection.paused.has(cause);
+        let mut found = Vec::new();
+        if has(Cause::Turn) {
+            found.push("a turn that has ended");
+        }
+        if has(Cause::Mail) && self.conditions(out).may_read_again() {
+            found.push("mail, which has room");
+        }
+        let is_log_late = waiting.is_log_late() || waiting.is_log_late_among(&connection.touched);
+        if has(Cause::Log) && !is_log_late {
+            found.push("logs that have caught up");
+        }
+        if (has(Cause::Shortage) || connection.blocked) && !waiting.is_anything_short() {
+            found.push("memory or the disk, of which there is enough");
+        }
+        if has(Cause::Shortage) && !connection.blocked {
+            found.push("the end of a shortage without being listed");
+        }
+        if has(Cause::Unread) && connection.send.backlog() <= limits.unread_bytes_max / 2 {
+            found.push("its client, which has read");
+        }
+        if has(Cause::Parked) && connection.parked_bytes <= limits.parked_bytes_max / 2 {
+            found.push("parked frames, of which few are left");
+        }
+        if has(Cause::Move) && !self.departures.has(connection.id) {
+            found.push("its departure, which is over");
+        }
+        if !connection.debts.is_empty() && connection.send.len() <= limits.send_window_bytes / 2 {
+            found.push("room for what other shards send, which there is");
+        }
+        found
+    }
+
+    /// Channels of a connection with something that waits for nothing.
+    fn overdue_channels(&self, connection: &Connection) -> Vec<String> {
+        let limits = &self.edge.limits;
+        let mut found = Vec::new();
+        for channel in connection.open_channels().filter(|channel| channel.ending.is_none()) {
+            let mut note = |what: &str| {
+                let id = connection.id.0;
+                found.push(format!("channel {} of connection {id}: {what}", channel.key as u16));
+            };
+            let is_asking = channel.pending.is_some() || connection.paused.has(Cause::Unread);
+            if !channel.parked.is_empty() && !is_asking {
+                note("frames are parked behind no question");
+            }
+            // What a transaction is to settle makes room when it does.
+            let held = channel.tx.as_ref().map_or(0, |tx| tx.settles.len());
+            let has_room = connection.send.len() <= limits.send_window_bytes / 2
+                && channel.unacked.len() + held < limits.unacked_per_channel_max as usize;
+            if channel.waiting(WaitsFor::Room) > 0 {
+                if has_room {
+                    note("consumers wait for room, which there is");
+                }
+                if !connection.stalled.contains(&channel.key) {
+                    note("consumers wait for room without being listed");
+                }
+            }
+            let has_credit = channel.global.as_ref().is_none_or(|global| global.has_room());
+            if channel.waiting(WaitsFor::Credit) > 0 && has_credit && has_room {
+                note("consumers wait for credit, which there is");
+            }
+        }
+        found
+    }
+
+    /// What a queue waits for that is over, or what it should do.
+    fn overdue_queue(&self, now: Now, slot: u32, home: &Home) -> Option<&'static str> {
+        let reader = (slot, home.id);
+        let queue = &home.queue;
+        if queue.is_held() {
+            // Whoever holds it is asked for elsewhere.
+            return None;
+        }
+        if queue.is_waiting() {
+            let is_listed = self.journal.has_reader(reader.1)
+                || self.edge.backpressure.is_behind_dead_letters(reader.1)
+                || self.edge.dead_letters.is_behind_lines(reader.1);
+            return (!is_listed).then_some("waits for something to be read that nobody reads");
+        }
+        match home.is_listed() {
+            true => None,
+            false if queue.wants_dispatch() => Some("has a message and a consumer that takes it"),
+            // The time of what is in one that leaves comes again where it goes to, or when it stays.
+            false if self.migrations.leaves(home.id) => None,
+            false => queue.has_work(now).then_some("has messages to drop"),
+        }
+    }
+
+    /// Consumers of a queue that get nothing, and for which nobody says when they may.
+    fn overdue_consumers(&self, home: &Home) -> Vec<String> {
+        let mut found = Vec::new();
+        for consumer in home.queue.parked_consumers() {
+            let is_waiting = match consumer.shard == self.edge.shard {
+                true => self.waits_here(consumer),
+                false => self.waits_elsewhere(consumer),
+            };
+            if !is_waiting {
+                let (queue, tag) = (home.id.0, &consumer.tag);
+                found.push(format!(
+                    "consumer {tag} of queue {queue} gets nothing, and waits for nothing"
+                ));
+            }
+        }
+        found
+    }
+
+    /// Whether a consumer of this shard that gets nothing waits for something, or ends.
+    fn waits_here(&self, consumer: &Consumer) -> bool {
+        let key = consumer.key;
+        let slot = self.edge.by_id.get(&key.connection);
+        let connection = slot.and_then(|slot| self.edge.connections.get(*slot as usize));
+        let Some(connection) = connection.filter(|connection| connection.end.is_none()) else {
+            return true;
+        };
+        let channel = connection.open_channels().find(|channel| channel.key == key.channel);
+        let Some(channel) = channel.filter(|channel| channel.ending.is_none()) else { return true };
+        let subscriptions = channel.subscriptions.as_ref();
+        subscriptions.is_some_and(|all| all.is_waiting(key.consumer))
+    }
+
+    /// The same of one on another shard.
+    fn waits_elsewhere(&self, consumer: &Consumer) -> bool {
+        let key = consumer.key;
+        self.edge.detached.contains(&key.connection)
+            || self
+                .edge
+                .remote_consumers
+                .get(&key)
+                .is_none_or(|remote| remote.place.is_some() || remote.wanted)
+    }
+
+    /// Those on other lists who wait for what is over.
+    fn overdue_lists(&self) -> Vec<String> {
+        let (edge, mut found) = (&self.edge, Vec::new());
+        for (id, window) in edge.remote_windows.iter().filter(|(_, window)| window.room > 0) {
+            if edge.backpressure.first_behind(*id).is_some() {
+                let room = window.room;
+                found.push(format!(
+                    "a consumer waits for connection {}, which has {room} bytes of room",
+                    id.0
+                ));
+            }
+        }
+        for id in edge.backpressure.queues_with_commands() {
+            let slot = self.home_slot(id, u32::MAX);
+            if !slot.is_some_and(|slot| self.homes[slot as usize].queue.is_waiting()) {
+                found.push(format!(
+                    "a command waits for a read of queue {}, which reads nothing",
+                    id.0
+                ));
+            }
+        }
+        let letters = &edge.dead_letters;
+        if letters.is_waiting() && !self.journal.has_reader(LETTERS.1) {
+            found.push("dead letters wait for a read that nobody makes".into());
+        }
+        if edge.backpressure.waits_for_dead_letters()
+            && !letters.has_any_to_send()
+            && !letters.is_waiting()
+            && !self.journal.closes()
+        {
+            found.push("queues wait for dead letters, of which none is left".into());
+        }
+        for id in letters.behind_set_aside() {
+            if !self.has_postponed_letters_of(id) {
+                found.push(format!("dead letters of queue {} wait for some that have gone", id.0));
+            }
+        }
+        if self.postponed.awaits_arrivals() && !self.migrations.expects_any() {
+            found.push("mail waits for queues that have come".into());
+        }
+        for channel in self.jobs.commits_behind_publishes() {
+            if !self.jobs.has_fanout_of(channel) && !self.postponed.has_from(channel) {
+                found.push(format!("a commit waits for a publish of {channel:?}, which is over"));
+            }
+        }
+        if self.departures.has_waiting() && self.has_applied_mail() {
+            found.push("connections wait for mail that is applied".into());
+        }
+        found
+    }
+}
