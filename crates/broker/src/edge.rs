@@ -720,6 +720,11 @@ impl QueueSink<'_> {
 }
 
 impl Sink for QueueSink<'_> {
+    type Log<'a>
+        = Backlog<'a>
+    where
+        Self: 'a;
+
     fn pool(&mut self) -> &mut Pool {
         &mut self.edge.pool
     }

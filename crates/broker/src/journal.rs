@@ -28,8 +28,9 @@ use crate::message::MessageView;
 use crate::settings::StoreSettings;
 use orphans::Orphans;
 
+pub(crate) use crate::queue::Found;
+pub use backlog::Backlog;
 pub(crate) use backlog::place_of;
-pub use backlog::{Backlog, Found};
 pub use figures::{LogFigures, OldestDelivery};
 pub(crate) use need::{LogSet, Need, Refusals, Room};
 pub use recovery::{Recovery, RefusedLog, Standing, log_of, standing};

@@ -13,10 +13,8 @@ use lepus_amqp::frame::OVERHEAD_BYTES;
 use lepus_amqp::server::encode_body_frames;
 use lepus_base::{Body, Pool};
 
-/// Payloads of at least this size are encoded as the socket takes them, in bytes.
-pub const LARGE_BODY_BYTES_MIN: usize = 32 * 1024;
-/// Payloads of at least this size, in bytes, are not even encoded at once for one consumer that alone gets them.
-pub const COPIED_BYTES_MAX: usize = 256 * 1024;
+pub use crate::message::LARGE_BODY_BYTES_MIN;
+
 /// Payload bytes of a large body that are encoded in one go; no more is encoded while so much is not sent: what
 /// lies encoded takes memory for each of those that get it.
 const PIECE_BYTES: usize = 64 * 1024;

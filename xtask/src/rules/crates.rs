@@ -5,12 +5,13 @@ use crate::lexer::Kind;
 use crate::source::Source;
 
 /// All crates, from the bottom up: each may use only those before it.
-const ORDER: [&str; 20] = [
+const ORDER: [&str; 21] = [
     "base",
     "balance",
     "amqp",
     "filter",
     "store",
+    "queue",
     "broker",
     "profile",
     "reactor",
@@ -29,7 +30,7 @@ const ORDER: [&str; 20] = [
 ];
 
 /// Crates that are functions of their inputs: no clock, no threads, no I/O, no `unsafe`.
-pub const PURE: [&str; 6] = ["base", "balance", "amqp", "filter", "store", "broker"];
+pub const PURE: [&str; 7] = ["base", "balance", "amqp", "filter", "store", "queue", "broker"];
 
 /// Packages that a pure crate may use: they keep no state and reach for no operating system.
 const PURE_PACKAGES: [&str; 10] = [

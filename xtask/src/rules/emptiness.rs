@@ -4,12 +4,14 @@ use super::Finding;
 use crate::lexer::Kind;
 use crate::source::Source;
 
-/// Fields and variables of the broker that may be empty and are compared for every message.
+/// The crates that a message goes through.
+const CRATES: [&str; 2] = ["broker", "queue"];
+/// Fields and variables of theirs that may be empty and are compared for every message.
 const NAMES: [&str; 2] = ["exchange", "routing_key"];
 
-/// Checks that none of them stands on either side of `==` or `!=` in the broker.
+/// Checks that none of them stands on either side of `==` or `!=` there.
 pub fn check(source: &Source<'_>, findings: &mut Vec<Finding>) {
-    if !source.path.starts_with("crates/broker/src/") {
+    if !CRATES.contains(&source.crate_name) || !source.path.contains("/src/") {
         return;
     }
     let code: Vec<_> = source.code().collect();

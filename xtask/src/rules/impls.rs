@@ -15,7 +15,7 @@ const FILES_MAX: usize = 6;
 const NOT_YET: [(&str, &str, usize, usize); 9] = [
     ("broker", "Broker", 10_400, 40),
     ("broker", "Directory", 2500, 14),
-    ("broker", "Queue", 1200, 5),
+    ("queue", "Queue", 1200, 5),
     ("shard", "Shard", 1150, 6),
     ("sim", "Channel", 1250, 3),
     ("sim", "Run", 1150, 4),

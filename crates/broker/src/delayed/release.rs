@@ -18,7 +18,7 @@ use crate::message::{Incoming, MessageView};
 use crate::outbox::{Outbox, Severity};
 use crate::properties::further_keys;
 use crate::publish::parse_expiration;
-use crate::queue::{Place, Ticket};
+use crate::queue::{Place, QueueLog, Ticket};
 use crate::routing_keys::RoutingKeys;
 
 /// Messages released in one slice before other work gets its turn.

@@ -9,6 +9,7 @@ use lepus_store::{AppendError, Fetch, LEVEL_TRANSIENT, Lane, LaneSlot, Lookup, P
 use super::{Log, READERS_MAX, Reader};
 use crate::entry::{Entry, Place as EntryPlace, Ticket};
 use crate::message::MessageView;
+use crate::queue::{Found, QueueLog};
 
 /// Entries in windows of all queues of a shard above which windows are kept short.
 const SHARD_ENTRIES_MAX: usize = 256 * 1024;
@@ -16,18 +17,6 @@ const SHARD_ENTRIES_MAX: usize = 256 * 1024;
 const FETCH_ENTRIES: usize = 256;
 /// The same while windows are kept short.
 const SHORT_FETCH_ENTRIES: usize = 16;
-
-/// A message looked up, without its bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub enum Found {
-    /// It is in memory.
-    Ready,
-    /// It is being read; its queue is woken then.
-    Pending,
-    /// It is damaged.
-    Lost,
-}
 
 /// What a queue does with its log. Whatever waits for the disk is remembered under its reader.
 #[derive(Debug)]
@@ -41,48 +30,66 @@ pub struct Backlog<'a> {
 }
 
 impl Backlog<'_> {
-    /// The lane for messages of a priority.
-    pub(crate) fn lane(&mut self, priority: u8, spilled: bool) -> LaneSlot {
+    /// Whether everything in a lane was fetched: what is appended next may be passed.
+    pub(crate) fn is_fetched(&self, lane: LaneSlot) -> bool {
+        self.log.store.is_fetched(lane)
+    }
+
+    /// As [`QueueLog::fetch`], as the log has them and for no window.
+    pub(crate) fn list(
+        &mut self,
+        lane: LaneSlot,
+        each: impl FnMut(&lepus_store::Entry),
+    ) -> (usize, Fetch, bool) {
+        let result = self.fetch_some(lane, FETCH_ENTRIES);
+        self.fetched.iter().for_each(each);
+        (self.fetched.len(), result, self.log.store.is_fetched(lane))
+    }
+
+    fn fetch_some(&mut self, lane: LaneSlot, count: usize) -> Fetch {
+        self.fetched.clear();
+        let result = self.log.store.fetch(lane, count, self.fetched, self.operations);
+        if result == Fetch::Pending && self.fetched.is_empty() {
+            self.log.awaited.insert(lane, self.reader);
+        }
+        result
+    }
+}
+
+impl QueueLog for Backlog<'_> {
+    fn lane(&mut self, priority: u8, spilled: bool) -> LaneSlot {
         let level = u16::from(priority) | if spilled { LEVEL_TRANSIENT } else { 0 };
         self.log.store.lane(Lane { queue: self.reader.1, level })
     }
 
-    /// The lowest sequence number that the queue never used.
-    pub(crate) fn next_seq(&self) -> u64 {
+    fn next_seq(&self) -> u64 {
         let store = &self.log.store;
         let lanes = store.lanes_of(self.reader.1);
         lanes.into_iter().map(|slot| store.next_seq(slot)).max().unwrap_or(0)
     }
 
-    /// Whether windows may grow by messages that nobody asked for.
-    pub(crate) fn has_window_room(&self) -> bool {
+    fn has_window_room(&self) -> bool {
         *self.windows < SHARD_ENTRIES_MAX
     }
 
-    /// An entry that was just appended goes straight into its window.
-    pub(crate) fn window(&mut self, lane: LaneSlot) {
+    fn window(&mut self, lane: LaneSlot) {
         *self.windows += 1;
         self.pass(lane);
     }
 
-    /// The entry that was just appended is known, as is everything before it: it is not fetched.
-    pub(crate) fn pass(&mut self, lane: LaneSlot) {
+    fn pass(&mut self, lane: LaneSlot) {
         self.log.store.skip_fetch(lane);
     }
 
-    /// Entries came back to a window without a fetch.
-    pub(crate) fn add_to_windows(&mut self, count: usize) {
+    fn add_to_windows(&mut self, count: usize) {
         *self.windows += count;
     }
 
-    /// Entries left a window.
-    pub(crate) fn forget(&mut self, count: usize) {
+    fn forget(&mut self, count: usize) {
         *self.windows = self.windows.saturating_sub(count);
     }
 
-    /// Gives some of the lane's next entries to `each`, in order. How many; `None` when an index
-    /// page has to be read before there is any more.
-    pub(crate) fn fetch(
+    fn fetch(
         &mut self,
         (priority, spilled): (u8, bool),
         lane: LaneSlot,
@@ -106,28 +113,7 @@ impl Backlog<'_> {
         (found, result, self.log.store.is_fetched(lane))
     }
 
-    /// As [`Backlog::fetch`], as the log has them and for no window.
-    pub(crate) fn list(
-        &mut self,
-        lane: LaneSlot,
-        each: impl FnMut(&lepus_store::Entry),
-    ) -> (usize, Fetch, bool) {
-        let result = self.fetch_some(lane, FETCH_ENTRIES);
-        self.fetched.iter().for_each(each);
-        (self.fetched.len(), result, self.log.store.is_fetched(lane))
-    }
-
-    fn fetch_some(&mut self, lane: LaneSlot, count: usize) -> Fetch {
-        self.fetched.clear();
-        let result = self.log.store.fetch(lane, count, self.fetched, self.operations);
-        if result == Fetch::Pending && self.fetched.is_empty() {
-            self.log.awaited.insert(lane, self.reader);
-        }
-        result
-    }
-
-    /// Says which messages are delivered next. How many of them will be in memory then.
-    pub(crate) fn announce<'e>(&mut self, entries: impl Iterator<Item = &'e Entry>) -> usize {
+    fn announce<'e>(&mut self, entries: impl Iterator<Item = &'e Entry>) -> usize {
         self.fetched.clear();
         self.fetched.extend(entries.filter_map(|entry| {
             Some(lepus_store::Entry {
@@ -143,39 +129,32 @@ impl Backlog<'_> {
         self.log.store.prefetch(self.fetched, self.operations)
     }
 
-    /// Whether a message is in memory. If not it is read, and the queue is woken.
-    pub(crate) fn lookup(&mut self, at: Position, bytes: u32) -> Found {
+    fn lookup(&mut self, at: Position, bytes: u32) -> Found {
         self.log.lookup(at, bytes, self.reader, self.operations)
     }
 
-    /// A message of the queue is done with.
-    pub(crate) fn settle(&mut self, lane: LaneSlot, entry: &Entry) {
+    fn settle(&mut self, lane: LaneSlot, entry: &Entry) {
         self.log.settle(lane, entry);
     }
 
-    /// A message of the queue is damaged: it stays in the log, and nobody is given it.
-    pub(crate) fn set_aside(&mut self, lane: LaneSlot, entry: &Entry) {
+    fn set_aside(&mut self, lane: LaneSlot, entry: &Entry) {
         self.log.set_aside(lane, entry);
     }
 
-    /// A message of the queue was delivered, and is not settled.
-    pub(crate) fn mark_delivered(&mut self, lane: LaneSlot, seq: u64) {
+    fn mark_delivered(&mut self, lane: LaneSlot, seq: u64) {
         if self.log.takes() {
             self.log.store.mark_delivered(lane, seq);
         }
     }
 
-    /// Everything in a lane below `end` is done with, except `kept`.
-    pub(crate) fn purge(&mut self, lane: LaneSlot, end: u64, kept: &[u64]) {
+    fn purge(&mut self, lane: LaneSlot, end: u64, kept: &[u64]) {
         if self.log.takes() {
             self.log.store.purge(lane, end, kept);
             self.log.has_work = true;
         }
     }
 
-    /// Everything in a lane below `end` that was not fetched is done with. False if the whole lane has to be
-    /// purged instead.
-    pub(crate) fn purge_unfetched(&mut self, lane: LaneSlot, end: u64) -> bool {
+    fn purge_unfetched(&mut self, lane: LaneSlot, end: u64) -> bool {
         if !self.log.takes() {
             return true;
         }
@@ -183,17 +162,7 @@ impl Backlog<'_> {
         self.log.store.purge_unfetched(lane, end)
     }
 
-    /// Whether everything in a lane was fetched: what is appended next may be passed.
-    pub(crate) fn is_fetched(&self, lane: LaneSlot) -> bool {
-        self.log.store.is_fetched(lane)
-    }
-
-    /// Appends a message to one lane. It is durable when the log says so; in a lane for transient
-    /// ones it is there only to spare memory.
-    ///
-    /// # Errors
-    /// When the log does not take it.
-    pub(crate) fn append(
+    fn append(
         &mut self,
         view: &MessageView<'_>,
         lane: LaneSlot,

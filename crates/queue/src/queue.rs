@@ -13,7 +13,6 @@ mod messages;
 mod ready;
 mod rings;
 mod rules;
-mod settings;
 #[cfg(test)]
 mod tests;
 mod trash;
@@ -26,15 +25,15 @@ use core::cmp::Ordering;
 use lepus_base::{Instant, Now, Pool, Position, ShardId};
 use lepus_store::LaneSlot;
 
-pub use crate::entry::{
+pub use consumers::{Consumer, ConsumerHandle, ConsumerKey, Orphans, SubscribeError};
+
+use crate::entry::{
     Admission, Content, Delivery, Enqueued, Entry, Get, Got, NO_SLOT, Outcome, Place, Reason, Sent,
     Ticket,
 };
-pub use consumers::{Consumer, ConsumerHandle, ConsumerKey, Orphans, SubscribeError};
-pub use settings::{Overflow, QueueKind, QueueSettings, TIMER_MILLIS_MAX};
-
-use crate::journal::{Backlog, Found};
+use crate::log::{Found, QueueLog};
 use crate::message::Incoming;
+use crate::settings::QueueSettings;
 use consumers::Consumers;
 use messages::Messages;
 use ready::Ready;
@@ -51,6 +50,11 @@ const KNOWN_PURGED_MAX: usize = 4096;
 
 /// What a queue causes, implemented over the rest of the shard's state.
 pub trait Sink {
+    /// The queue's part of its log.
+    type Log<'a>: QueueLog
+    where
+        Self: 'a;
+
     /// The shard's bodies.
     fn pool(&mut self) -> &mut Pool;
 
@@ -81,7 +85,7 @@ pub trait Sink {
     fn discard(&mut self, entry: Entry);
 
     /// The queue's part of its log; `None` where everything stays in memory.
-    fn backlog(&mut self) -> Option<Backlog<'_>> {
+    fn backlog(&mut self) -> Option<Self::Log<'_>> {
         None
     }
 
@@ -163,7 +167,7 @@ impl Queue {
 
     /// Bytes of its ready messages that are in memory.
     #[inline]
-    pub(crate) fn pooled_bytes(&self) -> u64 {
+    pub fn pooled_bytes(&self) -> u64 {
         self.messages.as_ref().map_or(0, |messages| messages.ready.pooled_bytes())
     }
 
@@ -215,7 +219,7 @@ impl Queue {
     }
 
     /// Leaves the log and the connections of its shard behind; it must be still.
-    pub(crate) fn uproot(&mut self) {
+    pub fn uproot(&mut self) {
         if let Some(messages) = &mut self.messages {
             messages.ready = Ready::default();
             messages.unacked = UnackedList::default();
@@ -224,14 +228,14 @@ impl Queue {
 
     /// A consumer's connection is on shard `shard` now, at `slot` there. False if there is none of
     /// that name.
-    pub(crate) fn relocate(&mut self, handle: ConsumerHandle, shard: ShardId, slot: u32) -> bool {
+    pub fn relocate(&mut self, handle: ConsumerHandle, shard: ShardId, slot: u32) -> bool {
         let consumers = self.consumers.as_mut();
         consumers.is_some_and(|consumers| consumers.relocate(handle, shard, slot))
     }
 
     /// Settles in on a shard: consumers are asked anew whether they take messages. Those of other
     /// shards get at most `prefetch_max`.
-    pub(crate) fn settle_in(&mut self, own: ShardId, prefetch_max: u32) {
+    pub fn settle_in(&mut self, own: ShardId, prefetch_max: u32) {
         if let Some(consumers) = &mut self.consumers {
             consumers.settle_in(own, prefetch_max);
         }
@@ -691,7 +695,7 @@ impl Queue {
     }
 
     /// Lets the log remember what is delivered and not settled at an orderly end.
-    pub fn mark_unacked(&self, backlog: &mut Backlog<'_>) {
+    pub fn mark_unacked(&self, backlog: &mut impl QueueLog) {
         let Some(messages) = &self.messages else { return };
         for (priority, spilled, seq) in messages.unacked.logged() {
             if let Some(lane) = messages.ready.lane(priority, spilled).filter(|_| !spilled) {
@@ -808,7 +812,7 @@ impl Queue {
     }
 
     /// A dead letter of the queue has arrived, or is given up.
-    pub(crate) fn letter_settled(&mut self, entry: &Entry) {
+    pub fn letter_settled(&mut self, entry: &Entry) {
         if let Some(rules) = self.rules.as_mut().filter(|rules| rules.at_least_once) {
             rules.letters = rules.letters.saturating_sub(1);
             rules.letter_bytes = rules.letter_bytes.saturating_sub(u64::from(entry.bytes));

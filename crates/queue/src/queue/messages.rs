@@ -10,7 +10,7 @@ use super::trash::Trash;
 use super::unacked::UnackedList;
 use super::{DROPS_AT_ONCE_MAX, Queue, Sink};
 use crate::entry::{Entry, Place, Ticket};
-use crate::journal::Found;
+use crate::log::{Found, QueueLog};
 use crate::message::{Incoming, MessageView};
 
 /// The messages of a queue, and its totals.
@@ -252,7 +252,7 @@ impl Queue {
 
     /// Is done with a message.
     #[inline]
-    pub(crate) fn release(&mut self, entry: Entry, sink: &mut impl Sink) {
+    pub fn release(&mut self, entry: Entry, sink: &mut impl Sink) {
         if entry.place.body().is_some() {
             return sink.discard(entry);
         }

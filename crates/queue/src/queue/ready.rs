@@ -14,7 +14,7 @@ use core::cmp::Ordering;
 use lepus_store::{Fetch, LaneSlot};
 
 use crate::entry::Entry;
-use crate::journal::Backlog;
+use crate::log::QueueLog;
 
 /// Entries a drained level keeps room for.
 const SPARE_ENTRIES_MAX: usize = 256;
@@ -80,7 +80,7 @@ impl Window {
     }
 
     /// Announces what is delivered next, so that it is read before its turn comes.
-    fn announce(&mut self, backlog: &mut Backlog<'_>) {
+    fn announce(&mut self, backlog: &mut impl QueueLog) {
         let first = self.announced as usize;
         let entries = self.entries.iter().skip(first).take(ANNOUNCED_AT_ONCE);
         self.announced += backlog.announce(entries) as u32;
@@ -210,7 +210,7 @@ impl Level {
     }
 
     /// Announces what is delivered next of all lanes.
-    fn announce(&mut self, backlog: &mut Backlog<'_>) {
+    fn announce(&mut self, backlog: &mut impl QueueLog) {
         let Some(lanes) = &mut self.lanes else { return };
         for window in [&mut lanes.kept, &mut lanes.spilled].into_iter().flatten() {
             if window.runs_low() {
@@ -416,7 +416,12 @@ impl Ready {
     }
 
     /// Appends a new entry that was just logged in the lane.
-    pub(super) fn push_logged(&mut self, entry: Entry, lane: LaneSlot, backlog: &mut Backlog<'_>) {
+    pub(super) fn push_logged(
+        &mut self,
+        entry: Entry,
+        lane: LaneSlot,
+        backlog: &mut impl QueueLog,
+    ) {
         self.count(&entry);
         let level = self.used_level(entry.priority);
         let window = level.window(entry.place.is_spilled(), lane);
@@ -462,7 +467,7 @@ impl Ready {
     }
 
     /// Makes the head known. False when an index page has to be read for that: the queue is woken.
-    pub(super) fn prepare(&mut self, backlog: &mut Backlog<'_>) -> bool {
+    pub(super) fn prepare(&mut self, backlog: &mut impl QueueLog) -> bool {
         while self.is_unknown() {
             let priority = self.highest().unwrap_or(0);
             let (mut missing, mut surplus) = (0, 0);
@@ -518,7 +523,7 @@ impl Ready {
     }
 
     /// Announces what is delivered next.
-    pub(super) fn announce(&mut self, backlog: &mut Backlog<'_>) {
+    pub(super) fn announce(&mut self, backlog: &mut impl QueueLog) {
         let priority = self.highest().unwrap_or(0);
         self.used_level(priority).announce(backlog);
     }
@@ -652,7 +657,7 @@ impl Ready {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queue::Place;
+    use crate::entry::Place;
     use lepus_base::{Instant, Pool, Rng};
 
     fn entry(pool: &mut Pool, seq: u64, priority: u8) -> Entry {

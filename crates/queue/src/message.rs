@@ -10,6 +10,10 @@ use core::time::Duration;
 use lepus_amqp::server::Wire;
 use lepus_base::{Body, Pool};
 
+/// Payloads of at least this size are sent from where they are stored, as the socket takes them, in bytes.
+pub const LARGE_BODY_BYTES_MIN: usize = 32 * 1024;
+/// Payloads of at least this size, in bytes, are not even encoded at once for one consumer that alone gets them.
+pub const COPIED_BYTES_MAX: usize = 256 * 1024;
 /// Bytes before the exchange's name in a packed message.
 const PREFIX_BYTES: usize = 6;
 
@@ -184,7 +188,8 @@ impl<'a> Incoming<'a> {
 }
 
 /// The message that an item's range points at.
-pub(crate) fn packed(bytes: &[u8], range: Range<u32>) -> MessageView<'_> {
+#[must_use]
+pub fn packed(bytes: &[u8], range: Range<u32>) -> MessageView<'_> {
     MessageView::unpack(bytes.get(range.start as usize..range.end as usize).unwrap_or_default())
 }
 

@@ -112,7 +112,7 @@ pub enum Content<'a> {
 pub enum Sent {
     /// It is on its way.
     Done,
-    /// The message is being read; [`crate::queue::Queue::wake`] says when to try again.
+    /// The message is being read; [`crate::Queue::wake`] says when to try again.
     Pending,
     /// The message cannot be read any more.
     Lost,

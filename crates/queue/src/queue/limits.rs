@@ -2,10 +2,10 @@
 
 use lepus_base::Now;
 
-use super::settings::Overflow;
 use super::{DROPS_AT_ONCE_MAX, Queue, Sink};
 use crate::entry::{Place, Reason};
 use crate::message::Incoming;
+use crate::settings::Overflow;
 
 impl Queue {
     /// Drops expired messages from the head, which is known. Returns whether expired ones are left

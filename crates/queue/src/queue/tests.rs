@@ -9,10 +9,69 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
 use lepus_base::{ConnectionId, Instant, Now, Pool, ShardId};
-use lepus_store::LaneSlot;
+use lepus_store::{AppendError, Fetch, LaneSlot};
 
 use super::*;
+use crate::Overflow;
 use crate::message::MessageView;
+
+/// The log of a queue that has none.
+enum NoLog {}
+
+impl QueueLog for NoLog {
+    fn lane(&mut self, _: u8, _: bool) -> LaneSlot {
+        match *self {}
+    }
+
+    fn next_seq(&self) -> u64 {
+        match *self {}
+    }
+
+    fn has_window_room(&self) -> bool {
+        match *self {}
+    }
+
+    fn window(&mut self, _: LaneSlot) {}
+
+    fn pass(&mut self, _: LaneSlot) {}
+
+    fn add_to_windows(&mut self, _: usize) {}
+
+    fn forget(&mut self, _: usize) {}
+
+    fn fetch(&mut self, _: (u8, bool), _: LaneSlot, _: impl FnMut(Entry)) -> (usize, Fetch, bool) {
+        match *self {}
+    }
+
+    fn announce<'e>(&mut self, _: impl Iterator<Item = &'e Entry>) -> usize {
+        match *self {}
+    }
+
+    fn lookup(&mut self, _: Position, _: u32) -> Found {
+        match *self {}
+    }
+
+    fn settle(&mut self, _: LaneSlot, _: &Entry) {}
+
+    fn set_aside(&mut self, _: LaneSlot, _: &Entry) {}
+
+    fn mark_delivered(&mut self, _: LaneSlot, _: u64) {}
+
+    fn purge(&mut self, _: LaneSlot, _: u64, _: &[u64]) {}
+
+    fn purge_unfetched(&mut self, _: LaneSlot, _: u64) -> bool {
+        match *self {}
+    }
+
+    fn append(
+        &mut self,
+        _: &MessageView<'_>,
+        _: LaneSlot,
+        _: &Ticket,
+    ) -> Result<Position, AppendError> {
+        match *self {}
+    }
+}
 
 /// What the sink saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +94,8 @@ struct Shard {
 }
 
 impl Sink for Shard {
+    type Log<'a> = NoLog;
+
     fn pool(&mut self) -> &mut Pool {
         &mut self.pool
     }

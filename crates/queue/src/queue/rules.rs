@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use core::time::Duration;
 use lepus_base::Instant;
 
-use super::settings::{Overflow, QueueSettings};
+use crate::settings::{Overflow, QueueSettings};
 
 /// The settings in the form the queue asks for them.
 #[derive(Debug)]

@@ -4,8 +4,7 @@ use lepus_base::{Instant, Now, Position};
 
 use super::{Queue, Sink};
 use crate::entry::{Content, Delivery, NO_SLOT, Place, Sent, Ticket};
-use crate::message::Incoming;
-use crate::send_buffer::{COPIED_BYTES_MAX, LARGE_BODY_BYTES_MIN};
+use crate::message::{COPIED_BYTES_MAX, Incoming, LARGE_BODY_BYTES_MIN};
 
 impl Queue {
     /// Number, deadline and priority of a new message.
