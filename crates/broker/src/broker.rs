@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use lepus_amqp::server::{Event, Publish, ServerConnection, State};
-use lepus_base::{ConnectionId, HashState, Instant, Now, QueueId, Rng, ShardId, Slab};
+use lepus_base::{ConnectionId, HashState, Instant, Now, Places, QueueId, Rng, ShardId, Slab};
 use lepus_store::disk::{Completion, LogId};
 
 use crate::acknowledgement::Looks;
@@ -36,7 +36,6 @@ use crate::loan::Lender;
 use crate::mail::{ChannelRef, Mail, Reply, Shortage};
 use crate::migration::Migrations;
 use crate::outbox::{ConnectionSlot, Outbox};
-use crate::places::Places;
 use crate::postponed::Line;
 use crate::publish::Put;
 use crate::queue::Queue;

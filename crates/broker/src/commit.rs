@@ -233,10 +233,10 @@ impl Broker {
     fn plan(&mut self, commit: &mut Commit, budget: &mut usize) -> Option<Plan> {
         let (at, publishes) = (commit.at, &commit.publishes);
         let sizing = commit.sizing.as_mut()?;
-        if sizing.version != self.directory.version && !sizing.is_large {
+        if sizing.version != self.directory.version() && !sizing.is_large {
             let shards = usize::from(self.settings.shards);
             let (parts, queues) = (vec![0; shards], vec![0; shards]);
-            let (version, is_anew) = (self.directory.version, sizing.version != 0);
+            let (version, is_anew) = (self.directory.version(), sizing.version != 0);
             let fillings = vec![Filling::default(); shards];
             *sizing = Sizing { version, is_anew, parts, fillings, queues, ..Sizing::default() };
         }

@@ -15,7 +15,6 @@ use crate::backpressure::Cause;
 use crate::broker::Broker;
 use crate::channel::{At, Ending, Pending};
 use crate::connection::{Connection, ConnectionEnd};
-use crate::directory::Anonymous;
 use crate::edge::{connection_name, mark_dirty};
 use crate::effort::{DIGEST_BYTE_STEPS, LOGIN_STEPS};
 use crate::mail::Mail;
@@ -45,11 +44,8 @@ impl Broker {
                 let outcome = self.directory.authenticate_external(&user, loopback).is_ok();
                 (user, outcome)
             }
-            "ANONYMOUS" => match self.directory.anonymous() {
-                Some(Anonymous { user, password }) => {
-                    let outcome = self.directory.authenticate(user, password.as_bytes(), loopback);
-                    (user.to_string(), outcome.is_ok())
-                }
+            "ANONYMOUS" => match self.directory.authenticate_anonymous(loopback) {
+                Some((user, outcome)) => (user.to_string(), outcome.is_ok()),
                 None => (String::new(), false),
             },
             _ => {

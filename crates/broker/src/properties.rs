@@ -16,6 +16,7 @@ use lepus_amqp::properties::{Change, Edit, PropertiesRef};
 use lepus_amqp::table::{Table, Value, ValueRef};
 
 use crate::queue::Reason;
+pub use crate::routing_keys::{BCC, CC};
 
 /// Deaths that a history keeps. Who died so often, each time elsewhere, is in no route that somebody meant.
 pub const DEATHS_MAX: usize = 512;
@@ -25,10 +26,6 @@ const DEATH_KEYS_MAX: usize = 1024;
 const DEATHS_MARK: u8 = 2;
 /// The flag bit that marks further routing keys in the header [`BCC`] (in the same byte).
 const KEYS_MARK: u8 = 1;
-/// The header whose keys everybody sees.
-pub const CC: &str = "CC";
-/// The header whose keys nobody sees. Stored, it holds all further keys, those of [`CC`] too.
-pub const BCC: &str = "BCC";
 
 /// Whether the death history in the headers was written by this broker.
 #[must_use]

@@ -116,7 +116,7 @@ impl Broker {
         let holds = channel.tx.is_some();
         let counted_bytes = channel.counted_bytes;
         if !holds && let Some(mut routes) = channel.routes.take() {
-            let version = self.directory.version;
+            let version = self.directory.version();
             let known = routes.find(version, publish.exchange, publish.routing_key);
             let plain = known.and_then(|_| plain_priority(PropertiesRef(publish.properties)));
             let served = known.zip(plain).map(|(route, priority)| {
@@ -201,7 +201,7 @@ impl Broker {
         if cacheable && let Some(channel) = connection.incarnation(at.channel.channel) {
             let names = (publish.exchange, publish.routing_key);
             let routes = channel.routes.get_or_insert_default();
-            routes.learn(self.directory.version, names, &targets, may_grow);
+            routes.learn(self.directory.version(), names, &targets, may_grow);
             connection.weigh_channel(at.channel.channel);
         }
         self.targets = targets;

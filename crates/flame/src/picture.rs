@@ -62,7 +62,7 @@ fn kind(name: &str) -> usize {
         1
     } else if name.starts_with('[') {
         if name.contains(".so") || name.contains("vdso") { 8 } else { 0 }
-    } else if starts(&["lepus_broker::", "lepus_queue::"]) {
+    } else if starts(&["lepus_broker::", "lepus_directory::", "lepus_queue::"]) {
         2
     } else if starts(&["lepus_amqp::"]) {
         3

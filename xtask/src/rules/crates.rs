@@ -5,13 +5,14 @@ use crate::lexer::Kind;
 use crate::source::Source;
 
 /// All crates, from the bottom up: each may use only those before it.
-const ORDER: [&str; 21] = [
+const ORDER: [&str; 22] = [
     "base",
     "balance",
     "amqp",
     "filter",
     "store",
     "queue",
+    "directory",
     "broker",
     "profile",
     "reactor",
@@ -30,7 +31,8 @@ const ORDER: [&str; 21] = [
 ];
 
 /// Crates that are functions of their inputs: no clock, no threads, no I/O, no `unsafe`.
-pub const PURE: [&str; 7] = ["base", "balance", "amqp", "filter", "store", "queue", "broker"];
+pub const PURE: [&str; 8] =
+    ["base", "balance", "amqp", "filter", "store", "queue", "directory", "broker"];
 
 /// Packages that a pure crate may use: they keep no state and reach for no operating system.
 const PURE_PACKAGES: [&str; 10] = [

@@ -5,7 +5,7 @@ use crate::lexer::Kind;
 use crate::source::Source;
 
 /// The crates that a message goes through.
-const CRATES: [&str; 2] = ["broker", "queue"];
+const CRATES: [&str; 3] = ["broker", "directory", "queue"];
 /// Fields and variables of theirs that may be empty and are compared for every message.
 const NAMES: [&str; 2] = ["exchange", "routing_key"];
 

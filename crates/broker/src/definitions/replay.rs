@@ -236,11 +236,11 @@ fn replay(
     directory.replay(change);
     let is_there = match change {
         Change::PermissionSet { user, vhost, .. } => {
-            directory.user(user).is_none_or(|user| user.permissions.contains_key(vhost))
+            directory.user(user).is_none_or(|user| user.permission(*vhost).is_some())
         }
         Change::TopicPermissionSet { user, vhost, exchange, .. } => {
-            let key = (*vhost, exchange.clone());
-            directory.user(user).is_none_or(|user| user.topic_permissions.contains_key(&key))
+            let user = directory.user(user);
+            user.is_none_or(|user| user.topic_permission(*vhost, exchange).is_some())
         }
         _ => true,
     };

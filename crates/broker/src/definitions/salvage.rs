@@ -317,11 +317,11 @@ fn has(directory: &Directory, change: &Change) -> bool {
         Change::VhostCreated { name, .. } => directory.vhost(name).is_some(),
         Change::UserPut { name, .. } => directory.user(name).is_some(),
         Change::PermissionSet { user, vhost, .. } => {
-            directory.user(user).is_some_and(|user| user.permissions.contains_key(vhost))
+            directory.user(user).is_some_and(|user| user.permission(*vhost).is_some())
         }
         Change::TopicPermissionSet { user, vhost, exchange, .. } => {
-            let key = (*vhost, exchange.clone());
-            directory.user(user).is_some_and(|user| user.topic_permissions.contains_key(&key))
+            let user = directory.user(user);
+            user.is_some_and(|user| user.topic_permission(*vhost, exchange).is_some())
         }
         // It was there before if its ends are: it was not added.
         _ => Named::of(change).iter().all(|name| name.is_in(directory)),

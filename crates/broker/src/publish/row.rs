@@ -42,7 +42,7 @@ impl Broker {
             return;
         }
         let names = (publish.exchange, publish.routing_key);
-        if !publish.immediate && routes.learn_frame(self.directory.version, names, frame) {
+        if !publish.immediate && routes.learn_frame(self.directory.version(), names, frame) {
             let key = channel.key;
             connection.weigh_channel(key);
         }
@@ -71,7 +71,7 @@ impl Broker {
             return 0;
         };
         let Some(names) = Repeats::publish_names(frame) else { return 0 };
-        let version = self.directory.version;
+        let version = self.directory.version();
         let known = routes.find_frame(version, names, frame);
         let Some(&[target]) = known.map(Route::targets) else { return 0 };
         if target.home != self.edge.shard {

@@ -1,12 +1,12 @@
 //! Exchanges: their types, attributes and what their arguments mean.
 
 use crate::hash_subject::HashSubject;
-use crate::refusal::Refusal;
 use alloc::boxed::Box;
 use alloc::format;
 use lepus_amqp::code::ReplyCode;
 use lepus_amqp::table::{Table, TableBytes, Value};
 use lepus_base::{QueueId, VhostId};
+use lepus_queue::refusal::Refusal;
 
 /// The type name of exchanges that hold messages back for a time.
 pub const DELAYED_TYPE: &str = "x-delayed-message";

@@ -139,7 +139,7 @@ impl Directory {
     }
 
     /// The same without the places of what is gone, where these are most.
-    pub(crate) fn without_gaps(self) -> Directory {
+    pub fn without_gaps(self) -> Directory {
         if !self.is_sparse() {
             return self;
         }

@@ -5,13 +5,13 @@ use super::change::{BindingChange, Change, Checked};
 use super::declaration::check_not_default;
 use super::request::{Request, clean_name};
 use crate::binding::{Destination, Target};
-use crate::refusal::Refusal;
 use crate::router;
 use alloc::boxed::Box;
 use alloc::format;
 use lepus_amqp::code::ReplyCode;
 use lepus_amqp::table::Table;
 use lepus_base::{ConnectionId, VhostId};
+use lepus_queue::refusal::Refusal;
 
 /// The name that stands for a client's own replies; no queue has it.
 const REPLY_TO: &str = "amq.rabbitmq.reply-to";

@@ -2,6 +2,11 @@
 
 use alloc::string::String;
 
+/// The header whose keys everybody sees.
+pub const CC: &str = "CC";
+/// The header whose keys nobody sees. Stored, it holds all further keys, those of [`CC`] too.
+pub const BCC: &str = "BCC";
+
 /// All keys of one message: its routing key first, then those of its headers `CC` and `BCC`.
 ///
 /// A message is routed once, with all of them.

@@ -2,8 +2,7 @@
 
 use super::meter::Meter;
 use crate::binding::{Bindings, Link, Links, NONE};
-use crate::properties::BCC;
-use crate::refusal::Refusal;
+use crate::routing_keys::BCC;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
@@ -14,6 +13,7 @@ use lepus_amqp::code::ReplyCode;
 use lepus_amqp::properties::PropertiesRef;
 use lepus_amqp::table::{TableRef, ValueRef};
 use lepus_base::{ChunkedSlab, HashState, LinearTable};
+use lepus_queue::refusal::Refusal;
 
 /// Bytes that a condition takes beside its text, about.
 const CONDITION_BYTES: usize = 96;

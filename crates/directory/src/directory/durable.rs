@@ -109,7 +109,7 @@ impl Directory {
     }
 
     /// How much work it is to carry out a request that comes to this change: bindings that go.
-    pub(crate) fn effort(&self, change: &Change) -> usize {
+    pub fn effort(&self, change: &Change) -> usize {
         1 + self.wake(change).steps
     }
 

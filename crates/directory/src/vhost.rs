@@ -1,9 +1,9 @@
 //! Virtual hosts: name spaces with their own exchanges, queues and permissions.
 
-use crate::queue::QueueKind;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use lepus_base::VhostId;
+use lepus_queue::QueueKind;
 
 /// What an operator says about a virtual host.
 #[derive(Clone, Debug, Default, PartialEq)]

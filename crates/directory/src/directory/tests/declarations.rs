@@ -305,7 +305,7 @@ fn the_virtual_hosts_default_type_holds_for_queues_that_can_have_it() {
     fixture.does(&Request::CreateVhost {
         name: "/".into(),
         metadata: VhostMetadata {
-            default_queue_type: Some(crate::queue::QueueKind::Quorum),
+            default_queue_type: Some(lepus_queue::QueueKind::Quorum),
             ..VhostMetadata::default()
         },
     });

@@ -5,7 +5,6 @@ use super::request::{Request, VhostRef, clean_name};
 use crate::binding::Destination;
 use crate::exchange::{ALTERNATE_EXCHANGE, ExchangeKind};
 use crate::permission::{Access, Permission, Resource};
-use crate::refusal::Refusal;
 use crate::user::{LoginFailure, PasswordHash, User};
 use alloc::boxed::Box;
 use alloc::format;
@@ -13,13 +12,14 @@ use alloc::string::String;
 use lepus_amqp::code::ReplyCode;
 use lepus_amqp::table::{Table, Value};
 use lepus_base::VhostId;
+use lepus_queue::refusal::Refusal;
 
 /// Whom clients log in as that give no name. The password has to be right, so that nobody gets more
 /// in this way than by giving both.
 #[derive(Clone)]
 pub struct Anonymous {
-    pub(crate) user: Box<str>,
-    pub(crate) password: Box<str>,
+    user: Box<str>,
+    password: Box<str>,
 }
 
 impl Anonymous {
@@ -78,6 +78,16 @@ impl Directory {
     #[must_use]
     pub fn anonymous(&self) -> Option<&Anonymous> {
         self.anonymous.as_ref()
+    }
+
+    /// The user that a client is who gives no name, and whether it may log in; `None` where such clients are not let in.
+    #[must_use]
+    pub fn authenticate_anonymous(
+        &self,
+        from_loopback: bool,
+    ) -> Option<(&str, Result<(), LoginFailure>)> {
+        let Anonymous { user, password } = self.anonymous.as_ref()?;
+        Some((user, self.authenticate(user, password.as_bytes(), from_loopback)))
     }
 
     fn check_address(&self, user: &User, from_loopback: bool) -> Result<(), LoginFailure> {
@@ -157,8 +167,7 @@ impl Directory {
         let Some(user) = self.users.get(user).filter(|_| is_topic) else {
             return true;
         };
-        user.topic_permissions
-            .get(&(vhost, exchange.into()))
+        user.topic_permission(vhost, exchange)
             .is_none_or(|permission| permission.allows(access, routing_key))
     }
 

@@ -1,9 +1,10 @@
 //! Sorted lists for tools.
 
-use super::{
-    Directory, ExchangeInfo, ExchangeSlot, Permission, QueueInfo, TopicPermission, User, VhostInfo,
-};
+use super::{Directory, ExchangeInfo, ExchangeSlot, QueueInfo};
 use crate::binding::Chain;
+use crate::permission::{Permission, TopicPermission};
+use crate::user::User;
+use crate::vhost::VhostInfo;
 use alloc::vec::Vec;
 use core::ops::Bound;
 use lepus_amqp::table::TableRef;

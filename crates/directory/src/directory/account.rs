@@ -4,7 +4,6 @@ use super::Directory;
 use super::change::{Change, Checked};
 use super::request::{Request, VhostRef};
 use crate::permission::{Permission, TopicPermission};
-use crate::refusal::Refusal;
 use crate::user::{PasswordHash, User};
 use crate::vhost::VhostInfo;
 use alloc::boxed::Box;
@@ -12,6 +11,7 @@ use alloc::format;
 use alloc::string::String;
 use lepus_amqp::code::ReplyCode;
 use lepus_base::VhostId;
+use lepus_queue::refusal::Refusal;
 
 /// Longest name of a user or virtual host in bytes.
 const NAME_BYTES_MAX: usize = 255;

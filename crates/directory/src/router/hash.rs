@@ -9,14 +9,14 @@ use super::{Message, choose};
 use crate::binding::{Binding, Bindings, Destination, Link, Target};
 use crate::hash_subject::HashSubject;
 
-use crate::properties::BCC;
-use crate::refusal::Refusal;
+use crate::routing_keys::BCC;
 use crate::routing_keys::RoutingKeys;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use lepus_amqp::code::ReplyCode;
 use lepus_amqp::table::{Table, TableRef, ValueRef};
+use lepus_queue::refusal::Refusal;
 
 /// The largest weight of a binding.
 const WEIGHT_MAX: u32 = 65_535;

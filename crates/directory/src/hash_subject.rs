@@ -7,7 +7,7 @@ use alloc::string::String;
 use lepus_amqp::code::ReplyCode;
 use lepus_amqp::table::Table;
 
-use crate::refusal::Refusal;
+use lepus_queue::refusal::Refusal;
 
 /// What of a message its queue is chosen by.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,11 +1,11 @@
 //! What the directory knows of a queue.
 
-use crate::queue::{QueueKind, QueueSettings};
 use alloc::boxed::Box;
 use alloc::string::String;
 use core::num::NonZeroU64;
 use lepus_amqp::table::{Table, TableBytes, TableRef};
 use lepus_base::{ConnectionId, QueueId, ShardId, VhostId};
+use lepus_queue::{QueueKind, QueueSettings};
 
 /// Attributes of a queue, which all shards share: they do not change. There may be millions of them,
 /// so they are kept small.

@@ -26,28 +26,23 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 
-pub use crate::exchange::{ExchangeInfo, ExchangeKind};
-pub use crate::permission::{Access, Pattern, Permission, Resource, TopicPermission};
-pub use crate::router::{Route, Routes};
-pub use crate::routing_keys::RoutingKeys;
-pub use crate::user::{HashingAlgorithm, LoginFailure, PasswordHash, User, UserLimits};
-pub use crate::vhost::{VhostInfo, VhostLimits, VhostMetadata};
 pub use access::Anonymous;
 pub use capacity::Capacity;
 use capacity::Reserved;
 pub use change::{Applied, Change, Checked};
-pub(crate) use declaration::check_not_default;
-pub(crate) use footprint::Footprint;
+pub use declaration::check_not_default;
+pub use footprint::Footprint;
 pub use listing::{BindingInfo, DestinationRef};
 pub use queue_info::{Declared, QueueInfo};
 pub use request::{Request, VhostRef, clean_name};
-pub(crate) use routing::too_far;
+pub use routing::too_far;
 pub use snapshot::{Extent, Snapshot};
 
 use crate::binding::{Bindings, Target};
-use crate::places::Places;
-use crate::refusal::Refusal;
-use crate::router::Router;
+use crate::exchange::{ExchangeInfo, ExchangeKind};
+use crate::router::{Route, Router};
+use crate::user::{HashingAlgorithm, PasswordHash, User};
+use crate::vhost::{VhostInfo, VhostMetadata};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
@@ -57,8 +52,9 @@ use alloc::vec::Vec;
 use core::hash::{BuildHasher, Hasher};
 use lepus_amqp::code::ReplyCode;
 use lepus_base::{
-    ChunkedSlab, ConnectionId, HashMap, HashState, LinearTable, QueueId, VhostId, is_same,
+    ChunkedSlab, ConnectionId, HashMap, HashState, LinearTable, Places, QueueId, VhostId, is_same,
 };
+use lepus_queue::refusal::Refusal;
 
 /// Queues that moved, of which the old ids are remembered.
 const MOVED_MAX: usize = 256;
@@ -93,8 +89,7 @@ struct QueueSlot {
 /// The directory.
 #[derive(Clone, Debug)]
 pub struct Directory {
-    /// Grows by one with every applied change: what was found before it may not hold any more.
-    pub version: u64,
+    version: u64,
     hash: HashState,
     vhosts: BTreeMap<VhostId, VhostInfo>,
     vhosts_by_name: BTreeMap<Box<str>, VhostId>,
@@ -210,7 +205,7 @@ impl Directory {
 
     /// Counts what was checked and is to be applied later, so that limits hold and further queues
     /// get other ids and homes.
-    pub(crate) fn reserve(&mut self, change: &Change) {
+    pub fn reserve(&mut self, change: &Change) {
         if let Some(count) = self.reserved.of(change) {
             *count += 1;
         }
@@ -233,7 +228,7 @@ impl Directory {
     }
 
     /// The opposite, right before the change is applied or given up.
-    pub(crate) fn release(&mut self, change: &Change) {
+    pub fn release(&mut self, change: &Change) {
         if let Some(count) = self.reserved.of(change) {
             *count = count.saturating_sub(1);
         }
@@ -255,7 +250,7 @@ impl Directory {
     }
 
     /// Makes what a start has read the directory of a shard: from here on settings and limits are those of the shard.
-    pub(crate) fn settle(&mut self, capacity: Capacity, bindings_at_once: usize) {
+    pub fn settle(&mut self, capacity: Capacity, bindings_at_once: usize) {
         assert!(self.clearing.is_empty() && self.dead.is_empty(), "what is gone is out of it");
         self.set_capacity(capacity);
         self.set_slice(bindings_at_once);
@@ -300,6 +295,13 @@ impl Directory {
         ]
     }
 
+    /// Grows by one with every applied change: what was found before it may not hold any more.
+    #[inline]
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
     /// The virtual host of that name.
     #[must_use]
     pub fn vhost(&self, name: &str) -> Option<VhostId> {
@@ -341,21 +343,23 @@ impl Directory {
     }
 
     /// Places of queues, free ones included.
-    pub(crate) fn queue_places(&self) -> usize {
+    pub fn queue_places(&self) -> usize {
         self.queues.places()
     }
 
     /// The queue at a place that may be free.
-    pub(crate) fn queue_at(&self, place: usize) -> Option<&QueueInfo> {
+    pub fn queue_at(&self, place: usize) -> Option<&QueueInfo> {
         self.queues.get(place).filter(|slot| !slot.is_gone).map(|slot| &*slot.info)
     }
 
     /// Notes where this shard has the queue at a place.
-    pub(crate) fn note_slot(&mut self, place: usize, slot: u32) {
+    pub fn note_slot(&mut self, place: usize, slot: u32) {
         self.routes[place].slot = slot;
     }
 
-    pub(crate) fn queue_place_by_id(&self, id: QueueId) -> Option<u32> {
+    /// The place of the queue with that id.
+    #[must_use]
+    pub fn queue_place_by_id(&self, id: QueueId) -> Option<u32> {
         self.queues_by_id.find(id, |place| self.routes[place as usize].queue)
     }
 
@@ -394,7 +398,7 @@ impl Directory {
 
     /// The change that gives an id to what a delayed exchange of an earlier version holds back;
     /// `None` when all have one.
-    pub(crate) fn next_holding(&self) -> Option<Change> {
+    pub fn next_holding(&self) -> Option<Change> {
         let lacks = |info: &&ExchangeInfo| info.delayed && info.holding.is_none();
         let there = self.exchanges.iter().filter(|(_, slot)| !slot.is_gone);
         let info = there.map(|(_, slot)| &slot.info).find(lacks)?;

@@ -3,9 +3,9 @@
 use super::Directory;
 use super::change::Change;
 use super::size::{arguments_of, kind_of};
-use crate::refusal::Refusal;
 use alloc::format;
 use lepus_amqp::code::ReplyCode;
+use lepus_queue::refusal::Refusal;
 
 /// Of each limit one part in so many is divided among the virtual hosts: so much each of them may
 /// have, however much the others take.

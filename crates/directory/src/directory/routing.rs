@@ -1,13 +1,13 @@
 //! Routing through exchanges that are bound to exchanges, and to alternate exchanges.
 
 use super::Directory;
-use crate::refusal::Refusal;
 use crate::router::{Message, Router, Routes};
 use crate::routing_keys::RoutingKeys;
 use alloc::format;
 use lepus_amqp::code::ReplyCode;
 use lepus_amqp::properties::PropertiesRef;
 use lepus_base::{Rng, VhostId};
+use lepus_queue::refusal::Refusal;
 
 impl Directory {
     /// Adds the queues that a client's message reaches to `routes`; clear these before. It is routed
@@ -130,7 +130,8 @@ impl Directory {
 }
 
 /// What a publisher is told whose message takes more steps than it may.
-pub(crate) fn too_far(exchange: &str, steps_max: u32) -> Refusal {
+#[must_use]
+pub fn too_far(exchange: &str, steps_max: u32) -> Refusal {
     let text = format!(
         "routing a message from exchange '{exchange}' takes more than {steps_max} steps: there are \
          too many exchanges, bindings, headers or routing keys on its way"

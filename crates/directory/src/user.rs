@@ -235,6 +235,12 @@ impl User {
     pub fn permission(&self, vhost: VhostId) -> Option<&Permission> {
         self.permissions.get(&vhost)
     }
+
+    /// With which routing keys the user may use an exchange, if that is restricted.
+    #[must_use]
+    pub fn topic_permission(&self, vhost: VhostId, exchange: &str) -> Option<&TopicPermission> {
+        self.topic_permissions.get(&(vhost, exchange.into()))
+    }
 }
 
 /// Why a login is refused; for the log. Clients are told only that it was.

@@ -16,7 +16,6 @@ pub(crate) use headers::check_arguments as check_headers_arguments;
 use crate::binding::{Binding, Bindings, Destination, Link, Links, Target};
 
 use crate::exchange::ExchangeKind;
-use crate::refusal::Refusal;
 use crate::routing_keys::RoutingKeys;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -26,6 +25,7 @@ use keys::Keys;
 use lepus_amqp::properties::PropertiesRef;
 use lepus_amqp::table::TableRef;
 use lepus_base::{HashState, QueueId, Rng, ShardId};
+use lepus_queue::refusal::Refusal;
 use meter::Meter;
 use topic::{Trie, Walk};
 
@@ -95,7 +95,7 @@ impl Routes {
     }
 
     /// Forgets the routes, with the memory of very many.
-    pub(crate) fn give_back(&mut self) {
+    pub fn give_back(&mut self) {
         self.list.clear();
         self.list.shrink_to(KEPT_ROUTES_MAX);
     }

@@ -15,7 +15,7 @@ const SOURCES_MAX: usize = 64;
 /// Objects are known by the hash of their names. Two with the same hash make one request wait that
 /// need not.
 #[derive(Debug)]
-pub(crate) struct Footprint {
+pub struct Footprint {
     /// Whether a request changes the object or only looks at it.
     objects: HashMap<u64, bool>,
     /// A request may look at or change anything.
@@ -33,7 +33,9 @@ enum Kind {
 }
 
 impl Footprint {
-    pub(crate) fn new(hash: HashState) -> Footprint {
+    /// That of no request.
+    #[must_use]
+    pub fn new(hash: HashState) -> Footprint {
         Footprint {
             objects: HashMap::with_hasher(hash),
             is_everything: false,
@@ -42,13 +44,13 @@ impl Footprint {
     }
 
     /// Forgets all requests.
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.objects.clear();
         self.is_everything = false;
     }
 
     /// Adds a request, unless what `directory` says of it may change by the requests before.
-    pub(crate) fn add(&mut self, directory: &Directory, request: &Request) -> bool {
+    pub fn add(&mut self, directory: &Directory, request: &Request) -> bool {
         self.found.clear();
         let mut look = Look { directory, found: &mut self.found };
         let Some(()) = look.request(request) else {

@@ -3,10 +3,10 @@
 use super::change::Change;
 use super::{Directory, ExchangeInfo, ExchangeSlot, QueueInfo, QueueSlot};
 use crate::binding::Bindings;
-use crate::queue::QueueSettings;
 use crate::router::Route;
 use alloc::collections::BTreeMap;
 use lepus_base::VhostId;
+use lepus_queue::QueueSettings;
 
 /// Bytes of an entry in a table of names, with the room that a table keeps, about.
 const ENTRY_BYTES: usize = 8;

@@ -65,7 +65,7 @@ impl Directory {
 
     /// Applies a change and takes out all that is left of what was deleted, however long that takes.
     /// Exchanges that were left are told by [`Directory::next_left_behind`].
-    pub(crate) fn apply_whole(&mut self, change: &Change) {
+    pub fn apply_whole(&mut self, change: &Change) {
         let left = self.apply_all(change);
         self.left_behind.extend(left);
     }
@@ -81,7 +81,7 @@ impl Directory {
 
     /// The deletion of an exchange that has lost its last binding, in what [`Directory::apply_whole`]
     /// did or in a log that says nothing of its end.
-    pub(crate) fn next_left_behind(&mut self) -> Option<Change> {
+    pub fn next_left_behind(&mut self) -> Option<Change> {
         while let Some((vhost, name)) = self.left_behind.pop_first() {
             let slot =
                 self.exchange_place(vhost, &name).map(|place| &self.exchanges[place as usize]);

@@ -2,28 +2,31 @@
 
 use core::hash::BuildHasher;
 
-use lepus_base::{HashState, LinearTable, QueueId};
+use crate::{HashState, LinearTable, QueueId};
 
 /// Finds the place of a queue in a table by its id. Only places are kept here, 5 bytes each; the
 /// table itself says which id stands at a place.
 #[derive(Clone, Debug)]
-pub(crate) struct Places {
+pub struct Places {
     hash: HashState,
     places: LinearTable<u32>,
 }
 
 impl Places {
-    pub(crate) fn new(hash: HashState) -> Places {
+    /// None yet. `hash` is that of the table's owner, so that ids cannot be chosen to clash.
+    #[must_use]
+    pub fn new(hash: HashState) -> Places {
         Places { hash, places: LinearTable::new() }
     }
 
     /// Makes room for about `count` queues, unless there are some already.
-    pub(crate) fn prepare(&mut self, count: usize) {
+    pub fn prepare(&mut self, count: usize) {
         self.places.prepare(count);
     }
 
     /// Allocated bytes.
-    pub(crate) fn memory_bytes(&self) -> usize {
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
         self.places.allocation_size()
     }
 
@@ -33,19 +36,19 @@ impl Places {
 
     /// The place of a queue; `id_at` tells which one stands at a place.
     #[inline]
-    pub(crate) fn find(&self, id: QueueId, id_at: impl Fn(u32) -> QueueId) -> Option<u32> {
+    pub fn find(&self, id: QueueId, id_at: impl Fn(u32) -> QueueId) -> Option<u32> {
         self.places.find(self.hash(id), |&place| id_at(place) == id).copied()
     }
 
     /// Notes the place of a queue that has none.
-    pub(crate) fn insert(&mut self, id: QueueId, place: u32, id_at: impl Fn(u32) -> QueueId) {
+    pub fn insert(&mut self, id: QueueId, place: u32, id_at: impl Fn(u32) -> QueueId) {
         let state = self.hash;
         let hash = self.hash(id);
         self.places.insert_unique(hash, place, |&place| state.hash_one(id_at(place)));
     }
 
     /// Forgets the place of a queue and tells it.
-    pub(crate) fn remove(&mut self, id: QueueId, id_at: impl Fn(u32) -> QueueId) -> Option<u32> {
+    pub fn remove(&mut self, id: QueueId, id_at: impl Fn(u32) -> QueueId) -> Option<u32> {
         self.places.remove(self.hash(id), |&place| id_at(place) == id)
     }
 }

@@ -13,7 +13,6 @@ use super::change::{BindingChange, Change};
 use super::{Declared, ExchangeInfo, QueueInfo};
 use crate::binding::Destination;
 use crate::exchange::Wanted;
-use crate::queue::{QueueKind, QueueSettings};
 use crate::user::{PasswordHash, UserLimits};
 use crate::vhost::{VhostLimits, VhostMetadata};
 use alloc::boxed::Box;
@@ -21,6 +20,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use lepus_base::{QueueId, ShardId, VhostId};
+use lepus_queue::{QueueKind, QueueSettings};
 use reader::Reader;
 
 const IDS_USED: u8 = 1;

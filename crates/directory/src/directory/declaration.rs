@@ -4,8 +4,6 @@ use super::change::{Change, Checked};
 use super::request::{Request, clean_name};
 use super::{Directory, HOME_IMBALANCE_MAX};
 use crate::exchange::{ExchangeInfo, Wanted};
-use crate::queue::{QueueKind, QueueSettings};
-use crate::refusal::Refusal;
 use crate::vhost::VhostInfo;
 use alloc::boxed::Box;
 use alloc::format;
@@ -13,6 +11,8 @@ use alloc::sync::Arc;
 use lepus_amqp::code::ReplyCode;
 use lepus_amqp::table::Table;
 use lepus_base::{ConnectionId, QueueId, ShardId};
+use lepus_queue::refusal::Refusal;
+use lepus_queue::{QueueKind, QueueSettings};
 
 use super::{Declared, QueueInfo};
 
@@ -312,7 +312,10 @@ fn is_known_type(kind: &str) -> bool {
 }
 
 /// The default exchange cannot be touched.
-pub(crate) fn check_not_default(exchange: &str) -> Result<(), Refusal> {
+///
+/// # Errors
+/// 403 where it is meant.
+pub fn check_not_default(exchange: &str) -> Result<(), Refusal> {
     if exchange.is_empty() {
         let text = "operation not permitted on the default exchange";
         return Err(Refusal::new(ReplyCode::ACCESS_REFUSED, text));

@@ -11,6 +11,7 @@ mod slices;
 use super::*;
 use crate::binding::Destination;
 use crate::user::digests;
+use crate::*;
 use alloc::string::String;
 use lepus_amqp::properties::PropertiesRef;
 use lepus_amqp::table::Table;
