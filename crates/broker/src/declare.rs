@@ -55,7 +55,7 @@ impl Broker {
 
     /// A passive declare needs any one permission on the thing.
     fn authorize_passive(&self, user: &str, at: At, kind: &str, name: &str) -> Outcome {
-        if self.directory.may_any(user, at.vhost, name) {
+        if self.directory.accounts().may_any(user, at.vhost, name) {
             return Ok(());
         }
         let vhost = self.directory.vhost_name(at.vhost);
@@ -354,7 +354,7 @@ impl Broker {
         let name = self.queue_name(at, method.queue)?;
         let user = &self.edge.connections[at.slot as usize].user;
         let resource = Resource::Queue(&name);
-        self.directory.authorize(user, at.vhost, Access::Configure, resource)?;
+        self.directory.accounts().authorize(user, at.vhost, Access::Configure, resource)?;
         let Some(_) = self.directory.queue(at.vhost, &name) else {
             if !method.no_wait {
                 self.send_method(at, &queue::DeleteOk { message_count: 0 }.into(), out);
@@ -381,7 +381,7 @@ impl Broker {
     /// A queue that the user may read from.
     pub(crate) fn readable_queue(&self, at: At, name: &str) -> Result<(QueueId, ShardId), Refusal> {
         let user = &self.edge.connections[at.slot as usize].user;
-        self.directory.authorize(user, at.vhost, Access::Read, Resource::Queue(name))?;
+        self.directory.accounts().authorize(user, at.vhost, Access::Read, Resource::Queue(name))?;
         let info = self.directory.find_queue(at.vhost, name, at.channel.connection)?;
         Ok((info.id, info.home))
     }

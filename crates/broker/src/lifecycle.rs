@@ -41,10 +41,11 @@ impl Broker {
             "EXTERNAL" => {
                 let name = connection.peer.tls.as_ref().and_then(|tls| tls.login_name.clone());
                 let user = name.unwrap_or_default();
-                let outcome = self.directory.authenticate_external(&user, loopback).is_ok();
+                let outcome =
+                    self.directory.accounts().authenticate_external(&user, loopback).is_ok();
                 (user, outcome)
             }
-            "ANONYMOUS" => match self.directory.authenticate_anonymous(loopback) {
+            "ANONYMOUS" => match self.directory.accounts().authenticate_anonymous(loopback) {
                 Some((user, outcome)) => (user.to_string(), outcome.is_ok()),
                 None => (String::new(), false),
             },
@@ -55,8 +56,11 @@ impl Broker {
                 };
                 match credentials {
                     Some(found) => {
-                        let outcome =
-                            self.directory.authenticate(found.user, found.password, loopback);
+                        let outcome = self.directory.accounts().authenticate(
+                            found.user,
+                            found.password,
+                            loopback,
+                        );
                         (found.user.to_string(), outcome.is_ok())
                     }
                     None => (String::new(), false),
@@ -86,7 +90,7 @@ impl Broker {
         let refuse = |why: String| Err(ProtocolError::new(ReplyCode::NOT_ALLOWED, why));
         let result = match self.directory.vhost(vhost) {
             None => refuse(format!("vhost {vhost} not found")),
-            Some(id) if !self.directory.may_open(&user, id) => {
+            Some(id) if !self.directory.accounts().may_open(&user, id) => {
                 refuse(format!("access to vhost '{vhost}' refused for user '{user}'"))
             }
             Some(id) => self.over_limit(id, &user).map_or(Ok(id), refuse),

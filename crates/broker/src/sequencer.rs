@@ -204,7 +204,7 @@ impl Broker {
                 let id = change.queue_id();
                 let aftermath = self.apply(now, &change, out);
                 if let Change::UserPut { name, .. } = &change
-                    && let Some(text) = self.directory.open_door(name)
+                    && let Some(text) = self.directory.accounts().open_door(name)
                 {
                     out.log(Severity::Warning, "open-door", text);
                 }
@@ -423,7 +423,7 @@ mod tests {
             store: None,
         });
         broker.preset(NOW, &Directory::preset("guest", b"guest", [7; 4], "/"), &mut out);
-        broker.directory.set_reachable(is_reachable);
+        broker.directory.accounts_mut().set_reachable(is_reachable);
         let put = |password: &str| Request::PutUser {
             name: name.into(),
             password: PasswordHash::new(HashingAlgorithm::Sha256, password.as_bytes(), [1; 4]),

@@ -24,7 +24,7 @@ fn durable_exchange(exchange: &str) -> exchange::Declare<'_> {
 /// Everything durable, as text.
 fn picture(directory: &Directory) -> String {
     let mut text = String::new();
-    for vhost in directory.vhosts() {
+    for vhost in directory.accounts().vhosts() {
         let is_durable = |name: DestinationRef<'_>| match name {
             DestinationRef::Queue(name) => directory.queue(vhost.id, name).unwrap().durable,
             DestinationRef::Exchange(name) => directory.exchange(vhost.id, name).unwrap().durable,
@@ -44,7 +44,7 @@ fn picture(directory: &Directory) -> String {
         let parts = (info.id, info.vhost, info.name(), info.log, info.auto_delete);
         writeln!(text, "{parts:?} {:?} {:?} {}", info.arguments(), info.kind, info.user()).unwrap();
     }
-    for user in directory.users() {
+    for user in directory.accounts().users() {
         writeln!(text, "{user:?}").unwrap();
     }
     text

@@ -7,25 +7,39 @@
 #![forbid(unsafe_code)]
 extern crate alloc;
 
+mod accounts;
 pub mod binding;
+mod capacity;
+mod change;
+mod check;
+pub mod codec;
 mod directory;
 pub mod exchange;
+mod footprint;
 mod hash_subject;
 mod key;
 pub mod permission;
+mod queue_info;
+mod request;
 pub mod router;
 pub mod routing_keys;
+mod size;
+mod topology;
 pub mod user;
 pub mod vhost;
 
-pub use directory::{
-    Anonymous, Applied, BindingInfo, Capacity, Change, Checked, Declared, DestinationRef,
-    Directory, Extent, Footprint, QueueInfo, Request, Snapshot, VhostRef, check_not_default,
-    clean_name, codec, too_far,
-};
+pub use accounts::{Accounts, Anonymous};
+pub use capacity::Capacity;
+pub use change::{Applied, BindingChange, Change, Checked};
+pub use check::check_not_default;
+pub use directory::{Directory, Extent, Snapshot};
 pub use exchange::{ExchangeInfo, ExchangeKind};
+pub use footprint::Footprint;
 pub use permission::{Access, Pattern, Permission, Resource, TopicPermission};
+pub use queue_info::{Declared, QueueInfo};
+pub use request::{Request, VhostRef, clean_name};
 pub use router::{Route, Routes};
 pub use routing_keys::RoutingKeys;
+pub use topology::{BindingInfo, DestinationRef, too_far};
 pub use user::{HashingAlgorithm, LoginFailure, PasswordHash, User, UserLimits};
 pub use vhost::{VhostInfo, VhostLimits, VhostMetadata};

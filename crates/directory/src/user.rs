@@ -208,8 +208,8 @@ pub struct User {
     pub tags: Vec<Box<str>>,
     /// How much the user may open.
     pub limits: UserLimits,
-    pub(crate) permissions: BTreeMap<VhostId, Permission>,
-    pub(crate) topic_permissions: BTreeMap<(VhostId, Box<str>), TopicPermission>,
+    permissions: BTreeMap<VhostId, Permission>,
+    topic_permissions: BTreeMap<(VhostId, Box<str>), TopicPermission>,
 }
 
 impl User {
@@ -240,6 +240,59 @@ impl User {
     #[must_use]
     pub fn topic_permission(&self, vhost: VhostId, exchange: &str) -> Option<&TopicPermission> {
         self.topic_permissions.get(&(vhost, exchange.into()))
+    }
+
+    /// Whether any restriction of routing keys holds in the virtual host.
+    #[must_use]
+    pub fn is_topic_restricted(&self, vhost: VhostId) -> bool {
+        let mut from_here = self.topic_permissions.range((vhost, Box::default())..);
+        from_here.next().is_some_and(|((first, _), _)| *first == vhost)
+    }
+
+    /// All rights, by age of the virtual host.
+    pub(crate) fn permissions(&self) -> impl Iterator<Item = (VhostId, &Permission)> {
+        self.permissions.iter().map(|(vhost, permission)| (*vhost, permission))
+    }
+
+    /// All restrictions of routing keys, by age of the virtual host and by exchange.
+    pub(crate) fn topic_permissions(
+        &self,
+    ) -> impl Iterator<Item = (VhostId, &str, &TopicPermission)> {
+        let all = self.topic_permissions.iter();
+        all.map(|((vhost, exchange), permission)| (*vhost, &**exchange, permission))
+    }
+
+    /// Sets the rights in a virtual host.
+    pub(crate) fn permit(&mut self, vhost: VhostId, permission: Permission) {
+        self.permissions.insert(vhost, permission);
+    }
+
+    /// Takes the rights in a virtual host.
+    pub(crate) fn forbid(&mut self, vhost: VhostId) {
+        self.permissions.remove(&vhost);
+    }
+
+    /// Restricts the routing keys that an exchange may be used with.
+    pub(crate) fn restrict(
+        &mut self,
+        vhost: VhostId,
+        exchange: Box<str>,
+        permission: TopicPermission,
+    ) {
+        self.topic_permissions.insert((vhost, exchange), permission);
+    }
+
+    /// Ends the restrictions of one exchange, or of all in the virtual host.
+    pub(crate) fn unrestrict(&mut self, vhost: VhostId, exchange: Option<&str>) {
+        self.topic_permissions.retain(|(other, name), _| {
+            *other != vhost || exchange.is_some_and(|meant| *meant != **name)
+        });
+    }
+
+    /// The virtual host is gone.
+    pub(crate) fn forget_vhost(&mut self, vhost: VhostId) {
+        self.forbid(vhost);
+        self.unrestrict(vhost, None);
     }
 }
 

@@ -197,7 +197,7 @@ mod tests {
     }
 
     fn names(definitions: &Definitions) -> Vec<String> {
-        definitions.directory().vhosts().map(|info| info.name.to_string()).collect()
+        definitions.directory().accounts().vhosts().map(|info| info.name.to_string()).collect()
     }
 
     #[test]

@@ -99,7 +99,7 @@ pub fn initial(config: &Config, shards: u16, data_dir: &Path) -> Result<Initial,
         require(&mut stored, &default_permission(config))?;
     }
     let password = config.default_password.as_bytes();
-    let login = stored.directory().authenticate(&config.default_user, password, true);
+    let login = stored.directory().accounts().authenticate(&config.default_user, password, true);
     let loopback_users = loopback_users(config);
     let open_doors = open_doors(config, stored.directory(), &loopback_users);
     let deleted = stored.deleted().into();
@@ -141,10 +141,10 @@ fn open_doors(config: &Config, directory: &Directory, loopback_users: &[Box<str>
         return Vec::new();
     }
     let knows = |name: &str, password: &str| {
-        directory.authenticate(name, password.as_bytes(), true).is_ok()
+        directory.accounts().authenticate(name, password.as_bytes(), true).is_ok()
     };
     let mut doors = Vec::new();
-    for user in directory.users().filter(|user| !loopback_users.contains(&user.name)) {
+    for user in directory.accounts().users().filter(|user| !loopback_users.contains(&user.name)) {
         let name = &*user.name;
         if name == config.anonymous_user && knows(name, &config.anonymous_password) {
             doors.push(format!(
@@ -152,7 +152,7 @@ fn open_doors(config: &Config, directory: &Directory, loopback_users: &[Box<str>
                  (login.anonymous_user, login.loopback_users)"
             ));
         }
-        doors.extend(directory.known_password(name));
+        doors.extend(directory.accounts().known_password(name));
     }
     doors
 }
@@ -217,7 +217,7 @@ mod tests {
 
     fn directory(initial: &Initial) -> Directory {
         let mut directory = initial.directory.clone().unwrap();
-        directory.set_loopback_users(initial.loopback_users.clone());
+        directory.accounts_mut().set_loopback_users(initial.loopback_users.clone());
         directory
     }
 
@@ -247,10 +247,10 @@ mod tests {
     fn without_a_file_there_is_the_default_user() {
         let directory = first(&Config::preset());
         let vhost = directory.vhost("/").unwrap();
-        assert!(directory.authenticate("guest", b"guest", true).is_ok());
-        assert!(directory.authenticate("guest", b"guest", false).is_err());
-        assert!(directory.authenticate("guest", b"other", true).is_err());
-        assert!(directory.may_open("guest", vhost));
+        assert!(directory.accounts().authenticate("guest", b"guest", true).is_ok());
+        assert!(directory.accounts().authenticate("guest", b"guest", false).is_err());
+        assert!(directory.accounts().authenticate("guest", b"other", true).is_err());
+        assert!(directory.accounts().may_open("guest", vhost));
     }
 
     #[test]
@@ -263,9 +263,9 @@ mod tests {
             ..Config::preset()
         };
         let directory = first(&config);
-        assert!(directory.authenticate("admin", b"secret", false).is_ok());
+        assert!(directory.accounts().authenticate("admin", b"secret", false).is_ok());
         assert!(directory.vhost("/").is_none());
-        assert!(directory.may_open("admin", directory.vhost("work").unwrap()));
+        assert!(directory.accounts().may_open("admin", directory.vhost("work").unwrap()));
     }
 
     #[test]
@@ -276,8 +276,8 @@ mod tests {
             let default_user = "admin".to_owned();
             let config = Config { default_user, default_loopback_only, ..Config::preset() };
             let again = directory(&initial(&config, 2, root.path()).unwrap());
-            assert!(again.authenticate("guest", b"guest", true).is_ok());
-            assert!(again.authenticate("guest", b"guest", false).is_err());
+            assert!(again.accounts().authenticate("guest", b"guest", true).is_ok());
+            assert!(again.accounts().authenticate("guest", b"guest", false).is_err());
         }
     }
 
@@ -337,7 +337,7 @@ mod tests {
         assert!(!initial.has_default_user);
         let directory = directory(&initial);
         assert!(directory.user("guest").is_none());
-        assert!(directory.authenticate("shop", b"pw", false).is_ok());
+        assert!(directory.accounts().authenticate("shop", b"pw", false).is_ok());
         let vhost = directory.vhost("v").unwrap();
         let queue = directory.queue(vhost, "q").unwrap();
         assert_eq!(queue.settings().max_length, Some(3));
@@ -372,7 +372,7 @@ mod tests {
             );
             let initial = with_file(&root, &content).unwrap();
             assert_eq!(initial.differing, [""; 0]);
-            assert!(directory(&initial).authenticate("ann", password, true).is_ok());
+            assert!(directory(&initial).accounts().authenticate("ann", password, true).is_ok());
         }
     }
 

@@ -108,7 +108,7 @@ impl Operations {
             let last = behind.take();
             let step = move |directory: &Directory| {
                 let users: Vec<&User> =
-                    directory.users_behind(last.as_deref()).take(USERS_STEP).collect();
+                    directory.accounts().users_behind(last.as_deref()).take(USERS_STEP).collect();
                 let rows: Vec<Value> =
                     users.iter().flat_map(|user| (list.rows)(directory, user)).collect();
                 (rows, users.last().map(|user| user.name.to_string()))

@@ -262,7 +262,7 @@ impl Named {
 
 /// How much is there: grows with every queue, exchange, binding and virtual host.
 fn size(directory: &Directory) -> usize {
-    let vhosts = directory.vhosts();
+    let vhosts = directory.accounts().vhosts();
     vhosts.len() + directory.object_count() + directory.binding_count()
 }
 

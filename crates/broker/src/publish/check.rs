@@ -89,7 +89,12 @@ impl Broker {
         let connection = &self.edge.connections[at.slot as usize];
         let user = &*connection.user;
         let exchange = publish.exchange;
-        self.directory.authorize(user, at.vhost, Access::Write, Resource::Exchange(exchange))?;
+        self.directory.accounts().authorize(
+            user,
+            at.vhost,
+            Access::Write,
+            Resource::Exchange(exchange),
+        )?;
         let info = self.directory.find_exchange(at.vhost, exchange)?;
         if info.internal {
             let vhost = self.directory.vhost_name(at.vhost);

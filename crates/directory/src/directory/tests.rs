@@ -12,6 +12,7 @@ use super::*;
 use crate::binding::Destination;
 use crate::user::digests;
 use crate::*;
+use alloc::format;
 use alloc::string::String;
 use lepus_amqp::properties::PropertiesRef;
 use lepus_amqp::table::Table;

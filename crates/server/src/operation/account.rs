@@ -118,7 +118,7 @@ pub const PERMISSIONS: List = List {
             let Permission { configure, write, read } = permission;
             json!([user.name, vhost.name, configure.text(), write.text(), read.text()])
         };
-        directory.permissions_of(user).map(row).collect()
+        directory.accounts().permissions_of(user).map(row).collect()
     },
 };
 
@@ -130,13 +130,14 @@ pub const TOPIC_PERMISSIONS: List = List {
             let (write, read) = (permission.write.text(), permission.read.text());
             json!([user.name, vhost.name, exchange, write, read])
         };
-        directory.topic_permissions_of(user).map(row).collect()
+        directory.accounts().topic_permissions_of(user).map(row).collect()
     },
 };
 
 /// All virtual hosts.
 pub fn vhosts(directory: &Directory) -> Value {
     let rows: Vec<Value> = directory
+        .accounts()
         .vhosts()
         .map(|vhost| {
             let queues = directory.queue_count(vhost.id);

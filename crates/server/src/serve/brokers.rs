@@ -108,9 +108,9 @@ impl Brokers {
         let mut broker = Broker::new(settings);
         // Nobody is connected: what it causes concerns this shard alone.
         broker.begin_with(self.clock.now(), directory, &mut Outbox::new(self.settings.shards));
-        broker.directory.set_loopback_users(self.loopback_users.clone());
-        broker.directory.set_anonymous(self.anonymous.clone());
-        broker.directory.set_reachable(self.is_reachable);
+        broker.directory.accounts_mut().set_loopback_users(self.loopback_users.clone());
+        broker.directory.accounts_mut().set_anonymous(self.anonymous.clone());
+        broker.directory.accounts_mut().set_reachable(self.is_reachable);
         if shard == ShardId(0) {
             let log = locked(&self.definitions).take();
             broker.take_definitions_log(log.ok_or("the definitions log is in use")?);

@@ -67,14 +67,14 @@ impl Accounts {
     /// What a directory has.
     fn of(directory: &Directory) -> Accounts {
         let mut found = Accounts::default();
-        for user in directory.users().filter(|user| user.name.starts_with(PREFIX)) {
+        for user in directory.accounts().users().filter(|user| user.name.starts_with(PREFIX)) {
             let mark = user.tags.first().map(ToString::to_string).unwrap_or_default();
             found.users.insert(user.name.to_string(), mark);
         }
-        for vhost in directory.vhosts().filter(|vhost| vhost.name.starts_with(PREFIX)) {
+        for vhost in directory.accounts().vhosts().filter(|vhost| vhost.name.starts_with(PREFIX)) {
             found.vhosts.insert(vhost.name.to_string(), vhost.metadata.description.to_string());
         }
-        for (user, vhost, permission) in directory.permissions() {
+        for (user, vhost, permission) in directory.accounts().permissions() {
             if user.starts_with(PREFIX) {
                 let key = (user.to_owned(), vhost.name.to_string());
                 found.permissions.insert(key, permission.read.text().to_owned());

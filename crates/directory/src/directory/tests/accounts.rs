@@ -25,18 +25,19 @@ fn a_login_needs_name_password_and_place() {
     fixture.does(&put_user("ann", "secret"));
     fixture.does(&put_user("key", ""));
     let directory = &fixture.directory;
-    let login =
-        |user, password: &str, local| directory.authenticate(user, password.as_bytes(), local);
+    let login = |user, password: &str, local| {
+        directory.accounts().authenticate(user, password.as_bytes(), local)
+    };
     assert_eq!(login("ann", "secret", false), Ok(()));
     assert_eq!(login("ann", "wrong", true), Err(LoginFailure::WrongPassword));
     assert_eq!(login("bob", "secret", true), Err(LoginFailure::UnknownUser));
     assert_eq!(login("key", "", true), Err(LoginFailure::NoPassword));
     assert_eq!(login("guest", "guest", true), Ok(()));
     assert_eq!(login("guest", "guest", false), Err(LoginFailure::NotLoopback));
-    assert_eq!(directory.authenticate_external("key", false), Ok(()));
-    assert!(directory.authenticate_external("nobody", true).is_err());
-    fixture.directory.set_loopback_users(Vec::new());
-    assert_eq!(fixture.directory.authenticate("guest", b"guest", false), Ok(()));
+    assert_eq!(directory.accounts().authenticate_external("key", false), Ok(()));
+    assert!(directory.accounts().authenticate_external("nobody", true).is_err());
+    fixture.directory.accounts_mut().set_loopback_users(Vec::new());
+    assert_eq!(fixture.directory.accounts().authenticate("guest", b"guest", false), Ok(()));
 }
 
 /// What a login costs tells nobody which names there are, nor how a password is kept.
@@ -54,7 +55,7 @@ fn a_login_makes_the_same_digests_whoever_it_names() {
     for name in names.chain(["key", "nobody"]) {
         for password in [&b"secret"[..], b"wrong", b""] {
             digests::take();
-            let _ = fixture.directory.authenticate(name, password, true);
+            let _ = fixture.directory.accounts().authenticate(name, password, true);
             assert_eq!(digests::take(), [1; 3], "of {name}");
         }
     }
@@ -86,14 +87,14 @@ fn a_user_without_permission_may_not_open() {
     let mut fixture = Fixture::new();
     fixture.does(&put_user("ann", "secret"));
     let vhost = fixture.vhost();
-    assert!(!fixture.directory.may_open("ann", vhost));
-    assert!(fixture.directory.may_open("guest", vhost));
+    assert!(!fixture.directory.accounts().may_open("ann", vhost));
+    assert!(fixture.directory.accounts().may_open("guest", vhost));
     fixture.does(&permit("ann", "", "", ""));
-    assert!(fixture.directory.may_open("ann", vhost));
-    assert!(!fixture.directory.may("ann", vhost, Access::Read, "q"));
+    assert!(fixture.directory.accounts().may_open("ann", vhost));
+    assert!(!fixture.directory.accounts().may("ann", vhost, Access::Read, "q"));
     let clear = Request::ClearPermission { user: "ann".into(), vhost: "/".into() };
     assert!(fixture.does(&clear).permissions_changed);
-    assert!(!fixture.directory.may_open("ann", vhost));
+    assert!(!fixture.directory.accounts().may_open("ann", vhost));
     assert_eq!(fixture.ask(&clear), Ok(None));
 }
 
@@ -104,16 +105,16 @@ fn refusals_name_access_resource_and_user() {
     fixture.does(&permit("ann", "^q", "^amq\\.default$", "^q"));
     let vhost = fixture.vhost();
     let directory = &fixture.directory;
-    let ask = |access, resource| directory.authorize("ann", vhost, access, resource);
+    let ask = |access, resource| directory.accounts().authorize("ann", vhost, access, resource);
     assert!(ask(Access::Configure, AMQP_QUEUE).is_ok());
     assert!(ask(Access::Write, Resource::Exchange("")).is_ok());
-    assert!(directory.authorize_exchange_write("ann", vhost, "").is_ok());
+    assert!(directory.accounts().authorize_exchange_write("ann", vhost, "").is_ok());
     let refused = ask(Access::Write, Resource::Exchange("logs")).unwrap_err();
     assert_eq!(refused.code.0, 403);
     assert_eq!(refused.text, "write access to exchange 'logs' in vhost '/' refused for user 'ann'");
-    assert!(directory.may_any("ann", vhost, "q"));
-    assert!(!directory.may_any("ann", vhost, "logs"));
-    let passive = |resource| directory.authorize_passive("ann", vhost, resource);
+    assert!(directory.accounts().may_any("ann", vhost, "q"));
+    assert!(!directory.accounts().may_any("ann", vhost, "logs"));
+    let passive = |resource| directory.accounts().authorize_passive("ann", vhost, resource);
     assert!(passive(AMQP_QUEUE).is_ok() && passive(Resource::Exchange("logs")).is_err());
 }
 
@@ -159,7 +160,7 @@ fn routing_keys_of_topic_exchanges_can_be_restricted() {
     fixture.does(&permit("ann", ".*", ".*", ".*"));
     fixture.queue("q");
     let vhost = fixture.vhost();
-    assert!(!fixture.directory.is_topic_restricted("ann", vhost));
+    assert!(!fixture.directory.accounts().is_topic_restricted("ann", vhost));
     fixture.does(&Request::SetTopicPermission {
         user: "ann".into(),
         vhost: "/".into(),
@@ -168,7 +169,7 @@ fn routing_keys_of_topic_exchanges_can_be_restricted() {
         read: "^$".into(),
     });
     let directory = &fixture.directory;
-    assert!(directory.is_topic_restricted("ann", vhost));
+    assert!(directory.accounts().is_topic_restricted("ann", vhost));
     let may = |exchange, access, key| directory.may_topic("ann", vhost, exchange, access, key);
     assert!(may("amq.topic", Access::Write, "ann.x"));
     assert!(!may("amq.topic", Access::Write, "bob.x"));
@@ -183,7 +184,7 @@ fn routing_keys_of_topic_exchanges_can_be_restricted() {
         vhost: "/".into(),
         exchange: None,
     });
-    assert!(!fixture.directory.is_topic_restricted("ann", vhost));
+    assert!(!fixture.directory.accounts().is_topic_restricted("ann", vhost));
 }
 
 #[test]
@@ -213,7 +214,7 @@ fn a_virtual_host_is_an_island_and_goes_with_all_that_is_in_it() {
         *vhost = other.into();
     }
     fixture.does(&grant);
-    assert_eq!(fixture.directory.permissions().count(), 2);
+    assert_eq!(fixture.directory.accounts().permissions().count(), 2);
     let delete = Request::DeleteVhost { name: "other".into() };
     let applied = fixture.does(&delete);
     assert_eq!(applied.vhost_deleted, Some(other));
@@ -222,7 +223,7 @@ fn a_virtual_host_is_an_island_and_goes_with_all_that_is_in_it() {
     assert_eq!(fixture.directory.clearing(), 0);
     assert_eq!(applied.queues_deleted[0].id, id);
     assert_eq!(applied.exchanges_deleted.len(), 7);
-    assert_eq!(fixture.directory.permissions().count(), 1);
+    assert_eq!(fixture.directory.accounts().permissions().count(), 1);
     assert_eq!(fixture.ask(&delete), refusal(404, "vhost 'other' not found"));
     assert_eq!(fixture.ask(&request), refusal(404, "vhost was deleted"));
     fixture.does(&create);
@@ -250,11 +251,11 @@ fn changing_a_password_keeps_rights_and_deleting_a_user_takes_them() {
     fixture.does(&permit("ann", ".*", ".*", ".*"));
     fixture.does(&put_user("ann", "two"));
     assert_eq!(fixture.ask(&put_user("ann", "two")), Ok(None));
-    assert!(fixture.directory.may_open("ann", fixture.vhost()));
-    assert!(fixture.directory.authenticate("ann", b"two", false).is_ok());
+    assert!(fixture.directory.accounts().may_open("ann", fixture.vhost()));
+    assert!(fixture.directory.accounts().authenticate("ann", b"two", false).is_ok());
     let delete = Request::DeleteUser { name: "ann".into() };
     assert_eq!(fixture.does(&delete).user_deleted.as_deref(), Some("ann"));
     assert_eq!(fixture.ask(&delete).unwrap_err().0, 404);
     fixture.does(&put_user("ann", "two"));
-    assert!(!fixture.directory.may_open("ann", fixture.vhost()));
+    assert!(!fixture.directory.accounts().may_open("ann", fixture.vhost()));
 }

@@ -370,9 +370,7 @@ fn bytes_of_binding(exchange: &str, count: usize) -> usize {
         fixture.bind(exchange, "q", &alloc::format!("key-{index}"));
     }
     let directory = &fixture.directory;
-    let place = directory.exchange_place(fixture.vhost(), exchange).unwrap();
-    let router = &directory.exchanges[place as usize].router;
-    (directory.bindings.memory_bytes() + router.memory_bytes()) / count
+    directory.topology.memory_of_bindings(fixture.vhost(), exchange) / count
 }
 
 #[test]

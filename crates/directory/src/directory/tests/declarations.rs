@@ -359,7 +359,7 @@ fn a_queue_lives_where_it_is_declared_unless_that_shard_holds_many_more() {
 #[test]
 fn the_brokers_limits_hold_whatever_declares() {
     let mut fixture = Fixture::new();
-    let exchanges_max = fixture.directory.exchanges.len() as u64 + 1;
+    let exchanges_max = fixture.directory.exchanges(None).len() as u64 + 1;
     fixture.directory.set_capacity(Capacity {
         queues_max: 2,
         exchanges_max,

@@ -7,8 +7,8 @@ use alloc::format;
 
 /// Everything that tools and routing can see, as text.
 fn picture(directory: &Directory) -> String {
-    let mut text = format!("{}\n", directory.version);
-    for vhost in directory.vhosts() {
+    let mut text = format!("{}\n", directory.version());
+    for vhost in directory.accounts().vhosts() {
         text += &format!("{vhost:?}\n");
         for binding in directory.bindings(vhost.id) {
             text += &format!("{binding:?}\n");
@@ -20,7 +20,7 @@ fn picture(directory: &Directory) -> String {
     for queue in directory.queues(None) {
         text += &format!("{queue:?}\n");
     }
-    for user in directory.users() {
+    for user in directory.accounts().users() {
         text += &format!("{user:?}\n");
     }
     text

@@ -7,8 +7,8 @@ use alloc::format;
 
 /// What a restart has to bring back, as text.
 pub(super) fn durable_picture(directory: &Directory) -> String {
-    let mut text = format!("{} {}\n", directory.next_vhost, directory.next_queue);
-    for vhost in directory.vhosts() {
+    let mut text = format!("{} {}\n", directory.accounts.next_vhost(), directory.next_queue());
+    for vhost in directory.accounts().vhosts() {
         text += &format!("{vhost:?}\n");
         for binding in directory.bindings(vhost.id) {
             let is_durable = |name: DestinationRef<'_>| match name {
@@ -29,7 +29,7 @@ pub(super) fn durable_picture(directory: &Directory) -> String {
     for queue in directory.queues(None).filter(|info| info.durable) {
         text += &format!("{queue:?}\n");
     }
-    for user in directory.users() {
+    for user in directory.accounts().users() {
         text += &format!("{user:?}\n");
     }
     text
@@ -112,8 +112,8 @@ fn the_durable_parts_make_the_durable_directory() {
                 }
             }
             let ids = Change::IdsUsed {
-                vhosts: fixture.directory.next_vhost,
-                queues: fixture.directory.next_queue,
+                vhosts: fixture.directory.accounts.next_vhost(),
+                queues: fixture.directory.next_queue(),
             };
             if part.is_empty() {
                 let line = |text: &str| text.split_once('\n').map(|(_, rest)| rest.into());
@@ -232,8 +232,11 @@ fn requests_decided_side_by_side_come_to_the_same_as_one_by_one() {
             batched.directory.apply(&change);
         }
         assert_eq!(durable_picture(&batched.directory), durable_picture(&one_by_one.directory));
-        assert_eq!(batched.directory.held, one_by_one.directory.held);
-        assert_eq!(batched.directory.queue_counts, one_by_one.directory.queue_counts);
+        let spread = |fixture: &Fixture| {
+            let (counts, held) = fixture.directory.topology.queues().spread();
+            (counts.clone(), held.to_vec())
+        };
+        assert_eq!(spread(&batched), spread(&one_by_one));
     }
     assert!(shared > 1000, "{shared} shared a batch, {alone} were alone");
 }

@@ -423,8 +423,8 @@ fn whenever_the_log_ends_a_start_completes_what_was_deleted() {
                 copy.apply_whole(&change);
             }
             let ids = Change::IdsUsed {
-                vhosts: expected.directory.next_vhost,
-                queues: expected.directory.next_queue,
+                vhosts: expected.directory.accounts.next_vhost(),
+                queues: expected.directory.next_queue(),
             };
             copy.replay(&ids);
             let (found, expected) = (lasting(&copy), lasting(&expected.directory));
@@ -487,34 +487,16 @@ fn the_copy_that_a_shard_gets_of_what_a_log_made_is_what_its_snapshot_makes() {
             let mut copy = draft.clone();
             copy.settle(Capacity::default(), 2);
             applied.settle(Capacity::default(), 2);
-            seen += usize::from(copy.queues.places() > copy.queues.len());
+            seen += usize::from(copy.queue_places() > copy.topology.queues().len());
             for directory in [&copy, &applied] {
-                assert!(!directory.is_in_parts && !directory.is_replaying);
+                assert!(!directory.is_in_parts);
                 assert!(directory.left_behind.is_empty());
             }
             let sums = |d: &Directory| {
-                let routes: BTreeMap<_, _> = d
-                    .queues
-                    .iter()
-                    .map(|(place, _)| (d.routes[place].queue, d.routes[place]))
-                    .collect();
-                alloc::format!(
-                    "{:?} {} {} {:?} {:?} {:?} {:?} {} {} {} {:?} {:?} {} {}",
-                    d.size,
-                    d.next_vhost,
-                    d.next_queue,
-                    d.queue_counts,
-                    d.held,
-                    d.exclusive,
-                    d.reserved,
-                    d.bindings.len(),
-                    d.queues.len(),
-                    d.exchanges.len(),
-                    routes,
-                    d.vhosts_by_name,
-                    d.exchanges_by_name.len(),
-                    d.queues_by_name.len(),
-                )
+                let vhosts: Vec<_> =
+                    d.accounts.vhosts().map(|info| (info.id, &info.name)).collect();
+                let next = d.accounts.next_vhost();
+                alloc::format!("{} {next} {vhosts:?} {:?}", d.topology.sums(), d.budget)
             };
             assert_eq!(sums(&copy), sums(&applied), "seed {seed} step {step}");
             assert_eq!(durable_picture(&copy), durable_picture(&applied));
@@ -549,9 +531,9 @@ fn a_start_keeps_no_places_for_what_is_gone() {
     ordered.ask(&Request::DeleteVhost { name: "v".into() });
     let mut draft = Directory::new(HashState::new(5), 3);
     ordered.log.iter().for_each(|change| draft.replay(change));
-    assert_eq!((draft.queues.len(), draft.queues.places()), (0, 6000));
-    let (next, kept) = (draft.next_queue, durable_picture(&draft));
+    assert_eq!((draft.topology.queues().len(), draft.queue_places()), (0, 6000));
+    let (next, kept) = (draft.next_queue(), durable_picture(&draft));
     let draft = draft.without_gaps();
-    assert_eq!((draft.queues.places(), draft.next_queue), (0, next));
-    assert_eq!((durable_picture(&draft), draft.routes.capacity()), (kept, 0));
+    assert_eq!((draft.queue_places(), draft.next_queue()), (0, next));
+    assert_eq!((durable_picture(&draft), draft.topology.queues().route_room()), (kept, 0));
 }

@@ -47,7 +47,7 @@ impl Repair {
             Failure::Text(format!("{}: {error}; nothing was changed", path.display()))
         };
         let saved = salvage::salvage(&records, &torn, hash, SHARDS).map_err(unreadable)?;
-        if saved.directory.vhosts().len() == 0 {
+        if saved.directory.accounts().vhosts().len() == 0 {
             let path = self.drive.directory.join(LOG.to_string());
             return Err(Failure::Text(format!(
                 "nothing of the definitions in {} can be read; nothing was changed: restore the \

@@ -1,14 +1,13 @@
 //! What goes, and what goes with it.
 
-use super::change::Applied;
+use super::Topology;
 use super::clearing::Clearing;
-use super::{Directory, name_hash};
 use crate::binding::{Bindings, Chain, NONE, Target};
-use alloc::sync::Arc;
+use crate::change::Applied;
 use alloc::vec::Vec;
 use lepus_base::VhostId;
 
-impl Directory {
+impl Topology {
     /// Removes one binding and notes its source in `left` where that deletes itself now.
     pub(super) fn remove_binding(&mut self, place: u32, left: &mut Vec<u32>) {
         self.count_binding(place, false);
@@ -17,7 +16,7 @@ impl Directory {
             let binding = bindings.get(place);
             (binding.source, binding.target)
         };
-        let exchange = &mut self.exchanges[source as usize];
+        let exchange = self.exchanges.at_mut(source);
         exchange.router.remove(bindings, place);
         bindings.unlink(Chain::Source, &mut exchange.as_source, place);
         exchange.bindings -= 1;
@@ -25,8 +24,8 @@ impl Directory {
             left.push(source);
         }
         let head = match target.split() {
-            Ok(queue) => &mut self.queues[queue as usize].as_target,
-            Err(exchange) => &mut self.exchanges[exchange as usize].as_target,
+            Ok(queue) => &mut self.queues.at_mut(queue).as_target,
+            Err(exchange) => &mut self.exchanges.at_mut(exchange).as_target,
         };
         bindings.unlink(Chain::Target, head, place);
         bindings.remove(place);
@@ -65,7 +64,7 @@ impl Directory {
         }
         while let Some(place) = left.pop() {
             // A loop of exchanges may name one twice. No place is used again meanwhile.
-            if self.exchanges.contains(place as usize) {
+            if self.exchanges.contains(place) {
                 self.remove_exchange(place, applied, &mut left);
             }
         }
@@ -73,16 +72,13 @@ impl Directory {
 
     /// Names the exchanges that lost their last binding.
     pub(super) fn name_left(&self, left: Vec<u32>, applied: &mut Applied) {
-        applied.exchanges_left.extend(left.into_iter().map(|place| {
-            let info = &self.exchanges[place as usize].info;
-            (info.vhost, info.name.clone())
-        }));
+        applied.exchanges_left.extend(self.exchanges.names_of(left));
     }
 
     /// Nobody finds the exchange any more. Its bindings go in slices.
     fn dismiss_exchange(&mut self, place: u32, applied: &mut Applied) {
         self.forget_exchange(place, applied);
-        let slot = &mut self.exchanges[place as usize];
+        let slot = self.exchanges.at_mut(place);
         slot.is_gone = true;
         if slot.as_target != NONE {
             self.dead.insert(Target::exchange(place));
@@ -94,27 +90,16 @@ impl Directory {
     /// Nobody finds the queue any more. Its bindings go in slices.
     fn dismiss_queue(&mut self, place: u32, applied: &mut Applied) {
         self.forget_queue(place, applied);
-        self.queues[place as usize].is_gone = true;
+        self.queues.at_mut(place).is_gone = true;
         self.dead.insert(Target::queue(place));
         self.clearing.push_back(Clearing::Queue(place));
         applied.goes_in_slices = true;
     }
 
-    /// Nobody finds the virtual host any more. What is in it goes in slices.
-    pub(super) fn delete_vhost(&mut self, id: VhostId, applied: &mut Applied) {
-        let Some(info) = self.vhosts.remove(&id) else {
-            return;
-        };
-        self.vhosts_by_name.remove(&info.name);
-        self.queue_counts.remove(&id);
-        for user in self.users.values_mut() {
-            user.permissions.remove(&id);
-            user.topic_permissions.retain(|(vhost, _), _| *vhost != id);
-        }
+    /// A virtual host is gone. What is in it goes in slices.
+    pub(crate) fn delete_vhost(&mut self, id: VhostId) {
+        self.queues.delete_vhost(id);
         self.clearing.push_back(Clearing::vhost(id));
-        applied.goes_in_slices = true;
-        applied.vhost_deleted = Some(id);
-        applied.permissions_changed = true;
     }
 
     pub(super) fn remove_exchange(
@@ -123,7 +108,7 @@ impl Directory {
         applied: &mut Applied,
         left: &mut Vec<u32>,
     ) {
-        let slot = &self.exchanges[place as usize];
+        let slot = self.exchanges.at(place);
         let heads = [(Chain::Source, slot.as_source), (Chain::Target, slot.as_target)];
         for binding in chains(&self.bindings, &heads) {
             self.remove_binding(binding, left);
@@ -136,24 +121,19 @@ impl Directory {
 
     /// Nobody finds the exchange any more.
     fn forget_exchange(&mut self, place: u32, applied: &mut Applied) {
-        let info = &self.exchanges[place as usize].info;
-        let hash = name_hash(self.hash, info.vhost, &info.name);
-        self.exchanges_by_name.remove(hash, |&other| other == place);
-        if let Some(id) = info.holding {
-            self.holdings.remove(&id);
-            applied.holdings_dropped.push(id);
-        }
+        let info = self.exchanges.forget(place);
+        applied.holdings_dropped.extend(info.holding);
         applied.exchanges_deleted.push((info.vhost, info.name.clone()));
     }
 
     /// Takes out an exchange that has no bindings any more and that nobody finds.
     pub(super) fn free_exchange(&mut self, place: u32) {
-        let info = self.exchanges.remove(place as usize).info;
+        let info = self.exchanges.free(place);
         self.count_exchange(&info, false);
     }
 
     pub(super) fn remove_queue(&mut self, place: u32, applied: &mut Applied, left: &mut Vec<u32>) {
-        let slot = &self.queues[place as usize];
+        let slot = self.queues.at(place);
         for binding in chains(&self.bindings, &[(Chain::Target, slot.as_target)]) {
             self.remove_binding(binding, left);
         }
@@ -163,36 +143,13 @@ impl Directory {
 
     /// Takes out a queue that has no bindings any more and that nobody finds.
     pub(super) fn free_queue(&mut self, place: u32) {
-        let info = self.queues.remove(place as usize).info;
+        let info = self.queues.free(place);
         self.count_queue(&info, false);
     }
 
     /// Nobody finds the queue any more.
     fn forget_queue(&mut self, place: u32, applied: &mut Applied) {
-        let info = Arc::clone(&self.queues[place as usize].info);
-        let hash = name_hash(self.hash, info.vhost, info.name());
-        self.queues_by_name.remove(hash, |&other| other == place);
-        let routes = &self.routes;
-        self.queues_by_id.remove(info.id, |place| routes[place as usize].queue);
-        if let Some(count) = self.queue_counts.get_mut(&info.vhost) {
-            *count -= 1;
-        }
-        match info.exclusive() {
-            Some(owner) => {
-                if let Some(owned) = self.exclusive.get_mut(&owner) {
-                    owned.remove(&info.id);
-                    if owned.is_empty() {
-                        self.exclusive.remove(&owner);
-                    }
-                }
-            }
-            None => {
-                if let Some(held) = self.held.get_mut(info.home.index()) {
-                    *held -= 1;
-                }
-            }
-        }
-        applied.queues_deleted.push(info);
+        applied.queues_deleted.push(self.queues.forget(place));
     }
 }
 

@@ -108,7 +108,7 @@ impl QueueInfo {
     }
 
     /// The same under another id on another shard.
-    pub(super) fn moved(&self, id: QueueId, home: ShardId, log: u16) -> QueueInfo {
+    pub(crate) fn moved(&self, id: QueueId, home: ShardId, log: u16) -> QueueInfo {
         QueueInfo { id, home, log, ..self.clone() }
     }
 

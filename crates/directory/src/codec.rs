@@ -8,11 +8,10 @@ mod reader;
 #[cfg(test)]
 mod tests;
 
-use super::change::{BindingChange, Change};
-
-use super::{Declared, ExchangeInfo, QueueInfo};
 use crate::binding::Destination;
-use crate::exchange::Wanted;
+use crate::change::{BindingChange, Change};
+use crate::exchange::{ExchangeInfo, Wanted};
+use crate::queue_info::{Declared, QueueInfo};
 use crate::user::{PasswordHash, UserLimits};
 use crate::vhost::{VhostLimits, VhostMetadata};
 use alloc::boxed::Box;

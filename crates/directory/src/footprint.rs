@@ -1,9 +1,9 @@
 //! What a request looks at and changes: whether it may be decided while others, decided before,
 //! are not applied yet.
 
-use super::Directory;
-use super::request::{Request, VhostRef, clean_name};
 use crate::binding::Destination;
+use crate::directory::Directory;
+use crate::request::{Request, VhostRef, clean_name};
 use core::hash::{BuildHasher, Hasher};
 use lepus_base::{HashMap, HashState, VhostId};
 
@@ -145,11 +145,11 @@ impl Look<'_> {
 
     /// Virtual hosts come and go alone, so one that is not there now will not be.
     fn vhost(&self, vhost: &VhostRef) -> VhostId {
-        self.directory.resolve(vhost).map_or(VhostId(u32::MAX), |info| info.id)
+        self.directory.accounts().resolve(vhost).map_or(VhostId(u32::MAX), |info| info.id)
     }
 
     fn hash(&self, kind: Kind, vhost: VhostId, name: &str) -> u64 {
-        let mut hasher = self.directory.hash.build_hasher();
+        let mut hasher = self.directory.hash().build_hasher();
         hasher.write_u64(u64::from(kind as u8) << 32 | u64::from(vhost.0));
         hasher.write(name.as_bytes());
         hasher.finish()
@@ -162,8 +162,8 @@ impl Look<'_> {
 
     /// The exchanges that lose bindings with the object.
     fn sources(&mut self, vhost: VhostId, of: &Destination) -> Option<()> {
-        let target = self.directory.target(vhost, of);
-        for (vhost, name) in self.directory.sources_of(target, SOURCES_MAX)? {
+        let topology = self.directory.topology();
+        for (vhost, name) in topology.sources_of(topology.target(vhost, of), SOURCES_MAX)? {
             let object = self.hash(Kind::Exchange, vhost, name);
             self.found.push((object, false));
         }

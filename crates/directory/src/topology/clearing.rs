@@ -6,13 +6,11 @@
 //! shard that orders the changes has each deleted by a request, since its deletion may have to be in
 //! the log and may be as much as the one that caused it.
 
-use alloc::boxed::Box;
+use super::Topology;
+use crate::binding::{NONE, Target};
+use crate::change::Applied;
 use alloc::vec::Vec;
 use lepus_base::VhostId;
-
-use super::Directory;
-use super::change::{Applied, Change};
-use crate::binding::{NONE, Target};
 
 /// Bindings that go in one step at most.
 pub(super) const SLICE: usize = 512;
@@ -49,57 +47,25 @@ impl Clearing {
     }
 }
 
-impl Directory {
-    /// What was deleted and is not gone with all that was in it: each needs [`Change::Cleared`] until
+impl Topology {
+    /// What was deleted and is not gone with all that was in it: each needs slices until
     /// this is one less. The oldest goes first.
-    #[must_use]
-    pub fn clearing(&self) -> usize {
+    pub(crate) fn clearing(&self) -> usize {
         self.clearing.len()
     }
 
-    /// Sets how many bindings go in one step at most, at least one. The same on all shards, before
-    /// anything else.
-    pub fn set_slice(&mut self, bindings: usize) {
+    /// Sets how many bindings go in one step at most, at least one.
+    pub(crate) fn set_slice(&mut self, bindings: usize) {
         self.slice = bindings.max(1);
     }
 
-    /// Applies a change and takes out all that is left of what was deleted, however long that takes.
-    /// Exchanges that were left are told by [`Directory::next_left_behind`].
-    pub fn apply_whole(&mut self, change: &Change) {
-        let left = self.apply_all(change);
-        self.left_behind.extend(left);
-    }
-
-    /// The same; the exchanges that were left.
-    pub(super) fn apply_all(&mut self, change: &Change) -> Vec<(VhostId, Box<str>)> {
-        let mut left = self.apply(change).exchanges_left;
-        while self.clearing() > 0 {
-            left.append(&mut self.apply(&Change::Cleared).exchanges_left);
-        }
-        left
-    }
-
-    /// The deletion of an exchange that has lost its last binding, in what [`Directory::apply_whole`]
-    /// did or in a log that says nothing of its end.
-    pub fn next_left_behind(&mut self) -> Option<Change> {
-        while let Some((vhost, name)) = self.left_behind.pop_first() {
-            let slot =
-                self.exchange_place(vhost, &name).map(|place| &self.exchanges[place as usize]);
-            if slot.is_some_and(|slot| slot.info.auto_delete && slot.bindings == 0) {
-                return Some(Change::ExchangeDeleted { vhost, name });
-            }
-        }
-        None
-    }
-
     /// What a slice may cost, in looks at places.
-    #[must_use]
-    pub fn slice_looks(&self) -> usize {
+    pub(crate) fn slice_looks(&self) -> usize {
         self.slice * REMOVAL_LOOKS
     }
 
     /// A slice of what was deleted first.
-    pub(super) fn clear_slice(&mut self, applied: &mut Applied) {
+    pub(crate) fn clear_slice(&mut self, applied: &mut Applied) {
         let Some(mut clearing) = self.clearing.pop_front() else { return };
         let mut budget = self.slice_looks();
         let is_over = match &mut clearing {
@@ -119,7 +85,7 @@ impl Directory {
     fn clear_queue(&mut self, place: u32, budget: &mut usize, applied: &mut Applied) -> bool {
         while *budget > 0 {
             spend(budget, REMOVAL_LOOKS);
-            let binding = self.queues[place as usize].as_target;
+            let binding = self.queues.at(place).as_target;
             if binding == NONE {
                 self.dead.remove(&Target::queue(place));
                 self.free_queue(place);
@@ -134,7 +100,7 @@ impl Directory {
     fn clear_exchange(&mut self, place: u32, budget: &mut usize, applied: &mut Applied) -> bool {
         while *budget > 0 {
             spend(budget, REMOVAL_LOOKS);
-            let slot = &self.exchanges[place as usize];
+            let slot = self.exchanges.at(place);
             let (as_target, as_source) = (slot.as_target, slot.as_source);
             if as_target == NONE {
                 self.dead.remove(&Target::exchange(place));
@@ -199,7 +165,7 @@ impl Directory {
         let is_own = match stage {
             Stage::Bindings => {
                 let source = self.bindings.try_get(place as u32).map(|binding| binding.source);
-                source.is_some_and(|source| self.exchanges[source as usize].info.vhost == vhost)
+                source.is_some_and(|source| self.exchanges.at(source).info.vhost == vhost)
             }
             // What was deleted before, or meanwhile, goes by itself.
             Stage::Queues => {
@@ -222,9 +188,9 @@ impl Directory {
     }
 
     /// Whether a binding, or what it leads to or from, is on its way out.
-    pub(super) fn is_going(&self, binding: u32) -> bool {
+    pub(crate) fn is_going(&self, binding: u32) -> bool {
         let binding = self.bindings.get(binding);
-        self.exchanges[binding.source as usize].is_gone || self.dead.contains(&binding.target)
+        self.exchanges.at(binding.source).is_gone || self.dead.contains(&binding.target)
     }
 }
 

@@ -1,11 +1,10 @@
 //! Virtual hosts, users and permissions: what is allowed.
 
-use super::Directory;
-use super::change::{Change, Checked};
-use super::request::{Request, VhostRef};
+use super::Accounts;
+use crate::change::{Change, Checked};
 use crate::permission::{Permission, TopicPermission};
+use crate::request::{Request, VhostRef};
 use crate::user::{PasswordHash, User};
-use crate::vhost::VhostInfo;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
@@ -16,8 +15,12 @@ use lepus_queue::refusal::Refusal;
 /// Longest name of a user or virtual host in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
-impl Directory {
-    pub(super) fn check_account(&self, request: &Request) -> Result<Checked, Refusal> {
+impl Accounts {
+    /// Which change fulfils a request about virtual hosts, users or permissions.
+    ///
+    /// # Errors
+    /// The reply code and text for whoever asks.
+    pub(crate) fn check(&self, request: &Request) -> Result<Checked, Refusal> {
         let change = match request {
             Request::CreateVhost { name, metadata } => {
                 check_name("vhost", name)?;
@@ -101,7 +104,7 @@ impl Directory {
             Request::SetPermission { user, vhost, configure, write, read } => {
                 let (user, vhost) = (self.known_user(user)?, self.resolve(vhost)?);
                 let permission = Permission::new(configure, write, read).map_err(invalid)?;
-                if user.permissions.get(&vhost.id) == Some(&permission) {
+                if user.permission(vhost.id) == Some(&permission) {
                     return Ok(Checked::Already(None));
                 }
                 Change::PermissionSet {
@@ -114,7 +117,7 @@ impl Directory {
             }
             Request::ClearPermission { user, vhost } => {
                 let (user, vhost) = (self.known_user(user)?, self.resolve(vhost)?);
-                if !user.permissions.contains_key(&vhost.id) {
+                if user.permission(vhost.id).is_none() {
                     return Ok(Checked::Already(None));
                 }
                 Change::PermissionCleared { user: user.name.clone(), vhost: vhost.id }
@@ -123,14 +126,13 @@ impl Directory {
                 let (user, vhost) = (self.known_user(user)?, self.resolve(vhost)?);
                 let permission =
                     TopicPermission::new(write, read, &user.name, &vhost.name).map_err(invalid)?;
-                let key = (vhost.id, exchange.as_str().into());
-                if user.topic_permissions.get(&key) == Some(&permission) {
+                if user.topic_permission(vhost.id, exchange) == Some(&permission) {
                     return Ok(Checked::Already(None));
                 }
                 Change::TopicPermissionSet {
                     user: user.name.clone(),
                     vhost: vhost.id,
-                    exchange: key.1,
+                    exchange: exchange.as_str().into(),
                     write: write.as_str().into(),
                     read: read.as_str().into(),
                 }
@@ -138,10 +140,11 @@ impl Directory {
             Request::ClearTopicPermission { user, vhost, exchange } => {
                 let (user, vhost) = (self.known_user(user)?, self.resolve(vhost)?);
                 let exchange = exchange.as_deref();
-                let is_meant = |(other, name): &(VhostId, Box<str>)| {
-                    *other == vhost.id && exchange.is_none_or(|meant| meant == &**name)
+                let is_restricted = match exchange {
+                    Some(exchange) => user.topic_permission(vhost.id, exchange).is_some(),
+                    None => user.is_topic_restricted(vhost.id),
                 };
-                if !user.topic_permissions.keys().any(is_meant) {
+                if !is_restricted {
                     return Ok(Checked::Already(None));
                 }
                 Change::TopicPermissionCleared {
@@ -153,21 +156,6 @@ impl Directory {
             _ => return Ok(Checked::Already(None)),
         };
         Ok(Checked::Change(change))
-    }
-
-    /// The virtual host that a request names.
-    pub(super) fn resolve(&self, vhost: &VhostRef) -> Result<&VhostInfo, Refusal> {
-        let found = match vhost {
-            VhostRef::Id(id) => self.vhosts.get(id),
-            VhostRef::Name(name) => self.vhost(name).and_then(|id| self.vhosts.get(&id)),
-        };
-        found.ok_or_else(|| {
-            let text = match vhost {
-                VhostRef::Id(_) => "vhost was deleted".into(),
-                VhostRef::Name(name) => format!("vhost '{name}' not found"),
-            };
-            Refusal::new(ReplyCode::NOT_FOUND, text)
-        })
     }
 
     fn known_user(&self, name: &str) -> Result<&User, Refusal> {

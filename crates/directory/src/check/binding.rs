@@ -1,10 +1,9 @@
 //! Binding and unbinding: what is allowed.
 
-use super::Directory;
-use super::change::{BindingChange, Change, Checked};
-use super::declaration::check_not_default;
-use super::request::{Request, clean_name};
-use crate::binding::{Destination, Target};
+use super::{Check, check_not_default};
+use crate::binding::Destination;
+use crate::change::{BindingChange, Change, Checked};
+use crate::request::{Request, clean_name};
 use crate::router;
 use alloc::boxed::Box;
 use alloc::format;
@@ -18,8 +17,8 @@ const REPLY_TO: &str = "amq.rabbitmq.reply-to";
 /// Keys travel as short strings.
 const ROUTING_KEY_BYTES_MAX: usize = 255;
 
-impl Directory {
-    pub(super) fn check_binding(&self, request: &Request) -> Result<Checked, Refusal> {
+impl Check<'_> {
+    pub(super) fn binding(&self, request: &Request) -> Result<Checked, Refusal> {
         let (Request::Bind { vhost, source, destination, routing_key, arguments, connection }
         | Request::Unbind { vhost, source, destination, routing_key, arguments, connection }) =
             request
@@ -27,7 +26,7 @@ impl Directory {
             return Ok(Checked::Already(None));
         };
         let binds = matches!(request, Request::Bind { .. });
-        let vhost = self.resolve(vhost)?;
+        let vhost = self.accounts.resolve(vhost)?;
         let source = clean_name(source);
         let destination = match destination {
             Destination::Queue(name) => Destination::Queue(clean_name(name).into()),
@@ -35,25 +34,21 @@ impl Directory {
         };
         check_destination(&destination)?;
         check_not_default(&source)?;
-        let from = self.exchange_place(vhost.id, &source);
-        if !binds && (from.is_none() || self.target(vhost.id, &destination).is_none()) {
+        let topology = self.topology;
+        let from = topology.exchange(vhost.id, &source);
+        if !binds && (from.is_none() || topology.target(vhost.id, &destination).is_none()) {
             // What does not exist is bound to nothing already.
             return Ok(Checked::Already(None));
         }
         let Some(from) = from else { return Err(self.no_exchange(vhost.id, &source)) };
-        let target = self.find_target(vhost.id, &destination, *connection)?;
+        self.find_target(vhost.id, &destination, *connection)?;
         let arguments = sorted(arguments).to_bytes();
         if binds {
             if routing_key.len() > ROUTING_KEY_BYTES_MAX {
                 let text = format!("routing key is longer than {ROUTING_KEY_BYTES_MAX} bytes");
                 return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
             }
-            let kind = self.exchanges[from as usize].info.kind;
-            router::check_binding(kind, routing_key, arguments.as_ref())?;
-        }
-        let existing = self.bindings.find(from, target, routing_key, arguments.as_ref());
-        if existing.is_some() == binds {
-            return Ok(Checked::Already(None));
+            router::check_binding(from.kind, routing_key, arguments.as_ref())?;
         }
         let change = Box::new(BindingChange {
             vhost: vhost.id,
@@ -62,6 +57,9 @@ impl Directory {
             routing_key: routing_key.as_str().into(),
             arguments,
         });
+        if topology.find_binding(&change).is_some() == binds {
+            return Ok(Checked::Already(None));
+        }
         Ok(Checked::Change(if binds { Change::Bound(change) } else { Change::Unbound(change) }))
     }
 
@@ -70,23 +68,16 @@ impl Directory {
         vhost: VhostId,
         destination: &Destination,
         connection: Option<ConnectionId>,
-    ) -> Result<Target, Refusal> {
+    ) -> Result<(), Refusal> {
         if let Destination::Queue(name) = destination
             && let Some(connection) = connection
         {
             self.find_queue(vhost, name, connection)?;
         }
-        self.target(vhost, destination).ok_or_else(|| match destination {
-            Destination::Queue(name) => self.no_queue(vhost, name),
-            Destination::Exchange(name) => self.no_exchange(vhost, name),
-        })
-    }
-
-    /// Where a destination lies in the directory.
-    pub(super) fn target(&self, vhost: VhostId, destination: &Destination) -> Option<Target> {
-        match destination {
-            Destination::Queue(name) => self.queue_place(vhost, name).map(Target::queue),
-            Destination::Exchange(name) => self.exchange_place(vhost, name).map(Target::exchange),
+        match (self.topology.target(vhost, destination), destination) {
+            (Some(_), _) => Ok(()),
+            (None, Destination::Queue(name)) => Err(self.no_queue(vhost, name)),
+            (None, Destination::Exchange(name)) => Err(self.no_exchange(vhost, name)),
         }
     }
 }

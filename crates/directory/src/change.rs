@@ -1,7 +1,8 @@
 //! What is decided, sent to all shards and applied there.
 
-use super::{ExchangeInfo, QueueInfo};
 use crate::binding::Destination;
+use crate::exchange::ExchangeInfo;
+use crate::queue_info::QueueInfo;
 use crate::user::{PasswordHash, UserLimits};
 use crate::vhost::{VhostLimits, VhostMetadata};
 use alloc::boxed::Box;
@@ -102,6 +103,23 @@ impl Change {
     }
 }
 
+impl Change {
+    /// Whether what appears by the change survives a restart. What goes has to be looked at in the
+    /// directory: see [`Directory::durable_part`].
+    ///
+    /// [`Directory::durable_part`]: crate::Directory::durable_part
+    #[must_use]
+    pub fn is_durable(&self) -> bool {
+        match self {
+            Change::ExchangeDeclared(info) => info.durable,
+            Change::QueueDeclared(info) => info.durable,
+            // Who reads of the deletion takes everything out at once.
+            Change::Cleared => false,
+            _ => true,
+        }
+    }
+}
+
 /// A binding that comes or goes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BindingChange {
@@ -131,7 +149,7 @@ pub struct Applied {
     /// What was in the deleted virtual host, or bound to the deleted queue or exchange, goes in slices:
     /// [`Directory::clearing`] has grown by one.
     ///
-    /// [`Directory::clearing`]: super::Directory::clearing
+    /// [`Directory::clearing`]: crate::Directory::clearing
     pub goes_in_slices: bool,
     /// What a slice cost, in looks at places.
     pub looks: usize,

@@ -1,8 +1,9 @@
 //! How much the directory may hold, whoever declares it.
 
-use super::Directory;
-use super::change::Change;
-use super::size::{arguments_of, kind_of};
+use crate::accounts::Accounts;
+use crate::change::Change;
+use crate::size::{arguments_of, kind_of};
+use crate::topology::Topology;
 use alloc::format;
 use lepus_amqp::code::ReplyCode;
 use lepus_queue::refusal::Refusal;
@@ -46,7 +47,7 @@ impl Default for Capacity {
 
 /// What was decided and is not applied yet.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Reserved {
+struct Reserved {
     queues: u64,
     exchanges: u64,
     bindings: u64,
@@ -54,7 +55,7 @@ pub(super) struct Reserved {
 
 impl Reserved {
     /// The number that a change adds to.
-    pub(super) fn of(&mut self, change: &Change) -> Option<&mut u64> {
+    fn of(&mut self, change: &Change) -> Option<&mut u64> {
         match change {
             Change::QueueDeclared(_) => Some(&mut self.queues),
             Change::ExchangeDeclared(_) => Some(&mut self.exchanges),
@@ -64,46 +65,67 @@ impl Reserved {
     }
 }
 
-impl Directory {
-    /// Sets how much may be declared. It matters on the shard that orders the changes.
-    pub fn set_capacity(&mut self, capacity: Capacity) {
+/// How much may come, beside what is decided already.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Budget {
+    capacity: Capacity,
+    reserved: Reserved,
+}
+
+impl Budget {
+    /// Sets how much there may be.
+    pub(crate) fn set_capacity(&mut self, capacity: Capacity) {
         self.capacity = capacity;
+    }
+
+    /// Counts what was checked and is to be applied later.
+    pub(crate) fn reserve(&mut self, change: &Change) {
+        if let Some(count) = self.reserved.of(change) {
+            *count += 1;
+        }
+    }
+
+    /// The opposite, right before the change is applied or given up.
+    pub(crate) fn release(&mut self, change: &Change) {
+        if let Some(count) = self.reserved.of(change) {
+            *count = count.saturating_sub(1);
+        }
     }
 
     /// Whether one more of what `change` adds may be there, with its arguments.
     ///
     /// # Errors
     /// 406 with the limit.
-    pub(super) fn check_capacity(&self, change: &Change) -> Result<(), Refusal> {
-        let (what, plural, there, limit) = match change {
+    pub(crate) fn check(
+        &self,
+        change: &Change,
+        accounts: &Accounts,
+        topology: &Topology,
+    ) -> Result<(), Refusal> {
+        let Some(there) = topology.count_of(change) else { return Ok(()) };
+        let (what, plural, reserved, limit) = match change {
             Change::QueueDeclared(info) => {
-                let there = self.queues.len() as u64 + self.reserved.queues;
-                (
-                    format!("declare queue '{}'", info.name()),
-                    "queue",
-                    there,
-                    self.capacity.queues_max,
-                )
+                let what = format!("declare queue '{}'", info.name());
+                (what, "queue", self.reserved.queues, self.capacity.queues_max)
             }
             Change::ExchangeDeclared(info) => {
-                let there = self.exchanges.len() as u64 + self.reserved.exchanges;
                 let what = format!("declare exchange '{}'", info.name);
-                (what, "exchange", there, self.capacity.exchanges_max)
+                (what, "exchange", self.reserved.exchanges, self.capacity.exchanges_max)
             }
             Change::Bound(binding) => {
-                let there = self.bindings.len() as u64 + self.reserved.bindings;
                 let what = format!("bind to exchange '{}'", binding.source);
-                (what, "binding", there, self.capacity.bindings_max)
+                (what, "binding", self.reserved.bindings, self.capacity.bindings_max)
             }
             _ => return Ok(()),
         };
+        let there = there as u64 + reserved;
         let refuse = |text| Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
         if there >= limit {
             return refuse(format!(
                 "cannot {what}: {plural} limit of the broker ({limit}) is reached"
             ));
         }
-        if !self.leaves_shares(change, there, limit) {
+        if !leaves_shares(change, there, limit, accounts, topology) {
             return refuse(format!(
                 "cannot {what}: what is left of the {plural} limit of the broker ({limit}) is kept \
                  for other virtual hosts"
@@ -126,29 +148,35 @@ impl Directory {
             }
         }
         let limit = self.capacity.vhost_arguments_bytes_max;
-        if bytes > 0 && self.size.arguments(vhost) + bytes as u64 > limit {
-            let vhost = self.vhost_name(vhost);
+        if bytes > 0 && topology.size().arguments(vhost) + bytes as u64 > limit {
+            let vhost = accounts.vhost_name(vhost);
             return refuse(format!(
                 "cannot {what}: arguments in vhost '{vhost}' take {limit} bytes at most"
             ));
         }
         Ok(())
     }
+}
 
-    /// Whether, with one more of what `change` adds beside those that are there, every other virtual
-    /// host can still have its share of `limit`.
-    fn leaves_shares(&self, change: &Change, there: u64, limit: u64) -> bool {
-        let kept = limit / KEPT_PART;
-        if there < limit - kept {
-            return true;
-        }
-        let Some((vhost, kind)) = kind_of(change) else { return true };
-        let share = kept / (self.vhosts.len() as u64).max(1);
-        if self.size.holding(vhost, kind) < share {
-            return true;
-        }
-        let others = self.vhosts.keys().filter(|other| **other != vhost);
-        let lacking = others.map(|other| share.saturating_sub(self.size.holding(*other, kind)));
-        there + lacking.sum::<u64>() < limit
+/// Whether, with one more of what `change` adds beside those that are there, every other virtual
+/// host can still have its share of `limit`.
+fn leaves_shares(
+    change: &Change,
+    there: u64,
+    limit: u64,
+    accounts: &Accounts,
+    topology: &Topology,
+) -> bool {
+    let kept = limit / KEPT_PART;
+    if there < limit - kept {
+        return true;
     }
+    let Some((vhost, kind)) = kind_of(change) else { return true };
+    let share = kept / (accounts.vhost_ids().len() as u64).max(1);
+    if topology.size().holding(vhost, kind) < share {
+        return true;
+    }
+    let others = accounts.vhost_ids().filter(|other| *other != vhost);
+    let lacking = others.map(|other| share.saturating_sub(topology.size().holding(other, kind)));
+    there + lacking.sum::<u64>() < limit
 }

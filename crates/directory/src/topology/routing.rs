@@ -1,0 +1,129 @@
+//! Routing through exchanges that are bound to exchanges, and to alternate exchanges.
+
+use super::Topology;
+use crate::router::{Message, Router, Routes};
+use crate::routing_keys::RoutingKeys;
+use alloc::format;
+use lepus_amqp::code::ReplyCode;
+use lepus_amqp::properties::PropertiesRef;
+use lepus_base::{Rng, VhostId};
+use lepus_queue::refusal::Refusal;
+
+/// Why a client's message goes nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unroutable {
+    /// The exchange does not exist.
+    NoExchange,
+    /// Clients may not publish to it.
+    Internal,
+    /// It takes more steps than a message may.
+    TooFar,
+}
+
+impl Topology {
+    /// Adds the queues that a client's message reaches, see [`Directory::route`].
+    ///
+    /// [`Directory::route`]: crate::Directory::route
+    #[inline]
+    pub(crate) fn route(
+        &self,
+        vhost: VhostId,
+        exchange: &str,
+        keys: RoutingKeys<'_>,
+        properties: PropertiesRef<'_>,
+        rng: &mut Rng,
+        routes: &mut Routes,
+    ) -> Result<(), Unroutable> {
+        if exchange.is_empty() {
+            self.route_by_name(vhost, keys, routes);
+            return Ok(());
+        }
+        let start = self.exchanges.place(vhost, exchange).ok_or(Unroutable::NoExchange)?;
+        if self.exchanges.at(start).info.internal {
+            return Err(Unroutable::Internal);
+        }
+        let message = Message { keys, properties };
+        self.walk(start, message, rng, routes);
+        if routes.are_too_far() { Err(Unroutable::TooFar) } else { Ok(()) }
+    }
+
+    /// Adds the queues that a message of the broker's reaches. False where the exchange, which has a name, does not
+    /// exist.
+    pub(crate) fn route_through(
+        &self,
+        vhost: VhostId,
+        exchange: &str,
+        message: Message<'_>,
+        rng: &mut Rng,
+        routes: &mut Routes,
+    ) -> bool {
+        let Some(start) = self.exchanges.place(vhost, exchange) else {
+            return false;
+        };
+        self.walk(start, message, rng, routes);
+        true
+    }
+
+    /// The default exchange: each routing key is a queue's name.
+    pub(crate) fn route_by_name(&self, vhost: VhostId, keys: RoutingKeys<'_>, routes: &mut Routes) {
+        routes.count_keys(1 + keys.further.len());
+        for key in keys.iter() {
+            if let Some(place) = self.queues.place(vhost, key) {
+                routes.push(self.queues.routes()[place as usize]);
+            }
+        }
+        routes.settle();
+    }
+
+    fn walk(&self, start: u32, message: Message<'_>, rng: &mut Rng, routes: &mut Routes) {
+        routes.begin(start, self.exchanges.places());
+        while let Some(place) = routes.next_exchange() {
+            let slot = self.exchanges.at(place);
+            if slot.info.delayed {
+                routes.vary();
+            }
+            let (router, bindings, places) = (&slot.router, &self.bindings, self.queues.routes());
+            let found = if self.dead.is_empty() {
+                routes.select(router, bindings, message, rng, places, |_| true)
+            } else {
+                self.select_living(router, message, rng, routes)
+            };
+            if !found
+                && let Some(alternate) = &slot.info.alternate
+                && let Some(other) = self.exchanges.place(slot.info.vhost, alternate)
+            {
+                if alternate.is_empty() {
+                    self.route_by_name(slot.info.vhost, message.keys, routes);
+                } else {
+                    routes.visit(other);
+                }
+            }
+        }
+        if !routes.give_up() {
+            routes.settle();
+        }
+    }
+
+    /// What a router finds among the bindings to what is still there.
+    #[cold]
+    fn select_living(
+        &self,
+        router: &Router,
+        message: Message<'_>,
+        rng: &mut Rng,
+        routes: &mut Routes,
+    ) -> bool {
+        let is_living = |target| !self.dead.contains(&target);
+        routes.select(router, &self.bindings, message, rng, self.queues.routes(), is_living)
+    }
+}
+
+/// What a publisher is told whose message takes more steps than it may.
+#[must_use]
+pub fn too_far(exchange: &str, steps_max: u32) -> Refusal {
+    let text = format!(
+        "routing a message from exchange '{exchange}' takes more than {steps_max} steps: there are \
+         too many exchanges, bindings, headers or routing keys on its way"
+    );
+    Refusal::new(ReplyCode::PRECONDITION_FAILED, text)
+}
