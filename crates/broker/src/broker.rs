@@ -6,6 +6,16 @@
 //! [`Broker::work`] once a cycle, and [`Broker::flush`] at its end. Every call may push effects
 //! into the [`Outbox`]; none of them blocks, fails or reads a clock.
 
+pub(crate) mod answer;
+mod consume;
+mod declare;
+mod dispatch;
+mod inbox;
+pub(crate) mod lifecycle;
+mod overdue;
+mod owners;
+mod sequencer;
+
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;

@@ -12,12 +12,12 @@ use alloc::vec::Vec;
 use lepus_amqp::method::{Method, connection};
 use lepus_base::{ConnectionId, Now, QueueId};
 
-use crate::answer::return_late;
 use crate::broker::Broker;
+use crate::broker::answer::return_late;
 use crate::channel::{At, Ending, Pending};
 use crate::connection::Connection;
-use crate::consume::consumer_key;
 use crate::directory::Request;
+use crate::mail::consumer_key;
 use crate::mail::{ChannelRef, Mail, Origin};
 use crate::outbox::Outbox;
 use crate::owner::{Conditions, Owner};

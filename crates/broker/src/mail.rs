@@ -644,6 +644,11 @@ pub struct MovingQueue {
     pub(crate) why: Box<str>,
 }
 
+/// The key of a channel's consumer.
+pub(crate) fn consumer_key(channel: ChannelRef, key: u64, number: u32) -> ConsumerKey {
+    ConsumerKey { connection: channel.connection, channel: key, consumer: number }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

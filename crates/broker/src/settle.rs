@@ -16,7 +16,7 @@ use crate::broker::Broker;
 use crate::channel::settles::{Falling, Settles};
 use crate::channel::unacked::{NO_CONSUMER, Unacked};
 use crate::channel::{AfterRequeue, At, Pending, Subscription, WaitsFor};
-use crate::consume::consumer_key;
+use crate::mail::consumer_key;
 use crate::mail::{ChannelRef, Command, Mail};
 use crate::outbox::Outbox;
 use crate::owner::{Conditions, Owner};

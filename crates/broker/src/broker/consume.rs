@@ -13,11 +13,12 @@ use crate::broker::Broker;
 use crate::channel::unacked::{NO_CONSUMER, Unacked};
 use crate::channel::{At, GlobalPrefetch, Pending, Subscription, Subscriptions};
 use crate::edge::mark_dirty;
+use crate::mail::consumer_key;
 use crate::mail::{ChannelRef, Command, Mail};
 use crate::message::MessageView;
 use crate::outbox::Outbox;
 use crate::properties::for_client;
-use crate::queue::{Consumer, ConsumerKey, Delivery, NO_SLOT, Outcome, QueueKind};
+use crate::queue::{Consumer, Delivery, NO_SLOT, Outcome, QueueKind};
 use crate::refusal::Refusal;
 use crate::reply_to::REPLY_TO;
 use crate::send_buffer::LARGE_BODY_BYTES_MIN;
@@ -415,9 +416,4 @@ impl Broker {
         self.edge.effort.spend_on_bytes(view.body.len());
         true
     }
-}
-
-/// The key of a channel's consumer.
-pub(crate) fn consumer_key(channel: ChannelRef, key: u64, number: u32) -> ConsumerKey {
-    ConsumerKey { connection: channel.connection, channel: key, consumer: number }
 }

@@ -11,6 +11,7 @@ use lepus_amqp::method::{Method, access, basic, channel, confirm, connection, tx
 use lepus_amqp::server::{Event, Publish, PublishRef};
 use lepus_base::{ConnectionId, Now, ShardId, VhostId};
 
+use super::lifecycle::answer_parked_close;
 use crate::backpressure::Cause;
 use crate::broker::Broker;
 use crate::channel::confirm::Confirms;
@@ -19,7 +20,6 @@ use crate::connection::ConnectionEnd;
 use crate::departure::STAY;
 use crate::edge::connection_name;
 use crate::effort::METHOD_STEPS;
-use crate::lifecycle::answer_parked_close;
 use crate::mail::ChannelRef;
 use crate::outbox::{ConnectionSlot, Outbox, Severity};
 use crate::queue::Outcome;
