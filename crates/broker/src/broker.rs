@@ -7,11 +7,13 @@
 //! into the [`Outbox`]; none of them blocks, fails or reads a clock.
 
 pub(crate) mod answer;
+mod backpressure;
 mod consume;
 mod declare;
 mod dispatch;
 mod inbox;
 pub(crate) mod lifecycle;
+mod memory;
 mod overdue;
 mod owners;
 mod sequencer;
@@ -43,7 +45,7 @@ use crate::idle_tables::IdleTables;
 use crate::jobs::Jobs;
 use crate::journal::Journal;
 use crate::loan::Lender;
-use crate::mail::{ChannelRef, Mail, Reply, Shortage};
+use crate::mail::{ChannelRef, Mail, Reply};
 use crate::migration::Migrations;
 use crate::outbox::{ConnectionSlot, Outbox};
 use crate::postponed::Line;
@@ -633,44 +635,6 @@ impl Broker {
             if more || is_quiet {
                 break;
             }
-        }
-    }
-
-    /// Reads publishers again when memory or mail has room.
-    fn release_pressure(&mut self, now: Now, out: &mut Outbox) {
-        self.edge.give_spare();
-        self.adjust_loan(out);
-        let limit = self.edge.loan.bytes;
-        let was_full = self.edge.backpressure.take_memory_full();
-        let is_memory = self.edge.backpressure.is_memory_short();
-        let enough = if is_memory || was_full { limit - limit / 10 } else { limit };
-        let may_be_short = is_memory || self.edge.loan.is_all();
-        let shortage = if self.edge.memory() > enough && may_be_short {
-            Some(Shortage::Memory)
-        } else {
-            self.journal.is_short().then_some(Shortage::Disk)
-        };
-        if self.edge.backpressure.set_shortage(shortage) {
-            let others = (0..self.settings.shards).map(ShardId);
-            for shard in others.filter(|&shard| shard != self.edge.shard) {
-                out.mail[shard.index()].items.push(Mail::Short(shortage));
-            }
-        }
-        self.tell_shortage(now, out);
-        self.edge.unblock_all(out);
-        if self.journal.is_on() {
-            self.give_room(now, out);
-        }
-        self.tell_backlog(out);
-        self.resume_loggers(out);
-        if self.edge.backpressure.waits_for_mail() && self.conditions(out).may_read_again() {
-            // Those that find a batch full again come behind them.
-            for _ in 0..self.edge.backpressure.consumers_behind_mail() {
-                let Some((queue, key)) = self.edge.take_first_behind_mail() else { break };
-                self.resume_consumer(now, queue, u32::MAX, key, out);
-            }
-            let waiting = self.edge.backpressure.end_mail();
-            self.edge.resume_all(waiting, Cause::Mail, out);
         }
     }
 }

@@ -333,6 +333,27 @@ impl Edge {
         }
     }
 
+    /// Whether a connection must not be read any further: the client does not read its answers, or
+    /// mail to some shard has no room.
+    #[inline]
+    pub(crate) fn must_press(&self, slot: u32, out: &Outbox) -> bool {
+        let Some(connection) = self.connections.get(slot as usize) else { return true };
+        connection.send.backlog() > self.limits.unread_bytes_max || self.is_mail_full(out)
+    }
+
+    /// Whether a connection has published to a shard whose log lags.
+    pub(crate) fn feeds_lagging_shard(&self, slot: u32) -> bool {
+        let Some(connection) = self.connections.get(slot as usize) else { return false };
+        self.backpressure.is_log_late_among(&connection.touched)
+    }
+
+    /// Whether the mail to some shard has no room.
+    #[inline]
+    pub(crate) fn is_mail_full(&self, out: &Outbox) -> bool {
+        let limit = self.limits.mail_batch_bytes_max;
+        self.resting_bytes > limit || out.mail.iter().any(|batch| batch.weight() > limit)
+    }
+
     /// Arms the connection's next timer if it is earlier than the armed one.
     pub fn arm(&mut self, slot: u32) {
         let Some(connection) = self.connections.get_mut(slot as usize) else { return };

@@ -1,0 +1,124 @@
+//! The memory of a shard as a whole, brought up to date once a turn; and what happens to those who need more than there
+//! is in the middle of a message.
+
+use alloc::format;
+
+use lepus_amqp::ProtocolError;
+use lepus_amqp::code::ReplyCode;
+use lepus_base::{Now, QueueId};
+
+use super::Broker;
+use crate::idle_tables::IDLE_INTERVAL;
+use crate::mail::MailBatch;
+use crate::outbox::Outbox;
+use crate::timers::Timer;
+
+/// A queue's tables of fewer bytes are left as they are.
+const SPARE_BYTES: usize = 512;
+/// Half a message below this size is not worth closing a connection for, in bytes.
+const HALF_MESSAGE_BYTES_MIN: usize = 64 * 1024;
+
+impl Broker {
+    /// Brings the sums of tables up to date at the end of a cycle: those of queues that were used, and
+    /// what costs no walk to tell.
+    pub(crate) fn weigh_tables(&mut self, now: Now, out: &Outbox) {
+        let edge = &mut self.edge;
+        let mut unweighed = core::mem::take(&mut edge.unweighed);
+        for slot in unweighed.drain(..) {
+            let Some(home) = self.homes.get_mut(slot as usize) else { continue };
+            home.weigh(edge);
+            if home.note_spare(SPARE_BYTES) && self.idle_tables.note(slot, home.id) {
+                edge.timers.arm(now.instant + IDLE_INTERVAL, Timer::Tables);
+            }
+        }
+        edge.unweighed = unweighed;
+        edge.log_bytes = self.journal.memory_bytes()
+            + edge.dead_letters.ledger_bytes()
+            + self.delayed.memory_bytes();
+        let mail: usize = out.mail.iter().map(MailBatch::weight).sum();
+        edge.table_bytes = self.directory.bytes()
+            + self.home_slots.memory_bytes()
+            + self.idle_tables.memory_bytes()
+            + self.postponed.memory_bytes()
+            + self.jobs.memory_bytes()
+            + self.spilling.len() * size_of::<QueueId>()
+            + edge.timers.memory_bytes()
+            + edge.by_id.allocation_size()
+            + edge.remote_consumers.allocation_size()
+            + edge.remote_windows.allocation_size()
+            + edge.backpressure.memory_bytes()
+            + edge.dead_letters.memory_bytes()
+            + edge.resting_bytes
+            + mail;
+    }
+
+    /// Queues that were not used since the last look give spare room in their tables back.
+    pub(crate) fn look_at_tables(&mut self, now: Now) {
+        let (homes, edge) = (&mut self.homes, &mut self.edge);
+        let next = self.idle_tables.look(|slot, id| {
+            let home = homes.get_mut(slot as usize).filter(|home| home.id == id);
+            home.map_or(Some(0), |home| home.give_spare(edge))
+        });
+        if let Some(pause) = next {
+            self.edge.timers.arm(now.instant + pause, Timer::Tables);
+        }
+    }
+
+    /// What [`Edge::memory`] would be if everything was counted anew, by a walk over all.
+    #[must_use]
+    pub fn memory_by_walk(&self) -> usize {
+        let edge = &self.edge;
+        let all = edge.connections.iter().map(|(_, connection)| connection);
+        let open = all.filter(|connection| !connection.vhost_name.is_empty());
+        let connections: usize = open.map(|connection| connection.memory_by_walk()).sum();
+        let homes: usize = self.homes.iter().map(|(_, home)| home.memory_bytes()).sum();
+        let dead = self.working.deleted_bytes();
+        let logs = self.journal.memory_by_walk()
+            + edge.dead_letters.ledger_bytes()
+            + self.delayed.memory_bytes();
+        let counted = edge.connection_bytes + edge.queue_bytes + edge.log_bytes;
+        edge.memory() - counted + connections + homes + dead + logs
+    }
+
+    /// Gives the memory of empty send buffers back; busy ones are looked at again.
+    pub(crate) fn trim_buffers(&mut self, now: Now) {
+        for (slot, id) in core::mem::take(&mut self.edge.spacious) {
+            let Some(connection) = self.edge.connection_at(slot, id) else { continue };
+            connection.spacious = false;
+            connection.send.shrink();
+            self.edge.recount(slot);
+            self.edge.note_spacious(slot, now);
+        }
+    }
+
+    /// Counts send buffers that have grown, whether their sockets take bytes or not.
+    pub(crate) fn count_grown(&mut self, out: &mut Outbox) {
+        for slot in out.grown.drain(..) {
+            self.edge.recount(slot.0);
+        }
+    }
+
+    /// Counts a connection anew after bytes came in. One that is in the middle of a message is
+    /// closed when the shard's memory is used up so far that not even one more message has room:
+    /// blocked publishers may end what they began, and many of them together could take any
+    /// amount.
+    #[inline]
+    pub(crate) fn weigh(&mut self, now: Now, slot: u32, leftover: usize, out: &mut Outbox) {
+        let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return };
+        connection.leftover_bytes = leftover;
+        let held = connection.machine.held_bytes();
+        let ends = connection.end.is_some();
+        self.edge.recount(slot);
+        if held < HALF_MESSAGE_BYTES_MIN || ends {
+            return;
+        }
+        let limit = self.edge.loan.obtainable;
+        let body_bytes_max = self.settings.server.body_bytes_max as usize;
+        if self.edge.memory() > (limit + limit / 4).saturating_add(body_bytes_max) {
+            let text = format!("no memory for the rest of a message after {held} bytes");
+            let error = ProtocolError::new(ReplyCode::RESOURCE_ERROR, text);
+            self.fail_connection(now, slot, error.caused_by(60, 40), out);
+            self.edge.recount(slot);
+        }
+    }
+}
