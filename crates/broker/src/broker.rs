@@ -16,6 +16,7 @@ pub(crate) mod lifecycle;
 mod memory;
 mod overdue;
 mod owners;
+mod publish;
 mod sequencer;
 
 use alloc::boxed::Box;
@@ -28,6 +29,7 @@ use lepus_amqp::server::{Event, Publish, ServerConnection, State};
 use lepus_base::{ConnectionId, HashState, Instant, Now, Places, QueueId, Rng, ShardId, Slab};
 use lepus_store::disk::{Completion, LogId};
 
+use self::publish::Put;
 use crate::acknowledgement::Looks;
 use crate::alarm::Alarm;
 use crate::backpressure::{Cause, Causes};
@@ -49,7 +51,6 @@ use crate::mail::{ChannelRef, Mail, Reply};
 use crate::migration::Migrations;
 use crate::outbox::{ConnectionSlot, Outbox};
 use crate::postponed::Line;
-use crate::publish::Put;
 use crate::queue::Queue;
 use crate::settings::Settings;
 use crate::settle::Settling;
@@ -90,7 +91,7 @@ pub struct Broker {
     pub(crate) targets: Vec<Target>,
     pub(crate) mailed_targets: Vec<Target>,
     /// Queues that get the message that is being logged.
-    pub(crate) puts: Vec<Put>,
+    puts: Vec<Put>,
     /// Where the message that is being published stands in the mail to each shard.
     pub(crate) packed: Vec<(ShardId, Range<u32>)>,
     /// Queues with work left.

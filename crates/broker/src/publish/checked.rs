@@ -1,4 +1,4 @@
-//! The checks of a publish that do not depend on where it goes, in the order that clients see.
+//! What the properties of a publish say to the broker.
 
 use alloc::borrow::Cow;
 use alloc::format;
@@ -7,22 +7,16 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use lepus_amqp::code::ReplyCode;
-use lepus_amqp::properties::{Change, Edit, PropertiesRef};
-use lepus_amqp::server::PublishRef;
+use lepus_amqp::properties::PropertiesRef;
 use lepus_amqp::table::{Table, Value};
 
-use crate::broker::Broker;
-use crate::channel::At;
-use crate::directory::{Access, Resource};
-use crate::effort::KEY_STEPS;
-use crate::properties::{BCC, CC, mark_keys, take_keys};
+use crate::properties::{BCC, CC, take_keys};
 use crate::queue::TIMER_MILLIS_MAX;
 use crate::refusal::Refusal;
-use crate::reply_to::{REPLY_TO, token};
 
 /// Flag bits of properties that the broker must look at: headers, priority, reply-to,
 /// expiration, user-id (AMQP 0-9-1, section 4.2.6.1: first property in the highest bit).
-pub(super) const LOOKED_AT: u16 = 0x2000 | 0x0800 | 0x0200 | 0x0100 | 0x0010;
+pub(crate) const LOOKED_AT: u16 = 0x2000 | 0x0800 | 0x0200 | 0x0100 | 0x0010;
 /// Those of them with which a message may still go the way of the one before: priority, and headers of which none
 /// [is read](is_read).
 const HARMLESS: u16 = 0x2000 | 0x0800;
@@ -30,7 +24,7 @@ const HARMLESS: u16 = 0x2000 | 0x0800;
 const X_DELAY: &str = "x-delay";
 
 /// A publish after all checks that do not depend on where it goes.
-pub(super) struct Checked<'a> {
+pub(crate) struct Checked<'a> {
     /// The properties to store, rewritten where a rule says so.
     pub properties: Cow<'a, [u8]>,
     /// Delivery mode 2.
@@ -50,7 +44,7 @@ pub(super) struct Checked<'a> {
 /// The priority of a message of which nothing else matters to where it goes, nor to what is stored but the delivery
 /// mode; `None` where something does. The properties are well-formed.
 #[inline]
-pub(super) fn plain_priority(properties: PropertiesRef<'_>) -> Option<u8> {
+pub(crate) fn plain_priority(properties: PropertiesRef<'_>) -> Option<u8> {
     let looked_at = properties.flags() & LOOKED_AT;
     if looked_at == 0 {
         return Some(0);
@@ -66,7 +60,7 @@ pub(super) fn plain_priority(properties: PropertiesRef<'_>) -> Option<u8> {
 impl<'a> Checked<'a> {
     /// With properties of which nothing but the delivery mode and this priority matters.
     #[inline]
-    pub(super) fn plain(properties: &'a [u8], priority: u8) -> Checked<'a> {
+    pub(crate) fn plain(properties: &'a [u8], priority: u8) -> Checked<'a> {
         Checked {
             properties: Cow::Borrowed(properties),
             persistent: PropertiesRef(properties).is_persistent(),
@@ -79,104 +73,12 @@ impl<'a> Checked<'a> {
     }
 }
 
-impl Broker {
-    pub(super) fn check_publish<'a>(
-        &mut self,
-        at: At,
-        publish: &PublishRef<'a>,
-        flags: u16,
-    ) -> Result<Checked<'a>, Refusal> {
-        let connection = &self.edge.connections[at.slot as usize];
-        let user = &*connection.user;
-        let exchange = publish.exchange;
-        self.directory.accounts().authorize(
-            user,
-            at.vhost,
-            Access::Write,
-            Resource::Exchange(exchange),
-        )?;
-        let info = self.directory.find_exchange(at.vhost, exchange)?;
-        if info.internal {
-            let vhost = self.directory.vhost_name(at.vhost);
-            let text =
-                format!("cannot publish to internal exchange '{exchange}' in vhost '{vhost}'");
-            return Err(Refusal::new(ReplyCode::ACCESS_REFUSED, text));
-        }
-        let delayed = info.delayed;
-        let properties = PropertiesRef(publish.properties);
-        let mut checked = Checked::plain(publish.properties, 0);
-        if flags & LOOKED_AT == 0 {
-            self.directory.authorize_topic(
-                user,
-                at.vhost,
-                exchange,
-                Access::Write,
-                publish.routing_key,
-            )?;
-            return Ok(checked);
-        }
-        checked.priority = properties.priority().unwrap_or(0);
-        let mut edit = Edit::default();
-        let reply_token;
-        if properties.reply_to() == Some(REPLY_TO.as_bytes()) {
-            let consumes = connection
-                .channel(at.channel.number())
-                .is_some_and(|channel| channel.reply_consumer.is_some());
-            if !consumes {
-                let text = "fast reply consumer does not exist";
-                return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
-            }
-            reply_token = token(&self.settings.secret, at.channel);
-            edit.reply_to = Change::Set(reply_token.as_bytes());
-        }
-        checked.expiration = match properties.expiration() {
-            None => None,
-            Some(text) => Some(parse_expiration(text)?),
-        };
-        let stored = checked.read_headers(properties, delayed)?;
-        if let Some(headers) = &stored {
-            edit.headers = Change::Set(headers);
-        }
-        let keys_max = self.edge.limits.copy_keys_max;
-        if checked.extra_keys.len() > keys_max {
-            let text = format!(
-                "message with {} further routing keys in headers '{CC}' and '{BCC}'; {keys_max} are \
-                 allowed",
-                checked.extra_keys.len()
-            );
-            return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
-        }
-        let keys = checked.extra_keys.len() as u32;
-        self.edge.effort.spend(keys.saturating_mul(KEY_STEPS));
-        for key in core::iter::once(publish.routing_key)
-            .chain(checked.extra_keys.iter().map(String::as_str))
-        {
-            self.directory.authorize_topic(user, at.vhost, exchange, Access::Write, key)?;
-        }
-        if let Some(claimed) = properties.user_id()
-            && claimed != user.as_bytes()
-            && !self.directory.user(user).is_some_and(|user| user.has_tag("impersonator"))
-        {
-            let claimed = String::from_utf8_lossy(claimed);
-            let text =
-                format!("user_id property set to '{claimed}' but authenticated user was '{user}'");
-            return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
-        }
-        if edit != Edit::default()
-            && let Ok(mut rewritten) = properties.rewrite(&edit)
-        {
-            if stored.is_some_and(|headers| headers.get(BCC).is_some()) {
-                mark_keys(&mut rewritten);
-            }
-            checked.properties = Cow::Owned(rewritten);
-        }
-        Ok(checked)
-    }
-}
-
 impl Checked<'_> {
     /// Takes over what headers say to the broker; the headers to store, where these are others.
-    fn read_headers(
+    ///
+    /// # Errors
+    /// 406 where one of them has a type of no meaning.
+    pub(crate) fn read_headers(
         &mut self,
         properties: PropertiesRef<'_>,
         delayed: bool,
@@ -207,6 +109,9 @@ fn is_read(name: &str) -> bool {
 }
 
 /// Milliseconds of an `expiration`: a string of digits.
+///
+/// # Errors
+/// 406 where it is none.
 pub(crate) fn parse_expiration(text: &[u8]) -> Result<Duration, Refusal> {
     let millis = core::str::from_utf8(text)
         .ok()
@@ -223,7 +128,10 @@ pub(crate) fn parse_expiration(text: &[u8]) -> Result<Duration, Refusal> {
 }
 
 /// The `x-delay` header of a message for a delayed exchange.
-pub(super) fn delay_of(headers: &Table) -> Result<Option<Duration>, Refusal> {
+///
+/// # Errors
+/// 406 where it is no number.
+pub(crate) fn delay_of(headers: &Table) -> Result<Option<Duration>, Refusal> {
     let Some(value) = headers.get(X_DELAY) else { return Ok(None) };
     let millis = value.as_integer().or_else(|| value.as_text()?.parse().ok());
     match millis {

@@ -8,14 +8,13 @@ use lepus_amqp::properties::PropertiesRef;
 use lepus_amqp::server::PublishRef;
 use lepus_base::{Now, QueueId};
 
-use super::Served;
-use super::check::{Checked, delay_of, parse_expiration};
 use crate::broker::Broker;
 use crate::channel::{At, HeldPublish};
 use crate::directory::too_far;
 use crate::journal::LogSet;
 use crate::outbox::Outbox;
 use crate::properties::owned_headers;
+use crate::publish::{Checked, Served, delay_of, parse_expiration};
 use crate::refusal::Refusal;
 use crate::routing_keys::RoutingKeys;
 

@@ -9,7 +9,6 @@ use lepus_amqp::properties::PropertiesRef;
 use lepus_amqp::server::{PublishRef, Repeats};
 use lepus_base::Now;
 
-use super::check::plain_priority;
 use crate::broker::Broker;
 use crate::channel::Target;
 use crate::channel::confirm::Confirms;
@@ -17,6 +16,7 @@ use crate::channel::routes::Route;
 use crate::mail::Receipt;
 use crate::message::{Incoming, MessageView};
 use crate::outbox::Outbox;
+use crate::publish::plain_priority;
 use crate::queue::Enqueued;
 
 /// What a row of publishes left.

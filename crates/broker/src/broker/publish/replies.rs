@@ -8,13 +8,13 @@ use alloc::vec::Vec;
 use lepus_amqp::server::PublishRef;
 use lepus_base::{ConnectionId, ShardId};
 
-use super::check::Checked;
 use super::view_of;
 use crate::broker::Broker;
 use crate::channel::At;
 use crate::mail::{ChannelRef, Mail, Receipt, report};
 use crate::message::MessageView;
 use crate::outbox::Outbox;
+use crate::publish::Checked;
 use crate::reply_to::{address, is_reply_address};
 use crate::routing_keys::RoutingKeys;
 

@@ -17,7 +17,7 @@ use crate::queue::{Admission, Ticket};
 
 /// A queue that wants the message once it is logged.
 #[derive(Debug)]
-pub(crate) struct Put {
+pub(in crate::broker) struct Put {
     slot: u32,
     log: u16,
     ticket: Ticket,

@@ -1,0 +1,113 @@
+//! The checks of a publish that do not depend on where it goes, in the order that clients see.
+
+use alloc::borrow::Cow;
+use alloc::format;
+use alloc::string::String;
+
+use lepus_amqp::code::ReplyCode;
+use lepus_amqp::properties::{Change, Edit, PropertiesRef};
+use lepus_amqp::server::PublishRef;
+
+use crate::broker::Broker;
+use crate::channel::At;
+use crate::directory::{Access, Resource};
+use crate::effort::KEY_STEPS;
+use crate::properties::{BCC, CC, mark_keys};
+use crate::publish::{Checked, LOOKED_AT, parse_expiration};
+use crate::refusal::Refusal;
+use crate::reply_to::{REPLY_TO, token};
+
+impl Broker {
+    pub(super) fn check_publish<'a>(
+        &mut self,
+        at: At,
+        publish: &PublishRef<'a>,
+        flags: u16,
+    ) -> Result<Checked<'a>, Refusal> {
+        let connection = &self.edge.connections[at.slot as usize];
+        let user = &*connection.user;
+        let exchange = publish.exchange;
+        self.directory.accounts().authorize(
+            user,
+            at.vhost,
+            Access::Write,
+            Resource::Exchange(exchange),
+        )?;
+        let info = self.directory.find_exchange(at.vhost, exchange)?;
+        if info.internal {
+            let vhost = self.directory.vhost_name(at.vhost);
+            let text =
+                format!("cannot publish to internal exchange '{exchange}' in vhost '{vhost}'");
+            return Err(Refusal::new(ReplyCode::ACCESS_REFUSED, text));
+        }
+        let delayed = info.delayed;
+        let properties = PropertiesRef(publish.properties);
+        let mut checked = Checked::plain(publish.properties, 0);
+        if flags & LOOKED_AT == 0 {
+            self.directory.authorize_topic(
+                user,
+                at.vhost,
+                exchange,
+                Access::Write,
+                publish.routing_key,
+            )?;
+            return Ok(checked);
+        }
+        checked.priority = properties.priority().unwrap_or(0);
+        let mut edit = Edit::default();
+        let reply_token;
+        if properties.reply_to() == Some(REPLY_TO.as_bytes()) {
+            let consumes = connection
+                .channel(at.channel.number())
+                .is_some_and(|channel| channel.reply_consumer.is_some());
+            if !consumes {
+                let text = "fast reply consumer does not exist";
+                return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
+            }
+            reply_token = token(&self.settings.secret, at.channel);
+            edit.reply_to = Change::Set(reply_token.as_bytes());
+        }
+        checked.expiration = match properties.expiration() {
+            None => None,
+            Some(text) => Some(parse_expiration(text)?),
+        };
+        let stored = checked.read_headers(properties, delayed)?;
+        if let Some(headers) = &stored {
+            edit.headers = Change::Set(headers);
+        }
+        let keys_max = self.edge.limits.copy_keys_max;
+        if checked.extra_keys.len() > keys_max {
+            let text = format!(
+                "message with {} further routing keys in headers '{CC}' and '{BCC}'; {keys_max} are \
+                 allowed",
+                checked.extra_keys.len()
+            );
+            return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
+        }
+        let keys = checked.extra_keys.len() as u32;
+        self.edge.effort.spend(keys.saturating_mul(KEY_STEPS));
+        for key in core::iter::once(publish.routing_key)
+            .chain(checked.extra_keys.iter().map(String::as_str))
+        {
+            self.directory.authorize_topic(user, at.vhost, exchange, Access::Write, key)?;
+        }
+        if let Some(claimed) = properties.user_id()
+            && claimed != user.as_bytes()
+            && !self.directory.user(user).is_some_and(|user| user.has_tag("impersonator"))
+        {
+            let claimed = String::from_utf8_lossy(claimed);
+            let text =
+                format!("user_id property set to '{claimed}' but authenticated user was '{user}'");
+            return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
+        }
+        if edit != Edit::default()
+            && let Ok(mut rewritten) = properties.rewrite(&edit)
+        {
+            if stored.is_some_and(|headers| headers.get(BCC).is_some()) {
+                mark_keys(&mut rewritten);
+            }
+            checked.properties = Cow::Owned(rewritten);
+        }
+        Ok(checked)
+    }
+}
