@@ -8,10 +8,13 @@
 
 pub(crate) mod answer;
 mod backpressure;
+mod commit;
 mod consume;
 mod declare;
 mod dispatch;
+mod fanout;
 mod inbox;
+mod jobs;
 pub(crate) mod lifecycle;
 mod memory;
 mod overdue;

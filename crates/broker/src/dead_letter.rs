@@ -491,7 +491,7 @@ impl Broker {
     ) {
         if !source.is_kept() {
             self.settle_source(source);
-            return self.start_passing_on(packed, terms, targets, None);
+            return self.jobs.start_passing_on(&mut self.edge.pool, packed, terms, targets, None);
         }
         // One report is that of the job itself.
         let (number, frees) =
@@ -501,7 +501,13 @@ impl Broker {
             .ledger
             .waiting
             .insert(number, Waiting { source, missing: 1, is_kept: false });
-        self.start_passing_on(packed, Terms { number: Some(number), ..terms }, targets, frees);
+        self.jobs.start_passing_on(
+            &mut self.edge.pool,
+            packed,
+            Terms { number: Some(number), ..terms },
+            targets,
+            frees,
+        );
     }
 
     /// What those who sent it pass on to very many queues takes so many bytes and can only wait: it gives its turn

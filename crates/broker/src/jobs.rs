@@ -5,21 +5,24 @@
 //! A channel has one job at a time; what it says meanwhile is parked. So jobs need no order among
 //! each other: those that can go on take turns, those that need room wait until there is enough.
 
+mod commit;
+mod fanout;
+
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 
-use lepus_base::{Now, QueueId, ShardId};
+use lepus_base::{QueueId, ShardId};
 
-use crate::broker::Broker;
+pub(crate) use commit::{Commit, Plan, Whole};
+pub(crate) use fanout::{Asker, Fanout};
+
 use crate::channel::{HeldPublish, Target};
-use crate::commit::Commit;
-use crate::effort::TARGETS_AT_ONCE_MAX;
-use crate::fanout::Fanout;
+use crate::delayed::Delayed;
+use crate::directory::Directory;
 use crate::journal::{Journal, LogSet, Need, Refusals};
 use crate::mail::ChannelRef;
-use crate::outbox::Outbox;
 use crate::owner::{Conditions, Owner};
 
 /// Held publishes that are freed in one slice.
@@ -42,11 +45,26 @@ impl Job {
     }
 
     /// The channel, of whatever shard, that asked for it, or what stands for one.
-    fn channel(&self) -> ChannelRef {
+    pub(crate) fn channel(&self) -> ChannelRef {
         match self {
             Job::Fanout(fanout) => fanout.channel(),
             Job::Commit(commit) => commit.channel(),
         }
+    }
+
+    /// Whether it waits for others that a delayed exchange holds back, whatever room there is.
+    pub(crate) fn waits_for_others(
+        &self,
+        directory: &Directory,
+        delayed: &Delayed,
+        journal: &mut Journal,
+    ) -> bool {
+        matches!(self, Job::Fanout(fanout) if fanout.waits_for_others(directory, delayed, journal))
+    }
+
+    /// Whether a part of it would come apart from the rest if it began while a queue is on its way.
+    fn waits_for_moves(&self) -> bool {
+        matches!(self, Job::Commit(commit) if !commit.is_begun())
     }
 
     /// Whether it still waits for what it needs.
@@ -99,24 +117,24 @@ impl Jobs {
     }
 
     /// Publishes that are being committed or freed take so many bytes.
-    pub(crate) fn count_held(&mut self, bytes: usize) {
+    fn count_held(&mut self, bytes: usize) {
         self.bytes += bytes;
     }
 
     /// Publishes of so many bytes are done.
-    pub(crate) fn discount_held(&mut self, bytes: usize) {
+    fn discount_held(&mut self, bytes: usize) {
         self.bytes -= bytes;
     }
 
     /// Nobody commits these publishes, which are counted: they are freed in slices.
-    pub(crate) fn discard(&mut self, publishes: VecDeque<HeldPublish>) {
+    fn discard(&mut self, publishes: VecDeque<HeldPublish>) {
         if !publishes.is_empty() {
             self.discarded.push_back(publishes);
         }
     }
 
     /// Frees a slice of what was discarded.
-    fn free_discarded(&mut self) {
+    pub(crate) fn free_discarded(&mut self) {
         let mut left = FREED_AT_ONCE_MAX;
         while left > 0
             && let Some(publishes) = self.discarded.front_mut()
@@ -132,12 +150,56 @@ impl Jobs {
         }
     }
 
+    /// A job can go on, behind those that do so, too.
     pub(crate) fn push(&mut self, job: Job) {
         self.ready.push_back(job);
     }
 
+    /// How many can go on.
+    pub(crate) fn ready(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// The next of them.
+    pub(crate) fn next_ready(&mut self) -> Option<Job> {
+        self.ready.pop_front()
+    }
+
+    /// A job goes on when there is room in its logs.
+    pub(crate) fn wait_for_room(&mut self, job: Job, need: Need) {
+        self.roomless.push_back((job, need));
+    }
+
+    /// Lets jobs go on that waited for room in their logs, as far as there is some. One that needs more
+    /// than there is keeps none behind it waiting that needs less: it may wait for ever. So does one of which `is_behind`
+    /// says that it waits for something else. The channels of this shard whose jobs still wait.
+    pub(crate) fn give_room(
+        &mut self,
+        is_moving: bool,
+        journal: &mut Journal,
+        is_behind: impl Fn(&Job, &mut Journal) -> bool,
+    ) -> Vec<ChannelRef> {
+        let mut waiting = Vec::new();
+        let (mut place, mut refusals) = (0, Refusals::new());
+        while let Some((job, need)) = self.roomless.get(place) {
+            if is_moving && job.waits_for_moves() {
+                place += 1;
+                continue;
+            }
+            if is_behind(job, journal) || job.must_wait(*need, &mut refusals, journal) {
+                place += 1;
+                waiting.extend(job.client());
+                continue;
+            }
+            if let Some((job, _)) = self.roomless.remove(place) {
+                self.ready.push_back(job);
+            }
+        }
+        waiting
+    }
+
     /// Targets as a list that is shared by those that go the same way.
-    pub(crate) fn list_of(&mut self, targets: &[Target]) -> Arc<[Target]> {
+    fn list_of(&mut self, targets: &[Target]) -> Arc<[Target]> {
         match self.list.as_ref().and_then(Weak::upgrade) {
             Some(list) if core::ptr::eq(&*list, targets) => list,
             _ => self.list_from(targets.iter().copied()),
@@ -194,30 +256,13 @@ impl Jobs {
         true
     }
 
-    /// A publish to be served in slices.
-    pub(crate) fn begin_fanout(&mut self, fanout: Fanout) {
-        if let Some(channel) = fanout.client() {
-            let is_first = self.publishing.insert(channel);
-            assert!(is_first, "a channel has one job at a time");
-        }
-        self.push(Job::Fanout(fanout));
-    }
-
-    /// A publish is served as far as this shard is concerned.
-    pub(crate) fn end_fanout(&mut self, fanout: &Fanout) {
-        if let Some(channel) = fanout.client() {
-            let was_job = self.publishing.remove(&channel);
-            assert!(was_job, "a publish that was a job ends once");
-        }
-    }
-
     /// Whether a publish of a channel of this shard is a job, or on its way to very many queues.
     pub(crate) fn has_fanout_of(&self, channel: ChannelRef) -> bool {
         self.publishing.contains(&channel) || self.away.contains_key(&channel)
     }
 
     /// A commit goes on behind what its channel publishes.
-    fn wait_for_publish(&mut self, commit: Box<Commit>) {
+    pub(crate) fn wait_for_publish(&mut self, commit: Box<Commit>) {
         let other = self.fanning.insert(commit.channel(), commit);
         assert!(other.is_none(), "a channel has one commit at a time");
     }
@@ -302,70 +347,6 @@ impl Owner for Jobs {
 
     fn has_of(&self, queue: QueueId) -> bool {
         self.is_mailed_for(queue)
-    }
-}
-
-impl Broker {
-    /// A slice of the jobs.
-    pub(crate) fn work_on_jobs(&mut self, now: Now, out: &mut Outbox) {
-        // This gives memory back: it waits for no log and no mail.
-        self.jobs.free_discarded();
-        let mut budget = TARGETS_AT_ONCE_MAX;
-        for _ in 0..self.jobs.ready.len() {
-            if budget == 0 || !self.conditions(out).jobs_go_on() {
-                break;
-            }
-            let Some(job) = self.jobs.ready.pop_front() else { break };
-            self.work_on_job(now, job, &mut budget, out);
-        }
-    }
-
-    /// A slice of one job, which takes what it does off the `budget`.
-    pub(crate) fn work_on_job(&mut self, now: Now, job: Job, budget: &mut usize, out: &mut Outbox) {
-        let step = match job {
-            Job::Fanout(fanout) => self.step_fanout(now, fanout, budget, out),
-            Job::Commit(commit) => self.step_commit(now, commit, budget, out),
-        };
-        match step {
-            Step::Done => {}
-            Step::More(job) => self.jobs.ready.push_back(job),
-            Step::NeedsRoom(job, need) => {
-                if let Job::Fanout(fanout) = &job {
-                    self.let_others_pass(fanout);
-                }
-                self.jobs.roomless.push_back((job, need));
-            }
-            Step::Fans(commit) => self.jobs.wait_for_publish(commit),
-        }
-    }
-
-    /// Lets jobs go on that waited for room in their logs, as far as there is some. One that needs more
-    /// than there is keeps none behind it waiting that needs less: it may wait for ever.
-    pub(crate) fn give_jobs_room(&mut self, now: Now, out: &mut Outbox) {
-        let mut lost = Vec::new();
-        let is_moving = !self.migrations.is_idle();
-        let (mut place, mut refusals) = (0, Refusals::new());
-        while let Some((job, need)) = self.jobs.roomless.get(place) {
-            if is_moving && matches!(job, Job::Commit(commit) if !commit.is_begun()) {
-                // A part of it would come apart from the rest.
-                place += 1;
-                continue;
-            }
-            let waits_for_others = matches!(job, Job::Fanout(fanout)
-                if fanout.waits_for_others(&self.directory, &self.delayed, &mut self.journal));
-            let is_behind = waits_for_others || self.postponed.has_from(job.channel());
-            if is_behind || job.must_wait(*need, &mut refusals, &mut self.journal) {
-                place += 1;
-                lost.extend(job.client().filter(|at| self.edge.is_lost(at.connection)));
-                continue;
-            }
-            if let Some((job, _)) = self.jobs.roomless.remove(place) {
-                self.jobs.ready.push_back(job);
-            }
-        }
-        for channel in lost {
-            self.end_lost(now, channel, out);
-        }
     }
 }
 

@@ -13,7 +13,7 @@ use lepus_base::{Body, HashMap, HashState, QueueId, ShardId};
 
 use crate::channel::Target;
 use crate::dead_letter::letters_of;
-use crate::fanout::Fanout;
+use crate::jobs::Fanout;
 use crate::journal::{LogSet, Need};
 use crate::mail::{ChannelRef, Command, LETTERS_CONNECTION, Terms};
 use crate::owner::{Conditions, Owner};

@@ -522,7 +522,7 @@ impl Broker {
         let mut held = Settles::default();
         if let Some(tx) = channel.tx.take() {
             connection.tx_bytes = connection.tx_bytes.saturating_sub(tx.bytes);
-            held = self.discard_tx(*tx);
+            held = self.jobs.discard_tx(*tx);
         }
         let connection = &mut self.edge.connections[at.slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };

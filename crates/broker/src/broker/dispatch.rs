@@ -307,7 +307,7 @@ impl Broker {
 
     fn tx_rollback(&mut self, now: Now, at: At, out: &mut Outbox) -> Result<(), Refusal> {
         let tx = self.take_tx(at)?;
-        let held = self.discard_tx(tx);
+        let held = self.jobs.discard_tx(tx);
         self.put_back(now, at, held, out);
         Ok(())
     }

@@ -87,7 +87,7 @@ impl Broker {
 
     /// A message for very many queues of this shard.
     fn many_mailed(&mut self, many: &Many, bytes: &[u8]) {
-        let fanout = self.mailed_fanout(many, bytes);
+        let fanout = self.jobs.mailed_fanout(&mut self.edge.pool, self.edge.shard, many, bytes);
         if self.postponed.has_from(many.from) {
             self.postponed.push(Postponed::Many(fanout), Waits::Turn);
         } else {

@@ -1,0 +1,219 @@
+//! `tx.commit`: what a transaction held is published and settled, whole or in slices.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use lepus_base::Now;
+
+use super::Broker;
+use crate::channel::unacked::Unacked;
+use crate::channel::{At, Pending, Tx};
+use crate::effort::{MESSAGE_BYTES, TARGETS_AT_ONCE_MAX, as_queues};
+use crate::jobs::{Commit, Job, Plan, Step, Whole};
+use crate::journal::Need;
+use crate::mail::{COMMIT_NUMBER, Mail, Receipt};
+use crate::outbox::Outbox;
+use crate::publish::Served;
+use crate::refusal::Refusal;
+
+impl Broker {
+    /// Begins to commit what a channel's transaction held.
+    pub(crate) fn begin_commit(&mut self, now: Now, at: At, tx: Tx, out: &mut Outbox) {
+        self.set_pending(at, Pending::Commit);
+        let connection = &mut self.edge.connections[at.slot as usize];
+        if let Some(channel) = connection.incarnation(at.channel.channel) {
+            let committing = channel.committing.insert(Box::default());
+            committing.take_number();
+            committing.open(COMMIT_NUMBER, 1, Receipt::Taken);
+        }
+        let size_matters = self.journal.is_on() && tx.is_persistent;
+        let commit = Box::new(self.jobs.begin_commit(at, tx, size_matters));
+        if self.edge.effort.is_used_up() {
+            // Others have begun to commit in this turn.
+            return self.jobs.push(Job::Commit(commit));
+        }
+        let mut budget = TARGETS_AT_ONCE_MAX;
+        self.work_on_job(now, Job::Commit(commit), &mut budget, out);
+        self.edge.effort.spend_on_queues(TARGETS_AT_ONCE_MAX - budget);
+    }
+
+    /// One slice of a commit.
+    pub(crate) fn step_commit(
+        &mut self,
+        now: Now,
+        mut commit: Box<Commit>,
+        budget: &mut usize,
+        out: &mut Outbox,
+    ) -> Step {
+        if self.postponed.has_from(commit.channel()) {
+            // What was published before must not be overtaken.
+            return Step::Fans(commit);
+        }
+        if !commit.is_begun() {
+            let plan = self.plan(&mut commit, budget);
+            let has_turn = commit.take_turn();
+            match plan {
+                None => return Step::More(Job::Commit(commit)),
+                Some(Plan::NeedsRoom(need)) => return Step::NeedsRoom(Job::Commit(commit), need),
+                Some(Plan::Refused(refusal)) => {
+                    self.refuse_commit(now, *commit, &refusal, out);
+                    return Step::Done;
+                }
+                // Reading goes on with other channels, each of which may commit as much.
+                Some(Plan::Whole(whole)) if whole.steps > TARGETS_AT_ONCE_MAX && !has_turn => {
+                    return Step::More(Job::Commit(commit));
+                }
+                Some(Plan::Whole(whole)) => {
+                    *budget = budget.saturating_sub(whole.steps);
+                    let result = self.publish_whole(now, &mut commit, &whole, out);
+                    if let Err(refusal) = result {
+                        self.refuse_commit(now, *commit, &refusal, out);
+                        return Step::Done;
+                    }
+                }
+                Some(Plan::Sliced) => {}
+            }
+            commit.begin();
+        }
+        while *budget > 0
+            && let Some(held) = commit.next_publish()
+        {
+            let bytes = held.memory_bytes();
+            self.jobs.discount_publish(&mut commit, bytes);
+            let before = self.edge.effort.used();
+            let (served, queues) = self.publish_held(now, commit.at(), &held, false, out);
+            let effort = as_queues(self.edge.effort.used() - before);
+            *budget = budget.saturating_sub(1 + queues.max(effort) + bytes / MESSAGE_BYTES);
+            match served {
+                Served::Now => {}
+                Served::Later => return Step::Fans(commit),
+                Served::Never(_) | Served::NeverReleased(_) | Served::TooFar(_) => {
+                    if let Err(refusal) = served.check(&held.exchange) {
+                        self.refuse_commit(now, *commit, &refusal, out);
+                    }
+                    return Step::Done;
+                }
+            }
+        }
+        while *budget > 0
+            && let Some((unacked, outcome)) = commit.next_settle()
+        {
+            *budget -= 1;
+            self.settle_one(now, commit.at(), &unacked, outcome, out);
+        }
+        if !commit.is_done() {
+            return Step::More(Job::Commit(commit));
+        }
+        self.finish_commit(now, commit.at(), out);
+        Step::Done
+    }
+
+    /// Finds out how much a commit takes, and how it goes on; `None` if the budget was too small.
+    fn plan(&mut self, commit: &mut Commit, budget: &mut usize) -> Option<Plan> {
+        let at = commit.at();
+        let shards = usize::from(self.settings.shards);
+        let mut sizer = commit.sizer(self.directory.version(), shards)?;
+        let mut left = core::mem::take(budget);
+        while sizer.has_more() {
+            if left == 0 && sizer.may_be_put_off() {
+                return None;
+            }
+            left = left.saturating_sub(1);
+            if let Some((held, queues)) = sizer.next_way() {
+                let before = self.edge.effort.used();
+                let is_route_known = match self.count_queues(at, held, queues) {
+                    Ok(is_route_known) => is_route_known,
+                    Err(refusal) => return Some(Plan::Refused(refusal)),
+                };
+                let routing = as_queues(self.edge.effort.used() - before);
+                let queues = sizer.learn_way(is_route_known, self.logs_of_routes(), routing);
+                left = left.saturating_sub(queues / 4 + routing);
+            }
+            sizer.add_next(self.edge.shard, &self.journal);
+        }
+        *budget = left;
+        let is_moving = !self.migrations.is_idle();
+        Some(sizer.plan(self.edge.shard, is_moving, &mut self.journal))
+    }
+
+    /// Publishes all of a commit so that it is in one batch of each log.
+    ///
+    /// # Errors
+    /// What a publish is refused for which chance sent another way than before, too long a one. It
+    /// and those behind it are not published then.
+    fn publish_whole(
+        &mut self,
+        now: Now,
+        commit: &mut Commit,
+        whole: &Whole,
+        out: &mut Outbox,
+    ) -> Result<(), Refusal> {
+        let bytes = whole.parts[self.edge.shard.index()];
+        self.journal.hold(Need { logs: whole.logs, bytes });
+        // The room in the log, and the batch, are for what has to be there.
+        self.edge.is_committing = true;
+        let shards = 0..out.mail.shards();
+        let before: Vec<usize> = shards.map(|shard| out.mail[shard].items.len()).collect();
+        let mut result = Ok(());
+        while result.is_ok()
+            && let Some(held) = commit.next_publish()
+        {
+            let (served, _) = self.publish_held(now, commit.at(), &held, true, out);
+            assert!(
+                matches!(served, Served::Now | Served::TooFar(_)),
+                "there was room for all of it"
+            );
+            self.jobs.discount_publish(commit, held.memory_bytes());
+            result = served.check(&held.exchange);
+        }
+        self.edge.is_committing = false;
+        for (shard, (&before, &bytes)) in before.iter().zip(&whole.parts).enumerate() {
+            let items = out.mail[shard].items.len() - before;
+            if items > 0 && bytes > 0 {
+                out.mail[shard].items.insert(before, Mail::Commit { bytes, items });
+            }
+        }
+        result
+    }
+
+    /// Nothing more of a commit is done.
+    fn refuse_commit(&mut self, now: Now, commit: Commit, refusal: &Refusal, out: &mut Outbox) {
+        let at = commit.at();
+        self.undo(commit);
+        self.fail_channel(now, at, refusal, (90, 20), out);
+    }
+
+    /// A channel ends: its commit does not happen unless it has begun. Then the end waits for it.
+    pub(crate) fn give_commit_up(&mut self, at: At) {
+        if let Some(commit) = self.jobs.take_unbegun(at.channel) {
+            self.undo(*commit);
+        }
+    }
+
+    /// Nothing more of a commit will be done.
+    fn undo(&mut self, commit: Commit) {
+        let at = commit.at();
+        let settles = self.jobs.undo_commit(commit);
+        let connection = &mut self.edge.connections[at.slot as usize];
+        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
+        channel.pending = None;
+        channel.committing = None;
+        // The channel ends, with what its transaction was to settle.
+        let tx = channel.tx.get_or_insert_default();
+        let bytes = settles.len() * size_of::<Unacked>();
+        (tx.settles, tx.bytes) = (settles, tx.bytes + bytes);
+        connection.tx_bytes += bytes;
+    }
+
+    /// All of a commit is done; it is answered when all reports are there.
+    fn finish_commit(&mut self, now: Now, at: At, out: &mut Outbox) {
+        let connection = &mut self.edge.connections[at.slot as usize];
+        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
+        if channel.ending.is_some() {
+            channel.pending = None;
+            return self.go_on(now, at, out);
+        }
+        self.set_pending(at, Pending::Committed);
+        self.publish_reported(at.channel, COMMIT_NUMBER, COMMIT_NUMBER, 1, Receipt::Taken);
+    }
+}
