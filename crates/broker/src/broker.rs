@@ -11,6 +11,7 @@ mod backpressure;
 mod commit;
 mod consume;
 mod declare;
+mod delayed;
 mod dispatch;
 mod fanout;
 mod inbox;

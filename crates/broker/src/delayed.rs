@@ -5,21 +5,22 @@
 //! settled when every queue that gets it has it. What is transient, or of an exchange that goes with
 //! the run, is in the pool.
 
-mod release;
-
-pub(crate) use release::Later;
+mod listing;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::ops::Bound;
 
 use lepus_base::{Instant, Now, Pool, QueueId};
-use lepus_store::LaneSlot;
+use lepus_store::disk::Operations;
+use lepus_store::{AppendError, LaneSlot};
 
 use crate::awaited::Awaited;
-use crate::journal::{Journal, LogSet, Need};
+use crate::dead_letter::Source;
+use crate::journal::{Found, Journal, LogSet, Need, Occupied};
+use crate::message::MessageView;
 use crate::owner::{Conditions, Owner};
-use crate::queue::{Entry, Place};
+use crate::queue::{Entry, Place, QueueLog, Ticket};
 use crate::turns::Turns;
 
 /// Messages of a deleted exchange that are released in one slice of work.
@@ -33,6 +34,18 @@ const ROOMLESS_BYTES: usize = 3 * size_of::<(Wish, QueueId)>();
 const ROOMLESS_MAX: usize = 64;
 /// Messages that are looked at in one go when there may be room for them.
 const GOING_ON_MAX: usize = 256;
+/// Messages that are read ahead when one that is due has to be read.
+const READ_AHEAD: usize = 64;
+
+/// How long a message is held back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Later {
+    /// Until then.
+    pub due: Instant,
+    /// Segments of the shard's own log that it takes, when it is held back or when it is passed on; one or none
+    /// where it needs none, or that does not matter.
+    pub segments: u16,
+}
 
 /// A message that is held back.
 #[derive(Debug)]
@@ -52,6 +65,12 @@ impl Held {
     /// Whether it is long: it takes several segments of the shard's own log.
     fn is_long(&self) -> bool {
         self.segments > 1 && self.log == 0 && self.place.position().is_some()
+    }
+
+    /// What it takes in a log as long as it is not settled.
+    fn occupied(&self) -> Occupied {
+        let bytes = if self.place.position().is_some() { self.bytes as usize } else { 0 };
+        Occupied { log: self.log, bytes }
     }
 
     /// As an entry of a queue.
@@ -132,7 +151,7 @@ type ByMoment = BTreeMap<(Moment, u64), Held>;
 /// What a message waits for that is due and has no room, and its place among those of its exchange. Those that
 /// need least come first, and of those that need as much the one that was due first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Wish {
+pub(crate) struct Wish {
     /// The log in which it comes free when it is passed on.
     frees: Option<u16>,
     need: Need,
@@ -142,6 +161,11 @@ struct Wish {
 }
 
 impl Wish {
+    /// The logs that are to have room.
+    pub(crate) fn logs(self) -> LogSet {
+        self.need.logs
+    }
+
     /// Before all of those that come free in the same log and go to the same ones.
     fn least(self) -> Wish {
         Wish { need: Need { bytes: 0, ..self.need }, due: Moment(0), count: 0, ..self }
@@ -184,6 +208,20 @@ enum Waits {
     Pass,
     /// One before that was set aside has yet to come into its queues.
     SetAside,
+}
+
+/// The first message that is due.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Due {
+    /// What stands for the exchange that holds it back.
+    pub exchange: QueueId,
+    /// Its log's place in the journal; of no meaning in the pool.
+    pub log: u16,
+    /// Size of its payload.
+    pub bytes: u32,
+    pub place: Place,
+    /// What it takes in the log.
+    pub occupied: Occupied,
 }
 
 /// What the first message waits for that is due.
@@ -298,30 +336,30 @@ impl Delayed {
     }
 
     /// Whether one that is due may be released now.
-    fn can_release(&self, conditions: &Conditions<'_>) -> bool {
+    pub(crate) fn can_release(&self, conditions: &Conditions<'_>) -> bool {
         self.can_go_on() && !conditions.is_stopping && conditions.may_pass_on()
     }
 
     /// What the first of all waits for, if it needs this.
-    fn wish_of_first(&self, need: Need, frees: Option<u16>) -> Option<Wish> {
+    pub(crate) fn wish_of_first(&self, need: Need, frees: Option<u16>) -> Option<Wish> {
         self.firsts.first().map(|&(due, count, _)| Wish { frees, need, due, count })
     }
 
     /// Whether messages of this exchange wait for room.
-    fn has_roomless(&self, id: QueueId) -> bool {
+    pub(crate) fn has_roomless(&self, id: QueueId) -> bool {
         self.holdings.get(&id).is_some_and(|holding| !holding.roomless.is_empty())
     }
 
     /// Whether another message of the exchange waits for room that is not to be passed by one with this wish:
     /// it needs less, or as much and was due before.
-    fn is_behind(&self, id: QueueId, wish: Wish) -> bool {
+    pub(crate) fn is_behind(&self, id: QueueId, wish: Wish) -> bool {
         let Some(holding) = self.holdings.get(&id) else { return false };
         holding.roomless.range(wish.least()..wish).next().is_some()
     }
 
     /// The first of all waits until its logs have room, or one of these queues is gone, for which it needs that.
     /// Those of its exchange go on that need less, once the logs are full.
-    fn let_first_wait(&mut self, wish: Wish, targets: Vec<QueueId>, is_full: bool) {
+    pub(crate) fn let_first_wait(&mut self, wish: Wish, targets: Vec<QueueId>, is_full: bool) {
         let (id, held) = self.pop_first().expect("the first of all waits");
         let holding = self.holdings.get_mut(&id).expect("whose messages wait is known");
         let other = holding.roomless.insert(wish, held);
@@ -410,7 +448,7 @@ impl Delayed {
     }
 
     /// Whether a message of this exchange may be on its way to very many queues.
-    fn may_pass(&self, id: QueueId) -> bool {
+    pub(crate) fn may_pass(&self, id: QueueId) -> bool {
         self.turns.is_called(id) || self.turns.has_free()
     }
 
@@ -424,7 +462,7 @@ impl Delayed {
     }
 
     /// The first of all waits until one more may be on its way to very many queues.
-    fn let_first_wait_for_turn(&mut self) {
+    pub(crate) fn let_first_wait_for_turn(&mut self) {
         let Some((_, _, id)) = self.firsts.pop_first() else { return };
         self.change(id, Waits::Turn);
     }
@@ -452,7 +490,7 @@ impl Delayed {
 
     /// A message of an exchange goes to very many queues: the next ones from there wait until it is in
     /// all of them.
-    fn pass(&mut self, id: QueueId) {
+    pub(crate) fn pass(&mut self, id: QueueId) {
         self.turns.begin(id);
         self.unlist_first(id);
         self.change(id, Waits::Pass);
@@ -474,7 +512,7 @@ impl Delayed {
     }
 
     /// The first of all waits until one of its exchange that was set aside has come into its queues.
-    fn let_first_wait_behind_set_aside(&mut self) {
+    pub(crate) fn let_first_wait_behind_set_aside(&mut self) {
         let Some((_, _, id)) = self.firsts.pop_first() else { return };
         self.change(id, Waits::SetAside);
     }
@@ -506,6 +544,45 @@ impl Delayed {
             Waits::Order(logs) => _ = self.keeping.insert((logs, id)),
             Waits::Crowd | Waits::Pass | Waits::SetAside => {}
         }
+    }
+
+    /// Holds a message of an exchange back. In the log of this shard it `survives`. The log that was given it, if it
+    /// has to be durable.
+    ///
+    /// # Errors
+    /// [`AppendError`] where it has to be logged and the log did not take it: it is gone.
+    pub(crate) fn hold_back(
+        &mut self,
+        now: Now,
+        (id, later): (QueueId, Later),
+        view: &MessageView<'_>,
+        survives: bool,
+        (journal, pool): (&mut Journal, &mut Pool),
+        disk: &mut Operations,
+    ) -> Result<Option<u16>, AppendError> {
+        let Later { due, segments } = later;
+        let bytes = view.body.len() as u32;
+        // New ones go to the shard's own log.
+        let log = 0;
+        let reader = (u32::MAX, id);
+        if survives && let Some(mut backlog) = journal.backlog(now, log, reader, disk) {
+            let lane = backlog.lane(0, false);
+            let is_listed = backlog.is_fetched(lane);
+            let ticket = Ticket { seq: backlog.next_seq(), deadline: due, priority: 0 };
+            let at = backlog.append(view, lane, &ticket)?;
+            if is_listed {
+                backlog.pass(lane);
+                let place = Place::logged(at, false);
+                self.insert(due.into(), id, Held { seq: ticket.seq, place, bytes, log, segments });
+                self.know_lane(log, lane, id);
+            } else {
+                self.list(log, lane, id);
+            }
+            return Ok(Some(log));
+        }
+        let place = Place::pooled(view.pack(pool));
+        self.insert(due.into(), id, Held { seq: 0, place, bytes, log, segments: 0 });
+        Ok(None)
     }
 
     /// Something was read that is waited for, perhaps.
@@ -550,6 +627,47 @@ impl Delayed {
         }
     }
 
+    /// The first of all, if one is due and its turn has come.
+    pub(crate) fn next_due(&mut self, now: Now) -> Option<Due> {
+        self.give_turns();
+        let found = self.first_due(now).map(|(id, held)| Due {
+            exchange: id,
+            log: held.log,
+            bytes: held.bytes,
+            place: held.place,
+            occupied: held.occupied(),
+        });
+        self.is_due &= found.is_some();
+        found
+    }
+
+    /// Whether the first one, which is due, is in memory. If not it is read together with those that are due next and
+    /// lie in the same log.
+    pub(crate) fn look_up(
+        &mut self,
+        now: Now,
+        due: &Due,
+        journal: &mut Journal,
+        disk: &mut Operations,
+    ) -> Found {
+        let Some(at) = due.place.position() else { return Found::Ready };
+        let reader = (u32::MAX, due.exchange);
+        let Some(mut backlog) = journal.backlog(now, due.log, reader, disk) else {
+            return Found::Lost;
+        };
+        let found = backlog.lookup(at, due.bytes);
+        if found == Found::Pending {
+            self.wait = Wait::Read;
+            if let Some(holding) = self.holdings.get(&due.exchange) {
+                let all = holding.held.range(..=(now.instant.into(), u64::MAX));
+                let next = all.map(|(_, held)| held).take(READ_AHEAD);
+                let entries = next.filter(|held| held.log == due.log).map(Held::entry);
+                backlog.announce(entries.collect::<Vec<_>>().iter());
+            }
+        }
+        found
+    }
+
     /// The first of all, if it is due.
     fn first_due(&self, now: Now) -> Option<(QueueId, &Held)> {
         let &(due, _, id) = self.firsts.first()?;
@@ -573,8 +691,8 @@ impl Delayed {
         Some((id, held))
     }
 
-    /// Takes the first of all, which is not held back any more. Its lane, if it is in a log.
-    fn take_first(&mut self) -> Option<(QueueId, Held, Option<LaneSlot>)> {
+    /// Takes the first of all, which is not held back any more: where it is until its queues have it.
+    pub(crate) fn take_first(&mut self) -> Option<Source> {
         let (id, held) = self.pop_first()?;
         self.len -= 1;
         self.pooled -= usize::from(held.place.body().is_some());
@@ -584,7 +702,8 @@ impl Delayed {
         }
         let lanes = self.holdings.get(&id).map(|holding| &holding.lanes);
         let lane = held.place.position().and_then(|_| lanes?.get(&held.log).copied());
-        Some((id, held, lane))
+        let entry = held.entry();
+        Some(Source { queue: id, log: held.log, lane, entry, was_delivered: false })
     }
 
     /// A message of this log that was on its way lies there no more for its exchange, or is damaged and stays.
@@ -601,7 +720,7 @@ impl Delayed {
     }
 
     /// An exchange is gone with what it held back.
-    fn drop_holding(&mut self, id: QueueId) {
+    pub(crate) fn drop_holding(&mut self, id: QueueId) {
         self.listing.retain(|(_, _, other)| *other != id);
         // Whoever waited may have been one of them; the others may need less room, or none.
         self.listing_waits = false;
@@ -627,7 +746,7 @@ impl Delayed {
     }
 
     /// Gives back a slice of what deleted exchanges held.
-    fn release_dropped(&mut self, pool: &mut Pool) {
+    pub(crate) fn release_dropped(&mut self, pool: &mut Pool) {
         for _ in 0..DROPPED_AT_ONCE {
             let Some(last) = self.dropped.last_mut() else { return };
             match last.pop_first() {
@@ -674,7 +793,7 @@ mod tests {
     /// The number of the first that is due, which is taken.
     fn next(delayed: &mut Delayed) -> Option<u64> {
         delayed.first_due(Now::from_millis(1_000))?;
-        delayed.take_first().map(|(_, held, _)| held.seq)
+        delayed.take_first().map(|source| source.entry.seq)
     }
 
     /// The first that is due waits for room.

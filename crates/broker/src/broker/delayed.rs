@@ -1,16 +1,16 @@
-//! Delayed messages come, are found again after a restart, and are published when they are due.
+//! Delayed messages come, and are published when they are due.
 
 use alloc::format;
 use alloc::vec::Vec;
 
 use lepus_amqp::properties::PropertiesRef;
-use lepus_base::{Instant, Now, QueueId};
-use lepus_store::{AppendError, Fetch};
+use lepus_base::{Now, QueueId};
+use lepus_store::AppendError;
 
-use super::{Held, Moment, Wait, Wish};
-use crate::broker::Broker;
+use super::Broker;
 use crate::channel::Target;
-use crate::dead_letter::{Source, delayed_of};
+use crate::dead_letter::delayed_of;
+use crate::delayed::{Due, Later, Wish};
 use crate::effort::{TARGETS_AT_ONCE_MAX, as_queues, first};
 use crate::journal::{Found, LogSet, Occupied, Room};
 use crate::mail::Terms;
@@ -18,29 +18,12 @@ use crate::message::{Incoming, MessageView};
 use crate::outbox::{Outbox, Severity};
 use crate::properties::further_keys;
 use crate::publish::parse_expiration;
-use crate::queue::{Place, QueueLog, Ticket};
 use crate::routing_keys::RoutingKeys;
 
 /// Messages released in one slice before other work gets its turn.
 const RELEASED_AT_ONCE_MAX: usize = 256;
 /// Bytes of those messages, above which a slice ends.
 const RELEASED_BYTES_MAX: usize = 256 << 10;
-/// Messages that are read ahead when one that is due has to be read.
-const READ_AHEAD: usize = 64;
-/// Entries of the log's index that are listed in one slice, about.
-const LISTED_AT_ONCE: usize = 4096;
-/// What a message takes in a log beside its payload, about.
-const BESIDE_PAYLOAD_BYTES: usize = 512;
-
-/// How long a message is held back.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Later {
-    /// Until then.
-    pub due: Instant,
-    /// Segments of the shard's own log that it takes, when it is held back or when it is passed on; one or none
-    /// where it needs none, or that does not matter.
-    pub segments: u16,
-}
 
 impl Broker {
     /// How many messages delayed exchanges hold back in memory on this shard.
@@ -53,7 +36,7 @@ impl Broker {
     ///
     /// # Errors
     /// [`AppendError`] where it has to be logged and the log did not take it: it is gone.
-    pub(crate) fn delay(
+    pub(super) fn delay(
         &mut self,
         now: Now,
         id: QueueId,
@@ -62,35 +45,9 @@ impl Broker {
         persistent: bool,
         out: &mut Outbox,
     ) -> Result<Option<u16>, AppendError> {
-        let Later { due, segments } = later;
-        let bytes = view.body.len() as u32;
         let survives = persistent && self.directory.holding(id).is_some_and(|info| info.durable);
-        // New ones go to the shard's own log.
-        let log = 0;
-        let reader = (u32::MAX, id);
-        if survives && let Some(mut backlog) = self.journal.backlog(now, log, reader, &mut out.disk)
-        {
-            let lane = backlog.lane(0, false);
-            let is_listed = backlog.is_fetched(lane);
-            let ticket = Ticket { seq: backlog.next_seq(), deadline: due, priority: 0 };
-            let at = backlog.append(view, lane, &ticket)?;
-            if is_listed {
-                backlog.pass(lane);
-                let place = Place::logged(at, false);
-                self.delayed.insert(
-                    due.into(),
-                    id,
-                    Held { seq: ticket.seq, place, bytes, log, segments },
-                );
-                self.delayed.know_lane(log, lane, id);
-            } else {
-                self.delayed.list(log, lane, id);
-            }
-            return Ok(Some(log));
-        }
-        let place = Place::pooled(view.pack(&mut self.edge.pool));
-        self.delayed.insert(due.into(), id, Held { seq: 0, place, bytes, log, segments: 0 });
-        Ok(None)
+        let where_to = (&mut self.journal, &mut self.edge.pool);
+        self.delayed.hold_back(now, (id, later), view, survives, where_to, &mut out.disk)
     }
 
     /// An exchange is gone with what it held back.
@@ -103,47 +60,10 @@ impl Broker {
     }
 
     /// A slice of what delayed messages need.
-    pub(crate) fn work_on_delayed(&mut self, now: Now, out: &mut Outbox) {
+    pub(super) fn work_on_delayed(&mut self, now: Now, out: &mut Outbox) {
         self.delayed.release_dropped(&mut self.edge.pool);
-        self.list_delayed(now, out);
+        self.delayed.list_some(now, &mut self.journal, &mut out.disk);
         self.release_delayed(now, out);
-    }
-
-    /// Lists what recovery found in the logs, a slice of it.
-    fn list_delayed(&mut self, now: Now, out: &mut Outbox) {
-        let mut listed = 0;
-        while self.delayed.can_list()
-            && listed < LISTED_AT_ONCE
-            && let Some(&(log, lane, id)) = self.delayed.listing.front()
-        {
-            let reader = (u32::MAX, id);
-            let (mut is_over, mut waits) = (true, false);
-            let segment = self.journal.payload_bytes_max();
-            let segments_for = |bytes: u32| {
-                let segments = (bytes as usize + BESIDE_PAYLOAD_BYTES).div_ceil(segment);
-                u16::try_from(segments).unwrap_or(u16::MAX)
-            };
-            if let Some(mut backlog) = self.journal.backlog(now, log, reader, &mut out.disk) {
-                let delayed = &mut self.delayed;
-                let (count, fetch, is_fetched) = backlog.list(lane, |entry| {
-                    let held = Held {
-                        seq: entry.seq,
-                        place: Place::logged(entry.position, false),
-                        bytes: entry.bytes,
-                        log,
-                        segments: segments_for(entry.bytes),
-                    };
-                    delayed.insert(Moment::of_wall(now, entry.deadline_millis), id, held);
-                });
-                listed += count;
-                waits = count == 0 && fetch == Fetch::Pending;
-                is_over = is_fetched || (count == 0 && !waits);
-            }
-            self.delayed.listing_waits = waits;
-            if is_over {
-                self.delayed.listing.pop_front();
-            }
-        }
     }
 
     /// Publishes the delayed messages that are due, a slice of them.
@@ -156,39 +76,25 @@ impl Broker {
             if is_full || !self.delayed.can_release(&self.conditions(out)) {
                 return;
             }
-            self.delayed.give_turns();
-            let Some((id, held)) = self.delayed.first_due(now) else {
-                self.delayed.is_due = false;
-                return;
-            };
+            let Some(due) = self.delayed.next_due(now) else { return };
+            let id = due.exchange;
             if self.postponed.has_from(delayed_of(self.edge.shard, id)) {
                 self.delayed.let_first_wait_behind_set_aside();
                 continue;
             }
-            let (log, size, place) = (held.log, held.bytes, held.place);
-            let found = match place.position() {
-                None => Found::Ready,
-                Some(at) => {
-                    let reader = (u32::MAX, id);
-                    let backlog = self.journal.backlog(now, log, reader, &mut out.disk);
-                    backlog.map_or(Found::Lost, |mut backlog| backlog.lookup(at, size))
+            match self.delayed.look_up(now, &due, &mut self.journal, &mut out.disk) {
+                Found::Ready => {}
+                Found::Pending => return,
+                Found::Lost => {
+                    let Some(source) = self.delayed.take_first() else { return };
+                    self.keep_source(&source);
+                    continue;
                 }
-            };
-            if found == Found::Pending {
-                self.delayed.wait = Wait::Read;
-                return self.read_delayed_ahead(now, id, log, out);
-            }
-            if found == Found::Lost {
-                let Some((id, held, lane)) = self.delayed.take_first() else { return };
-                let entry = held.entry();
-                self.keep_source(&Source { queue: id, log, lane, entry, was_delivered: false });
-                continue;
             }
             // It is copied, also if it waits.
-            bytes += size as usize;
-            let occupied =
-                Occupied { log, bytes: if place.position().is_some() { size as usize } else { 0 } };
-            let routed = self.route_delayed(now, id, log, place, out);
+            bytes += due.bytes as usize;
+            let occupied = due.occupied;
+            let routed = self.route_delayed(now, &due, out);
             if let Some((packed, targets, terms)) = &routed {
                 if targets.len() > TARGETS_AT_ONCE_MAX && !self.delayed.may_pass(id) {
                     self.delayed.let_first_wait_for_turn();
@@ -202,18 +108,17 @@ impl Broker {
                 };
                 if let Some(wish) = wish {
                     let queues = first(targets).iter().map(|target| target.queue).collect();
-                    let is_full = self.journal.is_full(wish.need.logs);
+                    let is_full = self.journal.is_full(wish.logs());
                     self.delayed.let_first_wait(wish, queues, is_full);
                     continue;
                 }
                 if let Room::Never(bytes) = room
-                    && place.position().is_some()
+                    && due.place.position().is_some()
                 {
                     self.tell_delayed_too_large(id, bytes, out);
                 }
             }
-            let Some((id, held, lane)) = self.delayed.take_first() else { return };
-            let source = Source { queue: id, log, lane, entry: held.entry(), was_delivered: false };
+            let Some(source) = self.delayed.take_first() else { return };
             match routed {
                 Some((packed, found, terms)) if !found.is_empty() => {
                     targets += found.len();
@@ -274,7 +179,7 @@ impl Broker {
     ///
     /// # Errors
     /// Bytes that it takes when it is passed on, if no log ever has room for that beside itself.
-    pub(crate) fn segments_to_hold_back(
+    pub(super) fn segments_to_hold_back(
         &mut self,
         id: QueueId,
         view: &MessageView<'_>,
@@ -321,31 +226,18 @@ impl Broker {
         out.log(Severity::Warning, "delayed-too-large", text);
     }
 
-    /// Has those read that are due next and lie in the same log.
-    fn read_delayed_ahead(&mut self, now: Now, id: QueueId, log: u16, out: &mut Outbox) {
-        let Some(holding) = self.delayed.holdings.get(&id) else { return };
-        let due = holding.held.range(..=(now.instant.into(), u64::MAX)).map(|(_, held)| held);
-        let next = due.take(READ_AHEAD).filter(|held| held.log == log);
-        let entries: Vec<_> = next.map(Held::entry).collect();
-        if let Some(mut backlog) = self.journal.backlog(now, log, (u32::MAX, id), &mut out.disk) {
-            backlog.announce(entries.iter());
-        }
-    }
-
     /// Routes a delayed message: its bytes, packed, where it goes, and how; `None` if it is lost.
     fn route_delayed(
         &mut self,
         now: Now,
-        id: QueueId,
-        log: u16,
-        place: Place,
+        due: &Due,
         out: &mut Outbox,
     ) -> Option<(Vec<u8>, Vec<Target>, Terms)> {
-        let view = match (place.body(), place.position()) {
+        let view = match (due.place.body(), due.place.position()) {
             (Some(body), _) => MessageView::unpack(self.edge.pool.get(body)),
-            (None, at) => self.journal.view(log, at?)?,
+            (None, at) => self.journal.view(due.log, at?)?,
         };
-        let vhost = self.directory.holding(id)?.vhost;
+        let vhost = self.directory.holding(due.exchange)?.vhost;
         let properties = PropertiesRef(view.properties);
         let exchange = core::str::from_utf8(view.exchange).ok()?;
         let first = core::str::from_utf8(view.routing_key).ok()?;
@@ -367,7 +259,7 @@ impl Broker {
             persistent: properties.is_persistent(),
             priority: properties.priority().unwrap_or(0),
             expiration: properties.expiration().and_then(|text| parse_expiration(text).ok()),
-            from: delayed_of(self.edge.shard, id),
+            from: delayed_of(self.edge.shard, due.exchange),
             number: None,
         };
         let mut packed = Vec::new();
