@@ -10,6 +10,7 @@ pub(crate) mod answer;
 mod backpressure;
 mod commit;
 mod consume;
+mod dead_letters;
 mod declare;
 mod delayed;
 mod dispatch;
@@ -535,7 +536,9 @@ impl Broker {
         self.work_on_delayed(now, out);
         self.work_on_definitions(now, out);
         self.work_on_looks(now, out);
-        self.try_letters_again();
+        if !self.journal.closes() {
+            self.edge.dead_letters.try_again();
+        }
         self.journal.work(now, &mut out.disk);
         self.edge.work_on_pool();
         for _ in 0..self.edge.backpressure.commands_to_try() {

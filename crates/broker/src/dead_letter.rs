@@ -6,6 +6,7 @@
 //! there, too, until a queue takes them (`held.rs`).
 
 mod attempts;
+mod cycles;
 mod held;
 mod ledger;
 mod roomless;
@@ -15,37 +16,27 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+pub(crate) use cycles::end_cycles;
 use held::Progress;
+pub(crate) use held::{End, FirstHeld, Posted, Slice, Then};
 use ledger::{Ledger, Waiting};
-use lepus_amqp::properties::PropertiesRef;
-use lepus_base::{Now, QueueId};
+use lepus_base::QueueId;
 use lepus_store::LaneSlot;
 use roomless::Roomless;
-use sender::{Sender, loose_letters_of, sender_of, sure_letters_of};
-pub(crate) use sender::{delayed_of, letters_of, must_arrive};
+pub(crate) use sender::{
+    Sender, delayed_of, letters_of, loose_letters_of, must_arrive, sender_of, sure_letters_of,
+};
 
-use crate::broker::Broker;
-use crate::channel::Target;
-use crate::effort::{MESSAGE_BYTES, TARGETS_AT_ONCE_MAX, first};
-use crate::journal::{Found, LETTERS, Need, Occupied, Reader, Room};
-use crate::mail::{ChannelRef, LETTERS_CONNECTION, Receipt, Terms};
-use crate::message::{Incoming, MessageView};
-use crate::outbox::{Outbox, Severity};
+use crate::journal::{Journal, Need, Occupied, Reader};
+use crate::mail::{ChannelRef, Receipt};
 use crate::owner::{Conditions, Owner};
-use crate::properties::{Cycles, DEATHS_MAX, Death, further_keys, with_death};
 use crate::queue::{Entry, Reason};
-use crate::routing_keys::RoutingKeys;
 
 /// Dead letters that may wait before queues stop producing more.
 const WAITING_MAX: usize = 1024;
-/// Dead letters handled in one go before other work gets its turn.
-const DEAD_LETTERS_AT_ONCE_MAX: usize = 256;
 /// Room for so many dead letters is kept for the next ones.
 const SPARE_LETTERS_MAX: usize = 4096;
-/// Of the memory that there may be so big a part takes what is on its way to very many queues and waits.
-const WAITING_PART: usize = 16;
-/// Bytes of properties that are as dear to read and write anew as a queue is to reach, about.
-const PROPERTY_BYTES: usize = 128;
+
 /// A message where it is until every queue that gets it has it. It owns what its entry owns.
 #[derive(Debug)]
 pub struct Source {
@@ -89,14 +80,24 @@ pub struct DeadLetter {
 
 impl DeadLetter {
     /// Whether some of its queues were asked in this attempt: it goes on before others begin.
-    fn is_under_way(&self) -> bool {
+    pub(crate) fn is_under_way(&self) -> bool {
         self.progress.as_ref().is_some_and(|progress| progress.is_addressed())
     }
 
     /// Whether all its queues were asked and have reported.
-    fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.progress.as_ref().is_some_and(|it| it.is_addressed() && !it.has_rest())
     }
+}
+
+/// A letter whose turn it is.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub letter: DeadLetter,
+    /// Whether it comes from the front of its queue's line.
+    pub is_of_line: bool,
+    /// Queues whose expiry waited for fewer letters, and goes on.
+    pub woken: Vec<Reader>,
 }
 
 /// All dead letters of a shard's queues that have not arrived.
@@ -117,6 +118,149 @@ impl DeadLetters {
     /// A message leaves a queue otherwise than by acknowledgement.
     pub(crate) fn push(&mut self, source: Source, reason: Reason) {
         self.next.push_back(DeadLetter { source, reason, progress: None, turn: 0 });
+    }
+
+    /// Takes the letter that is next.
+    pub(crate) fn take_next(&mut self) -> Option<Taken> {
+        let first = self.next.front();
+        if !first.is_some_and(DeadLetter::is_under_way)
+            && self.lines.is_next(first.is_some())
+            && let Some((letter, woken)) = self.lines.take()
+        {
+            return Some(Taken { letter, is_of_line: true, woken });
+        }
+        let letter = self.next.pop_front()?;
+        Some(Taken { letter, is_of_line: false, woken: Vec::new() })
+    }
+
+    /// Puts a letter behind those of its queue that wait, if there are some and it does not come from there.
+    pub(crate) fn line_up(&mut self, letter: DeadLetter, is_of_line: bool) -> Option<DeadLetter> {
+        let waits = !is_of_line && !letter.is_under_way() && self.lines.has_of(letter.source.queue);
+        if !waits {
+            return Some(letter);
+        }
+        self.lines.push(letter);
+        None
+    }
+
+    /// Puts a letter back that has to be read before it is sent: it is the next one.
+    pub(crate) fn wait_for_read(&mut self, letter: DeadLetter, is_of_line: bool) {
+        match is_of_line {
+            true => self.lines.put_back(letter),
+            false => self.next.push_front(letter),
+        }
+        self.is_waiting = true;
+    }
+
+    /// Has a letter, and those behind it, wait until one of its queue that was set aside has come into its queues.
+    pub(crate) fn wait_behind_set_aside(&mut self, letter: DeadLetter) {
+        self.lines.wait_behind_set_aside(letter);
+    }
+
+    /// What was set aside of a queue has come into its queues: those behind it go on.
+    pub(crate) fn set_aside_over(&mut self, queue: QueueId) {
+        self.lines.set_aside_over(queue);
+    }
+
+    /// Has a letter wait for room in logs, which these queues need.
+    pub(crate) fn wait_for_room(
+        &mut self,
+        letter: DeadLetter,
+        need: Need,
+        queues: Vec<QueueId>,
+        journal: &Journal,
+    ) {
+        self.lines.wait(letter, need, queues, journal.is_full(need.logs));
+    }
+
+    /// A letter finds out anew what room it needs, before others of its queue.
+    pub(crate) fn look_anew(&mut self, letter: DeadLetter) {
+        self.lines.look_anew(letter);
+    }
+
+    /// Lets those go on that waited for room in a log, as far as there is some.
+    pub(crate) fn give_room(&mut self, journal: &mut Journal) {
+        self.lines.let_some_look_anew();
+        self.lines.give_room(|need, frees| !journal.must_wait_to_pass_on(need, frees));
+        self.lines.let_pass(|logs| journal.is_full(logs));
+    }
+
+    /// Whether some of this queue wait for room.
+    pub(crate) fn has_roomless_of(&self, queue: QueueId) -> bool {
+        self.lines.has_roomless_of(queue)
+    }
+
+    /// Whether one of the letter's queue that came before waits for no more than this, in the same logs.
+    pub(crate) fn is_behind(&self, letter: &DeadLetter, need: Need) -> bool {
+        self.lines.is_behind(&letter.source, letter.turn, need)
+    }
+
+    /// Whether one more may be on its way to very many queues.
+    pub(crate) fn may_pass(&self) -> bool {
+        self.lines.may_pass()
+    }
+
+    /// Has a letter wait until it may be on its way to very many queues.
+    pub(crate) fn wait_for_turn(&mut self, letter: DeadLetter) {
+        self.lines.wait_for_turn(letter);
+    }
+
+    /// A letter of the queue goes to very many queues: the next ones wait until it is in all of them.
+    pub(crate) fn pass(&mut self, queue: QueueId) {
+        self.lines.pass(queue);
+    }
+
+    /// A letter on its way to very many queues, which takes so many bytes, can only wait: those of other queues
+    /// need not do so for it, up to so many bytes.
+    pub(crate) fn give_turn_away(&mut self, queue: QueueId, bytes: usize, max: usize) {
+        self.lines.give_turn_away(queue, bytes, max);
+    }
+
+    /// The letter is in all of its very many queues: those behind it go on.
+    pub(crate) fn passed(&mut self, queue: QueueId) {
+        self.lines.passed(queue);
+    }
+
+    /// The number under which a queue elsewhere, or a log, is to report.
+    pub(crate) fn next_number(&mut self) -> u64 {
+        self.ledger.next_number()
+    }
+
+    /// A message stays where it is until so many have reported under this number, and then, too, if `is_kept`.
+    pub(crate) fn await_reports(
+        &mut self,
+        number: u64,
+        source: Source,
+        missing: u32,
+        is_kept: bool,
+    ) {
+        self.ledger.waiting.insert(number, Waiting { source, missing, is_kept });
+    }
+
+    /// A message stays where it is for the next run.
+    pub(crate) fn keep(&mut self, source: Source) {
+        self.ledger.kept.push(source);
+    }
+
+    /// What a message takes in the log that it is in, of which a report to this sender is missing.
+    pub(crate) fn occupied(&self, to: ChannelRef, number: u64) -> Occupied {
+        self.ledger.occupied(to, number)
+    }
+
+    /// So many queues elsewhere say what became of a message. Where it was, if it is to be settled there. Of those that
+    /// need not arrive, one that no log takes is kept by its source for the next run; one that a queue refuses is gone.
+    pub(crate) fn report(
+        &mut self,
+        to: ChannelRef,
+        number: u64,
+        queues: u32,
+        receipt: Receipt,
+    ) -> Option<Source> {
+        if must_arrive(to) {
+            self.report_surely(number, receipt != Receipt::Taken);
+            return None;
+        }
+        self.ledger.report(number, queues, receipt == Receipt::Unlogged)
     }
 
     /// Whether some are to be sent that do not wait for room.
@@ -234,513 +378,6 @@ impl Owner for DeadLetters {
         self.next.iter().any(|letter| letter.source.queue == queue)
             || self.lines.has_of(queue)
             || self.ledger.has_of(queue)
-    }
-}
-
-impl Broker {
-    /// Routes some of the waiting dead letters. True when more wait and can go on.
-    pub(crate) fn route_dead_letters(&mut self, now: Now, out: &mut Outbox) -> bool {
-        // This is asked after every call.
-        if !self.edge.dead_letters.has_any_to_send()
-            && !self.edge.backpressure.waits_for_dead_letters()
-        {
-            return false;
-        }
-        let mut queues = 0;
-        for _ in 0..DEAD_LETTERS_AT_ONCE_MAX {
-            if self.edge.dead_letters.is_waiting {
-                return false;
-            }
-            if queues > TARGETS_AT_ONCE_MAX || self.edge.effort.is_used_up() {
-                break;
-            }
-            if !self.conditions(out).may_pass_on() {
-                // The letters stay where they are until the mail has gone.
-                break;
-            }
-            let Some((mut letter, is_of_line)) = self.next_letter() else { break };
-            if !is_of_line
-                && !letter.is_under_way()
-                && self.edge.dead_letters.lines.has_of(letter.source.queue)
-            {
-                self.edge.dead_letters.lines.push(letter);
-                continue;
-            }
-            if letter.is_over() {
-                self.end_letter(now, letter, out);
-                continue;
-            }
-            if self.is_behind_set_aside(&letter) {
-                self.edge.dead_letters.lines.wait_behind_set_aside(letter);
-                continue;
-            }
-            let (place, size) = (letter.source.entry.place, letter.source.entry.bytes);
-            let found = match place.position() {
-                None => Found::Ready,
-                Some(at) => self
-                    .journal
-                    .log(letter.source.log)
-                    .map_or(Found::Lost, |log| log.lookup(at, size, LETTERS, &mut out.disk)),
-            };
-            match found {
-                Found::Ready => queues += self.send_letter(now, letter, out),
-                Found::Pending => {
-                    match is_of_line {
-                        true => self.edge.dead_letters.lines.put_back(letter),
-                        false => self.edge.dead_letters.next.push_front(letter),
-                    }
-                    self.edge.dead_letters.is_waiting = true;
-                    return false;
-                }
-                Found::Lost => {
-                    self.let_go(&mut letter);
-                    self.keep_source(&letter.source);
-                }
-            }
-        }
-        // Whatever ended the loop: behind the last letter nobody comes by for those who wait.
-        if !self.edge.dead_letters.has_any_to_send() && !self.edge.dead_letters.is_waiting {
-            self.letters_go_on(now, out);
-        }
-        self.edge.dead_letters.has_any_to_send()
-    }
-
-    /// Takes the letter that is next, and says whether it comes from the front of its queue's line.
-    fn next_letter(&mut self) -> Option<(DeadLetter, bool)> {
-        let edge = &mut self.edge;
-        let first = edge.dead_letters.next.front();
-        if !first.is_some_and(DeadLetter::is_under_way)
-            && edge.dead_letters.lines.is_next(first.is_some())
-            && let Some((letter, woken)) = edge.dead_letters.lines.take()
-        {
-            for queue in woken {
-                edge.backpressure.wait_behind_dead_letters(queue);
-            }
-            return Some((letter, true));
-        }
-        edge.dead_letters.next.pop_front().map(|letter| (letter, false))
-    }
-
-    /// Lets those letters go on that waited for room in a log, as far as there is some.
-    pub(crate) fn give_letters_room(&mut self) {
-        self.edge.dead_letters.lines.let_some_look_anew();
-        let journal = &mut self.journal;
-        let has_room = |need, frees| !journal.must_wait_to_pass_on(need, frees);
-        self.edge.dead_letters.lines.give_room(has_room);
-        let journal = &self.journal;
-        self.edge.dead_letters.lines.let_pass(|logs| journal.is_full(logs));
-    }
-
-    /// Sends a letter, or has it wait. What that cost, in queues.
-    fn send_letter(&mut self, now: Now, letter: DeadLetter, out: &mut Outbox) -> usize {
-        let frees = letter.source.occupied().frees();
-        self.journal.set_passing(frees, true);
-        let cost = self.pass_letter_on(now, letter, out);
-        self.journal.set_passing(frees, false);
-        cost
-    }
-
-    fn pass_letter_on(&mut self, now: Now, mut letter: DeadLetter, out: &mut Outbox) -> usize {
-        if self.must_arrive(&letter) {
-            if letter.progress.is_none() {
-                self.edge.counters.count_dead_letter(letter.reason);
-            }
-            return self.send_surely(now, letter, out);
-        }
-        self.let_go(&mut letter);
-        let routed = self.route_dead_letter(now, &letter, true, out);
-        let cost = routed.as_ref().map_or(1, |(packed, targets)| cost_of(packed, targets.len()));
-        if let Some((packed, targets)) = &routed {
-            let is_wide = targets.len() > TARGETS_AT_ONCE_MAX;
-            if is_wide && !self.edge.dead_letters.lines.may_pass() {
-                self.edge.dead_letters.lines.wait_for_turn(letter);
-                return cost;
-            }
-            let from = loose_letters_of(self.edge.shard, letter.source.queue);
-            let terms = terms_of(&letter.source, packed, from);
-            let incoming = Incoming::new(MessageView::unpack(packed));
-            let occupied = letter.source.occupied();
-            let first = first(targets);
-            let room = match self.room_behind_others(&letter, &incoming, terms.persistent, first) {
-                Some(need) => Room::Later(need),
-                None => self.room_to_pass_on(&incoming, terms.persistent, first, occupied),
-            };
-            match room {
-                Room::Later(need) => {
-                    let queues = first.iter().map(|target| target.queue).collect();
-                    self.let_letter_wait(letter, need, queues);
-                    return cost;
-                }
-                Room::Never(bytes) if letter.source.is_kept() => {
-                    let text = alloc::format!(
-                        "a dead letter of {} takes {bytes} bytes in the log, more than may be \
-                         stored while it holds the message itself: it stays there and is sent \
-                         after the next start, if store.bytes_max is raised until then",
-                        self.describe_queue(letter.source.queue)
-                    );
-                    out.log(Severity::Warning, "dead-letter-too-large", text);
-                }
-                _ => {}
-            }
-        }
-        self.edge.counters.count_dead_letter(letter.reason);
-        match routed {
-            Some((packed, targets)) if !targets.is_empty() => {
-                if targets.len() > TARGETS_AT_ONCE_MAX {
-                    self.edge.dead_letters.lines.pass(letter.source.queue);
-                }
-                let from = loose_letters_of(self.edge.shard, letter.source.queue);
-                let terms = terms_of(&letter.source, &packed, from);
-                self.pass_on(now, letter.source, &packed, &targets, terms, out);
-            }
-            _ => self.settle_source(letter.source),
-        }
-        cost
-    }
-
-    /// Has a letter wait for room, which these queues need.
-    fn let_letter_wait(&mut self, letter: DeadLetter, need: Need, queues: Vec<QueueId>) {
-        let is_full = self.journal.is_full(need.logs);
-        self.edge.dead_letters.lines.wait(letter, need, queues, is_full);
-    }
-
-    /// What a letter needs, if it has to wait behind one of its queue that waits for no more than that in the same
-    /// logs. One that needs less passes it.
-    fn room_behind_others(
-        &mut self,
-        letter: &DeadLetter,
-        incoming: &Incoming<'_>,
-        persistent: bool,
-        targets: &[Target],
-    ) -> Option<Need> {
-        let (lines, source) = (&self.edge.dead_letters.lines, &letter.source);
-        // What is left of a queue that is gone goes nowhere.
-        if !lines.has_roomless_of(source.queue)
-            || self.directory.queue_by_id(source.queue).is_none()
-        {
-            return None;
-        }
-        let mut spilling = Vec::new();
-        let need = self.need_to_pass_on(incoming, persistent, targets, &mut spilling)?;
-        if !lines.is_behind(source, letter.turn, need) {
-            return None;
-        }
-        self.spilling.extend(spilling);
-        Some(need)
-    }
-
-    /// Whether a letter stays with its queue until all that get it have it.
-    fn must_arrive(&self, letter: &DeadLetter) -> bool {
-        let info = self.directory.queue_by_id(letter.source.queue);
-        info.is_some_and(|info| info.settings().at_least_once)
-    }
-
-    /// All queues of a letter that must arrive have reported.
-    fn end_letter(&mut self, now: Now, mut letter: DeadLetter, out: &mut Outbox) {
-        if self.must_arrive(&letter) {
-            return self.end_attempt(now, letter, out);
-        }
-        // Its queue is gone.
-        self.let_go(&mut letter);
-        self.settle_source(letter.source);
-    }
-
-    /// Puts a message into queues; its source keeps it until all of them have it. Where they are very
-    /// many it becomes a job, and [`Broker::passed_on`] is called when that is done.
-    pub(crate) fn pass_on(
-        &mut self,
-        now: Now,
-        source: Source,
-        packed: &[u8],
-        targets: &[Target],
-        terms: Terms,
-        out: &mut Outbox,
-    ) {
-        if targets.len() > TARGETS_AT_ONCE_MAX {
-            return self.pass_on_in_slices(source, packed, targets, terms);
-        }
-        let goes_far = targets.iter().any(|target| self.is_far(target)) || self.journal.len() > 1;
-        let waits = goes_far && source.is_kept();
-        let number = waits.then(|| self.edge.dead_letters.ledger.next_number());
-        let terms = Terms { number, ..terms };
-        let mut incoming = Incoming::new(MessageView::unpack(packed));
-        let routed = self.enqueue_all(now, &mut incoming, targets, terms, out);
-        incoming.finish(&mut self.edge.pool);
-        let missing = routed.remote + routed.logs;
-        // The log has stopped, or closes: the source keeps it for the next run.
-        let is_kept = routed.receipt == Receipt::Unlogged && source.lane.is_some();
-        match number {
-            Some(number) if missing > 0 => {
-                self.edge
-                    .dead_letters
-                    .ledger
-                    .waiting
-                    .insert(number, Waiting { source, missing, is_kept });
-            }
-            _ if is_kept => self.edge.dead_letters.ledger.kept.push(source),
-            _ => self.settle_source(source),
-        }
-    }
-
-    fn pass_on_in_slices(
-        &mut self,
-        source: Source,
-        packed: &[u8],
-        targets: &[Target],
-        terms: Terms,
-    ) {
-        if !source.is_kept() {
-            self.settle_source(source);
-            return self.jobs.start_passing_on(&mut self.edge.pool, packed, terms, targets, None);
-        }
-        // One report is that of the job itself.
-        let (number, frees) =
-            (self.edge.dead_letters.ledger.next_number(), source.occupied().frees());
-        self.edge
-            .dead_letters
-            .ledger
-            .waiting
-            .insert(number, Waiting { source, missing: 1, is_kept: false });
-        self.jobs.start_passing_on(
-            &mut self.edge.pool,
-            packed,
-            Terms { number: Some(number), ..terms },
-            targets,
-            frees,
-        );
-    }
-
-    /// What those who sent it pass on to very many queues takes so many bytes and can only wait: it gives its turn
-    /// to the next.
-    pub(crate) fn give_turn_away(&mut self, from: ChannelRef, bytes: usize) {
-        let max = self.waiting_bytes_max();
-        match sender_of(from) {
-            Sender::Exchange(id) => self.delayed.give_turn_away(id, bytes, max),
-            Sender::Queue(queue) => self.edge.dead_letters.lines.give_turn_away(queue, bytes, max),
-        }
-    }
-
-    /// Bytes of messages on their way to very many queues that may wait, above which they keep their turns.
-    pub(super) fn waiting_bytes_max(&self) -> usize {
-        self.edge.loan.obtainable / WAITING_PART
-    }
-
-    /// Very many queues have what was passed on to them: the next message of those who sent it may
-    /// follow.
-    pub(crate) fn passed_on(&mut self, from: ChannelRef) {
-        match sender_of(from) {
-            Sender::Exchange(id) => self.delayed.passed(id),
-            Sender::Queue(queue) => self.edge.dead_letters.lines.passed(queue),
-        }
-    }
-
-    /// What was set aside of a queue's dead letters, or of a delayed exchange's messages, and had no room
-    /// then, is in its queues: the next ones may follow.
-    pub(crate) fn set_aside_over(&mut self, from: ChannelRef) {
-        match sender_of(from) {
-            Sender::Exchange(id) => self.delayed.set_aside_over(id),
-            Sender::Queue(queue) => self.edge.dead_letters.lines.set_aside_over(queue),
-        }
-    }
-
-    /// Whether an earlier letter of the same queue was set aside while one of its queues moved, and has had
-    /// no room since: this one is not to overtake it.
-    fn is_behind_set_aside(&self, letter: &DeadLetter) -> bool {
-        if self.postponed.is_empty() || letter.is_under_way() {
-            return false;
-        }
-        let queue = letter.source.queue;
-        // What is left of a queue that is gone goes nowhere.
-        self.directory.queue_by_id(queue).is_some() && self.has_postponed_letters_of(queue)
-    }
-
-    /// Whether dead letters of a queue of this shard that were set aside wait for room.
-    pub(crate) fn has_postponed_letters_of(&self, queue: QueueId) -> bool {
-        let mut senders = letters_of(self.edge.shard, queue).into_iter();
-        senders.any(|sender| self.postponed.has_from(sender))
-    }
-
-    /// What a message takes in the log that it is passed on from by this shard, until its queues have it.
-    pub(crate) fn occupied_by(&self, terms: &Terms) -> Occupied {
-        match terms.number {
-            Some(number)
-                if terms.from.connection == LETTERS_CONNECTION
-                    && terms.from.shard == self.edge.shard =>
-            {
-                self.edge.dead_letters.ledger.occupied(terms.from, number)
-            }
-            _ => Occupied::default(),
-        }
-    }
-
-    /// The message is where it is to be, or nowhere: its source lets go of it.
-    pub(crate) fn settle_source(&mut self, source: Source) {
-        self.delayed.settled(source.queue, source.log, source.entry.seq);
-        let home = self.home_slot(source.queue, u32::MAX);
-        if let Some(home) = home {
-            self.homes[home as usize].queue.letter_settled(&source.entry);
-        }
-        if let Some(body) = source.entry.place.body() {
-            return self.edge.pool.release(body);
-        }
-        // With its queue or exchange the lane went, and its number may mean another one.
-        if (home.is_some() || self.delayed.holds(source.queue))
-            && let Some(lane) = source.lane
-            && let Some(log) = self.journal.log(source.log)
-        {
-            log.settle(lane, &source.entry);
-        }
-    }
-
-    /// A message that was to be passed on is damaged: it stays in the log it came from, and nobody is given
-    /// it.
-    pub(crate) fn keep_source(&mut self, source: &Source) {
-        self.delayed.settled(source.queue, source.log, source.entry.seq);
-        let home = self.home_slot(source.queue, u32::MAX);
-        if let Some(home) = home {
-            self.homes[home as usize].queue.letter_settled(&source.entry);
-        }
-        if (home.is_some() || self.delayed.holds(source.queue))
-            && let Some(lane) = source.lane
-            && let Some(log) = self.journal.log(source.log)
-        {
-            log.set_aside(lane, &source.entry);
-        }
-    }
-
-    /// Whether a queue reports what it has: it is elsewhere, or on its way.
-    fn is_far(&self, target: &Target) -> bool {
-        target.home != self.edge.shard || self.migrations.rests(target.queue).is_some()
-    }
-
-    /// So many queues elsewhere say what became of dead letters. Of those that need not arrive, one
-    /// that no log takes is kept by its source for the next run; one that a queue refuses is gone.
-    pub(crate) fn letters_reported(
-        &mut self,
-        to: ChannelRef,
-        (first, last): (u64, u64),
-        queues: u32,
-        receipt: Receipt,
-    ) {
-        let is_kept = receipt == Receipt::Unlogged;
-        for number in first..=last {
-            if must_arrive(to) {
-                self.reported_surely(number, receipt != Receipt::Taken);
-            } else if let Some(source) =
-                self.edge.dead_letters.ledger.report(number, queues, is_kept)
-            {
-                self.settle_source(source);
-            }
-        }
-    }
-
-    /// Writes one dead letter as it is to be from now on, packed, and finds where it goes if that `is_asked`;
-    /// `None` if its queue is gone or it cannot become a dead letter.
-    fn route_dead_letter(
-        &mut self,
-        now: Now,
-        letter: &DeadLetter,
-        is_asked: bool,
-        out: &mut Outbox,
-    ) -> Option<(Vec<u8>, Vec<Target>)> {
-        let info = self.directory.queue_by_id(letter.source.queue)?;
-        let exchange = info.settings().dead_letter_exchange.clone()?;
-        let vhost = info.vhost;
-        let place = letter.source.entry.place;
-        let view = match (place.body(), place.position()) {
-            (Some(body), _) => MessageView::unpack(self.edge.pool.get(body)),
-            (None, at) => self.journal.view(letter.source.log, at?)?,
-        };
-        let old_exchange = core::str::from_utf8(view.exchange).ok()?;
-        let old_key = core::str::from_utf8(view.routing_key).ok()?;
-        let own_key = info.settings().dead_letter_routing_key.as_deref();
-        let death = Death {
-            queue: info.name(),
-            reason: letter.reason,
-            exchange: old_exchange,
-            routing_key: old_key,
-            time_seconds: now.wall_millis / 1000,
-            is_rerouted: own_key.is_some(),
-        };
-        let properties = with_death(view.properties, &death)?;
-        let key = own_key.unwrap_or(old_key);
-        let (mut targets, mut is_too_far) = (Vec::new(), false);
-        if is_asked {
-            let mut routes = core::mem::take(&mut self.routes);
-            routes.clear();
-            let copies = further_keys(&properties);
-            self.directory.route_dead_letter(
-                vhost,
-                &exchange,
-                RoutingKeys { first: key, further: &copies },
-                PropertiesRef(&properties),
-                &mut self.rng,
-                &mut routes,
-            );
-            self.edge.effort.spend(routes.steps());
-            self.resolve(&routes, &mut targets);
-            is_too_far = routes.are_too_far();
-            self.routes = routes;
-        }
-        if letter.reason != Reason::Rejected && !targets.is_empty() {
-            let cycles = Cycles::of(&properties);
-            let is_first_try = letter.progress.is_none();
-            if cycles.is_too_long && is_first_try {
-                let text = alloc::format!(
-                    "message dropped in queue '{}': it was dead-lettered {DEATHS_MAX} times without a \
-                     client having rejected it",
-                    death.queue
-                );
-                out.log(Severity::Warning, "dead-letter-cycle", text);
-            }
-            targets.retain(|target| {
-                let Some(info) = self.directory.queue_by_id(target.queue) else { return false };
-                let closes = cycles.end_in(info.name());
-                if closes && is_first_try && !cycles.is_too_long {
-                    let text = alloc::format!(
-                        "message dropped: dead-lettering it from queue '{}' into '{}' again would go round for ever",
-                        death.queue, info.name()
-                    );
-                    out.log(Severity::Warning, "dead-letter-cycle", text);
-                }
-                !closes
-            });
-        }
-        let view = MessageView {
-            exchange: exchange.as_bytes(),
-            routing_key: key.as_bytes(),
-            properties: &properties,
-            body: view.body,
-            wire: None,
-        };
-        // The bytes leave pool and log before these are written to.
-        let mut packed = Vec::new();
-        if !targets.is_empty() || !is_asked {
-            view.append_packed(&mut packed);
-        }
-        self.edge.effort.spend_on_queues(cost_of(&packed, 0));
-        if is_too_far {
-            self.tell_too_far(now, &exchange, out);
-        }
-        Some((packed, targets))
-    }
-}
-
-/// What it costs to write a dead letter anew and to pass it on to so many queues, in queues.
-fn cost_of(packed: &[u8], queues: usize) -> usize {
-    let properties = MessageView::unpack(packed).properties.len();
-    1 + queues + properties / PROPERTY_BYTES + packed.len() / MESSAGE_BYTES
-}
-
-/// With what a packed dead letter is put into queues.
-fn terms_of(source: &Source, packed: &[u8], from: ChannelRef) -> Terms {
-    let properties = PropertiesRef(MessageView::unpack(packed).properties);
-    Terms {
-        persistent: properties.is_persistent(),
-        priority: source.entry.priority,
-        expiration: None,
-        from,
-        number: None,
     }
 }
 

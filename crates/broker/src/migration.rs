@@ -375,7 +375,7 @@ impl Broker {
         let Some(to) = self.directory.queue_by_id(id).map(|info| info.home) else { return };
         let target = Target { queue: id, home: to, slot: u32::MAX };
         self.jobs.redirect(info.id, target, self.edge.shard);
-        self.redirect_letters(info.id, id);
+        self.edge.dead_letters.redirect(info.id, id);
         // What is passed on to another shard waits for room in the own log.
         self.queue_left(info.id, 0);
         self.redirect_consumers(info, (id, to), out);

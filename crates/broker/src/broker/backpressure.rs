@@ -86,7 +86,7 @@ impl Broker {
         self.journal.forget_wishes();
         self.look_for_memory();
         self.look_for_room_anew();
-        self.give_letters_room();
+        self.edge.dead_letters.give_room(&mut self.journal);
         let journal = &mut self.journal;
         self.delayed.let_pass(|logs| journal.is_full(logs));
         self.delayed.give_room(|need, frees| !journal.must_wait_to_pass_on(need, frees));

@@ -3,24 +3,16 @@
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
-use alloc::format;
-use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use lepus_base::{Now, QueueId};
+use lepus_base::QueueId;
 
 use super::attempts::Attempts;
-use super::{DeadLetter, DeadLetters, Source, cost_of, sure_letters_of, terms_of};
-use crate::broker::Broker;
+use super::{DeadLetter, DeadLetters, Source};
 use crate::channel::Target;
-use crate::directory::QueueInfo;
 use crate::effort::TARGETS_AT_ONCE_MAX;
-use crate::journal::{LogSet, Need, Room};
-use crate::mail::{Receipt, Terms};
-use crate::message::{Incoming, MessageView};
-use crate::outbox::{Outbox, Severity};
-use crate::timers::Timer;
+use crate::journal::Need;
 
 /// The first pause before the letters of a queue are tried again.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
@@ -119,7 +111,8 @@ impl Progress {
 }
 
 /// What became of a letter at one queue.
-enum Posted {
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Posted {
     /// It has it.
     Done,
     /// It, or its log, did not take it.
@@ -130,6 +123,49 @@ enum Posted {
     Waits(u64),
     /// Nothing yet: it waits until a log has room for so many bytes.
     NeedsRoom(Need),
+}
+
+/// What follows from that.
+#[must_use]
+pub(crate) enum Then {
+    /// Others are asked.
+    GoesOn,
+    /// So do they, but the log is to hear that the letter takes so many bytes.
+    IsTooLarge(usize),
+    /// The letter waits until there is room for it in that queue.
+    Waits(Need),
+}
+
+/// How it goes on with a letter some of whose queues were asked.
+#[must_use]
+pub(crate) enum Slice {
+    /// Others are asked next.
+    More,
+    /// It waits for reports.
+    Waits,
+    /// All have said what they do with it.
+    Over(DeadLetter),
+}
+
+/// What becomes of a letter when all queues have said what they do with it.
+#[must_use]
+pub(crate) enum End {
+    /// It needs room for this queue, and begins anew then.
+    Lacks(DeadLetter, Need, QueueId),
+    /// It waits for another attempt.
+    Held(Option<FirstHeld>),
+    /// All have it.
+    Arrived(Source),
+}
+
+/// The first letter of a queue that waits for another attempt.
+#[must_use]
+pub(crate) struct FirstHeld {
+    pub queue: QueueId,
+    /// Why it waits.
+    pub why: &'static str,
+    /// The pause before it is tried again.
+    pub pause: Duration,
 }
 
 /// The letters of one queue that wait for another attempt.
@@ -334,306 +370,209 @@ impl DeadLetters {
     pub(super) fn may_try_again(&self) -> bool {
         !self.ledger.shelf.trying.is_empty() && self.next.len() < ON_THEIR_WAY_MAX
     }
-}
 
-impl Broker {
-    /// Sends a letter that must arrive to the queues that have yet to get it, each by itself: so it is
-    /// known which of them has it. What that cost, in queues.
-    pub(super) fn send_surely(
-        &mut self,
-        now: Now,
-        mut letter: DeadLetter,
-        out: &mut Outbox,
-    ) -> usize {
-        let is_new = letter.progress.as_ref().is_none_or(|progress| progress.is_new());
-        if is_new && self.edge.dead_letters.ledger.shelf.holds_back(letter.source.queue) {
-            let mut progress = letter.progress.take().unwrap_or_default();
-            progress.is_behind = true;
-            self.hold_letter(now, letter, progress, out);
-            return 0;
+    /// Tries some of the letters again whose pause is over.
+    pub(crate) fn try_again(&mut self) {
+        if !self.may_try_again() {
+            return;
         }
-        let is_addressed = letter.is_under_way();
-        let Some((packed, targets)) = self.route_dead_letter(now, &letter, !is_addressed, out)
-        else {
-            self.let_go(&mut letter);
-            self.settle_source(letter.source);
-            return 1;
-        };
-        let mut progress = letter.progress.take().unwrap_or_default();
-        let cost = cost_of(&packed, targets.len());
-        if !is_addressed {
-            let queues = targets.iter().rev().map(|target| target.queue);
-            progress.rest = queues.filter(|queue| !progress.done.contains(queue)).collect();
-            if progress.rest.len() > TARGETS_AT_ONCE_MAX {
-                let lines = &mut self.edge.dead_letters.lines;
-                if !lines.may_pass() {
-                    progress.rest = Vec::new();
-                    letter.progress = Some(progress);
-                    lines.wait_for_turn(letter);
-                    return cost;
-                }
-                lines.pass(letter.source.queue);
-                progress.is_wide = true;
-            }
-            progress.attempt = self.edge.dead_letters.ledger.next_number();
+        let shelf = &mut self.ledger.shelf;
+        let Some(queue) = shelf.trying.pop_front() else { return };
+        for _ in 0..TRIED_AT_ONCE {
+            let Some(letter) = shelf.take(queue) else { return };
+            self.next.push_back(letter);
         }
-        let attempt = progress.attempt;
-        let mut asked = 0;
-        while let Some(queue) = progress.rest.pop() {
-            let is_slice = asked == TARGETS_AT_ONCE_MAX || !self.conditions(out).may_pass_on();
-            if is_slice || self.edge.dead_letters.ledger.shelf.attempts.is_crowded(attempt) {
-                progress.rest.push(queue);
-                break;
-            }
-            asked += 1;
-            match self.post(now, &letter, &packed, queue, out) {
-                Posted::Done => {
-                    progress.done.insert(queue);
-                }
-                Posted::Refused => progress.is_refused = true,
-                Posted::TooLarge(bytes) => {
-                    progress.is_refused = true;
-                    if !core::mem::replace(&mut progress.is_told_too_large, true) {
-                        self.tell_too_large(letter.source.queue, bytes, out);
-                    }
-                }
-                Posted::NeedsRoom(need) if progress.is_wide => {
-                    progress.rest = Vec::new();
-                    progress.lacks = Some((need, queue));
-                }
-                Posted::NeedsRoom(need) => {
-                    progress.rest.push(queue);
-                    letter.progress = Some(progress);
-                    let target = self.directory.id_now(queue);
-                    self.let_letter_wait(letter, need, vec![target]);
-                    return cost + asked;
-                }
-                Posted::Waits(number) => {
-                    self.edge.dead_letters.ledger.shelf.attempts.ask(attempt, number, queue)
-                }
-            }
+        if shelf.is_trying(queue) {
+            shelf.trying.push_back(queue);
         }
-        let has_rest = progress.has_rest();
-        letter.progress = Some(progress);
-        if has_rest && !self.edge.dead_letters.ledger.shelf.attempts.is_crowded(attempt) {
-            self.edge.dead_letters.next.push_front(letter);
-            // More than fits into a slice: that ends it.
-            return cost + TARGETS_AT_ONCE_MAX;
-        }
-        if letter.progress.as_ref().is_some_and(|progress| progress.is_wide) {
-            // It only waits for reports.
-            let max = self.waiting_bytes_max();
-            let bytes = letter.progress.as_ref().map_or(0, |progress| progress.list_bytes());
-            let bytes = bytes + letter.source.entry.bytes as usize;
-            self.edge.dead_letters.lines.give_turn_away(letter.source.queue, bytes, max);
-        }
-        if let Some(letter) = self.edge.dead_letters.ledger.shelf.attempts.wait(attempt, letter) {
-            self.end_attempt(now, letter, out);
-        }
-        cost + asked
     }
 
-    /// Puts a letter into one queue.
-    fn post(
-        &mut self,
-        now: Now,
-        letter: &DeadLetter,
-        packed: &[u8],
-        queue: QueueId,
-        out: &mut Outbox,
-    ) -> Posted {
-        let source = &letter.source;
-        let id = self.directory.id_now(queue);
-        let Some(home) = self.directory.queue_by_id(id).map(|info| info.home) else {
-            // Deleted meanwhile: another attempt finds out where the letter goes now.
-            return Posted::Refused;
+    /// The pause of a queue's letters is over. The next one, if some are left.
+    pub(crate) fn pause_over(&mut self, queue: QueueId) -> Option<Duration> {
+        let shelf = &mut self.ledger.shelf;
+        let held = shelf.by_queue.get_mut(&queue)?;
+        if held.is_empty() {
+            shelf.by_queue.remove(&queue);
+            return None;
+        }
+        let all = held.letters.first_key_value().zip(held.letters.last_key_value());
+        let Some(((first, _), (last, _))) = all else {
+            // Some of them are on their way, and may come back.
+            return Some(held.pause);
         };
-        let target = Target { queue: id, home, slot: u32::MAX };
-        let own = self.edge.shard;
-        let waits = self.is_far(&target) || self.journal.len() > 1;
-        let number = waits.then(|| self.edge.dead_letters.ledger.next_number());
-        let terms =
-            Terms { number, ..terms_of(source, packed, sure_letters_of(own, source.queue)) };
-        let mut incoming = Incoming::new(MessageView::unpack(packed));
-        if let Some(need) = self.room_behind_others(letter, &incoming, terms.persistent, &[target])
-        {
-            return Posted::NeedsRoom(need);
+        if held.trying.replace((*first, *last)).is_none() {
+            shelf.trying.push_back(queue);
         }
-        let room = self.room_to_pass_on(&incoming, terms.persistent, &[target], source.occupied());
-        match room {
-            Room::Now => {}
-            Room::Later(need) => return Posted::NeedsRoom(need),
-            Room::Never(bytes) => return Posted::TooLarge(bytes),
+        held.pause = (held.pause * 2).min(PAUSE_MAX);
+        Some(held.pause)
+    }
+
+    /// Whether a letter that must arrive is new, and would overtake one of its queue.
+    pub(crate) fn is_held_back(&self, letter: &DeadLetter) -> bool {
+        let is_new = letter.progress.as_ref().is_none_or(|progress| progress.is_new());
+        is_new && self.ledger.shelf.holds_back(letter.source.queue)
+    }
+
+    /// Keeps a letter until those of its queue are gone that it would overtake.
+    pub(crate) fn hold_behind(&mut self, mut letter: DeadLetter) -> Option<FirstHeld> {
+        let mut progress = letter.progress.take().unwrap_or_default();
+        progress.is_behind = true;
+        self.hold(letter, progress)
+    }
+
+    /// Keeps a letter for another attempt. Says so of the first one of its queue.
+    fn hold(&mut self, letter: DeadLetter, progress: Box<Progress>) -> Option<FirstHeld> {
+        let queue = letter.source.queue;
+        let why =
+            if progress.is_refused { "a queue does not take them" } else { "no queue gets them" };
+        let is_first = self.ledger.shelf.put(letter, progress);
+        is_first.then_some(FirstHeld { queue, why, pause: PAUSE_MIN })
+    }
+
+    /// An attempt begins to bring a letter to these queues, as far as they do not have it. Where they are very many it
+    /// may have to wait for its turn.
+    pub(crate) fn begin_attempt(
+        &mut self,
+        mut letter: DeadLetter,
+        targets: &[Target],
+    ) -> Option<DeadLetter> {
+        let mut progress = letter.progress.take().unwrap_or_default();
+        let queues = targets.iter().rev().map(|target| target.queue);
+        progress.rest = queues.filter(|queue| !progress.done.contains(queue)).collect();
+        if progress.rest.len() > TARGETS_AT_ONCE_MAX {
+            if !self.lines.may_pass() {
+                progress.rest = Vec::new();
+                letter.progress = Some(progress);
+                self.lines.wait_for_turn(letter);
+                return None;
+            }
+            self.lines.pass(letter.source.queue);
+            progress.is_wide = true;
         }
-        let routed = self.enqueue_all(now, &mut incoming, &[target], terms, out);
-        incoming.finish(&mut self.edge.pool);
-        match number {
-            Some(number) if routed.remote + routed.logs > 0 => Posted::Waits(number),
-            _ if routed.receipt != Receipt::Taken => Posted::Refused,
-            _ => Posted::Done,
+        progress.attempt = self.ledger.next_number();
+        letter.progress = Some(progress);
+        Some(letter)
+    }
+
+    /// The queue that is asked next, in a letter's attempt; `None` if all were, or too many have yet to report.
+    pub(crate) fn next_to_ask(&self, letter: &mut DeadLetter) -> Option<QueueId> {
+        let progress = letter.progress.as_mut()?;
+        let is_crowded = self.ledger.shelf.attempts.is_crowded(progress.attempt);
+        if is_crowded { None } else { progress.rest.pop() }
+    }
+
+    /// A queue was asked, and this became of the letter.
+    pub(crate) fn asked(
+        &mut self,
+        letter: &mut DeadLetter,
+        queue: QueueId,
+        posted: Posted,
+    ) -> Then {
+        let progress = letter.progress.as_mut().expect("who is asked about has begun an attempt");
+        match posted {
+            Posted::Done => _ = progress.done.insert(queue),
+            Posted::Refused => progress.is_refused = true,
+            Posted::TooLarge(bytes) => {
+                progress.is_refused = true;
+                if !core::mem::replace(&mut progress.is_told_too_large, true) {
+                    return Then::IsTooLarge(bytes);
+                }
+            }
+            Posted::NeedsRoom(need) if progress.is_wide => {
+                progress.rest = Vec::new();
+                progress.lacks = Some((need, queue));
+            }
+            Posted::NeedsRoom(need) => {
+                progress.rest.push(queue);
+                return Then::Waits(need);
+            }
+            Posted::Waits(number) => {
+                self.ledger.shelf.attempts.ask(progress.attempt, number, queue);
+            }
+        }
+        Then::GoesOn
+    }
+
+    /// No more queues of a letter are asked for now. One that goes to very many and only waits gives its turn away, as
+    /// long as these take no more than so many bytes.
+    pub(crate) fn end_slice(&mut self, letter: DeadLetter, waiting_bytes_max: usize) -> Slice {
+        let progress = letter.progress.as_ref().expect("who was asked about has begun an attempt");
+        let attempt = progress.attempt;
+        if progress.has_rest() && !self.ledger.shelf.attempts.is_crowded(attempt) {
+            self.next.push_front(letter);
+            return Slice::More;
+        }
+        if progress.is_wide {
+            let bytes = progress.list_bytes() + letter.source.entry.bytes as usize;
+            self.lines.give_turn_away(letter.source.queue, bytes, waiting_bytes_max);
+        }
+        match self.ledger.shelf.attempts.wait(attempt, letter) {
+            Some(letter) => Slice::Over(letter),
+            None => Slice::Waits,
         }
     }
 
     /// A queue has reported about a letter that must arrive.
-    pub(super) fn reported_surely(&mut self, number: u64, refused: bool) {
-        if let Some(letter) = self.edge.dead_letters.ledger.shelf.attempts.report(number, refused) {
+    pub(super) fn report_surely(&mut self, number: u64, is_refused: bool) {
+        if let Some(letter) = self.ledger.shelf.attempts.report(number, is_refused) {
             // It goes on, or ends, with those that are on their way.
-            self.edge.dead_letters.next.push_front(letter);
+            self.next.push_front(letter);
         }
     }
 
-    /// All queues have said what they do with a letter: it has arrived, or waits for another attempt.
-    pub(super) fn end_attempt(&mut self, now: Now, mut letter: DeadLetter, out: &mut Outbox) {
+    /// All queues have said what they do with a letter.
+    pub(crate) fn end_attempt(&mut self, mut letter: DeadLetter) -> End {
         self.leave(&mut letter);
         let mut progress = letter.progress.take().unwrap_or_default();
         if let Some((need, queue)) = progress.lacks.take() {
             // It has given its turn back: others may find room where they go.
             (progress.attempt, progress.is_refused) = (0, false);
             letter.progress = Some(progress);
-            return self.wait_anew(letter, need, queue);
+            return End::Lacks(letter, need, queue);
         }
         if progress.is_refused || progress.done.is_empty() {
-            return self.hold_letter(now, letter, progress, out);
+            return End::Held(self.hold(letter, progress));
         }
-        if let Some(held) =
-            self.edge.dead_letters.ledger.shelf.by_queue.get_mut(&letter.source.queue)
-        {
+        if let Some(held) = self.ledger.shelf.by_queue.get_mut(&letter.source.queue) {
             held.pause = PAUSE_MIN;
         }
         letter.progress = Some(progress);
-        self.edge.dead_letters.ledger.shelf.let_go(&mut letter);
-        self.settle_source(letter.source);
-    }
-
-    /// A letter waits for room for a queue, which may be gone or in another log since it was asked for.
-    fn wait_anew(&mut self, letter: DeadLetter, need: Need, queue: QueueId) {
-        let target = self.directory.id_now(queue);
-        if self.directory.queue_by_id(target).is_none() {
-            return self.edge.dead_letters.lines.look_anew(letter);
-        }
-        let mut logs = LogSet::default();
-        self.log_of(target).into_iter().for_each(|log| logs.add(log));
-        let home = self.home_slot(target, u32::MAX).map(|slot| &self.homes[slot as usize]);
-        if home.is_some_and(|home| !home.queue.is_durable()) {
-            // There may be memory for it since it was asked for.
-            self.spilling.insert(target);
-        }
-        self.let_letter_wait(letter, Need { logs, ..need }, vec![target]);
+        self.ledger.shelf.let_go(&mut letter);
+        End::Arrived(letter.source)
     }
 
     /// A letter is not on its way to its queues any more: what waited for that goes on.
-    pub(super) fn leave(&mut self, letter: &mut DeadLetter) {
+    fn leave(&mut self, letter: &mut DeadLetter) {
         let Some(progress) = &mut letter.progress else { return };
-        self.edge.dead_letters.ledger.shelf.attempts.forget(progress.attempt);
+        self.ledger.shelf.attempts.forget(progress.attempt);
         if core::mem::take(&mut progress.is_wide) {
-            self.edge.dead_letters.lines.passed(letter.source.queue);
+            self.lines.passed(letter.source.queue);
         }
     }
 
     /// A letter has arrived or leaves for good: what waited for that goes on.
-    pub(super) fn let_go(&mut self, letter: &mut DeadLetter) {
+    pub(crate) fn let_go(&mut self, letter: &mut DeadLetter) {
         self.leave(letter);
-        self.edge.dead_letters.ledger.shelf.let_go(letter);
-    }
-
-    fn hold_letter(
-        &mut self,
-        now: Now,
-        letter: DeadLetter,
-        progress: Box<Progress>,
-        out: &mut Outbox,
-    ) {
-        let queue = letter.source.queue;
-        let why =
-            if progress.is_refused { "a queue does not take them" } else { "no queue gets them" };
-        if self.edge.dead_letters.ledger.shelf.put(letter, progress) {
-            self.edge.timers.arm(now.instant + PAUSE_MIN, Timer::Letters(queue));
-            let text = format!(
-                "dead letters of {} wait there: {why}; they are tried again",
-                self.describe_queue(queue)
-            );
-            out.log(Severity::Warning, "dead-letters-wait", text);
-        }
-    }
-
-    fn tell_too_large(&self, queue: QueueId, bytes: usize, out: &mut Outbox) {
-        let text = format!(
-            "a dead letter of {} takes {bytes} bytes in the log, more than may ever be stored while \
-             it holds the message itself: it stays there and holds up those behind it until the \
-             queue is deleted, its dead-letter exchange leads elsewhere, or store.bytes_max is \
-             raised",
-            self.describe_queue(queue)
-        );
-        out.log(Severity::Warning, "dead-letter-too-large", text);
+        self.ledger.shelf.let_go(letter);
     }
 
     /// A queue has another id now: letters that have come there do not come again.
-    pub(crate) fn redirect_letters(&mut self, old: QueueId, new: QueueId) {
-        for letter in self.edge.dead_letters.next.iter_mut() {
+    pub(crate) fn redirect(&mut self, old: QueueId, new: QueueId) {
+        for letter in self.next.iter_mut() {
             if let Some(progress) = &mut letter.progress {
                 progress.redirect(old, new);
             }
         }
-        self.edge.dead_letters.lines.redirect(old, new);
-        self.edge.dead_letters.ledger.shelf.redirect(old, new);
+        self.lines.redirect(old, new);
+        self.ledger.shelf.redirect(old, new);
     }
 
-    /// Drops the letters of a queue that is gone.
-    pub(crate) fn forget_letters(&mut self, queue: QueueId) {
-        for letter in self.edge.dead_letters.ledger.shelf.forget(queue) {
-            self.settle_source(letter.source);
-        }
-        self.edge.dead_letters.lines.forget(queue);
-    }
-
-    /// The pause of a queue's letters is over.
-    pub(crate) fn letters_due(&mut self, now: Now, queue: QueueId) {
-        let shelf = &mut self.edge.dead_letters.ledger.shelf;
-        let Some(held) = shelf.by_queue.get_mut(&queue) else { return };
-        if held.is_empty() {
-            shelf.by_queue.remove(&queue);
-            return;
-        }
-        let all = held.letters.first_key_value().zip(held.letters.last_key_value());
-        let Some(((first, _), (last, _))) = all else {
-            // Some of them are on their way, and may come back.
-            self.edge.timers.arm(now.instant + held.pause, Timer::Letters(queue));
-            return;
-        };
-        if held.trying.replace((*first, *last)).is_none() {
-            shelf.trying.push_back(queue);
-        }
-        held.pause = (held.pause * 2).min(PAUSE_MAX);
-        self.edge.timers.arm(now.instant + held.pause, Timer::Letters(queue));
-    }
-
-    /// A new queue may ask for what its other arguments rule out.
-    pub(crate) fn tell_strategy(&self, info: &QueueInfo, out: &mut Outbox) {
-        let asked =
-            info.arguments().get("x-dead-letter-strategy").and_then(|value| value.as_text());
-        if asked == Some("at-least-once") && !info.settings().at_least_once {
-            let text = format!(
-                "dead letters of {} are sent at most once: at-least-once needs a dead-letter \
-                 exchange and x-overflow reject-publish",
-                self.describe_queue(info.id)
-            );
-            out.log(Severity::Warning, "dead-letter-strategy", text);
-        }
-    }
-
-    /// Tries some of the letters again whose pause is over.
-    pub(crate) fn try_letters_again(&mut self) {
-        if !self.edge.dead_letters.may_try_again() || self.journal.closes() {
-            return;
-        }
-        let Some(queue) = self.edge.dead_letters.ledger.shelf.trying.pop_front() else { return };
-        for _ in 0..TRIED_AT_ONCE {
-            let Some(letter) = self.edge.dead_letters.ledger.shelf.take(queue) else { return };
-            self.edge.dead_letters.next.push_back(letter);
-        }
-        if self.edge.dead_letters.ledger.shelf.is_trying(queue) {
-            self.edge.dead_letters.ledger.shelf.trying.push_back(queue);
-        }
+    /// A queue is gone: what waits of it for room goes on, to its end. Where those are that waited for another attempt
+    /// and get none.
+    pub(crate) fn forget(&mut self, queue: QueueId) -> Vec<Source> {
+        let letters = self.ledger.shelf.forget(queue);
+        self.lines.forget(queue);
+        letters.into_iter().map(|letter| letter.source).collect()
     }
 }
 

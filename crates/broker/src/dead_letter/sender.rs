@@ -17,12 +17,12 @@ pub(crate) fn letters_of(shard: ShardId, queue: QueueId) -> [ChannelRef; 2] {
 }
 
 /// What stands for the channel by which those of them are published that need not arrive.
-pub(super) fn loose_letters_of(shard: ShardId, queue: QueueId) -> ChannelRef {
+pub(crate) fn loose_letters_of(shard: ShardId, queue: QueueId) -> ChannelRef {
     passing_channel(shard, queue, 0)
 }
 
 /// The same for those that must arrive.
-pub(super) fn sure_letters_of(shard: ShardId, queue: QueueId) -> ChannelRef {
+pub(crate) fn sure_letters_of(shard: ShardId, queue: QueueId) -> ChannelRef {
     passing_channel(shard, queue, MUST_ARRIVE)
 }
 
@@ -38,13 +38,13 @@ fn passing_channel(shard: ShardId, sender: QueueId, number: u16) -> ChannelRef {
 }
 
 /// What messages are passed on from.
-pub(super) enum Sender {
+pub(crate) enum Sender {
     Queue(QueueId),
     Exchange(QueueId),
 }
 
 /// For whom such a channel stands.
-pub(super) fn sender_of(channel: ChannelRef) -> Sender {
+pub(crate) fn sender_of(channel: ChannelRef) -> Sender {
     let id = QueueId(channel.channel >> 16);
     if channel.number() == DELAYED { Sender::Exchange(id) } else { Sender::Queue(id) }
 }
