@@ -17,11 +17,15 @@ mod dispatch;
 mod fanout;
 mod inbox;
 mod jobs;
+mod journal;
 pub(crate) mod lifecycle;
 mod memory;
+mod migrations;
 mod overdue;
 mod owners;
+mod parcels;
 mod publish;
+mod recovery;
 mod sequencer;
 
 use alloc::boxed::Box;
@@ -491,7 +495,7 @@ impl Broker {
     /// on until [`Broker::is_closed`].
     pub fn close(&mut self, now: Now, out: &mut Outbox) {
         self.close_definitions(now, out);
-        self.close_journal();
+        self.journal.close();
     }
 
     /// Whether the end of the logs is on the disk and no operation is under way.

@@ -14,7 +14,7 @@ use lepus_amqp::server::{ServerConnection, State};
 use lepus_base::{ConnectionId, Instant, QueueId, ShardId, VhostId};
 
 use crate::backpressure::{Cause, Causes};
-use crate::channel::{Channel, Subscription, WaitsFor};
+use crate::channel::{Channel, Subscription, Subscriptions, WaitsFor};
 use crate::channels::Channels;
 use crate::mail::Attachment;
 use crate::queue::ConsumerKey;
@@ -393,6 +393,44 @@ impl Connection {
             && self.debts.is_empty()
             && self.retired_channels.is_empty()
             && self.open_channels().all(Channel::is_quiet)
+    }
+
+    /// Lets its consumers know that a queue has another home and another id, and the connection that it has said
+    /// something to that shard, if it had to the one before. `tell` gets the consumers that are of another shard's
+    /// queue now, and whether a channel-wide prefetch limit governs each.
+    pub(crate) fn redirect(
+        &mut self,
+        (old, before): (QueueId, ShardId),
+        (id, to): (QueueId, ShardId),
+        own: ShardId,
+        mut tell: impl FnMut(ConsumerKey, bool),
+    ) {
+        let mut is_touched = self.touched.contains(&before);
+        for channel in self.channels.iter_mut() {
+            let is_governed = channel.global.as_ref().is_some_and(|global| global.limit > 0);
+            let key = channel.key;
+            let Some(subscriptions) = &mut channel.subscriptions else { continue };
+            let Subscriptions { by_number, ungoverned, .. } = &mut **subscriptions;
+            for (number, subscription) in by_number {
+                if subscription.queue != old {
+                    continue;
+                }
+                (subscription.queue, subscription.home) = (id, to);
+                subscription.queue_slot = u32::MAX;
+                is_touched = true;
+                let consumer = number as u32;
+                ungoverned.remove(&consumer);
+                if to != own {
+                    if !is_governed {
+                        ungoverned.insert(consumer);
+                    }
+                    tell(ConsumerKey { connection: self.id, channel: key, consumer }, is_governed);
+                }
+            }
+        }
+        if is_touched {
+            self.touch(to);
+        }
     }
 
     /// Counts a message for a queue of shard `home`; `own` is the connection's.

@@ -6,7 +6,6 @@ use lepus_base::{Now, Position, QueueId};
 use lepus_store::place::generation;
 
 use super::Journal;
-use crate::broker::Broker;
 
 /// Sums over the logs that a shard drives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,6 +84,7 @@ pub struct OldestDelivery {
 }
 
 impl Journal {
+    /// Sums over all logs.
     pub(crate) fn figures(&self) -> LogFigures {
         let LogTroubles { is_low, is_adopted_full, is_stopped, .. } = self.troubles();
         let mut sum = LogFigures {
@@ -117,9 +117,8 @@ impl Journal {
         }
         sum
     }
-}
 
-impl Journal {
+    /// What all logs are in trouble with.
     pub(crate) fn troubles(&self) -> LogTroubles {
         let mut all = LogTroubles::default();
         for log in &self.logs {
@@ -131,30 +130,16 @@ impl Journal {
         }
         all
     }
-}
 
-impl Broker {
-    /// What the logs that this shard drives are in trouble with.
-    #[must_use]
-    pub fn log_troubles(&self) -> LogTroubles {
-        self.journal.troubles()
-    }
-
-    /// Figures of the logs that this shard drives.
-    #[must_use]
-    pub fn log_figures(&self) -> LogFigures {
-        self.journal.figures()
-    }
-
-    /// What is to be told of a delivery of a queue, as long as the queue is here.
+    /// What is to be told of a delivery of a queue, whose message is at this position of a log.
     pub(crate) fn delivery_at(
         &self,
         now: Now,
+        log: u16,
         position: Position,
         queue: QueueId,
     ) -> Option<OldestDelivery> {
-        let home = self.homes.get(self.home_slot(queue, u32::MAX)? as usize)?;
-        let log = self.journal.logs.get(usize::from(home.log))?;
+        let log = self.logs.get(usize::from(log))?;
         let segments = generation(log.store.end()).saturating_sub(generation(position)) + 1;
         Some(OldestDelivery { queue, segments, age: log.age(now, position) })
     }

@@ -1,16 +1,10 @@
-//! What waits on a shard for a queue that is on its way, and how it goes on.
+//! What waits on a shard for a queue that is on its way.
 
-use alloc::collections::{BTreeMap, VecDeque};
-use alloc::vec::Vec;
+use alloc::collections::VecDeque;
 
-use lepus_base::{Body, Now, QueueId, ShardId};
+use lepus_base::{Body, Pool};
 
-use crate::broker::Broker;
-use crate::channel::Target;
-use crate::mail::{ChannelRef, Command, Mail, Receipt, Terms};
-use crate::message::{Incoming, MessageView};
-use crate::outbox::Outbox;
-use crate::postponed::{Few, Part};
+use crate::mail::{Mail, Terms};
 
 /// What a parcel costs beside its message, in bytes.
 const PARCEL_BYTES: usize = 64;
@@ -30,6 +24,17 @@ pub(crate) enum Parcel {
     Mail(Mail),
 }
 
+impl Parcel {
+    /// Bytes that it takes while it waits.
+    pub(crate) fn bytes(&self, pool: &Pool) -> usize {
+        PARCEL_BYTES
+            + match self {
+                Parcel::Message { body, .. } => pool.get(*body).len(),
+                Parcel::Mail(_) => 0,
+            }
+    }
+}
+
 /// What waits for a queue on one shard, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Rest {
@@ -44,165 +49,18 @@ impl Rest {
         Rest { is_expected: true, ..self }
     }
 
+    /// One more waits.
+    pub(super) fn push(&mut self, parcel: Parcel) {
+        self.parcels.push_back(parcel);
+    }
+
+    /// What waits, oldest first.
+    pub(crate) fn into_parcels(self) -> VecDeque<Parcel> {
+        self.parcels
+    }
+
     /// Whether the queue is to come to this shard.
     pub(crate) fn is_expected(&self) -> bool {
         self.is_expected
-    }
-}
-
-impl Broker {
-    /// Keeps a message for those of the queues it is for that are on their way and wanted by
-    /// `which`; the other queues.
-    pub(crate) fn set_aside(
-        &mut self,
-        incoming: &mut Incoming<'_>,
-        targets: &[Target],
-        terms: Terms,
-        which: impl Fn(&Rest) -> bool,
-    ) -> Vec<Target> {
-        let mut others = Vec::with_capacity(targets.len());
-        incoming.last = false;
-        for target in targets {
-            if self.migrations.rests(target.queue).is_some_and(&which) {
-                let body = incoming.keep(&mut self.edge.pool);
-                let bytes = incoming.bytes();
-                self.let_rest(target.queue, Parcel::Message { body, bytes, terms });
-            } else {
-                others.push(*target);
-            }
-        }
-        others
-    }
-
-    /// Keeps something for a queue that is on its way.
-    pub(crate) fn let_rest(&mut self, queue: QueueId, parcel: Parcel) {
-        let bytes = self.parcel_bytes(&parcel);
-        let Some(rest) = self.migrations.resting.get_mut(&queue) else { return };
-        self.edge.resting_bytes += bytes;
-        rest.parcels.push_back(parcel);
-    }
-
-    fn parcel_bytes(&self, parcel: &Parcel) -> usize {
-        PARCEL_BYTES
-            + match parcel {
-                Parcel::Message { body, .. } => self.edge.pool.get(*body).len(),
-                Parcel::Mail(_) => 0,
-            }
-    }
-
-    /// A queue stays where it was, or is gone: what waited for it goes on.
-    pub(crate) fn rest_over(&mut self, now: Now, queue: QueueId, out: &mut Outbox) {
-        if let Some(rest) = self.migrations.resting.remove(&queue) {
-            self.send_rest_on(now, rest, queue, out);
-        }
-    }
-
-    pub(super) fn send_rest_on(&mut self, now: Now, rest: Rest, queue: QueueId, out: &mut Outbox) {
-        let home = self.directory.queue_by_id(queue).map(|info| info.home);
-        let is_here = home == Some(self.edge.shard);
-        // Of each channel, what found no room.
-        let mut postponed = BTreeMap::new();
-        for parcel in rest.parcels {
-            self.edge.resting_bytes -= self.parcel_bytes(&parcel);
-            match parcel {
-                Parcel::Message { body, bytes, terms } => {
-                    let message = (body, bytes, terms);
-                    self.send_message_on(now, (queue, home), message, &mut postponed, out);
-                }
-                Parcel::Mail(Mail::Command { from, mut command, .. }) => match home {
-                    Some(home) if !is_here => {
-                        if let Command::Subscribe { consumer, .. } = &mut command {
-                            let limits = &self.edge.limits;
-                            consumer.prefetch = limits.prefetch_elsewhere(consumer.prefetch);
-                        }
-                        let mail = Mail::Command { from, queue, command };
-                        out.mail[home.index()].items.push(mail);
-                    }
-                    _ => self.command_mailed(now, from, queue, command, out),
-                },
-                Parcel::Mail(Mail::Govern { consumer, on, .. }) => {
-                    self.govern(now, consumer, queue, on, out);
-                }
-                // Nothing else waits.
-                Parcel::Mail(_) => {}
-            }
-        }
-    }
-
-    fn send_message_on(
-        &mut self,
-        now: Now,
-        (queue, home): (QueueId, Option<ShardId>),
-        (body, bytes, terms): (Body, u32, Terms),
-        postponed: &mut BTreeMap<ChannelRef, usize>,
-        out: &mut Outbox,
-    ) {
-        match home {
-            Some(home) if home == self.edge.shard => {
-                let targets = [Target { queue, home, slot: u32::MAX }].into();
-                let few = Few { body, bytes, targets, terms, part: Part::Alone };
-                self.enqueue_or_postpone(now, few, postponed, out);
-            }
-            Some(home) => {
-                let batch = &mut out.mail[home.index()];
-                let view = MessageView::unpack(self.edge.pool.get(body));
-                let message = view.append_packed(&mut batch.bytes);
-                batch.items.push(terms.mail(queue, message));
-                self.edge.pool.release(body);
-            }
-            None => {
-                self.edge.pool.release(body);
-                if let Some((to, number)) = terms.confirm() {
-                    self.report_enqueued(to, number, 1, Receipt::Taken, out);
-                }
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::postponed::{Postponed, Waits};
-    use crate::settings::{Limits, Settings};
-    use lepus_base::{ConnectionId, HashState, Instant};
-
-    const NOW: Now = Now { instant: Instant(1), wall_millis: 1 };
-
-    /// What came before its queue did was sent before what came later and has no room.
-    #[test]
-    fn what_waited_for_its_queue_is_in_front_of_what_waits_for_room() {
-        let mut out = Outbox::new(1);
-        let mut broker = Broker::new(Settings {
-            shard: ShardId(0),
-            shards: 1,
-            nodes: Vec::new(),
-            hash: HashState::new(1),
-            secret: [3; 32],
-            server: Default::default(),
-            limits: Limits::default(),
-            store: None,
-        });
-        let from = ChannelRef { shard: ShardId(1), connection: ConnectionId(1), channel: 1 };
-        let mut few = |number| {
-            let terms =
-                Terms { persistent: true, priority: number, expiration: None, from, number: None };
-            let body = broker.edge.pool.insert(&[b"body"]);
-            Few { body, bytes: 4, targets: Vec::new(), terms, part: Part::Alone }
-        };
-        let [without, first, second, later] = [0, 1, 2, 3].map(&mut few);
-        broker.postponed.push(Postponed::Few(later), Waits::Turn);
-        // There is room for the first. One of those behind it found none, and the second does not overtake that.
-        let mut postponed = BTreeMap::new();
-        broker.enqueue_or_postpone(NOW, first, &mut postponed, &mut out);
-        assert!(postponed.is_empty());
-        postponed.insert(from, 1);
-        broker.postponed.insert(0, Postponed::Few(without), Waits::Turn);
-        broker.enqueue_or_postpone(NOW, second, &mut postponed, &mut out);
-        let order = core::iter::from_fn(|| broker.postponed.pop(from)).map(|found| match found {
-            Postponed::Few(few) => few.terms.priority,
-            _ => 0,
-        });
-        assert_eq!(order.collect::<Vec<_>>(), [0, 2, 3]);
     }
 }

@@ -1,0 +1,116 @@
+//! The logs at the start and at the end of a run.
+
+use alloc::vec::Vec;
+
+use lepus_base::Now;
+use lepus_store::disk::LogId;
+use lepus_store::{Lane, Outline};
+
+use crate::broker::Broker;
+use crate::directory::Request;
+use crate::journal::{Recovery, log_of};
+use crate::mail::Origin;
+use crate::outbox::{Outbox, Severity};
+
+impl Broker {
+    /// Begins to recover the logs that the settings name; to be called once, when the directory
+    /// is complete. The operations are in `out.disk`; [`Broker::recovery`] tells when it is done.
+    pub fn open_stores(&mut self, now: Now, out: &mut Outbox) {
+        let Some(settings) = self.settings.store.clone() else { return };
+        let unwritten_bytes_max = self.edge.limits.unwritten_bytes_max;
+        self.journal.open(&settings, unwritten_bytes_max, &mut out.disk);
+        for (_, home) in &mut self.homes {
+            // A queue that was there before the logs were.
+            if let Some(info) = self.directory.queue_by_id(home.id) {
+                home.log = self.journal.place_of(log_of(info));
+                if info.durable {
+                    self.journal.name(home.log);
+                }
+            }
+        }
+        self.journal.flush(now, &mut out.disk);
+    }
+
+    /// Logs of shards that are gone, in which nothing is and which no queue names. All logs are recovered.
+    #[must_use]
+    pub fn empty_logs(&self) -> Vec<LogId> {
+        let durable = self.directory.queues(None).filter(|info| info.durable);
+        let mut named: Vec<LogId> = durable.map(log_of).collect();
+        named.sort_unstable();
+        self.journal.empty(|id| named.binary_search(&id).is_ok())
+    }
+
+    /// Before anybody is served: nothing is done with these logs any more, so that their files can be
+    /// removed.
+    pub fn give_up_logs(&mut self, logs: &[LogId]) {
+        self.journal.give_up(logs);
+    }
+
+    /// How far the recovery of the logs is.
+    #[must_use]
+    pub fn recovery(&self) -> Recovery {
+        self.journal.recovery()
+    }
+
+    /// A log is recovered: its queues get what they had.
+    pub(super) fn log_opened(&mut self, now: Now, place: u16, is_clean: bool, out: &mut Outbox) {
+        let (directory, store) = (&self.directory, &self.settings.store);
+        let deleted = store.as_ref().map_or(&[][..], |store| &store.deleted);
+        self.journal.opened(place, is_clean, directory, deleted);
+        self.give_back(place);
+        self.tell_orphans(now, place, out);
+    }
+
+    /// Messages of queues that nobody knows are named, and their ids are not given to others.
+    fn tell_orphans(&mut self, now: Now, place: u16, out: &mut Outbox) {
+        let Some((below, text)) = self.journal.orphans(place) else { return };
+        out.log(Severity::Warning, "orphaned-messages", text);
+        self.ask_directory(now, Origin::Start, Request::UseIds { below }, out);
+    }
+
+    /// The queues of a log get what they had.
+    fn give_back(&mut self, place: u16) {
+        let lanes = self.journal.lanes_of_queues(place);
+        for of_queue in lanes.chunk_by(|(one, _), (other, _)| one.queue == other.queue) {
+            let is_live =
+                |(lane, found): &&(Lane, Outline)| found.count > 0 && !lane.is_transient();
+            let mut live = of_queue.iter().filter(is_live).peekable();
+            let Some((first, outline)) = live.peek() else { continue };
+            if self.directory.holding(first.queue).is_some() {
+                self.delayed.list(place, outline.slot, first.queue);
+                continue;
+            }
+            let Some(home) = self.home_slot(first.queue, u32::MAX) else { continue };
+            let state = &mut self.homes[home as usize];
+            let next = of_queue.iter().map(|(_, found)| found.next_seq).max();
+            state.queue.begin_at(next.unwrap_or(0));
+            for (lane, found) in live {
+                state.queue.recover(lane.level as u8, found.slot, found.count, found.bytes);
+            }
+            state.weigh(&mut self.edge);
+            if state.queue.has_rules() {
+                // What is expired or too much goes without being asked for.
+                self.list_work(home);
+            }
+        }
+    }
+
+    /// Goes on closing, at the end of a cycle.
+    pub(super) fn continue_close(&mut self, now: Now, out: &mut Outbox) {
+        if !self.journal.closes() || self.changes_logs() {
+            return;
+        }
+        while let Some(place) = self.journal.next_quiet() {
+            for (slot, home) in self.homes.iter().filter(|(_, home)| home.log == place) {
+                let reader = (slot as u32, home.id);
+                if let Some(mut log) = self.journal.backlog(now, place, reader, &mut out.disk) {
+                    home.queue.mark_unacked(&mut log);
+                }
+            }
+            let letters = self.edge.dead_letters.kept(place);
+            let delivered = letters
+                .filter(|(source, _)| source.was_delivered && !source.entry.place.is_spilled());
+            self.journal.close_log(place, delivered.map(|(source, lane)| (lane, source.entry.seq)));
+        }
+    }
+}
