@@ -13,8 +13,10 @@ mod consume;
 mod dead_letters;
 mod declare;
 mod delayed;
+mod departures;
 mod dispatch;
 mod fanout;
+mod hand_over;
 mod inbox;
 mod jobs;
 mod journal;
@@ -27,6 +29,8 @@ mod parcels;
 mod publish;
 mod recovery;
 mod sequencer;
+
+pub use hand_over::Traveller;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -41,7 +45,7 @@ use lepus_store::disk::{Completion, LogId};
 use self::publish::Put;
 use crate::acknowledgement::Looks;
 use crate::alarm::Alarm;
-use crate::backpressure::{Cause, Causes};
+use crate::backpressure::Cause;
 use crate::census::Census;
 use crate::channel::Target;
 use crate::connection::{Connection, ConnectionEnd, PeerInfo};
@@ -65,7 +69,7 @@ use crate::settings::Settings;
 use crate::settle::Settling;
 use crate::timers::Timer;
 use crate::token::Names;
-use crate::traffic::{QueueLooks, Traffic};
+use crate::traffic::QueueLooks;
 use crate::working::Working;
 
 /// The broker's state on one shard.
@@ -125,14 +129,6 @@ pub struct Broker {
     pub(crate) spilling: BTreeSet<QueueId>,
     /// Who lends memory to all shards, on shard 0.
     pub(crate) lender: Option<Lender>,
-}
-
-/// A connection between two shards.
-#[derive(Debug)]
-pub struct Traveller {
-    connection: Box<Connection>,
-    /// From where the balancer sent it, and why, if it did.
-    errand: Option<(ShardId, Box<str>)>,
 }
 
 impl Broker {
@@ -579,58 +575,6 @@ impl Broker {
             self.tell_channels(out);
         }
         self.weigh_tables(now, out);
-    }
-
-    /// Takes a connection off this shard. Call it for what the outbox asked to hand over. `None`
-    /// where it is gone or cannot go any more; then it is served as before.
-    pub fn release(&mut self, slot: ConnectionSlot) -> Option<Traveller> {
-        let why = self.end_departure(slot.0).ok()?;
-        let mut connection = self.edge.connections.try_remove(slot.index())?;
-        self.edge.by_id.remove(&connection.id);
-        self.edge.forget_bytes(&mut connection);
-        self.edge.counters.handed_over += 1;
-        connection.dirty = false;
-        connection.spacious = false;
-        connection.armed = Instant::NEVER;
-        connection.touched.clear();
-        connection.traffic = Traffic::default();
-        connection.stalled.clear();
-        if !connection.paused.is_empty() {
-            connection.paused = Causes::default();
-            connection.machine.reading_paused(self.edge.now.instant, false);
-        }
-        for channel in connection.channels.iter_mut() {
-            channel.routes = None;
-            if let Some(all) = &mut channel.subscriptions {
-                all.end_waits();
-                all.is_listed = false;
-            }
-            if let Some(confirms) = &mut channel.confirms {
-                confirms.listed = false;
-            }
-        }
-        connection.weigh_channels();
-        Some(Traveller { connection, errand: why.map(|why| (self.edge.shard, why)) })
-    }
-
-    /// Takes a connection over from another shard.
-    pub fn adopt(&mut self, now: Now, traveller: Traveller, out: &mut Outbox) -> ConnectionSlot {
-        let Traveller { mut connection, errand } = traveller;
-        connection.moved_at = Some(now.instant);
-        connection.send.settle_in();
-        let id = connection.id;
-        let has_bytes = !connection.send.is_empty();
-        let slot = self.edge.connections.insert(connection) as u32;
-        self.edge.by_id.insert(id, slot);
-        self.edge.arm(slot);
-        self.arm_looks(now);
-        self.edge.recount(slot);
-        if has_bytes {
-            self.edge.mark_dirty(slot, out);
-        }
-        self.attach_consumers(now, slot, out);
-        self.receive_traveller(now, slot, errand, out);
-        ConnectionSlot(slot)
     }
 
     /// Follow-ups that calls leave behind: dead letters, parked frames, consumers with room again.

@@ -444,6 +444,31 @@ impl Connection {
         }
     }
 
+    /// Leaves its shard: what is only known there is forgotten.
+    pub(crate) fn leave_shard(&mut self, now: Instant) {
+        self.dirty = false;
+        self.spacious = false;
+        self.armed = Instant::NEVER;
+        self.touched.clear();
+        self.traffic = Traffic::default();
+        self.stalled.clear();
+        if !self.paused.is_empty() {
+            self.paused = Causes::default();
+            self.machine.reading_paused(now, false);
+        }
+        for channel in self.channels.iter_mut() {
+            channel.routes = None;
+            if let Some(all) = &mut channel.subscriptions {
+                all.end_waits();
+                all.is_listed = false;
+            }
+            if let Some(confirms) = &mut channel.confirms {
+                confirms.listed = false;
+            }
+        }
+        self.weigh_channels();
+    }
+
     /// Remembers that `shard` got mail of this connection.
     pub fn touch(&mut self, shard: ShardId) {
         if !self.touched.contains(&shard) {

@@ -8,8 +8,8 @@ use lepus_amqp::client::encode_publish;
 use lepus_amqp::code::ReplyCode;
 use lepus_amqp::frame;
 use lepus_amqp::method::{Method, access, basic, channel, confirm, connection, tx};
-use lepus_amqp::server::{Event, Publish, PublishRef};
-use lepus_base::{ConnectionId, Now, ShardId, VhostId};
+use lepus_amqp::server::{Event, PublishRef};
+use lepus_base::{ConnectionId, Now};
 
 use super::lifecycle::answer_parked_close;
 use crate::backpressure::Cause;
@@ -17,7 +17,6 @@ use crate::broker::Broker;
 use crate::channel::confirm::Confirms;
 use crate::channel::{At, Ending, Tx};
 use crate::connection::ConnectionEnd;
-use crate::departure::STAY;
 use crate::edge::connection_name;
 use crate::effort::METHOD_STEPS;
 use crate::mail::ChannelRef;
@@ -443,50 +442,6 @@ impl Broker {
             self.fail_channel(now, at, &refusal, (60, 40), out);
         }
         Some(used)
-    }
-
-    /// The shard that a connection without state should move to, given what it asks for next:
-    /// the home of the first queue that it names, or of the only one that its first publish
-    /// reaches.
-    pub(crate) fn hand_over_target(
-        &mut self,
-        now: Now,
-        slot: u32,
-        event: &Event<'_>,
-    ) -> Option<ShardId> {
-        if self.settings.shards == 1 {
-            return None;
-        }
-        let connection = self.edge.connections.get(slot as usize)?;
-        let home = match event {
-            Event::Method { method, .. } => {
-                let queue = match method {
-                    Method::QueueDeclare(declare) => declare.queue,
-                    Method::BasicConsume(consume) => consume.queue,
-                    Method::BasicGet(get) => get.queue,
-                    _ => return None,
-                };
-                self.directory.queue(connection.vhost, queue)?.home
-            }
-            Event::Publish { publish: Publish::Borrowed(publish), .. } if !connection.publishes => {
-                let vhost = connection.vhost;
-                self.only_home(vhost, publish)?
-            }
-            _ => return None,
-        };
-        let connection = self.edge.connections.get(slot as usize)?;
-        let settled = connection.moved_at.is_some_and(|moved| now.instant.since(moved) < STAY);
-        (home != self.edge.shard && !settled && connection.is_movable()).then_some(home)
-    }
-
-    /// The home of the queue that a message reaches, if it reaches exactly one.
-    fn only_home(&mut self, vhost: VhostId, publish: &PublishRef<'_>) -> Option<ShardId> {
-        let keys = publish.routing_key.into();
-        self.find_routes(vhost, publish.exchange, keys, publish.properties).then_some(())?;
-        match self.routes.as_slice() {
-            [route] => Some(route.home),
-            _ => None,
-        }
     }
 }
 

@@ -488,11 +488,11 @@ impl Broker {
             Mail::MoveBarrier { connection, number } => {
                 self.move_barrier(from, connection, number, out);
             }
-            Mail::MovePassed { number, .. } => self.move_passed(number),
+            Mail::MovePassed { number, .. } => self.departures.passed(number),
             Mail::DetachConsumers { connection, number } => {
                 self.detach_consumers(from, connection, number, out);
             }
-            Mail::ConsumersDetached { number } => self.consumers_detached(number),
+            Mail::ConsumersDetached { number } => self.departures.detached(number),
             Mail::ConnectionStays { connection, consumers } => {
                 self.attach_again(now, connection, &consumers, out);
             }

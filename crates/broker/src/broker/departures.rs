@@ -1,0 +1,150 @@
+//! How connections go to other shards: who is asked and told on the way.
+
+use lepus_base::{ConnectionId, Now, ShardId};
+
+use crate::backpressure::Cause;
+use crate::broker::Broker;
+use crate::departure::Departure;
+use crate::edge::connection_name;
+use crate::mail::{Attachment, Mail};
+use crate::outbox::{ConnectionSlot, Outbox};
+
+impl Broker {
+    /// Has a connection go to another shard as soon as it can, for the reason `why`, which the log
+    /// tells. False if it is not here or cannot go: it is tied to its shard by what it does besides
+    /// publishing, is on its way already, or too many others are.
+    pub fn move_connection(
+        &mut self,
+        now: Now,
+        id: ConnectionId,
+        to: ShardId,
+        why: &str,
+        out: &mut Outbox,
+    ) -> bool {
+        self.edge.now = now;
+        if !self.may_send_to(to) || !self.departures.may_begin(id) {
+            return false;
+        }
+        let Some((slot, connection)) = self.edge.connection(id, u32::MAX) else { return false };
+        if !connection.may_leave_to(to) {
+            return false;
+        }
+        let detaches = !connection.attachments().is_empty();
+        self.edge.pause(slot, Cause::Move, out);
+        let number = self.departures.begin(now, (slot, id), to, why, detaches);
+        if detaches {
+            let mail = Mail::DetachConsumers { connection: id, number };
+            out.mail[to.index()].items.push(mail);
+        }
+        true
+    }
+
+    /// Whether anything may be sent to shard `to` for good: it is another one, and the broker does
+    /// not stop.
+    pub(crate) fn may_send_to(&self, to: ShardId) -> bool {
+        to != self.edge.shard && to.0 < self.settings.shards && !self.stopping
+    }
+
+    /// Brings departures forward, at the end of a cycle.
+    pub(crate) fn depart(&mut self, now: Now, out: &mut Outbox) {
+        if self.departures.has_waiting() && self.has_applied_mail() {
+            for (from, connection, number) in self.departures.take_waiting() {
+                out.mail[from.index()].items.push(Mail::MovePassed { connection, number });
+            }
+        }
+        for mut departure in self.departures.take_all() {
+            let (slot, id) = departure.connection();
+            if self.bring_forward(now, &mut departure, out) {
+                self.departures.keep(departure);
+            } else if self.edge.connection_at(slot, id).is_some() {
+                self.edge.resume(slot, Cause::Move, out);
+            }
+        }
+    }
+
+    /// False when the departure is over.
+    fn bring_forward(&mut self, now: Now, departure: &mut Departure, out: &mut Outbox) -> bool {
+        let own = self.edge.shard;
+        let (slot, id) = departure.connection();
+        let Some(connection) = self.edge.connection_at(slot, id) else { return false };
+        if connection.end.is_some() || connection.gone {
+            return false;
+        }
+        if departure.must_end(now, connection) {
+            if departure.detaches() {
+                let consumers = connection.attachments();
+                let mail = Mail::ConnectionStays { connection: id, consumers };
+                out.mail[departure.to().index()].items.push(mail);
+            }
+            departure.tell_end(&connection_name(connection), own, out);
+            self.edge.counters.moves_given_up += 1;
+            return false;
+        }
+        if departure.is_detaching() || !connection.is_quiet() {
+            return true;
+        }
+        if departure.is_draining() {
+            if !self.migrations.is_idle() {
+                // What it said may wait for a queue that is on its way.
+                return true;
+            }
+            let number = departure.number();
+            let mut waiting = 0;
+            for shard in connection.touched.iter().filter(|&&shard| shard != own) {
+                let mail = Mail::MoveBarrier { connection: id, number };
+                out.mail[shard.index()].items.push(mail);
+                waiting += 1;
+            }
+            departure.wait_for(waiting);
+        }
+        if departure.may_go() {
+            out.hand_over.push((ConnectionSlot(slot), departure.to()));
+        }
+        true
+    }
+
+    /// A connection of another shard wants to go: is all applied that it sent here?
+    pub(crate) fn move_barrier(
+        &mut self,
+        from: ShardId,
+        connection: ConnectionId,
+        number: u64,
+        out: &mut Outbox,
+    ) {
+        // Nothing is delivered to it, and all deliveries are on their way to the client.
+        self.edge.remote_windows.remove(&connection);
+        if self.has_applied_mail() {
+            out.mail[from.index()].items.push(Mail::MovePassed { connection, number });
+        } else {
+            self.departures.wait(from, connection, number);
+        }
+    }
+
+    /// A connection of another shard wants to come here: its consumers get nothing more.
+    pub(crate) fn detach_consumers(
+        &mut self,
+        from: ShardId,
+        connection: ConnectionId,
+        number: u64,
+        out: &mut Outbox,
+    ) {
+        if !self.edge.detached.contains(&connection) {
+            self.edge.detached.push(connection);
+        }
+        out.mail[from.index()].items.push(Mail::ConsumersDetached { number });
+    }
+
+    /// A connection of another shard stays there: its consumers get messages again.
+    pub(crate) fn attach_again(
+        &mut self,
+        now: Now,
+        connection: ConnectionId,
+        consumers: &[Attachment],
+        out: &mut Outbox,
+    ) {
+        self.edge.detached.retain(|detached| *detached != connection);
+        for consumer in consumers {
+            self.resume_consumer(now, consumer.queue, u32::MAX, consumer.key, out);
+        }
+    }
+}

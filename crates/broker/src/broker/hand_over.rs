@@ -1,0 +1,162 @@
+//! Connections between two shards: those that are free to go when they say what they want, and those whose departure is
+//! done.
+
+use alloc::boxed::Box;
+use alloc::format;
+
+use lepus_amqp::ProtocolError;
+use lepus_amqp::code::ReplyCode;
+use lepus_amqp::method::Method;
+use lepus_amqp::server::{Event, Publish, PublishRef};
+use lepus_base::{Now, ShardId, VhostId};
+
+use crate::broker::Broker;
+use crate::connection::Connection;
+use crate::departure::STAY;
+use crate::edge::connection_name;
+use crate::mail::Attachment;
+use crate::outbox::{ConnectionSlot, Outbox, Severity};
+
+/// A connection between two shards.
+#[derive(Debug)]
+pub struct Traveller {
+    connection: Box<Connection>,
+    /// From where the balancer sent it, and why, if it did.
+    errand: Option<(ShardId, Box<str>)>,
+}
+
+impl Broker {
+    /// The shard that a connection without state should move to, given what it asks for next:
+    /// the home of the first queue that it names, or of the only one that its first publish
+    /// reaches.
+    pub(super) fn hand_over_target(
+        &mut self,
+        now: Now,
+        slot: u32,
+        event: &Event<'_>,
+    ) -> Option<ShardId> {
+        if self.settings.shards == 1 {
+            return None;
+        }
+        let connection = self.edge.connections.get(slot as usize)?;
+        let home = match event {
+            Event::Method { method, .. } => {
+                let queue = match method {
+                    Method::QueueDeclare(declare) => declare.queue,
+                    Method::BasicConsume(consume) => consume.queue,
+                    Method::BasicGet(get) => get.queue,
+                    _ => return None,
+                };
+                self.directory.queue(connection.vhost, queue)?.home
+            }
+            Event::Publish { publish: Publish::Borrowed(publish), .. } if !connection.publishes => {
+                let vhost = connection.vhost;
+                self.only_home(vhost, publish)?
+            }
+            _ => return None,
+        };
+        let connection = self.edge.connections.get(slot as usize)?;
+        let settled = connection.moved_at.is_some_and(|moved| now.instant.since(moved) < STAY);
+        (home != self.edge.shard && !settled && connection.is_movable()).then_some(home)
+    }
+
+    /// The home of the queue that a message reaches, if it reaches exactly one.
+    fn only_home(&mut self, vhost: VhostId, publish: &PublishRef<'_>) -> Option<ShardId> {
+        let keys = publish.routing_key.into();
+        self.find_routes(vhost, publish.exchange, keys, publish.properties).then_some(())?;
+        match self.routes.as_slice() {
+            [route] => Some(route.home),
+            _ => None,
+        }
+    }
+
+    /// Takes a connection off this shard. Call it for what the outbox asked to hand over. `None`
+    /// where it is gone or cannot go any more; then it is served as before.
+    pub fn release(&mut self, slot: ConnectionSlot) -> Option<Traveller> {
+        let why = self.departures.end(self.edge.connections.get(slot.index())?).ok()?;
+        self.edge.counters.moved += u64::from(why.is_some());
+        let mut connection = self.edge.connections.try_remove(slot.index())?;
+        self.edge.by_id.remove(&connection.id);
+        self.edge.forget_bytes(&mut connection);
+        self.edge.counters.handed_over += 1;
+        connection.leave_shard(self.edge.now.instant);
+        Some(Traveller { connection, errand: why.map(|why| (self.edge.shard, why)) })
+    }
+
+    /// Takes a connection over from another shard.
+    pub fn adopt(&mut self, now: Now, traveller: Traveller, out: &mut Outbox) -> ConnectionSlot {
+        let Traveller { mut connection, errand } = traveller;
+        connection.moved_at = Some(now.instant);
+        connection.send.settle_in();
+        let id = connection.id;
+        let has_bytes = !connection.send.is_empty();
+        let slot = self.edge.connections.insert(connection) as u32;
+        self.edge.by_id.insert(id, slot);
+        self.edge.arm(slot);
+        self.arm_looks(now);
+        self.edge.recount(slot);
+        if has_bytes {
+            self.edge.mark_dirty(slot, out);
+        }
+        self.attach_consumers(now, slot, out);
+        self.receive_traveller(now, slot, errand, out);
+        ConnectionSlot(slot)
+    }
+
+    /// A connection has come: its consumers get messages here.
+    fn attach_consumers(&mut self, now: Now, slot: u32, out: &mut Outbox) {
+        let own = self.edge.shard;
+        let Some(connection) = self.edge.connections.get(slot as usize) else { return };
+        let (id, consumers) = (connection.id, connection.attachments());
+        self.edge.detached.retain(|detached| *detached != id);
+        for Attachment { queue, key, handle } in consumers {
+            let home = self.home_slot(queue, u32::MAX);
+            let found =
+                home.filter(|&home| self.homes[home as usize].queue.relocate(handle, own, slot));
+            let Some(home) = found else {
+                // The queue went while it was on its way.
+                self.consumer_cancelled(now, key, queue, out);
+                continue;
+            };
+            self.edge.end_wait(key);
+            self.edge.remote_consumers.remove(&key);
+            if let Some((_, connection)) = self.edge.connection(id, slot)
+                && let Some(subscription) = connection.subscription(key)
+            {
+                subscription.queue_slot = home;
+            }
+            self.homes[home as usize].queue.resume(handle);
+            self.pump(now, home, out);
+        }
+    }
+
+    /// What became of the broker while a connection travelled may mean its end.
+    fn receive_traveller(
+        &mut self,
+        now: Now,
+        slot: u32,
+        errand: Option<(ShardId, Box<str>)>,
+        out: &mut Outbox,
+    ) {
+        let own = self.edge.shard;
+        let Some(connection) = self.edge.connections.get(slot as usize) else { return };
+        if let Some((from, why)) = errand {
+            let name = connection_name(connection);
+            let text = format!("{name}: from shard {from} to {own}; {why}");
+            out.log(Severity::Info, "connection-moved", text);
+        }
+        let why = if self.stopping {
+            "broker forced connection closure with reason 'shutdown'"
+        } else if self.directory.vhost_info(connection.vhost).is_none() {
+            "vhost is deleted"
+        } else if self.directory.user(&connection.user).is_none() {
+            "user is deleted"
+        } else if let Some(why) = self.departures.expelled(connection.id) {
+            why
+        } else {
+            return;
+        };
+        let error = ProtocolError::new(ReplyCode::CONNECTION_FORCED, why);
+        self.fail_connection(now, slot, error, out);
+    }
+}
