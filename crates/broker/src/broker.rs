@@ -15,6 +15,7 @@ mod declare;
 mod delayed;
 mod departures;
 mod dispatch;
+mod ends;
 mod fanout;
 mod hand_over;
 mod inbox;

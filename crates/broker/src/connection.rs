@@ -10,6 +10,7 @@ use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use lepus_amqp::method::{Method, connection};
 use lepus_amqp::server::{ServerConnection, State};
 use lepus_base::{ConnectionId, Instant, QueueId, ShardId, VhostId};
 
@@ -442,6 +443,24 @@ impl Connection {
             self.touch(home);
             self.traffic.count(home);
         }
+    }
+
+    /// Whether a channel of it hears nothing any more.
+    pub(crate) fn is_unheard(&mut self, key: u64) -> bool {
+        self.is_silent || self.incarnation(key).is_none_or(|channel| channel.ending.is_some())
+    }
+
+    /// Puts its end behind what was said before on a channel. Whether the channel has to be looked at again, because it
+    /// waits for nothing.
+    pub(crate) fn park_end(&mut self, key: u64) -> bool {
+        let Some(channel) = self.incarnation(key) else { return false };
+        let before = channel.parked.len();
+        let close = Method::from(connection::Close::default());
+        close.encode_frame(key as u16, &mut channel.parked);
+        let added = channel.parked.len() - before;
+        let waits = channel.pending.is_some();
+        self.parked_bytes += added;
+        !waits
     }
 
     /// Leaves its shard: what is only known there is forgotten.

@@ -7,19 +7,11 @@
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
-use alloc::vec::Vec;
 
-use lepus_amqp::method::{Method, connection};
-use lepus_base::{ConnectionId, Now, QueueId};
+use lepus_base::{ConnectionId, QueueId};
 
-use crate::broker::Broker;
-use crate::broker::answer::return_late;
-use crate::channel::{At, Ending, Pending};
-use crate::connection::Connection;
-use crate::directory::Request;
-use crate::mail::consumer_key;
-use crate::mail::{ChannelRef, Mail, Origin};
-use crate::outbox::Outbox;
+use crate::channel::At;
+use crate::channels::Channels;
 use crate::owner::{Conditions, Owner};
 use crate::queue::Orphans;
 
@@ -28,10 +20,6 @@ use crate::queue::Orphans;
 const STEPS_AT_ONCE_MAX: usize = 1024;
 /// Those of one end before another one's turn.
 const STEPS_IN_TURN_MAX: usize = 64;
-/// Consumers of deleted queues that are cancelled at once where their channel has no room for one
-/// more.
-const ORPHANS_AT_ONCE_MAX: usize = 1024;
-
 /// Something that ends.
 #[derive(Debug)]
 pub(crate) enum End {
@@ -58,6 +46,31 @@ pub(crate) struct Parting {
     queues: BTreeSet<QueueId>,
 }
 
+impl Parting {
+    /// The end of the connection in this slot, with these exclusive queues.
+    pub(crate) fn new(slot: u32, id: ConnectionId, queues: BTreeSet<QueueId>) -> Parting {
+        Parting { slot, id, next: Some(0), queues }
+    }
+
+    /// The connection, and where it is.
+    pub(crate) fn connection(&self) -> (u32, ConnectionId) {
+        (self.slot, self.id)
+    }
+
+    /// The next of its channels to be ended.
+    pub(crate) fn next_channel(&mut self, channels: &Channels) -> Option<u64> {
+        let channel = self.next.and_then(|next| channels.from(next));
+        let key = channel.map(|channel| channel.key);
+        self.next = key.and_then(|key| (key as u16).checked_add(1));
+        key
+    }
+
+    /// The next of its exclusive queues to be deleted.
+    pub(crate) fn next_queue(&mut self) -> Option<QueueId> {
+        self.queues.pop_first()
+    }
+}
+
 /// All ends of a shard that are under way.
 #[derive(Debug)]
 pub(crate) struct Ends {
@@ -72,266 +85,51 @@ impl Default for Ends {
     }
 }
 
+impl Ends {
+    /// Steps may be taken again as at the beginning of a turn.
+    pub(crate) fn renew(&mut self) {
+        self.steps = STEPS_AT_ONCE_MAX;
+    }
+
+    /// The end whose turn it is, if there are steps left.
+    pub(crate) fn next(&mut self) -> Option<End> {
+        if self.steps == 0 {
+            return None;
+        }
+        self.list.pop_front()
+    }
+
+    /// An end has its turn: with so many steps left, it is over.
+    pub(crate) fn begin_slice(&self) -> usize {
+        self.steps.saturating_sub(STEPS_IN_TURN_MAX)
+    }
+
+    /// Takes one step, unless only `enough` are left.
+    pub(crate) fn take_step(&mut self, enough: usize) -> bool {
+        let has_more = self.steps > enough;
+        self.steps -= usize::from(has_more);
+        has_more
+    }
+
+    /// The turn of one is over, and it is not.
+    pub(crate) fn put_off(&mut self, end: End) {
+        self.list.push_back(end);
+    }
+
+    /// Steps that are left.
+    pub(crate) fn steps(&self) -> usize {
+        self.steps
+    }
+
+    /// So many were taken beside the turns.
+    pub(crate) fn spend(&mut self, steps: usize) {
+        self.steps = self.steps.saturating_sub(steps);
+    }
+}
+
 impl Owner for Ends {
     /// Whether some are under way.
     fn has_work(&self, _: &Conditions<'_>) -> bool {
         !self.list.is_empty()
-    }
-}
-
-impl Broker {
-    /// Slices of what ends.
-    pub(crate) fn work_on_ends(&mut self, now: Now, out: &mut Outbox) {
-        self.ends.steps = STEPS_AT_ONCE_MAX;
-        while self.ends.steps > 0
-            && let Some(end) = self.ends.list.pop_front()
-        {
-            self.go_on_ending(now, end, out);
-        }
-        self.ends.steps = STEPS_AT_ONCE_MAX;
-    }
-
-    /// A slice of one end.
-    fn go_on_ending(&mut self, now: Now, mut end: End, out: &mut Outbox) {
-        let enough = self.ends.steps.saturating_sub(STEPS_IN_TURN_MAX);
-        while self.ends.steps > enough {
-            self.ends.steps -= 1;
-            let is_done = match &mut end {
-                End::Channel { at, next } => self.ask_next_cancel(now, *at, next, out),
-                End::Connection(parting) => self.end_next(now, parting, out),
-                End::Queue(queue, orphans) => self.tell_next_cancelled(now, *queue, orphans, out),
-            };
-            if is_done {
-                return;
-            }
-        }
-        self.ends.list.push_back(end);
-    }
-
-    /// Takes steps for `work` on something that ends, as far as there are some left.
-    pub(crate) fn with_end_steps(&mut self, work: impl FnOnce(&mut Broker, &mut usize)) {
-        let before = self.ends.steps;
-        let mut steps = before;
-        work(self, &mut steps);
-        self.ends.steps = self.ends.steps.saturating_sub(before - steps);
-    }
-
-    /// An ending channel begins to cancel its consumers.
-    pub(crate) fn cancel_consumers(&mut self, now: Now, at: At, out: &mut Outbox) {
-        // One answer more than there are consumers, so that the last cannot come before all are
-        // asked.
-        self.set_pending(at, Pending::End { waiting: 1 });
-        self.go_on_ending(now, End::Channel { at, next: 0 }, out);
-    }
-
-    /// Asks the home of a channel's next consumer to remove it. Whether there was none left.
-    fn ask_next_cancel(&mut self, now: Now, at: At, next: &mut usize, out: &mut Outbox) -> bool {
-        let Some(connection) = self.edge.connection_at(at.slot, at.channel.connection) else {
-            return true;
-        };
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return true };
-        let by_number = channel.subscriptions.as_ref().map(|all| &all.by_number);
-        let mut numbers = *next..by_number.map_or(0, |by_number| by_number.capacity());
-        let Some(number) =
-            numbers.find(|&number| by_number.is_some_and(|all| all.contains(number)))
-        else {
-            self.consumers_asked(now, at, out);
-            return true;
-        };
-        *next = number + 1;
-        if let Some(Pending::End { waiting }) = channel.pending.as_deref_mut() {
-            *waiting += 1;
-        }
-        self.ask_cancel(now, at, number as u32, out);
-        // What comes for it from now on is returned behind the question.
-        self.drop_subscription(at, number as u32);
-        false
-    }
-
-    /// The homes of all consumers of an ending channel are asked, if it had any.
-    pub(crate) fn consumers_asked(&mut self, now: Now, at: At, out: &mut Outbox) {
-        let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else { return };
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
-        // Behind the questions, so that they do not come again.
-        let subscriptions = channel.subscriptions.take();
-        if subscriptions.as_ref().is_some_and(|all| all.is_listed) {
-            connection.stalled.retain(|&stalled| stalled != at.channel.channel);
-        }
-        for late in subscriptions.map(|all| all.late).unwrap_or_default() {
-            return_late(at.channel.connection, late, out);
-        }
-        connection.weigh_channel(at.channel.channel);
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
-        if let Some(Pending::End { waiting }) = channel.pending.as_deref_mut()
-            && *waiting > 1
-        {
-            *waiting -= 1;
-            return;
-        }
-        channel.pending = None;
-        self.requeue_all(now, at, out);
-    }
-
-    /// The channels of a connection and its exclusive queues begin to go.
-    pub(crate) fn part(&mut self, now: Now, slot: u32, out: &mut Outbox) {
-        let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return };
-        let id = connection.id;
-        let queues = core::mem::take(&mut connection.exclusive_queues);
-        let retired: Vec<u64> = connection.retired().map(|channel| channel.key).collect();
-        let channels = connection.channels.len() + retired.len();
-        // One more than there is to clean, so that it cannot finish before all is begun.
-        connection.cleaning = (channels + queues.len() + 1) as u32;
-        for key in retired {
-            self.end_with_connection(now, slot, id, key, out);
-        }
-        let parting = Box::new(Parting { slot, id, next: Some(0), queues });
-        self.go_on_ending(now, End::Connection(parting), out);
-    }
-
-    /// Ends the next channel of a connection, or its next exclusive queue. Whether there was none
-    /// left.
-    fn end_next(&mut self, now: Now, parting: &mut Parting, out: &mut Outbox) -> bool {
-        let (slot, id) = (parting.slot, parting.id);
-        let Some(connection) = self.edge.connection_at(slot, id) else { return true };
-        let channel = parting.next.and_then(|next| connection.channels.from(next));
-        if let Some(key) = channel.map(|channel| channel.key) {
-            parting.next = (key as u16).checked_add(1);
-            self.end_with_connection(now, slot, id, key, out);
-            return false;
-        }
-        parting.next = None;
-        if let Some(queue) = parting.queues.pop_first() {
-            let origin = Origin::Ending { shard: self.edge.shard, connection: id };
-            self.ask_directory(now, origin, Request::DeleteQueue { id: queue }, out);
-            return false;
-        }
-        self.cleaned(now, slot, out);
-        true
-    }
-
-    /// Ends one channel because its connection ends.
-    fn end_with_connection(
-        &mut self,
-        now: Now,
-        slot: u32,
-        id: ConnectionId,
-        key: u64,
-        out: &mut Outbox,
-    ) {
-        let shard = self.edge.shard;
-        let Some(connection) = self.edge.connection_at(slot, id) else { return };
-        let (vhost, is_silent) = (connection.vhost, connection.is_silent);
-        let Some(channel) = connection.incarnation(key) else { return };
-        let to = ChannelRef { shard, connection: id, channel: key };
-        let at = At { slot, channel: to, vhost };
-        if !is_silent && !channel.parked.is_empty() {
-            return self.end_behind_parked(at);
-        }
-        let ended = channel.ending.is_some() && channel.pending.is_none();
-        self.end_channel(now, at, Ending::ByConnection, out);
-        if ended {
-            // It had been cleaned up before and only waited for the client's close-ok.
-            self.finish_end(now, at, out);
-        }
-    }
-
-    /// What was said on a channel before the end of its connection still holds: the end stands
-    /// behind it.
-    fn end_behind_parked(&mut self, at: At) {
-        let Some(connection) = self.edge.connection_at(at.slot, at.channel.connection) else {
-            return;
-        };
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
-        let before = channel.parked.len();
-        let number = at.channel.number();
-        Method::from(connection::Close::default()).encode_frame(number, &mut channel.parked);
-        let added = channel.parked.len() - before;
-        let waits = channel.pending.is_some();
-        connection.parked_bytes += added;
-        if !waits {
-            self.unpark(at.slot, at.channel);
-        }
-    }
-
-    /// A publish of a client that is gone waits for room in a log. Who said more behind it waits for
-    /// nothing any more: what is parked is dropped, and its consumers and deliveries go to others,
-    /// who may make that room.
-    pub(crate) fn end_lost(&mut self, now: Now, channel: ChannelRef, out: &mut Outbox) {
-        let Some((slot, connection)) = self.edge.connection(channel.connection, u32::MAX) else {
-            return;
-        };
-        let vhost = connection.vhost;
-        let Some(found) = connection.incarnation(channel.channel) else { return };
-        if found.ending.is_none() {
-            self.end_channel(now, At { slot, channel, vhost }, Ending::ByConnection, out);
-        }
-    }
-
-    /// Tells consumers that their queue is gone.
-    pub(crate) fn tell_cancelled(
-        &mut self,
-        now: Now,
-        queue: QueueId,
-        orphans: Orphans,
-        out: &mut Outbox,
-    ) {
-        if !orphans.is_empty() {
-            self.edge.job_bytes += orphans.memory_bytes();
-            self.go_on_ending(now, End::Queue(queue, orphans), out);
-        }
-    }
-
-    /// Tells the next consumer that its queue is gone. Whether none is left.
-    fn tell_next_cancelled(
-        &mut self,
-        now: Now,
-        queue: QueueId,
-        orphans: &mut Orphans,
-        out: &mut Outbox,
-    ) -> bool {
-        if let Some(consumer) = orphans.step() {
-            self.forget_remote(consumer.key, queue, out);
-            if consumer.shard == self.edge.shard {
-                self.consumer_cancelled(now, consumer.key, queue, out);
-            } else {
-                let mail = Mail::ConsumerCancelled { to: consumer.key, queue };
-                out.mail[consumer.shard.index()].items.push(mail);
-            }
-        }
-        if orphans.is_empty() {
-            self.edge.job_bytes -= orphans.memory_bytes();
-        }
-        orphans.is_empty()
-    }
-
-    /// A consumer's tag is wanted for another one, or there is no room for one more on the channel:
-    /// those of deleted queues that have yet to be told are, as if their turn had come.
-    pub(crate) fn cancel_orphans(&mut self, now: Now, at: At, tag: Option<&str>, out: &mut Outbox) {
-        let connection = &mut self.edge.connections[at.slot as usize];
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
-        let Some(all) = &channel.subscriptions else { return };
-        let is_orphan = |queue: QueueId| self.directory.queue_by_id(queue).is_none();
-        let known = |number: u32| Some((number, all.by_number.get(number as usize)?.queue));
-        let orphans: Vec<(u32, QueueId)> = match tag {
-            Some(tag) => {
-                let named = all.by_tag.get(tag).and_then(|&number| known(number));
-                named.into_iter().filter(|&(_, queue)| is_orphan(queue)).collect()
-            }
-            None => {
-                let all = all.by_number.iter().map(|(number, one)| (number as u32, one.queue));
-                all.filter(|&(_, queue)| is_orphan(queue)).take(ORPHANS_AT_ONCE_MAX).collect()
-            }
-        };
-        for (number, queue) in orphans {
-            let key = consumer_key(at.channel, at.channel.channel, number);
-            self.consumer_cancelled(now, key, queue, out);
-        }
-    }
-}
-
-impl Connection {
-    /// Whether a channel of it hears nothing any more.
-    pub(crate) fn is_unheard(&mut self, key: u64) -> bool {
-        self.is_silent || self.incarnation(key).is_none_or(|channel| channel.ending.is_some())
     }
 }

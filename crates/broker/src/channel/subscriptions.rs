@@ -225,6 +225,22 @@ impl Subscriptions {
         }
     }
 
+    /// The first consumer from this number on.
+    pub(crate) fn next_from(&self, number: usize) -> Option<usize> {
+        (number..self.by_number.capacity()).find(|&number| self.by_number.contains(number))
+    }
+
+    /// The consumer with this tag, and its queue.
+    pub(crate) fn named(&self, tag: &str) -> Option<(u32, QueueId)> {
+        let number = *self.by_tag.get(tag)?;
+        Some((number, self.by_number.get(number as usize)?.queue))
+    }
+
+    /// All consumers, with their queues.
+    pub(crate) fn with_queues(&self) -> impl Iterator<Item = (u32, QueueId)> {
+        self.by_number.iter().map(|(number, one)| (number as u32, one.queue))
+    }
+
     fn chain(&mut self, what: WaitsFor) -> &mut Chain {
         match what {
             WaitsFor::Credit => &mut self.credit,
