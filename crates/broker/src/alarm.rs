@@ -9,7 +9,7 @@ use core::time::Duration;
 
 use lepus_base::{Instant, Now};
 
-use crate::broker::Broker;
+use crate::journal::Journal;
 use crate::mail::Shortage;
 use crate::outbox::{Outbox, Severity};
 
@@ -27,73 +27,90 @@ pub(crate) struct Alarm {
     silent_until: Instant,
 }
 
+/// What of the shard's memory and disk is used.
+pub(crate) struct Usage<'a> {
+    /// Bytes of memory that are.
+    pub(crate) used: usize,
+    /// Bytes of memory that may be.
+    pub(crate) limit: usize,
+    /// The logs.
+    pub(crate) journal: &'a Journal,
+    /// Bytes of a segment of them.
+    pub(crate) segment_bytes: usize,
+}
+
+impl Usage<'_> {
+    fn memory(&self) -> String {
+        let (used, limit) = (mebibytes(self.used), mebibytes(self.limit));
+        format!("{used} of the shard's {limit} are used")
+    }
+
+    fn disk(&self) -> String {
+        let figures = self.journal.figures();
+        format!(
+            "the shard's logs take {} and have {} segments left of {}",
+            mebibytes(figures.segments * self.segment_bytes),
+            figures.spare_segments,
+            mebibytes(self.segment_bytes)
+        )
+    }
+}
+
 impl Alarm {
     /// When something is to be told that was not yet.
     pub(crate) fn next_timeout(&self, shortage: Option<Shortage>) -> Instant {
         if self.told == shortage { Instant::NEVER } else { self.silent_until }
     }
-}
 
-impl Broker {
-    /// Tells the log when something became short, or has room again.
-    pub(crate) fn tell_shortage(&mut self, now: Now, out: &mut Outbox) {
-        let shortage = self.edge.backpressure.shortage();
-        if self.alarm.told == shortage || now.instant < self.alarm.silent_until {
-            return;
-        }
-        let told = core::mem::replace(&mut self.alarm.told, shortage);
-        self.alarm.silent_until = now.instant + SILENCE;
-        let seconds = now.instant.since(self.alarm.since).as_secs();
-        self.alarm.since = now.instant;
+    /// Whether something is to be told now: it became short, or has room again.
+    pub(crate) fn must_tell(&self, now: Now, shortage: Option<Shortage>) -> bool {
+        self.told != shortage && now.instant >= self.silent_until
+    }
+
+    /// Tells what is short now, or has room again, where it is not what was told last.
+    pub(crate) fn tell(
+        &mut self,
+        now: Now,
+        shortage: Option<Shortage>,
+        usage: &Usage<'_>,
+        out: &mut Outbox,
+    ) {
+        let told = core::mem::replace(&mut self.told, shortage);
+        self.silent_until = now.instant + SILENCE;
+        let seconds = now.instant.since(self.since).as_secs();
+        self.since = now.instant;
         match (shortage, told) {
             (Some(Shortage::Memory), _) => {
                 let text = format!(
                     "memory is short: {}; publishers are held back until a tenth is free. Have the \
                      queues' messages consumed or purged, or raise memory.budget",
-                    self.memory_use()
+                    usage.memory()
                 );
                 out.log(Severity::Warning, "memory-alarm", text);
             }
             // The log has said more of one that has stopped.
-            (Some(Shortage::Disk), _) if self.journal.figures().is_stopped => {}
+            (Some(Shortage::Disk), _) if usage.journal.troubles().is_stopped => {}
             (Some(Shortage::Disk), _) => {
                 let text = format!(
                     "the disk is short: {}; publishers are held back. Free space on the disk, have \
                      the queues' messages consumed or purged, or change store.bytes_max or \
                      store.disk_free_limit if one of them is the limit",
-                    self.disk_use()
+                    usage.disk()
                 );
                 out.log(Severity::Warning, "disk-alarm", text);
             }
             (None, Some(Shortage::Memory)) => {
-                let memory = self.memory_use();
+                let memory = usage.memory();
                 let text = format!("memory has room after {seconds} s: {memory}; publishers go on");
                 out.log(Severity::Info, "memory-alarm-over", text);
             }
             (None, Some(Shortage::Disk)) => {
-                let disk = self.disk_use();
+                let disk = usage.disk();
                 let text = format!("the disk has room after {seconds} s: {disk}; publishers go on");
                 out.log(Severity::Info, "disk-alarm-over", text);
             }
             (None, None) => unreachable!("what is told differs from what was"),
         }
-    }
-
-    fn memory_use(&self) -> String {
-        let (used, limit) = (self.edge.memory(), self.edge.loan.bytes);
-        format!("{} of the shard's {} are used", mebibytes(used), mebibytes(limit))
-    }
-
-    fn disk_use(&self) -> String {
-        let figures = self.journal.figures();
-        let segment = self.settings.store.as_ref().map_or(0, |store| store.template.segment_bytes);
-        let used = figures.segments * segment as usize;
-        format!(
-            "the shard's logs take {} and have {} segments left of {}",
-            mebibytes(used),
-            figures.spare_segments,
-            mebibytes(segment as usize)
-        )
     }
 }
 

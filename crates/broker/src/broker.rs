@@ -6,6 +6,7 @@
 //! [`Broker::work`] once a cycle, and [`Broker::flush`] at its end. Every call may push effects
 //! into the [`Outbox`]; none of them blocks, fails or reads a clock.
 
+mod acknowledgement;
 pub(crate) mod answer;
 mod backpressure;
 mod commit;
@@ -15,6 +16,7 @@ mod declare;
 mod delayed;
 mod departures;
 mod dispatch;
+mod effort;
 mod ends;
 mod fanout;
 mod hand_over;
@@ -22,6 +24,8 @@ mod inbox;
 mod jobs;
 mod journal;
 pub(crate) mod lifecycle;
+mod limits;
+mod loans;
 mod memory;
 mod migrations;
 mod overdue;
@@ -30,6 +34,8 @@ mod parcels;
 mod publish;
 mod recovery;
 mod sequencer;
+mod survey;
+mod traffic;
 
 pub use hand_over::Traveller;
 
@@ -255,7 +261,7 @@ impl Broker {
         let slot = self.edge.connections.insert(connection) as u32;
         self.edge.by_id.insert(id, slot);
         self.edge.arm(slot);
-        self.arm_looks(now);
+        self.looks.arm(now, &mut self.edge.timers);
         self.edge.recount(slot);
         if self.stopping {
             out.close.push(ConnectionSlot(slot));
@@ -517,8 +523,11 @@ impl Broker {
                 Timer::Connection(slot, id) => self.connection_timeout(now, at, (slot, id), out),
                 Timer::Queue(slot, id) => self.queue_timeout(now, at, (slot, id), out),
                 Timer::Letters(queue) => self.letters_due(now, queue),
-                Timer::Looks => self.begin_looks(),
-                Timer::UnreadReplies => self.edge.tell_unread_replies(now, out),
+                Timer::Looks => self.looks.begin(),
+                Timer::UnreadReplies => {
+                    let Edge { unread_replies, timers, .. } = &mut self.edge;
+                    unread_replies.tell_more(now, timers, out);
+                }
                 Timer::Trim => self.trim_buffers(now),
                 Timer::Tables => self.look_at_tables(now),
             }

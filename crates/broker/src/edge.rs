@@ -383,6 +383,22 @@ impl Edge {
         self.limits.spill_bytes.min(self.loan.obtainable / 2)
     }
 
+    /// A direct reply to the connection in this slot is dropped.
+    pub(crate) fn drop_unread_reply(&mut self, slot: u32, out: &mut Outbox) {
+        if self.unread_replies.is_told_later() {
+            return;
+        }
+        let Some(connection) = self.connections.get(slot as usize) else { return };
+        let name = connection_name(connection);
+        self.unread_replies.tell_one(&name, self.now, &mut self.timers, out);
+    }
+
+    /// Whether the shard uses more than it has, and the answer to whether there is more is to come.
+    #[inline]
+    pub(crate) fn awaits_loan(&self) -> bool {
+        self.memory() > self.loan.bytes && !self.loan.is_all()
+    }
+
     /// Bytes that count against the shard's memory budget; those of connections that have not opened
     /// a vhost do not.
     #[must_use]

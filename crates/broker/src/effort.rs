@@ -10,10 +10,7 @@ use core::time::Duration;
 
 use lepus_base::{Instant, Now};
 
-use crate::backpressure::Cause;
-use crate::broker::Broker;
 use crate::channel::Target;
-use crate::outbox::{Outbox, Severity};
 
 /// Queues that get a message in one slice; a publish to more is a job.
 pub(crate) const TARGETS_AT_ONCE_MAX: usize = 512;
@@ -73,6 +70,11 @@ impl Effort {
         self.looked_for_room += queues as u64;
     }
 
+    /// How many were, so far.
+    pub(crate) fn looked_for_room(&self) -> u64 {
+        self.looked_for_room
+    }
+
     /// What was used in the current part of the turn.
     pub(crate) fn used(&self) -> u32 {
         self.used
@@ -104,59 +106,32 @@ impl Effort {
         self.reading = self.reading.saturating_add(self.used - self.begin);
         self.begin = self.used;
     }
+
+    /// Whether enough was done in this turn for bytes that were received before. What mail of other shards has taken is
+    /// not for clients to pay.
+    pub(crate) fn has_read_before(&self) -> bool {
+        self.reading >= TURN_STEPS
+    }
+
+    /// The turn ends.
+    pub(crate) fn end_turn(&mut self) {
+        self.renew();
+        self.reading = 0;
+    }
+
+    /// The routing of a message takes too long: whether the log is to be told.
+    pub(crate) fn must_tell_too_far(&mut self, now: Now) -> bool {
+        if self.told.is_some_and(|told| now.instant.since(told) < TELL_EVERY) {
+            return false;
+        }
+        self.told = Some(now.instant);
+        true
+    }
 }
 
 /// Steps as a number of messages that are put into queues.
 pub(crate) fn as_queues(steps: u32) -> usize {
     (steps / QUEUE_STEPS) as usize
-}
-
-impl Broker {
-    /// Whether so much was done for what was received in this turn that no more is to be read before
-    /// [`Broker::flush`]: what came already waits, and is asked for again then.
-    #[must_use]
-    pub fn has_read_enough(&self) -> bool {
-        // What mail of other shards has taken is not for clients to pay.
-        self.edge.effort.reading >= TURN_STEPS
-    }
-
-    /// Whether so much was done for mail of other shards, before anything was read in this turn, that the rest
-    /// is to wait for the next one.
-    #[must_use]
-    pub fn has_taken_enough_mail(&self) -> bool {
-        self.edge.effort.is_used_up()
-    }
-
-    /// How many queues were looked at, so far, to find out what room in the logs a message needs that found none at
-    /// first. In a turn there are few of them, however many messages wait.
-    #[must_use]
-    pub fn looked_for_room(&self) -> u64 {
-        self.edge.effort.looked_for_room
-    }
-
-    /// A turn ends: what came too late for it is read again.
-    pub(crate) fn end_turn(&mut self, out: &mut Outbox) {
-        let effort = &mut self.edge.effort;
-        effort.renew();
-        effort.reading = 0;
-        let waiting = self.edge.backpressure.end_turn();
-        self.edge.resume_all(waiting, Cause::Turn, out);
-    }
-
-    /// A message that no client waits for goes nowhere, since its way is too long.
-    pub(crate) fn tell_too_far(&mut self, now: Now, exchange: &str, out: &mut Outbox) {
-        let told = &mut self.edge.effort.told;
-        if told.is_some_and(|told| now.instant.since(told) < TELL_EVERY) {
-            return;
-        }
-        *told = Some(now.instant);
-        let text = alloc::format!(
-            "routing a message from exchange '{exchange}' takes more than limits.routing_steps_max \
-             ({}), so that it reaches no queue; others may, too",
-            self.routes.steps_max()
-        );
-        out.log(Severity::Warning, "routing-too-long", text);
-    }
 }
 
 /// Those of a message's queues that get it first.

@@ -11,11 +11,6 @@ use alloc::vec::Vec;
 
 use lepus_base::ShardId;
 
-use crate::backpressure::Cause;
-use crate::broker::Broker;
-use crate::edge::Edge;
-use crate::mail::Mail;
-use crate::outbox::Outbox;
 use crate::settings::Limits;
 
 /// A shard's floor is this part of its equal share of the budget.
@@ -81,7 +76,7 @@ impl Loan {
     }
 
     /// Bytes to ask for now with so many in use.
-    fn ask(&mut self, used: usize) -> Option<usize> {
+    pub(crate) fn ask(&mut self, used: usize) -> Option<usize> {
         let missing = self.wanted(used).saturating_sub(self.bytes);
         // Half a chunk less is no reason yet: nobody asks for each message.
         if missing <= self.chunk / 2 || self.is_asking || self.is_all {
@@ -92,7 +87,7 @@ impl Loan {
     }
 
     /// Bytes to give back now with so many in use.
-    fn give_back(&mut self, used: usize) -> Option<usize> {
+    pub(crate) fn give_back(&mut self, used: usize) -> Option<usize> {
         let keeps = self.wanted(used).max(self.floor);
         let surplus = self.bytes.saturating_sub(keeps);
         if surplus <= SLACK_CHUNKS * self.chunk + used / ROOM_PART {
@@ -104,7 +99,7 @@ impl Loan {
 
     /// The lender says what it lends and what it has left. Nothing and nothing is a refusal for now,
     /// nothing of something no answer to a question.
-    fn take(&mut self, bytes: usize, left: usize) {
+    pub(crate) fn take(&mut self, bytes: usize, left: usize) {
         self.bytes += bytes;
         self.obtainable = self.bytes.saturating_add(left);
         if bytes > 0 {
@@ -168,7 +163,7 @@ impl Lender {
     }
 
     /// A shard asks. Who waits already has no reason to: then nothing is left.
-    fn ask(&mut self, shard: ShardId, bytes: usize) -> Answer {
+    pub(crate) fn ask(&mut self, shard: ShardId, bytes: usize) -> Answer {
         let debt = &mut self.debts[shard.index()];
         let lent = bytes.min(self.free);
         self.free -= lent;
@@ -179,7 +174,7 @@ impl Lender {
     }
 
     /// A shard gives something back.
-    fn give_back(&mut self, shard: ShardId, bytes: usize) {
+    pub(crate) fn give_back(&mut self, shard: ShardId, bytes: usize) {
         let debt = &mut self.debts[shard.index()];
         assert!(bytes <= debt.lent, "a shard gives back {bytes} bytes of {}", debt.lent);
         debt.lent -= bytes;
@@ -189,7 +184,7 @@ impl Lender {
 
     /// What is to be told after something came back: first something for those who wait for it, then
     /// that there is much more to be had than a shard knows.
-    fn next_answer(&mut self) -> Option<Answer> {
+    pub(crate) fn next_answer(&mut self) -> Option<Answer> {
         if self.free == 0 {
             return None;
         }
@@ -206,96 +201,12 @@ impl Lender {
 
 /// What the lender says to a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Answer {
-    to: ShardId,
+pub(crate) struct Answer {
+    pub(crate) to: ShardId,
     /// Bytes that it may use from now on.
-    lent: usize,
+    pub(crate) lent: usize,
     /// Bytes that are not lent.
-    left: usize,
-}
-
-impl Edge {
-    /// Whether the shard uses more than it has, and the answer to whether there is more is to come.
-    #[inline]
-    pub(crate) fn awaits_loan(&self) -> bool {
-        self.memory() > self.loan.bytes && !self.loan.is_all
-    }
-}
-
-impl Broker {
-    /// Asks for memory that will be needed, or gives back what is not.
-    pub(crate) fn adjust_loan(&mut self, out: &mut Outbox) {
-        if self.settings.shards < 2 {
-            return;
-        }
-        let used = self.edge.memory();
-        // The lender hears itself at once: after less than it asked for it learns that this is all.
-        while let Some(bytes) = self.edge.loan.ask(used) {
-            match &mut self.lender {
-                Some(lender) => {
-                    let answer = lender.ask(self.edge.shard, bytes);
-                    self.edge.loan.take(answer.lent, answer.left);
-                }
-                None => out.mail[0].items.push(Mail::WantMemory { bytes }),
-            }
-        }
-        if let Some(bytes) = self.edge.loan.give_back(used) {
-            match self.lender {
-                Some(_) => self.memory_returned(self.edge.shard, bytes, out),
-                None => out.mail[0].items.push(Mail::ReturnMemory { bytes }),
-            }
-        }
-    }
-
-    /// A publisher's shard uses more than it has. True where there is more, or where the answer to
-    /// that is to come: until then the publisher is not read.
-    #[cold]
-    pub(crate) fn waits_for_loan(&mut self, slot: u32, out: &mut Outbox) -> bool {
-        self.adjust_loan(out);
-        if self.edge.loan.is_all {
-            return false;
-        }
-        if self.edge.awaits_loan() {
-            self.edge.pause(slot, Cause::Mail, out);
-        }
-        true
-    }
-
-    /// A shard asks for memory (on shard 0).
-    pub(crate) fn memory_wanted(&mut self, from: ShardId, bytes: usize, out: &mut Outbox) {
-        let lender = self.lender.as_mut().expect("only shard 0 is asked for memory");
-        let answer = lender.ask(from, bytes);
-        self.tell_loan(answer, out);
-    }
-
-    /// A shard gives memory back (on shard 0).
-    pub(crate) fn memory_returned(&mut self, from: ShardId, bytes: usize, out: &mut Outbox) {
-        let lender = self.lender.as_mut().expect("memory goes back to shard 0");
-        lender.give_back(from, bytes);
-        while let Some(answer) = self.lender.as_mut().and_then(Lender::next_answer) {
-            self.tell_loan(answer, out);
-        }
-    }
-
-    fn tell_loan(&mut self, answer: Answer, out: &mut Outbox) {
-        let Answer { to, lent, left } = answer;
-        if to == self.edge.shard {
-            self.edge.loan.take(lent, left);
-        } else {
-            out.mail[to.index()].items.push(Mail::MemoryLent { bytes: lent, left });
-        }
-    }
-
-    /// The lender has answered.
-    pub(crate) fn memory_lent(&mut self, bytes: usize, left: usize) {
-        self.edge.loan.take(bytes, left);
-    }
-
-    /// Who lends memory; on shard 0 where there are several.
-    #[must_use]
-    pub fn lender(&self) -> Option<&Lender> {
-        self.lender.as_ref()
-    }
+    pub(crate) left: usize,
 }
 
 #[cfg(test)]

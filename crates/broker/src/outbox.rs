@@ -11,7 +11,7 @@ use lepus_base::{ByShard, ShardId};
 use lepus_store::disk::Operations;
 
 use crate::directory::Change;
-use crate::mail::MailBatch;
+use crate::mail::{Mail, MailBatch};
 
 /// Lines that one turn adds to the log at most, beside errors; more are counted.
 const EVENTS_IN_TURN_MAX: usize = 1000;
@@ -71,6 +71,13 @@ impl Outbox {
             self.events.push(Event { severity, kind, text });
         } else {
             self.lost_events += 1;
+        }
+    }
+
+    /// Says something to all shards but the own one.
+    pub(crate) fn tell_others(&mut self, own: ShardId, mail: impl Fn() -> Mail) {
+        for shard in (0..self.mail.shards()).filter(|&shard| shard != own.index()) {
+            self.mail[shard].items.push(mail());
         }
     }
 

@@ -15,10 +15,9 @@ use lepus_base::{ConnectionId, Now, ShardId};
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
 
-use crate::edge::{Edge, connection_name};
 use crate::mail::ChannelRef;
 use crate::outbox::{Outbox, Severity};
-use crate::timers::Timer;
+use crate::timers::{Timer, Timers};
 
 /// The pseudo-queue that reply consumers consume from and requesters name in `reply_to`.
 pub const REPLY_TO: &str = "amq.rabbitmq.reply-to";
@@ -39,33 +38,33 @@ pub struct UnreadReplies {
     waits: bool,
 }
 
-impl Edge {
-    /// A direct reply to the connection in this slot is dropped.
-    pub(crate) fn drop_unread_reply(&mut self, slot: u32, out: &mut Outbox) {
-        if self.unread_replies.waits {
-            self.unread_replies.untold += 1;
-            return;
-        }
-        let Some(connection) = self.connections.get(slot as usize) else { return };
-        let name = connection_name(connection);
+impl UnreadReplies {
+    /// A direct reply is dropped. Whether it is told with others, later.
+    pub(crate) fn is_told_later(&mut self) -> bool {
+        self.untold += u64::from(self.waits);
+        self.waits
+    }
+
+    /// Tells of a reply that was dropped, to the connection of this name.
+    pub(crate) fn tell_one(&mut self, name: &str, now: Now, timers: &mut Timers, out: &mut Outbox) {
         let text = format!("{name}: a direct reply is dropped, the client reads too slowly");
         out.log(Severity::Warning, "reply-dropped", text);
-        self.await_unread_replies(self.now);
+        self.wait(now, timers);
     }
 
     /// It is time to tell how many direct replies were dropped meanwhile.
-    pub(crate) fn tell_unread_replies(&mut self, now: Now, out: &mut Outbox) {
-        let count = core::mem::take(&mut self.unread_replies).untold;
+    pub(crate) fn tell_more(&mut self, now: Now, timers: &mut Timers, out: &mut Outbox) {
+        let count = core::mem::take(self).untold;
         if count > 0 {
             let text = format!("{count} more direct replies are dropped, clients read too slowly");
             out.log(Severity::Warning, "reply-dropped", text);
-            self.await_unread_replies(now);
+            self.wait(now, timers);
         }
     }
 
-    fn await_unread_replies(&mut self, now: Now) {
-        self.unread_replies.waits = true;
-        self.timers.arm(now.instant + TELL_EVERY, Timer::UnreadReplies);
+    fn wait(&mut self, now: Now, timers: &mut Timers) {
+        self.waits = true;
+        timers.arm(now.instant + TELL_EVERY, Timer::UnreadReplies);
     }
 }
 

@@ -1,9 +1,10 @@
 //! What a shard holds, counted in steps: however much that is, others are served between them.
 
-use lepus_base::{Now, Position, QueueId};
+use alloc::boxed::Box;
 
-use crate::broker::Broker;
-use crate::journal::OldestDelivery;
+use lepus_base::{Position, QueueId, Slab};
+
+use crate::connection::Connection;
 use crate::queue::Queue;
 
 /// Connections and queues that one step looks at: those of a shard with a million lie far apart in memory,
@@ -24,7 +25,7 @@ enum Place {
     Done,
 }
 
-/// A count of what a shard holds, complete once [`Broker::survey`] says so.
+/// A count of what a shard holds, complete once [`survey`](crate::Broker::survey) says so.
 ///
 /// It takes steps, so it is of no single moment: what moves meanwhile may be in it twice or not at
 /// all.
@@ -59,98 +60,82 @@ impl Default for Survey {
     }
 }
 
-impl Broker {
-    /// One step of a survey. Whether it is complete.
-    pub fn survey(&self, survey: &mut Survey) -> bool {
+impl Survey {
+    /// One step, through these connections and so many places of queues. Whether the survey is complete.
+    pub(crate) fn step<'a>(
+        &mut self,
+        connections: &Slab<Box<Connection>>,
+        places: usize,
+        queue_at: impl Fn(usize) -> Option<(QueueId, &'a Queue)>,
+    ) -> bool {
         let mut budget = LOOKS_MAX;
-        while budget > 0 && survey.place != Place::Done {
-            survey.place = match survey.place {
-                Place::Connection(slot) => self.survey_connection(slot, survey, &mut budget),
-                Place::Queue(slot) => self.survey_queue(slot, survey, &mut budget),
+        while budget > 0 && self.place != Place::Done {
+            self.place = match self.place {
+                Place::Connection(slot) if slot >= connections.capacity() => Place::Queue(0),
+                Place::Connection(slot) => {
+                    budget -= 1;
+                    self.look_at_connection(connections.get(slot), &mut budget);
+                    Place::Connection(slot + 1)
+                }
+                Place::Queue(slot) if slot >= places => Place::Done,
+                Place::Queue(slot) => {
+                    budget -= 1;
+                    match self.look_at_queue(queue_at(slot)) {
+                        true => Place::Delivery(slot, 0),
+                        false => Place::Queue(slot + 1),
+                    }
+                }
+                // It may be gone, or another one: then there is less to look at.
                 Place::Delivery(slot, first) => {
-                    self.survey_deliveries(slot, first, survey, &mut budget)
+                    match self.look_at_deliveries(queue_at(slot), first, &mut budget) {
+                        Some(next) => Place::Delivery(slot, next),
+                        None => Place::Queue(slot + 1),
+                    }
                 }
                 Place::Done => Place::Done,
             };
         }
-        survey.place == Place::Done
+        self.place == Place::Done
     }
 
-    fn survey_connection(&self, slot: usize, survey: &mut Survey, budget: &mut usize) -> Place {
-        let connections = &self.edge.connections;
-        if slot >= connections.capacity() {
-            return Place::Queue(0);
-        }
-        *budget -= 1;
-        if let Some(connection) = connections.get(slot) {
-            let channels = connection.open_channels().count();
-            survey.channels += channels as u64;
-            survey.publishers += u64::from(connection.publishes);
-            *budget = budget.saturating_sub(channels / SMALL_LOOKS);
-        }
-        Place::Connection(slot + 1)
+    fn look_at_connection(&mut self, connection: Option<&Box<Connection>>, budget: &mut usize) {
+        let Some(connection) = connection else { return };
+        let channels = connection.open_channels().count();
+        self.channels += channels as u64;
+        self.publishers += u64::from(connection.publishes);
+        *budget = budget.saturating_sub(channels / SMALL_LOOKS);
     }
 
-    fn survey_queue(&self, slot: usize, survey: &mut Survey, budget: &mut usize) -> Place {
-        if slot >= self.homes.capacity() {
-            return Place::Done;
-        }
-        *budget -= 1;
-        let Some(home) = self.homes.get(slot) else { return Place::Queue(slot + 1) };
-        survey.ready += home.queue.ready();
-        survey.unacked += home.queue.unacked();
-        survey.consumers += u64::from(home.queue.consumer_count());
-        if home.queue.unacked() > 0 { Place::Delivery(slot, 0) } else { Place::Queue(slot + 1) }
+    /// Whether its deliveries are to be looked at, too.
+    fn look_at_queue(&mut self, found: Option<(QueueId, &Queue)>) -> bool {
+        let Some((_, queue)) = found else { return false };
+        self.ready += queue.ready();
+        self.unacked += queue.unacked();
+        self.consumers += u64::from(queue.consumer_count());
+        queue.unacked() > 0
     }
 
-    fn survey_deliveries(
-        &self,
-        slot: usize,
+    /// Looks at deliveries of a queue from the `first` on. With which to go on, if there are more.
+    fn look_at_deliveries(
+        &mut self,
+        found: Option<(QueueId, &Queue)>,
         first: usize,
-        survey: &mut Survey,
         budget: &mut usize,
-    ) -> Place {
-        // It may be gone, or another one: then there is less to look at.
-        let Some(home) = self.homes.get(slot) else { return Place::Queue(slot + 1) };
+    ) -> Option<usize> {
+        let (id, queue) = found?;
         let looks = *budget * SMALL_LOOKS;
-        let (oldest, looked) = home.queue.oldest_unacked(first, looks);
+        let (oldest, looked) = queue.oldest_unacked(first, looks);
         *budget = budget.saturating_sub(looked.div_ceil(SMALL_LOOKS));
         if let Some(position) = oldest
-            && survey.oldest.is_none_or(|(lowest, _)| position < lowest)
+            && self.oldest.is_none_or(|(lowest, _)| position < lowest)
         {
-            survey.oldest = Some((position, home.id));
+            self.oldest = Some((position, id));
         }
-        if looked < looks { Place::Queue(slot + 1) } else { Place::Delivery(slot, first + looked) }
+        (looked >= looks).then_some(first + looked)
     }
 
-    /// The unacknowledged delivery that pins the oldest segment, as a survey found it.
-    #[must_use]
-    pub fn oldest_delivery(&self, now: Now, survey: &Survey) -> Option<OldestDelivery> {
-        let (position, queue) = survey.oldest?;
-        self.delivery_at(now, position, queue)
-    }
-
-    /// Queues whose home is here.
-    #[must_use]
-    pub fn queue_count(&self) -> usize {
-        self.homes.len()
-    }
-
-    /// The queues whose home is here, in so many slots from `first` on; `None` when there are no
-    /// slots there. Where a queue was does not change, so a list made in parts has each queue once.
-    pub fn queues_in(
-        &self,
-        first: usize,
-        slots: usize,
-    ) -> Option<impl Iterator<Item = (QueueId, &Queue)>> {
-        let end = self.homes.capacity().min(first.saturating_add(slots));
-        let homes = (first < end).then(|| (first..end).filter_map(|slot| self.homes.get(slot)));
-        homes.map(|homes| homes.map(|home| (home.id, &home.queue)))
-    }
-
-    /// Messages that delayed exchanges hold back on this shard.
-    #[must_use]
-    pub fn delayed_count(&self) -> usize {
-        self.delayed.len()
+    /// The lowest position in the log of a message that is delivered, and its queue.
+    pub(crate) fn oldest(&self) -> Option<(Position, QueueId)> {
+        self.oldest
     }
 }

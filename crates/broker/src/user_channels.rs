@@ -12,9 +12,8 @@ use alloc::vec::Vec;
 
 use lepus_base::{HashMap, HashState, ShardId};
 
-use crate::broker::Broker;
-use crate::mail::Mail;
-use crate::outbox::Outbox;
+use crate::connection::Connection;
+use crate::directory::Directory;
 
 /// Channels of one user.
 #[derive(Debug, Default)]
@@ -93,8 +92,27 @@ impl UserChannels {
         })
     }
 
+    /// Why the user may not open one more channel on this connection, if so.
+    pub(crate) fn over_limit(
+        &self,
+        directory: &Directory,
+        connection: &Connection,
+    ) -> Option<String> {
+        let user = &*connection.user;
+        let limit = directory.user(user)?.limits.channels_max?;
+        // Of this connection those count that are open now.
+        let open =
+            self.of(user) + connection.channels.len() as u64 - connection.counted_channels as u64;
+        (open >= u64::from(limit)).then(|| {
+            format!(
+                "number of channels opened for user '{user}' has reached the maximum allowed user \
+                 limit of ({limit})"
+            )
+        })
+    }
+
     /// Users of whom something changed here, and how many channels they have here now.
-    fn take_changed(&mut self) -> Vec<(Box<str>, u64)> {
+    pub(crate) fn take_changed(&mut self) -> Vec<(Box<str>, u64)> {
         let changed = core::mem::take(&mut self.changed);
         let tell = |user: Box<str>| {
             let counts = self.users.get_mut(&*user)?;
@@ -104,40 +122,6 @@ impl UserChannels {
             Some((user, here))
         };
         changed.into_iter().filter_map(tell).collect()
-    }
-}
-
-impl Broker {
-    /// Why the user may not open one more channel on the connection in `slot`, if so.
-    pub(crate) fn over_channel_limit(&self, slot: u32) -> Option<String> {
-        let connection = self.edge.connections.get(slot as usize)?;
-        let user = &*connection.user;
-        let limit = self.directory.user(user)?.limits.channels_max?;
-        // Of this connection those count that are open now.
-        let open = self.edge.user_channels.of(user) + connection.channels.len() as u64
-            - connection.counted_channels as u64;
-        (open >= u64::from(limit)).then(|| {
-            format!(
-                "number of channels opened for user '{user}' has reached the maximum allowed user \
-                 limit of ({limit})"
-            )
-        })
-    }
-
-    /// Tells the other shards of users with a limit whose channels here have changed.
-    #[cold]
-    pub(crate) fn tell_channels(&mut self, out: &mut Outbox) {
-        for (user, channels) in self.edge.user_channels.take_changed() {
-            let found = self.directory.user(&user);
-            if found.is_none_or(|user| user.limits.channels_max.is_none()) {
-                continue;
-            }
-            let others = (0..self.settings.shards).map(ShardId);
-            for shard in others.filter(|&shard| shard != self.edge.shard) {
-                let mail = Mail::ChannelsCounted { user: user.clone(), channels };
-                out.mail[shard.index()].items.push(mail);
-            }
-        }
     }
 }
 

@@ -26,10 +26,7 @@ impl Broker {
             self.journal.is_short().then_some(Shortage::Disk)
         };
         if self.edge.backpressure.set_shortage(shortage) {
-            let others = (0..self.settings.shards).map(ShardId);
-            for shard in others.filter(|&shard| shard != self.edge.shard) {
-                out.mail[shard.index()].items.push(Mail::Short(shortage));
-            }
+            out.tell_others(self.edge.shard, || Mail::Short(shortage));
         }
         self.tell_shortage(now, out);
         self.edge.unblock_all(out);

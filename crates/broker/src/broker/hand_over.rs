@@ -93,7 +93,7 @@ impl Broker {
         let slot = self.edge.connections.insert(connection) as u32;
         self.edge.by_id.insert(id, slot);
         self.edge.arm(slot);
-        self.arm_looks(now);
+        self.looks.arm(now, &mut self.edge.timers);
         self.edge.recount(slot);
         if has_bytes {
             self.edge.mark_dirty(slot, out);

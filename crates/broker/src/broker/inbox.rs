@@ -511,7 +511,7 @@ impl Broker {
             }
             Mail::WantMemory { bytes } => self.memory_wanted(from, bytes, out),
             Mail::ReturnMemory { bytes } => self.memory_returned(from, bytes, out),
-            Mail::MemoryLent { bytes, left } => self.memory_lent(bytes, left),
+            Mail::MemoryLent { bytes, left } => self.edge.loan.take(bytes, left),
             Mail::ConnectionCounted { connection, vhost, user, came } => {
                 self.connection_counted(connection, vhost, user, came);
             }

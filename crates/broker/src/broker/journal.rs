@@ -119,7 +119,7 @@ impl Broker {
     }
 
     /// What is to be told of a delivery of a queue, as long as the queue is here.
-    pub(crate) fn delivery_at(
+    pub(super) fn delivery_at(
         &self,
         now: Now,
         position: Position,

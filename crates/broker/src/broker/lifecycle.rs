@@ -93,7 +93,7 @@ impl Broker {
             Some(id) if !self.directory.accounts().may_open(&user, id) => {
                 refuse(format!("access to vhost '{vhost}' refused for user '{user}'"))
             }
-            Some(id) => self.over_limit(id, &user).map_or(Ok(id), refuse),
+            Some(id) => self.census.over_limit(&self.directory, id, &user).map_or(Ok(id), refuse),
         };
         if let Ok(id) = result {
             self.edge.let_in(slot);

@@ -38,7 +38,7 @@ impl Broker {
             return false;
         }
         let number = self.migrations.begin(now, (slot, id), to, why, self.others());
-        self.tell_others(|| Mail::QueueLeaves { queue: id, number }, out);
+        out.tell_others(self.edge.shard, || Mail::QueueLeaves { queue: id, number });
         true
     }
 
@@ -66,13 +66,6 @@ impl Broker {
     /// How many other shards there are.
     fn others(&self) -> u32 {
         u32::from(self.settings.shards) - 1
-    }
-
-    fn tell_others(&self, mail: impl Fn() -> Mail, out: &mut Outbox) {
-        let shards = (0..self.settings.shards).map(ShardId);
-        for shard in shards.filter(|&shard| shard != self.edge.shard) {
-            out.mail[shard.index()].items.push(mail());
-        }
     }
 
     /// A queue of another shard is about to leave it.
@@ -104,7 +97,7 @@ impl Broker {
             let next = leaving.go_on(is_still, &mut self.journal, log);
             if next == Next::AskShards {
                 let number = self.migrations.ask_again(&mut leaving, self.others());
-                self.tell_others(|| Mail::QueueLeaves { queue: id, number }, out);
+                out.tell_others(self.edge.shard, || Mail::QueueLeaves { queue: id, number });
             }
             let to = leaving.to();
             self.migrations.keep(leaving);
@@ -131,7 +124,7 @@ impl Broker {
         leaving.tell_end(&self.describe_queue(queue), self.edge.shard, out);
         self.edge.counters.moves_given_up += 1;
         self.migrations.stayed(now, queue);
-        self.tell_others(|| Mail::QueueStays { queue }, out);
+        out.tell_others(self.edge.shard, || Mail::QueueStays { queue });
         self.rest_over(now, queue, out);
         if let Some(slot) = self.home_slot(queue, slot) {
             self.pump(now, slot, out);
