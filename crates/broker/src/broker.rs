@@ -6,6 +6,7 @@
 //! [`Broker::work`] once a cycle, and [`Broker::flush`] at its end. Every call may push effects
 //! into the [`Outbox`]; none of them blocks, fails or reads a clock.
 
+mod ack_row;
 mod acknowledgement;
 pub(crate) mod answer;
 mod backpressure;
@@ -13,6 +14,7 @@ mod commit;
 mod consume;
 mod dead_letters;
 mod declare;
+mod definitions;
 mod delayed;
 mod departures;
 mod dispatch;
@@ -34,6 +36,7 @@ mod parcels;
 mod publish;
 mod recovery;
 mod sequencer;
+mod settle;
 mod survey;
 mod traffic;
 

@@ -25,10 +25,9 @@ use core::time::Duration;
 
 use lepus_amqp::code::ReplyCode;
 use lepus_base::{HashState, Instant, Now, Position, QueueId};
-use lepus_store::disk::{Completion, DiskError, File, LogId};
+use lepus_store::disk::{Completion, DiskError, File, LogId, Operations};
 
-use crate::broker::Broker;
-use crate::directory::{Change, Footprint, Request};
+use crate::directory::{Change, Directory, Footprint, Request};
 use crate::mail::Origin;
 use crate::outbox::{Outbox, Severity};
 use crate::refusal::Refusal;
@@ -145,20 +144,101 @@ impl Definitions {
         self.is_full = false;
     }
 
-    /// When [`Broker::flush`] has something to do for the log without anything happening.
+    /// When [`flush`](crate::Broker::flush) has something to do for the log without anything happening.
     pub(crate) fn next_timeout(&self) -> Instant {
         let Some(log) = &self.log else { return Instant::NEVER };
         let until = if self.is_full { Instant::NEVER } else { self.full_until };
         log.next_timeout().min(until)
     }
 
-    /// Whether [`Broker::work`] would get on with something.
+    /// Whether [`work`](crate::Broker::work) would get on with something.
     pub(crate) fn has_work(&self) -> bool {
         if self.is_put_off || (self.deletions.has_slices() && self.batch.is_empty()) {
             return true;
         }
         let Some(log) = &self.log else { return false };
         log.is_recording() && !log.is_blocked() && self.full_until == Instant::NEVER
+    }
+
+    /// The file of the log that could not be written or synced.
+    pub(crate) fn failure(&self) -> Option<(File, DiskError)> {
+        self.log.as_ref()?.failure()
+    }
+
+    /// A disk operation of the log ended. Whether there is a log.
+    pub(crate) fn complete(
+        &mut self,
+        now: Now,
+        completion: Completion,
+        out: &mut Operations,
+    ) -> bool {
+        let log = self.log.as_mut();
+        log.map(|log| log.complete(now, completion, out)).is_some()
+    }
+
+    /// Tells once that the log cannot be written.
+    pub(crate) fn tell_failure(&mut self, out: &mut Outbox) {
+        let Some((file, error)) = self.failure() else { return };
+        if !core::mem::replace(&mut self.told_failure, true) {
+            let text = format!(
+                "cannot write {file}: {error:?}; durable changes of definitions are refused"
+            );
+            out.log(Severity::Error, "definitions-stopped", text);
+        }
+    }
+
+    /// Whether requests were put off to this cycle.
+    pub(crate) fn take_put_off(&mut self) -> bool {
+        core::mem::take(&mut self.is_put_off)
+    }
+
+    /// Records a slice of a snapshot. Whether one was begun.
+    pub(crate) fn record_slice(&mut self, now: Now, directory: &Directory) -> bool {
+        let Some(log) = &mut self.log else { return false };
+        if !log.is_recording() {
+            return false;
+        }
+        match log.record_slice(directory) {
+            Slice::More | Slice::Blocked | Slice::Done => self.has_room(),
+            Slice::Full => {
+                if self.no_room(now).is_some()
+                    && let Some(log) = &mut self.log
+                {
+                    log.give_up();
+                }
+            }
+        }
+        true
+    }
+
+    /// The end of a cycle: what was decided is synced, and the log is closed if that is asked for and nothing waits for
+    /// it.
+    pub(crate) fn flush(&mut self, now: Now, out: &mut Outbox) {
+        self.effort = 0;
+        let Some(log) = &mut self.log else { return };
+        if self.end.is_none() && !self.batch.is_empty() {
+            self.end = Some(log.end());
+            log.want_synced();
+        }
+        // A snapshot would have what is left of what was deleted.
+        if self.batch.is_empty() && self.deletions.is_empty() {
+            log.begin_snapshot();
+        }
+        if self.is_closing && !self.has_closed && self.is_quiet() {
+            self.has_closed = true;
+            if let Some(log) = &mut self.log {
+                log.close();
+            }
+        }
+        if let Some(log) = &mut self.log {
+            log.flush(now, &mut out.disk);
+        }
+        self.tell_failure(out);
+    }
+
+    /// No change follows.
+    pub(crate) fn close(&mut self) {
+        self.is_closing = true;
     }
 
     /// Whether the end of the log is on the disk.
@@ -171,97 +251,5 @@ impl Definitions {
         self.batch.is_empty()
             && self.waiting.is_empty()
             && !self.log.as_ref().is_some_and(|log| log.is_recording())
-    }
-}
-
-impl Broker {
-    /// Gives shard 0 the definitions log, whose changes were applied before.
-    pub fn take_definitions_log(&mut self, log: DefinitionsLog) {
-        self.definitions.log = Some(Box::new(log));
-    }
-
-    /// The file of the definitions log that could not be written or synced. Durable changes are
-    /// refused since.
-    #[must_use]
-    pub fn definitions_failure(&self) -> Option<(File, DiskError)> {
-        self.definitions.log.as_ref()?.failure()
-    }
-
-    /// A disk operation of the log ended.
-    pub(crate) fn definitions_done(&mut self, now: Now, completion: Completion, out: &mut Outbox) {
-        let Some(log) = &mut self.definitions.log else { return };
-        log.complete(now, completion, &mut out.disk);
-        self.look_at_definitions(out);
-        self.advance(now, out);
-    }
-
-    fn look_at_definitions(&mut self, out: &mut Outbox) {
-        let Some((file, error)) = self.definitions_failure() else { return };
-        if !core::mem::replace(&mut self.definitions.told_failure, true) {
-            let text = format!(
-                "cannot write {file}: {error:?}; durable changes of definitions are refused"
-            );
-            out.log(Severity::Error, "definitions-stopped", text);
-        }
-    }
-
-    /// Slices of what was deleted, what was put off, and a slice of a snapshot.
-    pub(crate) fn work_on_definitions(&mut self, now: Now, out: &mut Outbox) {
-        self.work_on_deletions(now, out);
-        if core::mem::take(&mut self.definitions.is_put_off) {
-            self.advance(now, out);
-        }
-        let Some(log) = &mut self.definitions.log else { return };
-        if !log.is_recording() {
-            return;
-        }
-        match log.record_slice(&self.directory) {
-            Slice::More | Slice::Blocked => self.definitions.has_room(),
-            Slice::Full => {
-                if self.definitions.no_room(now).is_some()
-                    && let Some(log) = &mut self.definitions.log
-                {
-                    log.give_up();
-                }
-            }
-            Slice::Done => self.definitions.has_room(),
-        }
-        self.advance(now, out);
-    }
-
-    /// The end of a cycle.
-    pub(crate) fn flush_definitions(&mut self, now: Now, out: &mut Outbox) {
-        if self.definitions.log.is_none() {
-            self.definitions.effort = 0;
-            return;
-        }
-        self.advance(now, out);
-        let definitions = &mut self.definitions;
-        definitions.effort = 0;
-        let Some(log) = &mut definitions.log else { return };
-        if definitions.end.is_none() && !definitions.batch.is_empty() {
-            definitions.end = Some(log.end());
-            log.want_synced();
-        }
-        // A snapshot would have what is left of what was deleted.
-        if definitions.batch.is_empty() && definitions.deletions.is_empty() {
-            log.begin_snapshot();
-        }
-        if definitions.is_closing && !definitions.has_closed && definitions.is_quiet() {
-            definitions.has_closed = true;
-            if let Some(log) = &mut definitions.log {
-                log.close();
-            }
-        }
-        if let Some(log) = &mut definitions.log {
-            log.flush(now, &mut out.disk);
-        }
-        self.look_at_definitions(out);
-    }
-
-    /// No change follows.
-    pub(crate) fn close_definitions(&mut self, now: Now, out: &mut Outbox) {
-        self.definitions.is_closing = true;
-        self.flush_definitions(now, out);
     }
 }

@@ -1,30 +1,17 @@
-//! How deliveries end: ack, nack, reject, recover, and requeueing of many in slices; and how the end
-//! that a transaction meant for them does not come.
-
-mod row;
+//! Deliveries that are settled in slices: what is left to be settled, and what becomes of it.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
-use alloc::format;
 use alloc::vec::Vec;
 
-use lepus_amqp::code::ReplyCode;
-use lepus_amqp::method::{basic, tx};
-use lepus_base::{Now, QueueId, ShardId};
+use lepus_base::{QueueId, ShardId};
 
-use crate::broker::Broker;
+use crate::channel::At;
 use crate::channel::settles::{Falling, Settles};
-use crate::channel::unacked::{NO_CONSUMER, Unacked};
-use crate::channel::{AfterRequeue, At, Pending, Subscription, WaitsFor};
-use crate::mail::consumer_key;
-use crate::mail::{ChannelRef, Command, Mail};
-use crate::outbox::Outbox;
+use crate::channel::unacked::Unacked;
 use crate::owner::{Conditions, Owner};
 use crate::queue::Outcome;
-use crate::refusal::Refusal;
 
-/// Deliveries settled in one go before other work gets its turn.
-const SETTLE_AT_ONCE_MAX: usize = 1024;
 /// Memory that a queue that rests takes, about.
 const RESTING_BYTES: usize = 24;
 
@@ -43,7 +30,7 @@ pub(crate) struct Settling {
 
 /// What becomes of deliveries.
 #[derive(Debug)]
-enum What {
+pub(crate) enum What {
     /// They are settled.
     Settle(Outcome),
     /// They are to be settled by the commit of the channel's transaction.
@@ -56,7 +43,7 @@ enum What {
 
 /// Queues that rest while deliveries come back.
 #[derive(Debug, Default)]
-struct Rests {
+pub(crate) struct Rests {
     queues: BTreeSet<(ShardId, QueueId)>,
     /// The one that was met last.
     last: Option<(ShardId, QueueId)>,
@@ -64,9 +51,74 @@ struct Rests {
     homes: Vec<ShardId>,
 }
 
+impl Rests {
+    /// A delivery comes back to this queue. Whether it is the first one, so that the queue is to rest.
+    pub(crate) fn meet(&mut self, home: ShardId, queue: QueueId) -> bool {
+        self.last.replace((home, queue)) != Some((home, queue)) && self.queues.insert((home, queue))
+    }
+
+    /// A queue with this home rests. Whether it is the first one.
+    pub(crate) fn is_new_home(&mut self, home: ShardId) -> bool {
+        let is_new = !self.homes.contains(&home);
+        if is_new {
+            self.homes.push(home);
+        }
+        is_new
+    }
+
+    /// The next queue that is to go on, and whether it is the last one with this home.
+    pub(crate) fn next(&mut self) -> Option<(ShardId, QueueId, bool)> {
+        let (home, queue) = self.queues.pop_first()?;
+        let is_last = self.queues.first().is_none_or(|&(next, _)| next != home);
+        Some((home, queue, is_last))
+    }
+}
+
 impl Settling {
-    fn new(at: At, up_to: u64, what: What) -> Settling {
+    /// What the channel has up to this tag, and what becomes of it.
+    pub(crate) fn new(at: At, up_to: u64, what: What) -> Settling {
         Settling { at, held: Settles::default(), up_to, what, counted_bytes: 0 }
+    }
+
+    /// The same, behind what a transaction that nobody commits was to settle.
+    pub(crate) fn behind(self, held: Settles) -> Settling {
+        Settling { held, ..self }
+    }
+
+    /// The channel.
+    #[inline]
+    pub(crate) fn at(&self) -> At {
+        self.at
+    }
+
+    /// Up to which tag it goes.
+    #[inline]
+    pub(crate) fn up_to(&self) -> u64 {
+        self.up_to
+    }
+
+    /// What becomes of the deliveries.
+    #[inline]
+    pub(crate) fn what(&mut self) -> &mut What {
+        &mut self.what
+    }
+
+    /// What a transaction was to settle comes first: the next of that.
+    #[inline]
+    pub(crate) fn next_held(&mut self) -> Option<Unacked> {
+        self.held.pop().map(|(unacked, _)| unacked)
+    }
+
+    /// Whether it is said to the channel when all is done, however little it is: what comes back is there by then.
+    pub(crate) fn is_awaited(&self) -> bool {
+        matches!(self.what, What::Requeue(_) | What::PutBack(_))
+    }
+
+    /// Brings the shard's sum up to date with what is left of it.
+    pub(crate) fn weigh(&mut self, is_done: bool, sum: &mut usize) {
+        let bytes = if is_done { 0 } else { self.memory_bytes() };
+        *sum = *sum + bytes - self.counted_bytes;
+        self.counted_bytes = bytes;
     }
 
     /// Allocated bytes of its lists.
@@ -83,454 +135,5 @@ impl Settling {
 impl Owner for VecDeque<Settling> {
     fn has_work(&self, _: &Conditions<'_>) -> bool {
         !self.is_empty()
-    }
-}
-
-impl Broker {
-    /// `basic.ack`, `basic.nack`, `basic.reject`.
-    pub(crate) fn settle(
-        &mut self,
-        now: Now,
-        at: At,
-        tag: u64,
-        multiple: bool,
-        outcome: Outcome,
-        out: &mut Outbox,
-    ) -> Result<(), Refusal> {
-        let settled = self.settle_tags(now, at, tag, multiple, outcome, out);
-        if let Some(connection) = self.edge.connections.get_mut(at.slot as usize)
-            && let Some(channel) = connection.incarnation(at.channel.channel)
-            && channel.unacked.take_resized()
-        {
-            connection.weigh_channel(at.channel.channel);
-        }
-        settled
-    }
-
-    fn settle_tags(
-        &mut self,
-        now: Now,
-        at: At,
-        tag: u64,
-        multiple: bool,
-        outcome: Outcome,
-        out: &mut Outbox,
-    ) -> Result<(), Refusal> {
-        let connection = &mut self.edge.connections[at.slot as usize];
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
-        let unknown = || {
-            let text = format!("unknown delivery tag {tag}");
-            Refusal::new(ReplyCode::PRECONDITION_FAILED, text)
-        };
-        if !multiple {
-            let unacked = channel.unacked.take(tag).ok_or_else(unknown)?;
-            if let Some(tx) = &mut channel.tx {
-                tx.settle(unacked, outcome);
-                connection.tx_bytes += size_of::<Unacked>();
-                return Ok(());
-            }
-            self.settle_one(now, at, &unacked, outcome, out);
-            return Ok(());
-        }
-        let up_to = if tag == 0 {
-            channel.last_tag
-        } else if !channel.unacked.contains(tag) {
-            return Err(unknown());
-        } else {
-            tag
-        };
-        let what = match outcome {
-            _ if channel.tx.is_some() => What::Hold(outcome),
-            Outcome::Requeue => What::Requeue(Rests::default()),
-            _ => What::Settle(outcome),
-        };
-        let job = Settling::new(at, up_to, what);
-        self.begin_settling(now, job, AfterRequeue::Silence, &mut { SETTLE_AT_ONCE_MAX }, out);
-        Ok(())
-    }
-
-    /// Begins to settle: few at once, the rest in later cycles. The channel's next methods wait.
-    fn begin_settling(
-        &mut self,
-        now: Now,
-        mut job: Settling,
-        then: AfterRequeue,
-        budget: &mut usize,
-        out: &mut Outbox,
-    ) {
-        // What comes back is said to be there by a barrier at least, or by an answer.
-        let is_awaited = matches!(job.what, What::Requeue(_) | What::PutBack(_));
-        if is_awaited {
-            self.set_pending(job.at, Pending::Requeue { waiting: 1, then });
-        }
-        // Others are to have their turns, however many channels begin in this one.
-        if self.edge.effort.is_used_up() {
-            *budget = 0;
-        }
-        if self.settle_slice(now, &mut job, budget, out) {
-            if is_awaited {
-                self.passed_barrier(now, job.at.slot, job.at.channel, out);
-            }
-            return;
-        }
-        if !is_awaited {
-            self.set_pending(job.at, Pending::Requeue { waiting: 1, then });
-        }
-        self.settlings.push_back(job);
-    }
-
-    /// Slices of settling, of one channel after the other.
-    pub(crate) fn work_on_settlings(&mut self, now: Now, out: &mut Outbox) {
-        let mut budget = SETTLE_AT_ONCE_MAX;
-        for _ in 0..self.settlings.len() {
-            if budget == 0 {
-                break;
-            }
-            let Some(mut job) = self.settlings.pop_front() else { break };
-            if self.settle_slice(now, &mut job, &mut budget, out) {
-                self.passed_barrier(now, job.at.slot, job.at.channel, out);
-            } else {
-                self.settlings.push_back(job);
-            }
-        }
-    }
-
-    /// A slice of settling. Whether all is settled.
-    fn settle_slice(
-        &mut self,
-        now: Now,
-        job: &mut Settling,
-        budget: &mut usize,
-        out: &mut Outbox,
-    ) -> bool {
-        let mut is_done = false;
-        let before = *budget;
-        if let What::PutBack(left) = &mut job.what {
-            is_done = self.put_back_slice(job.at, left, budget);
-        }
-        while *budget > 0 && !is_done {
-            *budget -= 1;
-            is_done = match self.take_next(job) {
-                Some(unacked) => {
-                    self.settle_next(now, job, &unacked, out);
-                    false
-                }
-                None => self.end_rest(now, job, out),
-            };
-        }
-        self.edge.effort.spend_on_queues(before - *budget);
-        let bytes = if is_done { 0 } else { job.memory_bytes() };
-        self.edge.job_bytes = self.edge.job_bytes + bytes - job.counted_bytes;
-        job.counted_bytes = bytes;
-        if let Some(connection) = self.edge.connection_at(job.at.slot, job.at.channel.connection)
-            && let Some(channel) = connection.incarnation(job.at.channel.channel)
-            && channel.unacked.take_resized()
-        {
-            connection.weigh_channel(job.at.channel.channel);
-            self.edge.recount(job.at.slot);
-        }
-        is_done
-    }
-
-    /// A slice of what is unacknowledged again. Whether all is.
-    fn put_back_slice(&mut self, at: At, left: &mut Falling, budget: &mut usize) -> bool {
-        let Some(connection) = self.edge.connection_at(at.slot, at.channel.connection) else {
-            return true;
-        };
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return true };
-        let unacked = &mut channel.unacked;
-        while *budget > 0
-            && let Some(sorted) = left.sort()
-        {
-            *budget = budget.saturating_sub(sorted);
-        }
-        while *budget > 0 {
-            *budget -= 1;
-            let Some(highest) = left.highest() else {
-                if unacked.close_up() {
-                    return true;
-                }
-                continue;
-            };
-            if unacked.put_back(highest, left.len() - 1) {
-                left.pop();
-            }
-        }
-        false
-    }
-
-    /// The delivery that is to be settled next.
-    #[inline]
-    fn take_next(&mut self, job: &mut Settling) -> Option<Unacked> {
-        if let Some((unacked, _)) = job.held.pop() {
-            return Some(unacked);
-        }
-        let connection = self.edge.connection_at(job.at.slot, job.at.channel.connection)?;
-        let channel = connection.incarnation(job.at.channel.channel)?;
-        channel.unacked.take_up_to(job.up_to)
-    }
-
-    fn settle_next(&mut self, now: Now, job: &mut Settling, unacked: &Unacked, out: &mut Outbox) {
-        let at = job.at;
-        match &mut job.what {
-            What::Settle(outcome) => self.settle_one(now, at, unacked, *outcome, out),
-            What::Hold(outcome) => {
-                let connection = &mut self.edge.connections[at.slot as usize];
-                if let Some(channel) = connection.incarnation(at.channel.channel)
-                    && let Some(tx) = &mut channel.tx
-                {
-                    tx.settle(*unacked, *outcome);
-                    connection.tx_bytes += size_of::<Unacked>();
-                }
-            }
-            What::Requeue(rests) => {
-                let (home, queue) = (unacked.home, unacked.queue);
-                // No newer message of the queue is delivered before the last one is back.
-                if rests.last.replace((home, queue)) != Some((home, queue))
-                    && rests.queues.insert((home, queue))
-                {
-                    if home != self.edge.shard && !rests.homes.contains(&home) {
-                        rests.homes.push(home);
-                        self.await_barrier(at);
-                    }
-                    self.hold(now, queue, home, true, out);
-                }
-                self.settle_one(now, at, unacked, Outcome::Requeue, out);
-            }
-            // It does not come here.
-            What::PutBack(_) => {}
-        }
-    }
-
-    /// One more shard is to say that all is back.
-    fn await_barrier(&mut self, at: At) {
-        let connection = &mut self.edge.connections[at.slot as usize];
-        let channel = connection.incarnation(at.channel.channel);
-        if let Some(Pending::Requeue { waiting, .. }) =
-            channel.and_then(|channel| channel.pending.as_deref_mut())
-        {
-            *waiting += 1;
-        }
-    }
-
-    /// All is back: lets the next of the queues go on that rested. Whether none is left.
-    fn end_rest(&mut self, now: Now, job: &mut Settling, out: &mut Outbox) -> bool {
-        let What::Requeue(rests) = &mut job.what else { return true };
-        let Some((home, queue)) = rests.queues.pop_first() else { return true };
-        let is_last = rests.queues.first().is_none_or(|&(next, _)| next != home);
-        self.hold(now, queue, home, false, out);
-        if is_last && home != self.edge.shard {
-            let mail = Mail::Command { from: job.at.channel, queue, command: Command::Barrier };
-            out.mail[home.index()].items.push(mail);
-        }
-        false
-    }
-
-    /// Settles one delivery at its queue and gives credit back.
-    pub(crate) fn settle_one(
-        &mut self,
-        now: Now,
-        at: At,
-        unacked: &Unacked,
-        outcome: Outcome,
-        out: &mut Outbox,
-    ) {
-        if outcome == Outcome::Ack {
-            self.edge.counters.acknowledged += 1;
-        }
-        if unacked.home == self.edge.shard {
-            let home = self.settle_home(
-                now,
-                unacked.queue,
-                unacked.queue_slot,
-                unacked.slot,
-                unacked.sequence,
-                outcome,
-                out,
-            );
-            self.credit_back(now, at, unacked, out);
-            if let Some(home) = home {
-                self.pump(now, home, out);
-            }
-            return;
-        }
-        out.mail[unacked.home.index()].items.push(Mail::Settle {
-            queue: unacked.queue,
-            slot: unacked.slot,
-            sequence: unacked.sequence,
-            outcome,
-        });
-        self.credit_back(now, at, unacked, out);
-    }
-
-    /// A settled delivery makes room under the channel's limits.
-    fn credit_back(&mut self, now: Now, at: At, unacked: &Unacked, out: &mut Outbox) {
-        let limit = self.edge.limits.unacked_per_channel_max as usize;
-        let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else { return };
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
-        let was_full = channel.unacked.len() + 1 == limit;
-        if let Some(global) = &mut channel.global {
-            let is_consumed = unacked.consumer != NO_CONSUMER;
-            global.in_flight = global.in_flight.saturating_sub(u32::from(is_consumed));
-            // Who found the channel full waits there, too, whatever filled it.
-            if (is_consumed || was_full) && channel.waiting(WaitsFor::Credit) > 0 {
-                self.grant_credit(now, at.slot, at.channel, out);
-            }
-        } else if was_full && !connection.stalled.is_empty() {
-            self.edge.follow_ups.resume(at.slot);
-        }
-    }
-
-    /// Lets consumers that wait for the channel's global prefetch go on.
-    pub(crate) fn grant_credit(&mut self, now: Now, slot: u32, to: ChannelRef, out: &mut Outbox) {
-        // Each consumer that waits gets at most one turn per call: a fair round.
-        let own = self.edge.shard;
-        let turns = self
-            .edge
-            .connection_at(slot, to.connection)
-            .and_then(|connection| connection.incarnation(to.channel))
-            .map_or(0, |channel| channel.waiting(WaitsFor::Credit));
-        for _ in 0..turns {
-            let Some(connection) = self.edge.connection_at(slot, to.connection) else { return };
-            let Some(channel) = connection.incarnation(to.channel) else { return };
-            let Some(global) = channel.global.as_mut().filter(|global| global.has_room()) else {
-                return;
-            };
-            let Some(all) = &mut channel.subscriptions else { return };
-            let Some(number) = all.next_waiting(WaitsFor::Credit) else { return };
-            let Subscription { queue, queue_slot, home, .. } = all.by_number[number as usize];
-            let key = consumer_key(to, to.channel, number);
-            if home == own {
-                self.resume_consumer(now, queue, queue_slot, key, out);
-            } else if global.limit == 0 {
-                // Nothing governs it any more.
-                all.ungoverned.insert(number);
-                let mail = Mail::Govern { consumer: key, queue, on: false };
-                out.mail[home.index()].items.push(mail);
-            } else {
-                global.granted += 1;
-                let mail = Mail::GrantCredit { to: key, queue };
-                out.mail[home.index()].items.push(mail);
-            }
-        }
-    }
-
-    /// Lets consumers go on that wait for room on a connection or on their channels, until there is
-    /// none left on the connection: it says when there is again.
-    pub(crate) fn resume_stalled(&mut self, now: Now, slot: u32, out: &mut Outbox) {
-        let window = self.edge.limits.send_window_bytes;
-        let shard = self.edge.shard;
-        let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return };
-        let id = connection.id;
-        let mut stalled = core::mem::take(&mut connection.stalled).into_iter();
-        while let Some(channel) = stalled.next() {
-            let to = ChannelRef { shard, connection: id, channel };
-            let Some(connection) = self.edge.connection_at(slot, id) else { return };
-            for _ in 0..connection.unlist(channel) {
-                let Some(connection) = self.edge.connection_at(slot, id) else { return };
-                if connection.send.len() >= window {
-                    connection.list(channel);
-                    return connection.stalled.extend(stalled);
-                }
-                let all =
-                    connection.incarnation(channel).and_then(|one| one.subscriptions.as_mut());
-                let Some(all) = all else { break };
-                let Some(number) = all.next_waiting(WaitsFor::Room) else { break };
-                let Subscription { queue, queue_slot, .. } = all.by_number[number as usize];
-                let key = consumer_key(to, channel, number);
-                self.resume_consumer(now, queue, queue_slot, key, out);
-            }
-        }
-    }
-
-    /// Puts all that a channel has back into its queues, in slices when it is much, that of a
-    /// transaction first, if it was given up with the channel.
-    fn requeue(
-        &mut self,
-        now: Now,
-        at: At,
-        held: Settles,
-        then: AfterRequeue,
-        budget: &mut usize,
-        out: &mut Outbox,
-    ) {
-        let connection = &mut self.edge.connections[at.slot as usize];
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
-        let up_to = channel.last_tag;
-        let job = Settling { held, ..Settling::new(at, up_to, What::Requeue(Rests::default())) };
-        self.begin_settling(now, job, then, budget, out);
-    }
-
-    /// What a transaction was to settle is unacknowledged again, in slices when it is much:
-    /// `tx.rollback-ok` follows.
-    pub(crate) fn put_back(&mut self, now: Now, at: At, held: Settles, out: &mut Outbox) {
-        if held.is_empty() {
-            return self.send_method(at, &tx::RollbackOk {}.into(), out);
-        }
-        let connection = &mut self.edge.connections[at.slot as usize];
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
-        channel.unacked.reserve(held.len());
-        let job = Settling::new(at, 0, What::PutBack(Box::new(Falling::new(held))));
-        self.begin_settling(now, job, AfterRequeue::RolledBack, &mut { SETTLE_AT_ONCE_MAX }, out);
-    }
-
-    fn hold(&mut self, now: Now, queue: QueueId, home: ShardId, on: bool, out: &mut Outbox) {
-        if home == self.edge.shard {
-            self.hold_home(now, queue, on, out);
-        } else {
-            out.mail[home.index()].items.push(Mail::Hold { queue, on });
-        }
-    }
-
-    /// Lets a queue of this shard rest or go on.
-    pub(crate) fn hold_home(&mut self, now: Now, queue: QueueId, on: bool, out: &mut Outbox) {
-        let Some(slot) = self.home_slot(queue, u32::MAX) else { return };
-        let state = &mut self.homes[slot as usize].queue;
-        if on {
-            state.hold();
-        } else {
-            state.unhold();
-            self.pump(now, slot, out);
-        }
-    }
-
-    pub(crate) fn basic_recover(
-        &mut self,
-        now: Now,
-        at: At,
-        requeue: bool,
-        answers: bool,
-        out: &mut Outbox,
-    ) -> Result<(), Refusal> {
-        if !requeue {
-            return Err(Refusal::new(ReplyCode::NOT_IMPLEMENTED, "requeue=false"));
-        }
-        if answers {
-            // What comes back may be delivered again at once: the answer stands before that.
-            self.send_method(at, &basic::RecoverOk {}.into(), out);
-        }
-        let (held, budget) = (Settles::default(), &mut { SETTLE_AT_ONCE_MAX });
-        self.requeue(now, at, held, AfterRequeue::Silence, budget, out);
-        Ok(())
-    }
-
-    /// The last that an ending channel leaves: all that it has unacknowledged, what its transaction
-    /// was to settle included.
-    pub(crate) fn requeue_all(&mut self, now: Now, at: At, out: &mut Outbox) {
-        let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else { return };
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
-        let mut held = Settles::default();
-        if let Some(tx) = channel.tx.take() {
-            connection.tx_bytes = connection.tx_bytes.saturating_sub(tx.bytes);
-            held = self.jobs.discard_tx(*tx);
-        }
-        let connection = &mut self.edge.connections[at.slot as usize];
-        let Some(channel) = connection.incarnation(at.channel.channel) else { return };
-        if channel.unacked.is_empty() && held.is_empty() {
-            return self.finish_end(now, at, out);
-        }
-        self.with_end_steps(|broker, steps| {
-            broker.requeue(now, at, held, AfterRequeue::End, steps, out);
-        });
     }
 }

@@ -46,7 +46,7 @@ impl Broker {
     }
 
     /// Takes steps for `work` on something that ends, as far as there are some left.
-    pub(crate) fn with_end_steps(&mut self, work: impl FnOnce(&mut Broker, &mut usize)) {
+    pub(super) fn with_end_steps(&mut self, work: impl FnOnce(&mut Broker, &mut usize)) {
         let before = self.ends.steps();
         let mut steps = before;
         work(self, &mut steps);

@@ -3,7 +3,7 @@
 use alloc::collections::VecDeque;
 use alloc::collections::binary_heap::{BinaryHeap, PeekMut};
 
-use crate::channel::unacked::Unacked;
+use crate::channel::unacked::{Unacked, UnackedList};
 use crate::queue::Outcome;
 
 /// Settlements in one piece.
@@ -134,6 +134,28 @@ impl Falling {
             }
         }
         Some(unacked)
+    }
+
+    /// Makes them unacknowledged again, the highest tag first, as far as the budget goes. Whether all are.
+    pub(crate) fn put_back(&mut self, unacked: &mut UnackedList, budget: &mut usize) -> bool {
+        while *budget > 0
+            && let Some(sorted) = self.sort()
+        {
+            *budget = budget.saturating_sub(sorted);
+        }
+        while *budget > 0 {
+            *budget -= 1;
+            let Some(highest) = self.highest() else {
+                if unacked.close_up() {
+                    return true;
+                }
+                continue;
+            };
+            if unacked.put_back(highest, self.len() - 1) {
+                self.pop();
+            }
+        }
+        false
     }
 }
 
