@@ -11,7 +11,7 @@ mod log;
 mod replay;
 pub mod salvage;
 
-pub(crate) use deletion::Deletions;
+use deletion::Deletions;
 pub use draft::{Draft, OpenError, Run};
 pub(crate) use log::stopped;
 pub use log::{DefinitionsLog, Recorded};
@@ -24,10 +24,10 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use lepus_amqp::code::ReplyCode;
-use lepus_base::{HashState, Instant, Now, Position, QueueId};
+use lepus_base::{HashState, Instant, Now, Position, QueueId, VhostId};
 use lepus_store::disk::{Completion, DiskError, File, LogId, Operations};
 
-use crate::directory::{Change, Directory, Footprint, Request};
+use crate::directory::{Change, Checked, Directory, Footprint, Request};
 use crate::mail::Origin;
 use crate::outbox::{Outbox, Severity};
 use crate::refusal::Refusal;
@@ -61,25 +61,33 @@ pub(crate) struct Decided {
     pub(crate) is_logged: bool,
 }
 
+/// What of a change the shard that orders them has to see to.
+#[derive(Debug)]
+pub(crate) struct Aftermath {
+    pub(crate) goes_in_slices: bool,
+    pub(crate) looks: usize,
+    pub(crate) exchanges_left: Vec<(VhostId, Box<str>)>,
+}
+
 /// What orders the directory's changes.
 #[derive(Debug)]
 pub(crate) struct Definitions {
-    pub(crate) log: Option<Box<DefinitionsLog>>,
+    log: Option<Box<DefinitionsLog>>,
     /// Requests that are not decided yet.
-    pub(crate) waiting: VecDeque<(Origin, Request)>,
+    waiting: VecDeque<(Origin, Request)>,
     /// Requests that were decided since the last sync, the first of them durable.
-    pub(crate) batch: Vec<Decided>,
-    pub(crate) touched: Footprint,
+    batch: Vec<Decided>,
+    touched: Footprint,
     /// Where the log has to be synced for the batch; `None` while the batch may grow.
-    pub(crate) end: Option<Position>,
+    end: Option<Position>,
     /// What is deleted and not over yet, with all that follows from it.
-    pub(crate) deletions: Deletions,
+    deletions: Deletions,
     /// How much was decided in this cycle, in changes and in bindings that go with them.
-    pub(crate) effort: usize,
+    effort: usize,
     /// The rest of what waits is decided in the next cycle.
-    pub(crate) is_put_off: bool,
+    is_put_off: bool,
     /// Requests are being decided or carried out: others wait.
-    pub(crate) is_busy: bool,
+    is_busy: bool,
     /// When to stop waiting for room on the disk.
     full_until: Instant,
     /// There was none.
@@ -109,8 +117,169 @@ impl Definitions {
         }
     }
 
+    /// From now on durable changes go into this log.
+    pub(crate) fn take_log(&mut self, log: DefinitionsLog) {
+        self.log = Some(Box::new(log));
+    }
+
+    /// Whether there is one.
+    pub(crate) fn has_log(&self) -> bool {
+        self.log.is_some()
+    }
+
+    /// A request waits to be decided.
+    pub(crate) fn wait(&mut self, origin: Origin, request: Request) {
+        self.waiting.push_back((origin, request));
+    }
+
+    /// Who asked for moves of queues that are not decided yet: they never will be.
+    pub(crate) fn take_moves(&mut self) -> Vec<Origin> {
+        let is_move =
+            |(_, request): &(Origin, Request)| matches!(request, Request::MoveQueue { .. });
+        let waiting = core::mem::take(&mut self.waiting);
+        let (moves, others): (VecDeque<_>, VecDeque<_>) = waiting.into_iter().partition(is_move);
+        self.waiting = others;
+        moves.into_iter().map(|(origin, _)| origin).collect()
+    }
+
+    /// Requests begin to be decided or carried out. False where they are already: others wait.
+    pub(crate) fn begin(&mut self) -> bool {
+        !core::mem::replace(&mut self.is_busy, true)
+    }
+
+    /// They were.
+    pub(crate) fn end(&mut self) {
+        self.is_busy = false;
+    }
+
+    /// Decides the next request, if it need not wait: then what is to be carried out now, or `None` if that waits for
+    /// the log.
+    pub(crate) fn decide_next(
+        &mut self,
+        now: Now,
+        directory: &mut Directory,
+    ) -> Option<Option<Decided>> {
+        if !self.may_decide() {
+            return None;
+        }
+        let (origin, request) = self.waiting.pop_front()?;
+        let is_first = self.batch.is_empty();
+        match self.decide(now, directory, origin, request) {
+            Err(request) => {
+                self.waiting.push_front((origin, request));
+                None
+            }
+            Ok(decided) if is_first && !decided.is_logged => Some(Some(decided)),
+            Ok(decided) => {
+                if let Decision::Change(change) = &decided.decision {
+                    directory.reserve(change);
+                }
+                self.batch.push(decided);
+                Some(None)
+            }
+        }
+    }
+
+    /// Decides a request. It comes back if that has to wait.
+    fn decide(
+        &mut self,
+        now: Now,
+        directory: &Directory,
+        origin: Origin,
+        request: Request,
+    ) -> Result<Decided, Request> {
+        if self.batch.is_empty() {
+            self.touched.clear();
+        }
+        if self.log.is_some() && !self.touched.add(directory, &request) {
+            return Err(request);
+        }
+        let mut is_logged = false;
+        let mut effort = 1;
+        let decision = match (directory.check(&request), &mut self.log) {
+            (Err(refusal), _) => Decision::Answer(Err(refusal)),
+            (Ok(Checked::Already(id)), _) => Decision::Answer(Ok(id)),
+            (Ok(Checked::Change(change)), None) => {
+                effort = directory.effort(&change);
+                Decision::Change(change)
+            }
+            (Ok(Checked::Change(change)), Some(log)) => {
+                effort = directory.effort(&change);
+                match log.record(directory, &change) {
+                    Recorded::Nothing => Decision::Change(change),
+                    Recorded::Logged => {
+                        is_logged = true;
+                        self.has_room();
+                        Decision::Change(change)
+                    }
+                    Recorded::Refused(refusal) => Decision::Answer(Err(refusal)),
+                    Recorded::Full => match self.no_room(now) {
+                        Some(refusal) => Decision::Answer(Err(refusal)),
+                        None => return Err(request),
+                    },
+                }
+            }
+        };
+        self.effort += effort;
+        Ok(Decided { origin, decision, is_logged })
+    }
+
+    /// What waited for the log, if the log has it or never will, and whether it has.
+    pub(crate) fn take_batch(&mut self) -> Option<(Vec<Decided>, bool)> {
+        let log = self.log.as_ref()?;
+        let is_synced = self.end.is_some_and(|end| log.is_synced(end));
+        if !is_synced && log.failure().is_none() {
+            return None;
+        }
+        self.end = None;
+        Some((core::mem::take(&mut self.batch), is_synced))
+    }
+
+    /// Has whoever asked for a deletion wait until all that follows from it is over.
+    pub(crate) fn defer(&mut self, origin: Origin, aftermath: Aftermath) {
+        let number = self.deletions.add(origin);
+        if aftermath.goes_in_slices {
+            self.deletions.wait_for_slices(number);
+        }
+        self.deletions.request(number, aftermath.exchanges_left, &mut self.waiting);
+    }
+
+    /// Whether somebody waits for a deletion.
+    pub(crate) fn has_deletions(&self) -> bool {
+        !self.deletions.is_empty()
+    }
+
+    /// Whether something that was deleted goes in slices.
+    pub(crate) fn has_slices(&self) -> bool {
+        self.deletions.has_slices()
+    }
+
+    /// The deletion whose next slice may go: none does while decisions wait for the log, which hold for the directory
+    /// as it is.
+    pub(crate) fn next_slice(&self) -> Option<u64> {
+        if self.batch.is_empty() { self.deletions.first() } else { None }
+    }
+
+    /// A slice of a deletion went, perhaps its last. These exchanges delete themselves by that.
+    pub(crate) fn sliced(
+        &mut self,
+        number: u64,
+        exchanges: Vec<(VhostId, Box<str>)>,
+        is_over: bool,
+    ) {
+        self.deletions.request(number, exchanges, &mut self.waiting);
+        if is_over {
+            self.deletions.end_slices();
+        }
+    }
+
+    /// One of the things that a deletion waits for is over. Whoever has to hear that it was the last.
+    pub(crate) fn one_less(&mut self, number: u64) -> Option<Origin> {
+        self.deletions.one_less(number)
+    }
+
     /// Whether another request may be decided now.
-    pub(crate) fn may_decide(&self) -> bool {
+    fn may_decide(&self) -> bool {
         let is_recording = self.log.as_ref().is_some_and(|log| log.is_recording());
         self.end.is_none()
             && self.batch.len() < BATCH_MAX
@@ -129,7 +298,7 @@ impl Definitions {
     }
 
     /// The log has no room: a refusal, or `None` as long as it is worth waiting for.
-    pub(crate) fn no_room(&mut self, now: Now) -> Option<Refusal> {
+    fn no_room(&mut self, now: Now) -> Option<Refusal> {
         if self.full_until == Instant::NEVER {
             self.full_until = now.instant + FULL_TIMEOUT;
         }
@@ -139,7 +308,7 @@ impl Definitions {
     }
 
     /// A change was recorded.
-    pub(crate) fn has_room(&mut self) {
+    fn has_room(&mut self) {
         self.full_until = Instant::NEVER;
         self.is_full = false;
     }

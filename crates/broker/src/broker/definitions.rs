@@ -1,7 +1,5 @@
 //! How the definitions log is driven, on shard 0.
 
-use alloc::boxed::Box;
-
 use lepus_base::Now;
 use lepus_store::disk::{Completion, DiskError, File};
 
@@ -12,7 +10,7 @@ use crate::outbox::Outbox;
 impl Broker {
     /// Gives shard 0 the definitions log, whose changes were applied before.
     pub fn take_definitions_log(&mut self, log: DefinitionsLog) {
-        self.definitions.log = Some(Box::new(log));
+        self.definitions.take_log(log);
     }
 
     /// The file of the definitions log that could not be written or synced. Durable changes are
@@ -43,7 +41,7 @@ impl Broker {
 
     /// The end of a cycle.
     pub(super) fn flush_definitions(&mut self, now: Now, out: &mut Outbox) {
-        if self.definitions.log.is_some() {
+        if self.definitions.has_log() {
             self.advance(now, out);
         }
         self.definitions.flush(now, out);

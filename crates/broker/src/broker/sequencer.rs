@@ -1,41 +1,20 @@
 //! The directory's changes: shard 0 orders them, every shard applies them.
 
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
 use lepus_amqp::code::ReplyCode;
-use lepus_base::{Now, QueueId, ShardId, VhostId};
+use lepus_base::{Now, QueueId, ShardId};
 
 use crate::broker::Broker;
 use crate::channel::At;
-use crate::definitions::{Decided, Decision, Definitions, Recorded, stopped};
-use crate::directory::{Applied, Change, Checked, Request};
+use crate::definitions::{Aftermath, Decided, Decision, stopped};
+use crate::directory::{Applied, Change, Request};
 use crate::home::Home;
 use crate::mail::{Command, Mail, Origin};
 use crate::migration::Parcel;
 use crate::outbox::{Outbox, Severity};
 use crate::refusal::Refusal;
-
-/// What of a change the shard that orders them has to see to.
-#[derive(Debug)]
-pub(crate) struct Aftermath {
-    goes_in_slices: bool,
-    looks: usize,
-    exchanges_left: Vec<(VhostId, Box<str>)>,
-}
-
-impl Definitions {
-    /// Has whoever asked for a deletion wait until all that follows from it is over.
-    fn defer(&mut self, origin: Origin, aftermath: Aftermath) {
-        let number = self.deletions.add(origin);
-        if aftermath.goes_in_slices {
-            self.deletions.wait_for_slices(number);
-        }
-        self.deletions.request(number, aftermath.exchanges_left, &mut self.waiting);
-    }
-}
 
 /// Why no queue goes to another shard any more.
 fn stays() -> Refusal {
@@ -78,19 +57,13 @@ impl Broker {
         if self.stopping && matches!(request, Request::MoveQueue { .. }) {
             return self.answer(now, origin, Err(stays()), out);
         }
-        self.definitions.waiting.push_back((origin, request));
+        self.definitions.wait(origin, request);
         self.advance(now, out);
     }
 
     /// The broker stops: queues whose move is not decided yet stay, and what waits for them goes on.
     pub(crate) fn let_queues_stay(&mut self, now: Now, out: &mut Outbox) {
-        let is_move =
-            |(_, request): &(Origin, Request)| matches!(request, Request::MoveQueue { .. });
-        let waiting = core::mem::take(&mut self.definitions.waiting);
-        let (moves, others) = waiting.into_iter().partition(is_move);
-        self.definitions.waiting = others;
-        let moves: VecDeque<(Origin, Request)> = moves;
-        for (origin, _) in moves {
+        for origin in self.definitions.take_moves() {
             self.answer(now, origin, Err(stays()), out);
         }
     }
@@ -98,91 +71,27 @@ impl Broker {
     /// Carries out what has become durable, and decides what waits.
     pub(crate) fn advance(&mut self, now: Now, out: &mut Outbox) {
         // What follows from a change may ask for another: that one waits for its turn.
-        if core::mem::replace(&mut self.definitions.is_busy, true) {
+        if !self.definitions.begin() {
             return;
         }
         if self.finish_batch(now, out) {
             // However many requests there are, what was deleted goes.
             self.clear_some(now, out);
         }
-        while self.definitions.may_decide()
-            && let Some((origin, request)) = self.definitions.waiting.pop_front()
-        {
-            if let Some(request) = self.decide(now, origin, request, out) {
-                self.definitions.waiting.push_front((origin, request));
-                break;
+        while let Some(decided) = self.definitions.decide_next(now, &mut self.directory) {
+            if let Some(Decided { origin, decision, .. }) = decided {
+                self.carry_out(now, origin, decision, out);
             }
         }
         self.definitions.put_off();
-        self.definitions.is_busy = false;
-    }
-
-    /// Decides a request. It comes back if that has to wait.
-    fn decide(
-        &mut self,
-        now: Now,
-        origin: Origin,
-        request: Request,
-        out: &mut Outbox,
-    ) -> Option<Request> {
-        let definitions = &mut self.definitions;
-        let is_first = definitions.batch.is_empty();
-        if is_first {
-            definitions.touched.clear();
-        }
-        if definitions.log.is_some() && !definitions.touched.add(&self.directory, &request) {
-            return Some(request);
-        }
-        let mut is_logged = false;
-        let mut effort = 1;
-        let decision = match (self.directory.check(&request), &mut definitions.log) {
-            (Err(refusal), _) => Decision::Answer(Err(refusal)),
-            (Ok(Checked::Already(id)), _) => Decision::Answer(Ok(id)),
-            (Ok(Checked::Change(change)), None) => {
-                effort = self.directory.effort(&change);
-                Decision::Change(change)
-            }
-            (Ok(Checked::Change(change)), Some(log)) => {
-                effort = self.directory.effort(&change);
-                match log.record(&self.directory, &change) {
-                    Recorded::Nothing => Decision::Change(change),
-                    Recorded::Logged => {
-                        is_logged = true;
-                        definitions.has_room();
-                        Decision::Change(change)
-                    }
-                    Recorded::Refused(refusal) => Decision::Answer(Err(refusal)),
-                    Recorded::Full => match definitions.no_room(now) {
-                        Some(refusal) => Decision::Answer(Err(refusal)),
-                        None => return Some(request),
-                    },
-                }
-            }
-        };
-        definitions.effort += effort;
-        if is_first && !is_logged {
-            self.carry_out(now, origin, decision, out);
-        } else {
-            if let Decision::Change(change) = &decision {
-                self.directory.reserve(change);
-            }
-            self.definitions.batch.push(Decided { origin, decision, is_logged });
-        }
-        None
+        self.definitions.end();
     }
 
     /// Carries out what waited for the log, if the log has it or never will. Whether it did.
     fn finish_batch(&mut self, now: Now, out: &mut Outbox) -> bool {
-        let definitions = &mut self.definitions;
-        let Some(log) = &definitions.log else { return false };
-        let is_failed = log.failure().is_some();
-        let is_synced = definitions.end.is_some_and(|end| log.is_synced(end));
-        if !is_synced && !is_failed {
-            return false;
-        }
-        definitions.end = None;
-        let is_over = !definitions.batch.is_empty();
-        for Decided { origin, mut decision, is_logged } in core::mem::take(&mut definitions.batch) {
+        let Some((batch, is_synced)) = self.definitions.take_batch() else { return false };
+        let is_over = !batch.is_empty();
+        for Decided { origin, mut decision, is_logged } in batch {
             if let Decision::Change(change) = &decision {
                 self.directory.release(change);
             }
@@ -228,13 +137,11 @@ impl Broker {
     /// the slices are not.
     pub(crate) fn work_on_deletions(&mut self, now: Now, out: &mut Outbox) {
         // What follows from a change may ask for another: that one waits for its turn.
-        if !self.definitions.deletions.has_slices()
-            || core::mem::replace(&mut self.definitions.is_busy, true)
-        {
+        if !self.definitions.has_slices() || !self.definitions.begin() {
             return;
         }
         self.clear_some(now, out);
-        self.definitions.is_busy = false;
+        self.definitions.end();
         self.advance(now, out);
     }
 
@@ -244,8 +151,7 @@ impl Broker {
     fn clear_some(&mut self, now: Now, out: &mut Outbox) {
         let mut budget = self.directory.slice_looks();
         while budget > 0
-            && self.definitions.batch.is_empty()
-            && let Some(number) = self.definitions.deletions.first()
+            && let Some(number) = self.definitions.next_slice()
         {
             let (change, before) = (Change::Cleared, self.directory.clearing());
             let aftermath = self.apply(now, &change, out);
@@ -253,10 +159,9 @@ impl Broker {
                 out.changes.push(Arc::new(change));
             }
             budget = budget.saturating_sub(aftermath.looks.max(1));
-            let Definitions { deletions, waiting, .. } = &mut self.definitions;
-            deletions.request(number, aftermath.exchanges_left, waiting);
-            if self.directory.clearing() < before {
-                deletions.end_slices();
+            let is_over = self.directory.clearing() < before;
+            self.definitions.sliced(number, aftermath.exchanges_left, is_over);
+            if is_over {
                 self.deleted_in_part(now, number, out);
             }
         }
@@ -265,12 +170,12 @@ impl Broker {
     /// Whether somebody waits for a deletion that is not over.
     #[must_use]
     pub fn has_deletions(&self) -> bool {
-        !self.leaving.is_empty() || !self.definitions.deletions.is_empty()
+        !self.leaving.is_empty() || self.definitions.has_deletions()
     }
 
     /// One of the things that a deletion waits for is over.
     fn deleted_in_part(&mut self, now: Now, number: u64, out: &mut Outbox) {
-        if let Some(origin) = self.definitions.deletions.one_less(number) {
+        if let Some(origin) = self.definitions.one_less(number) {
             self.answer(now, origin, Ok(None), out);
         }
     }
@@ -402,6 +307,8 @@ impl Broker {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec::Vec;
+
     use super::*;
     use crate::directory::Directory;
     use crate::settings::{Limits, Settings};
