@@ -244,6 +244,41 @@ pub fn encode_delivery_of(
     }
 }
 
+/// As [`encode_delivery_of`] for several messages with the same names, one after the other; delivery tags begin at
+/// `delivery_tag`. None of them is redelivered.
+///
+/// What stands in front of the content differs in the delivery tag alone: it is put together once.
+pub fn encode_deliveries_of<'a>(
+    out: &mut Vec<u8>,
+    channel: u16,
+    consumer_tag: &str,
+    delivery_tag: u64,
+    mut messages: impl Iterator<Item = Wire<'a>>,
+) {
+    let Some(first) = messages.next() else { return };
+    let start = out.len();
+    encode_delivery_of(out, channel, consumer_tag, delivery_tag, false, &first);
+    let head_bytes = out.len() - start - first.frames.len();
+    // Behind the tag come, in front of the names, the number and the bit.
+    let number_at = head_bytes - 1 - first.names.len() - 9;
+    let channel = channel.to_be_bytes();
+    for (further, wire) in messages.enumerate() {
+        debug_assert_eq!(wire.names, first.names);
+        let at = out.len();
+        out.reserve(head_bytes + wire.frames.len());
+        out.extend_from_within(start..start + head_bytes);
+        out.extend_from_slice(wire.frames);
+        let (head, content) = out[at..].split_at_mut(head_bytes);
+        let number = delivery_tag + 1 + further as u64;
+        head[number_at..number_at + 8].copy_from_slice(&number.to_be_bytes());
+        for place in [0, wire.header_bytes] {
+            if let Some(number) = content.get_mut(place + 1..place + 3) {
+                number.copy_from_slice(&channel);
+            }
+        }
+    }
+}
+
 /// Appends `basic.get-ok` with its content; `message_count` is what stays in the queue.
 #[allow(clippy::too_many_arguments)]
 pub fn encode_get_ok(
@@ -388,6 +423,41 @@ mod tests {
             write_frame(&mut out, FrameKind::Body, 9, piece);
         }
         out
+    }
+
+    #[test]
+    fn deliveries_of_one_consumer_are_those_that_are_encoded_one_by_one() {
+        let names = b"\x02ex\x03key";
+        let frames: Vec<(Vec<u8>, usize)> = [0, 1, 300]
+            .iter()
+            .map(|&size| {
+                let publish = basic::Publish {
+                    exchange: "ex",
+                    routing_key: "key",
+                    mandatory: false,
+                    immediate: false,
+                };
+                let body = vec![0x5a; size];
+                let content = reference(publish.into(), 4096, &body);
+                let method_bytes = 8 + u32::from_be_bytes([0, 0, 0, content[6]]) as usize;
+                (content[method_bytes..].to_vec(), HEADER_BYTES + PROPERTIES.len() + 1)
+            })
+            .collect();
+        let wire = |at: usize| {
+            let (frames, header_bytes) = &frames[at];
+            Wire { names, frames, header_bytes: *header_bytes }
+        };
+        for tag in ["", "ctag", &"t".repeat(255)] {
+            for count in 0..=frames.len() {
+                let (mut one_by_one, mut together) = (b"abc".to_vec(), b"abc".to_vec());
+                for at in 0..count {
+                    let number = 0x00ff_ffff + at as u64;
+                    encode_delivery_of(&mut one_by_one, 9, tag, number, false, &wire(at));
+                }
+                encode_deliveries_of(&mut together, 9, tag, 0x00ff_ffff, (0..count).map(wire));
+                assert!(one_by_one == together, "{count} with a tag of {} bytes", tag.len());
+            }
+        }
     }
 
     #[test]

@@ -61,6 +61,7 @@ use crate::channel::Target;
 use crate::connection::{Connection, ConnectionEnd, PeerInfo};
 use crate::definitions::{Definitions, LOG as DEFINITIONS_LOG};
 use crate::delayed::Delayed;
+use crate::delivery::Noted;
 use crate::departure::Departures;
 use crate::directory::{Change, Directory, Routes};
 use crate::edge::Edge;
@@ -117,6 +118,8 @@ pub struct Broker {
     puts: Vec<Put>,
     /// Where the message that is being published stands in the mail to each shard.
     pub(crate) packed: Vec<(ShardId, Range<u32>)>,
+    /// Deliveries of a row of publishes; empty between rows.
+    noted: Vec<Noted>,
     /// Queues with work left.
     pub(crate) working: Working,
     /// Publishes and commits that are served in slices.
@@ -176,6 +179,7 @@ impl Broker {
             mailed_targets: Vec::new(),
             puts: Vec::new(),
             packed: Vec::new(),
+            noted: Vec::new(),
             working: Working::default(),
             jobs: Jobs::default(),
             settlings: VecDeque::new(),

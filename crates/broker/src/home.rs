@@ -9,8 +9,9 @@ use lepus_amqp::code::ReplyCode;
 use lepus_base::{Instant, Now, QueueId, slab_entry_bytes};
 
 use crate::broker::Broker;
+use crate::delivery::QueueSink;
 use crate::directory::{QueueInfo, Request};
-use crate::edge::{Edge, QueueSink, RemoteConsumer};
+use crate::edge::{Edge, RemoteConsumer};
 use crate::mail::{ChannelRef, Command, Mail, Origin, Reply};
 use crate::message::MessageView;
 use crate::migration::Parcel;

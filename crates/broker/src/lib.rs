@@ -22,6 +22,7 @@ pub mod counters;
 mod dead_letter;
 pub mod definitions;
 mod delayed;
+pub mod delivery;
 mod departure;
 pub mod edge;
 mod effort;

@@ -9,7 +9,7 @@ use crate::source::Source;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Circles that are still there: the crate, and how many modules its largest one may have. Nothing may join them.
-const NOT_YET: [(&str, usize); 1] = [("broker", 28)];
+const NOT_YET: [(&str, usize); 1] = [("broker", 2)];
 
 /// By module, the modules that it imports from, each with the line of one import.
 type Graph<'a> = BTreeMap<&'a str, BTreeMap<&'a str, (&'a str, usize)>>;

@@ -13,7 +13,7 @@ const FILES_MAX: usize = 6;
 /// Types that still have more: crate, type, and how many lines and files there may be. They may not grow by more than a
 /// small cure takes; the figures go down with the types.
 const NOT_YET: [(&str, &str, usize, usize); 8] = [
-    ("broker", "Broker", 10_400, 40),
+    ("broker", "Broker", 9_500, 41),
     ("queue", "Queue", 1200, 5),
     ("shard", "Shard", 1150, 6),
     ("sim", "Channel", 1250, 3),

@@ -8,8 +8,9 @@ use lepus_base::{ConnectionId, Now, QueueId, ShardId};
 
 use crate::broker::Broker;
 use crate::channel::{AfterRequeue, At, Late, Pending, WaitsFor};
+use crate::delivery::{Arrival, deliver};
 use crate::directory::Request;
-use crate::edge::{Arrival, deliver, mark_dirty};
+use crate::edge::mark_dirty;
 use crate::mail::{ChannelRef, Mail, Origin, Reply};
 use crate::message::packed;
 use crate::outbox::Outbox;

@@ -6,7 +6,7 @@ use lepus_base::Now;
 use super::Broker;
 use crate::channel::{At, Pending, Target};
 use crate::delayed::Later;
-use crate::edge::is_near;
+use crate::delivery::is_near;
 use crate::jobs::{Asker, Fanout, Job, Step};
 use crate::journal::{LogSet, Need, Occupied, Room};
 use crate::mail::{ChannelRef, LETTERS_CONNECTION, Mail, Terms};

@@ -36,6 +36,7 @@ impl Broker {
             mailed_targets: _,
             puts: _,
             packed: _,
+            noted: _,
             working,
             jobs,
             settlings,

@@ -13,6 +13,7 @@ use crate::broker::Broker;
 use crate::channel::Target;
 use crate::channel::confirm::Confirms;
 use crate::channel::routes::Route;
+use crate::delivery::{QueueSink, RowSink};
 use crate::mail::Receipt;
 use crate::message::{Incoming, MessageView};
 use crate::outbox::Outbox;
@@ -142,7 +143,9 @@ impl Broker {
         let (mut persistent, mut priority) = (false, 0);
         let memory_max = self.edge.loan.bytes;
         let is_logging = self.journal.is_on();
-        let (queue, mut sink) = self.queue_and_sink(now, target.slot, out);
+        let mut noted = core::mem::take(&mut self.noted);
+        let (queue, sink) = self.queue_and_sink(now, target.slot, out);
+        let mut row_sink = RowSink::new(sink, queue.consumer_count(), bytes, &mut noted);
         let (exchange, routing_key) = route.names();
         while let Some(next) = repeats.publish(route.frame(), &bytes[row.consumed..]) {
             if next.properties != known {
@@ -165,9 +168,11 @@ impl Broker {
             incoming.persistent = persistent;
             incoming.priority = priority;
             incoming.last = true;
-            let enqueued = queue.enqueue(now, &mut incoming, &mut sink);
-            incoming.finish(&mut sink.edge.pool);
-            sink.edge.counters.count_size(next.body.len());
+            row_sink.begin(&next.wire, row.consumed + next.consumed);
+            let enqueued = queue.enqueue(now, &mut incoming, &mut row_sink);
+            let QueueSink { edge, out, .. } = &mut row_sink.sink;
+            incoming.finish(&mut edge.pool);
+            edge.counters.count_size(next.body.len());
             row.consumed += next.consumed;
             row.count += 1;
             if let Some(confirms) = confirms {
@@ -176,13 +181,12 @@ impl Broker {
                     confirms.open(number, 0, Receipt::Refused);
                 }
             }
-            if queue.wants_dispatch()
-                || sink.edge.memory() > memory_max
-                || sink.edge.must_press(slot, sink.out)
-            {
+            if queue.wants_dispatch() || edge.memory() > memory_max || edge.must_press(slot, out) {
                 break;
             }
         }
+        row_sink.flush();
+        self.noted = noted;
         let counters = &mut self.edge.counters;
         counters.received += row.count;
         counters.routed += row.count;

@@ -1,0 +1,429 @@
+//! The way of messages out of a queue: to consumers here and on other shards, to the dead letters, or to nowhere.
+
+mod row;
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use lepus_amqp::frame::OVERHEAD_BYTES;
+use lepus_amqp::server::{encode_delivery, encode_delivery_head, encode_delivery_of};
+use lepus_base::{Body, ConnectionId, HashMap, Now, Pool, Position, QueueId, ShardId, Slab};
+use lepus_store::LaneSlot;
+
+use crate::channel::WaitsFor;
+use crate::channel::unacked::Unacked;
+use crate::connection::Connection;
+use crate::counters::Counters;
+use crate::dead_letter::Source;
+use crate::edge::{Edge, RemoteConsumer, RemoteWindow, mark_dirty};
+use crate::journal::{Backlog, Found, Journal};
+use crate::mail::Mail;
+use crate::message::MessageView;
+use crate::outbox::Outbox;
+use crate::properties;
+use crate::queue::{Consumer, ConsumerKey, Content, Delivery, Entry, NO_SLOT, Reason, Sent, Sink};
+use crate::send_buffer::LARGE_BODY_BYTES_MIN;
+
+pub(crate) use row::Noted;
+pub(crate) use row::RowSink;
+
+/// Where a delivery comes from and which consumer gets it.
+pub struct Arrival<'a> {
+    /// The queue.
+    pub queue: QueueId,
+    /// The queue's place in its home's table, a hint.
+    pub queue_slot: u32,
+    /// The queue's home.
+    pub home: ShardId,
+    /// The consumer.
+    pub consumer: ConsumerKey,
+    /// Its tag.
+    pub tag: &'a str,
+}
+
+/// Encodes a delivery into the connection's send buffer and remembers it on its channel. A large
+/// one that lies in the pool, as `stored` says, is encoded as the socket takes it: then the result
+/// is true, and the buffer has one reference to the body that the caller provides.
+pub fn deliver(
+    connection: &mut Connection,
+    counters: &mut Counters,
+    arrival: Arrival<'_>,
+    no_ack: bool,
+    delivery: Delivery,
+    view: &MessageView<'_>,
+    stored: Option<(Body, &Pool)>,
+) -> bool {
+    let frame_max = connection.machine.frame_max();
+    let Some(channel) = connection
+        .channels
+        .get_mut(arrival.consumer.channel as u16)
+        .filter(|channel| channel.key == arrival.consumer.channel)
+    else {
+        return false;
+    };
+    channel.last_tag += 1;
+    let tag = channel.last_tag;
+    if no_ack {
+        counters.delivered_auto_ack += 1;
+    } else {
+        counters.delivered_manual_ack += 1;
+        channel.unacked.push(Unacked {
+            tag,
+            queue: arrival.queue,
+            queue_slot: arrival.queue_slot,
+            home: arrival.home,
+            consumer: arrival.consumer.consumer,
+            slot: delivery.slot,
+            sequence: delivery.seq,
+        });
+        if let Some(global) = &mut channel.global {
+            global.in_flight += 1;
+        }
+        if channel.unacked.take_resized() {
+            connection.weigh_channel(arrival.consumer.channel);
+        }
+    }
+    counters.redelivered += u64::from(delivery.redelivered);
+    let number = arrival.consumer.channel as u16;
+    if let Some(wire) = &view.wire
+        && view.body.len() + OVERHEAD_BYTES <= frame_max as usize
+        && delivery.delivery_count == 0
+    {
+        let out = &mut connection.send.bytes;
+        encode_delivery_of(out, number, arrival.tag, tag, delivery.redelivered, wire);
+        return false;
+    }
+    let rewritten = properties::for_client(view.properties, delivery.delivery_count);
+    if let Some((body, pool)) = stored
+        && view.body.len() >= LARGE_BODY_BYTES_MIN
+    {
+        encode_delivery_head(
+            &mut connection.send.bytes,
+            number,
+            arrival.tag,
+            tag,
+            delivery.redelivered,
+            view.exchange,
+            view.routing_key,
+            rewritten.as_deref().unwrap_or(view.properties),
+            view.body.len() as u64,
+        );
+        let next = pool.get(body).len() - view.body.len();
+        connection.send.stream(body, next, number, frame_max, pool);
+        return true;
+    }
+    encode_delivery(
+        &mut connection.send.bytes,
+        number,
+        frame_max,
+        arrival.tag,
+        tag,
+        delivery.redelivered,
+        view.exchange,
+        view.routing_key,
+        rewritten.as_deref().unwrap_or(view.properties),
+        view.body,
+    );
+    false
+}
+
+/// The rest of a shard, as one of its queues sees it.
+pub struct QueueSink<'a> {
+    /// Connections, bodies, counters.
+    pub edge: &'a mut Edge,
+    /// Where effects go.
+    pub out: &'a mut Outbox,
+    /// This cycle's time.
+    pub now: Now,
+    /// The queue.
+    pub queue: QueueId,
+    /// Its place in the shard's table.
+    pub queue_slot: u32,
+    /// The shard's logs.
+    pub journal: &'a mut Journal,
+    /// The queue's among them.
+    pub log: u16,
+}
+
+/// The ways out of a shard, beside the pool from which a message may come.
+struct Ways<'a> {
+    shard: ShardId,
+    near: &'a [bool],
+    connections: &'a mut Slab<Box<Connection>>,
+    counters: &'a mut Counters,
+    remote_consumers: &'a mut HashMap<ConsumerKey, RemoteConsumer>,
+    remote_windows: &'a mut HashMap<ConnectionId, RemoteWindow>,
+    out: &'a mut Outbox,
+}
+
+impl<'a> Ways<'a> {
+    fn new(edge: &'a mut Edge, out: &'a mut Outbox) -> (Ways<'a>, &'a Pool) {
+        let Edge {
+            shard, near, connections, counters, remote_consumers, remote_windows, pool, ..
+        } = edge;
+        let shard = *shard;
+        let ways =
+            Ways { shard, near, connections, counters, remote_consumers, remote_windows, out };
+        (ways, pool)
+    }
+
+    /// [`Ways::send`] where it is not the shortest path that counts.
+    #[inline(never)]
+    fn send_apart(
+        &mut self,
+        from: (QueueId, u32),
+        consumer: &Consumer,
+        delivery: Delivery,
+        view: &MessageView<'_>,
+        stored: Option<Body>,
+        pool: &Pool,
+    ) -> bool {
+        self.send(from, consumer, delivery, view, stored, pool)
+    }
+
+    /// Sends a message to a consumer. True when its connection has one more reference to the
+    /// stored body.
+    #[inline(always)]
+    fn send(
+        &mut self,
+        (queue, queue_slot): (QueueId, u32),
+        consumer: &Consumer,
+        delivery: Delivery,
+        view: &MessageView<'_>,
+        stored: Option<Body>,
+        pool: &Pool,
+    ) -> bool {
+        if consumer.shard == self.shard {
+            self.counters.delivered_local += 1;
+            let slot = consumer.connection_slot;
+            let Some(connection) = self.connections.get_mut(slot as usize) else { return false };
+            let arrival = Arrival {
+                queue,
+                queue_slot,
+                home: self.shard,
+                consumer: consumer.key,
+                tag: &consumer.tag,
+            };
+            let stored = stored.map(|body| (body, pool));
+            let no_ack = consumer.no_ack;
+            let streams =
+                deliver(connection, self.counters, arrival, no_ack, delivery, view, stored);
+            mark_dirty(connection, slot, self.out);
+            return streams;
+        }
+        let key = consumer.key;
+        self.counters.delivered_remote += 1;
+        self.counters.delivered_near += u64::from(is_near(self.near, consumer.shard));
+        if let Some(remote) = self.remote_consumers.get_mut(&key)
+            && remote.governed
+        {
+            remote.credit = remote.credit.saturating_sub(1);
+        }
+        let batch = &mut self.out.mail[consumer.shard.index()];
+        let message = view.append_packed(&mut batch.bytes);
+        if let Some(window) = self.remote_windows.get_mut(&key.connection) {
+            window.room -= i64::from(message.end - message.start);
+        }
+        batch.items.push(Mail::Deliver {
+            to: key,
+            hint: consumer.connection_slot,
+            queue,
+            slot: delivery.slot,
+            sequence: delivery.seq,
+            redelivered: delivery.redelivered,
+            delivery_count: delivery.delivery_count,
+            message,
+        });
+        false
+    }
+}
+
+/// Whether a shard is on the memory node of this one.
+#[must_use]
+pub fn is_near(near: &[bool], shard: ShardId) -> bool {
+    near.get(shard.index()).copied().unwrap_or(true)
+}
+
+impl QueueSink<'_> {
+    /// Sends a message straight from the log's memory.
+    fn deliver_logged(
+        &mut self,
+        consumer: &Consumer,
+        delivery: Delivery,
+        at: Position,
+        bytes: u32,
+    ) -> Sent {
+        let from = (self.queue, self.queue_slot);
+        let reader = (self.queue_slot, self.queue);
+        let Some(log) = self.journal.log(self.log) else { return Sent::Lost };
+        let view = match log.message(at, bytes, reader, &mut self.out.disk) {
+            Ok(view) => view,
+            Err(Found::Pending) => return Sent::Pending,
+            Err(_) => return Sent::Lost,
+        };
+        if view.body.len() < LARGE_BODY_BYTES_MIN {
+            let (mut ways, pool) = Ways::new(self.edge, self.out);
+            ways.send_apart(from, consumer, delivery, &view, None, pool);
+            return Sent::Done;
+        }
+        // A large one is kept in the pool while the socket takes it.
+        let body = view.pack(&mut self.edge.pool);
+        let (mut ways, pool) = Ways::new(self.edge, self.out);
+        let view = MessageView::unpack(pool.get(body));
+        if !ways.send_apart(from, consumer, delivery, &view, Some(body), pool) {
+            self.edge.pool.release(body);
+        }
+        Sent::Done
+    }
+
+    #[inline(always)]
+    fn may_deliver_local(&mut self, consumer: &Consumer) -> bool {
+        let window = self.edge.limits.send_window_bytes;
+        let unacked_max = self.edge.limits.unacked_per_channel_max as usize;
+        let slot = consumer.connection_slot as usize;
+        let Some(connection) = self.edge.connections.get_mut(slot) else { return false };
+        if connection.id != consumer.key.connection || connection.gone || connection.end.is_some() {
+            return false;
+        }
+        if connection.send.len() >= window {
+            connection.stall(consumer.key);
+            return false;
+        }
+        let Some(channel) = connection.incarnation(consumer.key.channel) else { return false };
+        if channel.ending.is_some() {
+            // Its other consumers may go first and make this one the next.
+            return false;
+        }
+        // A delivery that needs no acknowledgement takes no room, but waits for it like the others.
+        let full = !consumer.no_ack && channel.unacked.len() >= unacked_max;
+        if let Some(global) = &channel.global
+            && (full || !global.has_room())
+        {
+            if let Some(all) = &mut channel.subscriptions {
+                all.wait(consumer.key.consumer, WaitsFor::Credit);
+            }
+            return false;
+        }
+        if full {
+            connection.stall(consumer.key);
+        }
+        !full
+    }
+
+    #[inline(never)]
+    fn may_deliver_remote(&mut self, consumer: &Consumer) -> bool {
+        let key = consumer.key;
+        if !self.edge.detached.is_empty() && self.edge.detached.contains(&key.connection) {
+            return false;
+        }
+        let Some(remote) = self.edge.remote_consumers.get_mut(&key) else { return false };
+        if remote.governed && remote.credit == 0 {
+            if !remote.wanted {
+                remote.wanted = true;
+                let want = Mail::WantCredit { to: key, queue: self.queue };
+                self.out.mail[consumer.shard.index()].items.push(want);
+            }
+            return false;
+        }
+        let initial = self.edge.limits.send_window_bytes as i64;
+        let window = self
+            .edge
+            .remote_windows
+            .entry(key.connection)
+            .or_insert(RemoteWindow { room: initial });
+        if window.room <= 0 {
+            self.edge.wait_for_connection((self.queue, key));
+            return false;
+        }
+        let batch = self.out.mail[consumer.shard.index()].bytes.len() as i64;
+        if batch > 16 * initial {
+            self.edge.wait_for_mail((self.queue, key));
+            return false;
+        }
+        true
+    }
+}
+
+impl Sink for QueueSink<'_> {
+    type Log<'a>
+        = Backlog<'a>
+    where
+        Self: 'a;
+
+    fn pool(&mut self) -> &mut Pool {
+        &mut self.edge.pool
+    }
+
+    fn may_deliver(&mut self, consumer: &Consumer, _bytes: usize) -> bool {
+        if consumer.shard == self.edge.shard {
+            self.may_deliver_local(consumer)
+        } else {
+            self.may_deliver_remote(consumer)
+        }
+    }
+
+    fn deliver(&mut self, consumer: &Consumer, delivery: Delivery, content: Content<'_>) -> Sent {
+        debug_assert!(consumer.no_ack == (delivery.slot == NO_SLOT));
+        if let Content::Logged(position, bytes) = content {
+            return self.deliver_logged(consumer, delivery, position, bytes);
+        }
+        let from = (self.queue, self.queue_slot);
+        let (mut ways, pool) = Ways::new(self.edge, self.out);
+        let unpacked;
+        let (view, stored) = match content {
+            Content::Stored(body) => {
+                unpacked = MessageView::unpack(pool.get(body));
+                (&unpacked, Some(body))
+            }
+            Content::Incoming(view) => (view, None),
+            Content::Logged(..) => return Sent::Lost,
+        };
+        let streams = ways.send(from, consumer, delivery, view, stored, pool);
+        if let Some(body) = stored.filter(|_| streams) {
+            self.edge.pool.retain(body);
+        }
+        Sent::Done
+    }
+
+    fn may_dead_letter(&mut self) -> bool {
+        // The shard that gets it may close before.
+        !self.journal.closes() && self.edge.dead_letters.may_push(self.queue)
+    }
+
+    fn waits_for_letters(&mut self) -> bool {
+        let reader = (self.queue_slot, self.queue);
+        if !self.edge.dead_letters.wait_behind_lines(reader) {
+            self.edge.backpressure.wait_behind_dead_letters(reader);
+        }
+        true
+    }
+
+    fn dead_letter(&mut self, entry: Entry, lane: Option<LaneSlot>, reason: Reason) {
+        let (queue, log) = (self.queue, self.log);
+        let was_delivered = reason == Reason::Rejected;
+        let source = Source { queue, log, lane, entry, was_delivered };
+        self.edge.dead_letters.push(source, reason);
+    }
+
+    #[inline]
+    fn discard(&mut self, entry: Entry) {
+        if let Some(body) = entry.place.body() {
+            self.edge.pool.release(body);
+        }
+    }
+
+    #[inline]
+    fn backlog(&mut self) -> Option<Backlog<'_>> {
+        let reader = (self.queue_slot, self.queue);
+        self.journal.backlog(self.now, self.log, reader, &mut self.out.disk)
+    }
+
+    #[inline]
+    fn spills(&self, pooled_bytes: u64) -> bool {
+        self.journal.is_on() && self.edge.must_spill(pooled_bytes)
+    }
+
+    fn letters(&self) -> Vec<(LaneSlot, u64)> {
+        self.edge.dead_letters.of_queue(self.queue, self.log)
+    }
+}
