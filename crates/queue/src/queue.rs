@@ -10,6 +10,7 @@ mod consumers;
 mod dispatch;
 mod limits;
 mod messages;
+mod purge;
 mod ready;
 mod rings;
 mod rules;
@@ -20,7 +21,6 @@ mod unacked;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::cmp::Ordering;
 
 use lepus_base::{Instant, Now, Pool, Position, ShardId};
 use lepus_store::LaneSlot;
@@ -42,12 +42,6 @@ use unacked::UnackedList;
 
 /// Entries that a single operation drops at most before it leaves the rest to [`Queue::work`].
 const DROPS_AT_ONCE_MAX: usize = 1024;
-/// Ready messages that a purge takes one by one. More go as a whole, which costs a look at all that are
-/// unacknowledged unless these are more than that, too.
-const PURGED_SINGLY_MAX: u64 = 1024;
-/// Ready messages in the log that are known, up to which a purge goes without that look.
-const KNOWN_PURGED_MAX: usize = 4096;
-
 /// What a queue causes, implemented over the rest of the shard's state.
 pub trait Sink {
     /// The queue's part of its log.
@@ -291,7 +285,9 @@ impl Queue {
             return Admission::Delivered;
         }
         let ticket = self.ticket(now, incoming, sink);
-        match self.lane(ticket.priority, false, sink) {
+        let lane = (self.messages.as_mut())
+            .and_then(|messages| messages.lane(ticket.priority, false, sink));
+        match lane {
             Some(lane) => Admission::Wanted(ticket, lane),
             None => {
                 self.keep(now, ticket, incoming, sink);
@@ -322,7 +318,8 @@ impl Queue {
         let consumer =
             if self.is_empty() { self.choose_consumer(incoming.bytes(), sink) } else { None };
         if let Some(slot) = consumer {
-            if let Some(lane) = self.lane(ticket.priority, false, sink)
+            if let Some(messages) = &mut self.messages
+                && let Some(lane) = messages.lane(ticket.priority, false, sink)
                 && let Some(mut backlog) = sink.backlog()
             {
                 // Should it come back, it is not to be fetched, too.
@@ -330,8 +327,11 @@ impl Queue {
             }
             return self.hand_over(now, slot, incoming, Some((ticket, position)), sink);
         }
-        let place = Place::logged(position, false);
-        self.push_logged(now, ticket.entry(place, incoming.bytes()), sink);
+        if let Some(messages) = &mut self.messages {
+            let place = Place::logged(position, false);
+            messages.push_logged(ticket.entry(place, incoming.bytes()), sink);
+        }
+        self.pushed(now, ticket.deadline, sink);
     }
 
     /// Delivers up to `budget` ready messages; expired ones that it meets count too.
@@ -406,7 +406,8 @@ impl Queue {
             {
                 return Get::Again;
             }
-            match self.look_up_head(sink) {
+            let found = self.messages.as_ref().and_then(|messages| messages.look_up_head(sink));
+            match found {
                 None => return Get::Empty,
                 Some(Found::Ready) => break,
                 Some(Found::Pending) => {
@@ -439,64 +440,8 @@ impl Queue {
 
     /// Removes all ready messages and returns their number. [`Queue::work`] releases them.
     pub fn purge(&mut self, sink: &mut impl Sink) -> u64 {
-        let Some(messages) = &mut self.messages else { return 0 };
-        messages.is_over_limit = false;
-        if messages.ready.is_empty() {
-            return 0;
-        }
-        let (count, lanes) = (messages.ready.len(), messages.ready.lanes());
-        if !lanes.is_empty() && count <= PURGED_SINGLY_MAX && messages.ready.is_fetched() {
-            // However many are unacknowledged: nobody needs to look at those.
-            while let Some(entry) = self.pop(sink) {
-                self.release(entry, sink);
-            }
-            return count;
-        }
-        if !lanes.is_empty() && !self.purge_apart(&lanes, sink) {
-            let Some(messages) = &mut self.messages else { return 0 };
-            // Both are many, and so are the lanes: each is gone through once.
-            let unacked = messages.unacked.logged();
-            let mut letters = sink.letters();
-            letters.sort_unstable();
-            for &(priority, spilled, lane) in &lanes {
-                let of_lane = part(&unacked, |found| (found.0, found.1).cmp(&(priority, spilled)));
-                let mut kept: Vec<u64> = of_lane.iter().map(|found| found.2).collect();
-                let of_lane = part(&letters, |found| found.0.cmp(&lane));
-                kept.extend(of_lane.iter().map(|found| found.1));
-                kept.sort_unstable();
-                if let Some(mut backlog) = sink.backlog() {
-                    backlog.purge(lane, messages.next_seq, &kept);
-                }
-            }
-        }
-        let Some(messages) = &mut self.messages else { return 0 };
-        if let Some(mut backlog) = sink.backlog().filter(|_| !lanes.is_empty()) {
-            backlog.forget(messages.ready.windowed());
-        }
-        messages.empty()
-    }
-
-    /// Purges the lanes without a look at what is unacknowledged, where that is much: by settling the
-    /// ready messages that are known one by one, and all that were not fetched together. False where too
-    /// many are known, or a lane has lost some; then all lanes are to be purged as a whole.
-    fn purge_apart(&mut self, lanes: &[(u8, bool, LaneSlot)], sink: &mut impl Sink) -> bool {
-        let Some(messages) = &self.messages else { return false };
-        if messages.unacked.len() <= PURGED_SINGLY_MAX
-            || messages.ready.known_logged().nth(KNOWN_PURGED_MAX).is_some()
-        {
-            return false;
-        }
-        let Some(mut backlog) = sink.backlog() else { return false };
-        if !lanes.iter().all(|&(_, _, lane)| backlog.purge_unfetched(lane, messages.next_seq)) {
-            return false;
-        }
-        for entry in messages.ready.known_logged() {
-            let lane = messages.ready.lane(entry.priority, entry.place.is_spilled());
-            if let Some(lane) = lane.filter(|_| entry.place.position().is_some()) {
-                backlog.settle(lane, entry);
-            }
-        }
-        true
+        let is_wanted = self.consumers.is_some() || self.dead_letters();
+        self.messages.as_mut().map_or(0, |messages| messages.purge(is_wanted, sink))
     }
 
     /// Stops deliveries until as many calls of [`Queue::unhold`] followed: while many messages
@@ -522,8 +467,13 @@ impl Queue {
     /// Returns whether another slice is needed now.
     pub fn work(&mut self, now: Now, budget: usize, sink: &mut impl Sink) -> bool {
         let budget = &mut { budget };
-        if self.release_trash(budget, sink) {
-            return true;
+        if let Some(messages) = &mut self.messages
+            && let Some(trash) = &mut messages.trash
+        {
+            if trash.release(budget, sink) {
+                return true;
+            }
+            messages.trash = None;
         }
         if self.is_waiting() {
             return false;
@@ -696,11 +646,8 @@ impl Queue {
 
     /// Lets the log remember what is delivered and not settled at an orderly end.
     pub fn mark_unacked(&self, backlog: &mut impl QueueLog) {
-        let Some(messages) = &self.messages else { return };
-        for (priority, spilled, seq) in messages.unacked.logged() {
-            if let Some(lane) = messages.ready.lane(priority, spilled).filter(|_| !spilled) {
-                backlog.mark_delivered(lane, seq);
-            }
+        if let Some(messages) = &self.messages {
+            messages.mark_unacked(backlog);
         }
     }
 
@@ -765,8 +712,10 @@ impl Queue {
     }
 
     fn requeue(&mut self, mut entry: Entry, sink: &mut impl Sink) {
-        if !core::mem::replace(&mut entry.redelivered, true) {
-            self.mark_delivered(&entry, sink);
+        if !core::mem::replace(&mut entry.redelivered, true)
+            && let Some(messages) = &self.messages
+        {
+            messages.mark_delivered(&entry, sink);
         }
         entry.delivery_count = entry.delivery_count.saturating_add(1);
         let limit = self.rules.as_ref().and_then(|rules| rules.delivery_limit);
@@ -775,26 +724,9 @@ impl Queue {
             return;
         }
         if let Some(messages) = &mut self.messages {
-            messages.note_deadline(entry.deadline);
-            let windowed = messages.ready.put_back(entry);
-            if windowed > 0
-                && let Some(mut backlog) = sink.backlog()
-            {
-                backlog.add_to_windows(windowed);
-            }
+            messages.put_back(entry, sink);
         }
         self.drop_excess(sink);
-    }
-
-    /// Lets the log remember that a message was delivered.
-    fn mark_delivered(&mut self, entry: &Entry, sink: &mut impl Sink) {
-        if entry.place.body().is_none()
-            && !entry.place.is_spilled()
-            && let Some(lane) = self.lane_of(entry)
-            && let Some(mut backlog) = sink.backlog()
-        {
-            backlog.mark_delivered(lane, entry.seq);
-        }
     }
 
     /// Gets rid of a message that leaves unconsumed.
@@ -804,7 +736,8 @@ impl Queue {
                 rules.letters += 1;
                 rules.letter_bytes += u64::from(entry.bytes);
             }
-            let lane = if entry.place.body().is_some() { None } else { self.lane_of(&entry) };
+            let messages = self.messages.as_ref().filter(|_| entry.place.body().is_none());
+            let lane = messages.and_then(|messages| messages.lane_of(&entry));
             sink.dead_letter(entry, lane, reason);
         } else {
             self.release(entry, sink);
@@ -840,11 +773,4 @@ impl Queue {
             _ => Instant::NEVER,
         }
     }
-}
-
-/// Those of a sorted list that are equal to what `compare` compares with.
-fn part<T>(sorted: &[T], compare: impl Fn(&T) -> Ordering) -> &[T] {
-    let start = sorted.partition_point(|found| compare(found).is_lt());
-    let end = sorted.partition_point(|found| compare(found).is_le());
-    &sorted[start..end]
 }

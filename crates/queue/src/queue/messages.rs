@@ -78,6 +78,130 @@ impl Messages {
         count
     }
 
+    /// The lane for messages of a priority; `None` where nothing is logged.
+    pub(super) fn lane(
+        &mut self,
+        priority: u8,
+        spilled: bool,
+        sink: &mut impl Sink,
+    ) -> Option<LaneSlot> {
+        let known = self.ready.lane(priority, spilled);
+        if known.is_some() {
+            return known;
+        }
+        let lane = sink.backlog()?.lane(priority, spilled);
+        self.ready.add_lane(priority, spilled, lane);
+        Some(lane)
+    }
+
+    /// The lane of a message, if there is one.
+    pub(super) fn lane_of(&self, entry: &Entry) -> Option<LaneSlot> {
+        self.ready.lane(entry.priority, entry.place.is_spilled())
+    }
+
+    /// Logs a message only to spare memory; `None` where the log does not take it.
+    fn spill(
+        &mut self,
+        ticket: &Ticket,
+        incoming: &Incoming<'_>,
+        sink: &mut impl Sink,
+    ) -> Option<Position> {
+        let lane = self.lane(ticket.priority, true, sink)?;
+        if let Some(view) = incoming.view() {
+            return sink.backlog()?.append(view, lane, ticket).ok();
+        }
+        let packed = sink.pool().get(incoming.stored()?).to_vec();
+        sink.backlog()?.append(&MessageView::unpack(&packed), lane, ticket).ok()
+    }
+
+    /// Appends a message that was just logged.
+    pub(super) fn push_logged(&mut self, entry: Entry, sink: &mut impl Sink) {
+        if let Some(lane) = self.lane(entry.priority, entry.place.is_spilled(), sink)
+            && let Some(mut backlog) = sink.backlog()
+        {
+            self.ready.push_logged(entry, lane, &mut backlog);
+        }
+    }
+
+    /// Makes the head known. False when something has to be read for that.
+    fn prepare(&mut self, sink: &mut impl Sink) -> bool {
+        if !self.ready.is_unknown() {
+            return true;
+        }
+        if self.waits {
+            return false;
+        }
+        let Some(mut backlog) = sink.backlog() else { return true };
+        self.waits = !self.ready.prepare(&mut backlog);
+        !self.waits
+    }
+
+    /// Takes the head, which is known. `is_wanted` says whether others will be taken for their messages.
+    pub(super) fn pop(&mut self, is_wanted: bool, sink: &mut impl Sink) -> Option<Entry> {
+        let (entry, left) = self.ready.pop()?;
+        if left != Left::Memory
+            && let Some(mut backlog) = sink.backlog()
+        {
+            backlog.forget(1);
+            if left == Left::LowWindow && is_wanted {
+                self.ready.announce(&mut backlog);
+            }
+        }
+        Some(entry)
+    }
+
+    /// Puts a message back to its place.
+    pub(super) fn put_back(&mut self, entry: Entry, sink: &mut impl Sink) {
+        self.note_deadline(entry.deadline);
+        let windowed = self.ready.put_back(entry);
+        if windowed > 0
+            && let Some(mut backlog) = sink.backlog()
+        {
+            backlog.add_to_windows(windowed);
+        }
+    }
+
+    /// Whether the head's message is in memory; `None` without a head.
+    pub(super) fn look_up_head(&self, sink: &mut impl Sink) -> Option<Found> {
+        let head = self.ready.head()?;
+        let Some(position) = head.place.position() else { return Some(Found::Ready) };
+        let bytes = head.bytes;
+        Some(sink.backlog().map_or(Found::Lost, |mut backlog| backlog.lookup(position, bytes)))
+    }
+
+    /// Lets the log remember that a message was delivered.
+    pub(super) fn mark_delivered(&self, entry: &Entry, sink: &mut impl Sink) {
+        if entry.place.body().is_none()
+            && !entry.place.is_spilled()
+            && let Some(lane) = self.lane_of(entry)
+            && let Some(mut backlog) = sink.backlog()
+        {
+            backlog.mark_delivered(lane, entry.seq);
+        }
+    }
+
+    /// Lets the log remember what is delivered and not settled.
+    pub(super) fn mark_unacked(&self, backlog: &mut impl QueueLog) {
+        for (priority, spilled, seq) in self.unacked.logged() {
+            if let Some(lane) = self.ready.lane(priority, spilled).filter(|_| !spilled) {
+                backlog.mark_delivered(lane, seq);
+            }
+        }
+    }
+
+    /// Is done with a message.
+    #[inline]
+    pub(super) fn release(&self, entry: Entry, sink: &mut impl Sink) {
+        if entry.place.body().is_some() {
+            return sink.discard(entry);
+        }
+        if let Some(lane) = self.lane_of(&entry)
+            && let Some(mut backlog) = sink.backlog()
+        {
+            backlog.settle(lane, &entry);
+        }
+    }
+
     /// Allocated bytes, this value included.
     pub(super) fn memory_bytes(&self) -> usize {
         size_of::<Messages>()
@@ -118,23 +242,6 @@ impl Queue {
         }
     }
 
-    /// The lane for messages of a priority; `None` where nothing is logged.
-    pub(super) fn lane(
-        &mut self,
-        priority: u8,
-        spilled: bool,
-        sink: &mut impl Sink,
-    ) -> Option<LaneSlot> {
-        let messages = self.messages.as_mut()?;
-        let known = messages.ready.lane(priority, spilled);
-        if known.is_some() {
-            return known;
-        }
-        let lane = sink.backlog()?.lane(priority, spilled);
-        messages.ready.add_lane(priority, spilled, lane);
-        Some(lane)
-    }
-
     /// Keeps a message that is not to be logged: in memory, or where that is short, in the log
     /// nevertheless.
     pub(super) fn keep(
@@ -144,54 +251,22 @@ impl Queue {
         incoming: &mut Incoming<'_>,
         sink: &mut impl Sink,
     ) {
-        if sink.spills(self.pooled_bytes())
-            && let Some(position) = self.spill(&ticket, incoming, sink)
-        {
-            let place = Place::logged(position, true);
-            return self.push_logged(now, ticket.entry(place, incoming.bytes()), sink);
-        }
-        self.push_pooled(now, ticket, incoming, sink);
-    }
-
-    pub(super) fn spill(
-        &mut self,
-        ticket: &Ticket,
-        incoming: &Incoming<'_>,
-        sink: &mut impl Sink,
-    ) -> Option<Position> {
-        let lane = self.lane(ticket.priority, true, sink)?;
-        if let Some(view) = incoming.view() {
-            return sink.backlog()?.append(view, lane, ticket).ok();
-        }
-        let packed = sink.pool().get(incoming.stored()?).to_vec();
-        sink.backlog()?.append(&MessageView::unpack(&packed), lane, ticket).ok()
-    }
-
-    pub(super) fn push_pooled(
-        &mut self,
-        now: Now,
-        ticket: Ticket,
-        incoming: &mut Incoming<'_>,
-        sink: &mut impl Sink,
-    ) {
-        let place = Place::pooled(incoming.keep(sink.pool()));
         if let Some(messages) = &mut self.messages {
-            messages.note_deadline(ticket.deadline);
-            messages.ready.push(ticket.entry(place, incoming.bytes()));
+            let spilled = if sink.spills(messages.ready.pooled_bytes()) {
+                messages.spill(&ticket, incoming, sink)
+            } else {
+                None
+            };
+            if let Some(position) = spilled {
+                let place = Place::logged(position, true);
+                messages.push_logged(ticket.entry(place, incoming.bytes()), sink);
+            } else {
+                let place = Place::pooled(incoming.keep(sink.pool()));
+                messages.note_deadline(ticket.deadline);
+                messages.ready.push(ticket.entry(place, incoming.bytes()));
+            }
         }
         self.pushed(now, ticket.deadline, sink);
-    }
-
-    pub(super) fn push_logged(&mut self, now: Now, entry: Entry, sink: &mut impl Sink) {
-        let deadline = entry.deadline;
-        let lane = self.lane(entry.priority, entry.place.is_spilled(), sink);
-        if let Some(messages) = &mut self.messages
-            && let Some(lane) = lane
-            && let Some(mut backlog) = sink.backlog()
-        {
-            messages.ready.push_logged(entry, lane, &mut backlog);
-        }
-        self.pushed(now, deadline, sink);
     }
 
     /// After a new message: what has no time or no room goes.
@@ -204,46 +279,19 @@ impl Queue {
 
     /// Makes the head known. False when something has to be read for that.
     pub(super) fn prepare(&mut self, sink: &mut impl Sink) -> bool {
-        let Some(messages) = &mut self.messages else { return true };
-        if !messages.ready.is_unknown() {
-            return true;
-        }
-        if messages.waits {
-            return false;
-        }
-        let Some(mut backlog) = sink.backlog() else { return true };
-        messages.waits = !messages.ready.prepare(&mut backlog);
-        !messages.waits
+        self.messages.as_mut().is_none_or(|messages| messages.prepare(sink))
     }
 
     /// Takes the head, which is known.
     pub(super) fn pop(&mut self, sink: &mut impl Sink) -> Option<Entry> {
         let is_wanted = self.consumers.is_some() || self.dead_letters();
-        let messages = self.messages.as_mut()?;
-        let (entry, left) = messages.ready.pop()?;
-        if left != Left::Memory
-            && let Some(mut backlog) = sink.backlog()
-        {
-            backlog.forget(1);
-            if left == Left::LowWindow && is_wanted {
-                messages.ready.announce(&mut backlog);
-            }
-        }
-        Some(entry)
-    }
-
-    /// Whether the head's message is in memory; `None` without a head.
-    pub(super) fn look_up_head(&mut self, sink: &mut impl Sink) -> Option<Found> {
-        let head = self.messages.as_ref()?.ready.head()?;
-        let Some(position) = head.place.position() else { return Some(Found::Ready) };
-        let bytes = head.bytes;
-        Some(sink.backlog().map_or(Found::Lost, |mut backlog| backlog.lookup(position, bytes)))
+        self.messages.as_mut()?.pop(is_wanted, sink)
     }
 
     /// Steps over the head, whose message is damaged: the log keeps it, and it counts no more here.
     pub(super) fn step_over(&mut self, sink: &mut impl Sink) {
         if let Some(entry) = self.pop(sink)
-            && let Some(lane) = self.lane_of(&entry)
+            && let Some(lane) = self.messages.as_ref().and_then(|messages| messages.lane_of(&entry))
             && let Some(mut backlog) = sink.backlog()
         {
             backlog.set_aside(lane, &entry);
@@ -253,17 +301,10 @@ impl Queue {
     /// Is done with a message.
     #[inline]
     pub fn release(&mut self, entry: Entry, sink: &mut impl Sink) {
-        if entry.place.body().is_some() {
-            return sink.discard(entry);
+        match &self.messages {
+            Some(messages) => messages.release(entry, sink),
+            None if entry.place.body().is_some() => sink.discard(entry),
+            None => {}
         }
-        if let Some(lane) = self.lane_of(&entry)
-            && let Some(mut backlog) = sink.backlog()
-        {
-            backlog.settle(lane, &entry);
-        }
-    }
-
-    pub(super) fn lane_of(&self, entry: &Entry) -> Option<LaneSlot> {
-        self.messages.as_ref()?.ready.lane(entry.priority, entry.place.is_spilled())
     }
 }

@@ -2,9 +2,9 @@
 
 use alloc::vec::Vec;
 
+use super::Sink;
 use super::ready::Ready;
 use super::unacked::UnackedList;
-use super::{Queue, Sink};
 use crate::entry::Entry;
 
 /// Messages that are gone for clients and not released yet.
@@ -23,20 +23,15 @@ impl Trash {
         let unacked: usize = self.unacked.iter().map(UnackedList::memory_bytes).sum();
         size_of::<Trash>() + ready + unacked
     }
-}
 
-impl Queue {
-    /// Releases messages that are gone; those in the log went with their lanes. Returns whether
-    /// some are left.
-    pub(super) fn release_trash(&mut self, budget: &mut usize, sink: &mut impl Sink) -> bool {
-        let Some(messages) = &mut self.messages else { return false };
-        let Some(trash) = &mut messages.trash else { return false };
+    /// Releases messages; those in the log went with their lanes. Returns whether some are left.
+    pub(super) fn release(&mut self, budget: &mut usize, sink: &mut impl Sink) -> bool {
         let mut discard = |entry: Entry| {
             if entry.place.body().is_some() {
                 sink.discard(entry);
             }
         };
-        while let Some(ready) = trash.ready.last_mut() {
+        while let Some(ready) = self.ready.last_mut() {
             while let Some((entry, _)) = (*budget > 0).then(|| ready.pop()).flatten() {
                 *budget -= 1;
                 discard(entry);
@@ -44,23 +39,22 @@ impl Queue {
             if !ready.is_empty() {
                 return true;
             }
-            trash.ready.pop();
+            self.ready.pop();
         }
-        while let Some(unacked) = trash.unacked.last_mut() {
+        while let Some(unacked) = self.unacked.last_mut() {
             while *budget > 0
-                && let Some((entry, next)) = unacked.take_from(trash.slot)
+                && let Some((entry, next)) = unacked.take_from(self.slot)
             {
                 *budget -= 1;
-                trash.slot = next;
+                self.slot = next;
                 discard(entry);
             }
             if unacked.len() > 0 {
                 return true;
             }
-            trash.unacked.pop();
-            trash.slot = 0;
+            self.unacked.pop();
+            self.slot = 0;
         }
-        messages.trash = None;
         false
     }
 }
