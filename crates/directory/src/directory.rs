@@ -94,12 +94,6 @@ impl Directory {
         self.topology.set_slice(bindings);
     }
 
-    /// Sets the first queue id, so that ids of an earlier run are not used again. The same on all
-    /// shards, before anything else.
-    pub fn start_ids_at(&mut self, first: u64) {
-        self.topology.queues_mut().use_ids(first);
-    }
-
     /// The lowest queue id that was never used.
     #[must_use]
     pub fn next_queue(&self) -> u64 {

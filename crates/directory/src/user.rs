@@ -243,8 +243,7 @@ impl User {
     }
 
     /// Whether any restriction of routing keys holds in the virtual host.
-    #[must_use]
-    pub fn is_topic_restricted(&self, vhost: VhostId) -> bool {
+    pub(crate) fn is_topic_restricted(&self, vhost: VhostId) -> bool {
         let mut from_here = self.topic_permissions.range((vhost, Box::default())..);
         from_here.next().is_some_and(|((first, _), _)| *first == vhost)
     }

@@ -38,8 +38,7 @@ impl Accounts {
     }
 
     /// Whether any restriction of routing keys holds for the user in the virtual host.
-    #[must_use]
-    pub fn is_topic_restricted(&self, user: &str, vhost: VhostId) -> bool {
+    pub(crate) fn is_topic_restricted(&self, user: &str, vhost: VhostId) -> bool {
         self.users.get(user).is_some_and(|user| user.is_topic_restricted(vhost))
     }
 
@@ -65,19 +64,6 @@ impl Accounts {
                 self.vhost_name(vhost)
             ),
         ))
-    }
-
-    /// Whether the user may publish to the exchange.
-    ///
-    /// # Errors
-    /// 403 where not.
-    pub fn authorize_exchange_write(
-        &self,
-        user: &str,
-        vhost: VhostId,
-        exchange: &str,
-    ) -> Result<(), Refusal> {
-        self.authorize(user, vhost, Access::Write, Resource::Exchange(exchange))
     }
 
     /// As [`Accounts::may_any`].

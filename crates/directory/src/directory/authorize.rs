@@ -13,10 +13,7 @@ use lepus_base::VhostId;
 use lepus_queue::refusal::Refusal;
 
 impl Directory {
-    /// Whether the user may publish or bind with the routing key. Restrictions exist for topic
-    /// exchanges only, and only where an operator set some.
-    #[must_use]
-    pub fn may_topic(
+    pub(super) fn may_topic(
         &self,
         user: &str,
         vhost: VhostId,
@@ -36,7 +33,8 @@ impl Directory {
             .is_none_or(|permission| permission.allows(access, routing_key))
     }
 
-    /// As [`Directory::may_topic`].
+    /// Whether the user may publish or bind with the routing key. Restrictions exist for topic
+    /// exchanges only, and only where an operator set some.
     ///
     /// # Errors
     /// 403 where the routing key is not allowed.
