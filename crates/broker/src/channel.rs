@@ -197,6 +197,13 @@ pub struct Tx {
 }
 
 impl Tx {
+    /// Holds a publish.
+    pub(crate) fn publish(&mut self, held: HeldPublish, persistent: bool) {
+        self.bytes += held.memory_bytes();
+        self.is_persistent |= persistent;
+        self.publishes.push(held);
+    }
+
     /// Holds a settlement.
     pub(crate) fn settle(&mut self, unacked: Unacked, outcome: Outcome) {
         self.settles.push(unacked, outcome);

@@ -6,14 +6,16 @@ use alloc::vec::Vec;
 
 use lepus_amqp::properties::PropertiesRef;
 use lepus_base::{Now, QueueId};
+use lepus_store::LaneSlot;
 
 use super::Broker;
+use super::publish::resolve;
 use crate::channel::Target;
 use crate::dead_letter::{
     DeadLetter, Sender, Source, end_cycles, letters_of, loose_letters_of, sender_of,
 };
 use crate::effort::{MESSAGE_BYTES, TARGETS_AT_ONCE_MAX, first};
-use crate::journal::{Found, LETTERS, Need, Occupied, Room};
+use crate::journal::{Found, LETTERS, Log, Need, Occupied, Room};
 use crate::mail::{ChannelRef, LETTERS_CONNECTION, Receipt, Terms};
 use crate::message::{Incoming, MessageView};
 use crate::outbox::{Outbox, Severity};
@@ -317,19 +319,10 @@ impl Broker {
 
     /// The message is where it is to be, or nowhere: its source lets go of it.
     pub(crate) fn settle_source(&mut self, source: Source) {
-        self.delayed.settled(source.queue, source.log, source.entry.seq);
-        let home = self.home_slot(source.queue, u32::MAX);
-        if let Some(home) = home {
-            self.homes[home as usize].queue.letter_settled(&source.entry);
-        }
-        if let Some(body) = source.entry.place.body() {
-            return self.edge.pool.release(body);
-        }
-        // With its queue or exchange the lane went, and its number may mean another one.
-        if (home.is_some() || self.delayed.holds(source.queue))
-            && let Some(lane) = source.lane
-            && let Some(log) = self.journal.log(source.log)
-        {
+        let (body, left) = (source.entry.place.body(), self.leave_source(&source));
+        if let Some(body) = body {
+            self.edge.pool.release(body);
+        } else if let Some((lane, log)) = left {
             log.settle(lane, &source.entry);
         }
     }
@@ -337,17 +330,22 @@ impl Broker {
     /// A message that was to be passed on is damaged: it stays in the log it came from, and nobody is given
     /// it.
     pub(crate) fn keep_source(&mut self, source: &Source) {
+        if let Some((lane, log)) = self.leave_source(source) {
+            log.set_aside(lane, &source.entry);
+        }
+    }
+
+    /// A message is not on its way any more. Where it lies in a log, as long as its queue or exchange is there: with
+    /// that the lane went, and its number may mean another one.
+    fn leave_source(&mut self, source: &Source) -> Option<(LaneSlot, &mut Log)> {
         self.delayed.settled(source.queue, source.log, source.entry.seq);
         let home = self.home_slot(source.queue, u32::MAX);
         if let Some(home) = home {
             self.homes[home as usize].queue.letter_settled(&source.entry);
         }
-        if (home.is_some() || self.delayed.holds(source.queue))
-            && let Some(lane) = source.lane
-            && let Some(log) = self.journal.log(source.log)
-        {
-            log.set_aside(lane, &source.entry);
-        }
+        let is_here = home.is_some() || self.delayed.holds(source.queue);
+        let lane = source.lane.filter(|_| is_here)?;
+        Some((lane, self.journal.log(source.log)?))
     }
 
     /// Whether a queue reports what it has: it is elsewhere, or on its way.
@@ -414,7 +412,7 @@ impl Broker {
                 &mut routes,
             );
             self.edge.effort.spend(routes.steps());
-            self.resolve(&routes, &mut targets);
+            resolve(&routes, &mut targets);
             is_too_far = routes.are_too_far();
             self.routes = routes;
         }

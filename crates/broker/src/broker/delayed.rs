@@ -8,6 +8,7 @@ use lepus_base::{Now, QueueId};
 use lepus_store::AppendError;
 
 use super::Broker;
+use super::publish::resolve;
 use crate::channel::Target;
 use crate::dead_letter::delayed_of;
 use crate::delayed::{Due, Later, Wish};
@@ -191,7 +192,7 @@ impl Broker {
         }
         let mut targets = core::mem::take(&mut self.targets);
         targets.clear();
-        self.resolve(&self.routes, &mut targets);
+        resolve(&self.routes, &mut targets);
         let incoming = Incoming::new(*view);
         let (queues, mut spilling) = (first(&targets).len(), Vec::new());
         let need = self.need_to_pass_on(&incoming, persistent, first(&targets), &mut spilling);
@@ -254,7 +255,7 @@ impl Broker {
         );
         self.edge.effort.spend(routes.steps());
         let mut targets = Vec::new();
-        self.resolve(&routes, &mut targets);
+        resolve(&routes, &mut targets);
         let terms = Terms {
             persistent: properties.is_persistent(),
             priority: properties.priority().unwrap_or(0),

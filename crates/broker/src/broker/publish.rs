@@ -23,6 +23,7 @@ use crate::broker::Broker;
 use crate::channel::{At, Target};
 use crate::delayed::Later;
 use crate::delivery::is_near;
+use crate::directory::Routes;
 use crate::edge::mark_dirty;
 use crate::effort::TARGETS_AT_ONCE_MAX;
 use crate::journal::Room;
@@ -134,7 +135,7 @@ impl Broker {
         }
         let mut targets = core::mem::take(&mut self.targets);
         targets.clear();
-        self.resolve(&self.routes, &mut targets);
+        resolve(&self.routes, &mut targets);
         let is_reached = replies.is_answered || queues > 0;
         self.copy_to_far_replies(at, publish, &checked, &replies, is_reached, out);
         let served = if queues > 0 || !(replies.is_answered || replies.is_asked()) {
@@ -191,21 +192,6 @@ impl Broker {
         !routes.are_too_far()
     }
 
-    /// Routes as targets.
-    pub(crate) fn resolve(&self, routes: &crate::directory::Routes, targets: &mut Vec<Target>) {
-        targets.extend(routes.as_slice().iter().map(target_of));
-    }
-
-    fn terms_of(&self, checked: &Checked<'_>, from: ChannelRef, number: Option<u64>) -> Terms {
-        Terms {
-            persistent: checked.persistent,
-            priority: checked.priority,
-            expiration: checked.expiration,
-            from,
-            number,
-        }
-    }
-
     /// A message that its exchange holds back under an id for so long.
     fn publish_later(
         &mut self,
@@ -233,7 +219,7 @@ impl Broker {
             waits |= !self.delayed.takes_long(later.segments, &mut self.journal);
         }
         let number = self.next_number(at);
-        let terms = self.terms_of(checked, at.channel, number);
+        let terms = checked.terms(at.channel, number);
         if waits {
             self.open_number(at, number, 1, Receipt::Taken);
             self.start_fanout(at, &view, terms, &[target], Some(later));
@@ -301,7 +287,7 @@ impl Broker {
             connection.count(target.home, own);
         }
         let number = self.next_number(at);
-        let terms = self.terms_of(checked, at.channel, number);
+        let terms = checked.terms(at.channel, number);
         if is_job {
             self.tie(at);
             self.open_number(at, number, 1, Receipt::Taken);
@@ -554,11 +540,17 @@ impl Broker {
     }
 }
 
-/// The view of a publish with possibly rewritten properties.
+/// Adds the queues at the ends of `routes` to the `targets`.
+#[inline]
+pub(super) fn resolve(routes: &Routes, targets: &mut Vec<Target>) {
+    targets.extend(routes.as_slice().iter().map(target_of));
+}
+
 fn target_of(route: &Route) -> Target {
     Target { queue: route.queue, home: route.home, slot: route.slot }
 }
 
+/// The view of a publish with possibly rewritten properties.
 fn view_of<'a>(publish: &PublishRef<'a>, properties: &'a [u8]) -> MessageView<'a> {
     MessageView {
         exchange: publish.exchange.as_bytes(),

@@ -8,9 +8,12 @@ use core::time::Duration;
 
 use lepus_amqp::code::ReplyCode;
 use lepus_amqp::properties::PropertiesRef;
+use lepus_amqp::server::PublishRef;
 use lepus_amqp::table::{Table, Value};
 
-use crate::properties::{BCC, CC, take_keys};
+use crate::channel::HeldPublish;
+use crate::mail::{ChannelRef, Terms};
+use crate::properties::{BCC, CC, owned_headers, take_keys};
 use crate::queue::TIMER_MILLIS_MAX;
 use crate::refusal::Refusal;
 
@@ -69,6 +72,45 @@ impl<'a> Checked<'a> {
             extra_keys: Vec::new(),
             delay: None,
             has_room: false,
+        }
+    }
+
+    /// What a transaction holds, which was checked when it came. With `has_room` it is published in one go.
+    pub(crate) fn held(held: &HeldPublish, has_room: bool) -> Checked<'_> {
+        let properties = PropertiesRef(&held.properties);
+        let headers = owned_headers(properties);
+        Checked {
+            properties: Cow::Borrowed(&held.properties),
+            persistent: properties.is_persistent(),
+            priority: properties.priority().unwrap_or(0),
+            expiration: properties.expiration().and_then(|text| parse_expiration(text).ok()),
+            extra_keys: held.extra_keys.clone(),
+            delay: delay_of(&headers).unwrap_or_default(),
+            has_room,
+        }
+    }
+
+    /// Has a transaction hold the message, with what is to be stored of it.
+    pub(crate) fn hold(self, publish: &PublishRef<'_>) -> HeldPublish {
+        HeldPublish {
+            exchange: publish.exchange.into(),
+            routing_key: publish.routing_key.into(),
+            mandatory: publish.mandatory,
+            extra_keys: self.extra_keys,
+            properties: self.properties.into_owned(),
+            body: publish.body.to_vec(),
+        }
+    }
+
+    /// With what it is put into queues. With a `number` its channel is told what becomes of it.
+    #[inline]
+    pub(crate) fn terms(&self, from: ChannelRef, number: Option<u64>) -> Terms {
+        Terms {
+            persistent: self.persistent,
+            priority: self.priority,
+            expiration: self.expiration,
+            from,
+            number,
         }
     }
 }

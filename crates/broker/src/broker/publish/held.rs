@@ -1,6 +1,5 @@
 //! Publishes that a transaction holds until its commit.
 
-use alloc::borrow::Cow;
 use alloc::format;
 
 use lepus_amqp::code::ReplyCode;
@@ -14,7 +13,7 @@ use crate::directory::too_far;
 use crate::journal::LogSet;
 use crate::outbox::Outbox;
 use crate::properties::owned_headers;
-use crate::publish::{Checked, Served, delay_of, parse_expiration};
+use crate::publish::{Checked, Served, delay_of};
 use crate::refusal::Refusal;
 use crate::routing_keys::RoutingKeys;
 
@@ -40,14 +39,8 @@ impl Broker {
         else {
             return Ok(());
         };
-        let held = HeldPublish {
-            exchange: publish.exchange.into(),
-            routing_key: publish.routing_key.into(),
-            mandatory: publish.mandatory,
-            extra_keys: checked.extra_keys,
-            properties: checked.properties.into_owned(),
-            body: publish.body.to_vec(),
-        };
+        let persistent = checked.persistent;
+        let held = checked.hold(publish);
         let bytes = held.memory_bytes();
         if tx.bytes + bytes > limit {
             let text = format!("transaction holds more than {limit} bytes; commit more often");
@@ -59,9 +52,7 @@ impl Broker {
             );
             return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
         }
-        tx.bytes += bytes;
-        tx.is_persistent |= checked.persistent;
-        tx.publishes.push(held);
+        tx.publish(held, persistent);
         connection.tx_bytes += bytes;
         self.press_back(at.slot, out);
         Ok(())
@@ -85,18 +76,7 @@ impl Broker {
             properties: &held.properties,
             body: &held.body,
         };
-        let properties = PropertiesRef(&held.properties);
-        let headers = owned_headers(properties);
-        let checked = Checked {
-            properties: Cow::Borrowed(&held.properties),
-            persistent: properties.is_persistent(),
-            priority: properties.priority().unwrap_or(0),
-            expiration: properties.expiration().and_then(|text| parse_expiration(text).ok()),
-            extra_keys: held.extra_keys.clone(),
-            delay: delay_of(&headers).unwrap_or_default(),
-            has_room,
-        };
-        self.route_and_publish(now, at, &publish, checked, out)
+        self.route_and_publish(now, at, &publish, Checked::held(held, has_room), out)
     }
 
     /// Logs of this shard that may have something of a message that reaches the queues that were counted
