@@ -22,6 +22,7 @@ mod effort;
 mod ends;
 mod fanout;
 mod hand_over;
+mod homes;
 mod inbox;
 mod jobs;
 mod journal;

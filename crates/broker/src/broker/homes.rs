@@ -1,0 +1,613 @@
+//! Queues at their home: commands from channels near and far, deliveries, timers, and the queues' end.
+
+use alloc::format;
+
+use lepus_amqp::code::ReplyCode;
+use lepus_base::{Instant, Now, QueueId};
+
+use super::Broker;
+use crate::delivery::QueueSink;
+use crate::directory::{QueueInfo, Request};
+use crate::edge::RemoteConsumer;
+use crate::home::Home;
+use crate::mail::{ChannelRef, Command, Mail, Origin, Reply};
+use crate::message::MessageView;
+use crate::migration::Parcel;
+use crate::outbox::{Outbox, Severity};
+use crate::queue::{Consumer, ConsumerHandle, ConsumerKey, Get, Got, NO_SLOT, Outcome, Queue};
+use crate::refusal::Refusal;
+use crate::timers::Timer;
+
+/// Deliveries made in one go before other work gets its turn.
+const DISPATCH_BUDGET: usize = 256;
+/// Entries released or expired in one slice of work.
+const WORK_BUDGET: usize = 512;
+
+/// Timers that may be there for nothing before they are swept out.
+const IDLE_TIMERS_MAX: usize = 4096;
+
+impl Broker {
+    /// Sweeps out the timers of connections and queues that are gone, when they are many.
+    pub(crate) fn sweep_timers(&mut self) {
+        let (edge, homes) = (&mut self.edge, &self.homes);
+        let awaited = edge.connections.len() + homes.len();
+        if edge.timers.len() <= 2 * awaited + IDLE_TIMERS_MAX {
+            return;
+        }
+        let connections = &edge.connections;
+        edge.timers.sweep(|at, timer| match timer {
+            Timer::Connection(slot, id) => connections
+                .get(slot as usize)
+                .is_some_and(|connection| connection.id == id && connection.armed == at),
+            Timer::Queue(slot, id) => {
+                homes.get(slot as usize).is_some_and(|home| home.id == id && home.is_armed_for(at))
+            }
+            Timer::Letters(_)
+            | Timer::Looks
+            | Timer::UnreadReplies
+            | Timer::Trim
+            | Timer::Tables => true,
+        });
+    }
+
+    /// Where a queue of this shard is.
+    pub(crate) fn home_slot(&self, queue: QueueId, hint: u32) -> Option<u32> {
+        match self.homes.get(hint as usize) {
+            Some(home) if home.id == queue => Some(hint),
+            _ => self.home_slots.find(queue, |slot| self.homes[slot as usize].id),
+        }
+    }
+
+    /// The log that has, or is to have, what a queue of this shard gets; `None` if the queue is gone.
+    pub(crate) fn log_of(&self, queue: QueueId) -> Option<u16> {
+        match self.home_slot(queue, u32::MAX) {
+            Some(slot) => Some(self.homes[slot as usize].log),
+            // One that is yet to come gets its messages in the shard's own log.
+            None => self.directory.queue_by_id(queue).map(|_| 0),
+        }
+    }
+
+    /// Runs `work` on a queue together with the rest of the shard.
+    pub(crate) fn with_queue<R>(
+        &mut self,
+        now: Now,
+        slot: u32,
+        out: &mut Outbox,
+        work: impl FnOnce(&mut Queue, &mut QueueSink<'_>) -> R,
+    ) -> R {
+        let (queue, mut sink) = self.queue_and_sink(now, slot, out);
+        work(queue, &mut sink)
+    }
+
+    /// A queue and the rest of the shard as it sees it.
+    pub(crate) fn queue_and_sink<'a>(
+        &'a mut self,
+        now: Now,
+        slot: u32,
+        out: &'a mut Outbox,
+    ) -> (&'a mut Queue, QueueSink<'a>) {
+        let home = &mut self.homes[slot as usize];
+        home.note(slot, &mut self.edge);
+        let sink = QueueSink {
+            edge: &mut self.edge,
+            out,
+            now,
+            queue: home.id,
+            queue_slot: slot,
+            journal: &mut self.journal,
+            log: home.log,
+        };
+        (&mut home.queue, sink)
+    }
+
+    /// After a queue changed: delivers what can be delivered and arms its timer.
+    pub(crate) fn pump(&mut self, now: Now, slot: u32, out: &mut Outbox) {
+        let Some(home) = self.homes.get_mut(slot as usize) else { return };
+        home.note(slot, &mut self.edge);
+        if home.awaits_deletion() {
+            return;
+        }
+        let mut more = false;
+        if home.queue.wants_dispatch() {
+            let mut sink = QueueSink {
+                edge: &mut self.edge,
+                out,
+                now,
+                queue: home.id,
+                queue_slot: slot,
+                journal: &mut self.journal,
+                log: home.log,
+            };
+            let before = home.queue.ready_bytes();
+            more = home.queue.dispatch(now, DISPATCH_BUDGET, &mut sink);
+            let sent = before.saturating_sub(home.queue.ready_bytes());
+            self.edge.effort.spend_on_bytes(usize::try_from(sent).unwrap_or(usize::MAX));
+        }
+        if !home.is_listed() && (more || home.queue.has_work(now)) {
+            home.list(slot, &mut self.working);
+        }
+        home.arm(slot, &mut self.edge.timers);
+    }
+
+    /// Puts a queue on the list of those with work left.
+    pub(crate) fn list_work(&mut self, slot: u32) {
+        let home = &mut self.homes[slot as usize];
+        home.list(slot, &mut self.working);
+    }
+
+    /// One slice of the work that queues have left.
+    pub(crate) fn work_on_queues(&mut self, now: Now, out: &mut Outbox) {
+        if let Some((slot, id)) = self.working.next()
+            && self.homes.get(slot as usize).is_some_and(|home| home.id == id)
+        {
+            self.homes[slot as usize].unlist();
+            if !self.homes[slot as usize].awaits_deletion() {
+                let more = self
+                    .with_queue(now, slot, out, |queue, sink| queue.work(now, WORK_BUDGET, sink));
+                let home = &mut self.homes[slot as usize];
+                if more {
+                    home.list(slot, &mut self.working);
+                } else {
+                    self.pump(now, slot, out);
+                }
+            }
+        }
+        if let Some((mut queue, counted)) = self.working.next_deleted() {
+            let mut sink = QueueSink {
+                edge: &mut self.edge,
+                out,
+                now,
+                queue: QueueId::default(),
+                queue_slot: u32::MAX,
+                journal: &mut self.journal,
+                log: u16::MAX,
+            };
+            if queue.work(now, WORK_BUDGET, &mut sink) {
+                self.working.delete(queue, counted);
+            } else {
+                self.edge.queue_bytes -= counted;
+            }
+        }
+    }
+
+    /// A queue's timer, armed for `at`, has fired. If it is for nothing it is not armed again: there
+    /// would be one more with each deadline that comes before the last.
+    pub(crate) fn queue_timeout(
+        &mut self,
+        now: Now,
+        at: Instant,
+        (slot, id): (u32, QueueId),
+        out: &mut Outbox,
+    ) {
+        let is_it = |home: &&mut Home| home.id == id && home.is_armed_for(at);
+        let Some(home) = self.homes.get_mut(slot as usize).filter(is_it) else { return };
+        home.disarm();
+        if self.migrations.leaves(id) {
+            // Its time comes again where it will be.
+            return;
+        }
+        let home = &mut self.homes[slot as usize];
+        if !home.awaits_deletion() {
+            let was_refused = home.end_pause();
+            let is_due = was_refused && home.queue.auto_delete_due();
+            if is_due || home.queue.is_lease_over(now) {
+                self.delete_home(now, slot, None, out);
+                return;
+            }
+        }
+        home.list(slot, &mut self.working);
+        home.arm_later(now, slot, &mut self.edge.timers);
+    }
+
+    /// A question from a channel to a queue whose home is here.
+    pub(crate) fn command(
+        &mut self,
+        now: Now,
+        from: ChannelRef,
+        queue: QueueId,
+        command: Command,
+        out: &mut Outbox,
+    ) {
+        if let Command::Barrier = command {
+            return self.reply(now, from, queue, Reply::Passed, out);
+        }
+        let Some(slot) = self.home_slot(queue, u32::MAX) else {
+            return self.forward_command(now, from, queue, command, out);
+        };
+        if self.homes[slot as usize].awaits_deletion() {
+            if let Command::Cancel(key, handle) = command {
+                // Until the directory has decided it could be sent messages, and send them back.
+                return self.cancel(now, from, slot, key, handle, out);
+            }
+            self.homes[slot as usize].await_end(from);
+            return;
+        }
+        match command {
+            Command::Count => {
+                let queue_state = &mut self.homes[slot as usize].queue;
+                queue_state.touch(now);
+                let reply = Reply::Counted {
+                    ready: queue_state.ready(),
+                    consumers: queue_state.consumer_count(),
+                };
+                self.reply(now, from, queue, reply, out);
+            }
+            Command::Subscribe { consumer, governed } => {
+                self.subscribe(now, from, slot, *consumer, governed, out);
+            }
+            Command::Cancel(key, handle) => self.cancel(now, from, slot, key, handle, out),
+            Command::Get { no_ack } => self.get(now, from, slot, no_ack, out),
+            Command::Purge => {
+                let count = self.with_queue(now, slot, out, |queue, sink| queue.purge(sink));
+                self.reply(now, from, queue, Reply::Purged(count), out);
+                self.pump(now, slot, out);
+            }
+            Command::Delete { if_unused, if_empty } => {
+                let state = &self.homes[slot as usize].queue;
+                let refusal = if if_unused && !state.is_unused() {
+                    Some("in use")
+                } else if if_empty && state.ready() > 0 {
+                    Some("not empty")
+                } else {
+                    None
+                };
+                if let Some(why) = refusal {
+                    let text = format!("{} {why}", self.describe_queue(queue));
+                    let refusal = Refusal::new(ReplyCode::PRECONDITION_FAILED, text);
+                    return self.reply(now, from, queue, Reply::Refused(refusal), out);
+                }
+                let ready = state.ready();
+                self.delete_home(now, slot, Some((from, Reply::Deleted(ready))), out);
+            }
+            Command::Barrier => {}
+        }
+    }
+
+    /// A question to a queue that is not here: it moved, or it is gone.
+    fn forward_command(
+        &mut self,
+        now: Now,
+        from: ChannelRef,
+        old: QueueId,
+        command: Command,
+        out: &mut Outbox,
+    ) {
+        let queue = self.directory.id_now(old);
+        let home = self.directory.queue_by_id(queue).map(|info| info.home);
+        match home {
+            Some(home) if home != self.edge.shard => {
+                let mail = Mail::Command { from, queue, command };
+                out.mail[home.index()].items.push(mail);
+            }
+            // It came back, or is about to.
+            Some(_) if self.migrations.rests(queue).is_some() => {
+                self.let_rest(queue, Parcel::Mail(Mail::Command { from, queue, command }));
+            }
+            Some(_) if queue != old => self.command(now, from, queue, command, out),
+            _ => self.reply(now, from, old, Reply::Gone, out),
+        }
+    }
+
+    /// `queue 'q' in vhost '/'`.
+    pub(crate) fn describe_queue(&self, queue: QueueId) -> alloc::string::String {
+        match self.directory.queue_by_id(queue) {
+            Some(info) => {
+                format!(
+                    "queue '{}' in vhost '{}'",
+                    info.name(),
+                    self.directory.vhost_name(info.vhost)
+                )
+            }
+            None => format!("queue {}", queue.0),
+        }
+    }
+
+    fn subscribe(
+        &mut self,
+        now: Now,
+        from: ChannelRef,
+        slot: u32,
+        consumer: Consumer,
+        governed: bool,
+        out: &mut Outbox,
+    ) {
+        let home = &mut self.homes[slot as usize];
+        let id = home.id;
+        home.queue.touch(now);
+        let (key, shard) = (consumer.key, consumer.shard);
+        match home.queue.subscribe(consumer) {
+            Ok(handle) => {
+                if shard != self.edge.shard {
+                    if let Some(before) = self.edge.remote_consumers.get(&key) {
+                        // One of its name has yet to be told that its queue is gone.
+                        self.forget_remote(key, before.queue, out);
+                    }
+                    let remote = RemoteConsumer {
+                        queue: id,
+                        handle,
+                        shard,
+                        governed,
+                        credit: 0,
+                        wanted: false,
+                        place: None,
+                    };
+                    self.edge.remote_consumers.insert(key, remote);
+                }
+                self.reply(now, from, id, Reply::Subscribed(handle), out);
+                self.pump(now, slot, out);
+            }
+            Err(_) => {
+                let text = format!("{} in exclusive use", self.describe_queue(id));
+                let refusal = Refusal::new(ReplyCode::ACCESS_REFUSED, text);
+                self.reply(now, from, id, Reply::Refused(refusal), out);
+            }
+        }
+    }
+
+    fn cancel(
+        &mut self,
+        now: Now,
+        from: ChannelRef,
+        slot: u32,
+        key: ConsumerKey,
+        handle: ConsumerHandle,
+        out: &mut Outbox,
+    ) {
+        let id = self.homes[slot as usize].id;
+        self.forget_remote(key, id, out);
+        let home = &mut self.homes[slot as usize];
+        home.queue.cancel(now, handle);
+        home.note(slot, &mut self.edge);
+        if home.queue.auto_delete_due() && !home.awaits_deletion() {
+            return self.delete_home(now, slot, Some((from, Reply::Cancelled)), out);
+        }
+        self.reply(now, from, id, Reply::Cancelled, out);
+        self.pump(now, slot, out);
+    }
+
+    fn get(&mut self, now: Now, from: ChannelRef, slot: u32, no_ack: bool, out: &mut Outbox) {
+        let id = self.homes[slot as usize].id;
+        if self.homes[slot as usize].queue.is_held() {
+            self.edge.backpressure.try_next_turn(from, id, Command::Get { no_ack });
+            return;
+        }
+        match self.with_queue(now, slot, out, |queue, sink| queue.get(now, no_ack, sink)) {
+            Get::Empty => self.reply(now, from, id, Reply::GotNothing, out),
+            Get::Again if self.homes[slot as usize].queue.is_waiting() => {
+                self.edge.backpressure.wait_for_disk(from, id, Command::Get { no_ack });
+            }
+            Get::Again => {
+                self.edge.backpressure.try_next_turn(from, id, Command::Get { no_ack });
+            }
+            Get::Message(got) => self.reply_got(now, from, slot, got, out),
+        }
+        self.pump(now, slot, out);
+    }
+
+    fn reply_got(&mut self, now: Now, to: ChannelRef, slot: u32, got: Got, out: &mut Outbox) {
+        let (queue, log) = (self.homes[slot as usize].id, self.homes[slot as usize].log);
+        // A copy: what the log has in memory may go with the next operation.
+        let position = got.place.position();
+        let found = position.and_then(|at| self.journal.log(log)?.found(at));
+        let copied = found.map(|view| view.pack(&mut self.edge.pool));
+        let mut pool = core::mem::take(&mut self.edge.pool);
+        let body = got.place.body().or(copied);
+        let view = body.map_or(MessageView::default(), |body| MessageView::unpack(pool.get(body)));
+        if to.shard == self.edge.shard {
+            let home = self.edge.shard;
+            let stored = body.map(|body| (body, &pool));
+            if self.got(to, queue, slot, home, got.delivery, got.remaining, &view, stored, out)
+                && let Some(body) = body
+            {
+                pool.retain(body);
+            }
+        } else {
+            let batch = &mut out.mail[to.shard.index()];
+            let message = view.append_packed(&mut batch.bytes);
+            batch.items.push(Mail::Reply {
+                to,
+                queue,
+                reply: Reply::Got {
+                    slot: got.delivery.slot,
+                    sequence: got.delivery.seq,
+                    redelivered: got.delivery.redelivered,
+                    delivery_count: got.delivery.delivery_count,
+                    remaining: got.remaining,
+                    message,
+                },
+            });
+        }
+        if let Some(body) = copied {
+            pool.release(body);
+        }
+        self.edge.pool = pool;
+        if let Some(entry) = got.taken {
+            self.with_queue(now, slot, out, |queue, sink| queue.release(entry, sink));
+        }
+        if to.shard == self.edge.shard
+            && let Some(at) = self.find_channel(to)
+        {
+            self.go_on(now, at, out);
+        }
+    }
+
+    /// Asks the directory to delete a queue; `answer` is given once it is gone.
+    pub(crate) fn delete_home(
+        &mut self,
+        now: Now,
+        slot: u32,
+        answer: Option<(ChannelRef, Reply)>,
+        out: &mut Outbox,
+    ) {
+        let home = &mut self.homes[slot as usize];
+        let id = home.id;
+        home.begin_deletion(answer);
+        let origin = Origin::Home { shard: self.edge.shard, queue: id };
+        self.ask_directory(now, origin, Request::DeleteQueue { id }, out);
+    }
+
+    /// The directory refuses to delete a queue whose home is here: it stays. One that is due to go
+    /// by itself goes later.
+    pub(crate) fn deletion_refused(
+        &mut self,
+        now: Now,
+        queue: QueueId,
+        refusal: &Refusal,
+        out: &mut Outbox,
+    ) {
+        let Some(slot) = self.home_slot(queue, u32::MAX) else { return };
+        let home = &mut self.homes[slot as usize];
+        let Some(dying) = home.end_deletion(now) else { return };
+        let text = format!("{} stays for now: {}", self.describe_queue(queue), refusal.text);
+        out.log(Severity::Warning, "queue-not-deleted", text);
+        for (to, reply) in dying.answers {
+            // Who cancelled the last consumer has done that.
+            let is_done = reply == Reply::Cancelled;
+            let reply = if is_done { reply } else { Reply::Refused(refusal.clone()) };
+            self.reply(now, to, queue, reply, out);
+        }
+        for from in dying.commands {
+            self.reply(now, from, queue, Reply::Refused(refusal.clone()), out);
+        }
+        self.list_work(slot);
+        self.pump(now, slot, out);
+    }
+
+    /// The directory deleted a queue whose home is here. Where its bindings go in slices, who deleted
+    /// it hears that after the last: [`Broker::deletion_over`].
+    pub(crate) fn home_deleted(
+        &mut self,
+        now: Now,
+        info: &QueueInfo,
+        goes_in_slices: bool,
+        out: &mut Outbox,
+    ) {
+        let homes = &self.homes;
+        let Some(slot) = self.home_slots.remove(info.id, |slot| homes[slot as usize].id) else {
+            // What goes to one that is yet to come waits for room in the own log, and so does what is passed on to
+            // another shard.
+            return self.home_left(info.id, 0, info.home == self.edge.shard);
+        };
+        let mut home = self.homes.remove(slot as usize);
+        self.edge.counters.queues_deleted += 1;
+        self.journal.forget_windows(home.queue.windowed());
+        self.journal.drop_queue(home.log, home.id);
+        self.home_left(home.id, home.log, home.queue.is_durable());
+        self.edge.backpressure.end_disk(info.id);
+        let answers = home.take_answers();
+        let orphans = home.queue.delete().consumers;
+        // They are counted apart.
+        let counted_bytes = home.discount(orphans.memory_bytes(), &mut self.edge);
+        self.working.delete(home.queue, counted_bytes);
+        self.forget_letters(info.id);
+        // Who deleted it hears that first, should it consume from it on the same channel.
+        if !goes_in_slices {
+            for (to, reply) in answers {
+                self.reply(now, to, info.id, reply, out);
+            }
+        } else if !answers.is_empty() {
+            self.leaving.insert(info.id, answers);
+        }
+        self.tell_cancelled(now, info.id, orphans, out);
+    }
+
+    /// A queue that had its home here is gone with all its bindings.
+    pub(crate) fn deletion_over(&mut self, now: Now, queue: QueueId, out: &mut Outbox) {
+        for (to, reply) in self.leaving.remove(&queue).unwrap_or_default() {
+            self.reply(now, to, queue, reply, out);
+        }
+    }
+
+    /// A channel settled a delivery of a queue whose home is here.
+    pub(crate) fn settle_home(
+        &mut self,
+        now: Now,
+        queue: QueueId,
+        hint: u32,
+        slot: u32,
+        sequence: u64,
+        outcome: Outcome,
+        out: &mut Outbox,
+    ) -> Option<u32> {
+        // A queue that is gone has nothing left to settle; the channel's credit returns anyway.
+        let home = self.home_slot(queue, hint)?;
+        if slot != NO_SLOT {
+            self.with_queue(now, home, out, |queue, sink| {
+                queue.settle(now, slot, sequence, outcome, sink)
+            });
+        }
+        Some(home)
+    }
+
+    /// A consumer waited for room and may go on.
+    pub(crate) fn resume_consumer(
+        &mut self,
+        now: Now,
+        queue: QueueId,
+        hint: u32,
+        key: ConsumerKey,
+        out: &mut Outbox,
+    ) {
+        let Some(slot) = self.home_slot(queue, hint) else { return };
+        let handle = match self.edge.remote_consumers.get(&key) {
+            Some(remote) => Some(remote.handle),
+            None => self
+                .edge
+                .connection(key.connection, u32::MAX)
+                .and_then(|(_, connection)| connection.subscription(key)?.handle),
+        };
+        if let Some(handle) = handle {
+            self.homes[slot as usize].queue.resume(handle);
+            self.pump(now, slot, out);
+        }
+    }
+
+    /// A consumer on another shard has left its queue, or the queue is gone.
+    pub(crate) fn forget_remote(&mut self, key: ConsumerKey, queue: QueueId, out: &mut Outbox) {
+        // The name may be that of another queue's consumer by now.
+        if self.edge.remote_consumers.get(&key).is_some_and(|remote| remote.queue == queue) {
+            self.return_unused_credit(key, out);
+            self.edge.end_wait(key);
+            self.edge.remote_consumers.remove(&key);
+        }
+    }
+
+    /// Gives back grants that a consumer on another shard did not use.
+    pub(crate) fn return_unused_credit(&mut self, key: ConsumerKey, out: &mut Outbox) {
+        if let Some(remote) = self.edge.remote_consumers.get_mut(&key)
+            && remote.credit > 0
+        {
+            let credit = core::mem::take(&mut remote.credit);
+            let shard = remote.shard;
+            for _ in 0..credit {
+                out.mail[shard.index()].items.push(Mail::ReturnCredit { to: key });
+            }
+        }
+    }
+
+    /// Credit for one delivery under a channel's global prefetch has come.
+    pub(crate) fn credit_granted(
+        &mut self,
+        now: Now,
+        key: ConsumerKey,
+        queue: QueueId,
+        from: lepus_base::ShardId,
+        out: &mut Outbox,
+    ) {
+        let give_back = Mail::ReturnCredit { to: key };
+        let Some(remote) = self.edge.remote_consumers.get_mut(&key) else {
+            out.mail[from.index()].items.push(give_back);
+            return;
+        };
+        remote.wanted = false;
+        remote.credit += 1;
+        self.resume_consumer(now, queue, u32::MAX, key, out);
+        // Credit that finds nothing to deliver would starve the channel's other consumers.
+        if let Some(remote) = self.edge.remote_consumers.get_mut(&key)
+            && remote.credit > 0
+        {
+            remote.credit -= 1;
+            out.mail[from.index()].items.push(give_back);
+        }
+    }
+}
