@@ -290,10 +290,10 @@ impl DeadLetters {
         self.next.is_empty() && self.lines.is_empty()
     }
 
-    /// How many are sent next.
+    /// How many are to be sent, now or later.
     #[must_use]
-    pub fn len(&self) -> usize {
-        self.next.len()
+    pub fn count(&self) -> usize {
+        self.sources().count()
     }
 
     /// Where all are that are to be sent.

@@ -125,7 +125,7 @@ pub(crate) fn leaks(shards: &Shards, living: &[ConnectionId]) -> Vec<String> {
             found.push(format!("shard {shard}: {bodies} bodies for {messages} messages"));
         }
         if !edge.dead_letters.is_empty() {
-            let count = edge.dead_letters.len();
+            let count = edge.dead_letters.count();
             found.push(format!("shard {shard}: {count} dead letters wait"));
         }
         if broker.has_migrations() || edge.resting_bytes != 0 {

@@ -672,7 +672,7 @@ impl Run {
                 "{} bytes in use, {messages} bodies of {} bytes, {} dead letters on their way",
                 edge.memory(),
                 edge.pool.live(),
-                edge.dead_letters.len()
+                edge.dead_letters.count()
             )
         };
         let shards: Vec<String> = self.shards.brokers().map(memory).collect();

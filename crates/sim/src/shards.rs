@@ -584,6 +584,14 @@ impl Shards {
         for (shard, seat) in self.seats.iter().enumerate() {
             let all = seat.shard.core().overdue(self.now, seat.shard.outbox());
             found.extend(all.into_iter().map(|what| format!("shard {shard}: {what}")));
+            for (key, at) in seat.shard.core().credit_asked() {
+                if !self.broker(at.index()).knows_wish(key) {
+                    let at = at.0;
+                    found.push(format!(
+                        "shard {shard}: {key:?} asked for credit, and shard {at} does not know"
+                    ));
+                }
+            }
         }
         found
     }

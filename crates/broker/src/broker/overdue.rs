@@ -7,7 +7,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use lepus_base::Now;
+use lepus_base::{Now, ShardId};
 
 use crate::backpressure::Cause;
 use crate::broker::Broker;
@@ -16,7 +16,7 @@ use crate::connection::Connection;
 use crate::home::Home;
 use crate::journal::LETTERS;
 use crate::outbox::Outbox;
-use crate::queue::Consumer;
+use crate::queue::{Consumer, ConsumerKey};
 
 impl Broker {
     /// Everybody on this shard who waits although nothing is left of what they wait for, in words. To be asked when
@@ -177,6 +177,28 @@ impl Broker {
                 .remote_consumers
                 .get(&key)
                 .is_none_or(|remote| remote.place.is_some() || remote.wanted)
+    }
+
+    /// Consumers of other shards that asked for credit, which their shard has yet to grant, and their shards.
+    pub fn credit_asked(&self) -> impl Iterator<Item = (ConsumerKey, ShardId)> {
+        let asked = self.edge.remote_consumers.iter().filter(|(_, remote)| remote.wanted);
+        asked.map(|(key, remote)| (*key, remote.shard))
+    }
+
+    /// Whether this shard knows that a consumer of its own waits for credit, or it ends.
+    #[must_use]
+    pub fn knows_wish(&self, key: ConsumerKey) -> bool {
+        let slot = self.edge.by_id.get(&key.connection);
+        let connection = slot.and_then(|slot| self.edge.connections.get(*slot as usize));
+        let Some(connection) = connection.filter(|connection| connection.end.is_none()) else {
+            return true;
+        };
+        let channel = connection.open_channels().find(|channel| channel.key == key.channel);
+        let Some(channel) = channel.filter(|channel| channel.ending.is_none()) else { return true };
+        let subscriptions = channel.subscriptions.as_ref();
+        subscriptions.is_none_or(|all| {
+            all.is_waiting(key.consumer) || !all.by_number.contains(key.consumer as usize)
+        })
     }
 
     /// Those on other lists who wait for what is over.

@@ -103,8 +103,16 @@ impl<'a, 'b> RowSink<'a, 'b> {
     }
 
     /// Sends what is noted.
+    #[inline]
     pub fn flush(&mut self) {
-        let Some(lease) = self.lease.as_ref().filter(|_| !self.noted.is_empty()) else { return };
+        if !self.noted.is_empty() {
+            self.send_noted();
+        }
+    }
+
+    #[inline(never)]
+    fn send_noted(&mut self) {
+        let lease = self.lease.as_ref().expect("what is noted is for the lease's consumer");
         let QueueSink { edge, out, queue, queue_slot, .. } = &mut self.sink;
         let (key, count) = (lease.consumer, self.noted.len() as u64);
         let connection = edge.connections.get_mut(lease.connection_slot as usize);

@@ -168,8 +168,13 @@ impl Broker {
             incoming.persistent = persistent;
             incoming.priority = priority;
             incoming.last = true;
-            row_sink.begin(&next.wire, row.consumed + next.consumed);
-            let enqueued = queue.enqueue(now, &mut incoming, &mut row_sink);
+            // The first may be the only one: nothing is gained by noting it.
+            let enqueued = if row.count == 0 {
+                queue.enqueue(now, &mut incoming, &mut row_sink.sink)
+            } else {
+                row_sink.begin(&next.wire, row.consumed + next.consumed);
+                queue.enqueue(now, &mut incoming, &mut row_sink)
+            };
             let QueueSink { edge, out, .. } = &mut row_sink.sink;
             incoming.finish(&mut edge.pool);
             edge.counters.count_size(next.body.len());
