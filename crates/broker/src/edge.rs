@@ -1,4 +1,4 @@
-//! A shard's side towards clients: its connections, and what deliveries need from them.
+//! A shard's side towards clients: its connections, bodies, timers and counters.
 
 use alloc::boxed::Box;
 use alloc::format;

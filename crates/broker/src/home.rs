@@ -1,4 +1,5 @@
-//! A queue at its home: commands from channels near and far, and the queue's end.
+//! A queue at its home: what a shard keeps beside the queue itself: its timer, its place among those with work, and who
+//! waits for its end.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -44,7 +44,8 @@ struct Lease {
     connection_slot: u32,
     /// Deliveries are settled by being sent.
     no_ack: bool,
-    /// Bytes of the send buffer's window: there is room for a delivery as long as it is above 0.
+    /// Bytes until the send buffer's window is full, or so much is unread that a publisher on the same connection is not
+    /// read any further. There is room for a delivery as long as it is above 0; at 0 what is noted is sent.
     room: usize,
     /// Deliveries that may be added to those that are unacknowledged.
     deliveries: usize,
@@ -177,7 +178,10 @@ impl<'a, 'b> RowSink<'a, 'b> {
             consumer: consumer.key,
             connection_slot: consumer.connection_slot,
             no_ack: consumer.no_ack,
-            room: limits.send_window_bytes.saturating_sub(connection.send.len()),
+            room: limits
+                .send_window_bytes
+                .saturating_sub(connection.send.len())
+                .min(limits.unread_bytes_max.saturating_sub(connection.send.backlog())),
             deliveries: match consumer.no_ack {
                 true => usize::MAX,
                 false => unacked_max.saturating_sub(channel.unacked.len()),
@@ -234,7 +238,7 @@ impl Sink for RowSink<'_, '_> {
                 bytes: bytes as u32,
                 header_bytes: header_bytes as u32,
             });
-            if self.noted.len() == NOTED_MAX {
+            if lease.room == 0 || self.noted.len() == NOTED_MAX {
                 self.flush();
             }
             return Sent::Done;
