@@ -1,0 +1,294 @@
+//! From text to tokens. A path is one token, so that its steps may look like numbers or signs.
+
+use crate::error::{FilterError, Reason};
+use crate::number::Number;
+use crate::path::{Field, Section, Step};
+use crate::word;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// A piece of the text.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Token<'t> {
+    /// A keyword, a function's name or a field of the headers table.
+    Word(&'t str),
+    /// A field with its section, or a name in brackets, which is one of the headers table.
+    Path(Section, Vec<Step>),
+    /// A string.
+    Text(String),
+    /// A number without a sign.
+    Number(Number),
+    /// Anything else that means something.
+    Sign(&'static str),
+    /// Nothing more.
+    End,
+}
+
+const SIGNS: [&str; 16] =
+    ["<>", "!=", "<=", ">=", "(", ")", ",", "=", "<", ">", "+", "-", "*", "/", "%", "."];
+
+/// Reads one token after the other.
+pub(crate) struct Lexer<'t> {
+    text: &'t str,
+    /// Bytes that were read.
+    at: usize,
+}
+
+impl<'t> Lexer<'t> {
+    pub(crate) fn new(text: &'t str) -> Lexer<'t> {
+        Lexer { text, at: 0 }
+    }
+
+    /// An error at a byte of the text.
+    pub(crate) fn error(&self, at: usize, reason: Reason) -> FilterError {
+        let before = self.text.get(..at).unwrap_or(self.text);
+        FilterError { at: before.chars().count() + 1, reason }
+    }
+
+    /// The next token and the byte at which it begins.
+    pub(crate) fn next(&mut self) -> Result<(Token<'t>, usize), FilterError> {
+        let space = self.rest().bytes().take_while(|byte| b" \t\n\r\x0c".contains(byte)).count();
+        self.at += space;
+        let at = self.at;
+        Ok((self.token()?, at))
+    }
+
+    /// Bytes that were read.
+    pub(crate) fn place(&self) -> usize {
+        self.at
+    }
+
+    /// Whether a parenthesis opens next.
+    pub(crate) fn is_call(&self) -> bool {
+        self.rest().trim_ascii_start().starts_with('(')
+    }
+
+    fn rest(&self) -> &'t str {
+        &self.text[self.at..]
+    }
+
+    fn token(&mut self) -> Result<Token<'t>, FilterError> {
+        let rest = self.rest();
+        let Some(character) = rest.chars().next() else { return Ok(Token::End) };
+        let second_is_digit = rest.as_bytes().get(1).is_some_and(u8::is_ascii_digit);
+        match character {
+            '\'' => self.string().map(Token::Text),
+            '"' => Err(self.error(self.at, Reason::DoubleQuotes)),
+            '0'..='9' => self.number(),
+            '.' if second_is_digit => self.number(),
+            '[' => {
+                let name = self.bracketed()?;
+                Ok(Token::Path(Section::Headers, Vec::from([Step::Name(name.into())])))
+            }
+            _ if word::is_start(character) => self.word(),
+            _ => {
+                let sign = SIGNS.into_iter().find(|sign| rest.starts_with(sign));
+                let sign = sign.ok_or_else(|| self.error(self.at, Reason::Character(character)))?;
+                self.at += sign.len();
+                Ok(Token::Sign(if sign == "!=" { "<>" } else { sign }))
+            }
+        }
+    }
+
+    fn string(&mut self) -> Result<String, FilterError> {
+        let begin = self.at;
+        let mut text = String::new();
+        self.at += 1;
+        loop {
+            let Some((part, _)) = self.rest().split_once('\'') else {
+                return Err(self.error(begin, Reason::Unclosed("the string")));
+            };
+            text.push_str(part);
+            self.at += part.len() + 1;
+            if !self.rest().starts_with('\'') {
+                return Ok(text);
+            }
+            text.push('\'');
+            self.at += 1;
+        }
+    }
+
+    fn number(&mut self) -> Result<Token<'t>, FilterError> {
+        let begin = self.at;
+        let bytes = self.rest().as_bytes();
+        let digits =
+            |from: usize| bytes[from..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let refuse = |lexer: &Lexer<'t>| {
+            let end = lexer.rest().find(|sign| !word::is_part(sign)).unwrap_or(lexer.rest().len());
+            let shown = lexer.rest()[..end].chars().take(40).collect();
+            Err(lexer.error(begin, Reason::Number(shown)))
+        };
+        if let [b'0', b'x' | b'X', ..] = bytes {
+            let count = bytes[2..].iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+            let is_end = self.ends(2 + count + usize::from(self.is_suffix(2 + count, "lL")));
+            return match u64::from_str_radix(&self.rest()[2..2 + count], 16) {
+                Ok(value) if is_end => {
+                    self.at += 2 + count + usize::from(self.is_suffix(2 + count, "lL"));
+                    Ok(Token::Number(Number::from_unsigned(value)))
+                }
+                _ => refuse(self),
+            };
+        }
+        let mut end = digits(0);
+        let mut is_float = false;
+        if bytes.get(end) == Some(&b'.') {
+            is_float = true;
+            end += 1 + digits(end + 1);
+        }
+        if let Some(b'e' | b'E') = bytes.get(end) {
+            let sign = usize::from(matches!(bytes.get(end + 1), Some(b'+' | b'-')));
+            is_float = true;
+            let exponent = bytes.get(end + 1 + sign..).map_or(0, |_| digits(end + 1 + sign));
+            if exponent == 0 {
+                return refuse(self);
+            }
+            end += 1 + sign + exponent;
+        }
+        let text = &self.rest()[..end];
+        let has_float_suffix = self.is_suffix(end, "fFdD");
+        let has_suffix = has_float_suffix || !is_float && self.is_suffix(end, "lL");
+        let number = match text.parse::<i128>() {
+            Ok(wide) if !is_float && !has_float_suffix => Number::from_wide(wide),
+            _ if is_float || has_float_suffix => {
+                text.parse().ok().filter(|value: &f64| value.is_finite()).map(Number::Float)
+            }
+            _ => None,
+        };
+        let end = end + usize::from(has_suffix);
+        match number {
+            Some(number) if self.ends(end) => {
+                self.at += end;
+                Ok(Token::Number(number))
+            }
+            _ => refuse(self),
+        }
+    }
+
+    /// Whether one of the letters of Java's suffixes stands there.
+    fn is_suffix(&self, at: usize, letters: &str) -> bool {
+        self.rest()[at..].starts_with(|letter| letters.contains(letter))
+    }
+
+    /// Whether no word goes on there.
+    fn ends(&self, at: usize) -> bool {
+        !self.rest()[at..].starts_with(word::is_part)
+    }
+
+    /// Length of the word that is next.
+    fn word_length(&self) -> usize {
+        let rest = self.rest();
+        rest.find(|character| !word::is_part(character)).unwrap_or(rest.len())
+    }
+
+    fn word(&mut self) -> Result<Token<'t>, FilterError> {
+        let begin = self.at;
+        let hyphened = "application-properties";
+        let rest = self.rest();
+        let length = if rest.starts_with(hyphened) && rest[hyphened.len()..].starts_with(['.', '['])
+        {
+            hyphened.len()
+        } else {
+            self.word_length()
+        };
+        let word = &rest[..length];
+        self.at += length;
+        let behind = self.rest();
+        match Section::of(word) {
+            Some(section @ (Section::Body | Section::Headers))
+                if behind.starts_with(['.', '[']) =>
+            {
+                self.path(section, begin)
+            }
+            Some(section) if behind.starts_with('.') => self.field(section),
+            // `x.5` is the start of a path as well, never a number.
+            _ if behind.starts_with('.') => Err(self.error(begin, Reason::Dotted(word.into()))),
+            _ => Ok(Token::Word(word)),
+        }
+    }
+
+    /// The name of a section whose fields are all known.
+    fn field(&mut self, section: Section) -> Result<Token<'t>, FilterError> {
+        self.at += 1;
+        let begin = self.at;
+        if self.rest().starts_with('[') {
+            let name = self.bracketed()?;
+            return Ok(Token::Path(section, Vec::from([Step::Name(name.into())])));
+        }
+        let rest = self.rest();
+        // RabbitMQ writes hyphens; a minus between two fields is none of them.
+        let is_long = |character: char| !(word::is_part(character) || character == '-');
+        let long = rest.find(is_long).unwrap_or(rest.len());
+        let length = match Field::of(section, &rest[..long]) {
+            Some(_) => long,
+            None => self.word_length(),
+        };
+        if length == 0 {
+            let after = section.name().into();
+            return Err(self.error(begin, Reason::Expected { what: "a name", after }));
+        }
+        self.at += length;
+        Ok(Token::Path(section, Vec::from([Step::Name(rest[..length].into())])))
+    }
+
+    /// The steps of a path in the body or the headers table.
+    fn path(&mut self, section: Section, begin: usize) -> Result<Token<'t>, FilterError> {
+        let mut steps = Vec::new();
+        loop {
+            let rest = self.rest();
+            if rest.starts_with('[') {
+                steps.push(self.subscript()?);
+            } else if rest.starts_with(".[") {
+                self.at += 1;
+                steps.push(Step::Name(self.bracketed()?.into()));
+            } else if rest.starts_with('.') {
+                self.at += 1;
+                let length = self.word_length();
+                if length == 0 {
+                    let after = self.text[begin..self.at].into();
+                    return Err(self.error(self.at, Reason::Expected { what: "a name", after }));
+                }
+                steps.push(Step::Name(self.rest()[..length].into()));
+                self.at += length;
+            } else {
+                return Ok(Token::Path(section, steps));
+            }
+        }
+    }
+
+    /// `[name]`: anything but brackets.
+    fn bracketed(&mut self) -> Result<&'t str, FilterError> {
+        let begin = self.at;
+        let inside = &self.rest()[1..];
+        let length = inside.find(['[', ']']).unwrap_or(inside.len());
+        if length == 0 || !inside[length..].starts_with(']') {
+            return Err(self.error(begin, Reason::Unclosed("the name in brackets")));
+        }
+        self.at += length + 2;
+        Ok(&inside[..length])
+    }
+
+    /// `[0]`, `['name']` or `[*]`.
+    fn subscript(&mut self) -> Result<Step, FilterError> {
+        let begin = self.at;
+        self.at += 1;
+        let rest = self.rest();
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let step = if rest.starts_with('*') {
+            self.at += 1;
+            Step::Every
+        } else if rest.starts_with('\'') {
+            Step::Name(self.string()?.into())
+        } else if let Ok(index) = rest[..digits].parse() {
+            self.at += digits;
+            Step::Index(index)
+        } else {
+            let what = "an index, a 'name' or *";
+            return Err(self.error(self.at, Reason::Expected { what, after: "[".into() }));
+        };
+        if !self.rest().starts_with(']') {
+            return Err(self.error(begin, Reason::Unclosed("the bracket")));
+        }
+        self.at += 1;
+        Ok(step)
+    }
+}

@@ -1,0 +1,259 @@
+//! From tokens to the tree: recursive descent, as deep as the limits allow.
+
+mod predicate;
+mod primary;
+
+use crate::error::{FilterError, Reason};
+use crate::lexer::{Lexer, Token};
+use crate::limits::Limits;
+use crate::tree::{Arithmetic, Expr, Literal};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+/// Reads a filter.
+///
+/// # Errors
+/// Where and why it is none, or which limit it passes.
+pub(crate) fn parse(text: &str, limits: &Limits) -> Result<Expr, FilterError> {
+    let lexer = Lexer::new(text);
+    if text.len() > limits.text_bytes_max {
+        let allowed = limits.text_bytes_max;
+        return Err(lexer.error(text.len(), Reason::Limit { what: "bytes", allowed }));
+    }
+    let mut parser = Parser {
+        lexer,
+        text,
+        limits,
+        token: Token::End,
+        at: 0,
+        end: 0,
+        previous: (0, 0),
+        depth: 0,
+        tokens: 0,
+        in_values: 0,
+        likes: 0,
+        regexps: 0,
+        cost: 0,
+    };
+    parser.advance()?;
+    let tree = parser.or()?;
+    match parser.token {
+        Token::End => Ok(tree.expr),
+        _ => Err(parser.expected("AND, OR or the end")),
+    }
+}
+
+/// A part of the tree and how many levels it has.
+struct Node {
+    expr: Expr,
+    depth: usize,
+}
+
+struct Parser<'t, 'l> {
+    lexer: Lexer<'t>,
+    text: &'t str,
+    limits: &'l Limits,
+    /// The next token, its first byte and the one behind it.
+    token: Token<'t>,
+    at: usize,
+    end: usize,
+    /// First byte of the token before, and the one behind it.
+    previous: (usize, usize),
+    /// Levels of rules that are open.
+    depth: usize,
+    tokens: usize,
+    in_values: usize,
+    likes: usize,
+    regexps: usize,
+    cost: usize,
+}
+
+impl<'t> Parser<'t, '_> {
+    /// Goes to the next token and returns the one that was next.
+    fn advance(&mut self) -> Result<Token<'t>, FilterError> {
+        self.previous = (self.at, self.end);
+        let (token, at) = self.lexer.next()?;
+        (self.at, self.end) = (at, self.lexer.place());
+        self.tokens += 1;
+        // One for the end.
+        self.bound(self.tokens <= self.limits.tokens_max + 1, "tokens", self.limits.tokens_max)?;
+        Ok(core::mem::replace(&mut self.token, token))
+    }
+
+    fn error(&self, reason: Reason) -> FilterError {
+        self.lexer.error(self.at, reason)
+    }
+
+    fn expected(&self, what: &'static str) -> FilterError {
+        let after = self.text.get(self.previous.0..self.previous.1).unwrap_or_default();
+        self.error(Reason::Expected { what, after: after.chars().take(40).collect() })
+    }
+
+    fn bound(&self, holds: bool, what: &'static str, allowed: usize) -> Result<(), FilterError> {
+        if holds { Ok(()) } else { Err(self.error(Reason::Limit { what, allowed })) }
+    }
+
+    fn spend(&mut self, weight: usize) -> Result<(), FilterError> {
+        self.cost += weight;
+        self.bound(self.cost <= self.limits.cost_max, "units of cost", self.limits.cost_max)
+    }
+
+    fn is_sign(&self, sign: &str) -> bool {
+        matches!(self.token, Token::Sign(found) if found == sign)
+    }
+
+    fn is_word(&self, word: &str) -> bool {
+        matches!(self.token, Token::Word(found) if found.eq_ignore_ascii_case(word))
+    }
+
+    /// Goes on if this sign is next.
+    fn take_sign(&mut self, sign: &str) -> Result<bool, FilterError> {
+        let is_next = self.is_sign(sign);
+        if is_next {
+            self.advance()?;
+        }
+        Ok(is_next)
+    }
+
+    /// Goes on if this word is next, in any case.
+    fn take_word(&mut self, word: &str) -> Result<bool, FilterError> {
+        let is_next = self.is_word(word);
+        if is_next {
+            self.advance()?;
+        }
+        Ok(is_next)
+    }
+
+    fn require_sign(&mut self, sign: &str, what: &'static str) -> Result<(), FilterError> {
+        if self.take_sign(sign)? { Ok(()) } else { Err(self.expected(what)) }
+    }
+
+    /// A node above others, the deepest of which has so many levels.
+    fn node(&mut self, expr: Expr, below: usize, weight: usize) -> Result<Node, FilterError> {
+        self.spend(weight)?;
+        let depth = below + 1;
+        self.bound(depth <= self.limits.depth_max, "levels", self.limits.depth_max)?;
+        Ok(Node { expr, depth })
+    }
+
+    /// Runs a rule one level deeper.
+    fn deeper(
+        &mut self,
+        rule: impl FnOnce(&mut Self) -> Result<Node, FilterError>,
+    ) -> Result<Node, FilterError> {
+        self.depth += 1;
+        self.bound(self.depth <= self.limits.depth_max, "levels", self.limits.depth_max)?;
+        let node = rule(self)?;
+        self.depth -= 1;
+        Ok(node)
+    }
+
+    fn or(&mut self) -> Result<Node, FilterError> {
+        let first = self.and()?;
+        if !self.is_word("OR") {
+            return Ok(first);
+        }
+        let mut depth = first.depth;
+        let mut list = Vec::new();
+        let mut push = |node: Node| {
+            depth = depth.max(node.depth);
+            match node.expr {
+                // Parentheses around one of them change nothing.
+                Expr::Or(inner) => list.extend(inner),
+                other => list.push(other),
+            }
+        };
+        push(first);
+        while self.take_word("OR")? {
+            push(self.and()?);
+        }
+        self.node(Expr::Or(list), depth, 1)
+    }
+
+    fn and(&mut self) -> Result<Node, FilterError> {
+        let first = self.not()?;
+        if !self.is_word("AND") {
+            return Ok(first);
+        }
+        let mut depth = first.depth;
+        let mut list = Vec::new();
+        let mut push = |node: Node| {
+            depth = depth.max(node.depth);
+            match node.expr {
+                Expr::And(inner) => list.extend(inner),
+                other => list.push(other),
+            }
+        };
+        push(first);
+        while self.take_word("AND")? {
+            push(self.not()?);
+        }
+        self.node(Expr::And(list), depth, 1)
+    }
+
+    fn not(&mut self) -> Result<Node, FilterError> {
+        if !self.take_word("NOT")? {
+            return self.predicate();
+        }
+        let inner = self.deeper(Self::not)?;
+        self.node(Expr::Not(Box::new(inner.expr)), inner.depth, 1)
+    }
+
+    fn sum(&mut self) -> Result<Node, FilterError> {
+        let mut left = self.term()?;
+        loop {
+            let operator = match self.token {
+                Token::Sign("+") => Arithmetic::Add,
+                Token::Sign("-") => Arithmetic::Subtract,
+                _ => return Ok(left),
+            };
+            self.advance()?;
+            let right = self.term()?;
+            left = self.arithmetic(operator, left, right)?;
+        }
+    }
+
+    fn term(&mut self) -> Result<Node, FilterError> {
+        let mut left = self.unary()?;
+        loop {
+            let operator = match self.token {
+                Token::Sign("*") => Arithmetic::Multiply,
+                Token::Sign("/") => Arithmetic::Divide,
+                Token::Sign("%") => Arithmetic::Remainder,
+                _ => return Ok(left),
+            };
+            self.advance()?;
+            let right = self.unary()?;
+            left = self.arithmetic(operator, left, right)?;
+        }
+    }
+
+    fn arithmetic(
+        &mut self,
+        operator: Arithmetic,
+        left: Node,
+        right: Node,
+    ) -> Result<Node, FilterError> {
+        let depth = left.depth.max(right.depth);
+        let expr = Expr::Arithmetic(operator, Box::new(left.expr), Box::new(right.expr));
+        self.node(expr, depth, 1)
+    }
+
+    fn unary(&mut self) -> Result<Node, FilterError> {
+        let is_minus = self.is_sign("-");
+        if !is_minus && !self.is_sign("+") {
+            return self.primary();
+        }
+        self.advance()?;
+        let inner = self.primary()?;
+        // A literal with a sign is a literal, unless it leaves the range.
+        if let Expr::Literal(Literal::Number(number)) = inner.expr
+            && let Some(signed) = if is_minus { number.checked_neg() } else { Some(number) }
+        {
+            return Ok(Node { expr: Expr::Literal(Literal::Number(signed)), depth: inner.depth });
+        }
+        let depth = inner.depth;
+        let inner = Box::new(inner.expr);
+        self.node(if is_minus { Expr::Negate(inner) } else { Expr::Plus(inner) }, depth, 1)
+    }
+}

@@ -1,0 +1,8 @@
+//! What filters mean, as sentences: the language, its verdicts, and the engine against a naive evaluator.
+
+mod generate;
+mod language;
+mod oracle;
+mod sample;
+mod selectors;
+mod verdicts;
