@@ -4,23 +4,37 @@
 //! is a bound on what it costs, and nothing panics.
 #![no_std]
 #![forbid(unsafe_code)]
-#![expect(dead_code, reason = "what matches texts and bodies comes with the engine")]
 extern crate alloc;
 
+mod atom;
+mod bound;
+mod columns;
 mod date;
 mod error;
+mod extract;
 mod filter;
+mod fix;
+mod group;
+mod headers;
+mod json;
 mod lexer;
 mod like;
 mod limits;
+mod merge;
 pub mod message;
 mod number;
 mod parser;
 pub mod path;
+mod paths;
 mod print;
+mod program;
 mod regexp;
+mod segment;
+mod set;
 mod text;
 pub mod tree;
+mod trie;
+mod value;
 mod word;
 
 pub use error::{FilterError, Reason};
@@ -28,3 +42,4 @@ pub use filter::Filter;
 pub use limits::Limits;
 pub use message::{BodyFormat, Message, Meta};
 pub use number::Number;
+pub use set::{FilterSet, Match, Report, Scratch, SetFull, SetLimits, Subscription};

@@ -23,7 +23,8 @@ impl<'a> TableRef<'a> {
 
     /// Bytes that were checked before, or that may be anything: looking at them is safe, and ends
     /// at the first field that is malformed.
-    pub(crate) fn trusted(bytes: &'a [u8]) -> TableRef<'a> {
+    #[must_use]
+    pub fn trusted(bytes: &'a [u8]) -> TableRef<'a> {
         TableRef(bytes)
     }
 
@@ -106,6 +107,13 @@ impl<'a> Argument<'a> for TableRef<'a> {
 pub struct ArrayRef<'a>(&'a [u8]);
 
 impl<'a> ArrayRef<'a> {
+    /// Bytes that were an array's before, or that may be anything: looking at them is safe, and ends at the first
+    /// value that is malformed.
+    #[must_use]
+    pub fn trusted(bytes: &'a [u8]) -> ArrayRef<'a> {
+        ArrayRef(bytes)
+    }
+
     /// The values as they stand on the wire.
     #[must_use]
     pub fn bytes(self) -> &'a [u8] {

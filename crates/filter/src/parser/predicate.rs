@@ -92,6 +92,11 @@ impl Parser<'_, '_> {
                     true => Path::Body(Vec::new()),
                     false => self.path(section, steps, at)?,
                 };
+                self.bound(
+                    element.len() <= self.limits.depth_max,
+                    "levels",
+                    self.limits.depth_max,
+                )?;
                 Ok(ListPath { list, element })
             }
             Token::Word(name) if !word::is_reserved(name) => {

@@ -62,6 +62,7 @@ impl Parser<'_, '_> {
         steps: Vec<Step>,
         at: usize,
     ) -> Result<Path, FilterError> {
+        self.bound(steps.len() <= self.limits.depth_max, "levels", self.limits.depth_max)?;
         if steps.contains(&Step::Every) {
             return Err(self.lexer.error(at, Reason::Every));
         }

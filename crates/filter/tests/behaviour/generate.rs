@@ -313,16 +313,12 @@ impl Generator {
             0..5 => self.pick(&NUMBERS).to_owned(),
             5..10 => {
                 let text = self.pick(&TEXTS);
+                let escaped = |character| format!("\\u{:04X}", character as u32);
                 match self.rng.below(4) {
-                    0 => text
-                        .chars()
-                        .map(|character| format!("\\u{:04X}", character as u32))
-                        .collect(),
-                    _ => text.to_owned(),
+                    0 => format!("\"{}\"", text.chars().map(escaped).collect::<String>()),
+                    _ => format!("\"{text}\""),
                 }
             }
-            .replace('"', "\\\"")
-            .pipe_quoted(),
             10 => self.pick(&["true", "false"]).to_owned(),
             11 => "null".to_owned(),
             12 if depth > 0 => self.array(depth - 1, false),
@@ -399,15 +395,5 @@ impl Generator {
             }
             _ => self.pick(&TEXTS).into(),
         }
-    }
-}
-
-trait PipeQuoted {
-    fn pipe_quoted(self) -> String;
-}
-
-impl PipeQuoted for String {
-    fn pipe_quoted(self) -> String {
-        format!("\"{self}\"")
     }
 }

@@ -1,5 +1,6 @@
 //! What filters mean, as sentences: the language, its verdicts, and the engine against a naive evaluator.
 
+mod engine;
 mod generate;
 mod language;
 mod oracle;

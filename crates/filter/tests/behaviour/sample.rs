@@ -2,7 +2,8 @@
 
 use crate::oracle;
 use lepus_amqp::{Properties, PropertiesRef, Table};
-use lepus_filter::{BodyFormat, Filter, Limits, Message, Meta};
+use lepus_base::HashState;
+use lepus_filter::{BodyFormat, Filter, FilterSet, Limits, Message, Meta, Scratch, SetLimits};
 
 /// A message that owns its parts.
 #[derive(Clone, Default)]
@@ -52,7 +53,19 @@ impl Sample {
     pub fn truth(&self, text: &str) -> oracle::Truth {
         let filter = Filter::parse(text, &Limits::default())
             .unwrap_or_else(|error| panic!("{text}: {error}"));
-        oracle::verdict(filter.tree(), &self.message())
+        let truth = oracle::verdict(filter.tree(), &self.message());
+        assert_eq!(self.is_matched(&filter), truth == Some(true), "the engine on {text}");
+        truth
+    }
+
+    /// Whether the engine says that a filter matches it.
+    pub fn is_matched(&self, filter: &Filter) -> bool {
+        let mut set = FilterSet::new(SetLimits::default(), HashState::new(1));
+        set.add(filter, 7).expect("there is room for one");
+        let mut found = Vec::new();
+        set.matches(&self.message(), &mut Scratch::default(), &mut found);
+        assert!(found.iter().all(|found| found.target == 7) && found.len() <= 1);
+        !found.is_empty()
     }
 
     /// Whether a filter matches it.

@@ -1,0 +1,190 @@
+//! Ends of ranges of fields, and values that are compared with them.
+
+use crate::atom::{Constant, Limit};
+use crate::number::Number;
+use crate::paths::Slot;
+use crate::value::{Sources, Value};
+use alloc::vec::Vec;
+use core::cmp::Ordering;
+
+/// One end of the range in which a field must lie.
+#[derive(Clone, Debug)]
+pub(crate) struct Bound {
+    pub(crate) slot: Slot,
+    pub(crate) limit: Limit,
+    pub(crate) constant: Constant,
+}
+
+/// Which ends a branch has, whatever their constants are: branches of one shape stand in the same columns.
+pub(crate) type Shape = Vec<Side>;
+
+/// An end without its constant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Side {
+    pub(crate) slot: Slot,
+    pub(crate) is_text: bool,
+    pub(crate) is_lower: bool,
+}
+
+impl Bound {
+    /// The end without its constant.
+    pub(crate) fn side(&self) -> Side {
+        let is_text = matches!(self.constant, Constant::Text(_));
+        Side { slot: self.slot, is_text, is_lower: self.limit.is_lower() }
+    }
+
+    /// Whether a value is on the right side: FALSE for values of unlike types and for null.
+    #[inline]
+    pub(crate) fn holds(&self, value: Value, sources: Sources<'_>) -> bool {
+        let order = match (&self.constant, value) {
+            (Constant::Number(constant), Value::Number(number)) => number.compare(*constant),
+            (Constant::Number(constant), Value::Untyped(_)) => {
+                value.number(sources).and_then(|number| number.compare(*constant))
+            }
+            (Constant::Text(constant), Value::Text(span) | Value::Untyped(span)) => {
+                Some(sources.bytes(span).cmp(constant))
+            }
+            _ => None,
+        };
+        match (self.limit, order) {
+            (_, None) => false,
+            (Limit::Above, Some(order)) => order == Ordering::Greater,
+            (Limit::From, Some(order)) => order != Ordering::Less,
+            (Limit::UpTo, Some(order)) => order != Ordering::Greater,
+            (Limit::Below, Some(order)) => order == Ordering::Less,
+        }
+    }
+}
+
+/// Constants in their order, each once.
+#[derive(Clone, Debug)]
+pub(crate) enum Constants {
+    Numbers(Vec<Number>),
+    /// The bytes of all, and where each ends.
+    Texts(Vec<u8>, Vec<u32>),
+}
+
+/// The order of two numbers of filters, which are never NaN.
+pub(crate) fn order(one: Number, two: Number) -> Ordering {
+    one.compare(two).unwrap_or(Ordering::Equal)
+}
+
+impl Constants {
+    /// None yet, with room for so many.
+    pub(crate) fn with_capacity(is_text: bool, count: usize) -> Constants {
+        if is_text {
+            Constants::Texts(Vec::new(), Vec::with_capacity(count))
+        } else {
+            Constants::Numbers(Vec::with_capacity(count))
+        }
+    }
+
+    /// Number of constants.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Constants::Numbers(numbers) => numbers.len(),
+            Constants::Texts(_, ends) => ends.len(),
+        }
+    }
+
+    fn text<'c>(bytes: &'c [u8], ends: &[u32], index: usize) -> &'c [u8] {
+        let start = if index == 0 { 0 } else { ends[index - 1] as usize };
+        &bytes[start..ends[index] as usize]
+    }
+
+    /// The order of a constant here and one there.
+    pub(crate) fn compare(&self, index: usize, other: &Constants, other_index: usize) -> Ordering {
+        match (self, other) {
+            (Constants::Numbers(one), Constants::Numbers(two)) => {
+                order(one[index], two[other_index])
+            }
+            (Constants::Texts(one, ends), Constants::Texts(two, other_ends)) => {
+                Self::text(one, ends, index).cmp(Self::text(two, other_ends, other_index))
+            }
+            _ => Ordering::Equal,
+        }
+    }
+
+    /// Appends a constant of others.
+    pub(crate) fn push_from(&mut self, other: &Constants, index: usize) {
+        match (self, other) {
+            (Constants::Numbers(numbers), Constants::Numbers(others)) => {
+                numbers.push(others[index])
+            }
+            (Constants::Texts(bytes, ends), Constants::Texts(others, other_ends)) => {
+                bytes.extend_from_slice(Self::text(others, other_ends, index));
+                ends.push(bytes.len() as u32);
+            }
+            _ => {}
+        }
+    }
+
+    /// Appends a constant.
+    pub(crate) fn push(&mut self, constant: &Constant) {
+        match (self, constant) {
+            (Constants::Numbers(numbers), Constant::Number(number)) => numbers.push(*number),
+            (Constants::Texts(bytes, ends), Constant::Text(text)) => {
+                bytes.extend_from_slice(text);
+                ends.push(bytes.len() as u32);
+            }
+            _ => {}
+        }
+    }
+
+    /// The place of a constant that is one of them.
+    pub(crate) fn place(&self, constant: &Constant) -> usize {
+        let (Ok(place) | Err(place)) = match (self, constant) {
+            (Constants::Numbers(numbers), Constant::Number(number)) => {
+                numbers.binary_search_by(|known| order(*known, *number))
+            }
+            (Constants::Texts(bytes, ends), Constant::Text(text)) => {
+                Self::search(bytes, ends, text)
+            }
+            _ => Err(0),
+        };
+        place
+    }
+
+    fn search(bytes: &[u8], ends: &[u32], wanted: &[u8]) -> Result<usize, usize> {
+        let (mut low, mut high) = (0, ends.len());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match Self::text(bytes, ends, middle).cmp(wanted) {
+                Ordering::Less => low = middle + 1,
+                Ordering::Greater => high = middle,
+                Ordering::Equal => return Ok(middle),
+            }
+        }
+        Err(low)
+    }
+
+    /// The rank of a value: 2i + 1 if it is the i-th constant, 2i if it lies before that one. `None` if it is of
+    /// another type, null or NaN: then it is on no side of any.
+    pub(crate) fn rank(&self, value: Value, sources: Sources<'_>) -> Option<u32> {
+        let found = match self {
+            Constants::Numbers(numbers) => {
+                let number = match value {
+                    Value::Number(number) => number,
+                    _ => value.number(sources)?,
+                };
+                number.compare(number)?;
+                numbers.binary_search_by(|known| order(*known, number))
+            }
+            Constants::Texts(bytes, ends) => {
+                Self::search(bytes, ends, sources.bytes(value.string()?))
+            }
+        };
+        Some(match found {
+            Ok(index) => 2 * index as u32 + 1,
+            Err(index) => 2 * index as u32,
+        })
+    }
+
+    /// Bytes that they take.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Constants::Numbers(numbers) => numbers.capacity() * size_of::<Number>(),
+            Constants::Texts(bytes, ends) => bytes.capacity() + ends.capacity() * size_of::<u32>(),
+        }
+    }
+}

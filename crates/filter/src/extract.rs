@@ -1,0 +1,214 @@
+//! A message read once for all filters of a set: the fields that they name, as typed values in slots.
+
+use crate::fix;
+use crate::headers;
+use crate::json::{self, Scan};
+use crate::message::{BodyKind, Message};
+use crate::number::Number;
+use crate::path::{Field, Path, Step};
+use crate::trie::Trie;
+use crate::value::{Source, Span, Value};
+use alloc::vec::Vec;
+use lepus_amqp::PropertiesRef;
+use lepus_amqp::properties::Property;
+
+/// Which fields to read, and into which slots.
+#[derive(Debug, Default)]
+pub(crate) struct Extraction {
+    body: Trie,
+    headers: Trie,
+    fields: Vec<(Field, u32)>,
+}
+
+/// What was read of a message, in memory that is used again for the next one.
+#[derive(Debug, Default)]
+pub(crate) struct Extracted {
+    /// By slot.
+    pub(crate) slots: Vec<Value>,
+    /// Strings that had to be made: with escapes decoded, or by functions.
+    pub(crate) made: Vec<u8>,
+    /// How the body is read; opaque for one that is malformed, and where none of it is wanted.
+    pub(crate) kind: Option<BodyKind>,
+    scan: Scan,
+    met: Vec<bool>,
+}
+
+impl Extraction {
+    /// What reads these paths, each into its slot. None is there twice.
+    pub(crate) fn new<'p>(paths: impl IntoIterator<Item = (&'p Path, u32)>) -> Extraction {
+        let (mut body, mut headers, mut fields) = (Vec::new(), Vec::new(), Vec::new());
+        for (path, slot) in paths {
+            match path {
+                Path::Body(steps) => body.push((steps.as_slice(), slot)),
+                Path::Header(steps) => headers.push((steps.as_slice(), slot)),
+                Path::Field(field) => fields.push((*field, slot)),
+            }
+        }
+        Extraction { body: Trie::new(body), headers: Trie::new(headers), fields }
+    }
+
+    /// Whether a field of the body is wanted.
+    pub(crate) fn reads_bodies(&self) -> bool {
+        !self.body.is_empty()
+    }
+
+    /// Reads a message whose body is looked into up to so many bytes. Returns whether the body was to be read and is
+    /// malformed.
+    pub(crate) fn extract(
+        &self,
+        message: &Message<'_>,
+        slots: usize,
+        body_bytes_max: usize,
+        into: &mut Extracted,
+    ) -> bool {
+        into.made.clear();
+        into.slots.clear();
+        into.slots.resize(slots, Value::Missing);
+        for (field, slot) in &self.fields {
+            into.slots[*slot as usize] = field_value(*field, message);
+        }
+        if !self.headers.is_empty()
+            && let Some(table) = message.properties.headers()
+        {
+            headers::scan(
+                message.properties.0,
+                table,
+                &self.headers,
+                &mut into.slots,
+                &mut into.met,
+            );
+        }
+        into.kind = None;
+        if self.body.is_empty() {
+            return false;
+        }
+        let kind = message.body_kind(body_bytes_max);
+        into.kind = Some(kind);
+        match kind {
+            BodyKind::Json => {
+                let Extracted { slots, made, scan, .. } = into;
+                if json::scan(message.body, &self.body, slots, made, scan).is_err() {
+                    into.kind = Some(BodyKind::Opaque);
+                    self.forget_body(&mut into.slots);
+                    return true;
+                }
+            }
+            BodyKind::Fix => fix::scan(message.body, fix::SOH, &self.body, &mut into.slots),
+            BodyKind::Nvfix => {
+                fix::scan(message.body, fix::separator(message.body), &self.body, &mut into.slots);
+            }
+            BodyKind::Opaque => {}
+        }
+        false
+    }
+
+    fn forget_body(&self, slots: &mut [Value]) {
+        for slot in (0..self.body.len() as u32).filter_map(|node| self.body.slot(node)) {
+            slots[slot] = Value::Missing;
+        }
+    }
+}
+
+/// Appends the elements that a quantifier looks at: `list` is the slot of the array. Returns whether there is an array
+/// to look at, and the bytes that were looked at.
+pub(crate) fn elements(
+    message: &Message<'_>,
+    list_path: &Path,
+    element: &[Step],
+    list: Value,
+    extracted: &mut Extracted,
+    out: &mut Vec<Value>,
+) -> (bool, usize) {
+    if let (Path::Body(steps), Some(kind @ (BodyKind::Fix | BodyKind::Nvfix))) =
+        (list_path, extracted.kind)
+    {
+        let ([Step::Name(tag)], []) = (&steps[..], element) else { return (false, 0) };
+        let separator = if kind == BodyKind::Fix { fix::SOH } else { fix::separator(message.body) };
+        let before = out.len();
+        fix::all(message.body, separator, tag.as_bytes(), out);
+        return (out.len() > before, message.body.len());
+    }
+    match list {
+        Value::Missing | Value::Null => return (false, 0),
+        Value::Array(span) | Value::Object(span) if span.source == Source::Body => {
+            let looked_at = json::elements(message.body, span, element, &mut extracted.made, out);
+            return (true, looked_at);
+        }
+        Value::Array(span) | Value::Object(span) => {
+            headers::elements(message.properties.0, list, element, out);
+            return (true, span.length as usize);
+        }
+        _ => {}
+    }
+    // It is its only element, and has no parts.
+    let has_parts = element.iter().any(|step| *step != Step::Every);
+    out.push(if has_parts { Value::Missing } else { list });
+    (true, 0)
+}
+
+/// Elements of an array or members of an object; `None` for anything else.
+pub(crate) fn size(message: &Message<'_>, value: Value) -> Option<usize> {
+    match value {
+        Value::Array(span) | Value::Object(span) if span.source == Source::Body => {
+            Some(json::size(message.body, span))
+        }
+        Value::Array(_) | Value::Object(_) => Some(headers::size(message.properties.0, value)),
+        _ => None,
+    }
+}
+
+fn field_value(field: Field, message: &Message<'_>) -> Value {
+    let properties = message.properties;
+    let unsigned = |value: u64| Value::Number(Number::from_unsigned(value));
+    let known = |source: Source, bytes: Option<&[u8]>| {
+        bytes.and_then(|bytes| Span::new(source, 0, bytes.len())).map(Value::Text)
+    };
+    let found = match field {
+        Field::MessageId => text(properties, Property::MessageId),
+        Field::CorrelationId => text(properties, Property::CorrelationId),
+        Field::ContentType => text(properties, Property::ContentType),
+        Field::ContentEncoding => text(properties, Property::ContentEncoding),
+        Field::ReplyTo => text(properties, Property::ReplyTo),
+        Field::UserId => text(properties, Property::UserId),
+        Field::Type => text(properties, Property::Type),
+        Field::AppId => text(properties, Property::AppId),
+        Field::Expiration => text(properties, Property::Expiration),
+        Field::Timestamp => properties.timestamp().map(unsigned),
+        Field::Priority => Some(unsigned(properties.priority().unwrap_or(DEFAULT_PRIORITY).into())),
+        Field::Durable => Some(Value::Bool(properties.is_persistent())),
+        Field::Ttl => properties.expiration().and_then(milliseconds).map(unsigned),
+        Field::Exchange => known(Source::Exchange, message.meta.exchange),
+        Field::RoutingKey => known(Source::RoutingKey, message.meta.routing_key),
+        Field::Size => Some(Value::of_count(message.body.len())),
+        Field::Time => message.meta.time.map(unsigned),
+        Field::Offset => message.meta.offset.map(unsigned),
+        Field::Sequence => message.meta.sequence.map(unsigned),
+        Field::Key => known(Source::Key, message.meta.key),
+        Field::JmsTimestamp => {
+            properties.timestamp().and_then(|seconds| seconds.checked_mul(1000)).map(unsigned)
+        }
+        // Its text is the first constant of every program.
+        Field::JmsDeliveryMode => {
+            let (start, end) = if properties.is_persistent() { (4, 14) } else { (0, 14) };
+            Span::new(Source::Constant, start, end).map(Value::Text)
+        }
+    };
+    found.unwrap_or(Value::Null)
+}
+
+/// The priority of a message without one, as AMQP 1.0 and JMS have it.
+const DEFAULT_PRIORITY: u8 = 4;
+
+/// What the constants of every set begin with: both delivery modes of JMS, the second is an end of the first.
+pub(crate) const DELIVERY_MODES: &[u8] = b"NON_PERSISTENT";
+
+fn text(properties: PropertiesRef<'_>, property: Property) -> Option<Value> {
+    let bytes = properties.field(property)?;
+    Span::within(Source::Properties, properties.0, bytes).map(Value::Text)
+}
+
+/// The number of an expiration; `None` where it is none.
+fn milliseconds(text: &[u8]) -> Option<u64> {
+    let is_number = text.iter().all(u8::is_ascii_digit);
+    core::str::from_utf8(text).ok().filter(|_| is_number)?.parse().ok()
+}

@@ -1,0 +1,155 @@
+//! The headers table and the arrays and tables in it, read as they lie on the wire.
+
+use crate::number::Number;
+use crate::path::Step;
+use crate::trie::{NodeId, Trie};
+use crate::value::{Source, Span, Value};
+use alloc::format;
+use alloc::vec::Vec;
+use lepus_amqp::table::ArrayRef;
+use lepus_amqp::{TableRef, ValueRef};
+
+/// Writes the wanted fields of a table, which lies in `properties`, into their slots. Of equal names the first counts.
+pub(crate) fn scan(
+    properties: &[u8],
+    table: TableRef<'_>,
+    trie: &Trie,
+    slots: &mut [Value],
+    met: &mut Vec<bool>,
+) {
+    if trie.is_empty() {
+        return;
+    }
+    met.clear();
+    met.resize(trie.len(), false);
+    Headers { properties, trie, slots, met }.table(table, 0);
+}
+
+struct Headers<'h> {
+    properties: &'h [u8],
+    trie: &'h Trie,
+    slots: &'h mut [Value],
+    /// By node, whether a field of that name was there.
+    met: &'h mut [bool],
+}
+
+impl Headers<'_> {
+    /// As deep as the longest path.
+    fn table(&mut self, table: TableRef<'_>, node: NodeId) {
+        let mut left = self.trie.name_count(node);
+        for (name, value) in table.iter() {
+            if left == 0 {
+                break;
+            }
+            let Some(found) = self.trie.name(node, name.as_bytes(), 0, name.len()) else {
+                continue;
+            };
+            if !core::mem::replace(&mut self.met[found as usize], true) {
+                left -= 1;
+                self.value(value, found);
+            }
+        }
+    }
+
+    fn array(&mut self, array: ArrayRef<'_>, node: NodeId) {
+        let end = self.trie.index_end(node);
+        for (index, value) in array.iter().take(end).enumerate() {
+            if let Some(found) = self.trie.index(node, index as u32) {
+                self.value(value, found);
+            }
+        }
+    }
+
+    fn value(&mut self, value: ValueRef<'_>, node: NodeId) {
+        if let Some(slot) = self.trie.slot(node) {
+            self.slots[slot] = of(value, self.properties);
+        }
+        match value {
+            ValueRef::Table(table) => self.table(table, node),
+            ValueRef::Array(array) => self.array(array, node),
+            _ => {}
+        }
+    }
+}
+
+/// A field's value; `properties` is what it lies in.
+pub(crate) fn of(value: ValueRef<'_>, properties: &[u8]) -> Value {
+    let signed = |value: i64| Value::Number(Number::Signed(value));
+    let span = |bytes: &[u8], make: fn(Span) -> Value| {
+        Span::within(Source::Properties, properties, bytes).map_or(Value::Missing, make)
+    };
+    match value {
+        ValueRef::Bool(value) => Value::Bool(value),
+        ValueRef::I8(value) => signed(value.into()),
+        ValueRef::U8(value) => signed(value.into()),
+        ValueRef::I16(value) => signed(value.into()),
+        ValueRef::U16(value) => signed(value.into()),
+        ValueRef::I32(value) => signed(value.into()),
+        ValueRef::U32(value) => signed(value.into()),
+        ValueRef::I64(value) => signed(value),
+        ValueRef::U64(value) | ValueRef::Timestamp(value) => {
+            Value::Number(Number::from_unsigned(value))
+        }
+        ValueRef::F32(value) => Value::Number(Number::Float(value.into())),
+        ValueRef::F64(value) => Value::Number(Number::Float(value)),
+        ValueRef::Decimal { scale, value } => {
+            // The nearest float, for which a quotient of two would be rounded twice.
+            let nearest = format!("{value}e-{scale}").parse().unwrap_or(f64::NAN);
+            Value::Number(Number::Float(nearest))
+        }
+        ValueRef::LongString(text) => span(text, Value::Text),
+        ValueRef::Binary(bytes) => span(bytes, Value::Binary),
+        ValueRef::Array(array) => span(array.bytes(), Value::Array),
+        ValueRef::Table(table) => span(table.bytes(), Value::Object),
+        ValueRef::Void => Value::Null,
+    }
+}
+
+/// A value that [`of`] gave, looked into.
+fn inside<'h>(properties: &'h [u8], value: Value) -> Option<ValueRef<'h>> {
+    let bytes = |span: Span| {
+        let start = span.start as usize;
+        properties.get(start..start + span.length as usize).unwrap_or_default()
+    };
+    match value {
+        Value::Array(span) => Some(ValueRef::Array(ArrayRef::trusted(bytes(span)))),
+        Value::Object(span) => Some(ValueRef::Table(TableRef::trusted(bytes(span)))),
+        _ => None,
+    }
+}
+
+/// Appends the elements that a quantifier looks at, as [`crate::json::elements`] does. As deep as there are `[*]` in
+/// the path.
+pub(crate) fn elements(properties: &[u8], list: Value, steps: &[Step], out: &mut Vec<Value>) {
+    match inside(properties, list) {
+        Some(ValueRef::Array(array)) => {
+            array.iter().for_each(|value| follow(properties, of(value, properties), steps, out));
+        }
+        _ => follow(properties, list, steps, out),
+    }
+}
+
+fn follow(properties: &[u8], mut value: Value, steps: &[Step], out: &mut Vec<Value>) {
+    for (index, step) in steps.iter().enumerate() {
+        let found = match (step, inside(properties, value)) {
+            (Step::Every, _) if value.is_null() => None,
+            (Step::Every, _) => return elements(properties, value, &steps[index + 1..], out),
+            (Step::Name(name), Some(ValueRef::Table(table))) => table.get(name),
+            (Step::Index(wanted), Some(ValueRef::Array(array))) => {
+                array.iter().nth(*wanted as usize)
+            }
+            _ => None,
+        };
+        value = found.map_or(Value::Missing, |found| of(found, properties));
+    }
+    out.push(value);
+}
+
+/// Elements of an array or fields of a table.
+pub(crate) fn size(properties: &[u8], value: Value) -> usize {
+    match inside(properties, value) {
+        Some(ValueRef::Array(array)) => array.iter().count(),
+        Some(ValueRef::Table(table)) => table.iter().count(),
+        _ => 0,
+    }
+}

@@ -1,0 +1,215 @@
+//! Ways through a part of a document that was checked before.
+
+use super::text::{behind_space, decode, number, number_end, string_end};
+use crate::path::Step;
+use crate::value::{Source, Span, Value};
+use alloc::vec::Vec;
+
+/// Appends the elements that a quantifier looks at: those of the array at `list`, each followed along `steps`.
+/// Returns the bytes that were looked at. As deep as there are `[*]` in the path.
+pub(crate) fn elements(
+    text: &[u8],
+    list: Span,
+    steps: &[Step],
+    made: &mut Vec<u8>,
+    out: &mut Vec<Value>,
+) -> usize {
+    let (start, end) = (list.start as usize, (list.start + list.length) as usize);
+    let mut walk = Walk { text: text.get(..end).unwrap_or_default(), made, out, looked_at: 0 };
+    walk.expand(start, steps);
+    walk.looked_at
+}
+
+/// Elements of an array or members of an object; equal keys count once.
+pub(crate) fn size(text: &[u8], span: Span) -> usize {
+    let (start, end) = (span.start as usize, (span.start + span.length) as usize);
+    let text = text.get(..end).unwrap_or_default();
+    let is_object = text.get(start) == Some(&b'{');
+    let mut members = Members::new(text, start);
+    let (mut count, mut keys) = (0, Vec::new());
+    while let Some((key, _)) = members.next() {
+        count += 1;
+        if is_object {
+            keys.push(key);
+        }
+    }
+    if !is_object {
+        return count;
+    }
+    let mut names: Vec<Vec<u8>> = keys
+        .into_iter()
+        .map(|(start, end)| {
+            let mut name = Vec::new();
+            // It was read before.
+            let _ = decode(&text[start..end], &mut name);
+            name
+        })
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    names.len()
+}
+
+struct Walk<'w> {
+    text: &'w [u8],
+    made: &'w mut Vec<u8>,
+    out: &'w mut Vec<Value>,
+    looked_at: usize,
+}
+
+impl Walk<'_> {
+    /// Follows `steps` from each element of the array at `at`; what is no array is its only element.
+    fn expand(&mut self, at: usize, steps: &[Step]) {
+        if self.text.get(at) != Some(&b'[') {
+            return self.follow(at, steps);
+        }
+        let mut members = Members::new(self.text, at);
+        while let Some((_, element)) = members.next() {
+            self.follow(element, steps);
+        }
+        self.looked_at += members.at.saturating_sub(at);
+    }
+
+    /// Follows `steps` from a value.
+    fn follow(&mut self, mut at: usize, steps: &[Step]) {
+        for (index, step) in steps.iter().enumerate() {
+            let found = match step {
+                Step::Every if self.text[at..].starts_with(b"null") => None,
+                Step::Every => return self.expand(at, &steps[index + 1..]),
+                Step::Name(name) => self.member(at, name.as_bytes()),
+                Step::Index(wanted) => self.element(at, *wanted as usize),
+            };
+            match found {
+                Some(found) => at = found,
+                None => return self.out.push(Value::Missing),
+            }
+        }
+        let value = self.value(at);
+        self.out.push(value);
+    }
+
+    /// The last member of that name.
+    fn member(&mut self, at: usize, name: &[u8]) -> Option<usize> {
+        if self.text.get(at) != Some(&b'{') {
+            return None;
+        }
+        let mut members = Members::new(self.text, at);
+        let mut found = None;
+        while let Some(((start, end), value)) = members.next() {
+            let key = &self.text[start..end];
+            let is_same = if key.contains(&b'\\') {
+                let begin = self.made.len();
+                let is_same = decode(key, self.made).is_ok() && &self.made[begin..] == name;
+                self.made.truncate(begin);
+                is_same
+            } else {
+                key == name
+            };
+            if is_same {
+                found = Some(value);
+            }
+        }
+        self.looked_at += members.at.saturating_sub(at);
+        found
+    }
+
+    fn element(&mut self, at: usize, wanted: usize) -> Option<usize> {
+        if self.text.get(at) != Some(&b'[') {
+            return None;
+        }
+        let mut members = Members::new(self.text, at);
+        let mut index = 0;
+        let found = loop {
+            match members.next() {
+                Some((_, value)) if index == wanted => break Some(value),
+                Some(_) => index += 1,
+                None => break None,
+            }
+        };
+        self.looked_at += members.at.saturating_sub(at);
+        found
+    }
+
+    fn value(&mut self, at: usize) -> Value {
+        let span = |end: usize| Span::new(Source::Body, at, end);
+        let found = match self.text.get(at) {
+            Some(b'"') => string_end(self.text, at + 1).ok().and_then(|(end, is_escaped)| {
+                if !is_escaped {
+                    return Span::new(Source::Body, at + 1, end).map(Value::Text);
+                }
+                let begin = self.made.len();
+                decode(&self.text[at + 1..end], self.made).ok()?;
+                Span::new(Source::Made, begin, self.made.len()).map(Value::Text)
+            }),
+            Some(b'{') => span(value_end(self.text, at)).map(Value::Object),
+            Some(b'[') => span(value_end(self.text, at)).map(Value::Array),
+            Some(b't') => Some(Value::Bool(true)),
+            Some(b'f') => Some(Value::Bool(false)),
+            Some(b'-' | b'0'..=b'9') => number_end(self.text, at)
+                .ok()
+                .map(|(end, is_integer)| Value::Number(number(&self.text[at..end], is_integer))),
+            _ => Some(Value::Null),
+        };
+        found.unwrap_or(Value::Missing)
+    }
+}
+
+/// Goes through an object or array that is well-formed.
+struct Members<'t> {
+    text: &'t [u8],
+    at: usize,
+    is_object: bool,
+    is_begun: bool,
+}
+
+impl<'t> Members<'t> {
+    fn new(text: &'t [u8], at: usize) -> Members<'t> {
+        Members { text, at: at + 1, is_object: text.get(at) == Some(&b'{'), is_begun: false }
+    }
+
+    /// The inside of the next key, empty in an array, and where its value begins.
+    fn next(&mut self) -> Option<((usize, usize), usize)> {
+        self.at = behind_space(self.text, self.at);
+        match self.text.get(self.at)? {
+            b'}' | b']' => return None,
+            b',' if self.is_begun => self.at = behind_space(self.text, self.at + 1),
+            _ => {}
+        }
+        self.is_begun = true;
+        let mut key = (self.at, self.at);
+        if self.is_object {
+            key = (self.at + 1, string_end(self.text, self.at + 1).ok()?.0);
+            // Behind the quote and the colon.
+            self.at = behind_space(self.text, behind_space(self.text, key.1 + 1) + 1);
+        }
+        let value = self.at;
+        self.at = value_end(self.text, value);
+        Some((key, value))
+    }
+}
+
+/// The place behind a well-formed value.
+fn value_end(text: &[u8], mut at: usize) -> usize {
+    let mut depth = 0_usize;
+    while let Some(byte) = text.get(at) {
+        match byte {
+            b'"' => match string_end(text, at + 1) {
+                Ok((end, _)) => at = end,
+                Err(_) => return text.len(),
+            },
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' if depth == 0 => return at,
+            b'}' | b']' => depth -= 1,
+            b',' | b' ' | b'\n' | b'\r' | b'\t' if depth == 0 => return at,
+            _ => {
+                at += 1;
+                continue;
+            }
+        }
+        at += 1;
+        if depth == 0 {
+            return at;
+        }
+    }
+    text.len()
+}

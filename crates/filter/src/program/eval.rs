@@ -1,0 +1,285 @@
+//! Evaluation of the graph for one message.
+
+use super::{NodeId, Op, Program, TestOp};
+use crate::extract::{self, Extracted};
+use crate::message::Message;
+use crate::tree::{Arithmetic, Comparison, IsKind, Quantifier};
+use crate::value::{Sources, Truth, Value, compare};
+use alloc::vec::Vec;
+
+/// Bytes of a string whose look counts as one step.
+const STEP_BYTES: usize = 32;
+
+/// Room for results, used again for the next message.
+#[derive(Debug, Default)]
+pub(crate) struct Room {
+    /// Counts messages: results of others do not count.
+    epoch: u32,
+    /// By node, its result and of which message.
+    results: Vec<(u32, Value)>,
+    /// By list, of which message it is, whether there is an array, and its elements.
+    lists: Vec<(u32, bool, usize, usize)>,
+    elements: Vec<Value>,
+    /// A string in other letters, before it is kept.
+    pub(super) changed: Vec<u8>,
+    /// What was done for this message: parts evaluated, and bytes looked at by the step.
+    pub(crate) steps: u64,
+    /// Comparisons of values of unlike types.
+    pub(crate) mismatches: u64,
+}
+
+impl Room {
+    /// Begins with a message.
+    pub(crate) fn begin(&mut self, program: &Program) {
+        self.epoch = self.epoch.wrapping_add(1);
+        if self.epoch == 0 {
+            // After 2^32 messages old results would look new.
+            self.results.clear();
+            self.lists.clear();
+            self.epoch = 1;
+        }
+        self.results.resize(program.nodes.len(), (0, Value::Null));
+        self.lists.resize(program.lists.len(), (0, false, 0, 0));
+        self.elements.clear();
+        self.steps = 0;
+        self.mismatches = 0;
+    }
+}
+
+/// The evaluation of parts for one message.
+pub(crate) struct Evaluation<'e> {
+    pub(crate) program: &'e Program,
+    pub(crate) message: &'e Message<'e>,
+    pub(crate) extracted: &'e mut Extracted,
+    pub(crate) room: &'e mut Room,
+}
+
+impl Evaluation<'_> {
+    pub(super) fn sources(&self) -> Sources<'_> {
+        Sources {
+            message: self.message,
+            made: &self.extracted.made,
+            constants: &self.program.texts,
+        }
+    }
+
+    /// Whether a part is TRUE.
+    pub(crate) fn is_true(&mut self, id: NodeId) -> bool {
+        self.value(id).truth() == Some(true)
+    }
+
+    fn truth(&mut self, id: NodeId) -> Truth {
+        self.value(id).truth()
+    }
+
+    /// The value of a part. As deep as the expression.
+    pub(super) fn value(&mut self, id: NodeId) -> Value {
+        let Some(Some(node)) = self.program.nodes.get(id as usize) else { return Value::Null };
+        match node.op {
+            Op::Slot(slot) => return self.slot(slot),
+            Op::Number(number) => return Value::Number(number),
+            Op::Null => return Value::Null,
+            Op::Bool(value) => return Value::Bool(value),
+            Op::Text(owner) => return self.text(owner),
+            _ => {}
+        }
+        let (epoch, known) = self.room.results[id as usize];
+        if epoch == self.room.epoch {
+            return known;
+        }
+        self.room.steps += 1;
+        let value = self.compute(&node.op);
+        self.room.results[id as usize] = (self.room.epoch, value);
+        value
+    }
+
+    fn slot(&self, slot: u32) -> Value {
+        self.extracted.slots.get(slot as usize).copied().unwrap_or(Value::Missing)
+    }
+
+    fn text(&self, owner: u32) -> Value {
+        use crate::value::{Source, Span};
+        let length = self.program.texts.get(owner as usize).map_or(0, |text| text.len());
+        Value::Text(Span { start: 0, length: length as u32, owner, source: Source::Constant })
+    }
+
+    fn compute(&mut self, op: &Op) -> Value {
+        match op {
+            Op::Null | Op::Bool(_) | Op::Number(_) | Op::Text(_) | Op::Slot(_) => Value::Null,
+            Op::Not(inner) => Value::of_truth(self.truth(*inner).map(|value| !value)),
+            Op::And(list) => Value::of_truth(self.all(list, false)),
+            Op::Or(list) => Value::of_truth(self.all(list, true)),
+            Op::Compare(comparison, one, two) => {
+                let (one, two) = (self.value(*one), self.value(*two));
+                Value::of_truth(self.compare(*comparison, one, two))
+            }
+            Op::Arithmetic(operator, one, two) => {
+                let (one, two) = (self.value(*one), self.value(*two));
+                let sources = self.sources();
+                let (Some(one), Some(two)) = (one.number(sources), two.number(sources)) else {
+                    return Value::Null;
+                };
+                Value::of_number(match operator {
+                    Arithmetic::Add => one.checked_add(two),
+                    Arithmetic::Subtract => one.checked_sub(two),
+                    Arithmetic::Multiply => one.checked_mul(two),
+                    Arithmetic::Divide => one.checked_div(two),
+                    Arithmetic::Remainder => one.checked_rem(two),
+                })
+            }
+            Op::Negate(inner) => {
+                let number = self.value(*inner).number(self.sources());
+                Value::of_number(number.and_then(|number| number.checked_neg()))
+            }
+            Op::Plus(inner) => {
+                let value = self.value(*inner);
+                Value::of_number(value.number(self.sources()))
+            }
+            Op::Test(value, test) => {
+                let value = self.value(*value);
+                Value::of_truth(self.test(value, test))
+            }
+            Op::Quantified(quantifier, list, test) => {
+                Value::of_truth(self.quantified(*quantifier, *list, test))
+            }
+            Op::Is { value, kind, negated } => {
+                let value = self.value(*value);
+                let holds = match kind {
+                    IsKind::Null => value.is_null(),
+                    IsKind::Missing => matches!(value, Value::Missing),
+                    IsKind::True => matches!(value, Value::Bool(true)),
+                    IsKind::False => matches!(value, Value::Bool(false)),
+                };
+                Value::Bool(holds != *negated)
+            }
+            Op::Call(function, arguments) => self.call(*function, arguments),
+        }
+    }
+
+    /// OR where `decisive` is TRUE, AND where it is FALSE: that one decides, and else an unknown one.
+    fn all(&mut self, list: &[NodeId], decisive: bool) -> Truth {
+        let mut truth = Some(!decisive);
+        for id in list {
+            match self.truth(*id) {
+                Some(value) if value == decisive => return Some(decisive),
+                Some(_) => {}
+                None => truth = None,
+            }
+        }
+        truth
+    }
+
+    fn compare(&mut self, comparison: Comparison, one: Value, two: Value) -> Truth {
+        let (truth, is_unlike) = compare(comparison, one, two, self.sources());
+        self.room.mismatches += u64::from(is_unlike);
+        truth
+    }
+
+    /// Counts a look at a string.
+    pub(super) fn look_at(&mut self, bytes: usize) {
+        self.room.steps += (bytes / STEP_BYTES) as u64;
+    }
+
+    fn test(&mut self, value: Value, test: &TestOp) -> Truth {
+        let both = |one: Truth, two: Truth, decisive: bool| match (one, two) {
+            _ if one == Some(decisive) || two == Some(decisive) => Some(decisive),
+            (Some(_), Some(_)) => Some(!decisive),
+            _ => None,
+        };
+        match test {
+            TestOp::Compare(comparison, right) => {
+                let right = self.value(*right);
+                self.compare(*comparison, value, right)
+            }
+            TestOp::Between { low, high, negated } => {
+                let (low, high) = (self.value(*low), self.value(*high));
+                let (above, below) = match negated {
+                    false => (Comparison::GreaterOrEqual, Comparison::LessOrEqual),
+                    true => (Comparison::Less, Comparison::Greater),
+                };
+                let (one, two) =
+                    (self.compare(above, value, low), self.compare(below, value, high));
+                both(one, two, *negated)
+            }
+            TestOp::In { list, negated } => {
+                let comparison = if *negated { Comparison::NotEqual } else { Comparison::Equal };
+                let mut truth = Some(*negated);
+                for right in list {
+                    let right = self.value(*right);
+                    let one = self.compare(comparison, value, right);
+                    truth = both(truth, one, !*negated);
+                    if truth == Some(!*negated) {
+                        break;
+                    }
+                }
+                truth
+            }
+            TestOp::Values { values, negated } => {
+                self.room.steps += 1;
+                values.test(value, *negated, self.sources())
+            }
+            TestOp::Like { pattern, negated } => {
+                self.string(value, *negated, |text| pattern.matches(text))
+            }
+            TestOp::Regexp { regexp, negated } => {
+                self.string(value, *negated, |text| regexp.is_match(text))
+            }
+            TestOp::Never => None,
+        }
+    }
+
+    /// Null is unknown; what is no string is FALSE with NOT and without.
+    fn string(&mut self, value: Value, negated: bool, matches: impl Fn(&[u8]) -> bool) -> Truth {
+        if value.is_null() {
+            return None;
+        }
+        let Some(span) = value.string() else {
+            self.room.mismatches += 1;
+            return Some(false);
+        };
+        self.look_at(span.length as usize);
+        Some(matches(self.sources().bytes(span)) != negated)
+    }
+
+    fn quantified(&mut self, quantifier: Quantifier, list: u32, test: &TestOp) -> Truth {
+        let (is_there, start, end) = self.list(list);
+        if !is_there {
+            return None;
+        }
+        let decisive = quantifier == Quantifier::Any;
+        let mut truth = Some(!decisive);
+        for index in start..end {
+            self.room.steps += 1;
+            match self.test(self.room.elements[index], test) {
+                Some(value) if value == decisive => return Some(decisive),
+                Some(_) => {}
+                None => truth = None,
+            }
+        }
+        truth
+    }
+
+    /// Whether there is an array, and where its elements are.
+    fn list(&mut self, id: u32) -> (bool, usize, usize) {
+        let (epoch, is_there, start, end) = self.room.lists[id as usize];
+        if epoch == self.room.epoch {
+            return (is_there, start, end);
+        }
+        let Some(Some(list)) = self.program.lists.get(id as usize) else { return (false, 0, 0) };
+        let start = self.room.elements.len();
+        let array = self.slot(list.slot);
+        let out = &mut self.room.elements;
+        let (is_there, looked_at) = extract::elements(
+            self.message,
+            &list.path.list,
+            &list.path.element,
+            array,
+            self.extracted,
+            out,
+        );
+        let end = self.room.elements.len();
+        self.look_at(looked_at);
+        self.room.lists[id as usize] = (self.room.epoch, is_there, start, end);
+        (is_there, start, end)
+    }
+}

@@ -1,0 +1,82 @@
+//! The constants of a long `IN`.
+
+use crate::number::Number;
+use crate::tree::{Expr, Literal};
+use crate::value::{Sources, Truth, Value};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::cmp::Ordering;
+
+/// Constants, sorted to be looked up.
+#[derive(Debug, Default)]
+pub(crate) struct Values {
+    numbers: Vec<Number>,
+    texts: Vec<Box<[u8]>>,
+    has_true: bool,
+    has_false: bool,
+    has_null: bool,
+}
+
+impl Values {
+    /// The constants of a list; `None` if something else is in it.
+    pub(super) fn new(list: &[Expr]) -> Option<Values> {
+        let mut values = Values::default();
+        for expr in list {
+            match expr {
+                Expr::Literal(Literal::Null) => values.has_null = true,
+                Expr::Literal(Literal::Bool(true)) => values.has_true = true,
+                Expr::Literal(Literal::Bool(false)) => values.has_false = true,
+                Expr::Literal(Literal::Number(number)) => values.numbers.push(*number),
+                Expr::Literal(Literal::Date(date)) => values.numbers.push(Number::Signed(*date)),
+                Expr::Literal(Literal::Text(text)) => values.texts.push(text.as_bytes().into()),
+                _ => return None,
+            }
+        }
+        // Literals are never NaN.
+        values.numbers.sort_unstable_by(|one, two| one.compare(*two).unwrap_or(Ordering::Equal));
+        values.texts.sort_unstable();
+        Some(values)
+    }
+
+    fn has_number(&self, number: Number) -> bool {
+        let order = |known: &Number| known.compare(number).unwrap_or(Ordering::Less);
+        self.numbers.binary_search_by(order).is_ok()
+    }
+
+    fn has_text(&self, text: &[u8]) -> bool {
+        self.texts.binary_search_by(|known| (**known).cmp(text)).is_ok()
+    }
+
+    /// Whether a value is one of them, or none of them: as comparing it with each one has it.
+    pub(super) fn test(&self, value: Value, negated: bool, sources: Sources<'_>) -> Truth {
+        let has_bools = self.has_true || self.has_false;
+        // Whether one is equal, and whether one is of another type.
+        let (is_equal, is_unlike) = match value {
+            Value::Missing | Value::Null => return None,
+            Value::Number(number) => (self.has_number(number), has_bools || !self.texts.is_empty()),
+            Value::Text(span) => {
+                (self.has_text(sources.bytes(span)), has_bools || !self.numbers.is_empty())
+            }
+            Value::Untyped(span) => {
+                let text = sources.bytes(span);
+                match Number::parse(text) {
+                    Some(number) => (self.has_text(text) || self.has_number(number), has_bools),
+                    None => (self.has_text(text), has_bools || !self.numbers.is_empty()),
+                }
+            }
+            Value::Bool(value) => {
+                let is_equal = if value { self.has_true } else { self.has_false };
+                (is_equal, !self.numbers.is_empty() || !self.texts.is_empty())
+            }
+            Value::Binary(_) | Value::Array(_) | Value::Object(_) => {
+                (false, has_bools || !self.numbers.is_empty() || !self.texts.is_empty())
+            }
+        };
+        match negated {
+            false if is_equal => Some(true),
+            true if is_equal || is_unlike => Some(false),
+            _ if self.has_null => None,
+            _ => Some(negated),
+        }
+    }
+}

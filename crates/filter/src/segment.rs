@@ -1,0 +1,207 @@
+//! Many branches of one shape that do not change: their constants sorted, their ends as ranks in columns.
+
+use crate::atom::Limit;
+use crate::bound::{Bound, Constants, Shape, Side, order};
+use crate::columns::{Compared, Ranks, scan};
+use crate::value::{Sources, Value};
+use crate::{atom::Constant, paths::Slot};
+use alloc::vec::Vec;
+
+/// A branch, by its place in the set.
+pub(crate) type BranchId = u32;
+
+/// Branches of one shape.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    /// Tells segments apart, and which is older.
+    pub(crate) born: u64,
+    /// By entry.
+    pub(crate) branches: Vec<BranchId>,
+    /// The sorted constants of each field that the shape names.
+    pub(crate) dictionaries: Vec<Dictionary>,
+    /// By side of the shape.
+    pub(crate) columns: Vec<Column>,
+}
+
+/// The constants that a field is compared with.
+#[derive(Debug)]
+pub(crate) struct Dictionary {
+    pub(crate) slot: Slot,
+    pub(crate) is_text: bool,
+    pub(crate) constants: Constants,
+}
+
+/// The ends of one side.
+#[derive(Debug)]
+pub(crate) struct Column {
+    pub(crate) dictionary: usize,
+    pub(crate) is_lower: bool,
+    pub(crate) ranks: Ranks,
+}
+
+/// Columns whose comparison needs no memory.
+const COLUMNS_INLINE: usize = 8;
+
+/// The rank that stands in a column for an end at the constant with this index.
+pub(crate) fn rank_of(limit: Limit, index: usize) -> u32 {
+    let rank = 2 * index as u32 + 1;
+    match limit {
+        Limit::Above | Limit::Below => rank,
+        // Equal values are on the right side, too.
+        Limit::From => rank - 1,
+        Limit::UpTo => rank + 1,
+    }
+}
+
+/// The index of the constant that a rank of a column stands for.
+pub(crate) fn index_of(rank: u32, is_lower: bool) -> usize {
+    match (rank % 2, is_lower) {
+        (1, _) => (rank / 2) as usize,
+        (_, true) => (rank / 2) as usize,
+        (_, false) => (rank / 2) as usize - 1,
+    }
+}
+
+/// The rank with the same meaning at another index.
+pub(crate) fn moved(rank: u32, is_lower: bool, index: usize) -> u32 {
+    match (rank % 2, is_lower) {
+        (1, _) => 2 * index as u32 + 1,
+        (_, true) => 2 * index as u32,
+        (_, false) => 2 * index as u32 + 2,
+    }
+}
+
+impl Segment {
+    /// A segment without entries, with room for so many.
+    pub(crate) fn empty(
+        born: u64,
+        shape: &Shape,
+        dictionaries: Vec<Constants>,
+        count: usize,
+    ) -> Segment {
+        let keys = fields(shape);
+        let dictionaries: Vec<Dictionary> = keys
+            .iter()
+            .zip(dictionaries)
+            .map(|((slot, is_text), constants)| Dictionary {
+                slot: *slot,
+                is_text: *is_text,
+                constants,
+            })
+            .collect();
+        let columns = shape
+            .iter()
+            .map(|side| {
+                let dictionary = place(&keys, side);
+                let constants = dictionaries[dictionary].constants.len();
+                let ranks = Ranks::with_capacity(constants, count);
+                Column { dictionary, is_lower: side.is_lower, ranks }
+            })
+            .collect();
+        Segment { born, branches: Vec::with_capacity(count), dictionaries, columns }
+    }
+
+    /// A segment of entries whose bounds are in the order of the shape.
+    pub(crate) fn new(born: u64, shape: &Shape, entries: &[(BranchId, Vec<Bound>)]) -> Segment {
+        let keys = fields(shape);
+        let mut dictionaries = Vec::with_capacity(keys.len());
+        for key in &keys {
+            let bounds = entries.iter().flat_map(|(_, bounds)| bounds);
+            let mut constants: Vec<&Constant> = bounds
+                .filter(|bound| (bound.slot, bound.side().is_text) == *key)
+                .map(|bound| &bound.constant)
+                .collect();
+            constants.sort_unstable_by(|one, two| compare(one, two));
+            constants.dedup_by(|one, two| compare(one, two).is_eq());
+            let mut sorted = Constants::with_capacity(key.1, constants.len());
+            constants.into_iter().for_each(|constant| sorted.push(constant));
+            dictionaries.push(sorted);
+        }
+        let mut segment = Segment::empty(born, shape, dictionaries, entries.len());
+        for (branch, bounds) in entries {
+            segment.branches.push(*branch);
+            for (column, bound) in segment.columns.iter_mut().zip(bounds) {
+                let constants = &segment.dictionaries[column.dictionary].constants;
+                column.ranks.push(rank_of(bound.limit, constants.place(&bound.constant)));
+            }
+        }
+        segment
+    }
+
+    /// Number of entries, dead ones included.
+    pub(crate) fn len(&self) -> usize {
+        self.branches.len()
+    }
+
+    /// Calls `hit` with the branches whose ends all hold. Returns the work: entries by the block, and look-ups.
+    pub(crate) fn search(
+        &self,
+        slots: &[Value],
+        sources: Sources<'_>,
+        hit: &mut impl FnMut(BranchId),
+    ) -> u64 {
+        let look_ups = self.dictionaries.len() as u64;
+        let mut ranks = [0; COLUMNS_INLINE];
+        for (rank, dictionary) in ranks.iter_mut().zip(&self.dictionaries) {
+            let value = slots.get(dictionary.slot as usize).copied().unwrap_or(Value::Missing);
+            // Null and unlike types are on no side: none of the entries holds.
+            let Some(found) = dictionary.constants.rank(value, sources) else { return look_ups };
+            *rank = found;
+        }
+        let compared = |column: &'_ Column| (column.is_lower, ranks[column.dictionary]);
+        let mut columns = [None; COLUMNS_INLINE];
+        for (place, column) in columns.iter_mut().zip(&self.columns) {
+            let (is_lower, rank) = compared(column);
+            *place = Some(Compared { ranks: &column.ranks, is_lower, rank });
+        }
+        let count = self.branches.len();
+        let mut hit = |entry: usize| hit(self.branches[entry]);
+        match columns {
+            [None, ..] => scan(&[], count, &mut hit),
+            [Some(one), None, ..] => scan(&[one], count, &mut hit),
+            [Some(one), Some(two), None, ..] => scan(&[one, two], count, &mut hit),
+            _ => {
+                let columns: [Compared<'_>; COLUMNS_INLINE] = columns.map(|column| {
+                    column.or(columns[0]).unwrap_or(Compared {
+                        ranks: &self.columns[0].ranks,
+                        is_lower: true,
+                        rank: 0,
+                    })
+                });
+                scan(&columns[..self.columns.len()], count, &mut hit);
+            }
+        }
+        look_ups + (count / 16) as u64
+    }
+
+    /// Bytes that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        let constants: usize =
+            self.dictionaries.iter().map(|dictionary| dictionary.constants.bytes()).sum();
+        let ranks: usize = self.columns.iter().map(|column| column.ranks.bytes()).sum();
+        size_of::<Segment>() + self.branches.capacity() * size_of::<BranchId>() + constants + ranks
+    }
+}
+
+/// Sides of a shape at most.
+pub(crate) const SIDES_MAX: usize = COLUMNS_INLINE;
+
+/// The fields of a shape, each with its type.
+fn fields(shape: &Shape) -> Vec<(Slot, bool)> {
+    let mut fields: Vec<(Slot, bool)> =
+        shape.iter().map(|side| (side.slot, side.is_text)).collect();
+    fields.dedup();
+    fields
+}
+
+fn place(fields: &[(Slot, bool)], side: &Side) -> usize {
+    fields.iter().position(|field| *field == (side.slot, side.is_text)).unwrap_or(0)
+}
+
+fn compare(one: &Constant, two: &Constant) -> core::cmp::Ordering {
+    match (one, two) {
+        (Constant::Number(one), Constant::Number(two)) => order(*one, *two),
+        (Constant::Text(one), Constant::Text(two)) => one.cmp(two),
+        _ => core::cmp::Ordering::Equal,
+    }
+}

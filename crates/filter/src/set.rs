@@ -1,0 +1,406 @@
+//! Many filters that are asked together: which of them match a message?
+
+mod filing;
+mod matching;
+mod plan;
+
+pub use matching::{Match, Report, Scratch};
+
+use crate::atom::{Key, branches};
+use crate::filter::Filter;
+use crate::group::Group;
+use crate::limits::Limits;
+use crate::merge::Merge;
+use crate::paths::Slot;
+use crate::program::{NodeId, Program};
+use crate::segment::BranchId;
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::fmt;
+use core::hash::BuildHasher;
+use filing::Filing;
+use hashbrown::HashTable;
+use lepus_base::HashState;
+use plan::Plan;
+
+/// Bounds of a set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SetLimits {
+    /// Distinct filters.
+    pub filters_max: usize,
+    /// Distinct filters with a part that can be looked up neither by a value nor by a range: each of them is paid at
+    /// each message.
+    pub unindexed_max: usize,
+    /// Distinct fields that the filters name.
+    pub paths_max: usize,
+    /// Bytes of a body that is read; every field of a longer one is missing.
+    pub body_bytes_max: usize,
+}
+
+impl Default for SetLimits {
+    fn default() -> SetLimits {
+        SetLimits {
+            filters_max: 100_000,
+            unindexed_max: 10_000,
+            paths_max: 1000,
+            body_bytes_max: 1024 * 1024,
+        }
+    }
+}
+
+/// A filter that a set has no room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SetFull {
+    /// What there is too much of.
+    pub what: &'static str,
+    /// How much of it is allowed.
+    pub allowed: usize,
+}
+
+impl fmt::Display for SetFull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "more than {} {}", self.allowed, self.what)
+    }
+}
+
+impl core::error::Error for SetFull {}
+
+/// A use of a filter in a set, for taking it out again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Subscription {
+    filter: u32,
+    number: u64,
+}
+
+/// No filter, no part of the program.
+const NONE: u32 = u32::MAX;
+
+/// Filters that are asked together.
+///
+/// Equal ones are kept once. What a filter compares for equality is looked up, ranges stand in columns, and only what is
+/// left is evaluated, for messages that pass the rest. [`FilterSet::work`] tidies up a little at a time; without it
+/// matching is as right, but slower.
+#[derive(Debug)]
+pub struct FilterSet {
+    limits: SetLimits,
+    state: HashState,
+    program: Program,
+    /// By the filter's place in the set.
+    filters: Vec<Option<Entry>>,
+    free_filters: Vec<u32>,
+    by_text: HashTable<u32>,
+    branches: Vec<Branch>,
+    free_branches: Vec<BranchId>,
+    filing: Filing,
+    /// Groups that may have something to merge, and the merge that is under way.
+    due: VecDeque<(u32, u64)>,
+    merge: Option<(u32, u64, Merge)>,
+    /// Counts segments and uses.
+    born: u64,
+    next_number: u64,
+    unindexed: usize,
+    dropped: Vec<BranchId>,
+}
+
+/// A distinct filter.
+#[derive(Debug)]
+struct Entry {
+    normal: Box<str>,
+    uses: Vec<Match>,
+    branches: Box<[BranchId]>,
+    /// Slots that its branches look at, as often as they do.
+    slots: Box<[Slot]>,
+    is_unindexed: bool,
+}
+
+/// A part of a filter: if it is TRUE, so is the filter.
+#[derive(Clone, Copy, Debug)]
+struct Branch {
+    /// The filter; none once it was removed.
+    filter: u32,
+    /// What must be TRUE besides.
+    rest: NodeId,
+    group: u32,
+}
+
+impl FilterSet {
+    /// A set without filters. Names and values of messages are hashed with `state`.
+    #[must_use]
+    pub fn new(limits: SetLimits, state: HashState) -> FilterSet {
+        FilterSet {
+            limits,
+            state,
+            program: Program::new(state, Limits::default().regexp_bytes_max),
+            filters: Vec::new(),
+            free_filters: Vec::new(),
+            by_text: HashTable::new(),
+            branches: Vec::new(),
+            free_branches: Vec::new(),
+            filing: Filing::new(state),
+            due: VecDeque::new(),
+            merge: None,
+            born: 0,
+            next_number: 0,
+            unindexed: 0,
+            dropped: Vec::new(),
+        }
+    }
+
+    /// Number of distinct filters.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.by_text.len()
+    }
+
+    /// Whether there is no filter.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_text.is_empty()
+    }
+
+    /// Whether a filter names a field of the body, so that bodies are read.
+    #[must_use]
+    pub fn reads_bodies(&self) -> bool {
+        self.program.paths.extraction().reads_bodies()
+    }
+
+    /// Adds a use of a filter; `target` comes with its matches.
+    ///
+    /// # Errors
+    /// When the set has no room for one more distinct filter; it is as before then.
+    pub fn add(&mut self, filter: &Filter, target: u64) -> Result<Subscription, SetFull> {
+        let number = self.next_number;
+        let found = Match { number, target };
+        let hash = self.state.hash_one(filter.normal());
+        let filters = &mut self.filters;
+        let is_same = |id: &u32| {
+            filters[*id as usize].as_ref().is_some_and(|entry| *entry.normal == *filter.normal())
+        };
+        if let Some(&id) = self.by_text.find(hash, is_same) {
+            if let Some(entry) = &mut filters[id as usize] {
+                entry.uses.push(found);
+            }
+            self.next_number += 1;
+            return Ok(Subscription { filter: id, number });
+        }
+        let full = |what, allowed| Err(SetFull { what, allowed });
+        if self.len() >= self.limits.filters_max {
+            return full("filters", self.limits.filters_max);
+        }
+        let id = self.free_filters.pop().unwrap_or_else(|| {
+            self.filters.push(None);
+            (self.filters.len() - 1) as u32
+        });
+        let entry = self.file(filter, id, found);
+        self.unindexed += usize::from(entry.is_unindexed);
+        self.filters[id as usize] = Some(entry);
+        let (filters, state) = (&self.filters, self.state);
+        let hash_of = |id: &u32| {
+            filters[*id as usize].as_ref().map_or(0, |entry| state.hash_one(&*entry.normal))
+        };
+        self.by_text.insert_unique(hash, id, hash_of);
+        self.next_number += 1;
+        let subscription = Subscription { filter: id, number };
+        if self.unindexed > self.limits.unindexed_max {
+            self.remove(subscription);
+            return full(
+                "filters that no value and no range can be looked up for",
+                self.limits.unindexed_max,
+            );
+        }
+        if self.program.paths.len() > self.limits.paths_max {
+            self.remove(subscription);
+            return full("fields in all filters", self.limits.paths_max);
+        }
+        Ok(subscription)
+    }
+
+    /// Takes a use of a filter out. Whether it was there.
+    pub fn remove(&mut self, subscription: Subscription) -> bool {
+        let id = subscription.filter;
+        let Some(Some(entry)) = self.filters.get_mut(id as usize) else { return false };
+        let order = |found: &Match| found.number.cmp(&subscription.number);
+        let Ok(at) = entry.uses.binary_search_by(order) else { return false };
+        entry.uses.remove(at);
+        if !entry.uses.is_empty() {
+            return true;
+        }
+        let Some(entry) = self.filters[id as usize].take() else { return false };
+        let hash = self.state.hash_one(&*entry.normal);
+        if let Ok(found) = self.by_text.find_entry(hash, |known| *known == id) {
+            found.remove();
+        }
+        self.free_filters.push(id);
+        self.unindexed -= usize::from(entry.is_unindexed);
+        for branch in entry.branches {
+            self.bury(branch);
+        }
+        entry.slots.iter().for_each(|slot| self.program.paths.release(*slot));
+        true
+    }
+
+    /// The normal form of the filter of a use.
+    #[must_use]
+    pub fn normal(&self, subscription: Subscription) -> Option<&str> {
+        let entry = self.filters.get(subscription.filter as usize)?.as_ref()?;
+        Some(&entry.normal)
+    }
+
+    fn bury(&mut self, id: BranchId) {
+        let Branch { rest, group, .. } = self.branches[id as usize];
+        self.branches[id as usize].filter = NONE;
+        if rest != NONE {
+            self.program.release(rest);
+        }
+        let Some((born, found)) = self.filing.group_mut(group) else { return };
+        if found.bury(self.born) {
+            self.due.push_back((group, born));
+        }
+        self.forget_if_over(group);
+    }
+
+    /// Takes away a group without branches that live.
+    fn forget_if_over(&mut self, group: u32) {
+        if let Some(branches) = self.filing.remove_if_over(group) {
+            self.free_branches.extend(branches);
+        }
+    }
+
+    /// Files the branches of a filter.
+    fn file(&mut self, filter: &Filter, id: u32, found: Match) -> Entry {
+        let (mut all, mut slots) = (Vec::new(), Vec::new());
+        let mut is_unindexed = false;
+        for atoms in branches(filter.tree()) {
+            let plan = Plan::new(&atoms, &self.filing, &mut self.program);
+            slots.extend(plan.slots);
+            is_unindexed |= plan.keys.is_none() && plan.bounds.is_empty();
+            let places = match plan.keys {
+                None => Vec::from([Filing::ALL]),
+                Some(keys) => keys.into_iter().map(|key| self.filing.group(key)).collect(),
+            };
+            for group in places {
+                let rest = match &plan.rest {
+                    Some(rest) => self.program.acquire(rest),
+                    None => NONE,
+                };
+                let branch = Branch { filter: id, rest, group };
+                let branch_id = match self.free_branches.pop() {
+                    Some(free) => {
+                        self.branches[free as usize] = branch;
+                        free
+                    }
+                    None => {
+                        self.branches.push(branch);
+                        (self.branches.len() - 1) as BranchId
+                    }
+                };
+                all.push(branch_id);
+                self.place(branch_id, group, plan.bounds.clone());
+            }
+        }
+        Entry {
+            normal: filter.normal().into(),
+            uses: Vec::from([found]),
+            branches: all.into(),
+            slots: slots.into(),
+            is_unindexed,
+        }
+    }
+
+    fn place(&mut self, branch: BranchId, group: u32, bounds: Vec<crate::bound::Bound>) {
+        let Some((born, found)) = self.filing.group_mut(group) else { return };
+        let branches = &self.branches;
+        let is_alive = |id: BranchId| branches[id as usize].filter != NONE;
+        if found.add(branch, bounds, &mut self.born, is_alive, &mut self.dropped) {
+            self.due.push_back((group, born));
+        }
+        self.free_branches.append(&mut self.dropped);
+    }
+
+    /// Tidies up for about so many steps, of some ten nanoseconds each: merges what was added, drops what was removed.
+    /// Returns whether there is more to do. At most one group's tail more than that is looked at.
+    pub fn work(&mut self, mut steps: usize) -> bool {
+        while steps > 0 {
+            let branches = &self.branches;
+            let is_alive = |id: BranchId| branches[id as usize].filter != NONE;
+            if let Some((group, born, mut merge)) = self.merge.take() {
+                let Some((group_born, found)) = self.filing.group_mut(group) else { continue };
+                if group_born != born {
+                    continue;
+                }
+                steps = merge.work(steps, is_alive);
+                if !merge.is_done() {
+                    self.merge = Some((group, born, merge));
+                    break;
+                }
+                self.born += 1;
+                found.install(merge, self.born, &mut self.dropped);
+                self.free_branches.append(&mut self.dropped);
+                self.due.push_back((group, born));
+                self.forget_if_over(group);
+                continue;
+            }
+            let Some((group, born)) = self.due.pop_front() else { break };
+            let Some((group_born, found)) = self.filing.group_mut(group) else { continue };
+            if group_born != born {
+                continue;
+            }
+            found.sweep_tail(&mut self.born, is_alive, &mut self.dropped);
+            self.free_branches.append(&mut self.dropped);
+            if let Some(merge) = found.due() {
+                self.merge = Some((group, born, merge));
+            }
+            self.forget_if_over(group);
+            steps -= 1;
+        }
+        self.merge.is_some() || !self.due.is_empty()
+    }
+
+    /// Bytes that the set takes, by looking at all of it.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let filters = self.filters.iter().flatten().map(|entry| {
+            entry.normal.len()
+                + entry.uses.capacity() * size_of::<Match>()
+                + entry.branches.len() * size_of::<BranchId>()
+                + entry.slots.len() * size_of::<Slot>()
+        });
+        self.filters.capacity() * size_of::<Option<Entry>>()
+            + filters.sum::<usize>()
+            + self.by_text.capacity() * 5
+            + self.bytes_hot()
+    }
+
+    /// Bytes of those that matching looks at, but for what is evaluated.
+    #[must_use]
+    pub fn bytes_hot(&self) -> usize {
+        self.branches.capacity() * size_of::<Branch>() + self.filing.bytes()
+    }
+}
+
+/// What the messages have in common that a group is looked up for.
+#[derive(Clone, Debug, PartialEq)]
+enum GroupKey {
+    /// The field has this value.
+    Equal(Slot, Key),
+    /// The field begins so.
+    Prefix(Slot, Box<[u8]>),
+}
+
+impl GroupKey {
+    fn slot(&self) -> Slot {
+        match self {
+            GroupKey::Equal(slot, _) | GroupKey::Prefix(slot, _) => *slot,
+        }
+    }
+}
+
+/// A group that is looked up, or the one of all messages.
+#[derive(Debug)]
+struct Filed {
+    key: Option<GroupKey>,
+    /// Tells groups apart that have the same place one after the other.
+    born: u64,
+    group: Group,
+}

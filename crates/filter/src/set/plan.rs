@@ -1,0 +1,122 @@
+//! How a branch is filed: under the equality whose field has the most values, else under a prefix; ranges become bounds;
+//! what is left is evaluated.
+
+use super::GroupKey;
+use super::filing::{Filing, PREFIXES};
+use crate::atom::{Atom, Kind, Limit};
+use crate::bound::Bound;
+use crate::paths::Slot;
+use crate::program::Program;
+use crate::segment::SIDES_MAX;
+use crate::tree::Expr;
+use alloc::vec::Vec;
+
+/// How a branch is filed and what is left of it.
+pub(super) struct Plan {
+    /// The values under which it is filed; none for all messages.
+    pub(super) keys: Option<Vec<GroupKey>>,
+    /// Ends of ranges, sorted by their sides, each side once.
+    pub(super) bounds: Vec<Bound>,
+    /// What must be TRUE besides.
+    pub(super) rest: Option<Expr>,
+    /// Slots that were acquired for it.
+    pub(super) slots: Vec<Slot>,
+}
+
+impl Plan {
+    /// The plan of a branch.
+    pub(super) fn new(atoms: &[Atom<'_>], filing: &Filing, program: &mut Program) -> Plan {
+        let mut plan = Plan { keys: None, bounds: Vec::new(), rest: None, slots: Vec::new() };
+        let filed = equality(atoms, filing, program).or_else(|| prefix(atoms, program));
+        let filed_under = filed.map(|(index, slot, keys)| {
+            plan.slots.push(slot);
+            plan.keys = Some(keys);
+            index
+        });
+        let mut rest: Vec<&Expr> = Vec::new();
+        for (index, atom) in atoms.iter().enumerate() {
+            // A prefix is not all that its condition says.
+            let is_filed = Some(index) == filed_under && !matches!(atom.kind, Kind::Prefix(..));
+            if !is_filed && !plan.bound(atom, program) {
+                rest.push(atom.expr);
+            }
+        }
+        plan.bounds.sort_by_key(Bound::side);
+        plan.rest = match rest[..] {
+            [] => None,
+            [one] => Some(one.clone()),
+            _ => Some(Expr::And(rest.into_iter().cloned().collect())),
+        };
+        plan
+    }
+
+    /// Makes bounds of an atom, if it says nothing else and there is room for them.
+    fn bound(&mut self, atom: &Atom<'_>, program: &mut Program) -> bool {
+        let (path, ends) = match &atom.kind {
+            Kind::Equal(path, keys) => match &keys[..] {
+                [key] => match key.constant() {
+                    Some(constant) => (
+                        *path,
+                        Vec::from([(Limit::From, constant.clone()), (Limit::UpTo, constant)]),
+                    ),
+                    None => return false,
+                },
+                _ => return false,
+            },
+            Kind::Range(path, ends) => (*path, ends.clone()),
+            Kind::Prefix(..) | Kind::Other => return false,
+        };
+        let slot = program.paths.acquire(path);
+        let bounds: Vec<Bound> =
+            ends.into_iter().map(|(limit, constant)| Bound { slot, limit, constant }).collect();
+        let is_free = |bound: &Bound| self.bounds.iter().all(|known| known.side() != bound.side());
+        if self.bounds.len() + bounds.len() > SIDES_MAX || !bounds.iter().all(is_free) {
+            program.paths.release(slot);
+            return false;
+        }
+        self.bounds.extend(bounds);
+        self.slots.push(slot);
+        true
+    }
+}
+
+/// The atom, slot and keys of the equality whose field has the most values.
+fn equality(
+    atoms: &[Atom<'_>],
+    filing: &Filing,
+    program: &mut Program,
+) -> Option<(usize, Slot, Vec<GroupKey>)> {
+    let mut best: Option<(u64, usize, Slot)> = None;
+    for (index, atom) in atoms.iter().enumerate() {
+        let Kind::Equal(path, keys) = &atom.kind else { continue };
+        let slot = program.paths.acquire(path);
+        // In thousandths: one of two values is half as selective.
+        let score = (u64::from(filing.values(slot)) + 1) * 1000 / keys.len() as u64;
+        match best {
+            Some((known, ..)) if known >= score => program.paths.release(slot),
+            _ => {
+                if let Some((_, _, slot)) = best.replace((score, index, slot)) {
+                    program.paths.release(slot);
+                }
+            }
+        }
+    }
+    let (_, index, slot) = best?;
+    let keys = match &atoms[index].kind {
+        Kind::Equal(_, keys) => keys.iter().map(|key| GroupKey::Equal(slot, key.clone())).collect(),
+        _ => Vec::new(),
+    };
+    Some((index, slot, keys))
+}
+
+/// The atom, slot and key of the longest prefix.
+fn prefix(atoms: &[Atom<'_>], program: &mut Program) -> Option<(usize, Slot, Vec<GroupKey>)> {
+    let prefixes = atoms.iter().enumerate().filter_map(|(index, atom)| match &atom.kind {
+        Kind::Prefix(path, prefix) => Some((index, *path, prefix)),
+        _ => None,
+    });
+    let (index, path, prefix) = prefixes.max_by_key(|(_, _, prefix)| prefix.len())?;
+    let length = PREFIXES.into_iter().find(|length| *length <= prefix.len())?;
+    let slot = program.paths.acquire(path);
+    Some((index, slot, Vec::from([GroupKey::Prefix(slot, prefix[..length].into())])))
+}
