@@ -1,0 +1,337 @@
+//! What matching costs: nanoseconds and instructions per message, by the number of filters.
+//!
+//! `measure` prints the table of rates; `measure instructions` counts by callgrind, for which valgrind must be there.
+//! Filters are `sym = 'S' AND b.price > P AND b.qty < Q` over 1,000 symbols; of anchored ones nine in ten have the
+//! symbol, of unanchored ones none. About one of them matches a message. Rates depend on what else the machine does.
+
+use lepus_amqp::{Properties, PropertiesRef, Table};
+use lepus_base::{HashState, Rng};
+use lepus_filter::{
+    BodyFormat, Filter, FilterSet, Limits, Message, Meta, Scratch, SetLimits, Subscription,
+};
+use std::process::Command;
+use std::time::Instant;
+
+/// Symbols that messages and filters have.
+const SYMBOLS: u64 = 1000;
+/// Prices and quantities lie below.
+const VALUES: u64 = 1_000_000;
+/// Rounds of which the best counts.
+const ROUNDS: usize = 5;
+
+/// Which filters a set has.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    /// Nine in ten have an equality.
+    Anchored,
+    /// All have one.
+    Equalities,
+    /// All have ranges only.
+    Unanchored,
+    /// Anchored, and everything is in the headers.
+    Headers,
+    /// Each has to be evaluated.
+    Evaluated,
+    /// The body is read for one filter that never matches.
+    Extraction,
+}
+
+const KINDS: [(&str, Kind); 6] = [
+    ("anchored", Kind::Anchored),
+    ("equalities", Kind::Equalities),
+    ("unanchored", Kind::Unanchored),
+    ("headers", Kind::Headers),
+    ("evaluated", Kind::Evaluated),
+    ("extraction", Kind::Extraction),
+];
+
+struct Load {
+    set: FilterSet,
+    texts: Vec<String>,
+    subscriptions: Vec<Subscription>,
+    messages: Vec<(Vec<u8>, String)>,
+}
+
+fn text(kind: Kind, index: usize, count: usize, rng: &mut Rng) -> String {
+    let is_anchored = match kind {
+        Kind::Unanchored | Kind::Evaluated => false,
+        Kind::Anchored | Kind::Headers => index % 10 != 0,
+        Kind::Equalities | Kind::Extraction => true,
+    };
+    // So that about one matches: each of `rivals` with a chance of one in them.
+    let rivals = match (kind, is_anchored) {
+        (Kind::Equalities, _) => count as f64 / SYMBOLS as f64,
+        (Kind::Anchored | Kind::Headers, true) => 1.8 * count as f64 / SYMBOLS as f64,
+        (Kind::Anchored | Kind::Headers, false) => 0.2 * count as f64,
+        _ => count as f64,
+    };
+    let spread = (2.0 / rivals.max(1.0).sqrt()).min(1.0) * VALUES as f64;
+    let mut part = || rng.below(spread as u64);
+    let (price, qty) = (VALUES - part(), part());
+    let body = if kind == Kind::Headers { "" } else { "b." };
+    match kind {
+        Kind::Extraction => {
+            "b.sym = 'none' AND b.price > 0 AND b.qty > 0 AND b.side = 'x' AND b.venue = 'x' AND b.id = 1".to_owned()
+        }
+        Kind::Evaluated => format!("b.price + 0 > {price} AND b.qty - 0 < {qty}"),
+        _ if is_anchored => {
+            let symbol = rng.below(SYMBOLS);
+            format!("sym = 'SYM{symbol}' AND {body}price > {price}.5 AND {body}qty < {qty}")
+        }
+        _ => format!("{body}price > {price}.5 AND {body}qty < {qty}"),
+    }
+}
+
+/// A document of about so many bytes.
+fn document(rng: &mut Rng, symbol: u64, price: u64, qty: u64, bytes: usize) -> String {
+    let id = rng.below(1_000_000);
+    let mut body = format!(
+        "{{\"id\":{id},\"sym\":\"SYM{symbol}\",\"side\":\"buy\",\"price\":{price}.25,\"qty\":{qty},\"venue\":\"XNYS\""
+    );
+    let mut number = 0;
+    while body.len() + 20 < bytes {
+        number += 1;
+        match number % 3 {
+            0 => body.push_str(&format!(",\"f{number}\":\"v{}\"", rng.below(10_000))),
+            1 => body.push_str(&format!(",\"field{number}\":{}", rng.below(100_000))),
+            _ => body.push_str(&format!(",\"n{number}\":{{\"a\":true}}")),
+        }
+    }
+    body.push('}');
+    body
+}
+
+fn load(kind: Kind, count: usize, bytes: usize) -> Load {
+    let mut rng = Rng::new(7);
+    let limits =
+        SetLimits { filters_max: 10_000_000, unindexed_max: 10_000_000, ..SetLimits::default() };
+    let mut set = FilterSet::new(limits, HashState::new(1));
+    let texts: Vec<String> = (0..count).map(|index| text(kind, index, count, &mut rng)).collect();
+    let mut subscriptions = Vec::with_capacity(count);
+    for (target, text) in texts.iter().enumerate() {
+        let filter = Filter::parse(text, &Limits::default()).expect("a filter");
+        subscriptions.push(set.add(&filter, target as u64).expect("there is room"));
+        set.work(1000);
+    }
+    while set.work(1_000_000) {}
+    let messages = (0..1024)
+        .map(|_| {
+            let (symbol, price, qty) = (rng.below(SYMBOLS), rng.below(VALUES), rng.below(VALUES));
+            let mut headers = Table::new().with("sym", format!("SYM{symbol}"));
+            if kind == Kind::Headers {
+                headers.insert("price", price as f64 + 0.25);
+                headers.insert("qty", qty as i64);
+            }
+            let properties = Properties { headers: Some(headers), ..Properties::default() };
+            (properties.to_bytes(), document(&mut rng, symbol, price, qty, bytes))
+        })
+        .collect();
+    Load { set, texts, subscriptions, messages }
+}
+
+/// Matches so many messages. Returns the matches and the steps that were counted.
+fn drive(load: &Load, messages: usize, scratch: &mut Scratch) -> (usize, u64) {
+    let mut out = Vec::new();
+    let (mut found, mut steps) = (0, 0);
+    for index in 0..messages {
+        let (properties, body) = &load.messages[index % load.messages.len()];
+        let message = Message {
+            properties: PropertiesRef(properties),
+            body: body.as_bytes(),
+            format: BodyFormat::Json,
+            meta: Meta::default(),
+        };
+        out.clear();
+        steps += load.set.matches(&message, scratch, &mut out).steps;
+        found += out.len();
+    }
+    (found, steps)
+}
+
+fn rates() {
+    println!(
+        "{:12} {:>9} {:>6} {:>10} {:>11} {:>8} {:>9} {:>7}",
+        "filters", "count", "body", "ns/message", "messages/s", "matches", "ns/step", "bytes"
+    );
+    let rows = [
+        (Kind::Extraction, 1, 231),
+        (Kind::Extraction, 1, 869),
+        (Kind::Extraction, 1, 3976),
+        (Kind::Headers, 1, 231),
+        (Kind::Anchored, 1, 231),
+        (Kind::Anchored, 1000, 231),
+        (Kind::Unanchored, 1000, 231),
+        (Kind::Headers, 10_000, 231),
+        (Kind::Anchored, 10_000, 231),
+        (Kind::Equalities, 10_000, 231),
+        (Kind::Unanchored, 10_000, 231),
+        (Kind::Evaluated, 1000, 231),
+        (Kind::Anchored, 100_000, 231),
+        (Kind::Equalities, 100_000, 231),
+        (Kind::Unanchored, 100_000, 231),
+        (Kind::Anchored, 1_000_000, 231),
+        (Kind::Unanchored, 1_000_000, 231),
+    ];
+    for (kind, count, bytes) in rows {
+        let load = load(kind, count, bytes);
+        let mut scratch = Scratch::default();
+        let messages = (200_000 / (1 + count / 2000)).max(200);
+        let mut best = f64::INFINITY;
+        let (mut found, mut steps) = (0, 0);
+        for _ in 0..ROUNDS {
+            let begin = Instant::now();
+            (found, steps) = drive(&load, messages, &mut scratch);
+            best = best.min(begin.elapsed().as_nanos() as f64 / messages as f64);
+        }
+        println!(
+            "{:12} {count:>9} {:>6} {best:>10.0} {:>11.0} {:>8.2} {:>9.1} {:>7}",
+            name(kind),
+            load.messages[0].1.len(),
+            1e9 / best,
+            found as f64 / messages as f64,
+            best * messages as f64 / steps as f64,
+            load.set.bytes_hot() / count,
+        );
+    }
+}
+
+/// How fast filters come and go.
+fn churn() {
+    for (kind, count) in
+        [(Kind::Anchored, 10_000), (Kind::Anchored, 100_000), (Kind::Unanchored, 100_000)]
+    {
+        let mut load = load(kind, count, 231);
+        let mut rng = Rng::new(8);
+        let changes = 20_000;
+        let new: Vec<String> =
+            (0..changes).map(|index| text(kind, index, count, &mut rng)).collect();
+        let begin = Instant::now();
+        for text in &new {
+            let filter = Filter::parse(text, &Limits::default()).expect("a filter");
+            load.subscriptions.push(load.set.add(&filter, 0).expect("there is room"));
+        }
+        let added = begin.elapsed();
+        let begin = Instant::now();
+        let (mut longest, mut slices) = (0, 0_u32);
+        loop {
+            let slice = Instant::now();
+            let is_more = load.set.work(5000);
+            longest = longest.max(slice.elapsed().as_micros());
+            slices += 1;
+            if !is_more {
+                break;
+            }
+        }
+        let merged = begin.elapsed();
+        let begin = Instant::now();
+        for subscription in load.subscriptions.drain(..changes) {
+            load.set.remove(subscription);
+        }
+        let removed = begin.elapsed();
+        let each = |time: std::time::Duration| time.as_nanos() / changes as u128;
+        println!(
+            "{:12} {count:>9}: add with parsing {} ns, remove {} ns, merging {} ns each in {slices} slices, the longest {longest} us",
+            name(kind),
+            each(added),
+            each(removed),
+            each(merged),
+        );
+    }
+}
+
+fn name(kind: Kind) -> &'static str {
+    KINDS.iter().find(|(_, known)| *known == kind).map_or("", |(name, _)| name)
+}
+
+/// Instructions of a run of this program.
+fn count(words: &[String]) -> u64 {
+    let out = std::env::temp_dir().join(format!("lepus-filter-callgrind.{}", std::process::id()));
+    let ran = Command::new("valgrind")
+        .arg("--tool=callgrind")
+        .arg(format!("--callgrind-out-file={}", out.display()))
+        .arg(std::env::current_exe().expect("this program"))
+        .args(words)
+        .output()
+        .expect("valgrind");
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let profile = std::fs::read_to_string(&out).expect("a profile");
+    let _ = std::fs::remove_file(out);
+    let totals = profile.lines().find_map(|line| line.strip_prefix("totals:"));
+    totals.and_then(|totals| totals.trim().parse().ok()).expect("totals")
+}
+
+fn instructions() {
+    let rows = [
+        ("extraction", 1, 231),
+        ("extraction", 1, 869),
+        ("extraction", 1, 3976),
+        ("headers", 1, 231),
+        ("headers", 10_000, 231),
+        ("anchored", 1, 231),
+        ("equalities", 10_000, 231),
+        ("anchored", 10_000, 231),
+        ("unanchored", 10_000, 231),
+        ("equalities", 100_000, 231),
+        ("evaluated", 1000, 231),
+    ];
+    for (kind, filters, bytes) in rows {
+        let run = |messages: usize| {
+            let words = ["drive", kind].map(str::to_owned);
+            let numbers = [filters, bytes, messages].map(|number| number.to_string());
+            count(&[&words[..], &numbers[..]].concat())
+        };
+        let messages = if filters > 1000 { 1024 } else { 4096 };
+        let each = (run(2 * messages) - run(messages)) as f64 / messages as f64;
+        println!(
+            "{kind:12} {filters:>9} filters {bytes:>6} B {each:>10.0} instructions per message"
+        );
+    }
+    let change = |word: &str| {
+        let run = |changes: usize| count(&[word.to_owned(), changes.to_string()]);
+        (run(8000) - run(4000)) as f64 / 4000.0
+    };
+    let (parse, add, both) = (change("parse"), change("add"), change("add-remove"));
+    println!("parse {parse:.0}, add with parsing {add:.0}, remove {:.0} instructions", both - add);
+}
+
+/// Parses, adds, or adds and removes so many filters.
+fn change(word: &str, changes: usize) {
+    let mut set = FilterSet::new(SetLimits::default(), HashState::new(1));
+    let mut rng = Rng::new(9);
+    let mut subscriptions = Vec::new();
+    for index in 0..changes {
+        let filter =
+            Filter::parse(&text(Kind::Anchored, index, 10_000, &mut rng), &Limits::default());
+        let filter = filter.expect("a filter");
+        if word != "parse" {
+            subscriptions.push(set.add(&filter, 0).expect("there is room"));
+        }
+    }
+    if word == "add-remove" {
+        for subscription in subscriptions {
+            set.remove(subscription);
+        }
+    }
+}
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let number = |word: &str| word.parse::<usize>().expect("a number");
+    match words[..] {
+        [] => {
+            rates();
+            churn();
+        }
+        ["churn"] => churn(),
+        ["instructions"] => instructions(),
+        ["drive", kind, filters, bytes, messages] => {
+            let kind = KINDS.iter().find(|(name, _)| *name == kind).expect("a kind").1;
+            let load = load(kind, number(filters), number(bytes));
+            println!("{:?}", drive(&load, number(messages), &mut Scratch::default()));
+            println!("{} filters", load.texts.len());
+        }
+        [word @ ("parse" | "add" | "add-remove"), changes] => change(word, number(changes)),
+        _ => eprintln!("measure [churn | instructions]"),
+    }
+}
