@@ -3,8 +3,9 @@
 
 use alloc::vec::Vec;
 
-/// Entries that are compared together.
-const BLOCK: usize = 64;
+/// Entries that are compared together, and as many of the last ones.
+const BLOCK: usize = 128;
+const SMALL_BLOCK: usize = 16;
 
 /// A rank as it stands in a column: shifted, so that a comparison with a sign compares it.
 pub(crate) trait Lane: Copy + Ord {
@@ -12,7 +13,7 @@ pub(crate) trait Lane: Copy + Ord {
     fn of(rank: u32) -> Self;
     /// The rank that it was made of.
     fn rank(self) -> u32;
-    /// All ones for TRUE, none for FALSE.
+    /// 1 for TRUE, 0 for FALSE.
     fn mask(holds: bool) -> Self;
     /// The bits that are in both.
     fn and(self, other: Self) -> Self;
@@ -35,7 +36,7 @@ macro_rules! lane {
             }
             #[inline]
             fn mask(holds: bool) -> $lane {
-                -<$lane>::from(holds)
+                <$lane>::from(holds)
             }
             #[inline]
             fn and(self, other: $lane) -> $lane {
@@ -112,20 +113,31 @@ pub(crate) struct Compared<'c> {
 pub(crate) fn scan(columns: &[Compared<'_>], count: usize, hit: &mut impl FnMut(usize)) {
     let mut at = 0;
     while at < count {
-        let end = (at + BLOCK).min(count);
-        let any = match columns {
-            [] => true,
-            [one] => single(one, at, end),
-            // The others are looked at where the first two hold.
-            [one, two, ..] => pair(one, two, at, end),
+        let (size, any) = match count - at {
+            BLOCK.. => (BLOCK, block::<BLOCK>(columns, at)),
+            SMALL_BLOCK.. => (SMALL_BLOCK, block::<SMALL_BLOCK>(columns, at)),
+            rest => (rest, true),
         };
         if any {
             // Few blocks have a hit.
-            (at..end)
-                .filter(|entry| columns.iter().all(|column| holds(column, *entry)))
-                .for_each(&mut *hit);
+            find(columns, at, at + size, hit);
         }
-        at = end;
+        at += size;
+    }
+}
+
+/// Calls `hit` with the entries of a block that hold.
+fn find(columns: &[Compared<'_>], mut at: usize, end: usize, hit: &mut impl FnMut(usize)) {
+    while at < end {
+        let size = SMALL_BLOCK.min(end - at);
+        if size < SMALL_BLOCK || block::<SMALL_BLOCK>(columns, at) {
+            for entry in at..at + size {
+                if columns.iter().all(|column| holds(column, entry)) {
+                    hit(entry);
+                }
+            }
+        }
+        at += size;
     }
 }
 
@@ -135,17 +147,33 @@ fn holds(column: &Compared<'_>, entry: usize) -> bool {
     if column.is_lower { column.rank > rank } else { column.rank < rank }
 }
 
-/// Whether any entry of a block holds.
+/// Whether any entry of a block may hold: the first two columns are looked at.
 #[inline]
-fn single(column: &Compared<'_>, at: usize, end: usize) -> bool {
-    match column.ranks {
-        Ranks::Narrow(ranks) => any_single(&ranks[at..end], column),
-        Ranks::Wide(ranks) => any_single(&ranks[at..end], column),
+fn block<const N: usize>(columns: &[Compared<'_>], at: usize) -> bool {
+    match columns {
+        [] => true,
+        [one] => single::<N>(one, at),
+        [one, two, ..] => pair::<N>(one, two, at),
     }
 }
 
 #[inline]
-fn any_single<L: Lane>(ranks: &[L], column: &Compared<'_>) -> bool {
+fn single<const N: usize>(column: &Compared<'_>, at: usize) -> bool {
+    match column.ranks {
+        Ranks::Narrow(ranks) => any_single::<i16, N>(ranks, column, at),
+        Ranks::Wide(ranks) => any_single::<i32, N>(ranks, column, at),
+    }
+}
+
+/// An array of its own length is what the compiler makes vector instructions of.
+#[inline]
+fn chunk<L, const N: usize>(ranks: &[L], at: usize) -> Option<&[L; N]> {
+    ranks.get(at..)?.first_chunk()
+}
+
+#[inline]
+fn any_single<L: Lane, const N: usize>(ranks: &[L], column: &Compared<'_>, at: usize) -> bool {
+    let Some(ranks) = chunk::<L, N>(ranks, at) else { return true };
     let rank = L::of(column.rank);
     let mut any = L::ZERO;
     if column.is_lower {
@@ -160,40 +188,56 @@ fn any_single<L: Lane>(ranks: &[L], column: &Compared<'_>) -> bool {
     any != L::ZERO
 }
 
-/// Whether any entry of a block holds in both columns.
 #[inline]
-fn pair(one: &Compared<'_>, two: &Compared<'_>, at: usize, end: usize) -> bool {
+fn pair<const N: usize>(one: &Compared<'_>, two: &Compared<'_>, at: usize) -> bool {
     match (one.ranks, two.ranks) {
         (Ranks::Narrow(first), Ranks::Narrow(second)) => {
-            any_pair(&first[at..end], &second[at..end], one, two)
+            any_pair::<i16, N>(first, second, one, two, at)
         }
         (Ranks::Wide(first), Ranks::Wide(second)) => {
-            any_pair(&first[at..end], &second[at..end], one, two)
+            any_pair::<i32, N>(first, second, one, two, at)
         }
         // Different widths: each alone.
-        _ => single(one, at, end) && single(two, at, end),
+        _ => single::<N>(one, at) && single::<N>(two, at),
     }
 }
 
+/// Whether any entry of a block holds in both columns.
 #[inline]
-fn any_pair<L: Lane>(first: &[L], second: &[L], one: &Compared<'_>, two: &Compared<'_>) -> bool {
+fn any_pair<L: Lane, const N: usize>(
+    first: &[L],
+    second: &[L],
+    one: &Compared<'_>,
+    two: &Compared<'_>,
+    at: usize,
+) -> bool {
+    let (Some(first), Some(second)) = (chunk::<L, N>(first, at), chunk::<L, N>(second, at)) else {
+        return true;
+    };
     let (rank_one, rank_two) = (L::of(one.rank), L::of(two.rank));
     let mut any = L::ZERO;
-    let pairs = first.iter().zip(second);
     // Four loops without a branch inside.
     match (one.is_lower, two.is_lower) {
-        (true, true) => pairs.for_each(|(first, second)| {
-            any = any.or(L::mask(rank_one > *first).and(L::mask(rank_two > *second)));
-        }),
-        (true, false) => pairs.for_each(|(first, second)| {
-            any = any.or(L::mask(rank_one > *first).and(L::mask(rank_two < *second)));
-        }),
-        (false, true) => pairs.for_each(|(first, second)| {
-            any = any.or(L::mask(rank_one < *first).and(L::mask(rank_two > *second)));
-        }),
-        (false, false) => pairs.for_each(|(first, second)| {
-            any = any.or(L::mask(rank_one < *first).and(L::mask(rank_two < *second)));
-        }),
+        (true, true) => {
+            for (first, second) in first.iter().zip(second) {
+                any = any.or(L::mask(rank_one > *first).and(L::mask(rank_two > *second)));
+            }
+        }
+        (true, false) => {
+            for (first, second) in first.iter().zip(second) {
+                any = any.or(L::mask(rank_one > *first).and(L::mask(rank_two < *second)));
+            }
+        }
+        (false, true) => {
+            for (first, second) in first.iter().zip(second) {
+                any = any.or(L::mask(rank_one < *first).and(L::mask(rank_two > *second)));
+            }
+        }
+        (false, false) => {
+            for (first, second) in first.iter().zip(second) {
+                any = any.or(L::mask(rank_one < *first).and(L::mask(rank_two < *second)));
+            }
+        }
     }
     any != L::ZERO
 }

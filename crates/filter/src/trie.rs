@@ -21,6 +21,8 @@ struct Node {
     slot: u32,
     /// The last node below.
     last: NodeId,
+    /// Marks of the names: one that is none of them has mostly another mark.
+    marks: u64,
     /// Names sorted by their prints.
     names: Vec<Name>,
     /// Indexes in their order.
@@ -58,7 +60,7 @@ impl Trie {
         {
             (slot, paths) = (*found, rest);
         }
-        self.nodes.push(Node { slot, last: id, names: Vec::new(), indexes: Vec::new() });
+        self.nodes.push(Node { slot, last: id, marks: 0, names: Vec::new(), indexes: Vec::new() });
         let (mut names, mut indexes) = (Vec::new(), Vec::new());
         while let Some((steps, _)) = paths.first() {
             let step = &steps[depth];
@@ -80,6 +82,7 @@ impl Trie {
         indexes.sort_unstable();
         let last = (self.nodes.len() - 1) as NodeId;
         let node = &mut self.nodes[id as usize];
+        node.marks = names.iter().fold(0, |marks, name| marks | mark(name.print, name.name.len()));
         (node.last, node.names, node.indexes) = (last, names, indexes);
         id
     }
@@ -112,7 +115,7 @@ impl Trie {
     }
 
     /// The node of a name, which lies in `text`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn name(
         &self,
         node: NodeId,
@@ -120,18 +123,12 @@ impl Trie {
         start: usize,
         end: usize,
     ) -> Option<NodeId> {
-        let names = &self.nodes[node as usize].names;
-        if names.is_empty() {
+        let Node { names, marks, .. } = &self.nodes[node as usize];
+        let wanted = print(text, start, end);
+        if marks & mark(wanted, end - start) == 0 {
             return None;
         }
-        let wanted = print(text, start, end);
-        let first = match names.len() {
-            ..=8 => names.iter().position(|name| name.print == wanted)?,
-            _ => names.partition_point(|name| name.print < wanted),
-        };
-        let same = names[first..].iter().take_while(|name| name.print == wanted);
-        let text = &text[start..end];
-        same.into_iter().find(|name| *name.name == *text).map(|name| name.node)
+        find(names, wanted, &text[start..end])
     }
 
     /// The node of an index.
@@ -148,8 +145,24 @@ impl Trie {
     }
 }
 
+fn find(names: &[Name], wanted: u64, text: &[u8]) -> Option<NodeId> {
+    let first = match names.len() {
+        ..=8 => names.iter().position(|name| name.print == wanted)?,
+        _ => names.partition_point(|name| name.print < wanted),
+    };
+    let mut same = names[first..].iter().take_while(|name| name.print == wanted);
+    same.find(|name| *name.name == *text).map(|name| name.node)
+}
+
+/// One bit of 64, by the first three bytes and the length.
+#[inline(always)]
+fn mark(print: u64, length: usize) -> u64 {
+    let mixed = print ^ (print >> 11) ^ (print >> 21) ^ (length as u64).wrapping_mul(5);
+    1 << (mixed & 63)
+}
+
 /// The first eight bytes of a name, zeros behind it.
-#[inline]
+#[inline(always)]
 fn print(text: &[u8], start: usize, end: usize) -> u64 {
     let length = end - start;
     match text.get(start..).and_then(|text| text.first_chunk()) {

@@ -93,7 +93,7 @@ impl Scanner<'_> {
 
     /// Reads a value that is wanted as a node. Of an object or array that is not empty only the beginning: the node
     /// of its first member is returned.
-    #[inline]
+    #[inline(always)]
     fn value(&mut self, node: NodeId) -> Result<Option<NodeId>, Invalid> {
         self.at = behind_space(self.text, self.at);
         let start = self.at;
@@ -127,11 +127,12 @@ impl Scanner<'_> {
         Ok(None)
     }
 
-    #[inline]
+    #[inline(always)]
     fn slot(&self, node: NodeId) -> Option<usize> {
         if node == NONE { None } else { self.trie.slot(node) }
     }
 
+    #[inline(always)]
     fn word(&mut self, word: &[u8], value: Value) -> Result<Value, Invalid> {
         if !self.text[self.at..].starts_with(word) {
             return Err(Invalid);
@@ -172,6 +173,7 @@ impl Scanner<'_> {
     }
 
     /// Ends the innermost object or array at its bracket.
+    #[inline(always)]
     fn close(&mut self) {
         self.at += 1;
         let Some(open) = self.room.open.pop() else { return };
@@ -184,7 +186,7 @@ impl Scanner<'_> {
     }
 
     /// Reads a key and its colon. Returns the node of its value.
-    #[inline]
+    #[inline(always)]
     fn key(&mut self) -> Result<NodeId, Invalid> {
         if self.text.get(self.at) != Some(&b'"') {
             return Err(Invalid);
@@ -213,6 +215,7 @@ impl Scanner<'_> {
     }
 
     /// The node of the element that begins here.
+    #[inline(always)]
     fn element(&mut self) -> NodeId {
         let found = match self.room.open.last() {
             Some(open) if open.node != NONE => self.trie.index(open.node, open.index),
@@ -221,12 +224,13 @@ impl Scanner<'_> {
         self.meet(found)
     }
 
+    #[inline(always)]
     fn parent(&self) -> NodeId {
         self.room.open.last().map_or(NONE, |open| open.node)
     }
 
     /// Notes that a wanted value begins; what an earlier one of the same name left is forgotten.
-    #[inline]
+    #[inline(always)]
     fn meet(&mut self, found: Option<NodeId>) -> NodeId {
         let Some(node) = found else { return NONE };
         let earlier =
@@ -239,6 +243,7 @@ impl Scanner<'_> {
     }
 
     /// Each value is forgotten once at most, so the work is bounded by what was met.
+    #[cold]
     fn forget(&mut self, node: NodeId, earlier: usize) {
         let last = self.trie.last(node);
         let below = self.room.met[earlier..].iter().take_while(|met| (node..=last).contains(*met));

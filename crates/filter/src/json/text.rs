@@ -8,7 +8,7 @@ const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGH: u64 = 0x8080_8080_8080_8080;
 
 /// Marks the high bit of bytes that end the plain part of a string. Above the lowest mark there may be false ones.
-#[inline]
+#[inline(always)]
 fn special(word: u64) -> u64 {
     let zero = |word: u64| word.wrapping_sub(ONES) & !word;
     let quote = zero(word ^ (ONES * b'"' as u64));
@@ -19,7 +19,7 @@ fn special(word: u64) -> u64 {
 
 /// The end of a string that begins at `at`, behind its quote, and whether something in it must be decoded. The end is
 /// the place of the closing quote.
-#[inline]
+#[inline(always)]
 pub(super) fn string_end(text: &[u8], mut at: usize) -> Result<(usize, bool), Invalid> {
     let mut is_escaped = false;
     loop {
@@ -44,6 +44,7 @@ pub(super) fn string_end(text: &[u8], mut at: usize) -> Result<(usize, bool), In
 }
 
 /// The character that an escape stands for and the place behind it.
+#[cold]
 fn escape(text: &[u8], at: usize) -> Result<(char, usize), Invalid> {
     let character = match text.get(at + 1).ok_or(Invalid)? {
         b'"' => '"',
@@ -99,7 +100,7 @@ pub(super) fn decode(inside: &[u8], out: &mut Vec<u8>) -> Result<(), Invalid> {
 }
 
 /// The place behind a number that begins at `at`, and whether it is written as an integer.
-#[inline]
+#[inline(always)]
 pub(super) fn number_end(text: &[u8], at: usize) -> Result<(usize, bool), Invalid> {
     let digits = |mut at: usize| {
         while text.get(at).is_some_and(u8::is_ascii_digit) {
@@ -174,8 +175,16 @@ fn short(digits: &[u8]) -> Option<Number> {
 }
 
 /// The place of the next byte that is no space.
-#[inline]
-pub(super) fn behind_space(text: &[u8], mut at: usize) -> usize {
+#[inline(always)]
+pub(super) fn behind_space(text: &[u8], at: usize) -> usize {
+    match text.get(at) {
+        // Mostly there is none.
+        Some(byte) if *byte > b' ' => at,
+        _ => behind_spaces(text, at),
+    }
+}
+
+fn behind_spaces(text: &[u8], mut at: usize) -> usize {
     while let Some(b' ' | b'\n' | b'\r' | b'\t') = text.get(at) {
         at += 1;
     }

@@ -2,6 +2,7 @@
 
 mod engine;
 mod generate;
+mod guide;
 mod language;
 mod oracle;
 mod sample;
