@@ -55,7 +55,7 @@ struct Load {
 fn text(kind: Kind, index: usize, count: usize, rng: &mut Rng) -> String {
     let is_anchored = match kind {
         Kind::Unanchored | Kind::Evaluated => false,
-        Kind::Anchored | Kind::Headers => index % 10 != 0,
+        Kind::Anchored | Kind::Headers => !index.is_multiple_of(10),
         Kind::Equalities | Kind::Extraction => true,
     };
     // So that about one matches: each of `rivals` with a chance of one in them.

@@ -64,10 +64,10 @@ impl Number {
             (Number::Unsigned(one), Number::Unsigned(two)) => Some(one.cmp(&two)),
             (Number::Signed(_), Number::Unsigned(_)) => Some(Ordering::Less),
             (Number::Unsigned(_), Number::Signed(_)) => Some(Ordering::Greater),
-            (Number::Signed(one), Number::Float(two)) => wide_against_float(one.into(), two),
+            (Number::Signed(one), Number::Float(two)) => signed_against_float(one, two),
             (Number::Unsigned(one), Number::Float(two)) => wide_against_float(one.into(), two),
             (Number::Float(one), Number::Signed(two)) => {
-                wide_against_float(two.into(), one).map(Ordering::reverse)
+                signed_against_float(two, one).map(Ordering::reverse)
             }
             (Number::Float(one), Number::Unsigned(two)) => {
                 wide_against_float(two.into(), one).map(Ordering::reverse)
@@ -227,6 +227,17 @@ impl core::hash::Hash for Number {
         state.write_u8(kind);
         state.write_u64(bits);
     }
+}
+
+/// Integers below this size are floats as they are.
+const EXACT_END: u64 = 1 << 53;
+
+#[inline]
+fn signed_against_float(signed: i64, float: f64) -> Option<Ordering> {
+    if signed.unsigned_abs() < EXACT_END {
+        return (signed as f64).partial_cmp(&float);
+    }
+    wide_against_float(signed.into(), float)
 }
 
 /// The order of an integer of the domain and a float, without rounding either.

@@ -64,7 +64,8 @@ impl FilterSet {
         candidates.clear();
         let sources =
             Sources { message, made: &extracted.made, constants: self.program.constants() };
-        let mut steps = (bytes / STEP_BYTES) as u64;
+        // A message is at least one.
+        let mut steps = 1 + (bytes / STEP_BYTES) as u64;
         let look_ups = self.filing.look_up(&extracted.slots, sources, |group| {
             steps += group.search(&extracted.slots, sources, &mut |branch| candidates.push(branch));
         });
