@@ -166,7 +166,7 @@ impl Definitions {
         let is_first = self.batch.is_empty();
         match self.decide(now, directory, origin, request) {
             Err(request) => {
-                self.waiting.push_front((origin, request));
+                self.waiting.push_front((origin, *request));
                 None
             }
             Ok(decided) if is_first && !decided.is_logged => Some(Some(decided)),
@@ -187,12 +187,12 @@ impl Definitions {
         directory: &Directory,
         origin: Origin,
         request: Request,
-    ) -> Result<Decided, Request> {
+    ) -> Result<Decided, Box<Request>> {
         if self.batch.is_empty() {
             self.touched.clear();
         }
         if self.log.is_some() && !self.touched.add(directory, &request) {
-            return Err(request);
+            return Err(Box::new(request));
         }
         let mut is_logged = false;
         let mut effort = 1;
@@ -215,7 +215,7 @@ impl Definitions {
                     Recorded::Refused(refusal) => Decision::Answer(Err(refusal)),
                     Recorded::Full => match self.no_room(now) {
                         Some(refusal) => Decision::Answer(Err(refusal)),
-                        None => return Err(request),
+                        None => return Err(Box::new(request)),
                     },
                 }
             }

@@ -74,7 +74,7 @@ impl Survey {
                 Place::Connection(slot) if slot >= connections.capacity() => Place::Queue(0),
                 Place::Connection(slot) => {
                     budget -= 1;
-                    self.look_at_connection(connections.get(slot), &mut budget);
+                    self.look_at_connection(connections.get(slot).map(|it| &**it), &mut budget);
                     Place::Connection(slot + 1)
                 }
                 Place::Queue(slot) if slot >= places => Place::Done,
@@ -98,7 +98,7 @@ impl Survey {
         self.place == Place::Done
     }
 
-    fn look_at_connection(&mut self, connection: Option<&Box<Connection>>, budget: &mut usize) {
+    fn look_at_connection(&mut self, connection: Option<&Connection>, budget: &mut usize) {
         let Some(connection) = connection else { return };
         let channels = connection.open_channels().count();
         self.channels += channels as u64;
