@@ -11,7 +11,7 @@ use lepus_base::{Now, ShardId};
 
 use crate::backpressure::Cause;
 use crate::broker::Broker;
-use crate::channel::WaitsFor;
+use crate::channel::{Channel, WaitsFor};
 use crate::connection::Connection;
 use crate::home::Home;
 use crate::journal::LETTERS;
@@ -157,15 +157,19 @@ impl Broker {
     /// Whether a consumer of this shard that gets nothing waits for something, or ends.
     fn waits_here(&self, consumer: &Consumer) -> bool {
         let key = consumer.key;
-        let slot = self.edge.by_id.get(&key.connection);
-        let connection = slot.and_then(|slot| self.edge.connections.get(*slot as usize));
-        let Some(connection) = connection.filter(|connection| connection.end.is_none()) else {
-            return true;
-        };
-        let channel = connection.open_channels().find(|channel| channel.key == key.channel);
-        let Some(channel) = channel.filter(|channel| channel.ending.is_none()) else { return true };
-        let subscriptions = channel.subscriptions.as_ref();
-        subscriptions.is_some_and(|all| all.is_waiting(key.consumer))
+        self.living_channel(key).is_none_or(|channel| {
+            let subscriptions = channel.subscriptions.as_ref();
+            subscriptions.is_some_and(|all| all.is_waiting(key.consumer))
+        })
+    }
+
+    /// The channel of a consumer of this shard, unless it or its connection ends.
+    fn living_channel(&self, key: ConsumerKey) -> Option<&Channel> {
+        let slot = *self.edge.by_id.get(&key.connection)?;
+        let connection = self.edge.connections.get(slot as usize)?;
+        let mut channels = connection.open_channels().filter(|_| connection.end.is_none());
+        let channel = channels.find(|channel| channel.key == key.channel)?;
+        channel.ending.is_none().then_some(channel)
     }
 
     /// The same of one on another shard.
@@ -188,15 +192,8 @@ impl Broker {
     /// Whether this shard knows that a consumer of its own waits for credit, or it ends.
     #[must_use]
     pub fn knows_wish(&self, key: ConsumerKey) -> bool {
-        let slot = self.edge.by_id.get(&key.connection);
-        let connection = slot.and_then(|slot| self.edge.connections.get(*slot as usize));
-        let Some(connection) = connection.filter(|connection| connection.end.is_none()) else {
-            return true;
-        };
-        let channel = connection.open_channels().find(|channel| channel.key == key.channel);
-        let Some(channel) = channel.filter(|channel| channel.ending.is_none()) else { return true };
-        let subscriptions = channel.subscriptions.as_ref();
-        subscriptions.is_none_or(|all| {
+        let channel = self.living_channel(key);
+        channel.and_then(|channel| channel.subscriptions.as_ref()).is_none_or(|all| {
             all.is_waiting(key.consumer) || !all.by_number.contains(key.consumer as usize)
         })
     }
