@@ -377,10 +377,10 @@ impl Connection {
             for (number, subscription) in
                 channel.subscriptions.iter().flat_map(|subscriptions| &subscriptions.by_number)
             {
-                let Some(handle) = subscription.handle else { continue };
                 let consumer = number as u32;
                 let key = ConsumerKey { connection: self.id, channel: channel.key, consumer };
-                all.push(Attachment { queue: subscription.queue, key, handle });
+                let (queue, handle) = (subscription.queue, subscription.handle);
+                all.push(Attachment { queue, key, handle });
             }
         }
         all

@@ -229,8 +229,8 @@ pub struct Attachment {
     pub queue: QueueId,
     /// The consumer.
     pub key: ConsumerKey,
-    /// Its name within the queue.
-    pub handle: ConsumerHandle,
+    /// Its name within the queue, unless the queue has yet to tell.
+    pub handle: Option<ConsumerHandle>,
 }
 
 /// A message for very many queues of a shard.

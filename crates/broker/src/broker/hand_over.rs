@@ -110,6 +110,7 @@ impl Broker {
         let (id, consumers) = (connection.id, connection.attachments());
         self.edge.detached.retain(|detached| *detached != id);
         for Attachment { queue, key, handle } in consumers {
+            let handle = handle.expect("a connection stays while a queue has yet to answer it");
             let home = self.home_slot(queue, u32::MAX);
             let found =
                 home.filter(|&home| self.homes[home as usize].queue.relocate(handle, own, slot));
