@@ -6,6 +6,7 @@ pub mod emptiness;
 pub mod impls;
 pub mod length;
 pub mod names;
+pub mod protocol;
 pub mod unsafety;
 pub mod words;
 

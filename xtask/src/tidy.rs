@@ -70,6 +70,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         rules::names::check(source, &mut findings);
         rules::emptiness::check(source, &mut findings);
         rules::words::check(source, &mut findings);
+        rules::protocol::check(source, &mut findings);
     }
     findings
 }

@@ -49,7 +49,6 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use lepus_amqp::server::{Event, Publish, ServerConnection, State};
 use lepus_base::{ConnectionId, HashState, Instant, Now, Places, QueueId, Rng, ShardId, Slab};
 use lepus_store::disk::{Completion, LogId};
 
@@ -77,6 +76,8 @@ use crate::migration::Migrations;
 use crate::outbox::{ConnectionSlot, Outbox};
 use crate::postponed::Line;
 use crate::queue::Queue;
+use crate::session::amqp::Amqp;
+use crate::session::{Event, Incoming, Session, Speaker, State};
 use crate::settings::Settings;
 use crate::settle::Settling;
 use crate::timers::Timer;
@@ -264,8 +265,31 @@ impl Broker {
         if peer.tls.as_ref().is_some_and(|tls| tls.login_name.is_some()) {
             options.mechanisms.push_str(" EXTERNAL");
         }
-        let machine = ServerConnection::new(&options, now.instant);
-        let connection = Box::new(Connection::new(id, peer, machine, now.wall_millis));
+        let session = Speaker::Amqp(Box::new(Amqp::new(&options, now.instant)));
+        self.accept_speaker(now, id, peer, session, out)
+    }
+
+    /// A connection was accepted whose client speaks something else than AMQP 0-9-1.
+    pub fn accept_session(
+        &mut self,
+        now: Now,
+        id: ConnectionId,
+        peer: PeerInfo,
+        session: Box<dyn Session>,
+        out: &mut Outbox,
+    ) -> ConnectionSlot {
+        self.accept_speaker(now, id, peer, Speaker::Other(session), out)
+    }
+
+    fn accept_speaker(
+        &mut self,
+        now: Now,
+        id: ConnectionId,
+        peer: PeerInfo,
+        session: Speaker,
+        out: &mut Outbox,
+    ) -> ConnectionSlot {
+        let connection = Box::new(Connection::new(id, peer, session, now.wall_millis));
         let slot = self.edge.connections.insert(connection) as u32;
         self.edge.by_id.insert(id, slot);
         self.edge.arm(slot);
@@ -297,7 +321,7 @@ impl Broker {
         let connection = self.edge.connections.get(slot.0 as usize);
         connection.is_some_and(|connection| {
             let is_over = matches!(
-                connection.machine.state(),
+                connection.session.state(),
                 State::Closing | State::Leaving | State::Closed
             );
             !connection.vhost_name.is_empty() && !is_over
@@ -309,7 +333,7 @@ impl Broker {
     pub fn owes_end(&self, slot: ConnectionSlot) -> bool {
         self.edge.connections.get(slot.0 as usize).is_some_and(|connection| {
             connection.end == Some(ConnectionEnd::ByClient)
-                && (connection.machine.state() == State::PeerClosing || !connection.send.is_empty())
+                && (connection.session.state() == State::PeerClosing || !connection.send.is_empty())
         })
     }
 
@@ -324,7 +348,7 @@ impl Broker {
     /// its own between the socket and here.
     pub fn driver_holds(&mut self, slot: ConnectionSlot, bytes: usize) {
         let Some(connection) = self.edge.connections.get_mut(slot.index()) else { return };
-        connection.apart_bytes = bytes + connection.machine.client_properties().bytes().len();
+        connection.apart_bytes = bytes + connection.client_properties().bytes().len();
         self.edge.recount(slot.0);
     }
 
@@ -366,7 +390,7 @@ impl Broker {
             let Some(connection) = self.edge.connections.get_mut(slot as usize) else { break };
             let sent_before = connection.send.bytes.len();
             let (used, event) =
-                connection.machine.receive(now.instant, rest, &mut connection.send.bytes);
+                connection.session.receive(now.instant, rest, &mut connection.send.bytes);
             let answered = connection.send.bytes.len() > sent_before;
             if let Some(to) = self.hand_over_target(now, slot, &event) {
                 out.hand_over.push((ConnectionSlot(slot), to));
@@ -377,7 +401,7 @@ impl Broker {
             {
                 self.edge.pause(slot, Cause::Shortage, out);
                 // One that was put together cannot be given back.
-                if matches!(publish, Publish::Borrowed(_)) {
+                if matches!(publish, Incoming::Borrowed(_)) {
                     break;
                 }
             }
@@ -389,7 +413,7 @@ impl Broker {
             if idle {
                 break;
             }
-            if let Event::Publish { publish: Publish::Borrowed(publish), .. } = event {
+            if let Event::Publish { publish: Incoming::Borrowed(publish), .. } = event {
                 self.on_event(now, slot, event, out);
                 self.learn_publish(slot, rest, &publish);
             } else {
@@ -434,7 +458,8 @@ impl Broker {
         if let Some(connection) = connections.get_mut(slot.index())
             && connection.send.is_streaming()
         {
-            connection.send.encode_next(pool);
+            let connection = &mut **connection;
+            connection.send.encode_next(pool, &connection.session);
             self.edge.recount(slot.0);
         }
         self.edge.connections.get(slot.index()).map_or(&[], |connection| connection.send.unsent())
@@ -459,7 +484,7 @@ impl Broker {
         connection.send.advance(bytes);
         connection.dirty = !connection.send.is_empty();
         if bytes > 0 {
-            connection.machine.sent(now.instant);
+            connection.session.sent(now.instant);
         }
         if was_streaming && connection.dirty && out.dirty.last() != Some(&slot) {
             // The driver was given a part and does not know that there is more.

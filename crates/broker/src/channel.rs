@@ -18,6 +18,7 @@ use crate::directory::Request;
 use crate::mail::ChannelRef;
 use crate::message::MessageView;
 use crate::queue::Outcome;
+use crate::session::{Asked, Done};
 
 use ages::Ages;
 use confirm::Confirms;
@@ -40,12 +41,12 @@ pub struct Target {
 /// What to do when the answer to the pending question comes.
 #[derive(Debug)]
 pub enum Pending {
-    /// `exchange.*`, `queue.bind`, `queue.unbind`: answer with this frame.
+    /// A change of exchanges or bindings.
     Done {
-        /// The encoded `-ok` frame; empty with `no-wait`.
-        ok: Vec<u8>,
-        /// Class and method that asked.
-        method: (u16, u16),
+        /// The answer; `None` when none is wanted.
+        done: Option<Done>,
+        /// What was asked for.
+        asked: Asked,
     },
     /// `queue.declare`: the request, to ask again should the queue vanish meanwhile.
     Declare {
@@ -268,7 +269,7 @@ pub struct Channel {
     pub reply_consumer: Option<Box<str>>,
     /// The question that waits for an answer from elsewhere.
     pub pending: Option<Box<Pending>>,
-    /// Frames that came while a question was pending, well-formed and in order.
+    /// What was said while a question was pending, see [`crate::parked`].
     pub parked: Vec<u8>,
     /// Whether the channel is on the list of channels whose parked frames can be handled.
     pub unparking: bool,

@@ -1,4 +1,4 @@
-//! One client connection on its shard: the protocol machine, the send buffer and the channels.
+//! One client connection on its shard: the session, the send buffer and the channels.
 //!
 //! A connection is *movable* while nothing ties it to its shard: no consumers, nothing
 //! unacknowledged or unconfirmed, no open transaction, no exclusive queues, nothing sent to
@@ -10,16 +10,17 @@ use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use lepus_amqp::method::{Method, connection};
-use lepus_amqp::server::{ServerConnection, State};
 use lepus_base::{ConnectionId, Instant, QueueId, ShardId, VhostId};
 
 use crate::backpressure::{Cause, Causes};
 use crate::channel::{Channel, Subscription, Subscriptions, WaitsFor};
 use crate::channels::Channels;
 use crate::mail::Attachment;
+use crate::parked::park_end;
 use crate::queue::ConsumerKey;
 use crate::send_buffer::SendBuffer;
+use crate::session::amqp::Amqp;
+use crate::session::{Answer, Arguments, Speaker, State};
 use crate::traffic::Traffic;
 
 /// Bytes of a connection's channels from which on none of them remembers more routes: a few channels that publish to
@@ -68,8 +69,8 @@ pub struct Connection {
     pub peer: PeerInfo,
     /// When it was accepted, milliseconds of wall time.
     pub accepted_millis: u64,
-    /// Handshake, assembly and heartbeats.
-    pub machine: Box<ServerConnection>,
+    /// What its client speaks.
+    pub(crate) session: Speaker,
     /// Bytes on their way to the client.
     pub send: SendBuffer,
     /// Whether it is in the outbox's list of connections with bytes to send.
@@ -141,20 +142,23 @@ pub struct Connection {
     pub uncounted: bool,
 }
 
+/// Bytes that a session takes, beside what it says that it holds.
+const SESSION_BYTES: usize = size_of::<Amqp>();
+
 impl Connection {
     /// A connection that was just accepted.
     #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         id: ConnectionId,
         peer: PeerInfo,
-        machine: ServerConnection,
+        session: Speaker,
         accepted_millis: u64,
     ) -> Connection {
         Connection {
             id,
             peer,
             accepted_millis,
-            machine: Box::new(machine),
+            session,
             send: SendBuffer::default(),
             dirty: false,
             user: "".into(),
@@ -317,10 +321,7 @@ impl Connection {
 
     /// Bytes of the connection itself, its channels, consumers and unacknowledged deliveries.
     pub(crate) fn table_bytes(&self) -> usize {
-        size_of::<Connection>()
-            + size_of::<ServerConnection>()
-            + self.channels.table_bytes()
-            + self.channel_bytes
+        size_of::<Connection>() + SESSION_BYTES + self.channels.table_bytes() + self.channel_bytes
     }
 
     /// Frees a channel's number.
@@ -353,7 +354,7 @@ impl Connection {
     pub fn may_leave(&self) -> bool {
         self.end.is_none()
             && !self.blocked
-            && self.machine.state() == State::Running
+            && self.session.state() == State::Running
             && self.exclusive_queues.is_empty()
             && self.open_channels().all(|channel| !channel.is_tied())
     }
@@ -364,7 +365,7 @@ impl Connection {
     pub fn may_leave_to(&self, to: ShardId) -> bool {
         self.end.is_none()
             && !self.blocked
-            && self.machine.state() == State::Running
+            && self.session.state() == State::Running
             && self.exclusive_queues.is_empty()
             && self.open_channels().all(|channel| !channel.is_tied_but_to(to))
     }
@@ -445,6 +446,17 @@ impl Connection {
         }
     }
 
+    /// What the client said about itself.
+    #[must_use]
+    pub fn client_properties(&self) -> Arguments<'_> {
+        self.session.client_properties()
+    }
+
+    /// Says something on a channel, or on channel 0 of the connection.
+    pub(crate) fn answer(&mut self, channel: u16, answer: &Answer<'_>) {
+        self.session.answer(channel, answer, &mut self.send.bytes);
+    }
+
     /// Whether a channel of it hears nothing any more.
     pub(crate) fn is_unheard(&mut self, key: u64) -> bool {
         self.is_silent || self.incarnation(key).is_none_or(|channel| channel.ending.is_some())
@@ -455,8 +467,7 @@ impl Connection {
     pub(crate) fn park_end(&mut self, key: u64) -> bool {
         let Some(channel) = self.incarnation(key) else { return false };
         let before = channel.parked.len();
-        let close = Method::from(connection::Close::default());
-        close.encode_frame(key as u16, &mut channel.parked);
+        park_end(&mut channel.parked);
         let added = channel.parked.len() - before;
         let waits = channel.pending.is_some();
         self.parked_bytes += added;
@@ -473,7 +484,7 @@ impl Connection {
         self.stalled.clear();
         if !self.paused.is_empty() {
             self.paused = Causes::default();
-            self.machine.reading_paused(now, false);
+            self.session.reading_paused(now, false);
         }
         for channel in self.channels.iter_mut() {
             channel.routes = None;

@@ -23,14 +23,13 @@ use alloc::format;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use lepus_amqp::code::ReplyCode;
 use lepus_base::{HashState, Instant, Now, Position, QueueId, VhostId};
 use lepus_store::disk::{Completion, DiskError, File, LogId, Operations};
 
 use crate::directory::{Change, Checked, Directory, Footprint, Request};
 use crate::mail::Origin;
 use crate::outbox::{Outbox, Severity};
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, RefusalKind};
 use log::Slice;
 
 /// The log of definitions; shard 0 drives it.
@@ -304,7 +303,7 @@ impl Definitions {
         }
         self.is_full |= self.full_until <= now.instant;
         let text = "the disk has no room for definitions";
-        self.is_full.then(|| Refusal::new(ReplyCode::RESOURCE_ERROR, text))
+        self.is_full.then(|| Refusal::new(RefusalKind::ResourceError, text))
     }
 
     /// A change was recorded.

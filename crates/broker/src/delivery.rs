@@ -5,8 +5,6 @@ mod row;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use lepus_amqp::frame::OVERHEAD_BYTES;
-use lepus_amqp::server::{encode_delivery, encode_delivery_head, encode_delivery_of};
 use lepus_base::{Body, ConnectionId, HashMap, Now, Pool, Position, QueueId, ShardId, Slab};
 use lepus_store::LaneSlot;
 
@@ -23,6 +21,7 @@ use crate::outbox::Outbox;
 use crate::properties;
 use crate::queue::{Consumer, ConsumerKey, Content, Delivery, Entry, NO_SLOT, Reason, Sent, Sink};
 use crate::send_buffer::LARGE_BODY_BYTES_MIN;
+use crate::session::{Delivered, Source as Origin};
 
 pub(crate) use row::Noted;
 pub(crate) use row::RowSink;
@@ -53,7 +52,6 @@ pub fn deliver(
     view: &MessageView<'_>,
     stored: Option<(Body, &Pool)>,
 ) -> bool {
-    let frame_max = connection.machine.frame_max();
     let Some(channel) = connection
         .channels
         .get_mut(arrival.consumer.channel as u16)
@@ -85,45 +83,37 @@ pub fn deliver(
     }
     counters.redelivered += u64::from(delivery.redelivered);
     let number = arrival.consumer.channel as u16;
+    let redelivered = delivery.redelivered;
     if let Some(wire) = &view.wire
-        && view.body.len() + OVERHEAD_BYTES <= frame_max as usize
         && delivery.delivery_count == 0
+        && let Some(session) = connection.session.amqp()
+        && session.deliver_frames(
+            number,
+            (arrival.tag, tag, redelivered),
+            wire,
+            view.body.len(),
+            &mut connection.send.bytes,
+        )
     {
-        let out = &mut connection.send.bytes;
-        encode_delivery_of(out, number, arrival.tag, tag, delivery.redelivered, wire);
         return false;
     }
     let rewritten = properties::for_client(view.properties, delivery.delivery_count);
+    let delivered = Delivered {
+        source: Origin::Consumer { tag: arrival.tag, number: tag, redelivered },
+        exchange: view.exchange,
+        routing_key: view.routing_key,
+        properties: rewritten.as_deref().unwrap_or(view.properties),
+        body: view.body,
+    };
     if let Some((body, pool)) = stored
         && view.body.len() >= LARGE_BODY_BYTES_MIN
     {
-        encode_delivery_head(
-            &mut connection.send.bytes,
-            number,
-            arrival.tag,
-            tag,
-            delivery.redelivered,
-            view.exchange,
-            view.routing_key,
-            rewritten.as_deref().unwrap_or(view.properties),
-            view.body.len() as u64,
-        );
+        connection.session.deliver_head(number, &delivered, &mut connection.send.bytes);
         let next = pool.get(body).len() - view.body.len();
-        connection.send.stream(body, next, number, frame_max, pool);
+        connection.send.stream(body, next, number, pool);
         return true;
     }
-    encode_delivery(
-        &mut connection.send.bytes,
-        number,
-        frame_max,
-        arrival.tag,
-        tag,
-        delivery.redelivered,
-        view.exchange,
-        view.routing_key,
-        rewritten.as_deref().unwrap_or(view.properties),
-        view.body,
-    );
+    connection.session.deliver(number, &delivered, &mut connection.send.bytes);
     false
 }
 

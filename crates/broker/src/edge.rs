@@ -5,8 +5,6 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use lepus_amqp::method::{Method, connection};
-use lepus_amqp::server::State;
 use lepus_base::{ConnectionId, HashMap, HashState, Now, Pool, QueueId, ShardId, Slab};
 
 use crate::backpressure::{Backpressure, Cause, WaitingConnection, WaitingConsumer};
@@ -20,6 +18,7 @@ use crate::mail::Shortage;
 use crate::outbox::{ConnectionSlot, Outbox};
 use crate::queue::{ConsumerHandle, ConsumerKey};
 use crate::reply_to::UnreadReplies;
+use crate::session::{Answer, Capability, Done, State};
 use crate::settings::Limits;
 use crate::timers::{Timer, Timers};
 use crate::user_channels::UserChannels;
@@ -230,18 +229,10 @@ impl Edge {
         }
     }
 
-    /// Sends a method.
-    pub fn send(&mut self, slot: u32, channel: u16, method: &Method<'_>, out: &mut Outbox) {
+    /// Says something on a channel, or on channel 0 of the connection.
+    pub fn answer(&mut self, slot: u32, channel: u16, answer: &Answer<'_>, out: &mut Outbox) {
         if let Some(connection) = self.connections.get_mut(slot as usize) {
-            method.encode_frame(channel, &mut connection.send.bytes);
-            mark_dirty(connection, slot, out);
-        }
-    }
-
-    /// Sends bytes that are frames already.
-    pub fn send_bytes(&mut self, slot: u32, bytes: &[u8], out: &mut Outbox) {
-        if let Some(connection) = self.connections.get_mut(slot as usize) {
-            connection.send.bytes.extend_from_slice(bytes);
+            connection.answer(channel, answer);
             mark_dirty(connection, slot, out);
         }
     }
@@ -254,7 +245,7 @@ impl Edge {
             return;
         }
         if was_read {
-            connection.machine.reading_paused(self.now.instant, true);
+            connection.session.reading_paused(self.now.instant, true);
             out.resume.retain(|&resumed| resumed.0 != slot);
             out.pause.push(ConnectionSlot(slot));
         }
@@ -265,7 +256,7 @@ impl Edge {
     pub fn resume(&mut self, slot: u32, cause: Cause, out: &mut Outbox) {
         let Some(connection) = self.connections.get_mut(slot as usize) else { return };
         if connection.paused.remove(cause) && connection.paused.is_empty() {
-            connection.machine.reading_paused(self.now.instant, false);
+            connection.session.reading_paused(self.now.instant, false);
             out.pause.retain(|&paused| paused.0 != slot);
             out.resume.push(ConnectionSlot(slot));
         }
@@ -294,10 +285,8 @@ impl Edge {
         }
         connection.blocked = true;
         self.backpressure.block((slot, connection.id));
-        if connection.machine.has_client_capability("connection.blocked") {
-            let reason = shortage.text();
-            Method::ConnectionBlocked(connection::Blocked { reason })
-                .encode_frame(0, &mut connection.send.bytes);
+        if connection.session.understands(Capability::Blocked) {
+            connection.answer(0, &Answer::Blocked(shortage.text()));
             mark_dirty(connection, slot, out);
         }
     }
@@ -307,11 +296,8 @@ impl Edge {
         for (slot, id) in self.backpressure.end_shortage() {
             let Some(connection) = self.connection_at(slot, id) else { continue };
             connection.blocked = false;
-            if connection.end.is_none()
-                && connection.machine.has_client_capability("connection.blocked")
-            {
-                Method::ConnectionUnblocked(connection::Unblocked {})
-                    .encode_frame(0, &mut connection.send.bytes);
+            if connection.end.is_none() && connection.session.understands(Capability::Blocked) {
+                connection.answer(0, &Answer::Done(Done::Unblocked));
                 mark_dirty(connection, slot, out);
             }
             self.resume(slot, Cause::Shortage, out);
@@ -342,10 +328,10 @@ impl Edge {
     /// Arms the connection's next timer if it is earlier than the armed one.
     pub fn arm(&mut self, slot: u32) {
         let Some(connection) = self.connections.get_mut(slot as usize) else { return };
-        if connection.machine.state() == State::Closed {
+        if connection.session.state() == State::Closed {
             return;
         }
-        let next = connection.machine.next_timeout();
+        let next = connection.session.next_timeout();
         if next < connection.armed {
             connection.armed = next;
             self.timers.arm(next, Timer::Connection(slot, connection.id));

@@ -21,7 +21,7 @@ impl Connection {
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.send.memory_bytes()
-            + self.machine.held_bytes()
+            + self.session.held_bytes()
             + self.leftover_bytes
             + self.apart_bytes
             + self.parked_bytes

@@ -4,13 +4,11 @@ mod checked;
 
 use alloc::format;
 
-use lepus_amqp::code::ReplyCode;
-
 pub(crate) use checked::{Checked, LOOKED_AT, delay_of, parse_expiration, plain_priority};
 
 use crate::directory::too_far;
 use crate::mail::Receipt;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, RefusalKind};
 
 /// What became of a message on its way to its queues.
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,14 +47,14 @@ impl Served {
             Served::Now | Served::Later => Ok(()),
             Served::Never(bytes) => {
                 let text = format!("message of {bytes} bytes is larger than what may be stored");
-                Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text))
+                Err(Refusal::new(RefusalKind::PreconditionFailed, text))
             }
             Served::NeverReleased(bytes) => {
                 let text = format!(
                     "message of {bytes} bytes is larger than what may be stored while its exchange \
                      holds it back"
                 );
-                Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text))
+                Err(Refusal::new(RefusalKind::PreconditionFailed, text))
             }
             Served::TooFar(steps_max) => Err(too_far(exchange, steps_max)),
         }

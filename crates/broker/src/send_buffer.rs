@@ -9,8 +9,6 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use lepus_amqp::frame::OVERHEAD_BYTES;
-use lepus_amqp::server::encode_body_frames;
 use lepus_base::{Body, Pool};
 
 pub use crate::message::LARGE_BODY_BYTES_MIN;
@@ -61,7 +59,14 @@ struct Stream {
     /// Payload bytes that are not encoded.
     waiting: usize,
     channel: u16,
-    frame_max: u32,
+}
+
+/// Who knows how the parts of a body are sent.
+pub trait Parts {
+    /// Bytes of a body that fit one part, 0 or very many where there is no such thing.
+    fn part_bytes_max(&self) -> usize;
+    /// Appends some bytes of a body, in as many parts as they need.
+    fn append_part(&self, channel: u16, part: &[u8], out: &mut Vec<u8>);
 }
 
 impl Streams {
@@ -71,7 +76,7 @@ impl Streams {
     }
 
     /// Encodes what comes next, as long as little is encoded.
-    fn fill(&mut self, pool: &mut Pool) {
+    fn fill(&mut self, pool: &mut Pool, parts: &impl Parts) {
         while self.unsent() < PIECE_BYTES
             && let Some(stream) = self.queue.front_mut()
         {
@@ -79,9 +84,9 @@ impl Streams {
             self.heads -= stream.head.len();
             stream.head = Vec::new();
             let packed = pool.get(stream.body);
-            let end = packed.len().min(stream.next + piece_bytes(stream.frame_max));
+            let end = packed.len().min(stream.next + piece_bytes(parts.part_bytes_max()));
             let piece = &packed[stream.next..end];
-            encode_body_frames(&mut self.encoded, stream.channel, stream.frame_max, piece);
+            parts.append_part(stream.channel, piece, &mut self.encoded);
             self.waiting -= piece.len();
             stream.waiting -= piece.len();
             stream.next = end;
@@ -111,9 +116,9 @@ impl SendBuffer {
     }
 
     /// Encodes the next piece of what is on its way, and with the last one what comes behind it.
-    pub fn encode_next(&mut self, pool: &mut Pool) {
+    pub fn encode_next(&mut self, pool: &mut Pool, parts: &impl Parts) {
         let Some(streams) = &mut self.streams else { return };
-        streams.fill(pool);
+        streams.fill(pool, parts);
         if streams.queue.is_empty() && streams.unsent() + self.bytes.len() <= PIECE_BYTES {
             // It goes with the same write. What comes later finds a small buffer, not one that has to grow.
             streams.encoded.append(&mut self.bytes);
@@ -179,7 +184,7 @@ impl SendBuffer {
 
     /// Sends the rest of a packed message, from payload byte `next` on, behind everything that was
     /// appended so far: the content's method and header frames. Takes over one reference.
-    pub fn stream(&mut self, body: Body, next: usize, channel: u16, frame_max: u32, pool: &Pool) {
+    pub fn stream(&mut self, body: Body, next: usize, channel: u16, pool: &Pool) {
         let mut head = core::mem::take(&mut self.bytes);
         let start = core::mem::take(&mut self.start);
         let streams = match &mut self.streams {
@@ -192,7 +197,7 @@ impl SendBuffer {
         let waiting = pool.get(body).len() - next;
         streams.heads += head.len();
         streams.waiting += waiting;
-        streams.queue.push_back(Stream { head, body, next, waiting, channel, frame_max });
+        streams.queue.push_back(Stream { head, body, next, waiting, channel });
     }
 
     /// The socket took `count` bytes.
@@ -262,8 +267,8 @@ impl SendBuffer {
 }
 
 /// Payload bytes encoded in one go: whole frames.
-fn piece_bytes(frame_max: u32) -> usize {
-    match (frame_max as usize).saturating_sub(OVERHEAD_BYTES) {
+fn piece_bytes(part_bytes_max: usize) -> usize {
+    match part_bytes_max {
         0 => PIECE_BYTES,
         payload if payload > FRAME_BYTES_MAX => PIECE_BYTES,
         payload if payload > PIECE_BYTES => payload,
@@ -276,7 +281,21 @@ mod tests {
     use super::*;
     use crate::message::MessageView;
     use alloc::vec;
-    use lepus_amqp::frame;
+    use lepus_amqp::frame::{self, OVERHEAD_BYTES};
+    use lepus_amqp::server::encode_body_frames;
+
+    /// Frames of this length at most.
+    struct Frames(u32);
+
+    impl Parts for Frames {
+        fn part_bytes_max(&self) -> usize {
+            self.0 as usize - OVERHEAD_BYTES
+        }
+
+        fn append_part(&self, channel: u16, part: &[u8], out: &mut Vec<u8>) {
+            encode_body_frames(out, channel, self.0, part);
+        }
+    }
 
     fn packed(pool: &mut Pool, size: usize) -> (Body, usize, Vec<u8>) {
         let payload: Vec<u8> = (0..size).map(|place| (place / 7) as u8).collect();
@@ -287,10 +306,10 @@ mod tests {
     }
 
     /// Sends everything, `step` bytes at a time at most, and gives what was sent.
-    fn drain(buffer: &mut SendBuffer, pool: &mut Pool, step: usize) -> Vec<u8> {
+    fn drain(buffer: &mut SendBuffer, pool: &mut Pool, frames: &Frames, step: usize) -> Vec<u8> {
         let mut sent = Vec::new();
         while !buffer.is_empty() {
-            buffer.encode_next(pool);
+            buffer.encode_next(pool, frames);
             let count = buffer.unsent().len().min(step);
             assert!(count > 0);
             assert!(buffer.len() >= count);
@@ -316,22 +335,23 @@ mod tests {
 
     #[test]
     fn large_bodies_come_out_whole_and_in_order() {
-        for step in [1000, 65_536, usize::MAX] {
+        let cases = [(1000, 4096), (65_536, 131_072), (usize::MAX, 4096), (usize::MAX, 131_072)];
+        for (step, frame_max) in cases {
             let mut pool = Pool::new();
             let mut buffer = SendBuffer::default();
             let (body, next, payload) = packed(&mut pool, 1_000_000);
             buffer.bytes.extend_from_slice(b"before");
             buffer.advance(2);
-            buffer.stream(body, next, 7, 4096, &pool);
+            buffer.stream(body, next, 7, &pool);
             buffer.bytes.extend_from_slice(b"between");
             pool.retain(body);
-            buffer.stream(body, next, 8, 131_072, &pool);
+            buffer.stream(body, next, 8, &pool);
             buffer.bytes.extend_from_slice(b"behind");
-            let sent = drain(&mut buffer, &mut pool, step);
+            let sent = drain(&mut buffer, &mut pool, &Frames(frame_max), step);
             let rest = sent.strip_prefix(b"fore").unwrap().strip_suffix(b"behind").unwrap();
             let middle = rest.windows(7).position(|window| window == b"between").unwrap();
-            assert_eq!(payload_of(&rest[..middle], 4096), payload);
-            assert_eq!(payload_of(&rest[middle + 7..], 131_072), payload);
+            assert_eq!(payload_of(&rest[..middle], frame_max), payload);
+            assert_eq!(payload_of(&rest[middle + 7..], frame_max), payload);
             assert!(pool.is_empty());
         }
     }
@@ -343,10 +363,10 @@ mod tests {
         let (body, next, _) = packed(&mut pool, 1_000_000);
         pool.retain(body);
         buffer.bytes.extend_from_slice(b"head");
-        buffer.stream(body, next, 7, 4096, &pool);
-        buffer.stream(body, next, 7, 4096, &pool);
+        buffer.stream(body, next, 7, &pool);
+        buffer.stream(body, next, 7, &pool);
         buffer.bytes.extend_from_slice(b"behind");
-        buffer.encode_next(&mut pool);
+        buffer.encode_next(&mut pool, &Frames(4096));
         assert_eq!(buffer.unsent().len() - 4, PIECE_BYTES);
         buffer.advance(4);
         buffer.advance(100);
@@ -354,11 +374,12 @@ mod tests {
         assert!(pool.is_empty());
         buffer.bytes.extend_from_slice(&frame::HEARTBEAT);
         let mut sent = vec![0; 100];
-        let payload: Vec<u8> = (0..piece_bytes(4096)).map(|place| (place / 7) as u8).collect();
+        let payload: Vec<u8> =
+            (0..piece_bytes(4096 - OVERHEAD_BYTES)).map(|place| (place / 7) as u8).collect();
         let mut whole = Vec::new();
         encode_body_frames(&mut whole, 7, 4096, &payload);
         sent.copy_from_slice(&whole[..100]);
-        sent.extend(drain(&mut buffer, &mut pool, usize::MAX));
+        sent.extend(drain(&mut buffer, &mut pool, &Frames(4096), usize::MAX));
         let frames = sent.strip_suffix(&frame::HEARTBEAT).unwrap();
         assert_eq!(payload_of(frames, 4096), payload);
         buffer.bytes.extend_from_slice(b"x");

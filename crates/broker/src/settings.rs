@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use lepus_amqp::server::ServerOptions;
+use crate::session::AmqpOptions;
 use lepus_base::{HashState, QueueId, ShardId};
 use lepus_store::disk::LogId;
 
@@ -31,7 +31,7 @@ pub struct Settings {
     /// are checked on others.
     pub secret: [u8; 32],
     /// The handshake's offer and the protocol's limits.
-    pub server: ServerOptions,
+    pub server: AmqpOptions,
     /// Limits on what peers can make grow.
     pub limits: Limits,
     /// Where messages are kept on disk; `None` keeps everything in memory.

@@ -164,7 +164,7 @@ fn a_client_may_name_its_connection() {
     assert!(world.connect_with(0, options).is_open());
     let name = world.broker(0, |broker| {
         let (_, connection) = broker.edge.connections.iter().next().unwrap();
-        let name = connection.machine.client_properties().get("connection_name");
+        let name = connection.client_properties().get("connection_name");
         name.and_then(|name| name.as_text()).map(str::to_owned)
     });
     assert_eq!(name.as_deref(), Some("till 7"));

@@ -42,6 +42,7 @@ mod lease;
 mod length;
 mod letters_set_aside;
 mod letters_to_many;
+mod line_session;
 mod loans;
 mod local_traffic;
 mod mandatory;

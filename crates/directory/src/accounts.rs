@@ -15,9 +15,8 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
-use lepus_amqp::code::ReplyCode;
 use lepus_base::VhostId;
-use lepus_queue::refusal::Refusal;
+use lepus_queue::refusal::{Refusal, RefusalKind};
 pub use login::Anonymous;
 
 /// Virtual hosts, users and their permissions.
@@ -118,7 +117,7 @@ impl Accounts {
                 VhostRef::Id(_) => "vhost was deleted".into(),
                 VhostRef::Name(name) => format!("vhost '{name}' not found"),
             };
-            Refusal::new(ReplyCode::NOT_FOUND, text)
+            Refusal::new(RefusalKind::NotFound, text)
         })
     }
 

@@ -5,8 +5,7 @@ use crate::change::Change;
 use crate::size::{arguments_of, kind_of};
 use crate::topology::Topology;
 use alloc::format;
-use lepus_amqp::code::ReplyCode;
-use lepus_queue::refusal::Refusal;
+use lepus_queue::refusal::{Refusal, RefusalKind};
 
 /// Of each limit one part in so many is divided among the virtual hosts: so much each of them may
 /// have, however much the others take.
@@ -119,7 +118,7 @@ impl Budget {
             _ => return Ok(()),
         };
         let there = there as u64 + reserved;
-        let refuse = |text| Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
+        let refuse = |text| Err(Refusal::new(RefusalKind::PreconditionFailed, text));
         if there >= limit {
             return refuse(format!(
                 "cannot {what}: {plural} limit of the broker ({limit}) is reached"

@@ -11,9 +11,8 @@ use crate::request::{Request, clean_name};
 use crate::topology::Topology;
 use alloc::format;
 use declaration::WantedQueue;
-use lepus_amqp::code::ReplyCode;
 use lepus_base::{ConnectionId, VhostId};
-use lepus_queue::refusal::Refusal;
+use lepus_queue::refusal::{Refusal, RefusalKind};
 
 /// A look at what is there, to say what may come.
 #[derive(Clone, Copy)]
@@ -132,14 +131,14 @@ impl<'a> Check<'a> {
     fn no_queue(self, vhost: VhostId, name: &str) -> Refusal {
         let vhost = self.accounts.vhost_name(vhost);
         let text = format!("no queue '{name}' in vhost '{vhost}'");
-        Refusal::new(ReplyCode::NOT_FOUND, text)
+        Refusal::new(RefusalKind::NotFound, text)
     }
 
     /// What a client is told that names an exchange which is not there.
     pub(crate) fn no_exchange(self, vhost: VhostId, name: &str) -> Refusal {
         let vhost = self.accounts.vhost_name(vhost);
         let text = format!("no exchange '{name}' in vhost '{vhost}'");
-        Refusal::new(ReplyCode::NOT_FOUND, text)
+        Refusal::new(RefusalKind::NotFound, text)
     }
 }
 
@@ -150,7 +149,7 @@ impl<'a> Check<'a> {
 pub fn check_not_default(exchange: &str) -> Result<(), Refusal> {
     if exchange.is_empty() {
         let text = "operation not permitted on the default exchange";
-        return Err(Refusal::new(ReplyCode::ACCESS_REFUSED, text));
+        return Err(Refusal::new(RefusalKind::AccessRefused, text));
     }
     Ok(())
 }
@@ -162,5 +161,5 @@ fn locked(vhost: &str, queue: &QueueInfo) -> Refusal {
          match that of the original declaration.",
         queue.name()
     );
-    Refusal::new(ReplyCode::RESOURCE_LOCKED, text)
+    Refusal::new(RefusalKind::Locked, text)
 }

@@ -3,10 +3,9 @@
 use crate::hash_subject::HashSubject;
 use alloc::boxed::Box;
 use alloc::format;
-use lepus_amqp::code::ReplyCode;
 use lepus_amqp::table::{Table, TableBytes, Value};
 use lepus_base::{QueueId, VhostId};
-use lepus_queue::refusal::Refusal;
+use lepus_queue::refusal::{Refusal, RefusalKind};
 
 /// The type name of exchanges that hold messages back for a time.
 pub const DELAYED_TYPE: &str = "x-delayed-message";
@@ -124,7 +123,7 @@ impl ExchangeInfo {
         vhost_name: &str,
     ) -> Result<ExchangeInfo, Refusal> {
         let Wanted { name, kind: kind_name, arguments, .. } = wanted;
-        let refuse = |text| Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
+        let refuse = |text| Err(Refusal::new(RefusalKind::PreconditionFailed, text));
         let delayed = kind_name == DELAYED_TYPE;
         let kind = if delayed {
             let inner = arguments.get(DELAYED_KIND).and_then(Value::as_text);

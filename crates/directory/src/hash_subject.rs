@@ -4,10 +4,9 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 
-use lepus_amqp::code::ReplyCode;
 use lepus_amqp::table::Table;
 
-use lepus_queue::refusal::Refusal;
+use lepus_queue::refusal::{Refusal, RefusalKind};
 
 /// What of a message its queue is chosen by.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,5 +46,5 @@ impl HashSubject {
 }
 
 fn refuse(text: impl Into<String>) -> Refusal {
-    Refusal::new(ReplyCode::PRECONDITION_FAILED, text)
+    Refusal::new(RefusalKind::PreconditionFailed, text)
 }

@@ -7,7 +7,6 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::time::Duration;
-use lepus_amqp::server::Wire;
 use lepus_base::{Body, Pool};
 
 /// Payloads of at least this size are sent from where they are stored, as the socket takes them, in bytes.
@@ -16,6 +15,17 @@ pub const LARGE_BODY_BYTES_MIN: usize = 32 * 1024;
 pub const COPIED_BYTES_MAX: usize = 256 * 1024;
 /// Bytes before the exchange's name in a packed message.
 const PREFIX_BYTES: usize = 6;
+
+/// A message's names and content as its publisher sent them, for a session that can send them on like that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wire<'a> {
+    /// Exchange and routing key, each behind its length in a byte.
+    pub names: &'a [u8],
+    /// Properties and body, framed.
+    pub frames: &'a [u8],
+    /// Of the frames, bytes before the body's first.
+    pub header_bytes: usize,
+}
 
 /// The parts of a message, borrowed from a connection's input or from a packed body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,10 +7,9 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use core::fmt::Display;
 use core::time::Duration;
-use lepus_amqp::code::ReplyCode;
 use lepus_amqp::table::{Table, Value};
 
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, RefusalKind};
 
 /// The longest time that a timer argument or a message's `expiration` may name, in milliseconds: ten
 /// years.
@@ -152,7 +151,7 @@ impl QueueKind {
             QueueKind::Quorum => return Ok(()),
         };
         Err(Refusal::new(
-            ReplyCode::PRECONDITION_FAILED,
+            RefusalKind::PreconditionFailed,
             format!("invalid property '{property}' for queue '{queue}' in vhost '{vhost}'"),
         ))
     }
@@ -270,7 +269,7 @@ impl QueueSettings {
                 }
             })?;
         Some(Refusal::new(
-            ReplyCode::PRECONDITION_FAILED,
+            RefusalKind::PreconditionFailed,
             format!(
                 "inequivalent arg '{name}' for queue '{queue}' in vhost '{vhost}': received {} \
                  but current is {}",
@@ -318,7 +317,7 @@ impl<'a> Arguments<'a> {
     fn invalid(&self, name: &str, problem: impl Display) -> Refusal {
         let Arguments { queue, vhost, .. } = self;
         Refusal::new(
-            ReplyCode::PRECONDITION_FAILED,
+            RefusalKind::PreconditionFailed,
             format!("invalid arg '{name}' for queue '{queue}' in vhost '{vhost}': {problem}"),
         )
     }
@@ -438,7 +437,7 @@ mod tests {
     fn parse(name: &str, value: impl Into<Value>) -> Result<QueueSettings, String> {
         let table = Table::new().with(name, value);
         QueueSettings::parse(&table, QueueKind::Classic, "q", "/").map_err(|refusal| {
-            assert_eq!(refusal.code, ReplyCode::PRECONDITION_FAILED);
+            assert_eq!(refusal.kind, RefusalKind::PreconditionFailed);
             refusal.text
         })
     }

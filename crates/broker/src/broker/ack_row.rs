@@ -1,7 +1,7 @@
 //! Acknowledgements in a row, of deliveries of one queue: channel and queue are looked up once for
 //! all of them, and the queue delivers what it has room for after the last.
 
-use lepus_amqp::server::Repeats;
+use crate::session::amqp::Repeats;
 use lepus_base::Now;
 
 use crate::broker::Broker;
@@ -28,7 +28,11 @@ impl Broker {
     pub(crate) fn ack_row(&mut self, now: Now, slot: u32, bytes: &[u8], out: &mut Outbox) -> usize {
         let Some((number, first, _)) = Repeats::ack(bytes) else { return 0 };
         let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return 0 };
-        if connection.end.is_some() || connection.machine.repeats(now.instant, number).is_none() {
+        if connection.end.is_some() {
+            return 0;
+        }
+        let repeats = connection.session.amqp().and_then(|amqp| amqp.repeats(now.instant, number));
+        if repeats.is_none() {
             return 0;
         }
         let Some(channel) = connection.channel_mut(number) else { return 0 };

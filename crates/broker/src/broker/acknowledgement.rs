@@ -4,7 +4,6 @@ use alloc::format;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use lepus_amqp::code::ReplyCode;
 use lepus_base::Now;
 
 use crate::broker::Broker;
@@ -13,7 +12,8 @@ use crate::channel::unacked::Unacked;
 use crate::edge::connection_name;
 use crate::mail::ChannelRef;
 use crate::outbox::{Outbox, Severity};
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, RefusalKind};
+use crate::session::Asked;
 
 /// Channels looked at in one go before other work gets its turn, those of the last connection not
 /// counted; a connection counts as one more.
@@ -100,7 +100,7 @@ impl Broker {
             "delivery acknowledgement on channel {number} timed out. Timeout value used: {millis} \
              ms. This timeout value can be configured, see consumers doc guide to learn more"
         );
-        let refusal = Refusal::new(ReplyCode::PRECONDITION_FAILED, text);
-        self.fail_channel(now, at, &refusal, (0, 0), out);
+        let refusal = Refusal::new(RefusalKind::PreconditionFailed, text);
+        self.fail_channel(now, at, &refusal, Asked::Nothing, out);
     }
 }

@@ -3,10 +3,10 @@
 
 use alloc::boxed::Box;
 
-use lepus_amqp::method::{Method, basic, queue, tx};
 use lepus_base::{ConnectionId, Now, QueueId, ShardId};
 
 use crate::broker::Broker;
+use crate::channel::confirm::Confirmation;
 use crate::channel::{AfterRequeue, At, Late, Pending, WaitsFor};
 use crate::delivery::{Arrival, deliver};
 use crate::directory::Request;
@@ -15,8 +15,9 @@ use crate::mail::{ChannelRef, Mail, Origin, Reply};
 use crate::message::packed;
 use crate::outbox::Outbox;
 use crate::queue::{ConsumerKey, Delivery, NO_SLOT, Outcome};
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, RefusalKind};
 use crate::send_buffer::LARGE_BODY_BYTES_MIN;
+use crate::session::{Answer, Asked, Capability, Done};
 
 impl Broker {
     /// Where a channel is, if it still lives.
@@ -27,13 +28,13 @@ impl Broker {
         Some(At { slot, channel: to, vhost })
     }
 
-    /// Sends a method on a channel, unless the channel is ending.
-    pub(crate) fn send_method(&mut self, at: At, method: &Method<'_>, out: &mut Outbox) {
+    /// Says something on a channel, unless the channel is ending.
+    pub(crate) fn say(&mut self, at: At, answer: &Answer<'_>, out: &mut Outbox) {
         let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else { return };
         if connection.is_unheard(at.channel.channel) {
             return;
         }
-        method.encode_frame(at.channel.number(), &mut connection.send.bytes);
+        connection.answer(at.channel.number(), answer);
         mark_dirty(connection, at.slot, out);
     }
 
@@ -112,16 +113,14 @@ impl Broker {
             }
             (Pending::Purge { no_wait, .. }, Reply::Purged(count)) => {
                 if !no_wait {
-                    let ok = queue::PurgeOk { message_count: clamp(count) };
-                    self.send_method(at, &ok.into(), out);
+                    self.say(at, &Answer::QueuePurged(count), out);
                 }
             }
             (Pending::Delete { no_wait, .. }, reply @ (Reply::Deleted(_) | Reply::Gone)) => {
                 let count = if let Reply::Deleted(count) = reply { count } else { 0 };
                 self.forget_exclusive(at, queue);
                 if !no_wait {
-                    let ok = queue::DeleteOk { message_count: clamp(count) };
-                    self.send_method(at, &ok.into(), out);
+                    self.say(at, &Answer::QueueDeleted(count), out);
                 }
             }
             (Pending::Consume { consumer, no_wait, .. }, Reply::Subscribed(handle)) => {
@@ -133,20 +132,20 @@ impl Broker {
                     subscription.handle = Some(handle);
                     let tag = subscription.tag.clone();
                     if !no_wait {
-                        self.send_method(at, &basic::ConsumeOk { consumer_tag: &tag }.into(), out);
+                        self.say(at, &Answer::Consuming(&tag), out);
                     }
                 }
             }
             (Pending::Consume { consumer, name, .. }, reply) => {
                 self.drop_subscription(at, consumer);
-                self.refused(now, at, reply, (60, 20), &name, out);
+                self.refused(now, at, reply, Asked::Consume, &name, out);
             }
             (Pending::Cancel { consumer, no_wait }, _) => {
                 let tag = self.drop_subscription(at, consumer);
                 if let Some(tag) = tag
                     && !no_wait
                 {
-                    self.send_method(at, &basic::CancelOk { consumer_tag: &tag }.into(), out);
+                    self.say(at, &Answer::Cancelled(&tag), out);
                 }
             }
             (Pending::End { waiting }, _) => {
@@ -156,16 +155,16 @@ impl Broker {
             }
             (Pending::Get { .. }, Reply::GotNothing) => {
                 self.edge.counters.got_empty += 1;
-                self.send_method(at, &basic::GetEmpty {}.into(), out);
+                self.say(at, &Answer::Done(Done::GotNothing), out);
             }
             (Pending::Get { name }, reply) => {
-                self.refused(now, at, reply, (60, 70), &name, out);
+                self.refused(now, at, reply, Asked::Get, &name, out);
             }
             (Pending::Purge { name, .. }, reply) => {
-                self.refused(now, at, reply, (50, 30), &name, out);
+                self.refused(now, at, reply, Asked::PurgeQueue, &name, out);
             }
             (Pending::Delete { name, .. }, reply) => {
-                self.refused(now, at, reply, (50, 40), &name, out);
+                self.refused(now, at, reply, Asked::DeleteQueue, &name, out);
             }
             (Pending::Requeue { waiting, then }, _) => {
                 self.set_pending(at, Pending::Requeue { waiting, then });
@@ -217,26 +216,24 @@ impl Broker {
             (Reply::Counted { ready, consumers }, _) => {
                 self.edge.counters.queues_declared += 1;
                 if !no_wait {
-                    let ok = queue::DeclareOk {
-                        queue: &name,
-                        message_count: clamp(ready),
-                        consumer_count: consumers,
-                    };
-                    self.send_method(at, &ok.into(), out);
+                    let (queue, messages) = (&*name, ready);
+                    self.say(at, &Answer::QueueDeclared { queue, messages, consumers }, out);
                 }
             }
             // It vanished between the look-up and the question: declare it anew.
             (Reply::Gone, Some(request)) => {
                 if let Err(refusal) = self.declare(now, at, name, request, no_wait, out) {
-                    self.fail_channel(now, at, &refusal, (50, 10), out);
+                    self.fail_channel(now, at, &refusal, Asked::DeclareQueue, out);
                 }
             }
-            (Reply::Refused(refusal), _) => self.fail_channel(now, at, &refusal, (50, 10), out),
+            (Reply::Refused(refusal), _) => {
+                self.fail_channel(now, at, &refusal, Asked::DeclareQueue, out)
+            }
             _ => {
                 let vhost = self.directory.vhost_name(at.vhost);
                 let text = alloc::format!("no queue '{name}' in vhost '{vhost}'");
-                let refusal = Refusal::new(lepus_amqp::code::ReplyCode::NOT_FOUND, text);
-                self.fail_channel(now, at, &refusal, (50, 10), out);
+                let refusal = Refusal::new(RefusalKind::NotFound, text);
+                self.fail_channel(now, at, &refusal, Asked::DeclareQueue, out);
             }
         }
     }
@@ -246,7 +243,7 @@ impl Broker {
         now: Now,
         at: At,
         reply: Reply,
-        method: (u16, u16),
+        asked: Asked,
         name: &str,
         out: &mut Outbox,
     ) {
@@ -255,10 +252,10 @@ impl Broker {
             _ => {
                 let vhost = self.directory.vhost_name(at.vhost);
                 let text = alloc::format!("no queue '{name}' in vhost '{vhost}'");
-                Refusal::new(lepus_amqp::code::ReplyCode::NOT_FOUND, text)
+                Refusal::new(RefusalKind::NotFound, text)
             }
         };
-        self.fail_channel(now, at, &refusal, method, out);
+        self.fail_channel(now, at, &refusal, asked, out);
     }
 
     /// Removes a consumer from its channel; its tag is free again.
@@ -311,16 +308,21 @@ impl Broker {
         let Some(at) = self.find_channel(to) else { return };
         let Some(pending) = self.take_pending(at) else { return };
         match (*pending, result) {
-            (Pending::Done { ok, .. }, Ok(_)) => self.edge.send_bytes(at.slot, &ok, out),
-            (Pending::Done { method, .. }, Err(refusal)) => {
-                self.fail_channel(now, at, &refusal, method, out);
+            (Pending::Done { done, .. }, Ok(_)) => {
+                if let Some(done) = done {
+                    let answer = Answer::Done(done);
+                    self.edge.answer(at.slot, at.channel.number(), &answer, out);
+                }
+            }
+            (Pending::Done { asked, .. }, Err(refusal)) => {
+                self.fail_channel(now, at, &refusal, asked, out);
             }
             (Pending::Declare { name, request, no_wait }, Ok(Some(id))) => {
                 self.declared_by_directory(now, at, name, request, no_wait, id, out);
             }
             (Pending::Declare { .. }, Ok(None)) => {}
             (Pending::Declare { .. }, Err(refusal)) => {
-                self.fail_channel(now, at, &refusal, (50, 10), out);
+                self.fail_channel(now, at, &refusal, Asked::DeclareQueue, out);
             }
             (pending, _) => {
                 self.set_pending(at, pending);
@@ -383,7 +385,7 @@ impl Broker {
         }
         match then {
             AfterRequeue::Silence => {}
-            AfterRequeue::RolledBack => self.send_method(at, &tx::RollbackOk {}.into(), out),
+            AfterRequeue::RolledBack => self.say(at, &Answer::Done(Done::RolledBack), out),
             AfterRequeue::End => {
                 self.finish_end(now, at, out);
                 return;
@@ -490,8 +492,8 @@ impl Broker {
         let Some((slot, connection)) = self.edge.connection(key.connection, u32::MAX) else {
             return;
         };
-        let tells = connection.machine.has_client_capability("consumer_cancel_notify")
-            && !connection.is_silent;
+        let tells =
+            connection.session.understands(Capability::ConsumerCancelled) && !connection.is_silent;
         let Some(channel) = connection.incarnation(key.channel) else { return };
         let Some(subscription) = channel.subscription(key.consumer) else { return };
         if subscription.queue != queue || subscription.cancelling {
@@ -506,8 +508,7 @@ impl Broker {
         connection.weigh_channel(key.channel);
         self.edge.recount(slot);
         if tells && !silent {
-            let cancel = basic::Cancel { consumer_tag: &tag, no_wait: true };
-            self.edge.send(slot, number, &cancel.into(), out);
+            self.edge.answer(slot, number, &Answer::ConsumerLost(&tag), out);
         }
         let _ = now;
     }
@@ -573,7 +574,7 @@ impl Broker {
                         channel: key,
                     };
                     let at = At { slot, channel, vhost: connection.vhost };
-                    self.send_method(at, &tx::CommitOk {}.into(), out);
+                    self.say(at, &Answer::Done(Done::Committed), out);
                     self.go_on(now, at, out);
                 }
                 continue;
@@ -586,8 +587,13 @@ impl Broker {
                     continue;
                 }
                 wrote = true;
-                self.edge.counters.confirmed +=
-                    confirmation.encode(number, &mut connection.send.bytes);
+                let (last, count, is_taken) = match confirmation {
+                    Confirmation::Ack { number, count } => (number, count, true),
+                    Confirmation::Nack(number) => (number, 1, false),
+                };
+                self.edge.counters.confirmed += count;
+                let bytes = &mut connection.send.bytes;
+                connection.session.confirm(number, last, is_taken, count > 1, bytes);
             }
             if confirms.take_resized() {
                 connection.weigh_channel(key);
@@ -598,10 +604,6 @@ impl Broker {
         }
         self.edge.follow_ups.give_back(listed);
     }
-}
-
-fn clamp(count: u64) -> u32 {
-    u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 /// Gives a delivery that nobody is sent back to the queue, and the window what it took of it.

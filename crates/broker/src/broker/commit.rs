@@ -15,6 +15,7 @@ use crate::mail::{COMMIT_NUMBER, Mail, Receipt};
 use crate::outbox::Outbox;
 use crate::publish::Served;
 use crate::refusal::Refusal;
+use crate::session::Asked;
 
 impl Broker {
     /// Begins to commit what a channel's transaction held.
@@ -180,7 +181,7 @@ impl Broker {
     fn refuse_commit(&mut self, now: Now, commit: Commit, refusal: &Refusal, out: &mut Outbox) {
         let at = commit.at();
         self.undo(commit);
-        self.fail_channel(now, at, refusal, (90, 20), out);
+        self.fail_channel(now, at, refusal, Asked::Commit, out);
     }
 
     /// A channel ends: its commit does not happen unless it has begun. Then the end waits for it.

@@ -1,12 +1,9 @@
-//! The methods of class `basic` that take messages out: qos, consume, cancel, get.
+//! Operations that take messages out: prefetch, consume, cancel, fetch.
 
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 
-use lepus_amqp::code::ReplyCode;
-use lepus_amqp::method::basic;
-use lepus_amqp::server::{encode_delivery, encode_get_ok, encode_get_ok_head};
 use lepus_base::{Body, Now, Pool, QueueId, ShardId};
 
 use crate::broker::Broker;
@@ -19,30 +16,31 @@ use crate::message::MessageView;
 use crate::outbox::Outbox;
 use crate::properties::for_client;
 use crate::queue::{Consumer, Delivery, NO_SLOT, Outcome, QueueKind};
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, RefusalKind};
 use crate::reply_to::REPLY_TO;
 use crate::send_buffer::LARGE_BODY_BYTES_MIN;
+use crate::session::{Answer, Consume, Delivered, Done, Source};
 
 /// What telling a consumer's home of a limit takes, in steps.
 const GOVERN_STEPS: u32 = 16;
 
 impl Broker {
-    pub(crate) fn basic_qos(
+    /// Limits what is unacknowledged: `(bytes, messages, whether for the whole channel)`, 0 for no limit.
+    pub(crate) fn prefetch(
         &mut self,
         now: Now,
         at: At,
-        method: basic::Qos,
+        (bytes, limit, is_shared): (u32, u32, bool),
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
-        if method.prefetch_size != 0 {
-            let text = format!("prefetch_size!=0 ({})", method.prefetch_size);
-            return Err(Refusal::new(ReplyCode::NOT_IMPLEMENTED, text));
+        if bytes != 0 {
+            let text = format!("prefetch_size!=0 ({bytes})");
+            return Err(Refusal::new(RefusalKind::NotImplemented, text));
         }
-        let limit = u32::from(method.prefetch_count);
         let own = self.edge.shard;
         let connection = &mut self.edge.connections[at.slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
-        if method.global {
+        if is_shared {
             if channel.global.is_none() && limit > 0 {
                 let in_flight = channel.unacked.consumed() as u32;
                 channel.global = Some(Box::new(GlobalPrefetch { in_flight, ..Default::default() }));
@@ -72,23 +70,20 @@ impl Broker {
         } else {
             channel.prefetch = limit;
         }
-        self.send_method(at, &basic::QosOk {}.into(), out);
+        self.say(at, &Answer::Done(Done::PrefetchSet), out);
         Ok(())
     }
 
-    pub(crate) fn basic_consume(
+    pub(crate) fn consume(
         &mut self,
         now: Now,
         at: At,
-        method: basic::Consume<'_>,
+        consume: &Consume<'_>,
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
-        let name = self.queue_name(at, method.queue)?;
-        let tag: String = if method.consumer_tag.is_empty() {
-            self.names.name("amq.ctag-")
-        } else {
-            method.consumer_tag.into()
-        };
+        let name = self.queue_name(at, consume.queue)?;
+        let tag: String =
+            if consume.tag.is_empty() { self.names.name("amq.ctag-") } else { consume.tag.into() };
         let hash = self.hash;
         let own = self.edge.shard;
         self.make_way(now, at, &tag, out);
@@ -98,10 +93,10 @@ impl Broker {
             || channel.reply_consumer.as_deref() == Some(&*tag);
         if known {
             let text = format!("attempt to reuse consumer tag '{tag}'");
-            return Err(Refusal::new(ReplyCode::NOT_ALLOWED, text));
+            return Err(Refusal::new(RefusalKind::NotAllowed, text));
         }
         if &*name == REPLY_TO {
-            return self.consume_replies(at, &method, tag, out);
+            return self.consume_replies(at, consume, tag, out);
         }
         let count = channel.subscriptions.as_ref().map_or(0, |s| s.by_number.len());
         if count >= self.edge.limits.consumers_per_channel_max as usize {
@@ -109,14 +104,14 @@ impl Broker {
                 "reached the limit of {} consumers on a channel",
                 self.edge.limits.consumers_per_channel_max
             );
-            return Err(Refusal::new(ReplyCode::NOT_ALLOWED, text));
+            return Err(Refusal::new(RefusalKind::NotAllowed, text));
         }
-        let priority = match method.arguments.get("x-priority") {
+        let priority = match consume.arguments.get("x-priority") {
             None => 0,
             Some(value) => {
                 value.as_integer().and_then(|p| i32::try_from(p).ok()).ok_or_else(|| {
                     let text = "invalid arg 'x-priority': an integer is needed";
-                    Refusal::new(ReplyCode::PRECONDITION_FAILED, text)
+                    Refusal::new(RefusalKind::PreconditionFailed, text)
                 })?
             }
         };
@@ -127,7 +122,7 @@ impl Broker {
             && self.directory.queue_by_id(queue).is_some_and(|q| q.kind == QueueKind::Quorum)
         {
             let text = format!("{} does not support global qos", self.describe_queue(queue));
-            return Err(Refusal::new(ReplyCode::NOT_IMPLEMENTED, text));
+            return Err(Refusal::new(RefusalKind::NotImplemented, text));
         }
         if home != own {
             prefetch = self.edge.limits.prefetch_elsewhere(prefetch);
@@ -138,7 +133,7 @@ impl Broker {
         let subscriptions =
             channel.subscriptions.get_or_insert_with(|| Box::new(Subscriptions::new(hash)));
         let at_home = (queue, queue_slot);
-        let subscription = Subscription::new(tag.as_str().into(), at_home, home, method.no_ack);
+        let subscription = Subscription::new(tag.as_str().into(), at_home, home, consume.no_ack);
         let number = subscriptions.insert(subscription);
         if home != own && !governed {
             subscriptions.ungoverned.insert(number);
@@ -152,13 +147,13 @@ impl Broker {
             connection_slot: at.slot,
             channel_number: at.channel.number(),
             tag: tag.into(),
-            no_ack: method.no_ack,
-            exclusive: method.exclusive,
+            no_ack: consume.no_ack,
+            exclusive: consume.exclusive,
             priority,
             prefetch,
             in_flight: 0,
         };
-        self.set_pending(at, Pending::Consume { consumer: number, name, no_wait: method.no_wait });
+        self.set_pending(at, Pending::Consume { consumer: number, name, no_wait: consume.no_wait });
         let command = Command::Subscribe { consumer: Box::new(consumer), governed };
         self.ask_home(now, at, queue, home, command, out);
         Ok(())
@@ -183,7 +178,7 @@ impl Broker {
     fn consume_replies(
         &mut self,
         at: At,
-        method: &basic::Consume<'_>,
+        consume: &Consume<'_>,
         tag: String,
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
@@ -191,42 +186,41 @@ impl Broker {
         let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
         if channel.reply_consumer.is_some() {
             let text = "reply consumer already set";
-            return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
+            return Err(Refusal::new(RefusalKind::PreconditionFailed, text));
         }
-        if !method.no_ack {
+        if !consume.no_ack {
             let text = "reply consumer cannot acknowledge";
-            return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
+            return Err(Refusal::new(RefusalKind::PreconditionFailed, text));
         }
         channel.reply_consumer = Some(tag.as_str().into());
-        if !method.no_wait {
-            self.send_method(at, &basic::ConsumeOk { consumer_tag: &tag }.into(), out);
+        if !consume.no_wait {
+            self.say(at, &Answer::Consuming(&tag), out);
         }
         Ok(())
     }
 
-    pub(crate) fn basic_cancel(
+    pub(crate) fn cancel_consumer(
         &mut self,
         now: Now,
         at: At,
-        method: basic::Cancel<'_>,
+        tag: &str,
+        no_wait: bool,
         out: &mut Outbox,
     ) {
         let connection = &mut self.edge.connections[at.slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
-        let number =
-            channel.subscriptions.as_ref().and_then(|s| s.by_tag.get(method.consumer_tag).copied());
+        let number = channel.subscriptions.as_ref().and_then(|s| s.by_tag.get(tag).copied());
         if number.is_none() {
-            if channel.reply_consumer.as_deref() == Some(method.consumer_tag) {
+            if channel.reply_consumer.as_deref() == Some(tag) {
                 channel.reply_consumer = None;
             }
-            if !method.no_wait {
-                let ok = basic::CancelOk { consumer_tag: method.consumer_tag };
-                self.send_method(at, &ok.into(), out);
+            if !no_wait {
+                self.say(at, &Answer::Cancelled(tag), out);
             }
             return;
         }
         let Some(number) = number else { return };
-        self.set_pending(at, Pending::Cancel { consumer: number, no_wait: method.no_wait });
+        self.set_pending(at, Pending::Cancel { consumer: number, no_wait });
         self.ask_cancel(now, at, number, out);
     }
 
@@ -248,14 +242,16 @@ impl Broker {
         self.ask_home(now, at, queue, home, command, out);
     }
 
-    pub(crate) fn basic_get(
+    /// Fetches one message.
+    pub(crate) fn fetch(
         &mut self,
         now: Now,
         at: At,
-        method: basic::Get<'_>,
+        queue: &str,
+        no_ack: bool,
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
-        let name = self.queue_name(at, method.queue)?;
+        let name = self.queue_name(at, queue)?;
         let (queue, home) = self.readable_queue(at, &name)?;
         if let Some(info) = self.directory.queue_by_id(queue)
             && info.kind == QueueKind::Quorum
@@ -266,10 +262,10 @@ impl Broker {
                  quorum queues with single active consumer",
                 self.describe_queue(queue)
             );
-            return Err(Refusal::new(ReplyCode::RESOURCE_LOCKED, text));
+            return Err(Refusal::new(RefusalKind::Locked, text));
         }
         self.set_pending(at, Pending::Get { name });
-        self.ask_home(now, at, queue, home, Command::Get { no_ack: method.no_ack }, out);
+        self.ask_home(now, at, queue, home, Command::Get { no_ack }, out);
         Ok(())
     }
 
@@ -301,7 +297,6 @@ impl Broker {
             }
             return false;
         };
-        let frame_max = connection.machine.frame_max();
         let Some(channel) = connection.incarnation(to.channel) else {
             if home != own {
                 out.mail[home.index()].items.push(give_back);
@@ -328,36 +323,23 @@ impl Broker {
         }
         let properties = for_client(view.properties, delivery.delivery_count);
         let properties = properties.as_deref().unwrap_or(view.properties);
-        let remaining = u32::try_from(remaining).unwrap_or(u32::MAX);
+        let redelivered = delivery.redelivered;
+        let delivered = Delivered {
+            source: Source::Get { number: tag, redelivered, remaining },
+            exchange: view.exchange,
+            routing_key: view.routing_key,
+            properties,
+            body: view.body,
+        };
+        let bytes = &mut connection.send.bytes;
         let large = stored.filter(|_| view.body.len() >= LARGE_BODY_BYTES_MIN);
         match large {
             Some((body, pool)) => {
-                encode_get_ok_head(
-                    &mut connection.send.bytes,
-                    to.number(),
-                    tag,
-                    delivery.redelivered,
-                    view.exchange,
-                    view.routing_key,
-                    remaining,
-                    properties,
-                    view.body.len() as u64,
-                );
+                connection.session.deliver_head(to.number(), &delivered, bytes);
                 let next = pool.get(body).len() - view.body.len();
-                connection.send.stream(body, next, to.number(), frame_max, pool);
+                connection.send.stream(body, next, to.number(), pool);
             }
-            None => encode_get_ok(
-                &mut connection.send.bytes,
-                to.number(),
-                frame_max,
-                tag,
-                delivery.redelivered,
-                view.exchange,
-                view.routing_key,
-                remaining,
-                properties,
-                view.body,
-            ),
+            None => connection.session.deliver(to.number(), &delivered, bytes),
         }
         mark_dirty(connection, slot, out);
         if large.is_none() {
@@ -390,7 +372,6 @@ impl Broker {
             self.edge.drop_unread_reply(slot, out);
             return false;
         }
-        let frame_max = connection.machine.frame_max();
         let is_silent = connection.is_silent;
         let Some(channel) = connection.incarnation(to.channel) else { return false };
         let Some(tag) = channel.reply_consumer.as_ref().filter(|_| !is_silent) else {
@@ -399,18 +380,14 @@ impl Broker {
         channel.last_tag += 1;
         let (tag, delivery_tag) = (tag.clone(), channel.last_tag);
         let shown = for_client(view.properties, 0);
-        encode_delivery(
-            &mut connection.send.bytes,
-            to.number(),
-            frame_max,
-            &tag,
-            delivery_tag,
-            false,
-            view.exchange,
-            view.routing_key,
-            shown.as_deref().unwrap_or(view.properties),
-            view.body,
-        );
+        let delivered = Delivered {
+            source: Source::Consumer { tag: &tag, number: delivery_tag, redelivered: false },
+            exchange: view.exchange,
+            routing_key: view.routing_key,
+            properties: shown.as_deref().unwrap_or(view.properties),
+            body: view.body,
+        };
+        connection.session.deliver(to.number(), &delivered, &mut connection.send.bytes);
         mark_dirty(connection, slot, out);
         self.edge.counters.delivered_auto_ack += 1;
         self.edge.effort.spend_on_bytes(view.body.len());

@@ -1,12 +1,9 @@
-//! The methods of classes `exchange` and `queue`.
+//! Operations on exchanges, queues and bindings.
 
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
-use alloc::vec::Vec;
 
-use lepus_amqp::code::ReplyCode;
-use lepus_amqp::method::{Method, exchange, queue};
 use lepus_base::{Now, QueueId, ShardId};
 
 use crate::binding::Destination;
@@ -16,8 +13,12 @@ use crate::directory::{Access, Checked, Request, Resource, check_not_default, cl
 use crate::mail::{ChannelRef, Command, Mail, Origin, Reply};
 use crate::outbox::Outbox;
 use crate::queue::QueueKind;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, RefusalKind};
 use crate::reply_to::{REPLY_TO, REPLY_TO_PREFIX, address};
+use crate::session::{
+    Answer, Arguments, Asked, BindExchange, BindQueue, DeclareExchange, DeclareQueue, Done,
+    Operation,
+};
 
 type Outcome = Result<(), Refusal>;
 
@@ -26,31 +27,29 @@ impl Broker {
         &mut self,
         now: Now,
         at: At,
-        method: exchange::Declare<'_>,
+        declare: &DeclareExchange<'_>,
         out: &mut Outbox,
     ) -> Outcome {
-        let name = clean_name(method.exchange).into_owned();
-        if method.passive {
+        let name = clean_name(declare.exchange).into_owned();
+        let answer = (!declare.no_wait).then_some(Done::ExchangeDeclared);
+        if declare.passive {
             let user = &self.edge.connections[at.slot as usize].user;
             check_not_default(&name)?;
             self.directory.find_exchange(at.vhost, &name)?;
             self.authorize_passive(user, at, "exchange", &name)?;
-            if !method.no_wait {
-                self.send_method(at, &exchange::DeclareOk {}.into(), out);
-            }
+            self.answer_done(at, answer, out);
             return Ok(());
         }
         let request = Request::DeclareExchange {
             vhost: at.vhost.into(),
             name,
-            kind: method.r#type.to_string(),
-            durable: method.durable,
-            auto_delete: method.auto_delete,
-            internal: method.internal,
-            arguments: method.arguments.to_owned(),
+            kind: declare.kind.to_string(),
+            durable: declare.durable,
+            auto_delete: declare.auto_delete,
+            internal: declare.internal,
+            arguments: declare.arguments.to_owned(),
         };
-        let ids = Method::ExchangeDeclare(method).ids();
-        self.ask_change(now, at, request, &exchange::DeclareOk {}.into(), method.no_wait, ids, out)
+        self.ask_change(now, at, request, answer, Asked::DeclareExchange, out)
     }
 
     /// A passive declare needs any one permission on the thing.
@@ -61,142 +60,76 @@ impl Broker {
         let vhost = self.directory.vhost_name(at.vhost);
         let text =
             format!("access to {kind} '{name}' in vhost '{vhost}' refused for user '{user}'");
-        Err(Refusal::new(ReplyCode::ACCESS_REFUSED, text))
+        Err(Refusal::new(RefusalKind::AccessRefused, text))
     }
 
-    pub(crate) fn exchange_delete(
+    /// Carries out what changes exchanges and bindings, and declares nothing.
+    pub(crate) fn change_routes(
         &mut self,
         now: Now,
         at: At,
-        method: exchange::Delete<'_>,
+        operation: &Operation<'_>,
+        asked: Asked,
         out: &mut Outbox,
     ) -> Outcome {
-        let request = Request::DeleteExchange {
-            vhost: at.vhost.into(),
-            name: clean_name(method.exchange).into_owned(),
-            if_unused: method.if_unused,
+        let (request, done, no_wait) = match operation {
+            Operation::DeleteExchange { exchange, if_unused, no_wait } => {
+                let request = Request::DeleteExchange {
+                    vhost: at.vhost.into(),
+                    name: clean_name(exchange).into_owned(),
+                    if_unused: *if_unused,
+                };
+                (request, Done::ExchangeDeleted, *no_wait)
+            }
+            Operation::BindExchange(bind) => {
+                let request = bind_exchange(at, bind).into_bind();
+                (request, Done::ExchangeBound, bind.no_wait)
+            }
+            Operation::UnbindExchange(bind) => {
+                let request = bind_exchange(at, bind).into_unbind();
+                (request, Done::ExchangeUnbound, bind.no_wait)
+            }
+            Operation::BindQueue(bind) => {
+                let name = self.queue_name(at, bind.queue)?;
+                if name.starts_with(REPLY_TO) {
+                    let text = format!("cannot bind '{REPLY_TO}'");
+                    return Err(Refusal::new(RefusalKind::AccessRefused, text));
+                }
+                (bind_queue(at, bind, name).into_bind(), Done::QueueBound, bind.no_wait)
+            }
+            Operation::UnbindQueue(bind) => {
+                let name = self.queue_name(at, bind.queue)?;
+                (bind_queue(at, bind, name).into_unbind(), Done::QueueUnbound, bind.no_wait)
+            }
+            other => panic!("{other:?} changes no routes"),
         };
-        let ids = Method::ExchangeDelete(method).ids();
-        self.ask_change(now, at, request, &exchange::DeleteOk {}.into(), method.no_wait, ids, out)
+        self.ask_change(now, at, request, (!no_wait).then_some(done), asked, out)
     }
 
-    pub(crate) fn exchange_bind(
-        &mut self,
-        now: Now,
-        at: At,
-        method: exchange::Bind<'_>,
-        out: &mut Outbox,
-    ) -> Outcome {
-        let request = Request::Bind {
-            vhost: at.vhost.into(),
-            source: clean_name(method.source).into_owned(),
-            destination: Destination::Exchange(clean_name(method.destination).into_owned()),
-            routing_key: method.routing_key.to_string(),
-            arguments: method.arguments.to_owned(),
-            connection: Some(at.channel.connection),
-        };
-        let ids = Method::ExchangeBind(method).ids();
-        self.ask_change(now, at, request, &exchange::BindOk {}.into(), method.no_wait, ids, out)
-    }
-
-    pub(crate) fn exchange_unbind(
-        &mut self,
-        now: Now,
-        at: At,
-        method: exchange::Unbind<'_>,
-        out: &mut Outbox,
-    ) -> Outcome {
-        let request = Request::Unbind {
-            vhost: at.vhost.into(),
-            source: clean_name(method.source).into_owned(),
-            destination: Destination::Exchange(clean_name(method.destination).into_owned()),
-            routing_key: method.routing_key.to_string(),
-            arguments: method.arguments.to_owned(),
-            connection: Some(at.channel.connection),
-        };
-        let ids = Method::ExchangeUnbind(method).ids();
-        self.ask_change(now, at, request, &exchange::UnbindOk {}.into(), method.no_wait, ids, out)
-    }
-
-    pub(crate) fn queue_bind(
-        &mut self,
-        now: Now,
-        at: At,
-        method: queue::Bind<'_>,
-        out: &mut Outbox,
-    ) -> Outcome {
-        let name = self.queue_name(at, method.queue)?;
-        if name.starts_with(REPLY_TO) {
-            let text = format!("cannot bind '{REPLY_TO}'");
-            return Err(Refusal::new(ReplyCode::ACCESS_REFUSED, text));
+    /// Says that something was done, if an answer is wanted.
+    fn answer_done(&mut self, at: At, done: Option<Done>, out: &mut Outbox) {
+        if let Some(done) = done {
+            self.say(at, &Answer::Done(done), out);
         }
-        // An empty queue name together with an empty key: the key is the queue's name.
-        let routing_key = if method.queue.is_empty() && method.routing_key.is_empty() {
-            name.to_string()
-        } else {
-            method.routing_key.to_string()
-        };
-        let request = Request::Bind {
-            vhost: at.vhost.into(),
-            source: clean_name(method.exchange).into_owned(),
-            destination: Destination::Queue(name.into()),
-            routing_key,
-            arguments: method.arguments.to_owned(),
-            connection: Some(at.channel.connection),
-        };
-        let ids = Method::QueueBind(method).ids();
-        self.ask_change(now, at, request, &queue::BindOk {}.into(), method.no_wait, ids, out)
     }
 
-    pub(crate) fn queue_unbind(
-        &mut self,
-        now: Now,
-        at: At,
-        method: queue::Unbind<'_>,
-        out: &mut Outbox,
-    ) -> Outcome {
-        let name = self.queue_name(at, method.queue)?;
-        let routing_key = if method.queue.is_empty() && method.routing_key.is_empty() {
-            name.to_string()
-        } else {
-            method.routing_key.to_string()
-        };
-        let request = Request::Unbind {
-            vhost: at.vhost.into(),
-            source: clean_name(method.exchange).into_owned(),
-            destination: Destination::Queue(name.into()),
-            routing_key,
-            arguments: method.arguments.to_owned(),
-            connection: Some(at.channel.connection),
-        };
-        let ids = Method::QueueUnbind(method).ids();
-        self.ask_change(now, at, request, &queue::UnbindOk {}.into(), false, ids, out)
-    }
-
-    /// Asks for a change of the directory and answers `ok` when it stands.
+    /// Asks for a change of the directory and answers `done` when it stands.
     fn ask_change(
         &mut self,
         now: Now,
         at: At,
         request: Request,
-        ok: &Method<'_>,
-        no_wait: bool,
-        method: (u16, u16),
+        done: Option<Done>,
+        asked: Asked,
         out: &mut Outbox,
     ) -> Outcome {
         let user = &self.edge.connections[at.slot as usize].user;
         self.directory.authorize_request(user, &request)?;
         if let Checked::Already(_) = self.directory.check(&request)? {
-            if !no_wait {
-                self.send_method(at, ok, out);
-            }
+            self.answer_done(at, done, out);
             return Ok(());
         }
-        let mut frame = Vec::new();
-        if !no_wait {
-            ok.encode_frame(at.channel.number(), &mut frame);
-        }
-        self.set_pending(at, Pending::Done { ok: frame, method });
+        self.set_pending(at, Pending::Done { done, asked });
         self.ask_directory(now, Origin::Channel(at.channel), request, out);
         Ok(())
     }
@@ -205,28 +138,28 @@ impl Broker {
         &mut self,
         now: Now,
         at: At,
-        method: queue::Declare<'_>,
+        declare: &DeclareQueue<'_>,
         out: &mut Outbox,
     ) -> Outcome {
-        if method.queue.starts_with(REPLY_TO_PREFIX) {
-            return self.declare_reply_token(at, &method, out);
+        if declare.queue.starts_with(REPLY_TO_PREFIX) {
+            return self.declare_reply_token(at, declare, out);
         }
-        if method.queue == REPLY_TO {
-            if !method.no_wait {
-                let ok = queue::DeclareOk { queue: REPLY_TO, message_count: 0, consumer_count: 1 };
-                self.send_method(at, &ok.into(), out);
+        if declare.queue == REPLY_TO {
+            if !declare.no_wait {
+                let answer = Answer::QueueDeclared { queue: REPLY_TO, messages: 0, consumers: 1 };
+                self.say(at, &answer, out);
             }
             return Ok(());
         }
-        let cleaned = clean_name(method.queue);
-        if method.passive {
+        let cleaned = clean_name(declare.queue);
+        if declare.passive {
             let name: Box<str> = self.queue_name(at, &cleaned)?;
             let user = &self.edge.connections[at.slot as usize].user;
             let info = self.directory.find_queue(at.vhost, &name, at.channel.connection)?;
             self.authorize_passive(user, at, "queue", &name)?;
             let (id, home) = (info.id, info.home);
             self.remember_queue(at, &name);
-            let pending = Pending::Declare { name, request: None, no_wait: method.no_wait };
+            let pending = Pending::Declare { name, request: None, no_wait: declare.no_wait };
             self.set_pending(at, pending);
             self.ask_home(now, at, id, home, Command::Count, out);
             return Ok(());
@@ -239,15 +172,15 @@ impl Broker {
             vhost: at.vhost.into(),
             name: name.clone(),
             server_named,
-            durable: method.durable,
-            exclusive: method.exclusive.then_some(at.channel.connection),
-            auto_delete: method.auto_delete,
-            arguments: method.arguments.to_owned(),
+            durable: declare.durable,
+            exclusive: declare.exclusive.then_some(at.channel.connection),
+            auto_delete: declare.auto_delete,
+            arguments: declare.arguments.to_owned(),
             declared_on: self.edge.shard,
             user: connection.user.to_string(),
         };
         self.directory.authorize_request(&connection.user, &request)?;
-        self.declare(now, at, name.into(), Box::new(request), method.no_wait, out)
+        self.declare(now, at, name.into(), Box::new(request), declare.no_wait, out)
     }
 
     /// Declares a queue: finds it, or asks the directory for it.
@@ -282,16 +215,16 @@ impl Broker {
     fn declare_reply_token(
         &mut self,
         at: At,
-        method: &queue::Declare<'_>,
+        declare: &DeclareQueue<'_>,
         out: &mut Outbox,
     ) -> Outcome {
-        let of = address(&self.settings.secret, method.queue);
+        let of = address(&self.settings.secret, declare.queue);
         if let Some(of) = of
             && of.shard != self.edge.shard
             && of.shard.index() < out.mail.shards()
         {
-            let name = method.queue.into();
-            let pending = Pending::Declare { name, request: None, no_wait: method.no_wait };
+            let name = declare.queue.into();
+            let pending = Pending::Declare { name, request: None, no_wait: declare.no_wait };
             self.set_pending(at, pending);
             self.edge.connections[at.slot as usize].touch(of.shard);
             let mail = Mail::FindReplyConsumer { of, from: at.channel };
@@ -300,12 +233,12 @@ impl Broker {
         }
         if !of.is_some_and(|of| self.has_reply_consumer(of)) {
             let vhost = self.directory.vhost_name(at.vhost);
-            let text = format!("no queue '{}' in vhost '{vhost}'", method.queue);
-            return Err(Refusal::new(ReplyCode::NOT_FOUND, text));
+            let text = format!("no queue '{}' in vhost '{vhost}'", declare.queue);
+            return Err(Refusal::new(RefusalKind::NotFound, text));
         }
-        if !method.no_wait {
-            let ok = queue::DeclareOk { queue: method.queue, message_count: 0, consumer_count: 1 };
-            self.send_method(at, &ok.into(), out);
+        if !declare.no_wait {
+            let queue = declare.queue;
+            self.say(at, &Answer::QueueDeclared { queue, messages: 0, consumers: 1 }, out);
         }
         Ok(())
     }
@@ -334,12 +267,13 @@ impl Broker {
         &mut self,
         now: Now,
         at: At,
-        method: queue::Purge<'_>,
+        queue: &str,
+        no_wait: bool,
         out: &mut Outbox,
     ) -> Outcome {
-        let name = self.queue_name(at, method.queue)?;
+        let name = self.queue_name(at, queue)?;
         let (id, home) = self.readable_queue(at, &name)?;
-        self.set_pending(at, Pending::Purge { name, no_wait: method.no_wait });
+        self.set_pending(at, Pending::Purge { name, no_wait });
         self.ask_home(now, at, id, home, Command::Purge, out);
         Ok(())
     }
@@ -348,32 +282,34 @@ impl Broker {
         &mut self,
         now: Now,
         at: At,
-        method: queue::Delete<'_>,
+        queue: &str,
+        (if_unused, if_empty): (bool, bool),
+        no_wait: bool,
         out: &mut Outbox,
     ) -> Outcome {
-        let name = self.queue_name(at, method.queue)?;
+        let name = self.queue_name(at, queue)?;
         let user = &self.edge.connections[at.slot as usize].user;
         let resource = Resource::Queue(&name);
         self.directory.accounts().authorize(user, at.vhost, Access::Configure, resource)?;
         let Some(_) = self.directory.queue(at.vhost, &name) else {
-            if !method.no_wait {
-                self.send_method(at, &queue::DeleteOk { message_count: 0 }.into(), out);
+            if !no_wait {
+                self.say(at, &Answer::QueueDeleted(0), out);
             }
             return Ok(());
         };
         let info = self.directory.find_queue(at.vhost, &name, at.channel.connection)?;
-        if info.kind == QueueKind::Quorum && (method.if_unused || method.if_empty) {
-            let flag = if method.if_unused { "if-unused" } else { "if-empty" };
+        if info.kind == QueueKind::Quorum && (if_unused || if_empty) {
+            let flag = if if_unused { "if-unused" } else { "if-empty" };
             let text = format!(
                 "cannot delete {}. queue.delete operations with {flag} flag set are not supported \
                  by quorum queues",
                 self.describe_queue(info.id)
             );
-            return Err(Refusal::new(ReplyCode::NOT_IMPLEMENTED, text));
+            return Err(Refusal::new(RefusalKind::NotImplemented, text));
         }
         let (id, home) = (info.id, info.home);
-        self.set_pending(at, Pending::Delete { name, no_wait: method.no_wait });
-        let command = Command::Delete { if_unused: method.if_unused, if_empty: method.if_empty };
+        self.set_pending(at, Pending::Delete { name, no_wait });
+        let command = Command::Delete { if_unused, if_empty };
         self.ask_home(now, at, id, home, command, out);
         Ok(())
     }
@@ -395,7 +331,7 @@ impl Broker {
         connection
             .channel(at.channel.number())
             .and_then(|channel| channel.last_queue.clone())
-            .ok_or_else(|| Refusal::new(ReplyCode::NOT_FOUND, "no previously declared queue"))
+            .ok_or_else(|| Refusal::new(RefusalKind::NotFound, "no previously declared queue"))
     }
 
     pub(crate) fn remember_queue(&mut self, at: At, name: &str) {
@@ -404,6 +340,62 @@ impl Broker {
             && channel.last_queue.as_deref() != Some(name)
         {
             channel.last_queue = Some(name.into());
+        }
+    }
+}
+
+/// A binding that is asked for.
+struct Binding<'a> {
+    at: At,
+    source: &'a str,
+    destination: Destination,
+    routing_key: String,
+    arguments: Arguments<'a>,
+}
+
+fn bind_exchange<'a>(at: At, bind: &BindExchange<'a>) -> Binding<'a> {
+    Binding {
+        at,
+        source: bind.source,
+        destination: Destination::Exchange(clean_name(bind.destination).into_owned()),
+        routing_key: bind.routing_key.to_string(),
+        arguments: bind.arguments,
+    }
+}
+
+fn bind_queue<'a>(at: At, bind: &BindQueue<'a>, name: Box<str>) -> Binding<'a> {
+    // An empty queue name together with an empty key: the key is the queue's name.
+    let is_same = bind.queue.is_empty() && bind.routing_key.is_empty();
+    let routing_key = if is_same { name.to_string() } else { bind.routing_key.to_string() };
+    Binding {
+        at,
+        source: bind.exchange,
+        destination: Destination::Queue(name.into()),
+        routing_key,
+        arguments: bind.arguments,
+    }
+}
+
+impl Binding<'_> {
+    fn into_bind(self) -> Request {
+        Request::Bind {
+            vhost: self.at.vhost.into(),
+            source: clean_name(self.source).into_owned(),
+            destination: self.destination,
+            routing_key: self.routing_key,
+            arguments: self.arguments.to_owned(),
+            connection: Some(self.at.channel.connection),
+        }
+    }
+
+    fn into_unbind(self) -> Request {
+        Request::Unbind {
+            vhost: self.at.vhost.into(),
+            source: clean_name(self.source).into_owned(),
+            destination: self.destination,
+            routing_key: self.routing_key,
+            arguments: self.arguments.to_owned(),
+            connection: Some(self.at.channel.connection),
         }
     }
 }

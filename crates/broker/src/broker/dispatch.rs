@@ -1,14 +1,8 @@
-//! From the protocol machine's events to the methods' handlers: channel state, parked frames,
+//! From a session's events to what carries them out: channel state, parked frames,
 //! transactions, and the decision to hand a connection over.
 
 use alloc::format;
 
-use lepus_amqp::ProtocolError;
-use lepus_amqp::client::encode_publish;
-use lepus_amqp::code::ReplyCode;
-use lepus_amqp::frame;
-use lepus_amqp::method::{Method, access, basic, channel, confirm, connection, tx};
-use lepus_amqp::server::{Event, PublishRef};
 use lepus_base::{ConnectionId, Now};
 
 use super::lifecycle::answer_parked_close;
@@ -21,8 +15,9 @@ use crate::edge::connection_name;
 use crate::effort::METHOD_STEPS;
 use crate::mail::ChannelRef;
 use crate::outbox::{ConnectionSlot, Outbox, Severity};
-use crate::queue::Outcome;
-use crate::refusal::Refusal;
+use crate::parked::{self, Parked, park_operation, park_publish};
+use crate::refusal::{Refusal, RefusalKind};
+use crate::session::{Answer, Asked, Closing, Done, Event, Operation, Publish};
 
 /// Parked frames of one channel handled in one go.
 const REPLAY_AT_ONCE_MAX: usize = 512;
@@ -34,57 +29,69 @@ impl Broker {
             Event::None => {}
             Event::Publish { channel, publish } => {
                 let Some(at) = self.at(slot, channel) else {
-                    return self.unknown_channel(now, slot, channel, (60, 40), out);
+                    return self.unknown_channel(now, slot, channel, Asked::Publish, out);
                 };
                 self.on_publish(now, at, publish.as_ref(), out);
             }
-            Event::Method { channel: 0, method } => {
+            Event::Operation { channel: 0, operation, asked, .. } => {
                 self.edge.effort.spend(METHOD_STEPS);
-                if let Method::ConnectionUpdateSecret(_) = method {
-                    // Users with passwords of our own keep their rights whatever the secret.
-                    self.edge.send(slot, 0, &connection::UpdateSecretOk {}.into(), out);
-                } else {
-                    let (class, id) = method.ids();
-                    let text = format!("{} is not for channel 0", method.name());
-                    let error = ProtocolError::new(ReplyCode::COMMAND_INVALID, text);
-                    self.fail_connection(now, slot, error.caused_by(class, id), out);
-                }
+                self.connection_operation(now, slot, &operation, asked, out);
             }
-            Event::Method { channel, method: Method::ChannelOpen(_) } => {
+            Event::Operation { channel, operation: Operation::OpenChannel, .. } => {
                 self.edge.effort.spend(METHOD_STEPS);
                 self.channel_open(now, slot, channel, out);
             }
-            Event::Method { channel, method } => match self.at(slot, channel) {
-                Some(at) => self.on_channel_method(now, at, method, out),
-                None => self.unknown_channel(now, slot, channel, method.ids(), out),
+            Event::Operation { channel, operation, asked, frame } => match self.at(slot, channel) {
+                Some(at) => self.on_channel_operation(now, at, (&operation, asked), frame, out),
+                None => self.unknown_channel(now, slot, channel, asked, out),
             },
-            Event::Authenticate { mechanism, response } => {
-                self.authenticate(now, slot, mechanism, response, out);
-            }
+            Event::Login(login) => self.log_in(now, slot, login, out),
             Event::Open { vhost } => self.open(now, slot, vhost, out),
-            Event::BodyTooLarge { channel, size, class_id, method_id } => {
+            Event::TooLarge { channel, size, asked } => {
                 let Some(at) = self.at(slot, channel) else {
-                    return self.unknown_channel(now, slot, channel, (class_id, method_id), out);
+                    return self.unknown_channel(now, slot, channel, asked, out);
                 };
                 let limit = self.settings.server.body_bytes_max;
                 let text =
                     format!("message size {size} is larger than configured max size {limit}");
-                let refusal = Refusal::new(ReplyCode::PRECONDITION_FAILED, text);
-                self.fail_channel(now, at, &refusal, (class_id, method_id), out);
+                let refusal = Refusal::new(RefusalKind::PreconditionFailed, text);
+                self.fail_channel(now, at, &refusal, asked, out);
             }
-            Event::Close { .. } => {
+            Event::Close => {
                 self.end_connection(now, slot, ConnectionEnd::ByClient, out);
             }
             Event::CloseOk => out.close.push(ConnectionSlot(slot)),
-            Event::Error(error) => self.fail_connection(now, slot, error, out),
+            Event::Broken => self.fail_connection(now, slot, Closing::Broken, out),
             Event::Disconnect => {
                 let Some(connection) = self.edge.connections.get(slot as usize) else { return };
-                let reason = connection.machine.disconnect_reason();
+                let reason = connection.session.disconnect_reason();
                 let text = format!("{}: {reason}", connection_name(connection));
                 out.log(Severity::Warning, "connection-refused", text);
                 out.close.push(ConnectionSlot(slot));
             }
         }
+    }
+
+    /// What is asked for on no channel.
+    fn connection_operation(
+        &mut self,
+        now: Now,
+        slot: u32,
+        operation: &Operation<'_>,
+        asked: Asked,
+        out: &mut Outbox,
+    ) {
+        let name = match operation {
+            Operation::UpdateSecret => {
+                // Users with passwords of our own keep their rights whatever the secret.
+                return self.edge.answer(slot, 0, &Answer::Done(Done::SecretUpdated), out);
+            }
+            Operation::Unknown { name } => name,
+            _ => "this",
+        };
+        let text = format!("{name} is not for channel 0");
+        let refusal = Refusal::new(RefusalKind::CommandInvalid, text);
+        self.fail_connection(now, slot, Closing::Refused(&refusal, asked), out);
     }
 
     fn at(&self, slot: u32, number: u16) -> Option<At> {
@@ -106,19 +113,19 @@ impl Broker {
         now: Now,
         slot: u32,
         number: u16,
-        method: (u16, u16),
+        asked: Asked,
         out: &mut Outbox,
     ) {
-        if method == (20, 41) {
-            // A late close-ok of a channel that both sides closed.
+        if asked == Asked::ChannelClosed {
+            // It comes late for a channel that both sides closed.
             return;
         }
         let text = format!("expected 'channel.open' on channel {number}");
-        let error = ProtocolError::new(ReplyCode::CHANNEL_ERROR, text);
-        self.fail_connection(now, slot, error.caused_by(method.0, method.1), out);
+        let refusal = Refusal::new(RefusalKind::ChannelError, text);
+        self.fail_connection(now, slot, Closing::Refused(&refusal, asked), out);
     }
 
-    fn on_publish(&mut self, now: Now, at: At, publish: PublishRef<'_>, out: &mut Outbox) {
+    fn on_publish(&mut self, now: Now, at: At, publish: Publish<'_>, out: &mut Outbox) {
         let limit = self.edge.limits.parked_bytes_max;
         let connection = &mut self.edge.connections[at.slot as usize];
         if connection.end.is_some() {
@@ -130,7 +137,7 @@ impl Broker {
         }
         if channel.pending.is_some() || !channel.parked.is_empty() {
             let before = channel.parked.len();
-            encode_publish_parked(&mut channel.parked, at.channel.number(), &publish);
+            park_publish(&mut channel.parked, &publish);
             connection.parked_bytes += channel.parked.len() - before;
             if connection.parked_bytes > limit {
                 self.pause_parked(at.slot, out);
@@ -138,11 +145,18 @@ impl Broker {
             return;
         }
         if let Err(refusal) = self.publish(now, at, publish, out) {
-            self.fail_channel(now, at, &refusal, (60, 40), out);
+            self.fail_channel(now, at, &refusal, Asked::Publish, out);
         }
     }
 
-    fn on_channel_method(&mut self, now: Now, at: At, method: Method<'_>, out: &mut Outbox) {
+    fn on_channel_operation(
+        &mut self,
+        now: Now,
+        at: At,
+        (operation, asked): (&Operation<'_>, Asked),
+        frame: &[u8],
+        out: &mut Outbox,
+    ) {
         let limit = self.edge.limits.parked_bytes_max;
         let connection = &mut self.edge.connections[at.slot as usize];
         if connection.end.is_some() {
@@ -150,10 +164,11 @@ impl Broker {
         }
         let Some(channel) = connection.channel_mut(at.channel.number()) else { return };
         if channel.ending == Some(Ending::ByBroker) {
-            match method {
-                Method::ChannelCloseOk(_) => self.channel_close_ok(at),
-                Method::ChannelClose(_) => {
-                    self.edge.send(at.slot, at.channel.number(), &channel::CloseOk {}.into(), out);
+            match operation {
+                Operation::ChannelClosed => self.channel_close_ok(at),
+                Operation::CloseChannel => {
+                    let answer = Answer::Done(Done::ChannelClosed);
+                    self.edge.answer(at.slot, at.channel.number(), &answer, out);
                 }
                 _ => {}
             }
@@ -164,110 +179,109 @@ impl Broker {
         }
         if channel.pending.is_some() || !channel.parked.is_empty() {
             let before = channel.parked.len();
-            method.encode_frame(at.channel.number(), &mut channel.parked);
+            park_operation(&mut channel.parked, frame);
             connection.parked_bytes += channel.parked.len() - before;
             if connection.parked_bytes > limit {
                 self.pause_parked(at.slot, out);
             }
             return;
         }
-        self.handle_method(now, at, method, out);
+        self.perform(now, at, operation, asked, out);
     }
 
-    fn handle_method(&mut self, now: Now, at: At, method: Method<'_>, out: &mut Outbox) {
-        let ids = method.ids();
-        if let Err(refusal) = self.on_method(now, at, method, out) {
-            self.fail_channel(now, at, &refusal, ids, out);
-        }
-    }
-
-    fn on_method(
+    fn perform(
         &mut self,
         now: Now,
         at: At,
-        method: Method<'_>,
+        operation: &Operation<'_>,
+        asked: Asked,
+        out: &mut Outbox,
+    ) {
+        if let Err(refusal) = self.on_operation(now, at, operation, asked, out) {
+            self.fail_channel(now, at, &refusal, asked, out);
+        }
+    }
+
+    fn on_operation(
+        &mut self,
+        now: Now,
+        at: At,
+        operation: &Operation<'_>,
+        asked: Asked,
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
-        let is_settling =
-            matches!(method, Method::BasicAck(_) | Method::BasicNack(_) | Method::BasicReject(_));
-        if !is_settling {
-            self.edge.effort.spend(METHOD_STEPS);
+        if let Operation::Settle { number, several, outcome } = *operation {
+            return self.settle(now, at, number, several, outcome, out);
         }
-        match method {
-            Method::BasicAck(basic::Ack { delivery_tag, multiple }) => {
-                self.settle(now, at, delivery_tag, multiple, Outcome::Ack, out)
+        self.edge.effort.spend(METHOD_STEPS);
+        match *operation {
+            Operation::Settle { .. } => unreachable!("it is settled"),
+            Operation::Prefetch { bytes, messages, is_shared } => {
+                self.prefetch(now, at, (bytes, messages, is_shared), out)
             }
-            Method::BasicNack(basic::Nack { delivery_tag, multiple, requeue }) => {
-                self.settle(now, at, delivery_tag, multiple, outcome(requeue), out)
-            }
-            Method::BasicReject(basic::Reject { delivery_tag, requeue }) => {
-                self.settle(now, at, delivery_tag, false, outcome(requeue), out)
-            }
-            Method::BasicQos(method) => self.basic_qos(now, at, method, out),
-            Method::BasicConsume(method) => self.basic_consume(now, at, method, out),
-            Method::BasicCancel(method) => {
-                self.basic_cancel(now, at, method, out);
+            Operation::Consume(ref consume) => self.consume(now, at, consume, out),
+            Operation::Cancel { tag, no_wait } => {
+                self.cancel_consumer(now, at, tag, no_wait, out);
                 Ok(())
             }
-            // The client's answer to a cancellation by the server.
-            Method::BasicCancelOk(_) => Ok(()),
-            Method::BasicGet(method) => self.basic_get(now, at, method, out),
-            Method::BasicRecover(method) => self.basic_recover(now, at, method.requeue, true, out),
-            Method::BasicRecoverAsync(method) => {
-                self.basic_recover(now, at, method.requeue, false, out)
+            Operation::Get { queue, no_ack } => self.fetch(now, at, queue, no_ack, out),
+            Operation::Recover { requeue, answers } => self.recover(now, at, requeue, answers, out),
+            Operation::DeclareExchange(ref declare) => self.exchange_declare(now, at, declare, out),
+            Operation::DeleteExchange { .. }
+            | Operation::BindExchange(_)
+            | Operation::UnbindExchange(_)
+            | Operation::BindQueue(_)
+            | Operation::UnbindQueue(_) => self.change_routes(now, at, operation, asked, out),
+            Operation::DeclareQueue(ref declare) => self.queue_declare(now, at, declare, out),
+            Operation::PurgeQueue { queue, no_wait } => {
+                self.queue_purge(now, at, queue, no_wait, out)
             }
-            Method::ExchangeDeclare(method) => self.exchange_declare(now, at, method, out),
-            Method::ExchangeDelete(method) => self.exchange_delete(now, at, method, out),
-            Method::ExchangeBind(method) => self.exchange_bind(now, at, method, out),
-            Method::ExchangeUnbind(method) => self.exchange_unbind(now, at, method, out),
-            Method::QueueDeclare(method) => self.queue_declare(now, at, method, out),
-            Method::QueueBind(method) => self.queue_bind(now, at, method, out),
-            Method::QueueUnbind(method) => self.queue_unbind(now, at, method, out),
-            Method::QueuePurge(method) => self.queue_purge(now, at, method, out),
-            Method::QueueDelete(method) => self.queue_delete(now, at, method, out),
-            Method::ConfirmSelect(method) => self.confirm_select(at, method, out),
-            Method::TxSelect(_) => self.tx_select(at, out),
-            Method::TxCommit(_) => self.tx_commit(now, at, out),
-            Method::TxRollback(_) => self.tx_rollback(now, at, out),
-            Method::ChannelFlow(channel::Flow { active: true }) => {
-                self.send_method(at, &channel::FlowOk { active: true }.into(), out);
+            Operation::DeleteQueue { queue, if_unused, if_empty, no_wait } => {
+                self.queue_delete(now, at, queue, (if_unused, if_empty), no_wait, out)
+            }
+            Operation::SelectConfirms { no_wait } => self.confirm_select(at, no_wait, out),
+            Operation::SelectTx => self.tx_select(at, out),
+            Operation::Commit => self.tx_commit(now, at, out),
+            Operation::Rollback => self.tx_rollback(now, at, out),
+            Operation::Flow { is_active: true } => {
+                self.say(at, &Answer::Done(Done::Flowing), out);
                 Ok(())
             }
-            Method::ChannelFlow(_) => Err(Refusal::new(ReplyCode::NOT_IMPLEMENTED, "active=false")),
-            Method::ChannelClose(_) => {
+            Operation::Flow { is_active: false } => {
+                Err(Refusal::new(RefusalKind::NotImplemented, "active=false"))
+            }
+            Operation::CloseChannel => {
                 self.end_channel(now, at, Ending::ByClient, out);
                 Ok(())
             }
-            Method::ChannelCloseOk(_) => Ok(()),
-            Method::AccessRequest(_) => {
-                self.send_method(at, &access::RequestOk { ticket: 1 }.into(), out);
+            Operation::ChannelClosed | Operation::Nothing => Ok(()),
+            Operation::RequestAccess => {
+                self.say(at, &Answer::Done(Done::AccessGranted), out);
                 Ok(())
             }
-            other => {
-                let text = format!("{} is not for a client to send", other.name());
-                Err(Refusal::new(ReplyCode::COMMAND_INVALID, text))
+            Operation::OpenChannel | Operation::UpdateSecret => {
+                Err(Refusal::new(RefusalKind::CommandInvalid, "not for an open channel"))
+            }
+            Operation::Unknown { name } => {
+                let text = format!("{name} is not for a client to send");
+                Err(Refusal::new(RefusalKind::CommandInvalid, text))
             }
         }
     }
 
-    fn confirm_select(
-        &mut self,
-        at: At,
-        method: confirm::Select,
-        out: &mut Outbox,
-    ) -> Result<(), Refusal> {
+    fn confirm_select(&mut self, at: At, no_wait: bool, out: &mut Outbox) -> Result<(), Refusal> {
         let connection = &mut self.edge.connections[at.slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
         if channel.tx.is_some() {
             let text = "cannot switch from tx to confirm mode";
-            return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
+            return Err(Refusal::new(RefusalKind::PreconditionFailed, text));
         }
         if channel.confirms.is_none() {
             channel.confirms = Some(alloc::boxed::Box::new(Confirms::default()));
             connection.weigh_channel(at.channel.channel);
         }
-        if !method.no_wait {
-            self.send_method(at, &confirm::SelectOk {}.into(), out);
+        if !no_wait {
+            self.say(at, &Answer::Done(Done::ConfirmsSelected), out);
         }
         Ok(())
     }
@@ -277,10 +291,10 @@ impl Broker {
         let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
         if channel.confirms.is_some() {
             let text = "cannot switch from confirm to tx mode";
-            return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
+            return Err(Refusal::new(RefusalKind::PreconditionFailed, text));
         }
         channel.tx.get_or_insert_default();
-        self.send_method(at, &tx::SelectOk {}.into(), out);
+        self.say(at, &Answer::Done(Done::TxSelected), out);
         Ok(())
     }
 
@@ -294,7 +308,7 @@ impl Broker {
         connection.tx_bytes = connection.tx_bytes.saturating_sub(bytes);
         taken.ok_or_else(|| {
             let text = "channel is not transactional";
-            Refusal::new(ReplyCode::PRECONDITION_FAILED, text)
+            Refusal::new(RefusalKind::PreconditionFailed, text)
         })
     }
 
@@ -407,66 +421,25 @@ impl Broker {
         }
     }
 
-    /// Handles the first parked method, with its content. Returns the bytes it took.
+    /// Handles the first of what is parked. Returns the bytes it took; `None` when nothing is left.
     fn replay_one(&mut self, now: Now, at: At, bytes: &[u8], out: &mut Outbox) -> Option<usize> {
-        let (first, mut used) = frame::decode(bytes, u32::MAX).ok()??;
-        let method = Method::decode(first.payload).ok()?;
-        if let Method::ConnectionClose(_) = method {
-            // Put here when the connection ended: the channel ends behind what it had said.
-            self.end_channel(now, at, Ending::ByConnection, out);
-            return Some(used);
-        }
-        let Method::BasicPublish(publish) = method else {
-            self.handle_method(now, at, method, out);
-            return Some(used);
-        };
-        let (header, length) = frame::decode(&bytes[used..], u32::MAX).ok()??;
-        used += length;
-        let properties = header.payload.get(12..)?;
-        let size = u64::from_be_bytes(header.payload.get(4..12)?.try_into().ok()?);
-        let mut body: &[u8] = &[];
-        if size > 0 {
-            let (content, length) = frame::decode(&bytes[used..], u32::MAX).ok()??;
-            used += length;
-            body = content.payload;
-        }
-        let publish = PublishRef {
-            exchange: publish.exchange,
-            routing_key: publish.routing_key,
-            mandatory: publish.mandatory,
-            immediate: publish.immediate,
-            properties,
-            body,
-        };
-        if let Err(refusal) = self.publish(now, at, publish, out) {
-            self.fail_channel(now, at, &refusal, (60, 40), out);
+        let (parked, used) = parked::first(bytes)?;
+        match parked {
+            Parked::End => self.end_channel(now, at, Ending::ByConnection, out),
+            Parked::Operation(frame) => {
+                let connection = self.edge.connections.get(at.slot as usize)?;
+                let (operation, asked) = connection
+                    .session
+                    .operation(frame)
+                    .expect("what was read once can be read again");
+                self.perform(now, at, &operation, asked, out);
+            }
+            Parked::Publish(publish) => {
+                if let Err(refusal) = self.publish(now, at, publish, out) {
+                    self.fail_channel(now, at, &refusal, Asked::Publish, out);
+                }
+            }
         }
         Some(used)
-    }
-}
-
-fn outcome(requeue: bool) -> Outcome {
-    if requeue { Outcome::Requeue } else { Outcome::Reject }
-}
-
-/// A publish as three frames that fit any limit, to be decoded again when the channel goes on.
-fn encode_publish_parked(out: &mut alloc::vec::Vec<u8>, channel: u16, publish: &PublishRef<'_>) {
-    let start = out.len();
-    encode_publish(
-        out,
-        channel,
-        u32::MAX,
-        publish.exchange,
-        publish.routing_key,
-        publish.mandatory,
-        publish.properties,
-        publish.body,
-    );
-    if publish.immediate {
-        // The last argument octet of the method frame: bit 0 mandatory, bit 1 immediate.
-        let place = start + 7 + 4 + 2 + 1 + publish.exchange.len() + 1 + publish.routing_key.len();
-        if let Some(bits) = out.get_mut(place) {
-            *bits |= 2;
-        }
     }
 }

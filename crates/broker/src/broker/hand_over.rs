@@ -4,10 +4,6 @@
 use alloc::boxed::Box;
 use alloc::format;
 
-use lepus_amqp::ProtocolError;
-use lepus_amqp::code::ReplyCode;
-use lepus_amqp::method::Method;
-use lepus_amqp::server::{Event, Publish, PublishRef};
 use lepus_base::{Now, ShardId, VhostId};
 
 use crate::broker::Broker;
@@ -16,6 +12,8 @@ use crate::departure::STAY;
 use crate::edge::connection_name;
 use crate::mail::Attachment;
 use crate::outbox::{ConnectionSlot, Outbox, Severity};
+use crate::refusal::{Refusal, RefusalKind};
+use crate::session::{Asked, Closing, Consume, DeclareQueue, Event, Incoming, Operation, Publish};
 
 /// A connection between two shards.
 #[derive(Debug)]
@@ -40,16 +38,18 @@ impl Broker {
         }
         let connection = self.edge.connections.get(slot as usize)?;
         let home = match event {
-            Event::Method { method, .. } => {
-                let queue = match method {
-                    Method::QueueDeclare(declare) => declare.queue,
-                    Method::BasicConsume(consume) => consume.queue,
-                    Method::BasicGet(get) => get.queue,
-                    _ => return None,
+            Event::Operation { operation, .. } => {
+                let (Operation::DeclareQueue(DeclareQueue { queue, .. })
+                | Operation::Consume(Consume { queue, .. })
+                | Operation::Get { queue, .. }) = operation
+                else {
+                    return None;
                 };
                 self.directory.queue(connection.vhost, queue)?.home
             }
-            Event::Publish { publish: Publish::Borrowed(publish), .. } if !connection.publishes => {
+            Event::Publish { publish: Incoming::Borrowed(publish), .. }
+                if !connection.publishes =>
+            {
                 let vhost = connection.vhost;
                 self.only_home(vhost, publish)?
             }
@@ -61,7 +61,7 @@ impl Broker {
     }
 
     /// The home of the queue that a message reaches, if it reaches exactly one.
-    fn only_home(&mut self, vhost: VhostId, publish: &PublishRef<'_>) -> Option<ShardId> {
+    fn only_home(&mut self, vhost: VhostId, publish: &Publish<'_>) -> Option<ShardId> {
         let keys = publish.routing_key.into();
         self.find_routes(vhost, publish.exchange, keys, publish.properties).then_some(())?;
         match self.routes.as_slice() {
@@ -157,7 +157,7 @@ impl Broker {
         } else {
             return;
         };
-        let error = ProtocolError::new(ReplyCode::CONNECTION_FORCED, why);
-        self.fail_connection(now, slot, error, out);
+        let refusal = Refusal::new(RefusalKind::Forced, why);
+        self.fail_connection(now, slot, Closing::Refused(&refusal, Asked::Nothing), out);
     }
 }

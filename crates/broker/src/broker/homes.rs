@@ -2,7 +2,6 @@
 
 use alloc::format;
 
-use lepus_amqp::code::ReplyCode;
 use lepus_base::{Instant, Now, QueueId};
 
 use super::Broker;
@@ -15,7 +14,7 @@ use crate::message::MessageView;
 use crate::migration::Parcel;
 use crate::outbox::{Outbox, Severity};
 use crate::queue::{Consumer, ConsumerHandle, ConsumerKey, Get, Got, NO_SLOT, Outcome, Queue};
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, RefusalKind};
 use crate::timers::Timer;
 
 /// Deliveries made in one go before other work gets its turn.
@@ -253,7 +252,7 @@ impl Broker {
                 };
                 if let Some(why) = refusal {
                     let text = format!("{} {why}", self.describe_queue(queue));
-                    let refusal = Refusal::new(ReplyCode::PRECONDITION_FAILED, text);
+                    let refusal = Refusal::new(RefusalKind::PreconditionFailed, text);
                     return self.reply(now, from, queue, Reply::Refused(refusal), out);
                 }
                 let ready = state.ready();
@@ -338,7 +337,7 @@ impl Broker {
             }
             Err(_) => {
                 let text = format!("{} in exclusive use", self.describe_queue(id));
-                let refusal = Refusal::new(ReplyCode::ACCESS_REFUSED, text);
+                let refusal = Refusal::new(RefusalKind::AccessRefused, text);
                 self.reply(now, from, id, Reply::Refused(refusal), out);
             }
         }

@@ -3,7 +3,6 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use lepus_amqp::code::ReplyCode;
 use lepus_base::{ConnectionId, Now, QueueId, ShardId};
 
 use crate::broker::Broker;
@@ -17,7 +16,7 @@ use crate::message::{Incoming, packed};
 use crate::migration::{Parcel, Rest};
 use crate::outbox::Outbox;
 use crate::postponed::{Asked, Few, Part, Postponed, Waits, Wish};
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, RefusalKind};
 
 impl Broker {
     /// Mail from another shard. The batch is left empty.
@@ -436,7 +435,7 @@ impl Broker {
         out: &mut Outbox,
     ) -> bool {
         let Some(queue) = self.postponed.give_up(from) else { return false };
-        let refusal = Refusal::new(ReplyCode::CHANNEL_ERROR, "the channel ends");
+        let refusal = Refusal::new(RefusalKind::ChannelError, "the channel ends");
         self.reply(now, from, queue, Reply::Refused(refusal), out);
         true
     }

@@ -3,12 +3,6 @@
 use alloc::format;
 use alloc::string::{String, ToString};
 
-use lepus_amqp::ProtocolError;
-use lepus_amqp::code::ReplyCode;
-use lepus_amqp::frame;
-use lepus_amqp::method::{Method, channel};
-use lepus_amqp::sasl;
-use lepus_amqp::server::{AuthenticationFailure, State, TimeoutOutcome};
 use lepus_base::{ConnectionId, Instant, Now};
 
 use crate::backpressure::Cause;
@@ -19,57 +13,42 @@ use crate::edge::{connection_name, mark_dirty};
 use crate::effort::{DIGEST_BYTE_STEPS, LOGIN_STEPS};
 use crate::mail::Mail;
 use crate::outbox::{ConnectionSlot, Outbox, Severity};
-use crate::refusal::Refusal;
+use crate::parked::{self, Parked};
+use crate::refusal::{Refusal, RefusalKind};
+use crate::session::{
+    Answer, Asked, Claim, Closing, Done, Login, Operation, State, TimeoutOutcome,
+};
 
 impl Broker {
     /// The client logs in.
-    pub(crate) fn authenticate(
-        &mut self,
-        now: Now,
-        slot: u32,
-        mechanism: &str,
-        response: &[u8],
-        out: &mut Outbox,
-    ) {
-        let bytes = u32::try_from(response.len()).unwrap_or(u32::MAX);
+    pub(crate) fn log_in(&mut self, now: Now, slot: u32, login: Login<'_>, out: &mut Outbox) {
+        let Login { mechanism, claim, bytes } = login;
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         self.edge.effort.spend(LOGIN_STEPS.saturating_add(bytes.saturating_mul(DIGEST_BYTE_STEPS)));
         let connection = &mut self.edge.connections[slot as usize];
         // It came with the name, and stays as long as the connection.
-        connection.apart_bytes += connection.machine.client_properties().bytes().len();
+        connection.apart_bytes += connection.client_properties().bytes().len();
         let loopback = connection.peer.loopback;
-        let (user, outcome) = match mechanism {
-            "EXTERNAL" => {
+        let accounts = self.directory.accounts();
+        let (user, outcome) = match claim {
+            Claim::Certificate => {
                 let name = connection.peer.tls.as_ref().and_then(|tls| tls.login_name.clone());
                 let user = name.unwrap_or_default();
-                let outcome =
-                    self.directory.accounts().authenticate_external(&user, loopback).is_ok();
+                let outcome = accounts.authenticate_external(&user, loopback).is_ok();
                 (user, outcome)
             }
-            "ANONYMOUS" => match self.directory.accounts().authenticate_anonymous(loopback) {
+            Claim::Anonymous => match accounts.authenticate_anonymous(loopback) {
                 Some((user, outcome)) => (user.to_string(), outcome.is_ok()),
                 None => (String::new(), false),
             },
-            _ => {
-                let credentials = match mechanism {
-                    "AMQPLAIN" => sasl::amqplain(response),
-                    _ => sasl::plain(response),
-                };
-                match credentials {
-                    Some(found) => {
-                        let outcome = self.directory.accounts().authenticate(
-                            found.user,
-                            found.password,
-                            loopback,
-                        );
-                        (found.user.to_string(), outcome.is_ok())
-                    }
-                    None => (String::new(), false),
-                }
+            Claim::Password { user, password } => {
+                let outcome = accounts.authenticate(user, password, loopback);
+                (user.to_string(), outcome.is_ok())
             }
+            Claim::Unreadable => (String::new(), false),
         };
-        let result = if outcome {
+        if outcome {
             connection.user = user.into();
-            Ok(())
         } else {
             self.edge.counters.logins_refused += 1;
             let shown: String = user.chars().take(64).flat_map(char::escape_debug).collect();
@@ -78,16 +57,15 @@ impl Broker {
                 connection_name(connection)
             );
             out.log(Severity::Warning, "login-refused", text);
-            Err(AuthenticationFailure::default())
-        };
-        connection.machine.authenticated(now.instant, result, &mut connection.send.bytes);
+        }
+        connection.session.logged_in(now.instant, outcome, &mut connection.send.bytes);
         mark_dirty(connection, slot, out);
     }
 
     /// The client opens a vhost.
     pub(crate) fn open(&mut self, now: Now, slot: u32, vhost: &str, out: &mut Outbox) {
         let user = self.edge.connections[slot as usize].user.clone();
-        let refuse = |why: String| Err(ProtocolError::new(ReplyCode::NOT_ALLOWED, why));
+        let refuse = |why: String| Err(Refusal::new(RefusalKind::NotAllowed, why));
         let result = match self.directory.vhost(vhost) {
             None => refuse(format!("vhost {vhost} not found")),
             Some(id) if !self.directory.accounts().may_open(&user, id) => {
@@ -111,47 +89,59 @@ impl Broker {
                 format!("{}: user '{user}' opened vhost '{vhost}'", connection_name(connection));
             out.log(Severity::Info, "connection-opened", text);
         }
-        connection.machine.opened(now.instant, result, &mut connection.send.bytes);
+        connection.session.opened(
+            now.instant,
+            result.as_ref().map(|_| ()),
+            &mut connection.send.bytes,
+        );
         mark_dirty(connection, slot, out);
     }
 
-    /// `channel.open`.
+    /// The client opens a channel.
     pub(crate) fn channel_open(&mut self, now: Now, slot: u32, number: u16, out: &mut Outbox) {
         let connection = &mut self.edge.connections[slot as usize];
         if connection.channel(number).is_some() {
-            let error = ProtocolError::new(
-                ReplyCode::CHANNEL_ERROR,
-                format!("second 'channel.open' seen on channel {number}"),
-            );
-            return self.fail_connection(now, slot, error.caused_by(20, 10), out);
+            let text = format!("second 'channel.open' seen on channel {number}");
+            return self.refuse_channel(now, slot, RefusalKind::ChannelError, text, out);
         }
-        let (open, channel_max) = (connection.channels.len(), connection.machine.channel_max());
+        let (open, channel_max) = (connection.channels.len(), connection.session.channel_max());
         if open >= usize::from(channel_max) {
             let text = format!(
                 "number of channels opened ({open}) has reached the negotiated channel_max \
                  ({channel_max})"
             );
-            let error = ProtocolError::new(ReplyCode::NOT_ALLOWED, text);
-            return self.fail_connection(now, slot, error.caused_by(20, 10), out);
+            return self.refuse_channel(now, slot, RefusalKind::NotAllowed, text, out);
         }
         if let Some(text) = self.over_channel_limit(slot) {
-            let error = ProtocolError::new(ReplyCode::NOT_ALLOWED, text);
-            return self.fail_connection(now, slot, error.caused_by(20, 10), out);
+            return self.refuse_channel(now, slot, RefusalKind::NotAllowed, text, out);
         }
         let connection = &mut self.edge.connections[slot as usize];
         connection.open_channel(number);
-        connection.machine.open_channel_content(number);
+        connection.session.channel_opened(number, &mut connection.send.bytes);
         self.edge.counters.channels_opened += 1;
-        self.edge.send(slot, number, &channel::OpenOk {}.into(), out);
+        self.edge.mark_dirty(slot, out);
     }
 
-    /// A refusal ends the channel, or the connection if its code is a hard one.
+    /// A channel that cannot be opened ends the connection.
+    fn refuse_channel(
+        &mut self,
+        now: Now,
+        slot: u32,
+        kind: RefusalKind,
+        text: String,
+        out: &mut Outbox,
+    ) {
+        let refusal = Refusal::new(kind, text);
+        self.fail_connection(now, slot, Closing::Refused(&refusal, Asked::OpenChannel), out);
+    }
+
+    /// A refusal ends the channel, or the connection if the protocol has it so.
     pub(crate) fn fail_channel(
         &mut self,
         now: Now,
         at: At,
         refusal: &Refusal,
-        method: (u16, u16),
+        asked: Asked,
         out: &mut Outbox,
     ) {
         let Some(connection) = self.edge.connections.get_mut(at.slot as usize) else { return };
@@ -164,21 +154,15 @@ impl Broker {
         if is_ending {
             return self.end_channel(now, at, Ending::ByConnection, out);
         }
-        let error = ProtocolError::new(refusal.code, &refusal.text).caused_by(method.0, method.1);
-        if refusal.code.is_hard() {
-            return self.fail_connection(now, at.slot, error, out);
-        }
         let number = channel.number();
-        let text = format!("{}: channel {number}: {}", connection_name(connection), error.text);
+        let why = Closing::Refused(refusal, asked);
+        let bytes = &mut connection.send.bytes;
+        if connection.session.refuse(number, refusal, asked, bytes) {
+            return self.fail_connection(now, at.slot, why, out);
+        }
+        let text = connection.session.words(why);
+        let text = format!("{}: channel {number}: {text}", connection_name(connection));
         out.log(Severity::Warning, "channel-error", text);
-        connection.machine.close_channel_content(number);
-        let close = channel::Close {
-            reply_code: error.code.0,
-            reply_text: &error.text,
-            class_id: error.class_id,
-            method_id: error.method_id,
-        };
-        Method::from(close).encode_frame(number, &mut connection.send.bytes);
         mark_dirty(connection, at.slot, out);
         self.end_channel(now, at, Ending::ByBroker, out);
     }
@@ -241,7 +225,7 @@ impl Broker {
                 let is_ending = connection.end.is_some();
                 connection.remove_channel(number);
                 self.edge.counters.channels_closed += 1;
-                self.edge.send(at.slot, number, &channel::CloseOk {}.into(), out);
+                self.edge.answer(at.slot, number, &Answer::Done(Done::ChannelClosed), out);
                 if is_ending {
                     self.cleaned(now, at.slot, out);
                 }
@@ -285,27 +269,27 @@ impl Broker {
         }
     }
 
-    /// The connection breaks the protocol or an operator ends it: `connection.close` goes out.
+    /// The connection breaks the protocol or an operator ends it: it is told.
     pub(crate) fn fail_connection(
         &mut self,
         now: Now,
         slot: u32,
-        error: ProtocolError,
+        why: Closing<'_>,
         out: &mut Outbox,
     ) {
         let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return };
         if connection.end.is_some() {
             return;
         }
-        let text = format!("{}: {}", connection_name(connection), error.text);
+        let text = format!("{}: {}", connection_name(connection), connection.session.words(why));
         out.log(Severity::Warning, "connection-error", text);
         connection.send.cut(&mut self.edge.pool);
-        connection.machine.close(now.instant, &error, &mut connection.send.bytes);
+        connection.session.close(now.instant, why, &mut connection.send.bytes);
         mark_dirty(connection, slot, out);
         self.end_connection(now, slot, ConnectionEnd::ByBroker, out);
         self.edge.arm(slot);
         let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return };
-        if connection.machine.state() == State::Closed {
+        if connection.session.state() == State::Closed {
             out.close.push(ConnectionSlot(slot));
         }
     }
@@ -354,7 +338,7 @@ impl Broker {
         if connection.end == Some(ConnectionEnd::ByClient) && !connection.gone {
             // It waits for this and not for the rest of its messages.
             connection.send.cut(&mut self.edge.pool);
-            connection.machine.close_ok(now.instant, &mut connection.send.bytes);
+            connection.session.close_ok(now.instant, &mut connection.send.bytes);
             mark_dirty(connection, slot, out);
             self.edge.arm(slot);
             return;
@@ -393,12 +377,12 @@ impl Broker {
         connection.armed = Instant::NEVER;
         // A machine that is done has asked for its socket to be closed: what it said last must
         // still go out.
-        if connection.gone || connection.machine.state() == State::Closed {
+        if connection.gone || connection.session.state() == State::Closed {
             return;
         }
         let before = connection.send.bytes.len();
-        let is_asked = connection.machine.state() == State::Closing;
-        let outcome = connection.machine.on_timeout(now.instant, &mut connection.send.bytes);
+        let is_asked = connection.session.state() == State::Closing;
+        let outcome = connection.session.on_timeout(now.instant, &mut connection.send.bytes);
         connection.gave_up = is_asked && outcome == TimeoutOutcome::Disconnect;
         if connection.send.bytes.len() > before {
             mark_dirty(connection, slot, out);
@@ -410,7 +394,7 @@ impl Broker {
             }
             TimeoutOutcome::PeerDead => "missed heartbeats from client",
             TimeoutOutcome::HandshakeExpired => "handshake took too long",
-            TimeoutOutcome::Disconnect => connection.machine.disconnect_reason(),
+            TimeoutOutcome::Disconnect => connection.session.disconnect_reason(),
         };
         if outcome != TimeoutOutcome::Disconnect {
             let text = format!("{}: {why}", connection_name(connection));
@@ -440,8 +424,8 @@ impl Broker {
             .map(|(slot, _)| slot as u32)
             .collect();
         for slot in slots {
-            let error = ProtocolError::new(ReplyCode::CONNECTION_FORCED, why);
-            self.fail_connection(now, slot, error, out);
+            let refusal = Refusal::new(RefusalKind::Forced, why);
+            self.fail_connection(now, slot, Closing::Refused(&refusal, Asked::Nothing), out);
         }
     }
 
@@ -463,13 +447,13 @@ impl Broker {
             .edge
             .connections
             .iter()
-            .filter(|(_, connection)| connection.machine.state() != State::Running)
+            .filter(|(_, connection)| connection.session.state() != State::Running)
             .map(|(slot, _)| slot as u32)
             .collect();
         out.close.extend(early.into_iter().map(ConnectionSlot));
         self.close_connections(
             now,
-            |connection| connection.machine.state() == State::Running,
+            |connection| connection.session.state() == State::Running,
             "broker forced connection closure with reason 'shutdown'",
             out,
         );
@@ -497,11 +481,11 @@ pub(crate) fn answer_parked_close(
     mut parked: &[u8],
     out: &mut Outbox,
 ) {
-    while let Ok(Some((frame, used))) = frame::decode(parked, u32::MAX) {
-        let is_method = frame.kind == frame::FrameKind::Method;
-        if is_method && matches!(Method::decode(frame.payload), Ok(Method::ChannelClose(_))) {
-            let number = at.channel.number();
-            Method::from(channel::CloseOk {}).encode_frame(number, &mut connection.send.bytes);
+    while let Some((first, used)) = parked::first(parked) {
+        if let Parked::Operation(frame) = first
+            && let Some((Operation::CloseChannel, _)) = connection.session.operation(frame)
+        {
+            connection.answer(at.channel.number(), &Answer::Done(Done::ChannelClosed));
             mark_dirty(connection, at.slot, out);
             return;
         }

@@ -3,14 +3,14 @@
 
 use alloc::format;
 
-use lepus_amqp::ProtocolError;
-use lepus_amqp::code::ReplyCode;
 use lepus_base::{Now, QueueId};
 
 use super::Broker;
 use crate::idle_tables::IDLE_INTERVAL;
 use crate::mail::MailBatch;
 use crate::outbox::Outbox;
+use crate::refusal::{Refusal, RefusalKind};
+use crate::session::{Asked, Closing};
 use crate::timers::Timer;
 
 /// A queue's tables of fewer bytes are left as they are.
@@ -106,7 +106,7 @@ impl Broker {
     pub(crate) fn weigh(&mut self, now: Now, slot: u32, leftover: usize, out: &mut Outbox) {
         let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return };
         connection.leftover_bytes = leftover;
-        let held = connection.machine.held_bytes();
+        let held = connection.session.held_bytes();
         let ends = connection.end.is_some();
         self.edge.recount(slot);
         if held < HALF_MESSAGE_BYTES_MIN || ends {
@@ -116,8 +116,8 @@ impl Broker {
         let body_bytes_max = self.settings.server.body_bytes_max as usize;
         if self.edge.memory() > (limit + limit / 4).saturating_add(body_bytes_max) {
             let text = format!("no memory for the rest of a message after {held} bytes");
-            let error = ProtocolError::new(ReplyCode::RESOURCE_ERROR, text);
-            self.fail_connection(now, slot, error.caused_by(60, 40), out);
+            let refusal = Refusal::new(RefusalKind::ResourceError, text);
+            self.fail_connection(now, slot, Closing::Refused(&refusal, Asked::Publish), out);
             self.edge.recount(slot);
         }
     }

@@ -9,9 +9,7 @@ mod row;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use lepus_amqp::code::ReplyCode;
 use lepus_amqp::properties::PropertiesRef;
-use lepus_amqp::server::{PublishRef, encode_return};
 use lepus_base::{Now, Pool, QueueId, VhostId};
 use lepus_store::AppendError;
 
@@ -33,11 +31,12 @@ use crate::outbox::Outbox;
 use crate::properties::for_client;
 use crate::publish::{Checked, Routed, Served, plain_priority};
 use crate::queue::Enqueued;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, RefusalKind};
 use crate::reply_to::is_reply_address;
 use crate::router::Route;
 use crate::routing_keys::RoutingKeys;
 use crate::send_buffer::LARGE_BODY_BYTES_MIN;
+use crate::session::{Delivered, Publish, Source};
 
 impl Broker {
     /// One published message, in the order of checks that clients rely on: size (checked before),
@@ -47,14 +46,14 @@ impl Broker {
         &mut self,
         now: Now,
         at: At,
-        publish: PublishRef<'_>,
+        publish: Publish<'_>,
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
         self.edge.counters.received += 1;
         self.edge.counters.count_size(publish.body.len());
         if publish.immediate {
             let text = "immediate=true";
-            return Err(Refusal::new(ReplyCode::NOT_IMPLEMENTED, text));
+            return Err(Refusal::new(RefusalKind::NotImplemented, text));
         }
         let connection = &mut self.edge.connections[at.slot as usize];
         connection.publishes = true;
@@ -101,7 +100,7 @@ impl Broker {
         &mut self,
         now: Now,
         at: At,
-        publish: &PublishRef<'_>,
+        publish: &Publish<'_>,
         checked: Checked<'_>,
         out: &mut Outbox,
     ) -> (Served, usize) {
@@ -164,7 +163,7 @@ impl Broker {
         &mut self,
         now: Now,
         at: At,
-        publish: &PublishRef<'_>,
+        publish: &Publish<'_>,
         checked: &Checked<'_>,
         out: &mut Outbox,
     ) -> Served {
@@ -197,7 +196,7 @@ impl Broker {
         &mut self,
         now: Now,
         at: At,
-        publish: &PublishRef<'_>,
+        publish: &Publish<'_>,
         checked: &Checked<'_>,
         (id, delay): (QueueId, Duration),
         out: &mut Outbox,
@@ -257,7 +256,7 @@ impl Broker {
         &mut self,
         now: Now,
         at: At,
-        publish: &PublishRef<'_>,
+        publish: &Publish<'_>,
         checked: &Checked<'_>,
         targets: &[Target],
         out: &mut Outbox,
@@ -418,13 +417,7 @@ impl Broker {
         }
     }
 
-    fn unroutable(
-        &mut self,
-        at: At,
-        publish: &PublishRef<'_>,
-        properties: &[u8],
-        out: &mut Outbox,
-    ) {
+    fn unroutable(&mut self, at: At, publish: &Publish<'_>, properties: &[u8], out: &mut Outbox) {
         if !publish.mandatory {
             self.edge.counters.unroutable_dropped += 1;
             return;
@@ -432,18 +425,15 @@ impl Broker {
         self.edge.counters.unroutable_returned += 1;
         let shown = for_client(properties, 0);
         let connection = &mut self.edge.connections[at.slot as usize];
-        let frame_max = connection.machine.frame_max();
-        encode_return(
-            &mut connection.send.bytes,
-            at.channel.number(),
-            frame_max,
-            ReplyCode::NO_ROUTE,
-            "NO_ROUTE",
-            publish.exchange.as_bytes(),
-            publish.routing_key.as_bytes(),
-            shown.as_deref().unwrap_or(properties),
-            publish.body,
-        );
+        let delivered = Delivered {
+            source: Source::Unroutable,
+            exchange: publish.exchange.as_bytes(),
+            routing_key: publish.routing_key.as_bytes(),
+            properties: shown.as_deref().unwrap_or(properties),
+            body: publish.body,
+        };
+        let bytes = &mut connection.send.bytes;
+        connection.session.deliver(at.channel.number(), &delivered, bytes);
         mark_dirty(connection, at.slot, out);
     }
 
@@ -551,7 +541,7 @@ fn target_of(route: &Route) -> Target {
 }
 
 /// The view of a publish with possibly rewritten properties.
-fn view_of<'a>(publish: &PublishRef<'a>, properties: &'a [u8]) -> MessageView<'a> {
+fn view_of<'a>(publish: &Publish<'a>, properties: &'a [u8]) -> MessageView<'a> {
     MessageView {
         exchange: publish.exchange.as_bytes(),
         routing_key: publish.routing_key.as_bytes(),

@@ -3,7 +3,6 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
-use lepus_amqp::code::ReplyCode;
 use lepus_base::{Now, QueueId, ShardId};
 
 use crate::broker::Broker;
@@ -14,11 +13,11 @@ use crate::home::Home;
 use crate::mail::{Command, Mail, Origin};
 use crate::migration::Parcel;
 use crate::outbox::{Outbox, Severity};
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, RefusalKind};
 
 /// Why no queue goes to another shard any more.
 fn stays() -> Refusal {
-    Refusal::new(ReplyCode::CONNECTION_FORCED, "the broker stops")
+    Refusal::new(RefusalKind::Forced, "the broker stops")
 }
 
 impl Broker {

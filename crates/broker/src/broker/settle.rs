@@ -4,8 +4,6 @@
 use alloc::boxed::Box;
 use alloc::format;
 
-use lepus_amqp::code::ReplyCode;
-use lepus_amqp::method::{basic, tx};
 use lepus_base::{Now, QueueId, ShardId};
 
 use crate::broker::Broker;
@@ -16,7 +14,8 @@ use crate::mail::consumer_key;
 use crate::mail::{ChannelRef, Command, Mail};
 use crate::outbox::Outbox;
 use crate::queue::Outcome;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, RefusalKind};
+use crate::session::{Answer, Done};
 use crate::settle::{Rests, Settling, What};
 
 /// Deliveries settled in one go before other work gets its turn.
@@ -56,7 +55,7 @@ impl Broker {
         let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
         let unknown = || {
             let text = format!("unknown delivery tag {tag}");
-            Refusal::new(ReplyCode::PRECONDITION_FAILED, text)
+            Refusal::new(RefusalKind::PreconditionFailed, text)
         };
         if !multiple {
             let unacked = channel.unacked.take(tag).ok_or_else(unknown)?;
@@ -380,7 +379,7 @@ impl Broker {
     /// `tx.rollback-ok` follows.
     pub(crate) fn put_back(&mut self, now: Now, at: At, held: Settles, out: &mut Outbox) {
         if held.is_empty() {
-            return self.send_method(at, &tx::RollbackOk {}.into(), out);
+            return self.say(at, &Answer::Done(Done::RolledBack), out);
         }
         let connection = &mut self.edge.connections[at.slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
@@ -409,7 +408,7 @@ impl Broker {
         }
     }
 
-    pub(crate) fn basic_recover(
+    pub(crate) fn recover(
         &mut self,
         now: Now,
         at: At,
@@ -418,11 +417,11 @@ impl Broker {
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
         if !requeue {
-            return Err(Refusal::new(ReplyCode::NOT_IMPLEMENTED, "requeue=false"));
+            return Err(Refusal::new(RefusalKind::NotImplemented, "requeue=false"));
         }
         if answers {
             // What comes back may be delivered again at once: the answer stands before that.
-            self.send_method(at, &basic::RecoverOk {}.into(), out);
+            self.say(at, &Answer::Done(Done::Recovered), out);
         }
         let (held, budget) = (Settles::default(), &mut { SETTLE_AT_ONCE_MAX });
         self.requeue(now, at, held, AfterRequeue::Silence, budget, out);

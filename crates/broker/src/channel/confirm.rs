@@ -6,10 +6,6 @@
 
 use alloc::collections::VecDeque;
 
-use alloc::vec::Vec;
-
-use lepus_amqp::server::{encode_ack, encode_nack};
-
 use crate::mail::Receipt;
 
 /// Open publishes that room is kept for when there is none.
@@ -35,22 +31,6 @@ pub enum Confirmation {
     },
     /// This number was refused.
     Nack(u64),
-}
-
-impl Confirmation {
-    /// Appends the method for this channel and says how many publishes it reports.
-    pub fn encode(self, channel: u16, out: &mut Vec<u8>) -> u64 {
-        match self {
-            Confirmation::Ack { number, count } => {
-                encode_ack(out, channel, number, count > 1);
-                count
-            }
-            Confirmation::Nack(number) => {
-                encode_nack(out, channel, number, false, false);
-                1
-            }
-        }
-    }
 }
 
 /// The state of publisher confirms on one channel.
@@ -163,6 +143,7 @@ impl Confirms {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec::Vec;
 
     fn drain(confirms: &mut Confirms) -> Vec<Confirmation> {
         core::iter::from_fn(|| confirms.pop()).collect()

@@ -3,7 +3,6 @@
 use alloc::format;
 use alloc::vec::Vec;
 
-use lepus_amqp::code::ReplyCode;
 use lepus_base::{HashState, Now, Position, QueueId};
 use lepus_store::disk::{Completion, DiskError, File, Operations};
 use lepus_store::{AppendError, Event, Refusal as StoreRefusal, Settings, Store};
@@ -14,7 +13,7 @@ use super::replay::{
 };
 use crate::directory::codec;
 use crate::directory::{Change, Directory, Extent, Snapshot};
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, RefusalKind};
 
 /// Queue ids that are marked as used at once: so many declarations of queues that leave nothing
 /// in the log go without a record.
@@ -164,7 +163,7 @@ impl DefinitionsLog {
             codec::decode_each(&self.record[2..], 1).try_for_each(|one| one.map(drop))
         {
             let text = format!("this cannot be made durable: {error}");
-            return Recorded::Refused(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
+            return Recorded::Refused(Refusal::new(RefusalKind::PreconditionFailed, text));
         }
         match self.append() {
             Ok(()) => {
@@ -178,7 +177,7 @@ impl DefinitionsLog {
             Err(AppendError::Full) => Recorded::Full,
             Err(AppendError::TooLarge) => {
                 let text = "this is too large to be made durable";
-                Recorded::Refused(Refusal::new(ReplyCode::PRECONDITION_FAILED, text))
+                Recorded::Refused(Refusal::new(RefusalKind::PreconditionFailed, text))
             }
             Err(AppendError::Stopped) => Recorded::Refused(stopped()),
         }
@@ -361,5 +360,5 @@ impl DefinitionsLog {
 /// The refusal of a durable change after the log has failed.
 pub(crate) fn stopped() -> Refusal {
     let text = "definitions cannot be made durable any more: the server's log has the reason";
-    Refusal::new(ReplyCode::INTERNAL_ERROR, text)
+    Refusal::new(RefusalKind::Internal, text)
 }

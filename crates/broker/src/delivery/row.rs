@@ -7,8 +7,6 @@
 
 use alloc::vec::Vec;
 
-use lepus_amqp::frame::OVERHEAD_BYTES;
-use lepus_amqp::server::{Wire, encode_deliveries_of};
 use lepus_base::Pool;
 use lepus_store::LaneSlot;
 
@@ -16,7 +14,9 @@ use super::QueueSink;
 use crate::channel::unacked::Unacked;
 use crate::edge::mark_dirty;
 use crate::journal::Backlog;
+use crate::message::Wire;
 use crate::queue::{Consumer, ConsumerKey, Content, Delivery, Entry, Reason, Sent, Sink};
+use crate::session::amqp::{Amqp, OVERHEAD_BYTES};
 
 /// Deliveries that are noted at most before they are sent.
 const NOTED_MAX: usize = 256;
@@ -152,7 +152,7 @@ impl<'a, 'b> RowSink<'a, 'b> {
             frames: &input[noted.at as usize..][..noted.bytes as usize],
             header_bytes: noted.header_bytes as usize,
         });
-        encode_deliveries_of(&mut connection.send.bytes, number, tag, first_tag, wires);
+        Amqp::deliver_all_frames(number, tag, first_tag, wires, &mut connection.send.bytes);
         if is_resized {
             connection.weigh_channel(key.channel);
         }
@@ -172,6 +172,7 @@ impl<'a, 'b> RowSink<'a, 'b> {
         if channel.global.is_some() {
             return None;
         }
+        let body_bytes_max = connection.session.whole_body_bytes_max()?;
         let limits = &edge.limits;
         let unacked_max = limits.unacked_per_channel_max as usize;
         Some(Lease {
@@ -186,8 +187,7 @@ impl<'a, 'b> RowSink<'a, 'b> {
                 true => usize::MAX,
                 false => unacked_max.saturating_sub(channel.unacked.len()),
             },
-            body_bytes_max: (connection.machine.frame_max() as usize)
-                .saturating_sub(OVERHEAD_BYTES),
+            body_bytes_max,
         })
     }
 }

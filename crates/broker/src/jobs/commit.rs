@@ -12,7 +12,6 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use lepus_amqp::code::ReplyCode;
 use lepus_amqp::properties::PropertiesRef;
 use lepus_base::ShardId;
 use lepus_store::Store;
@@ -26,7 +25,7 @@ use crate::effort::TARGETS_AT_ONCE_MAX;
 use crate::journal::{Journal, LogSet, Need};
 use crate::mail::ChannelRef;
 use crate::queue::Outcome;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, RefusalKind};
 
 /// Publishes, and copies of them in queues, that are made in one go at most: nobody else is served
 /// meanwhile, for a few milliseconds.
@@ -285,7 +284,7 @@ impl Sizing {
             None => return Ok(()),
         };
         let text = format!("transaction of {too_large} bytes is larger than what may be stored");
-        Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text))
+        Err(Refusal::new(RefusalKind::PreconditionFailed, text))
     }
 }
 

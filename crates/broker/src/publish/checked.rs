@@ -6,16 +6,15 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use lepus_amqp::code::ReplyCode;
 use lepus_amqp::properties::PropertiesRef;
-use lepus_amqp::server::PublishRef;
 use lepus_amqp::table::{Table, Value};
 
 use crate::channel::HeldPublish;
 use crate::mail::{ChannelRef, Terms};
 use crate::properties::{BCC, CC, owned_headers, take_keys};
 use crate::queue::TIMER_MILLIS_MAX;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, RefusalKind};
+use crate::session::Publish;
 
 /// Flag bits of properties that the broker must look at: headers, priority, reply-to,
 /// expiration, user-id (AMQP 0-9-1, section 4.2.6.1: first property in the highest bit).
@@ -91,7 +90,7 @@ impl<'a> Checked<'a> {
     }
 
     /// Has a transaction hold the message, with what is to be stored of it.
-    pub(crate) fn hold(self, publish: &PublishRef<'_>) -> HeldPublish {
+    pub(crate) fn hold(self, publish: &Publish<'_>) -> HeldPublish {
         HeldPublish {
             exchange: publish.exchange.into(),
             routing_key: publish.routing_key.into(),
@@ -136,7 +135,7 @@ impl Checked<'_> {
             let text = format!(
                 "unsupported type in header '{name}': {found}; an array of long strings is needed"
             );
-            Refusal::new(ReplyCode::PRECONDITION_FAILED, text)
+            Refusal::new(RefusalKind::PreconditionFailed, text)
         })?;
         if delayed {
             self.delay = delay_of(&table)?;
@@ -165,7 +164,7 @@ pub(crate) fn parse_expiration(text: &[u8]) -> Result<Duration, Refusal> {
         let text = format!(
             "invalid expiration '{text}': a string of digits, milliseconds up to {TIMER_MILLIS_MAX}"
         );
-        Refusal::new(ReplyCode::PRECONDITION_FAILED, text)
+        Refusal::new(RefusalKind::PreconditionFailed, text)
     })
 }
 
@@ -182,7 +181,7 @@ pub(crate) fn delay_of(headers: &Table) -> Result<Option<Duration>, Refusal> {
         None => {
             let text =
                 format!("invalid x-delay header: {}; milliseconds are needed", value.type_name());
-            Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text))
+            Err(Refusal::new(RefusalKind::PreconditionFailed, text))
         }
     }
 }

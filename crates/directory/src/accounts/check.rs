@@ -8,9 +8,8 @@ use crate::user::{PasswordHash, User};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
-use lepus_amqp::code::ReplyCode;
 use lepus_base::VhostId;
-use lepus_queue::refusal::Refusal;
+use lepus_queue::refusal::{Refusal, RefusalKind};
 
 /// Longest name of a user or virtual host in bytes.
 const NAME_BYTES_MAX: usize = 255;
@@ -40,7 +39,7 @@ impl Accounts {
                 let info = self.resolve(&VhostRef::Name(name.as_str().into()))?;
                 if info.metadata.protected {
                     let text = format!("vhost '{name}' is protected from deletion");
-                    return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
+                    return Err(Refusal::new(RefusalKind::PreconditionFailed, text));
                 }
                 Change::VhostDeleted { id: info.id }
             }
@@ -56,7 +55,7 @@ impl Accounts {
             }
             Request::AddUser { name, .. } if self.user(name).is_some() => {
                 let text = format!("user {name:?} exists already");
-                return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
+                return Err(Refusal::new(RefusalKind::PreconditionFailed, text));
             }
             Request::AddUser { name, password, tags } => {
                 return self.check_user(name, password, tags);
@@ -160,12 +159,12 @@ impl Accounts {
 
     fn known_user(&self, name: &str) -> Result<&User, Refusal> {
         self.user(name)
-            .ok_or_else(|| Refusal::new(ReplyCode::NOT_FOUND, format!("user '{name}' not found")))
+            .ok_or_else(|| Refusal::new(RefusalKind::NotFound, format!("user '{name}' not found")))
     }
 }
 
 fn invalid(text: String) -> Refusal {
-    Refusal::new(ReplyCode::PRECONDITION_FAILED, text)
+    Refusal::new(RefusalKind::PreconditionFailed, text)
 }
 
 fn check_name(what: &str, name: &str) -> Result<(), Refusal> {

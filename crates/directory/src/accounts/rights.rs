@@ -3,9 +3,8 @@
 use super::Accounts;
 use crate::permission::{Access, Permission, Resource};
 use alloc::format;
-use lepus_amqp::code::ReplyCode;
 use lepus_base::VhostId;
-use lepus_queue::refusal::Refusal;
+use lepus_queue::refusal::{Refusal, RefusalKind};
 
 impl Accounts {
     fn permission(&self, user: &str, vhost: VhostId) -> Option<&Permission> {
@@ -57,7 +56,7 @@ impl Accounts {
             return Ok(());
         }
         Err(Refusal::new(
-            ReplyCode::ACCESS_REFUSED,
+            RefusalKind::AccessRefused,
             format!(
                 "{} access to {resource} in vhost '{}' refused for user '{user}'",
                 access.name(),

@@ -7,10 +7,9 @@ use crate::request::{Request, clean_name};
 use crate::router;
 use alloc::boxed::Box;
 use alloc::format;
-use lepus_amqp::code::ReplyCode;
 use lepus_amqp::table::Table;
 use lepus_base::{ConnectionId, VhostId};
-use lepus_queue::refusal::Refusal;
+use lepus_queue::refusal::{Refusal, RefusalKind};
 
 /// The name that stands for a client's own replies; no queue has it.
 const REPLY_TO: &str = "amq.rabbitmq.reply-to";
@@ -46,7 +45,7 @@ impl Check<'_> {
         if binds {
             if routing_key.len() > ROUTING_KEY_BYTES_MAX {
                 let text = format!("routing key is longer than {ROUTING_KEY_BYTES_MAX} bytes");
-                return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
+                return Err(Refusal::new(RefusalKind::PreconditionFailed, text));
             }
             router::check_binding(from.kind, routing_key, arguments.as_ref())?;
         }
@@ -86,7 +85,7 @@ fn check_destination(destination: &Destination) -> Result<(), Refusal> {
     match destination {
         Destination::Exchange(name) => check_not_default(name),
         Destination::Queue(name) if name.starts_with(REPLY_TO) => Err(Refusal::new(
-            ReplyCode::ACCESS_REFUSED,
+            RefusalKind::AccessRefused,
             format!("queue name '{name}' contains reserved prefix 'amq.*'"),
         )),
         Destination::Queue(_) => Ok(()),

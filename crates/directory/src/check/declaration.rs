@@ -8,10 +8,9 @@ use crate::vhost::VhostInfo;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::Arc;
-use lepus_amqp::code::ReplyCode;
 use lepus_amqp::table::Table;
 use lepus_base::{ConnectionId, QueueId, ShardId};
-use lepus_queue::refusal::Refusal;
+use lepus_queue::refusal::{Refusal, RefusalKind};
 use lepus_queue::{QueueKind, QueueSettings};
 
 /// Names travel as short strings.
@@ -33,10 +32,10 @@ pub(super) struct WantedQueue<'a> {
 impl Check<'_> {
     pub(super) fn move_queue(&self, id: QueueId, to: ShardId) -> Result<Checked, Refusal> {
         let Some(info) = self.topology.queues().by_id(id) else {
-            return Err(Refusal::new(ReplyCode::NOT_FOUND, "the queue is gone"));
+            return Err(Refusal::new(RefusalKind::NotFound, "the queue is gone"));
         };
         if info.exclusive().is_some() || to.index() >= self.topology.queues().shards() {
-            return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, "the queue cannot go there"));
+            return Err(Refusal::new(RefusalKind::PreconditionFailed, "the queue cannot go there"));
         }
         if info.home == to {
             return Ok(Checked::Already(Some(id)));
@@ -63,7 +62,7 @@ impl Check<'_> {
             return match current.difference(&wanted) {
                 None => Ok(Checked::Already(None)),
                 Some(difference) => Err(Refusal::new(
-                    ReplyCode::PRECONDITION_FAILED,
+                    RefusalKind::PreconditionFailed,
                     format!(
                         "inequivalent arg '{}' for exchange '{name}' in vhost '{}': received {} but current is {}",
                         difference.name, vhost.name, difference.received, difference.current
@@ -89,14 +88,14 @@ impl Check<'_> {
                 "deletion of system exchange '{name}' in vhost '{}' not allowed",
                 vhost.name
             );
-            return Err(Refusal::new(ReplyCode::ACCESS_REFUSED, text));
+            return Err(Refusal::new(RefusalKind::AccessRefused, text));
         }
         let Some(bindings) = self.topology.bindings_of(vhost.id, name) else {
             return Ok(Checked::Already(None));
         };
         if if_unused && bindings > 0 {
             let text = format!("exchange '{name}' in vhost '{}' in use", vhost.name);
-            return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
+            return Err(Refusal::new(RefusalKind::PreconditionFailed, text));
         }
         Ok(Checked::Change(Change::ExchangeDeleted { vhost: vhost.id, name: name.into() }))
     }
@@ -117,7 +116,7 @@ impl Check<'_> {
         }
         if wanted.name.is_empty() || wanted.name.len() > NAME_BYTES_MAX {
             return Err(Refusal::new(
-                ReplyCode::PRECONDITION_FAILED,
+                RefusalKind::PreconditionFailed,
                 format!("queue name has to have 1 to {NAME_BYTES_MAX} bytes"),
             ));
         }
@@ -128,7 +127,7 @@ impl Check<'_> {
                 "cannot declare queue '{}' in vhost '{}': queue limit in vhost '{}' ({limit}) is reached",
                 wanted.name, vhost.name, vhost.name
             );
-            return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
+            return Err(Refusal::new(RefusalKind::PreconditionFailed, text));
         }
         let info = self.new_queue(vhost, durable, &wanted)?;
         Ok(Checked::Change(Change::QueueDeclared(Arc::new(info))))
@@ -155,7 +154,7 @@ impl Check<'_> {
                     "inequivalent arg '{name}' for queue '{}' in vhost '{}': received '{received}' but current is '{current}'",
                     wanted.name, vhost.name
                 );
-                return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
+                return Err(Refusal::new(RefusalKind::PreconditionFailed, text));
             }
         }
         // Without a type the queue that is there will do.
@@ -219,11 +218,11 @@ fn is_known_type(kind: &str) -> bool {
 fn check_new_name(what: &str, name: &str) -> Result<(), Refusal> {
     if name.starts_with("amq.") {
         let text = format!("{what} name '{name}' contains reserved prefix 'amq.*'");
-        return Err(Refusal::new(ReplyCode::ACCESS_REFUSED, text));
+        return Err(Refusal::new(RefusalKind::AccessRefused, text));
     }
     if name.len() > NAME_BYTES_MAX {
         let text = format!("{what} name is longer than {NAME_BYTES_MAX} bytes");
-        return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
+        return Err(Refusal::new(RefusalKind::PreconditionFailed, text));
     }
     Ok(())
 }

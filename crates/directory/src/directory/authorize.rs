@@ -7,10 +7,9 @@ use crate::exchange::{ALTERNATE_EXCHANGE, ExchangeKind};
 use crate::permission::{Access, Resource};
 use crate::request::{Request, VhostRef, clean_name};
 use alloc::format;
-use lepus_amqp::code::ReplyCode;
 use lepus_amqp::table::{Table, Value};
 use lepus_base::VhostId;
-use lepus_queue::refusal::Refusal;
+use lepus_queue::refusal::{Refusal, RefusalKind};
 
 impl Directory {
     pub(super) fn may_topic(
@@ -50,7 +49,7 @@ impl Directory {
             return Ok(());
         }
         Err(Refusal::new(
-            ReplyCode::ACCESS_REFUSED,
+            RefusalKind::AccessRefused,
             format!(
                 "{} access to topic '{routing_key}' in exchange '{exchange}' in vhost '{}' refused for user '{user}'",
                 access.name(),
@@ -90,7 +89,7 @@ impl Directory {
                 self.authorize_binding(user, vhost, source, destination, routing_key)
             }
             _ => Err(Refusal::new(
-                ReplyCode::ACCESS_REFUSED,
+                RefusalKind::AccessRefused,
                 format!("user '{user}' is no operator here"),
             )),
         }

@@ -5,10 +5,9 @@ use crate::router::{Message, Routes};
 use crate::routing_keys::RoutingKeys;
 use crate::topology::{Unroutable, too_far};
 use alloc::format;
-use lepus_amqp::code::ReplyCode;
 use lepus_amqp::properties::PropertiesRef;
 use lepus_base::{Rng, VhostId};
-use lepus_queue::refusal::Refusal;
+use lepus_queue::refusal::{Refusal, RefusalKind};
 
 impl Directory {
     /// Adds the queues that a client's message reaches to `routes`; clear these before. It is routed
@@ -66,7 +65,7 @@ impl Directory {
             Unroutable::Internal => {
                 let vhost = self.vhost_name(vhost);
                 Refusal::new(
-                    ReplyCode::ACCESS_REFUSED,
+                    RefusalKind::AccessRefused,
                     format!("cannot publish to internal exchange '{exchange}' in vhost '{vhost}'"),
                 )
             }

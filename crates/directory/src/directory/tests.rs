@@ -10,6 +10,7 @@ mod slices;
 
 use super::*;
 use crate::binding::Destination;
+use crate::refusal::RefusalKind;
 use crate::user::digests;
 use crate::*;
 use alloc::format;
@@ -26,7 +27,7 @@ struct Fixture {
     changes: Vec<Change>,
 }
 
-type Outcome = Result<Option<Applied>, (u16, String)>;
+type Outcome = Result<Option<Applied>, (RefusalKind, String)>;
 
 impl Fixture {
     fn new() -> Fixture {
@@ -60,7 +61,7 @@ impl Fixture {
                 self.changes.push(change);
                 Ok(Some(applied))
             }
-            Err(refusal) => Err((refusal.code.0, refusal.text)),
+            Err(refusal) => Err((refusal.kind, refusal.text)),
         }
     }
 
@@ -179,6 +180,6 @@ fn delete_exchange(name: &str, if_unused: bool) -> Request {
 }
 
 /// A refusal's code and whole text.
-fn refusal(code: u16, text: &str) -> Outcome {
-    Err((code, text.into()))
+fn refusal(kind: RefusalKind, text: &str) -> Outcome {
+    Err((kind, text.into()))
 }

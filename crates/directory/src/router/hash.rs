@@ -14,9 +14,8 @@ use crate::routing_keys::RoutingKeys;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use lepus_amqp::code::ReplyCode;
 use lepus_amqp::table::{Table, TableRef, ValueRef};
-use lepus_queue::refusal::Refusal;
+use lepus_queue::refusal::{Refusal, RefusalKind};
 
 /// The largest weight of a binding.
 const WEIGHT_MAX: u32 = 65_535;
@@ -94,7 +93,7 @@ pub(super) fn modulus<'a>(
 }
 
 fn refuse(text: impl Into<String>) -> Refusal {
-    Refusal::new(ReplyCode::PRECONDITION_FAILED, text)
+    Refusal::new(RefusalKind::PreconditionFailed, text)
 }
 
 pub(super) fn check_weight(routing_key: &str) -> Result<(), Refusal> {

@@ -9,11 +9,10 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::hash::{BuildHasher, Hasher};
 use hashbrown::HashTable;
-use lepus_amqp::code::ReplyCode;
 use lepus_amqp::properties::PropertiesRef;
 use lepus_amqp::table::{TableRef, ValueRef};
 use lepus_base::{ChunkedSlab, HashState, LinearTable};
-use lepus_queue::refusal::Refusal;
+use lepus_queue::refusal::{Refusal, RefusalKind};
 
 /// Bytes that a condition takes beside its text, about.
 const CONDITION_BYTES: usize = 96;
@@ -75,7 +74,7 @@ pub(crate) fn check_arguments(arguments: TableRef<'_>) -> Result<(), Refusal> {
             format!("Invalid x-match field type {}; expected longstr", kind.type_name())
         }
     };
-    Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text))
+    Err(Refusal::new(RefusalKind::PreconditionFailed, text))
 }
 
 /// About how many bytes the index takes for a binding with these arguments.
@@ -767,7 +766,7 @@ mod tests {
         }
         for value in [Value::from("some"), Value::from(""), Value::I32(1), Value::Void] {
             let refusal = check(value).unwrap_err();
-            assert_eq!(refusal.code, ReplyCode::PRECONDITION_FAILED);
+            assert_eq!(refusal.kind, RefusalKind::PreconditionFailed);
             assert!(refusal.text.starts_with("Invalid x-match field"));
         }
     }

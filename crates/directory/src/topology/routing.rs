@@ -4,10 +4,9 @@ use super::Topology;
 use crate::router::{Message, Router, Routes};
 use crate::routing_keys::RoutingKeys;
 use alloc::format;
-use lepus_amqp::code::ReplyCode;
 use lepus_amqp::properties::PropertiesRef;
 use lepus_base::{Rng, VhostId};
-use lepus_queue::refusal::Refusal;
+use lepus_queue::refusal::{Refusal, RefusalKind};
 
 /// Why a client's message goes nowhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,5 +124,5 @@ pub fn too_far(exchange: &str, steps_max: u32) -> Refusal {
         "routing a message from exchange '{exchange}' takes more than {steps_max} steps: there are \
          too many exchanges, bindings, headers or routing keys on its way"
     );
-    Refusal::new(ReplyCode::PRECONDITION_FAILED, text)
+    Refusal::new(RefusalKind::PreconditionFailed, text)
 }

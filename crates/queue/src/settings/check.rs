@@ -2,9 +2,8 @@
 //! is declared already, or comes from a log, is not asked again.
 
 use super::{Arguments, QueueKind, QueueSettings};
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, RefusalKind};
 use alloc::format;
-use lepus_amqp::code::ReplyCode;
 use lepus_amqp::table::Table;
 
 /// Arguments of quorum queues and streams, without meaning for a classic queue.
@@ -76,7 +75,7 @@ impl Arguments<'_> {
         let found = table.0.iter().find(|(name, _)| foreign.contains(&&**name));
         found.map_or(Ok(()), |(name, _)| {
             Err(Refusal::new(
-                ReplyCode::PRECONDITION_FAILED,
+                RefusalKind::PreconditionFailed,
                 format!(
                     "invalid arg '{name}' for queue '{queue}' in vhost '{vhost}' of queue type \
                      {module}"
@@ -131,7 +130,7 @@ mod tests {
     fn check(kind: QueueKind, name: &str, value: impl Into<Value>) -> Option<String> {
         let table = Table::new().with(name, value);
         let refusal = QueueSettings::check(&table, kind, "q", "/").err()?;
-        assert_eq!(refusal.code, ReplyCode::PRECONDITION_FAILED);
+        assert_eq!(refusal.kind, RefusalKind::PreconditionFailed);
         let start = format!("invalid arg '{name}' for queue 'q' in vhost '/'");
         Some(refusal.text.strip_prefix(&start).expect("the usual start").into())
     }

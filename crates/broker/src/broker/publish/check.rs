@@ -4,9 +4,7 @@ use alloc::borrow::Cow;
 use alloc::format;
 use alloc::string::String;
 
-use lepus_amqp::code::ReplyCode;
 use lepus_amqp::properties::{Change, Edit, PropertiesRef};
-use lepus_amqp::server::PublishRef;
 
 use crate::broker::Broker;
 use crate::channel::At;
@@ -14,14 +12,15 @@ use crate::directory::{Access, Resource};
 use crate::effort::KEY_STEPS;
 use crate::properties::{BCC, CC, mark_keys};
 use crate::publish::{Checked, LOOKED_AT, parse_expiration};
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, RefusalKind};
 use crate::reply_to::{REPLY_TO, token};
+use crate::session::Publish;
 
 impl Broker {
     pub(super) fn check_publish<'a>(
         &mut self,
         at: At,
-        publish: &PublishRef<'a>,
+        publish: &Publish<'a>,
         flags: u16,
     ) -> Result<Checked<'a>, Refusal> {
         let connection = &self.edge.connections[at.slot as usize];
@@ -38,7 +37,7 @@ impl Broker {
             let vhost = self.directory.vhost_name(at.vhost);
             let text =
                 format!("cannot publish to internal exchange '{exchange}' in vhost '{vhost}'");
-            return Err(Refusal::new(ReplyCode::ACCESS_REFUSED, text));
+            return Err(Refusal::new(RefusalKind::AccessRefused, text));
         }
         let delayed = info.delayed;
         let properties = PropertiesRef(publish.properties);
@@ -62,7 +61,7 @@ impl Broker {
                 .is_some_and(|channel| channel.reply_consumer.is_some());
             if !consumes {
                 let text = "fast reply consumer does not exist";
-                return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
+                return Err(Refusal::new(RefusalKind::PreconditionFailed, text));
             }
             reply_token = token(&self.settings.secret, at.channel);
             edit.reply_to = Change::Set(reply_token.as_bytes());
@@ -82,7 +81,7 @@ impl Broker {
                  allowed",
                 checked.extra_keys.len()
             );
-            return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
+            return Err(Refusal::new(RefusalKind::PreconditionFailed, text));
         }
         let keys = checked.extra_keys.len() as u32;
         self.edge.effort.spend(keys.saturating_mul(KEY_STEPS));
@@ -98,7 +97,7 @@ impl Broker {
             let claimed = String::from_utf8_lossy(claimed);
             let text =
                 format!("user_id property set to '{claimed}' but authenticated user was '{user}'");
-            return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
+            return Err(Refusal::new(RefusalKind::PreconditionFailed, text));
         }
         if edit != Edit::default()
             && let Ok(mut rewritten) = properties.rewrite(&edit)

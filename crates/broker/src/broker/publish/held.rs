@@ -2,9 +2,7 @@
 
 use alloc::format;
 
-use lepus_amqp::code::ReplyCode;
 use lepus_amqp::properties::PropertiesRef;
-use lepus_amqp::server::PublishRef;
 use lepus_base::{Now, QueueId};
 
 use crate::broker::Broker;
@@ -14,8 +12,9 @@ use crate::journal::LogSet;
 use crate::outbox::Outbox;
 use crate::properties::owned_headers;
 use crate::publish::{Checked, Served, delay_of};
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, RefusalKind};
 use crate::routing_keys::RoutingKeys;
+use crate::session::Publish;
 
 /// The part of the memory that a connection's transactions may hold while it is short.
 const TX_PART: usize = 16;
@@ -26,7 +25,7 @@ impl Broker {
     pub(super) fn hold_publish(
         &mut self,
         at: At,
-        publish: &PublishRef<'_>,
+        publish: &Publish<'_>,
         checked: Checked<'_>,
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
@@ -44,13 +43,13 @@ impl Broker {
         let bytes = held.memory_bytes();
         if tx.bytes + bytes > limit {
             let text = format!("transaction holds more than {limit} bytes; commit more often");
-            return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
+            return Err(Refusal::new(RefusalKind::PreconditionFailed, text));
         }
         if is_short && held_bytes > memory_max / TX_PART {
             let text = format!(
                 "transactions of this connection hold {held_bytes} bytes and memory is short; commit more often"
             );
-            return Err(Refusal::new(ReplyCode::PRECONDITION_FAILED, text));
+            return Err(Refusal::new(RefusalKind::PreconditionFailed, text));
         }
         tx.publish(held, persistent);
         connection.tx_bytes += bytes;
@@ -68,7 +67,7 @@ impl Broker {
         has_room: bool,
         out: &mut Outbox,
     ) -> (Served, usize) {
-        let publish = PublishRef {
+        let publish = Publish {
             exchange: &held.exchange,
             routing_key: &held.routing_key,
             mandatory: held.mandatory,

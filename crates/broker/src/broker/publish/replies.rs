@@ -5,7 +5,6 @@
 
 use alloc::vec::Vec;
 
-use lepus_amqp::server::PublishRef;
 use lepus_base::{ConnectionId, ShardId};
 
 use super::view_of;
@@ -17,6 +16,7 @@ use crate::outbox::Outbox;
 use crate::publish::Checked;
 use crate::reply_to::{address, is_reply_address};
 use crate::routing_keys::RoutingKeys;
+use crate::session::Publish;
 
 /// Bytes of an address behind a message in a batch of mail.
 const ADDRESS_BYTES: usize = 18;
@@ -52,7 +52,7 @@ impl Broker {
     pub(super) fn publish_reply(
         &mut self,
         at: At,
-        publish: &PublishRef<'_>,
+        publish: &Publish<'_>,
         checked: &Checked<'_>,
         out: &mut Outbox,
     ) {
@@ -74,7 +74,7 @@ impl Broker {
     /// Sends a message with several keys to the reply consumers of this shard among them.
     pub(super) fn copy_to_replies(
         &mut self,
-        publish: &PublishRef<'_>,
+        publish: &Publish<'_>,
         checked: &Checked<'_>,
         keys: RoutingKeys<'_>,
         out: &mut Outbox,
@@ -102,7 +102,7 @@ impl Broker {
     pub(super) fn copy_to_far_replies(
         &mut self,
         at: At,
-        publish: &PublishRef<'_>,
+        publish: &Publish<'_>,
         checked: &Checked<'_>,
         found: &Addressed,
         is_reached: bool,
@@ -124,7 +124,7 @@ impl Broker {
     fn ask_for_listeners(
         &mut self,
         at: At,
-        publish: &PublishRef<'_>,
+        publish: &Publish<'_>,
         view: &MessageView<'_>,
         to: &[ChannelRef],
         out: &mut Outbox,
@@ -191,7 +191,7 @@ impl Broker {
         else {
             return;
         };
-        let publish = PublishRef {
+        let publish = Publish {
             exchange,
             routing_key,
             mandatory: true,

@@ -5,8 +5,8 @@
 
 use alloc::boxed::Box;
 
+use crate::session::amqp::{Repeats, as_it_came};
 use lepus_amqp::properties::PropertiesRef;
-use lepus_amqp::server::{PublishRef, Repeats};
 use lepus_base::Now;
 
 use crate::broker::Broker;
@@ -19,6 +19,7 @@ use crate::message::{Incoming, MessageView};
 use crate::outbox::Outbox;
 use crate::publish::plain_priority;
 use crate::queue::Enqueued;
+use crate::session::Publish;
 
 /// What a row of publishes left.
 #[derive(Default)]
@@ -32,7 +33,7 @@ struct Row {
 impl Broker {
     /// Remembers the frame of a publish that went the way its channel remembers. `bytes` begin with
     /// it. What is to be logged goes in no row, and those behind it are not tried as one.
-    pub(crate) fn learn_publish(&mut self, slot: u32, bytes: &[u8], publish: &PublishRef<'_>) {
+    pub(crate) fn learn_publish(&mut self, slot: u32, bytes: &[u8], publish: &Publish<'_>) {
         let Some((number, frame)) = Repeats::publish_frame(bytes) else { return };
         let is_logged = self.journal.is_on() && PropertiesRef(publish.properties).is_persistent();
         let Some(connection) = self.edge.connections.get_mut(slot as usize) else { return };
@@ -78,7 +79,8 @@ impl Broker {
         if target.home != self.edge.shard {
             return 0;
         }
-        let Some(repeats) = connection.machine.repeats(now.instant, number) else { return 0 };
+        let repeats = connection.session.amqp().and_then(|amqp| amqp.repeats(now.instant, number));
+        let Some(repeats) = repeats else { return 0 };
         let Some(home) = self.home_slot(target.queue, target.slot) else { return 0 };
         // Out of the way while queues reach for connections.
         let connection = &mut self.edge.connections[slot as usize];
@@ -157,12 +159,13 @@ impl Broker {
                 let Some(plain) = plain_priority(properties) else { break };
                 (known, priority) = (next.properties, plain);
             }
+            let wire = as_it_came(next.wire);
             let view = MessageView {
                 exchange: exchange.as_bytes(),
                 routing_key: routing_key.as_bytes(),
                 properties: next.properties,
                 body: next.body,
-                wire: Some(next.wire),
+                wire: Some(wire),
             };
             let mut incoming = Incoming::new(view);
             incoming.persistent = persistent;
@@ -172,7 +175,7 @@ impl Broker {
             let enqueued = if row.count == 0 {
                 queue.enqueue(now, &mut incoming, &mut row_sink.sink)
             } else {
-                row_sink.begin(&next.wire, row.consumed + next.consumed);
+                row_sink.begin(&wire, row.consumed + next.consumed);
                 queue.enqueue(now, &mut incoming, &mut row_sink)
             };
             let QueueSink { edge, out, .. } = &mut row_sink.sink;

@@ -109,7 +109,7 @@ fn refusals_name_access_resource_and_user() {
     assert!(ask(Access::Configure, AMQP_QUEUE).is_ok());
     assert!(ask(Access::Write, Resource::Exchange("")).is_ok());
     let refused = ask(Access::Write, Resource::Exchange("logs")).unwrap_err();
-    assert_eq!(refused.code.0, 403);
+    assert_eq!(refused.kind, RefusalKind::AccessRefused);
     assert_eq!(refused.text, "write access to exchange 'logs' in vhost '/' refused for user 'ann'");
     assert!(directory.accounts().may_any("ann", vhost, "q"));
     assert!(!directory.accounts().may_any("ann", vhost, "logs"));
@@ -189,10 +189,13 @@ fn routing_keys_of_topic_exchanges_can_be_restricted() {
 #[test]
 fn patterns_that_do_not_compile_are_refused() {
     let mut fixture = Fixture::new();
-    let (code, text) = fixture.ask(&permit("guest", "(", "", "")).unwrap_err();
-    assert_eq!(code, 406);
+    let (kind, text) = fixture.ask(&permit("guest", "(", "", "")).unwrap_err();
+    assert_eq!(kind, RefusalKind::PreconditionFailed);
     assert!(text.starts_with("invalid configure pattern '('"), "{text}");
-    assert_eq!(fixture.ask(&permit("nobody", "", "", "")), refusal(404, "user 'nobody' not found"));
+    assert_eq!(
+        fixture.ask(&permit("nobody", "", "", "")),
+        refusal(RefusalKind::NotFound, "user 'nobody' not found")
+    );
 }
 
 #[test]
@@ -223,8 +226,8 @@ fn a_virtual_host_is_an_island_and_goes_with_all_that_is_in_it() {
     assert_eq!(applied.queues_deleted[0].id, id);
     assert_eq!(applied.exchanges_deleted.len(), 7);
     assert_eq!(fixture.directory.accounts().permissions().count(), 1);
-    assert_eq!(fixture.ask(&delete), refusal(404, "vhost 'other' not found"));
-    assert_eq!(fixture.ask(&request), refusal(404, "vhost was deleted"));
+    assert_eq!(fixture.ask(&delete), refusal(RefusalKind::NotFound, "vhost 'other' not found"));
+    assert_eq!(fixture.ask(&request), refusal(RefusalKind::NotFound, "vhost was deleted"));
     fixture.does(&create);
     assert_ne!(fixture.directory.vhost("other"), Some(other), "ids are not used again");
 }
@@ -238,7 +241,7 @@ fn a_protected_virtual_host_stays() {
     };
     let delete = Request::DeleteVhost { name: "/".into() };
     fixture.does(&describe(true));
-    assert_eq!(fixture.ask(&delete).unwrap_err().0, 406);
+    assert_eq!(fixture.ask(&delete).unwrap_err().0, RefusalKind::PreconditionFailed);
     fixture.does(&describe(false));
     fixture.does(&delete);
 }
@@ -254,7 +257,7 @@ fn changing_a_password_keeps_rights_and_deleting_a_user_takes_them() {
     assert!(fixture.directory.accounts().authenticate("ann", b"two", false).is_ok());
     let delete = Request::DeleteUser { name: "ann".into() };
     assert_eq!(fixture.does(&delete).user_deleted.as_deref(), Some("ann"));
-    assert_eq!(fixture.ask(&delete).unwrap_err().0, 404);
+    assert_eq!(fixture.ask(&delete).unwrap_err().0, RefusalKind::NotFound);
     fixture.does(&put_user("ann", "two"));
     assert!(!fixture.directory.accounts().may_open("ann", fixture.vhost()));
 }

@@ -91,10 +91,10 @@ fn spreading_types_pick_one_binding() {
         assert_eq!(seen, ["a", "b", "c"], "{kind}");
         assert_eq!(fixture.routes.is_cacheable(), kind.ends_with("hash"));
     }
-    assert_eq!(fixture.ask(&bind("x2", "a", "k")).unwrap_err().0, 406);
+    assert_eq!(fixture.ask(&bind("x2", "a", "k")).unwrap_err().0, RefusalKind::PreconditionFailed);
     assert_eq!(
         fixture.ask(&bind("x4", "a", "k")),
-        refusal(406, "The binding key must be an integer: k")
+        refusal(RefusalKind::PreconditionFailed, "The binding key must be an integer: k")
     );
 }
 
@@ -121,8 +121,8 @@ fn a_binding_is_known_by_all_of_its_parts() {
 fn what_is_bound_must_exist() {
     let mut fixture = Fixture::new();
     fixture.queue("q");
-    let no_queue = refusal(404, "no queue 'other' in vhost '/'");
-    let no_exchange = refusal(404, "no exchange 'x' in vhost '/'");
+    let no_queue = refusal(RefusalKind::NotFound, "no queue 'other' in vhost '/'");
+    let no_exchange = refusal(RefusalKind::NotFound, "no exchange 'x' in vhost '/'");
     assert_eq!(fixture.ask(&bind("amq.fanout", "other", "")), no_queue);
     assert_eq!(fixture.ask(&bind("x", "q", "")), no_exchange);
     assert_eq!(fixture.ask(&bind("amq.fanout", "x", "")), no_exchange);
@@ -132,13 +132,13 @@ fn what_is_bound_must_exist() {
     if let Request::Bind { destination, .. } = &mut request {
         *destination = Destination::Queue("amq.rabbitmq.reply-to".into());
     }
-    assert_eq!(fixture.ask(&request).unwrap_err().0, 403);
+    assert_eq!(fixture.ask(&request).unwrap_err().0, RefusalKind::AccessRefused);
     let some = Table::new().with("x-match", "some");
     let request = bind_with("amq.headers", "q", "", some);
     assert_eq!(
         fixture.ask(&request),
         refusal(
-            406,
+            RefusalKind::PreconditionFailed,
             "Invalid x-match field value 'some'; expected all, any, all-with-x, or any-with-x"
         )
     );
@@ -194,7 +194,7 @@ fn an_internal_exchange_takes_messages_from_exchanges_only() {
     let Fixture { directory, rng, routes, .. } = &mut fixture;
     let refused = directory.route(vhost, "xi", "".into(), properties, rng, routes);
     let refused = refused.unwrap_err();
-    assert_eq!(refused.code.0, 403);
+    assert_eq!(refused.kind, RefusalKind::AccessRefused);
     assert_eq!(refused.text, "cannot publish to internal exchange 'xi' in vhost '/'");
     routes.clear();
     assert!(directory.route_dead_letter(vhost, "xi", "".into(), properties, rng, routes));

@@ -25,7 +25,7 @@ fn redeclaring_an_exchange_compares_its_attributes() {
         let text = alloc::format!(
             "inequivalent arg '{name}' for exchange 'x' in vhost '/': received {received} but current is {current}"
         );
-        refusal(406, &text)
+        refusal(RefusalKind::PreconditionFailed, &text)
     };
     let durable = exchange_with("x", |request| {
         if let Request::DeclareExchange { durable, .. } = request {
@@ -71,11 +71,11 @@ fn unknown_exchange_types_and_arguments_of_the_wrong_type_are_refused() {
     let mut fixture = Fixture::new();
     assert_eq!(
         fixture.ask(&declare_exchange("x", "nothing")),
-        refusal(406, "unknown exchange type 'nothing'")
+        refusal(RefusalKind::PreconditionFailed, "unknown exchange type 'nothing'")
     );
     assert_eq!(
         fixture.ask(&declare_exchange("amq.direct", "nothing")),
-        refusal(406, "unknown exchange type 'nothing'")
+        refusal(RefusalKind::PreconditionFailed, "unknown exchange type 'nothing'")
     );
     let request = exchange_with("x", |request| {
         if let Request::DeclareExchange { arguments, .. } = request {
@@ -85,7 +85,7 @@ fn unknown_exchange_types_and_arguments_of_the_wrong_type_are_refused() {
     assert_eq!(
         fixture.ask(&request),
         refusal(
-            406,
+            RefusalKind::PreconditionFailed,
             "invalid type 'signedint' for arg 'alternate-exchange' in exchange 'x' in vhost '/'"
         )
     );
@@ -124,7 +124,8 @@ fn a_delayed_exchange_routes_as_its_inner_type_says() {
 #[test]
 fn reserved_names_belong_to_the_broker() {
     let mut fixture = Fixture::new();
-    let default = refusal(403, "operation not permitted on the default exchange");
+    let default =
+        refusal(RefusalKind::AccessRefused, "operation not permitted on the default exchange");
     assert_eq!(fixture.ask(&declare_exchange("", "direct")), default);
     assert_eq!(fixture.ask(&delete_exchange("", false)), default);
     fixture.queue("q");
@@ -132,15 +133,24 @@ fn reserved_names_belong_to_the_broker() {
     assert_eq!(fixture.ask(&unbind("", "q", "q")), default);
     assert_eq!(
         fixture.ask(&declare_exchange("amq.mine", "direct")),
-        refusal(403, "exchange name 'amq.mine' contains reserved prefix 'amq.*'")
+        refusal(
+            RefusalKind::AccessRefused,
+            "exchange name 'amq.mine' contains reserved prefix 'amq.*'"
+        )
     );
     assert_eq!(
         fixture.ask(&delete_exchange("amq.topic", false)),
-        refusal(403, "deletion of system exchange 'amq.topic' in vhost '/' not allowed")
+        refusal(
+            RefusalKind::AccessRefused,
+            "deletion of system exchange 'amq.topic' in vhost '/' not allowed"
+        )
     );
     assert_eq!(
         fixture.ask(&declare_queue("amq.mine")),
-        refusal(403, "queue name 'amq.mine' contains reserved prefix 'amq.*'")
+        refusal(
+            RefusalKind::AccessRefused,
+            "queue name 'amq.mine' contains reserved prefix 'amq.*'"
+        )
     );
     let named = queue_with("amq.gen-1", |request| {
         if let Request::DeclareQueue { server_named, .. } = request {
@@ -174,9 +184,12 @@ fn line_ends_are_stripped_from_names() {
 fn names_longer_than_a_short_string_are_refused() {
     let mut fixture = Fixture::new();
     let long = "q".repeat(256);
-    assert_eq!(fixture.ask(&declare_queue(&long)).unwrap_err().0, 406);
-    assert_eq!(fixture.ask(&declare_exchange(&long, "fanout")).unwrap_err().0, 406);
-    assert_eq!(fixture.ask(&declare_queue("")).unwrap_err().0, 406);
+    assert_eq!(fixture.ask(&declare_queue(&long)).unwrap_err().0, RefusalKind::PreconditionFailed);
+    assert_eq!(
+        fixture.ask(&declare_exchange(&long, "fanout")).unwrap_err().0,
+        RefusalKind::PreconditionFailed
+    );
+    assert_eq!(fixture.ask(&declare_queue("")).unwrap_err().0, RefusalKind::PreconditionFailed);
 }
 
 #[test]
@@ -187,7 +200,7 @@ fn deleting_twice_is_fine_and_if_unused_counts_bindings_as_a_source() {
     fixture.bind("x1", "x2", "");
     assert_eq!(
         fixture.ask(&delete_exchange("x1", true)),
-        refusal(406, "exchange 'x1' in vhost '/' in use")
+        refusal(RefusalKind::PreconditionFailed, "exchange 'x1' in vhost '/' in use")
     );
     fixture.does(&delete_exchange("x2", true));
     fixture.does(&delete_exchange("x1", true));
@@ -211,14 +224,14 @@ fn redeclaring_a_queue_compares_its_attributes() {
         }
     });
     let text = "inequivalent arg 'durable' for queue 'q' in vhost '/': received 'true' but current is 'false'";
-    assert_eq!(fixture.ask(&durable), refusal(406, text));
+    assert_eq!(fixture.ask(&durable), refusal(RefusalKind::PreconditionFailed, text));
     let auto_delete = queue_with("q", |request| {
         if let Request::DeclareQueue { auto_delete, .. } = request {
             *auto_delete = true;
         }
     });
     let text = "inequivalent arg 'auto_delete' for queue 'q' in vhost '/': received 'true' but current is 'false'";
-    assert_eq!(fixture.ask(&auto_delete), refusal(406, text));
+    assert_eq!(fixture.ask(&auto_delete), refusal(RefusalKind::PreconditionFailed, text));
     let with = |name: &str, value: Value| {
         queue_with("q", |request| {
             if let Request::DeclareQueue { arguments, .. } = request {
@@ -227,11 +240,14 @@ fn redeclaring_a_queue_compares_its_attributes() {
         })
     };
     let text = "inequivalent arg 'x-expires' for queue 'q' in vhost '/': received the value '5' of type 'signedint' but current is none";
-    assert_eq!(fixture.ask(&with("x-expires", Value::I32(5))), refusal(406, text));
+    assert_eq!(
+        fixture.ask(&with("x-expires", Value::I32(5))),
+        refusal(RefusalKind::PreconditionFailed, text)
+    );
     assert_eq!(fixture.ask(&with("x-unknown", Value::I32(5))), Ok(None));
     assert_eq!(fixture.ask(&with("x-queue-type", "classic".into())), Ok(None));
-    let code = fixture.ask(&with("x-queue-type", "quorum".into())).unwrap_err().0;
-    assert_eq!(code, 406);
+    let kind = fixture.ask(&with("x-queue-type", "quorum".into())).unwrap_err().0;
+    assert_eq!(kind, RefusalKind::PreconditionFailed);
 }
 
 #[test]
@@ -255,20 +271,20 @@ fn an_exclusive_queue_is_locked_to_its_connection() {
     let text = "cannot obtain exclusive access to locked queue 'q' in vhost '/'. It could be \
                 originally declared on another connection or the exclusive property value does \
                 not match that of the original declaration.";
-    assert_eq!(fixture.ask(&exclusive(Some(2), false)), refusal(405, text));
-    assert_eq!(fixture.ask(&exclusive(None, false)), refusal(405, text));
+    assert_eq!(fixture.ask(&exclusive(Some(2), false)), refusal(RefusalKind::Locked, text));
+    assert_eq!(fixture.ask(&exclusive(None, false)), refusal(RefusalKind::Locked, text));
     let find = |connection| {
         let found = fixture.directory.find_queue(vhost, "q", connection);
-        found.map(|info| info.id).map_err(|refusal| refusal.code.0)
+        found.map(|info| info.id).map_err(|refusal| refusal.kind)
     };
     assert!(find(ConnectionId(1)).is_ok());
-    assert_eq!(find(ConnectionId(2)), Err(405));
+    assert_eq!(find(ConnectionId(2)), Err(RefusalKind::Locked));
     fixture.exchange("x", "fanout");
     let mut request = bind("x", "q", "");
     if let Request::Bind { connection, .. } = &mut request {
         *connection = Some(ConnectionId(2));
     }
-    assert_eq!(fixture.ask(&request).unwrap_err().0, 405);
+    assert_eq!(fixture.ask(&request).unwrap_err().0, RefusalKind::Locked);
     fixture.bind("x", "q", "");
     let id = fixture.directory.exclusive_queues(ConnectionId(1)).next().unwrap();
     fixture.does(&Request::DeleteQueue { id });
@@ -284,7 +300,7 @@ fn a_shared_queue_cannot_be_redeclared_exclusive() {
             *exclusive = Some(ConnectionId(1));
         }
     });
-    assert_eq!(fixture.ask(&request).unwrap_err().0, 405);
+    assert_eq!(fixture.ask(&request).unwrap_err().0, RefusalKind::Locked);
 }
 
 #[test]
@@ -294,7 +310,7 @@ fn missing_things_are_named() {
     let queue = fixture.directory.find_queue(vhost, "q", ConnectionId(1));
     assert_eq!(queue.unwrap_err().text, "no queue 'q' in vhost '/'");
     let exchange = fixture.directory.find_exchange(vhost, "x").unwrap_err();
-    assert_eq!(exchange.code.0, 404);
+    assert_eq!(exchange.kind, RefusalKind::NotFound);
     assert_eq!(exchange.text, "no exchange 'x' in vhost '/'");
     assert!(fixture.directory.find_exchange(vhost, "").is_ok());
 }
@@ -369,16 +385,22 @@ fn the_brokers_limits_hold_whatever_declares() {
     let id = fixture.queue("q1");
     fixture.queue("q2");
     let text = "cannot declare queue 'q3': queue limit of the broker (2) is reached";
-    assert_eq!(fixture.ask(&declare_queue("q3")), refusal(406, text));
+    assert_eq!(fixture.ask(&declare_queue("q3")), refusal(RefusalKind::PreconditionFailed, text));
     assert_eq!(fixture.ask(&declare_queue("q1")), Ok(None), "what is there is no further one");
     fixture.exchange("x", "direct");
     let text = alloc::format!(
         "cannot declare exchange 'y': exchange limit of the broker ({exchanges_max}) is reached"
     );
-    assert_eq!(fixture.ask(&declare_exchange("y", "direct")), refusal(406, &text));
+    assert_eq!(
+        fixture.ask(&declare_exchange("y", "direct")),
+        refusal(RefusalKind::PreconditionFailed, &text)
+    );
     fixture.does(&bind("x", "q1", "one"));
     let text = "cannot bind to exchange 'x': binding limit of the broker (1) is reached";
-    assert_eq!(fixture.ask(&bind("x", "q2", "two")), refusal(406, text));
+    assert_eq!(
+        fixture.ask(&bind("x", "q2", "two")),
+        refusal(RefusalKind::PreconditionFailed, text)
+    );
     fixture.does(&Request::DeleteQueue { id });
     fixture.does(&bind("x", "q2", "two"));
     fixture.queue("q3");
@@ -410,11 +432,14 @@ fn a_virtual_host_that_takes_what_there_is_leaves_the_others_their_shares() {
     assert_eq!(fill(&mut fixture, "crowded"), 56);
     let text = "cannot declare queue 'q99': what is left of the queue limit of the broker (60) is \
                 kept for other virtual hosts";
-    assert_eq!(fixture.ask(&declare("crowded", 99)), refusal(406, text));
+    assert_eq!(
+        fixture.ask(&declare("crowded", 99)),
+        refusal(RefusalKind::PreconditionFailed, text)
+    );
     assert_eq!(fill(&mut fixture, "/"), 2);
     assert_eq!(fill(&mut fixture, "late"), 2);
     let text = "cannot declare queue 'q99': queue limit of the broker (60) is reached";
-    assert_eq!(fixture.ask(&declare("late", 99)), refusal(406, text));
+    assert_eq!(fixture.ask(&declare("late", 99)), refusal(RefusalKind::PreconditionFailed, text));
     // Alone, one may take all.
     fixture.does(&Request::DeleteVhost { name: "crowded".into() });
     fixture.does(&Request::DeleteVhost { name: "late".into() });
@@ -433,7 +458,7 @@ fn what_is_decided_and_not_applied_yet_counts_for_the_limits() {
     };
     fixture.directory.reserve(&change);
     let text = "cannot declare queue 'q2': queue limit of the broker (1) is reached";
-    assert_eq!(fixture.ask(&declare_queue("q2")), refusal(406, text));
+    assert_eq!(fixture.ask(&declare_queue("q2")), refusal(RefusalKind::PreconditionFailed, text));
     fixture.directory.release(&change);
     fixture.queue("q2");
 }
@@ -447,7 +472,7 @@ fn a_virtual_hosts_limit_of_queues_holds() {
     });
     let id = fixture.queue("q1");
     let text = "cannot declare queue 'q2' in vhost '/': queue limit in vhost '/' (1) is reached";
-    assert_eq!(fixture.ask(&declare_queue("q2")), refusal(406, text));
+    assert_eq!(fixture.ask(&declare_queue("q2")), refusal(RefusalKind::PreconditionFailed, text));
     assert_eq!(fixture.ask(&declare_queue("q1")), Ok(None));
     fixture.does(&Request::DeleteQueue { id });
     fixture.queue("q2");

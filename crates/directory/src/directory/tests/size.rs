@@ -80,15 +80,27 @@ fn arguments_are_limited_one_by_one_and_by_virtual_host() {
     });
     fixture.queue("q");
     let text = "cannot declare queue 'r': its arguments take 101 bytes, and 100 is the limit";
-    assert_eq!(fixture.ask(&declare_queue_with("r", large(101))), refusal(406, text));
+    assert_eq!(
+        fixture.ask(&declare_queue_with("r", large(101))),
+        refusal(RefusalKind::PreconditionFailed, text)
+    );
     let text = "cannot declare exchange 'x': its arguments take 101 bytes, and 100 is the limit";
-    assert_eq!(fixture.ask(&declare_exchange_with("x", large(101))), refusal(406, text));
+    assert_eq!(
+        fixture.ask(&declare_exchange_with("x", large(101))),
+        refusal(RefusalKind::PreconditionFailed, text)
+    );
     fixture.does(&declare_exchange_with("x", large(100)));
     let text = "cannot bind to exchange 'x': its arguments take 101 bytes, and 100 is the limit";
-    assert_eq!(fixture.ask(&bind_with("x", "q", "", large(101))), refusal(406, text));
+    assert_eq!(
+        fixture.ask(&bind_with("x", "q", "", large(101))),
+        refusal(RefusalKind::PreconditionFailed, text)
+    );
     let four: Table = ["a", "b", "c", "d"].into_iter().map(|name| (name, true)).collect();
     let text = "cannot bind to exchange 'x': the binding has 4 arguments, and 3 is the limit";
-    assert_eq!(fixture.ask(&bind_with("x", "q", "", four)), refusal(406, text));
+    assert_eq!(
+        fixture.ask(&bind_with("x", "q", "", four)),
+        refusal(RefusalKind::PreconditionFailed, text)
+    );
     fixture.does(&declare_queue_with("r", large(100)));
 
     // What is decided counts before it is applied.
@@ -98,10 +110,16 @@ fn arguments_are_limited_one_by_one_and_by_virtual_host() {
     };
     fixture.directory.reserve(&change);
     let text = "cannot bind to exchange 'x': arguments in vhost '/' take 250 bytes at most";
-    assert_eq!(fixture.ask(&bind_with("x", "q", "", large(8))), refusal(406, text));
+    assert_eq!(
+        fixture.ask(&bind_with("x", "q", "", large(8))),
+        refusal(RefusalKind::PreconditionFailed, text)
+    );
     fixture.directory.release(&change);
     fixture.does(&bind_with("x", "q", "", large(50)));
-    assert_eq!(fixture.ask(&bind_with("x", "q", "", large(8))), refusal(406, text));
+    assert_eq!(
+        fixture.ask(&bind_with("x", "q", "", large(8))),
+        refusal(RefusalKind::PreconditionFailed, text)
+    );
     fixture.bind("x", "q", "none are fine");
     fixture.does(&unbind_with("x", "q", "", large(50)));
     fixture.does(&bind_with("x", "q", "", large(8)));
