@@ -11,7 +11,7 @@ use lepus_base::{Now, ShardId};
 
 use crate::backpressure::Cause;
 use crate::broker::Broker;
-use crate::channel::{Channel, WaitsFor};
+use crate::channel::{Channel, Pending, WaitsFor};
 use crate::connection::Connection;
 use crate::home::Home;
 use crate::journal::LETTERS;
@@ -95,8 +95,10 @@ impl Broker {
             }
             // What a transaction is to settle makes room when it does.
             let held = channel.tx.as_ref().map_or(0, |tx| tx.settles.len());
+            let is_committing = matches!(channel.pending.as_deref(), Some(Pending::Commit));
             let has_room = connection.send.len() <= limits.send_window_bytes / 2
-                && channel.unacked.len() + held < limits.unacked_per_channel_max as usize;
+                && channel.unacked.len() + held < limits.unacked_per_channel_max as usize
+                && !is_committing;
             if channel.waiting(WaitsFor::Room) > 0 {
                 if has_room {
                     note("consumers wait for room, which there is");
