@@ -47,6 +47,7 @@ pub mod send_buffer;
 pub mod session;
 pub mod settings;
 mod settle;
+pub mod start;
 mod survey;
 mod timers;
 mod token;

@@ -26,7 +26,6 @@ enum Stage {
     OpenVhost,
     OpenChannel,
     Running,
-    Closing,
     Closed,
 }
 
@@ -100,7 +99,7 @@ impl Session for Lines {
                 let (operation, asked) = (Operation::OpenChannel, Asked::OpenChannel);
                 return (0, Event::Operation { channel: CHANNEL, operation, asked, frame: b"" });
             }
-            Stage::Closing | Stage::Closed => return (bytes.len(), Event::None),
+            Stage::Closed => return (bytes.len(), Event::None),
             Stage::Running => {}
         }
         let Some(end) = bytes.iter().position(|&byte| byte == b'\n') else {
@@ -137,7 +136,6 @@ impl Session for Lines {
         match self.stage {
             Stage::LogIn | Stage::OpenVhost => State::Entering,
             Stage::OpenChannel | Stage::Running => State::Running,
-            Stage::Closing => State::Closing,
             Stage::Closed => State::Closed,
         }
     }

@@ -2,11 +2,11 @@
 //! nobody to keep waiting.
 
 use crate::random;
-use crate::shard_logs::own_log;
 use lepus_base::{QueueId, ShardId};
 use lepus_broker::definitions::{DefinitionsLog, Draft, LOG, OpenError, RecoveryError};
 use lepus_broker::directory::{Capacity, Directory, Request};
 use lepus_broker::refusal::Refusal;
+use lepus_broker::start::own_log;
 use lepus_reactor::files::{Blocking, sync_directory};
 use lepus_shard::Clock;
 use lepus_store::Settings;

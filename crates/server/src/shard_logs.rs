@@ -1,19 +1,12 @@
 //! The logs that shards keep in the data directory: their numbers, what they take of the disk, and why
 //! one cannot be used.
 
-use lepus_base::ShardId;
 use lepus_broker::journal::RefusedLog;
 use lepus_reactor::files::Blocking;
 use lepus_store::Refusal;
-use lepus_store::disk::{File, LogId};
+use lepus_store::disk::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-
-/// The log in which a shard's new queues are.
-#[must_use]
-pub(crate) fn own_log(shard: ShardId) -> LogId {
-    LogId(1 + u32::from(shard.0))
-}
 
 /// Bytes on disk that all logs in the data directory take; those that cannot be looked at count for
 /// nothing.
@@ -60,6 +53,7 @@ pub(crate) fn unusable(data_dir: &Path, refused: &RefusedLog, files: &Blocking) 
 mod tests {
     use super::*;
     use crate::scratch::Scratch;
+    use lepus_store::disk::LogId;
 
     #[test]
     fn a_log_that_is_no_use_names_file_and_remedy() {

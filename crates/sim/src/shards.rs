@@ -12,6 +12,7 @@ use lepus_base::{ConnectionId, Instant, Now, ShardId};
 use lepus_broker::directory::{Directory, QueueInfo, Request};
 use lepus_broker::outbox::Event;
 use lepus_broker::refusal::Refusal;
+use lepus_broker::start::{share_logs, start as begin};
 use lepus_broker::{Broker, Limits, Outbox, QueueTraffic, Settings, StoreSettings, Talk};
 use lepus_mesh::{Bell, Post};
 use lepus_shard::{
@@ -19,7 +20,7 @@ use lepus_shard::{
 };
 
 use crate::disk::SimDisk;
-use crate::start;
+use crate::start::{self, StartingDisk};
 use crate::wire::{ReadyList, SimReactor, SimSocket, Wire};
 
 /// Wall time at the start of a simulation: 2026-01-01 00:00:00 UTC, in milliseconds.
@@ -256,9 +257,13 @@ impl Shards {
                 (None, directory, [].into(), Vec::new())
             }
         };
+        let found = match &self.disk {
+            Some(disk) => start::found_logs(disk, &named),
+            None => Vec::new(),
+        };
         let mut brokers = Vec::new();
-        for index in 0..count {
-            let mut broker = Broker::new(Settings {
+        for (index, logs) in share_logs(found, count as u16).into_iter().enumerate() {
+            let settings = Settings {
                 shard: ShardId(index as u16),
                 shards: count as u16,
                 nodes: Vec::new(),
@@ -266,23 +271,20 @@ impl Shards {
                 secret: [3; 32],
                 server: self.options.server.clone(),
                 limits: self.options.limits.clone(),
-                store: template.and_then(|template| {
-                    let disk = self.disk.as_ref()?;
-                    let logs = start::logs(disk, &named, index, count);
-                    Some(StoreSettings { template, logs, deleted: Arc::clone(&deleted) })
+                store: template.filter(|_| self.disk.is_some()).map(|template| StoreSettings {
+                    template,
+                    logs,
+                    deleted: Arc::clone(&deleted),
                 }),
-            });
-            // What it says to others is said to nobody: there is no one yet.
-            broker.begin_with(self.now, directory.clone(), &mut Outbox::new(count as u16));
-            if let Some(log) = definitions.take() {
-                broker.take_definitions_log(log);
-            }
+            };
+            let now = self.now;
+            let mut disk = self.disk.as_mut().map(|disk| StartingDisk { disk, now });
             let mut out = Outbox::new(count as u16);
-            if let Some(disk) = &mut self.disk {
-                let opened = start::open_stores(disk, &mut broker, self.now, &mut out);
-                self.told.borrow_mut().append(&mut out.events);
-                opened?;
-            }
+            let (own, log) = (directory.clone(), definitions.take());
+            let started = begin(settings, own, log, now, disk.as_mut(), &mut out);
+            self.told.borrow_mut().append(&mut out.events);
+            let (broker, _) =
+                started.map_err(|error| format!("shard {index}: {}", error.text()))?;
             brokers.push((broker, out));
         }
         Ok(brokers)

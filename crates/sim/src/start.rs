@@ -1,14 +1,13 @@
-//! The start of a process from its disk, as the server does it: definitions first, then each
-//! shard's logs.
+//! What the start of a process, which is the program's own, needs of the simulated disk.
 
 use std::sync::Arc;
 
 use lepus_base::{HashState, Now, QueueId};
 use lepus_broker::definitions::{self, DefinitionsLog, Draft};
 use lepus_broker::directory::{Change, Directory};
-use lepus_broker::{Broker, Outbox, Recovery};
+use lepus_broker::start::StartDisk;
 use lepus_store::Settings;
-use lepus_store::disk::LogId;
+use lepus_store::disk::{Completion, File, LogId, Operation};
 
 use crate::disk::SimDisk;
 
@@ -47,40 +46,30 @@ pub(crate) fn definitions(
     Ok(Definitions { log, directory, deleted, named })
 }
 
-/// The logs that shard `index` of `count` drives: its own first, then those of shards that are no
-/// more.
-pub(crate) fn logs(disk: &SimDisk, named: &[LogId], index: usize, count: usize) -> Vec<LogId> {
-    let own = LogId(1 + index as u32);
-    let mut found: Vec<LogId> = disk.disk.files().map(|(file, _)| file.log()).collect();
-    // A directory outlives the names in it.
-    found.extend(named);
-    found.retain(|log| {
-        let place = log.0.wrapping_sub(1) as usize;
-        *log != definitions::LOG && *log != own && place % count == index
-    });
-    found.sort_unstable();
-    found.dedup();
-    found.insert(0, own);
-    found
+/// The logs that are there, or that definitions name: a directory outlives the names in it.
+pub(crate) fn found_logs(disk: &SimDisk, named: &[LogId]) -> Vec<LogId> {
+    disk.disk.files().map(|(file, _)| file.log()).chain(named.iter().copied()).collect()
 }
 
-/// Opens the logs of a broker and waits until they are recovered.
-pub(crate) fn open_stores(
-    disk: &mut SimDisk,
-    broker: &mut Broker,
-    now: Now,
-    out: &mut Outbox,
-) -> Result<(), String> {
-    broker.open_stores(now, out);
-    while !out.disk.list.is_empty() {
-        for operation in std::mem::take(&mut out.disk.list) {
-            let log = operation.log();
-            let completion = disk.run(operation);
-            broker.disk_done(now, log, completion, out);
-        }
+/// The disk while a process starts.
+pub(crate) struct StartingDisk<'a> {
+    pub(crate) disk: &'a mut SimDisk,
+    pub(crate) now: Now,
+}
+
+impl StartDisk for StartingDisk<'_> {
+    fn run(&mut self, operation: Operation) -> Completion {
+        self.disk.run(operation)
     }
-    match broker.recovery() {
-        Recovery::Ready => Ok(()),
-        other => Err(format!("shard {}: {other:?}", broker.shard())),
+
+    fn remove(&mut self, log: LogId) {
+        let disk = &mut self.disk.disk;
+        let files: Vec<File> =
+            disk.files().map(|(file, _)| file).filter(|file| file.log() == log).collect();
+        files.into_iter().for_each(|file| disk.remove(file));
+    }
+
+    fn now(&self) -> Now {
+        self.now
     }
 }

@@ -10,7 +10,6 @@ mod slices;
 
 use super::*;
 use crate::binding::Destination;
-use crate::refusal::RefusalKind;
 use crate::user::digests;
 use crate::*;
 use alloc::format;
@@ -18,6 +17,7 @@ use alloc::string::String;
 use lepus_amqp::properties::PropertiesRef;
 use lepus_amqp::table::Table;
 use lepus_base::{Rng, ShardId};
+use lepus_queue::refusal::RefusalKind;
 
 /// A directory with the virtual host `/`, and the hand that orders its changes.
 struct Fixture {

@@ -1,7 +1,7 @@
 //! The broker of each shard, made on the shard's thread.
 
 use super::lifecycle::Lifecycle;
-use super::logs::{self, Found, Logs};
+use super::logs::{self, StartFiles};
 use super::plan::Plan;
 use crate::config::Config;
 use crate::initial::{Initial, is_reachable};
@@ -9,8 +9,10 @@ use crate::random;
 use lepus_base::ShardId;
 use lepus_broker::definitions::DefinitionsLog;
 use lepus_broker::directory::{Anonymous, Directory};
+use lepus_broker::start::{Found, share_logs, start};
 use lepus_broker::{Broker, Outbox, Settings};
 use lepus_shard::{Clock, Storage};
+use lepus_store::disk::LogId;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What the brokers are made of, and what they found in their logs.
@@ -26,7 +28,8 @@ pub struct Brokers {
     is_reachable: bool,
     /// For shard 0.
     definitions: Mutex<Option<DefinitionsLog>>,
-    logs: Logs,
+    /// By shard.
+    logs: Vec<Vec<LogId>>,
     storage: Storage,
     clock: Clock,
     is_first_start: bool,
@@ -58,7 +61,7 @@ impl Brokers {
         if let Some(store) = &mut settings.store {
             store.deleted = Arc::clone(&initial.deleted);
         }
-        let logs = logs::find(&storage.directory, plan.shards)?;
+        let logs = share_logs(logs::find(&storage.directory)?, plan.shards);
         // One length for all: what is to be in one segment of several shards is measured by one of them.
         let most = logs.iter().map(Vec::len).max().unwrap_or(1);
         if let Some(store) = &mut settings.store {
@@ -105,18 +108,19 @@ impl Brokers {
             true => Directory::clone(&directory),
             false => Arc::unwrap_or_clone(directory),
         };
-        let mut broker = Broker::new(settings);
-        // Nobody is connected: what it causes concerns this shard alone.
-        broker.begin_with(self.clock.now(), directory, &mut Outbox::new(self.settings.shards));
+        let definitions = match shard {
+            ShardId(0) => {
+                Some(locked(&self.definitions).take().ok_or("the definitions log is in use")?)
+            }
+            _ => None,
+        };
+        let (now, progress) = (self.clock.now(), &self.lifecycle.progress);
+        let mut files = StartFiles::new(&self.storage, self.clock, progress);
+        let started = start(settings, directory, definitions, now, Some(&mut files), out);
+        let (mut broker, found) = started.map_err(|error| files.explain(&error))?;
         broker.directory.accounts_mut().set_loopback_users(self.loopback_users.clone());
         broker.directory.accounts_mut().set_anonymous(self.anonymous.clone());
         broker.directory.accounts_mut().set_reachable(self.is_reachable);
-        if shard == ShardId(0) {
-            let log = locked(&self.definitions).take();
-            broker.take_definitions_log(log.ok_or("the definitions log is in use")?);
-        }
-        let progress = &self.lifecycle.progress;
-        let found = logs::recover(&mut broker, &self.storage, self.clock, progress, out)?;
         progress.count_shard();
         locked(&self.found).add(found);
         Ok(broker)

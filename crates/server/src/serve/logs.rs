@@ -2,14 +2,12 @@
 
 use super::progress::Progress;
 use crate::config::Config;
-use crate::shard_logs::{own_log, unusable};
-use lepus_base::ShardId;
-use lepus_broker::Broker;
-use lepus_broker::journal::Recovery;
-use lepus_broker::outbox::Outbox;
+use crate::shard_logs::unusable;
+use lepus_base::Now;
+use lepus_broker::start::{Found, StartDisk, StartError};
 use lepus_reactor::files::{Blocking, Files, sync_directory};
 use lepus_shard::{Clock, Storage};
-use lepus_store::disk::{File, LogId};
+use lepus_store::disk::{Completion, File, LogId, Operation};
 use lepus_store::{Settings, SyncMode};
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
@@ -37,24 +35,14 @@ const SEGMENT_BYTES_MIN: u64 = 1 << 20;
 /// What the directory of a log is called that is being removed, behind its name.
 const REMOVED: &str = ".removed";
 
-/// Cycles for what is prepared before the first connection is served.
-const PREPARING_CYCLES_MAX: usize = 64;
-
-/// The logs of every shard, by shard, its own first.
-///
-/// A log belongs to the shard whose number remains when its own is divided by the number of shards:
-/// where there are fewer than in an earlier run, a shard drives several.
-pub type Logs = Vec<Vec<LogId>>;
-
-/// Finds the logs of queues in the data directory and gives each to one of `shards` shards.
+/// The logs of messages in the data directory.
 ///
 /// # Errors
 /// When the directory cannot be read.
-pub fn find(data_dir: &Path, shards: u16) -> Result<Logs, String> {
-    let mut logs: Logs = (0..shards).map(|shard| vec![own_log(ShardId(shard))]).collect();
+pub fn find(data_dir: &Path) -> Result<Vec<LogId>, String> {
     let failed = |error| format!("cannot read {}: {error}", data_dir.display());
     let entries = match std::fs::read_dir(data_dir) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(logs),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(failed)?,
     };
     finish_removals(data_dir);
@@ -66,16 +54,7 @@ pub fn find(data_dir: &Path, shards: u16) -> Result<Logs, String> {
             found.push(log);
         }
     }
-    found.sort_unstable();
-    for log in found {
-        // The first is that of the definitions.
-        let Some(number) = log.0.checked_sub(1) else { continue };
-        let of_shard = &mut logs[(number % u32::from(shards)) as usize];
-        if !of_shard.contains(&log) {
-            of_shard.push(log);
-        }
-    }
-    Ok(logs)
+    Ok(found)
 }
 
 /// What every log is opened with, but for its number.
@@ -155,41 +134,21 @@ fn finish_removals(data_dir: &Path) {
     }
 }
 
-/// What a shard found in its logs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Found {
-    /// Queues whose home it is.
-    pub queues: u64,
-    /// Messages in them.
-    pub messages: u64,
-    /// Logs that were not closed in order.
-    pub unclean: usize,
-}
-
-impl Found {
-    /// Adds what another shard found.
-    pub fn add(&mut self, other: Found) {
-        self.queues += other.queues;
-        self.messages += other.messages;
-        self.unclean += other.unclean;
-    }
-
-    /// In words, for the log.
-    #[must_use]
-    pub fn text(&self, took: Duration) -> String {
-        let count = |number: u64, noun: &str| match number {
-            1 => format!("1 {noun}"),
-            number => format!("{number} {noun}s"),
-        };
-        let end = match (self.unclean, self.messages) {
-            (0, _) => "the last run ended in order",
-            (_, 0) => "the last run did not end in order",
-            (_, _) => "the last run did not end in order, so they are marked as redelivered",
-        };
-        let queues = count(self.queues, "queue");
-        let messages = count(self.messages, "message");
-        format!("{queues} with {messages} found in {:.3} s; {end}", took.as_secs_f64())
-    }
+/// What was found in the logs, in words, for the log.
+#[must_use]
+pub fn text(found: Found, took: Duration) -> String {
+    let count = |number: u64, noun: &str| match number {
+        1 => format!("1 {noun}"),
+        number => format!("{number} {noun}s"),
+    };
+    let end = match (found.unclean, found.messages) {
+        (0, _) => "the last run ended in order",
+        (_, 0) => "the last run did not end in order",
+        (_, _) => "the last run did not end in order, so they are marked as redelivered",
+    };
+    let queues = count(found.queues, "queue");
+    let messages = count(found.messages, "message");
+    format!("{queues} with {messages} found in {:.3} s; {end}", took.as_secs_f64())
 }
 
 /// The logs that the first start in a data directory makes. When it is dropped they are removed, unless the
@@ -247,81 +206,79 @@ fn names(data_dir: &Path) -> io::Result<Vec<OsString>> {
     Ok(names)
 }
 
-/// Opens the logs of a broker whose directory is complete, and waits until they can be used;
-/// `progress` is told what was done for it. What `storage` leaves of the disk stays free. A log of a shard that
-/// is gone is removed if nobody needs it.
-///
-/// # Errors
-/// In words, with the file and what to do, for a log that cannot be used. Nothing was changed then.
-pub fn recover(
-    broker: &mut Broker,
-    storage: &Storage,
+/// The files of a shard's logs while it starts.
+pub struct StartFiles<'a> {
+    files: Blocking,
+    data_dir: &'a Path,
     clock: Clock,
-    progress: &Progress,
-    out: &mut Outbox,
-) -> Result<Found, String> {
-    let data_dir = &*storage.directory;
-    let files = Files::new(data_dir, storage.free_bytes_min);
-    let mut files = Blocking::with(Arc::new(files.with_open_max(storage.open_files_max)));
-    broker.open_stores(clock.now(), out);
-    let mut cycles = 0;
-    while !out.disk.list.is_empty() {
-        while !out.disk.list.is_empty() {
-            for operation in std::mem::take(&mut out.disk.list) {
-                let log = operation.log();
-                let completion = files.run(operation);
-                progress.count_operation(completion.bytes.len());
-                broker.disk_done(clock.now(), log, completion, out);
-            }
-            if let Recovery::Refused(refused) = broker.recovery() {
-                return Err(unusable(data_dir, &refused, &files));
+    /// Told what was done.
+    progress: &'a Progress,
+}
+
+impl<'a> StartFiles<'a> {
+    /// What `storage` leaves of the disk stays free.
+    #[must_use]
+    pub fn new(storage: &'a Storage, clock: Clock, progress: &'a Progress) -> StartFiles<'a> {
+        let data_dir = &*storage.directory;
+        let files = Files::new(data_dir, storage.free_bytes_min);
+        let files = Blocking::with(Arc::new(files.with_open_max(storage.open_files_max)));
+        StartFiles { files, data_dir, clock, progress }
+    }
+
+    /// Why a shard cannot start, in words, with the file and what to do.
+    #[must_use]
+    pub fn explain(&self, error: &StartError) -> String {
+        match error {
+            StartError::Refused(refused) => unusable(self.data_dir, refused, &self.files),
+            StartError::Unfinished => {
+                format!("the logs in {} are not read to their end", self.data_dir.display())
             }
         }
-        // The first message shall find room: segments are prepared one after the other.
-        if cycles < PREPARING_CYCLES_MAX {
-            cycles += 1;
-            broker.flush(clock.now(), out);
-        }
     }
-    if broker.recovery() != Recovery::Ready {
-        return Err(format!("the logs in {} are not read to their end", data_dir.display()));
+}
+
+impl StartDisk for StartFiles<'_> {
+    fn run(&mut self, operation: Operation) -> Completion {
+        let completion = self.files.run(operation);
+        self.progress.count_operation(completion.bytes.len());
+        completion
     }
-    let empty = broker.empty_logs();
-    broker.give_up_logs(&empty);
-    for log in empty {
+
+    fn remove(&mut self, log: LogId) {
         // Where that fails it is there at the next start, as it is now.
-        let _ = remove(data_dir, log);
+        let _ = remove(self.data_dir, log);
     }
-    let mut found = Found { unclean: broker.log_figures().unclean, ..Found::default() };
-    for (_, queue) in broker.queues() {
-        found.queues += 1;
-        found.messages += queue.ready();
+
+    fn now(&self) -> Now {
+        self.clock.now()
     }
-    Ok(found)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::scratch::Scratch;
-    use lepus_base::HashState;
+    use lepus_base::{HashState, ShardId};
+    use lepus_broker::Outbox;
+    use lepus_broker::directory::Directory;
     use lepus_broker::settings::{Limits, Settings as BrokerSettings, StoreSettings};
+    use lepus_broker::start::{own_log, start};
 
-    fn numbers(logs: &Logs) -> Vec<Vec<u32>> {
-        logs.iter().map(|of_shard| of_shard.iter().map(|log| log.0).collect()).collect()
+    fn numbers(data_dir: &Path) -> Vec<u32> {
+        let mut found: Vec<u32> = find(data_dir).unwrap().iter().map(|log| log.0).collect();
+        found.sort_unstable();
+        found
     }
 
     #[test]
-    fn logs_of_shards_that_are_gone_are_driven_by_those_that_are_left() {
+    fn logs_are_found_by_the_names_of_their_directories() {
         let root = Scratch::new("logs");
-        assert_eq!(numbers(&find(root.path(), 2).unwrap()), [vec![1], vec![2]]);
+        assert_eq!(numbers(root.path()), [0; 0]);
         for name in ["log-00000000", "log-00000001", "log-00000003", "log-00000005", "logs"] {
             std::fs::create_dir(root.path().join(name)).unwrap();
         }
-        assert_eq!(numbers(&find(root.path(), 2).unwrap()), [vec![1, 3, 5], vec![2]]);
-        assert_eq!(numbers(&find(root.path(), 1).unwrap()), [vec![1, 3, 5]]);
-        assert_eq!(numbers(&find(root.path(), 3).unwrap()), [vec![1], vec![2, 5], vec![3]]);
-        assert_eq!(numbers(&find(&root.path().join("none"), 1).unwrap()), [vec![1]]);
+        assert_eq!(numbers(root.path()), [0, 1, 3, 5]);
+        assert_eq!(numbers(&root.path().join("none")), [0; 0]);
     }
 
     #[test]
@@ -350,7 +307,7 @@ mod tests {
     fn segments_of_start(data_dir: &Path, free_bytes_min: u64) -> usize {
         let log = own_log(ShardId(0));
         let template = Settings { segment_bytes: SEGMENT_BYTES_MIN as u32, ..Settings::new(log) };
-        let mut broker = Broker::new(BrokerSettings {
+        let settings = BrokerSettings {
             shard: ShardId(0),
             shards: 1,
             nodes: Vec::new(),
@@ -359,11 +316,14 @@ mod tests {
             server: Default::default(),
             limits: Limits::default(),
             store: Some(StoreSettings { template, logs: vec![log], deleted: [].into() }),
-        });
+        };
+        let directory = Directory::new(settings.hash, 1);
         let (progress, mut out) = (Progress::new(1), Outbox::new(1));
-        let directory = data_dir.to_owned();
-        let disk = &Storage { directory, free_bytes_min, open_files_max: usize::MAX };
-        recover(&mut broker, disk, Clock::start(), &progress, &mut out).unwrap();
+        let disk =
+            &Storage { directory: data_dir.to_owned(), free_bytes_min, open_files_max: usize::MAX };
+        let clock = Clock::start();
+        let mut files = StartFiles::new(disk, clock, &progress);
+        start(settings, directory, None, clock.now(), Some(&mut files), &mut out).unwrap();
         let files = std::fs::read_dir(data_dir.join(log.to_string())).unwrap();
         let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
         let files = names.filter_map(|name| format!("{log}/{name}").parse().ok());
@@ -384,10 +344,10 @@ mod tests {
         let mut found = Found { queues: 1, messages: 0, unclean: 0 };
         let took = Duration::from_millis(12);
         let text = "1 queue with 0 messages found in 0.012 s; the last run ended in order";
-        assert_eq!(found.text(took), text);
+        assert_eq!(super::text(found, took), text);
         found.add(Found { queues: 2, messages: 1, unclean: 1 });
         let text = "3 queues with 1 message found in 0.012 s; the last run did not end in order, so they are marked as redelivered";
-        assert_eq!(found.text(took), text);
+        assert_eq!(super::text(found, took), text);
     }
 
     #[test]
@@ -423,7 +383,7 @@ mod tests {
             std::fs::write(root.path().join(name).join("root"), "root").unwrap();
         }
         remove(root.path(), LogId(7)).unwrap();
-        assert_eq!(numbers(&find(root.path(), 1).unwrap()), [vec![1]]);
+        assert_eq!(numbers(root.path()), [1]);
         let left = std::fs::read_dir(root.path()).unwrap();
         let mut left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
         left.sort();

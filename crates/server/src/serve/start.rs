@@ -2,7 +2,7 @@
 
 use super::brokers::Brokers;
 use super::lifecycle::Lifecycle;
-use super::logs::NewLogs;
+use super::logs::{self, NewLogs};
 use super::plan::{self, Plan, Room};
 use super::progress::Step;
 use crate::config::Config;
@@ -145,7 +145,8 @@ fn start_runtime(
         match Runtime::start(runtime.clone(), make) {
             Ok(running) => {
                 if let Some(found) = brokers.found() {
-                    log.info("recovered", found.text(clock.instant().since(before)));
+                    let took = clock.instant().since(before);
+                    log.info("recovered", logs::text(found, took));
                 }
                 let transports = runtime.listeners.iter().map(|one| one.transport);
                 return Ok((running, transports.collect()));
