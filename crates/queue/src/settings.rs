@@ -1,6 +1,7 @@
 //! Queue arguments (`x-…` of `queue.declare`): meaning, validation and equivalence.
 
 mod check;
+mod kind;
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -10,6 +11,8 @@ use core::time::Duration;
 use lepus_amqp::table::{Table, Value};
 
 use crate::refusal::{Refusal, RefusalKind};
+
+pub use kind::QueueKind;
 
 /// The longest time that a timer argument or a message's `expiration` may name, in milliseconds: ten
 /// years.
@@ -31,16 +34,6 @@ const COMPARED: [&str; 11] = [
     "x-single-active-consumer",
     "x-delivery-limit",
 ];
-
-/// The kind of a queue, argument `x-queue-type`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum QueueKind {
-    /// The default.
-    #[default]
-    Classic,
-    /// Durable, with a delivery count.
-    Quorum,
-}
 
 /// What happens to a message that a full queue cannot hold, argument `x-overflow`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,79 +75,8 @@ pub struct QueueSettings {
     pub delivery_limit: Option<u32>,
     /// `x-consumer-timeout`: how long a delivery may wait for its acknowledgement; zero is for ever.
     pub consumer_timeout: Option<Duration>,
-    /// Whether consumers are told how often a message came back, as quorum queues do.
-    pub counts_deliveries: bool,
-}
-
-impl QueueKind {
-    /// The word in `x-queue-type`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            QueueKind::Classic => "classic",
-            QueueKind::Quorum => "quorum",
-        }
-    }
-
-    /// The kind with this name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<QueueKind> {
-        match name {
-            "classic" => Some(QueueKind::Classic),
-            "quorum" => Some(QueueKind::Quorum),
-            _ => None,
-        }
-    }
-
-    /// The kind that the arguments ask for, `default` where they say nothing.
-    ///
-    /// # Errors
-    /// 406 for a value that is no known kind. Streams do not exist: to consume one like a queue
-    /// would destroy its data.
-    pub fn of(
-        arguments: &Table,
-        default: QueueKind,
-        queue: &str,
-        vhost: &str,
-    ) -> Result<QueueKind, Refusal> {
-        let arguments = Arguments { table: arguments, queue, vhost };
-        let Some(name) = arguments.text("x-queue-type")? else {
-            return Ok(default);
-        };
-        if name == "stream" {
-            let text = "\"queue type 'stream' is not supported by this server\"";
-            return Err(arguments.invalid("x-queue-type", text));
-        }
-        QueueKind::from_name(name).ok_or_else(|| {
-            let text = format!("\"unsupported queue type '{name}'\"");
-            arguments.invalid("x-queue-type", text)
-        })
-    }
-
-    /// Whether a queue of this kind may have these properties.
-    ///
-    /// # Errors
-    /// 406 for a quorum queue that is not durable, exclusive, or deletes itself.
-    pub fn check_properties(
-        self,
-        durable: bool,
-        exclusive: bool,
-        auto_delete: bool,
-        queue: &str,
-        vhost: &str,
-    ) -> Result<(), Refusal> {
-        let property = match self {
-            QueueKind::Classic => return Ok(()),
-            QueueKind::Quorum if !durable => "non-durable",
-            QueueKind::Quorum if exclusive => "exclusive-owner",
-            QueueKind::Quorum if auto_delete => "auto-delete",
-            QueueKind::Quorum => return Ok(()),
-        };
-        Err(Refusal::new(
-            RefusalKind::PreconditionFailed,
-            format!("invalid property '{property}' for queue '{queue}' in vhost '{vhost}'"),
-        ))
-    }
+    /// `x-queue-type`.
+    pub kind: QueueKind,
 }
 
 impl Overflow {
@@ -195,7 +117,7 @@ impl QueueSettings {
         single_active_consumer: false,
         delivery_limit: None,
         consumer_timeout: None,
-        counts_deliveries: false,
+        kind: QueueKind::Classic,
     };
 
     /// Reads the arguments that have a meaning; others are ignored.
@@ -209,8 +131,7 @@ impl QueueSettings {
         vhost: &str,
     ) -> Result<QueueSettings, Refusal> {
         if arguments.0.is_empty() {
-            let counts_deliveries = kind == QueueKind::Quorum;
-            return Ok(QueueSettings { counts_deliveries, ..QueueSettings::PLAIN });
+            return Ok(QueueSettings { kind, ..QueueSettings::PLAIN });
         }
         let arguments = Arguments { table: arguments, queue, vhost };
         let expires = arguments.millis("x-expires")?;
@@ -225,8 +146,7 @@ impl QueueSettings {
         }
         let overflow = arguments.overflow(kind)?;
         let at_least_once = arguments.is_at_least_once()?
-            && kind == QueueKind::Quorum
-            && overflow == Overflow::RejectPublish
+            && kind.traits().may_wait_for_dead_letters(overflow)
             && dead_letter_exchange.is_some();
         Ok(QueueSettings {
             message_ttl: arguments.millis("x-message-ttl")?,
@@ -241,7 +161,7 @@ impl QueueSettings {
             single_active_consumer: arguments.flag("x-single-active-consumer")?,
             delivery_limit: arguments.delivery_limit()?,
             consumer_timeout: arguments.count("x-consumer-timeout")?.map(Duration::from_millis),
-            counts_deliveries: kind == QueueKind::Quorum,
+            kind,
         })
     }
 
@@ -391,19 +311,17 @@ impl<'a> Arguments<'a> {
         let Some(name) = self.text("x-overflow")? else {
             return Ok(Overflow::DropHead);
         };
-        match (Overflow::from_name(name), kind) {
-            (None, _) => Err(self.invalid("x-overflow", "invalid_overflow")),
-            // A quorum queue does not know that rule and drops from its head instead.
-            (Some(Overflow::RejectPublishDlx), QueueKind::Quorum) => Ok(Overflow::DropHead),
-            (Some(overflow), _) => Ok(overflow),
+        match Overflow::from_name(name) {
+            None => Err(self.invalid("x-overflow", "invalid_overflow")),
+            Some(overflow) => Ok(kind.traits().overflow(overflow)),
         }
     }
 
-    /// A quorum queue has none.
+    /// `None` also for a kind that has none.
     fn max_priority(&self, kind: QueueKind) -> Result<Option<u8>, Refusal> {
         let name = "x-max-priority";
         match self.natural(name)? {
-            Some(priority) if kind == QueueKind::Classic => match u8::try_from(priority) {
+            Some(priority) if kind.traits().has_priorities() => match u8::try_from(priority) {
                 Ok(priority) => Ok(Some(priority)),
                 Err(_) => Err(self.invalid(name, format!("{{max_value_exceeded,{priority}}}"))),
             },

@@ -15,7 +15,7 @@ use crate::mail::{ChannelRef, Command, Mail};
 use crate::message::MessageView;
 use crate::outbox::Outbox;
 use crate::properties::for_client;
-use crate::queue::{Consumer, Delivery, NO_SLOT, Outcome, QueueKind};
+use crate::queue::{Consumer, Delivery, NO_SLOT, Outcome};
 use crate::refusal::{Refusal, RefusalKind};
 use crate::reply_to::REPLY_TO;
 use crate::send_buffer::LARGE_BODY_BYTES_MIN;
@@ -118,8 +118,7 @@ impl Broker {
         let mut prefetch = channel.prefetch;
         let governed = channel.global.as_ref().is_some_and(|global| global.limit > 0);
         let (queue, home) = self.readable_queue(at, &name)?;
-        if governed
-            && self.directory.queue_by_id(queue).is_some_and(|q| q.kind == QueueKind::Quorum)
+        if governed && self.directory.queue_by_id(queue).is_some_and(|q| !q.kind.shares_prefetch())
         {
             let text = format!("{} does not support global qos", self.describe_queue(queue));
             return Err(Refusal::new(RefusalKind::NotImplemented, text));
@@ -254,8 +253,7 @@ impl Broker {
         let name = self.queue_name(at, queue)?;
         let (queue, home) = self.readable_queue(at, &name)?;
         if let Some(info) = self.directory.queue_by_id(queue)
-            && info.kind == QueueKind::Quorum
-            && info.settings().single_active_consumer
+            && !info.kind.serves_get(info.settings())
         {
             let text = format!(
                 "cannot obtain access to locked {}. basic.get operations are not supported by \

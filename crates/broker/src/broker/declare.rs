@@ -12,7 +12,6 @@ use crate::channel::{At, Pending};
 use crate::directory::{Access, Checked, Request, Resource, check_not_default, clean_name};
 use crate::mail::{ChannelRef, Command, Mail, Origin, Reply};
 use crate::outbox::Outbox;
-use crate::queue::QueueKind;
 use crate::refusal::{Refusal, RefusalKind};
 use crate::reply_to::{REPLY_TO, REPLY_TO_PREFIX, address};
 use crate::session::{
@@ -298,7 +297,7 @@ impl Broker {
             return Ok(());
         };
         let info = self.directory.find_queue(at.vhost, &name, at.channel.connection)?;
-        if info.kind == QueueKind::Quorum && (if_unused || if_empty) {
+        if !info.kind.deletes_on_condition() && (if_unused || if_empty) {
             let flag = if if_unused { "if-unused" } else { "if-empty" };
             let text = format!(
                 "cannot delete {}. queue.delete operations with {flag} flag set are not supported \

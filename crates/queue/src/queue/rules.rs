@@ -45,7 +45,8 @@ impl Rules {
             length_max: settings.max_length.unwrap_or(u64::MAX),
             bytes_max: settings.max_length_bytes.unwrap_or(u64::MAX),
             delivery_limit: settings.delivery_limit,
-            counts_deliveries: settings.counts_deliveries || settings.delivery_limit.is_some(),
+            counts_deliveries: settings.kind.counts_deliveries()
+                || settings.delivery_limit.is_some(),
             overflow: settings.overflow,
             priority_max: settings.max_priority.unwrap_or(0),
             dead_letters: settings.dead_letter_exchange.is_some(),

@@ -2,33 +2,9 @@
 //! is declared already, or comes from a log, is not asked again.
 
 use super::{Arguments, QueueKind, QueueSettings};
-use crate::refusal::{Refusal, RefusalKind};
-use alloc::format;
+use crate::refusal::Refusal;
 use lepus_amqp::table::Table;
 
-/// Arguments of quorum queues and streams, without meaning for a classic queue.
-const NOT_FOR_CLASSIC: [&str; 9] = [
-    "x-dead-letter-strategy",
-    "x-delivery-limit",
-    "x-max-in-memory-length",
-    "x-max-in-memory-bytes",
-    "x-quorum-initial-group-size",
-    "x-initial-cluster-size",
-    "x-max-age",
-    "x-stream-max-segment-size-bytes",
-    "x-stream-filter-size-bytes",
-];
-/// Arguments of classic queues and streams, without meaning for a quorum queue.
-const NOT_FOR_QUORUM: [&str; 8] = [
-    "x-max-priority",
-    "x-queue-mode",
-    "x-queue-version",
-    "x-queue-master-locator",
-    "x-initial-cluster-size",
-    "x-max-age",
-    "x-stream-max-segment-size-bytes",
-    "x-stream-filter-size-bytes",
-];
 /// Where the leader of a queue may be put; one process is all these places.
 const LEADER_LOCATORS: [&str; 5] =
     ["client-local", "balanced", "random", "least-leaders", "min-masters"];
@@ -49,67 +25,13 @@ impl QueueSettings {
             return Ok(());
         }
         let arguments = Arguments { table: arguments, queue, vhost };
-        match kind {
-            QueueKind::Classic => {
-                arguments.check_mode()?;
-                arguments.check_version()?;
-            }
-            QueueKind::Quorum => {
-                arguments.natural("x-max-in-memory-length")?;
-                arguments.natural("x-max-in-memory-bytes")?;
-                arguments.check_group_size()?;
-            }
-        }
+        kind.traits().check_arguments(&arguments)?;
         arguments.check_leader_locator()?;
-        arguments.check_kind(kind)
+        kind.traits().check_foreign(&arguments)
     }
 }
 
 impl Arguments<'_> {
-    fn check_kind(&self, kind: QueueKind) -> Result<(), Refusal> {
-        let (foreign, module): (&[&str], _) = match kind {
-            QueueKind::Classic => (&NOT_FOR_CLASSIC, "rabbit_classic_queue"),
-            QueueKind::Quorum => (&NOT_FOR_QUORUM, "rabbit_quorum_queue"),
-        };
-        let Arguments { table, queue, vhost } = self;
-        let found = table.0.iter().find(|(name, _)| foreign.contains(&&**name));
-        found.map_or(Ok(()), |(name, _)| {
-            Err(Refusal::new(
-                RefusalKind::PreconditionFailed,
-                format!(
-                    "invalid arg '{name}' for queue '{queue}' in vhost '{vhost}' of queue type \
-                     {module}"
-                ),
-            ))
-        })
-    }
-
-    fn check_mode(&self) -> Result<(), Refusal> {
-        let name = "x-queue-mode";
-        match self.text(name)? {
-            None | Some("default" | "lazy") => Ok(()),
-            Some(mode) => Err(self.invalid(name, format!("\"unsupported queue mode '{mode}'\""))),
-        }
-    }
-
-    fn check_version(&self) -> Result<(), Refusal> {
-        let name = "x-queue-version";
-        match self.natural(name)? {
-            None | Some(1 | 2) => Ok(()),
-            Some(version) => {
-                Err(self.invalid(name, format!("\"unsupported queue version '{version}'\"")))
-            }
-        }
-    }
-
-    fn check_group_size(&self) -> Result<(), Refusal> {
-        let name = "x-quorum-initial-group-size";
-        match self.natural(name)? {
-            Some(0) => Err(self.invalid(name, "{value_zero,0}")),
-            _ => Ok(()),
-        }
-    }
-
     fn check_leader_locator(&self) -> Result<(), Refusal> {
         let name = "x-queue-leader-locator";
         match self.text(name)? {
@@ -124,6 +46,8 @@ impl Arguments<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::refusal::RefusalKind;
+    use alloc::format;
     use alloc::string::String;
     use lepus_amqp::table::Value;
 
@@ -153,11 +77,11 @@ mod tests {
     #[test]
     fn arguments_of_another_kind_are_refused() {
         let classic = " of queue type rabbit_classic_queue";
-        for name in NOT_FOR_CLASSIC {
+        for name in QueueKind::Classic.traits().foreign_arguments {
             assert_eq!(check(QueueKind::Classic, name, 1).as_deref(), Some(classic));
         }
         let quorum = " of queue type rabbit_quorum_queue";
-        for name in NOT_FOR_QUORUM {
+        for name in QueueKind::Quorum.traits().foreign_arguments {
             assert_eq!(check(QueueKind::Quorum, name, 1).as_deref(), Some(quorum));
         }
     }

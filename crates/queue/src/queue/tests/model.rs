@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use lepus_base::Rng;
 
 use super::*;
+use crate::QueueKind;
 
 struct Waiting {
     seq: u64,
@@ -205,7 +206,7 @@ fn random_settings(rng: &mut Rng) -> QueueSettings {
         max_priority: rng.chance(1, 3).then(|| rng.below(70) as u8),
         single_active_consumer: rng.chance(1, 4),
         delivery_limit: rng.chance(1, 4).then(|| rng.below(3) as u32),
-        counts_deliveries: true,
+        kind: QueueKind::Quorum,
         ..QueueSettings::default()
     }
 }
