@@ -75,7 +75,7 @@ use crate::mail::{ChannelRef, Mail, Reply};
 use crate::migration::Migrations;
 use crate::outbox::{ConnectionSlot, Outbox};
 use crate::postponed::Line;
-use crate::queue::Queue;
+use crate::queue::{Queue, Recorder};
 use crate::session::amqp::Amqp;
 use crate::session::{Event, Incoming, Session, Speaker, State};
 use crate::settings::Settings;
@@ -144,6 +144,8 @@ pub struct Broker {
     pub(crate) spilling: BTreeSet<QueueId>,
     /// Who lends memory to all shards, on shard 0.
     pub(crate) lender: Option<Lender>,
+    /// Takes down what happens to new queues, in tests.
+    pub(crate) recorder: Option<Arc<dyn Recorder>>,
 }
 
 impl Broker {
@@ -194,8 +196,14 @@ impl Broker {
             alarm: Alarm::default(),
             spilling: BTreeSet::new(),
             lender,
+            recorder: None,
             settings,
         }
+    }
+
+    /// Has the commands of queues that are made here from now on written down, for tests.
+    pub fn record_queues(&mut self, recorder: Arc<dyn Recorder>) {
+        self.recorder = Some(recorder);
     }
 
     /// This shard.

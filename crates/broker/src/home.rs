@@ -10,7 +10,7 @@ use lepus_base::{Instant, Now, QueueId, slab_entry_bytes};
 use crate::directory::QueueInfo;
 use crate::edge::Edge;
 use crate::mail::{ChannelRef, Reply};
-use crate::queue::Queue;
+use crate::queue::{NoSink, Queue, command};
 use crate::timers::{Timer, Timers};
 use crate::working::Working;
 
@@ -56,10 +56,9 @@ impl Home {
     /// The home of a queue that was just declared.
     #[must_use]
     pub fn new(now: Now, info: &QueueInfo) -> Home {
-        let queue = Queue::new(now, info.settings(), info.auto_delete);
         Home {
             id: info.id,
-            queue: if info.durable { queue.durable() } else { queue },
+            queue: Queue::new(now, info.settings(), info.auto_delete, info.durable),
             log: 0,
             armed: Instant::NEVER,
             working: false,
@@ -114,12 +113,12 @@ impl Home {
 
     /// Gives spare room in its tables back, and says how many bytes they had; `None` if it was used since this was asked
     /// last.
-    pub(crate) fn give_spare(&mut self, edge: &mut Edge) -> Option<usize> {
+    pub(crate) fn give_spare(&mut self, now: Now, edge: &mut Edge) -> Option<usize> {
         if core::mem::take(&mut self.was_used) {
             return None;
         }
         let had = self.counted_bytes;
-        self.queue.trim();
+        self.queue.apply(now, command::Trim {}, &mut NoSink);
         self.weigh(edge);
         self.has_spare = false;
         Some(had)

@@ -15,7 +15,6 @@ use crate::definitions::{DefinitionsLog, LOG};
 use crate::directory::Directory;
 use crate::journal::{Recovery, RefusedLog};
 use crate::outbox::Outbox;
-use crate::settings::Settings;
 
 /// Cycles for what is prepared before the first connection is served.
 const PREPARING_CYCLES_MAX: usize = 64;
@@ -85,36 +84,34 @@ pub fn share_logs(found: impl IntoIterator<Item = LogId>, shards: u16) -> Vec<Ve
     logs
 }
 
-/// Makes the broker of a shard, with everything that exists, and, where there is a disk, reads its logs, which may take
-/// a while. Shard 0 gets the log of the definitions. `out` has what is to be told and done afterwards. Who may log in
+/// Gives a new broker everything that exists, and, where there is a disk, has it read its logs, which may take a while. Shard 0 gets the log of the definitions. `out` has what is to be told and done afterwards. Who may log in
 /// and how is set later.
 ///
 /// # Errors
 /// When a log cannot be used.
 pub fn start(
-    settings: Settings,
+    broker: &mut Broker,
     directory: Directory,
     definitions: Option<DefinitionsLog>,
     now: Now,
     disk: Option<&mut impl StartDisk>,
     out: &mut Outbox,
-) -> Result<(Broker, Found), StartError> {
-    let shards = settings.shards;
-    let mut broker = Broker::new(settings);
+) -> Result<Found, StartError> {
+    let shards = broker.settings().shards;
     // Nobody is connected: what it causes concerns this shard alone.
     broker.begin_with(now, directory, &mut Outbox::new(shards));
     if let Some(log) = definitions {
         broker.take_definitions_log(log);
     }
     if let Some(disk) = disk {
-        read_logs(&mut broker, disk, out)?;
+        read_logs(broker, disk, out)?;
     }
     let mut found = Found { unclean: broker.log_figures().unclean, ..Found::default() };
     for (_, queue) in broker.queues() {
         found.queues += 1;
         found.messages += queue.ready();
     }
-    Ok((broker, found))
+    Ok(found)
 }
 
 /// Opens the logs and waits until they can be used. A log of a shard that is gone is removed if nobody needs it.

@@ -1,13 +1,26 @@
 //! A message's place in a queue, and the words for what happens to it.
 
+use core::fmt;
+
 use lepus_base::{Body, Instant, Position};
 use lepus_store::LaneSlot;
 
 use crate::message::MessageView;
 
 /// Where the bytes of a message are: in the shard's pool, or in its log, never in both.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Place(u64);
+
+/// A place in the pool is shown without its number: the same queue may have its bodies elsewhere.
+impl fmt::Debug for Place {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.position() {
+            None => out.write_str("Pooled"),
+            Some(position) if self.is_spilled() => write!(out, "Spilled({})", position.0),
+            Some(position) => write!(out, "Logged({})", position.0),
+        }
+    }
+}
 
 /// Set for a body in the pool, whose number is in the lower half.
 const POOLED: u64 = 1 << 63;
@@ -112,7 +125,7 @@ pub enum Content<'a> {
 pub enum Sent {
     /// It is on its way.
     Done,
-    /// The message is being read; [`crate::Queue::wake`] says when to try again.
+    /// The message is being read; [`crate::command::Wake`] says when to try again.
     Pending,
     /// The message cannot be read any more.
     Lost,

@@ -1,17 +1,24 @@
 //! The machine of one queue: what waits, what was delivered, and who consumes.
 //!
-//! Pure, and without knowledge of connections, channels and other queues: what a [`Queue`] causes goes into a [`Sink`],
+//! [`Queue::apply`] with a [`command::Command`] is the only way to change one. Pure, and without knowledge of connections, channels and other queues: what a [`Queue`] causes goes into a [`Sink`],
 //! and what it asks of its log is a [`QueueLog`]. What a queue's arguments mean is here, too, because the queue follows
 //! them: [`QueueSettings`].
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
 
+mod apply;
+mod code;
+pub mod command;
 pub mod entry;
 mod log;
 pub mod message;
 mod queue;
+mod record;
+#[cfg(any(debug_assertions, feature = "record"))]
+mod recording;
 pub mod refusal;
+mod replay;
 mod settings;
 
 pub use entry::{
@@ -20,6 +27,8 @@ pub use entry::{
 };
 pub use log::{Found, QueueLog};
 pub use queue::{
-    Consumer, ConsumerHandle, ConsumerKey, Deleted, Orphans, Queue, Sink, SubscribeError, Totals,
+    CAN_RECORD, Consumer, ConsumerHandle, ConsumerKey, Deleted, NoLog, NoSink, Orphans, Queue,
+    Recorder, Sink, SubscribeError, Totals,
 };
+pub use replay::Replay;
 pub use settings::{Overflow, QueueKind, QueueSettings, TIMER_MILLIS_MAX};

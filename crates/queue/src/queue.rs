@@ -4,8 +4,11 @@
 //! may live on other shards. A message keeps its sequence number for as long as it is in the queue,
 //! so one that comes back returns to its place.
 //!
-//! Whatever can be long takes a budget and is continued by [`Queue::work`].
+//! [`Queue::apply`] is the way in; what is carried out here is described with its command in
+//! [`crate::command`]. Whatever can be long takes a budget and is continued by
+//! [`Work`](crate::command::Work).
 
+mod alone;
 mod consumers;
 mod dispatch;
 mod limits;
@@ -14,6 +17,7 @@ mod purge;
 mod ready;
 mod rings;
 mod rules;
+mod tap;
 #[cfg(test)]
 mod tests;
 mod trash;
@@ -25,7 +29,9 @@ use alloc::vec::Vec;
 use lepus_base::{Instant, Now, Pool, Position, ShardId};
 use lepus_store::LaneSlot;
 
+pub use alone::{NoLog, NoSink};
 pub use consumers::{Consumer, ConsumerHandle, ConsumerKey, Orphans, SubscribeError};
+pub use tap::{CAN_RECORD, Recorder};
 
 use crate::entry::{
     Admission, Content, Delivery, Enqueued, Entry, Get, Got, NO_SLOT, Outcome, Place, Reason, Sent,
@@ -38,9 +44,10 @@ use consumers::Consumers;
 use messages::Messages;
 use ready::Ready;
 use rules::Rules;
+use tap::Tap;
 use unacked::UnackedList;
 
-/// Entries that a single operation drops at most before it leaves the rest to [`Queue::work`].
+/// Entries that a single operation drops at most before it leaves the rest to [`Work`](crate::command::Work).
 const DROPS_AT_ONCE_MAX: usize = 1024;
 /// What a queue causes, implemented over the rest of the shard's state.
 pub trait Sink {
@@ -53,7 +60,7 @@ pub trait Sink {
     fn pool(&mut self) -> &mut Pool;
 
     /// Whether the consumer's connection takes a message with a payload of `bytes` now (window,
-    /// prefetch of the channel). After `false` the consumer is parked until [`Queue::resume`].
+    /// prefetch of the channel). After `false` the consumer is parked until [`Resume`](crate::command::Resume).
     fn may_deliver(&mut self, consumer: &Consumer, bytes: usize) -> bool;
 
     /// Sends a message to a consumer. A stored body stays the queue's. Only one in the log may
@@ -61,7 +68,7 @@ pub trait Sink {
     fn deliver(&mut self, consumer: &Consumer, delivery: Delivery, content: Content<'_>) -> Sent;
 
     /// Whether an expired message can be dead-lettered now. After `false` expiry waits until the
-    /// next call of [`Queue::work`].
+    /// next call of [`Work`](crate::command::Work).
     fn may_dead_letter(&mut self) -> bool {
         true
     }
@@ -133,14 +140,16 @@ pub struct Queue {
     had_consumer: bool,
     /// Persistent messages are logged.
     is_durable: bool,
+    /// Where commands are written down in builds for tests.
+    pub(crate) tap: Tap,
 }
 
-const _: () = assert!(size_of::<Queue>() <= 40);
+const _: () = assert!(size_of::<Queue>() <= 40 + size_of::<Tap>());
 
 impl Queue {
-    /// An empty queue with these settings.
+    /// An empty queue with these settings. The persistent messages of a durable one are logged.
     #[must_use]
-    pub fn new(now: Now, settings: &QueueSettings, auto_delete: bool) -> Queue {
+    pub fn new(now: Now, settings: &QueueSettings, auto_delete: bool, is_durable: bool) -> Queue {
         Queue {
             messages: None,
             consumers: None,
@@ -149,14 +158,9 @@ impl Queue {
             holds: 0,
             auto_delete,
             had_consumer: false,
-            is_durable: false,
+            is_durable,
+            tap: Tap::default(),
         }
-    }
-
-    /// The same, and its persistent messages are logged.
-    #[must_use]
-    pub fn durable(self) -> Queue {
-        Queue { is_durable: true, ..self }
     }
 
     /// Bytes of its ready messages that are in memory.
@@ -171,28 +175,28 @@ impl Queue {
         self.is_durable
     }
 
+    /// Whether it deletes itself when its last consumer has left.
+    pub(crate) fn is_auto_delete(&self) -> bool {
+        self.auto_delete
+    }
+
     /// Whether it has arguments that may move messages by themselves.
     #[must_use]
     pub fn has_rules(&self) -> bool {
         self.rules.is_some()
     }
 
-    /// Messages are numbered from `seq` on: those before are of an earlier run.
-    pub fn begin_at(&mut self, seq: u64) {
+    pub(crate) fn begin_at(&mut self, seq: u64) {
         self.messages.get_or_insert_with(|| Messages::beginning_at(seq));
     }
 
-    /// A lane has messages from an earlier run.
-    pub fn recover(&mut self, priority: u8, lane: LaneSlot, count: u64, bytes: u64) {
+    pub(crate) fn recover(&mut self, priority: u8, lane: LaneSlot, count: u64, bytes: u64) {
         let messages = self.messages.get_or_insert_with(|| Messages::beginning_at(0));
         messages.ready.recover(priority, lane, count, bytes);
         self.set_over_limit();
     }
 
-    /// Changes the settings. Deadlines of messages that are in the queue stay; limits are applied
-    /// by the next [`Queue::work`].
-    /// The lease starts anew.
-    pub fn reconfigure(&mut self, now: Now, settings: &QueueSettings) {
+    pub(crate) fn reconfigure(&mut self, now: Now, settings: &QueueSettings) {
         let before = core::mem::replace(&mut self.rules, Rules::of(settings, now.instant));
         if let (Some(rules), Some(before)) = (&mut self.rules, before) {
             (rules.letters, rules.letter_bytes) = (before.letters, before.letter_bytes);
@@ -212,32 +216,25 @@ impl Queue {
         self.holds == 0 && self.messages.as_deref().is_none_or(nothing)
     }
 
-    /// Leaves the log and the connections of its shard behind; it must be still.
-    pub fn uproot(&mut self) {
+    pub(crate) fn uproot(&mut self) {
         if let Some(messages) = &mut self.messages {
             messages.ready = Ready::default();
             messages.unacked = UnackedList::default();
         }
     }
 
-    /// A consumer's connection is on shard `shard` now, at `slot` there. False if there is none of
-    /// that name.
-    pub fn relocate(&mut self, handle: ConsumerHandle, shard: ShardId, slot: u32) -> bool {
+    pub(crate) fn relocate(&mut self, handle: ConsumerHandle, shard: ShardId, slot: u32) -> bool {
         let consumers = self.consumers.as_mut();
         consumers.is_some_and(|consumers| consumers.relocate(handle, shard, slot))
     }
 
-    /// Settles in on a shard: consumers are asked anew whether they take messages. Those of other
-    /// shards get at most `prefetch_max`.
-    pub fn settle_in(&mut self, own: ShardId, prefetch_max: u32) {
+    pub(crate) fn settle_in(&mut self, own: ShardId, prefetch_max: u32) {
         if let Some(consumers) = &mut self.consumers {
             consumers.settle_in(own, prefetch_max);
         }
     }
 
-    /// Offers a message that is not to be logged: to a consumer at once where one is ready and
-    /// nothing waits, else it is kept as the queue's rules say.
-    pub fn enqueue(
+    pub(crate) fn enqueue(
         &mut self,
         now: Now,
         incoming: &mut Incoming<'_>,
@@ -261,9 +258,7 @@ impl Queue {
         Enqueued::Accepted
     }
 
-    /// Offers a message that is to be logged before the queue takes it: [`Queue::put`] follows,
-    /// and nothing else may happen to the queue before.
-    pub fn admit(
+    pub(crate) fn admit(
         &mut self,
         now: Now,
         incoming: &mut Incoming<'_>,
@@ -296,18 +291,13 @@ impl Queue {
         }
     }
 
-    /// Forgets a message after [`Queue::admit`]: no log took it. The queue does not have it.
-    ///
-    /// # Panics
-    /// When another message came between.
-    pub fn withdraw(&mut self, ticket: &Ticket) {
+    pub(crate) fn withdraw(&mut self, ticket: &Ticket) {
         let messages = self.messages.as_mut().expect("the ticket opened it");
         assert!(messages.next_seq == ticket.seq + 1, "nothing comes between admission and log");
         messages.next_seq = ticket.seq;
     }
 
-    /// Takes a message that was logged at `position` after [`Queue::admit`].
-    pub fn put(
+    pub(crate) fn put(
         &mut self,
         now: Now,
         ticket: Ticket,
@@ -334,14 +324,11 @@ impl Queue {
         self.pushed(now, ticket.deadline, sink);
     }
 
-    /// Delivers up to `budget` ready messages; expired ones that it meets count too.
-    ///
-    /// Returns whether there is more to deliver.
-    pub fn dispatch(&mut self, now: Now, budget: usize, sink: &mut impl Sink) -> bool {
+    pub(crate) fn dispatch(&mut self, now: Now, budget: usize, sink: &mut impl Sink) -> bool {
         self.dispatch_within(now, &mut { budget }, sink)
     }
 
-    /// Whether [`Queue::dispatch`] would deliver something.
+    /// Whether [`Dispatch`](crate::command::Dispatch) would deliver something.
     ///
     /// To be asked after everything that may set messages or consumers free: settle, subscribe,
     /// cancel, resume, unhold and an enqueue. None of them delivers what waits.
@@ -358,15 +345,13 @@ impl Queue {
         self.messages.as_ref().is_some_and(|messages| messages.waits)
     }
 
-    /// What had to be read was read, or cannot be: the queue may go on.
-    pub fn wake(&mut self) {
+    pub(crate) fn wake(&mut self) {
         if let Some(messages) = &mut self.messages {
             messages.waits = false;
         }
     }
 
-    /// Ends a delivery. Returns false for one that is not known (any more).
-    pub fn settle(
+    pub(crate) fn settle(
         &mut self,
         now: Now,
         slot: u32,
@@ -395,8 +380,7 @@ impl Queue {
         true
     }
 
-    /// Takes the head for `basic.get`. Renews the lease.
-    pub fn get(&mut self, now: Now, no_ack: bool, sink: &mut impl Sink) -> Get {
+    pub(crate) fn get(&mut self, now: Now, no_ack: bool, sink: &mut impl Sink) -> Get {
         self.touch(now);
         loop {
             if self.holds > 0
@@ -438,20 +422,16 @@ impl Queue {
         Get::Message(Got { delivery, place, remaining, taken })
     }
 
-    /// Removes all ready messages and returns their number. [`Queue::work`] releases them.
-    pub fn purge(&mut self, sink: &mut impl Sink) -> u64 {
+    pub(crate) fn purge(&mut self, sink: &mut impl Sink) -> u64 {
         let is_wanted = self.consumers.is_some() || self.dead_letters();
         self.messages.as_mut().map_or(0, |messages| messages.purge(is_wanted, sink))
     }
 
-    /// Stops deliveries until as many calls of [`Queue::unhold`] followed: while many messages
-    /// come back in several slices, no newer one may overtake them.
-    pub fn hold(&mut self) {
+    pub(crate) fn hold(&mut self) {
         self.holds += 1;
     }
 
-    /// Takes one [`Queue::hold`] back.
-    pub fn unhold(&mut self) {
+    pub(crate) fn unhold(&mut self) {
         self.holds = self.holds.saturating_sub(1);
     }
 
@@ -461,11 +441,7 @@ impl Queue {
         self.holds > 0
     }
 
-    /// Does a slice of what is left to do: releases purged messages, drops expired ones from the
-    /// head and those above the limits, delivers. `budget` counts messages.
-    ///
-    /// Returns whether another slice is needed now.
-    pub fn work(&mut self, now: Now, budget: usize, sink: &mut impl Sink) -> bool {
+    pub(crate) fn work(&mut self, now: Now, budget: usize, sink: &mut impl Sink) -> bool {
         let budget = &mut { budget };
         if let Some(messages) = &mut self.messages
             && let Some(trash) = &mut messages.trash
@@ -491,7 +467,7 @@ impl Queue {
         self.dispatch_within(now, budget, sink)
     }
 
-    /// Whether [`Queue::work`] has something to do.
+    /// Whether [`Work`](crate::command::Work) has something to do.
     #[must_use]
     pub fn has_work(&self, now: Now) -> bool {
         let Some(messages) = &self.messages else { return false };
@@ -508,11 +484,10 @@ impl Queue {
                 || (self.rules.is_some() && messages.ready.is_unknown()))
     }
 
-    /// Lets a consumer join.
-    ///
-    /// # Errors
-    /// When the queue is or is to be in exclusive use.
-    pub fn subscribe(&mut self, mut consumer: Consumer) -> Result<ConsumerHandle, SubscribeError> {
+    pub(crate) fn subscribe(
+        &mut self,
+        mut consumer: Consumer,
+    ) -> Result<ConsumerHandle, SubscribeError> {
         consumer.in_flight = 0;
         let is_single_active = (self.rules.as_ref()).is_some_and(|rules| rules.single_active);
         let mut consumers = match self.consumers.take() {
@@ -530,8 +505,7 @@ impl Queue {
         result
     }
 
-    /// Lets a consumer leave. What was delivered to it stays with its channel.
-    pub fn cancel(&mut self, now: Now, handle: ConsumerHandle) -> Option<Consumer> {
+    pub(crate) fn cancel(&mut self, now: Now, handle: ConsumerHandle) -> Option<Consumer> {
         let consumers = self.consumers.as_mut()?;
         let consumer = consumers.leave(handle)?;
         if consumers.is_empty() {
@@ -541,8 +515,7 @@ impl Queue {
         Some(consumer)
     }
 
-    /// Lets a parked consumer try again; nothing happens to others.
-    pub fn resume(&mut self, handle: ConsumerHandle) {
+    pub(crate) fn resume(&mut self, handle: ConsumerHandle) {
         if let Some(consumers) = &mut self.consumers {
             consumers.resume(handle);
         }
@@ -568,7 +541,7 @@ impl Queue {
         (self.consumers.iter()).flat_map(|consumers| consumers.iter())
     }
 
-    /// Those that could take nothing when it was their turn, and take nothing before [`Queue::resume`].
+    /// Those that could take nothing when it was their turn, and take nothing before [`Resume`](crate::command::Resume).
     pub fn parked_consumers(&self) -> impl Iterator<Item = &Consumer> {
         (self.consumers.iter()).flat_map(|consumers| consumers.parked())
     }
@@ -579,7 +552,7 @@ impl Queue {
         self.auto_delete && self.had_consumer && self.consumers.is_none()
     }
 
-    /// When [`Queue::work`] and [`Queue::is_lease_over`] are to be asked again;
+    /// When [`Work`](crate::command::Work) and [`Queue::is_lease_over`] are to be asked again;
     /// [`Instant::NEVER`] if time changes nothing. While the queue waits to be woken no message
     /// leaves, however old.
     #[must_use]
@@ -588,8 +561,7 @@ impl Queue {
         head.min(self.lease_end())
     }
 
-    /// Renews the lease (`x-expires`): declare, also passive.
-    pub fn touch(&mut self, now: Now) {
+    pub(crate) fn touch(&mut self, now: Now) {
         if let Some(rules) = &mut self.rules {
             rules.used_at = now.instant;
         }
@@ -601,9 +573,7 @@ impl Queue {
         self.lease_end() <= now.instant
     }
 
-    /// Empties the queue for good. [`Queue::work`] releases its messages; until it returns false
-    /// the value must be kept. What it has in the log goes with the queue there.
-    pub fn delete(&mut self) -> Deleted {
+    pub(crate) fn delete(&mut self) -> Deleted {
         let mut ready = 0;
         if let Some(messages) = &mut self.messages {
             messages.waits = false;
@@ -644,10 +614,11 @@ impl Queue {
         self.messages.as_ref().map_or(0, |messages| messages.unacked.bytes())
     }
 
-    /// Lets the log remember what is delivered and not settled at an orderly end.
-    pub fn mark_unacked(&self, backlog: &mut impl QueueLog) {
-        if let Some(messages) = &self.messages {
-            messages.mark_unacked(backlog);
+    pub(crate) fn mark_unacked(&self, sink: &mut impl Sink) {
+        if let Some(messages) = &self.messages
+            && let Some(mut backlog) = sink.backlog()
+        {
+            messages.mark_unacked(&mut backlog);
         }
     }
 
@@ -703,8 +674,7 @@ impl Queue {
             + self.rules.as_ref().map_or(0, |_| size_of::<Rules>())
     }
 
-    /// Gives spare capacity of short tables back, in a bounded time; for queues that are idle.
-    pub fn trim(&mut self) {
+    pub(crate) fn trim(&mut self) {
         if let Some(messages) = &mut self.messages {
             messages.ready.trim();
             messages.unacked.trim();
@@ -744,11 +714,10 @@ impl Queue {
         }
     }
 
-    /// A dead letter of the queue has arrived, or is given up.
-    pub fn letter_settled(&mut self, entry: &Entry) {
+    pub(crate) fn letter_settled(&mut self, bytes: u32) {
         if let Some(rules) = self.rules.as_mut().filter(|rules| rules.at_least_once) {
             rules.letters = rules.letters.saturating_sub(1);
-            rules.letter_bytes = rules.letter_bytes.saturating_sub(u64::from(entry.bytes));
+            rules.letter_bytes = rules.letter_bytes.saturating_sub(u64::from(bytes));
         }
     }
 

@@ -1,19 +1,25 @@
 //! `lepus-sim`: runs seeds of the simulator until one fails.
 #![forbid(unsafe_code)]
 
+use std::fs::File;
+use std::io::{BufReader, BufWriter};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const HELP: &str = "\
 Runs seeds of the simulator: one seed decides everything that happens.
 
-    lepus-sim [--seeds N] [--seed FIRST] [--seconds T] [--trace] [--keep-going]
+    lepus-sim [--seeds N] [--seed FIRST] [--seconds T] [--trace] [--keep-going] [--record FILE]
+    lepus-sim --replay FILE
 
     --seeds N      run N seeds (default 1000)
     --seed FIRST   start with this seed; alone: run only this one
     --seconds T    run new seeds for T seconds, starting from the time of day
     --trace        print everything that happens
     --keep-going   name seeds that fail and go on
+    --record FILE  write down what happens to each queue (builds for tests and with --features record)
+    --replay FILE  make the queues of such a file again, and compare how they end
 
 Every second seed from 1000000 on is under strain: logs with few segments, clients that read in a
 trickle, a disk that fails for a while, bits that flip in its files while no process runs.";
@@ -24,13 +30,21 @@ struct Orders {
     until: Option<Instant>,
     prints: bool,
     keeps_going: bool,
+    record: Option<String>,
+    replay: Option<String>,
 }
 
 fn orders() -> Result<Option<Orders>, String> {
     let (mut seeds, mut first, mut seconds) = (None, None, None);
     let (mut prints, mut keeps_going) = (false, false);
+    let (mut record, mut replay) = (None, None);
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
+        if let "--record" | "--replay" = word.as_str() {
+            let file = words.next().ok_or(format!("{word} needs a file"))?;
+            *(if word == "--record" { &mut record } else { &mut replay }) = Some(file);
+            continue;
+        }
         let mut number = || -> Result<Option<u64>, String> {
             let text = words.next().ok_or(format!("{word} needs a number"))?;
             text.parse().map(Some).map_err(|_| format!("{word} needs a number, not '{text}'"))
@@ -62,6 +76,8 @@ fn orders() -> Result<Option<Orders>, String> {
         until: seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds)),
         prints,
         keeps_going,
+        record,
+        replay,
     }))
 }
 
@@ -75,6 +91,34 @@ fn report(seed: u64, what: &str, lines: &[String]) {
     eprintln!("    cargo run --release --package lepus-sim -- --seed {seed} --trace");
 }
 
+/// A record of what happens to queues.
+type Record = lepus_sim::QueueRecord<BufWriter<File>>;
+
+fn begin_record(file: &str) -> Result<Arc<Record>, String> {
+    if !lepus_queue::CAN_RECORD {
+        return Err("this build cannot record: build it with --features record".into());
+    }
+    let made = File::create(file).map_err(|error| format!("{file}: {error}"))?;
+    Ok(Arc::new(lepus_sim::QueueRecord::new(BufWriter::new(made))))
+}
+
+fn play(file: &str) -> ExitCode {
+    let opened = File::open(file).map_err(|error| error.to_string());
+    match opened.and_then(|opened| lepus_sim::replay(BufReader::new(opened))) {
+        Ok(played) => {
+            println!(
+                "{} queues are as they were after {} commands",
+                played.queues, played.commands
+            );
+            ExitCode::SUCCESS
+        }
+        Err(text) => {
+            eprintln!("lepus-sim: {file}: {text}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let orders = match orders() {
         Ok(Some(orders)) => orders,
@@ -82,6 +126,16 @@ fn main() -> ExitCode {
             println!("{HELP}");
             return ExitCode::SUCCESS;
         }
+        Err(text) => {
+            eprintln!("lepus-sim: {text}");
+            return ExitCode::from(2);
+        }
+    };
+    if let Some(file) = &orders.replay {
+        return play(file);
+    }
+    let record = match orders.record.as_deref().map(begin_record).transpose() {
+        Ok(record) => record,
         Err(text) => {
             eprintln!("lepus-sim: {text}");
             return ExitCode::from(2);
@@ -101,7 +155,11 @@ fn main() -> ExitCode {
         if orders.until.is_some_and(|until| until <= Instant::now()) {
             break;
         }
-        match lepus_sim::run(seed, orders.prints) {
+        let result = match &record {
+            Some(record) => lepus_sim::run_recorded(seed, orders.prints, record.clone()),
+            None => lepus_sim::run(seed, orders.prints),
+        };
+        match result {
             Ok(figures) => sum.add(figures),
             Err(text) if orders.keeps_going => {
                 eprintln!("Seed {seed} fails: {text}");
@@ -117,6 +175,10 @@ fn main() -> ExitCode {
             next_report += Duration::from_secs(2);
             eprintln!("{done} seeds, {} messages", sum.published);
         }
+    }
+    if let Some(Err(error)) = record.map(|record| record.finish()) {
+        eprintln!("lepus-sim: the record is not whole: {error}");
+        failed += 1;
     }
     println!(
         "{} seeds held ({} with disks), {failed} failed: {} messages published, {} delivered, \

@@ -28,11 +28,13 @@ mod operator;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use lepus_amqp::client::ClientOptions;
 use lepus_amqp::method::{exchange, queue};
 use lepus_amqp::table::Table;
 use lepus_base::{ConnectionId, Rng};
+use lepus_broker::queue::Recorder;
 
 use crate::actor::{Actor, Stage, Standing, Verdict};
 use crate::channel::Channel;
@@ -161,7 +163,19 @@ impl Figures {
 /// # Errors
 /// The first thing that was not as it must be.
 pub fn run(seed: u64, prints: bool) -> Result<Figures, String> {
-    run_with(seed, prints, moves_of(seed))
+    run_with(seed, prints, moves_of(seed), None)
+}
+
+/// The same, and `recorder` takes down what happens to queues.
+///
+/// # Errors
+/// The first thing that was not as it must be.
+pub fn run_recorded(
+    seed: u64,
+    prints: bool,
+    recorder: Arc<dyn Recorder>,
+) -> Result<Figures, String> {
+    run_with(seed, prints, moves_of(seed), Some(recorder))
 }
 
 /// The same with moves, whatever the seed says about them.
@@ -169,10 +183,15 @@ pub fn run(seed: u64, prints: bool) -> Result<Figures, String> {
 /// # Errors
 /// The first thing that was not as it must be.
 pub fn run_on_the_move(seed: u64) -> Result<Figures, String> {
-    run_with(seed, false, Some(Rng::new(!seed)))
+    run_with(seed, false, Some(Rng::new(!seed)), None)
 }
 
-fn run_with(seed: u64, prints: bool, moves: Option<Rng>) -> Result<Figures, String> {
+fn run_with(
+    seed: u64,
+    prints: bool,
+    moves: Option<Rng>,
+    recorder: Option<Arc<dyn Recorder>>,
+) -> Result<Figures, String> {
     TRACE.set(Trace { seed, prints, lines: VecDeque::new() });
     let mut rng = Rng::new(seed);
     let mut plan = Plan::new(&mut rng);
@@ -188,6 +207,7 @@ fn run_with(seed: u64, prints: bool, moves: Option<Rng>) -> Result<Figures, Stri
         plan.options.shards = SHARDS_OF_MOVES;
     }
     trace(format!("{plan:?}"));
+    plan.options.recorder = recorder;
     let world = World::with(plan.options.clone());
     prepare(&world, &plan, |_| true);
     let mut run = Run {

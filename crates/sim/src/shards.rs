@@ -11,6 +11,7 @@ use lepus_amqp::server::ServerOptions;
 use lepus_base::{ConnectionId, Instant, Now, ShardId};
 use lepus_broker::directory::{Directory, QueueInfo, Request};
 use lepus_broker::outbox::Event;
+use lepus_broker::queue::Recorder;
 use lepus_broker::refusal::Refusal;
 use lepus_broker::start::{share_logs, start as begin};
 use lepus_broker::{Broker, Limits, Outbox, QueueTraffic, Settings, StoreSettings, Talk};
@@ -55,6 +56,8 @@ pub struct Options {
     pub limits: Limits,
     /// How things are kept on a disk; `None` keeps everything in memory only.
     pub store: Option<StoreOptions>,
+    /// Takes down what happens to queues.
+    pub recorder: Option<Arc<dyn Recorder>>,
 }
 
 /// How a simulated process keeps things on its disk.
@@ -97,6 +100,7 @@ impl Default for Options {
             server: ServerOptions::default(),
             limits: Limits::default(),
             store: None,
+            recorder: None,
         }
     }
 }
@@ -277,14 +281,17 @@ impl Shards {
                     deleted: Arc::clone(&deleted),
                 }),
             };
+            let mut broker = Broker::new(settings);
+            if let Some(recorder) = &self.options.recorder {
+                broker.record_queues(Arc::clone(recorder));
+            }
             let now = self.now;
             let mut disk = self.disk.as_mut().map(|disk| StartingDisk { disk, now });
             let mut out = Outbox::new(count as u16);
             let (own, log) = (directory.clone(), definitions.take());
-            let started = begin(settings, own, log, now, disk.as_mut(), &mut out);
+            let started = begin(&mut broker, own, log, now, disk.as_mut(), &mut out);
             self.told.borrow_mut().append(&mut out.events);
-            let (broker, _) =
-                started.map_err(|error| format!("shard {index}: {}", error.text()))?;
+            started.map_err(|error| format!("shard {index}: {}", error.text()))?;
             brokers.push((broker, out));
         }
         Ok(brokers)

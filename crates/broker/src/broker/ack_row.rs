@@ -7,6 +7,7 @@ use lepus_base::Now;
 use crate::broker::Broker;
 use crate::channel::unacked::{Unacked, UnackedList};
 use crate::outbox::Outbox;
+use crate::queue::command::Settle;
 use crate::queue::{NO_SLOT, Outcome};
 
 /// Acknowledgements after which the queue delivers again.
@@ -92,7 +93,8 @@ impl Broker {
             row.consumed += length;
             sink.edge.counters.acknowledged += 1;
             if delivery.slot != NO_SLOT {
-                queue.settle(now, delivery.slot, delivery.sequence, Outcome::Ack, &mut sink);
+                let (slot, seq) = (delivery.slot, delivery.sequence);
+                queue.apply(now, Settle { slot, seq, outcome: Outcome::Ack }, &mut sink);
             }
         }
         row

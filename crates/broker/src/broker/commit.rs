@@ -215,6 +215,6 @@ impl Broker {
             return self.go_on(now, at, out);
         }
         self.set_pending(at, Pending::Committed);
-        self.publish_reported(at.channel, COMMIT_NUMBER, COMMIT_NUMBER, 1, Receipt::Taken);
+        self.publish_reported(now, at.channel, COMMIT_NUMBER, COMMIT_NUMBER, 1, Receipt::Taken);
     }
 }

@@ -20,6 +20,7 @@ use crate::mail::{ChannelRef, LETTERS_CONNECTION, Receipt, Terms};
 use crate::message::{Incoming, MessageView};
 use crate::outbox::{Outbox, Severity};
 use crate::properties::{Death, further_keys, with_death};
+use crate::queue::{NoSink, command};
 use crate::routing_keys::RoutingKeys;
 
 /// Dead letters handled in one go before other work gets its turn.
@@ -81,7 +82,7 @@ impl Broker {
                 }
                 Found::Lost => {
                     self.edge.dead_letters.let_go(&mut letter);
-                    self.keep_source(&letter.source);
+                    self.keep_source(now, &letter.source);
                 }
             }
         }
@@ -154,7 +155,7 @@ impl Broker {
                 let terms = terms_of(&letter.source, &packed, from);
                 self.pass_on(now, letter.source, &packed, &targets, terms, out);
             }
-            _ => self.settle_source(letter.source),
+            _ => self.settle_source(now, letter.source),
         }
         cost
     }
@@ -195,7 +196,7 @@ impl Broker {
         }
         // Its queue is gone.
         self.edge.dead_letters.let_go(&mut letter);
-        self.settle_source(letter.source);
+        self.settle_source(now, letter.source);
     }
 
     /// Puts a message into queues; its source keeps it until all of them have it. Where they are very
@@ -210,7 +211,7 @@ impl Broker {
         out: &mut Outbox,
     ) {
         if targets.len() > TARGETS_AT_ONCE_MAX {
-            return self.pass_on_in_slices(source, packed, targets, terms);
+            return self.pass_on_in_slices(now, source, packed, targets, terms);
         }
         let goes_far = targets.iter().any(|target| self.is_far(target)) || self.journal.len() > 1;
         let waits = goes_far && source.is_kept();
@@ -227,19 +228,20 @@ impl Broker {
                 self.edge.dead_letters.await_reports(number, source, missing, is_kept);
             }
             _ if is_kept => self.edge.dead_letters.keep(source),
-            _ => self.settle_source(source),
+            _ => self.settle_source(now, source),
         }
     }
 
     fn pass_on_in_slices(
         &mut self,
+        now: Now,
         source: Source,
         packed: &[u8],
         targets: &[Target],
         terms: Terms,
     ) {
         if !source.is_kept() {
-            self.settle_source(source);
+            self.settle_source(now, source);
             return self.jobs.start_passing_on(&mut self.edge.pool, packed, terms, targets, None);
         }
         // One report is that of the job itself.
@@ -318,8 +320,8 @@ impl Broker {
     }
 
     /// The message is where it is to be, or nowhere: its source lets go of it.
-    pub(crate) fn settle_source(&mut self, source: Source) {
-        let (body, left) = (source.entry.place.body(), self.leave_source(&source));
+    pub(crate) fn settle_source(&mut self, now: Now, source: Source) {
+        let (body, left) = (source.entry.place.body(), self.leave_source(now, &source));
         if let Some(body) = body {
             self.edge.pool.release(body);
         } else if let Some((lane, log)) = left {
@@ -329,19 +331,20 @@ impl Broker {
 
     /// A message that was to be passed on is damaged: it stays in the log it came from, and nobody is given
     /// it.
-    pub(crate) fn keep_source(&mut self, source: &Source) {
-        if let Some((lane, log)) = self.leave_source(source) {
+    pub(crate) fn keep_source(&mut self, now: Now, source: &Source) {
+        if let Some((lane, log)) = self.leave_source(now, source) {
             log.set_aside(lane, &source.entry);
         }
     }
 
     /// A message is not on its way any more. Where it lies in a log, as long as its queue or exchange is there: with
     /// that the lane went, and its number may mean another one.
-    fn leave_source(&mut self, source: &Source) -> Option<(LaneSlot, &mut Log)> {
+    fn leave_source(&mut self, now: Now, source: &Source) -> Option<(LaneSlot, &mut Log)> {
         self.delayed.settled(source.queue, source.log, source.entry.seq);
         let home = self.home_slot(source.queue, u32::MAX);
         if let Some(home) = home {
-            self.homes[home as usize].queue.letter_settled(&source.entry);
+            let settled = command::LetterSettled { bytes: source.entry.bytes };
+            self.homes[home as usize].queue.apply(now, settled, &mut NoSink);
         }
         let is_here = home.is_some() || self.delayed.holds(source.queue);
         let lane = source.lane.filter(|_| is_here)?;
@@ -356,6 +359,7 @@ impl Broker {
     /// So many queues elsewhere say what became of dead letters.
     pub(crate) fn letters_reported(
         &mut self,
+        now: Now,
         to: ChannelRef,
         (first, last): (u64, u64),
         queues: u32,
@@ -363,7 +367,7 @@ impl Broker {
     ) {
         for number in first..=last {
             if let Some(source) = self.edge.dead_letters.report(to, number, queues, receipt) {
-                self.settle_source(source);
+                self.settle_source(now, source);
             }
         }
     }

@@ -88,7 +88,7 @@ impl Broker {
                 Found::Pending => return,
                 Found::Lost => {
                     let Some(source) = self.delayed.take_first() else { return };
-                    self.keep_source(&source);
+                    self.keep_source(now, &source);
                     continue;
                 }
             }
@@ -130,7 +130,7 @@ impl Broker {
                     self.pass_on(now, source, &packed, &found, terms, out);
                     self.journal.set_passing(occupied.frees(), false);
                 }
-                _ => self.settle_source(source),
+                _ => self.settle_source(now, source),
             }
         }
     }

@@ -12,6 +12,7 @@ use crate::departure::STAY;
 use crate::edge::connection_name;
 use crate::mail::Attachment;
 use crate::outbox::{ConnectionSlot, Outbox, Severity};
+use crate::queue::{NoSink, command};
 use crate::refusal::{Refusal, RefusalKind};
 use crate::session::{Asked, Closing, Consume, DeclareQueue, Event, Incoming, Operation, Publish};
 
@@ -112,8 +113,10 @@ impl Broker {
         for Attachment { queue, key, handle } in consumers {
             let handle = handle.expect("a connection stays while a queue has yet to answer it");
             let home = self.home_slot(queue, u32::MAX);
-            let found =
-                home.filter(|&home| self.homes[home as usize].queue.relocate(handle, own, slot));
+            let found = home.filter(|&home| {
+                let relocate = command::Relocate { handle, shard: own, slot };
+                self.homes[home as usize].queue.apply(now, relocate, &mut NoSink)
+            });
             let Some(home) = found else {
                 // The queue went while it was on its way.
                 self.consumer_cancelled(now, key, queue, out);
@@ -126,7 +129,8 @@ impl Broker {
             {
                 subscription.queue_slot = home;
             }
-            self.homes[home as usize].queue.resume(handle);
+            let queue = &mut self.homes[home as usize].queue;
+            queue.apply(now, command::Resume { handle }, &mut NoSink);
             self.pump(now, home, out);
         }
     }

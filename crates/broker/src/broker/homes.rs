@@ -13,7 +13,9 @@ use crate::mail::{ChannelRef, Command, Mail, Origin, Reply};
 use crate::message::MessageView;
 use crate::migration::Parcel;
 use crate::outbox::{Outbox, Severity};
-use crate::queue::{Consumer, ConsumerHandle, ConsumerKey, Get, Got, NO_SLOT, Outcome, Queue};
+use crate::queue::{
+    Consumer, ConsumerHandle, ConsumerKey, Get, Got, NO_SLOT, NoSink, Outcome, Queue, command,
+};
 use crate::refusal::{Refusal, RefusalKind};
 use crate::timers::Timer;
 
@@ -118,7 +120,7 @@ impl Broker {
                 log: home.log,
             };
             let before = home.queue.ready_bytes();
-            more = home.queue.dispatch(now, DISPATCH_BUDGET, &mut sink);
+            more = home.queue.apply(now, command::Dispatch { budget: DISPATCH_BUDGET }, &mut sink);
             let sent = before.saturating_sub(home.queue.ready_bytes());
             self.edge.effort.spend_on_bytes(usize::try_from(sent).unwrap_or(usize::MAX));
         }
@@ -141,8 +143,9 @@ impl Broker {
         {
             self.homes[slot as usize].unlist();
             if !self.homes[slot as usize].awaits_deletion() {
-                let more = self
-                    .with_queue(now, slot, out, |queue, sink| queue.work(now, WORK_BUDGET, sink));
+                let more = self.with_queue(now, slot, out, |queue, sink| {
+                    queue.apply(now, command::Work { budget: WORK_BUDGET }, sink)
+                });
                 let home = &mut self.homes[slot as usize];
                 if more {
                     home.list(slot, &mut self.working);
@@ -161,7 +164,7 @@ impl Broker {
                 journal: &mut self.journal,
                 log: u16::MAX,
             };
-            if queue.work(now, WORK_BUDGET, &mut sink) {
+            if queue.apply(now, command::Work { budget: WORK_BUDGET }, &mut sink) {
                 self.working.delete(queue, counted);
             } else {
                 self.edge.queue_bytes -= counted;
@@ -224,7 +227,7 @@ impl Broker {
         match command {
             Command::Count => {
                 let queue_state = &mut self.homes[slot as usize].queue;
-                queue_state.touch(now);
+                queue_state.apply(now, command::Touch {}, &mut NoSink);
                 let reply = Reply::Counted {
                     ready: queue_state.ready(),
                     consumers: queue_state.consumer_count(),
@@ -237,7 +240,9 @@ impl Broker {
             Command::Cancel(key, handle) => self.cancel(now, from, slot, key, handle, out),
             Command::Get { no_ack } => self.get(now, from, slot, no_ack, out),
             Command::Purge => {
-                let count = self.with_queue(now, slot, out, |queue, sink| queue.purge(sink));
+                let count = self.with_queue(now, slot, out, |queue, sink| {
+                    queue.apply(now, command::Purge {}, sink)
+                });
                 self.reply(now, from, queue, Reply::Purged(count), out);
                 self.pump(now, slot, out);
             }
@@ -312,9 +317,9 @@ impl Broker {
     ) {
         let home = &mut self.homes[slot as usize];
         let id = home.id;
-        home.queue.touch(now);
+        home.queue.apply(now, command::Touch {}, &mut NoSink);
         let (key, shard) = (consumer.key, consumer.shard);
-        match home.queue.subscribe(consumer) {
+        match home.queue.apply(now, command::Subscribe { consumer }, &mut NoSink) {
             Ok(handle) => {
                 if shard != self.edge.shard {
                     if let Some(before) = self.edge.remote_consumers.get(&key) {
@@ -355,7 +360,7 @@ impl Broker {
         let id = self.homes[slot as usize].id;
         self.forget_remote(key, id, out);
         let home = &mut self.homes[slot as usize];
-        home.queue.cancel(now, handle);
+        home.queue.apply(now, command::Cancel { handle }, &mut NoSink);
         home.note(slot, &mut self.edge);
         if home.queue.auto_delete_due() && !home.awaits_deletion() {
             return self.delete_home(now, slot, Some((from, Reply::Cancelled)), out);
@@ -370,7 +375,10 @@ impl Broker {
             self.edge.backpressure.try_next_turn(from, id, Command::Get { no_ack });
             return;
         }
-        match self.with_queue(now, slot, out, |queue, sink| queue.get(now, no_ack, sink)) {
+        let head = self.with_queue(now, slot, out, |queue, sink| {
+            queue.apply(now, command::TakeHead { no_ack }, sink)
+        });
+        match head {
             Get::Empty => self.reply(now, from, id, Reply::GotNothing, out),
             Get::Again if self.homes[slot as usize].queue.is_waiting() => {
                 self.edge.backpressure.wait_for_disk(from, id, Command::Get { no_ack });
@@ -421,7 +429,9 @@ impl Broker {
         }
         self.edge.pool = pool;
         if let Some(entry) = got.taken {
-            self.with_queue(now, slot, out, |queue, sink| queue.release(entry, sink));
+            self.with_queue(now, slot, out, |queue, sink| {
+                queue.apply(now, command::Release { entry }, sink);
+            });
         }
         if to.shard == self.edge.shard
             && let Some(at) = self.find_channel(to)
@@ -494,11 +504,11 @@ impl Broker {
         self.home_left(home.id, home.log, home.queue.is_durable());
         self.edge.backpressure.end_disk(info.id);
         let answers = home.take_answers();
-        let orphans = home.queue.delete().consumers;
+        let orphans = home.queue.apply(now, command::Delete {}, &mut NoSink).consumers;
         // They are counted apart.
         let counted_bytes = home.discount(orphans.memory_bytes(), &mut self.edge);
         self.working.delete(home.queue, counted_bytes);
-        self.forget_letters(info.id);
+        self.forget_letters(now, info.id);
         // Who deleted it hears that first, should it consume from it on the same channel.
         if !goes_in_slices {
             for (to, reply) in answers {
@@ -532,7 +542,7 @@ impl Broker {
         let home = self.home_slot(queue, hint)?;
         if slot != NO_SLOT {
             self.with_queue(now, home, out, |queue, sink| {
-                queue.settle(now, slot, sequence, outcome, sink)
+                queue.apply(now, command::Settle { slot, seq: sequence, outcome }, sink)
             });
         }
         Some(home)
@@ -556,7 +566,8 @@ impl Broker {
                 .and_then(|(_, connection)| connection.subscription(key)?.handle),
         };
         if let Some(handle) = handle {
-            self.homes[slot as usize].queue.resume(handle);
+            let queue = &mut self.homes[slot as usize].queue;
+            queue.apply(now, command::Resume { handle }, &mut NoSink);
             self.pump(now, slot, out);
         }
     }

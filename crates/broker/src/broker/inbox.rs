@@ -143,7 +143,7 @@ impl Broker {
             // What is logged is reported when it is durable.
             let count = targets.len() as u32 - routed.logs;
             if count > 0 {
-                self.report_enqueued(to, number, count, receipt, out);
+                self.report_enqueued(now, to, number, count, receipt, out);
             }
         }
     }
@@ -151,6 +151,7 @@ impl Broker {
     /// Tells a publisher, here or elsewhere, what became of a message.
     pub(crate) fn report_enqueued(
         &mut self,
+        now: Now,
         to: ChannelRef,
         number: u64,
         queues: u32,
@@ -158,7 +159,7 @@ impl Broker {
         out: &mut Outbox,
     ) {
         if to.shard == self.edge.shard {
-            self.publish_reported(to, number, number, queues, receipt);
+            self.publish_reported(now, to, number, number, queues, receipt);
         } else {
             let batch = &mut out.mail[to.shard.index()];
             report(batch, to, (number, number), queues, receipt);
@@ -348,7 +349,7 @@ impl Broker {
         let (mut gives_up, mut is_first) = (false, true);
         while let Some(first) = self.postponed.pop(channel) {
             match first {
-                Postponed::Few(few) if gives_up => self.give_up(few, out),
+                Postponed::Few(few) if gives_up => self.give_up(now, few, out),
                 Postponed::Few(mut few) => {
                     let is_begun = few.part == Part::Next;
                     // Many of them are looked at where nothing else was.
@@ -368,7 +369,7 @@ impl Broker {
                     }
                     if self.must_give_up(few.part.begun()) {
                         gives_up = true;
-                        self.give_up(few, out);
+                        self.give_up(now, few, out);
                     } else if let Some(waits) = self.must_still_wait(&few) {
                         return self.postponed.put_back(Postponed::Few(few), waits, false);
                     } else {
@@ -399,12 +400,12 @@ impl Broker {
     }
 
     /// A postponed message comes into no queue.
-    fn give_up(&mut self, few: Few, out: &mut Outbox) {
+    fn give_up(&mut self, now: Now, few: Few, out: &mut Outbox) {
         let Few { body, targets, terms, .. } = few;
         self.edge.pool.release(body);
         self.edge.counters.unlogged += targets.len() as u64;
         if let Some((to, number)) = terms.confirm() {
-            self.report_enqueued(to, number, targets.len() as u32, Receipt::Unlogged, out);
+            self.report_enqueued(now, to, number, targets.len() as u32, Receipt::Unlogged, out);
         }
     }
 
@@ -446,7 +447,7 @@ impl Broker {
             Mail::Enqueue { .. } | Mail::EnqueueMany(_) | Mail::Commit { .. } => {}
             Mail::Fanned { to } => self.fanned(to),
             Mail::Enqueued { to, first, last, queues, receipt } => {
-                self.publish_reported(to, first, last, queues, receipt);
+                self.publish_reported(now, to, first, last, queues, receipt);
             }
             Mail::Govern { queue, .. }
                 if self.migrations.rests(queue).is_some_and(Rest::is_expected) =>

@@ -10,6 +10,7 @@ use crate::broker::Broker;
 use crate::journal::{LETTERS, LogFigures, LogTroubles, OldestDelivery, Reader};
 use crate::mail::{Receipt, report};
 use crate::outbox::{Outbox, Severity};
+use crate::queue::{NoSink, command};
 
 impl Broker {
     /// An operation of one of the logs of queues ended.
@@ -22,7 +23,7 @@ impl Broker {
     ) {
         let Some(place) = self.journal.complete(now, id, completion, &mut out.disk) else { return };
         self.take_log_events(now, place, out);
-        self.report_durable(place, out);
+        self.report_durable(now, place, out);
         self.journal.flush_unless_running(now, place, &mut out.disk);
     }
 
@@ -78,7 +79,7 @@ impl Broker {
             return self.delayed.wake();
         }
         let Some(slot) = self.home_slot(id, slot) else { return };
-        self.homes[slot as usize].queue.wake();
+        self.homes[slot as usize].queue.apply(now, command::Wake {}, &mut NoSink);
         self.edge.backpressure.end_disk(id);
         self.pump(now, slot, out);
     }
@@ -95,10 +96,10 @@ impl Broker {
     }
 
     /// Tells those whose messages have become durable.
-    fn report_durable(&mut self, place: u16, out: &mut Outbox) {
+    fn report_durable(&mut self, now: Now, place: u16, out: &mut Outbox) {
         while let Some(due) = self.journal.pop_report(place) {
             if due.to.shard == self.edge.shard {
-                self.publish_reported(due.to, due.first, due.last, due.count, Receipt::Taken);
+                self.publish_reported(now, due.to, due.first, due.last, due.count, Receipt::Taken);
             } else {
                 let batch = &mut out.mail[due.to.shard.index()];
                 report(batch, due.to, (due.first, due.last), due.count, Receipt::Taken);

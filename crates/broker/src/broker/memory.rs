@@ -57,7 +57,7 @@ impl Broker {
         let (homes, edge) = (&mut self.homes, &mut self.edge);
         let next = self.idle_tables.look(|slot, id| {
             let home = homes.get_mut(slot as usize).filter(|home| home.id == id);
-            home.map_or(Some(0), |home| home.give_spare(edge))
+            home.map_or(Some(0), |home| home.give_spare(now, edge))
         });
         if let Some(pause) = next {
             self.edge.timers.arm(now.instant + pause, Timer::Tables);

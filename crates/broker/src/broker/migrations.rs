@@ -17,7 +17,7 @@ use crate::journal::NO_LOG;
 use crate::mail::{Mail, MovingQueue, Origin};
 use crate::migration::{Leaving, MESSAGES_MAX, Next};
 use crate::outbox::{Outbox, Severity};
-use crate::queue::ConsumerKey;
+use crate::queue::{ConsumerKey, NoSink, command};
 
 impl Broker {
     /// Has a queue go to another shard, for the reason `why`, which the log tells. False if it is
@@ -248,7 +248,7 @@ impl Broker {
         self.journal.forget_windows(queue.windowed());
         self.journal.drop_queue(log, old);
         self.home_left(old, log, queue.is_durable());
-        queue.uproot();
+        queue.apply(now, command::Uproot {}, &mut NoSink);
         let consumers: Vec<ConsumerKey> =
             queue.consumers().map(|(_, consumer, _)| consumer.key).collect();
         for key in consumers {
@@ -272,7 +272,7 @@ impl Broker {
         let own = self.edge.shard;
         let Some(info) = self.directory.queue_by_id(id) else {
             // Deleted on the way.
-            let deleted = queue.delete();
+            let deleted = queue.apply(now, command::Delete {}, &mut NoSink);
             return self.tell_cancelled(now, id, deleted.consumers, out);
         };
         let number = LogId(1 + u32::from(info.log));
@@ -280,7 +280,8 @@ impl Broker {
         if info.durable {
             self.journal.name(log_place);
         }
-        queue.settle_in(own, self.edge.limits.unacked_per_channel_max);
+        let prefetch_max = self.edge.limits.unacked_per_channel_max;
+        queue.apply(now, command::SettleIn { own, prefetch_max }, &mut NoSink);
         for (handle, consumer, _) in queue.consumers() {
             if consumer.shard != own {
                 let remote = RemoteConsumer {

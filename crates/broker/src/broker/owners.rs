@@ -49,6 +49,7 @@ impl Broker {
             alarm: _,
             spilling: _,
             lender: _,
+            recorder: _,
             settings: _,
             hash: _,
         } = self;

@@ -31,6 +31,7 @@ use crate::outbox::Outbox;
 use crate::properties::for_client;
 use crate::publish::{Checked, Routed, Served, plain_priority};
 use crate::queue::Enqueued;
+use crate::queue::command;
 use crate::refusal::{Refusal, RefusalKind};
 use crate::reply_to::is_reply_address;
 use crate::router::Route;
@@ -408,8 +409,9 @@ impl Broker {
     ) -> Receipt {
         let Some(slot) = self.home_slot(target.queue, target.slot) else { return Receipt::Taken };
         self.edge.counters.enqueued_local += 1;
-        let enqueued =
-            self.with_queue(now, slot, out, |queue, sink| queue.enqueue(now, incoming, sink));
+        let enqueued = self.with_queue(now, slot, out, |queue, sink| {
+            queue.apply(now, command::Publish { incoming }, sink)
+        });
         self.pump(now, slot, out);
         match enqueued {
             Enqueued::Accepted => Receipt::Taken,
@@ -501,6 +503,7 @@ impl Broker {
     /// Queues on other shards, the last slice of a fan-out, or a log report publishes.
     pub(crate) fn publish_reported(
         &mut self,
+        now: Now,
         to: ChannelRef,
         first: u64,
         last: u64,
@@ -508,7 +511,7 @@ impl Broker {
         receipt: Receipt,
     ) {
         if to.connection == LETTERS_CONNECTION {
-            return self.letters_reported(to, (first, last), queues, receipt);
+            return self.letters_reported(now, to, (first, last), queues, receipt);
         }
         let Some((slot, connection)) = self.edge.connection(to.connection, u32::MAX) else {
             return;

@@ -7,10 +7,12 @@ use lepus_store::disk::LogId;
 use lepus_store::{Lane, Outline};
 
 use crate::broker::Broker;
+use crate::delivery::QueueSink;
 use crate::directory::Request;
 use crate::journal::{Recovery, log_of};
 use crate::mail::Origin;
 use crate::outbox::{Outbox, Severity};
+use crate::queue::{NoSink, command};
 
 impl Broker {
     /// Begins to recover the logs that the settings name; to be called once, when the directory
@@ -57,7 +59,7 @@ impl Broker {
         let (directory, store) = (&self.directory, &self.settings.store);
         let deleted = store.as_ref().map_or(&[][..], |store| &store.deleted);
         self.journal.opened(place, is_clean, directory, deleted);
-        self.give_back(place);
+        self.give_back(now, place);
         self.tell_orphans(now, place, out);
     }
 
@@ -69,7 +71,7 @@ impl Broker {
     }
 
     /// The queues of a log get what they had.
-    fn give_back(&mut self, place: u16) {
+    fn give_back(&mut self, now: Now, place: u16) {
         let lanes = self.journal.lanes_of_queues(place);
         for of_queue in lanes.chunk_by(|(one, _), (other, _)| one.queue == other.queue) {
             let is_live =
@@ -83,9 +85,16 @@ impl Broker {
             let Some(home) = self.home_slot(first.queue, u32::MAX) else { continue };
             let state = &mut self.homes[home as usize];
             let next = of_queue.iter().map(|(_, found)| found.next_seq).max();
-            state.queue.begin_at(next.unwrap_or(0));
+            let begin = command::BeginAt { seq: next.unwrap_or(0) };
+            state.queue.apply(now, begin, &mut NoSink);
             for (lane, found) in live {
-                state.queue.recover(lane.level as u8, found.slot, found.count, found.bytes);
+                let recover = command::Recover {
+                    priority: lane.level as u8,
+                    lane: found.slot,
+                    count: found.count,
+                    bytes: found.bytes,
+                };
+                state.queue.apply(now, recover, &mut NoSink);
             }
             state.weigh(&mut self.edge);
             if state.queue.has_rules() {
@@ -101,11 +110,17 @@ impl Broker {
             return;
         }
         while let Some(place) = self.journal.next_quiet() {
-            for (slot, home) in self.homes.iter().filter(|(_, home)| home.log == place) {
-                let reader = (slot as u32, home.id);
-                if let Some(mut log) = self.journal.backlog(now, place, reader, &mut out.disk) {
-                    home.queue.mark_unacked(&mut log);
-                }
+            for (slot, home) in self.homes.iter_mut().filter(|(_, home)| home.log == place) {
+                let mut sink = QueueSink {
+                    edge: &mut self.edge,
+                    out,
+                    now,
+                    queue: home.id,
+                    queue_slot: slot as u32,
+                    journal: &mut self.journal,
+                    log: place,
+                };
+                home.queue.apply(now, command::MarkUnacked {}, &mut sink);
             }
             let letters = self.edge.dead_letters.kept(place);
             let delivered = letters

@@ -260,6 +260,9 @@ impl Broker {
             return;
         }
         let mut home = Home::new(now, info);
+        if let Some(recorder) = &self.recorder {
+            home.queue.record_to(now, info.settings(), recorder);
+        }
         home.weigh(&mut self.edge);
         if info.durable {
             self.journal.name(0);

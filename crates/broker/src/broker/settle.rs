@@ -13,7 +13,7 @@ use crate::channel::{AfterRequeue, At, Pending, Subscription, WaitsFor};
 use crate::mail::consumer_key;
 use crate::mail::{ChannelRef, Command, Mail};
 use crate::outbox::Outbox;
-use crate::queue::Outcome;
+use crate::queue::{NoSink, Outcome, command};
 use crate::refusal::{Refusal, RefusalKind};
 use crate::session::{Answer, Done};
 use crate::settle::{Rests, Settling, What};
@@ -401,9 +401,9 @@ impl Broker {
         let Some(slot) = self.home_slot(queue, u32::MAX) else { return };
         let state = &mut self.homes[slot as usize].queue;
         if on {
-            state.hold();
+            state.apply(now, command::Hold {}, &mut NoSink);
         } else {
-            state.unhold();
+            state.apply(now, command::Unhold {}, &mut NoSink);
             self.pump(now, slot, out);
         }
     }

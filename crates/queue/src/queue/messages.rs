@@ -300,7 +300,7 @@ impl Queue {
 
     /// Is done with a message.
     #[inline]
-    pub fn release(&mut self, entry: Entry, sink: &mut impl Sink) {
+    pub(crate) fn release(&mut self, entry: Entry, sink: &mut impl Sink) {
         match &self.messages {
             Some(messages) => messages.release(entry, sink),
             None if entry.place.body().is_some() => sink.discard(entry),

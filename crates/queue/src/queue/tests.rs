@@ -9,69 +9,11 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
 use lepus_base::{ConnectionId, Instant, Now, Pool, ShardId};
-use lepus_store::{AppendError, Fetch, LaneSlot};
+use lepus_store::LaneSlot;
 
 use super::*;
 use crate::Overflow;
 use crate::message::MessageView;
-
-/// The log of a queue that has none.
-enum NoLog {}
-
-impl QueueLog for NoLog {
-    fn lane(&mut self, _: u8, _: bool) -> LaneSlot {
-        match *self {}
-    }
-
-    fn next_seq(&self) -> u64 {
-        match *self {}
-    }
-
-    fn has_window_room(&self) -> bool {
-        match *self {}
-    }
-
-    fn window(&mut self, _: LaneSlot) {}
-
-    fn pass(&mut self, _: LaneSlot) {}
-
-    fn add_to_windows(&mut self, _: usize) {}
-
-    fn forget(&mut self, _: usize) {}
-
-    fn fetch(&mut self, _: (u8, bool), _: LaneSlot, _: impl FnMut(Entry)) -> (usize, Fetch, bool) {
-        match *self {}
-    }
-
-    fn announce<'e>(&mut self, _: impl Iterator<Item = &'e Entry>) -> usize {
-        match *self {}
-    }
-
-    fn lookup(&mut self, _: Position, _: u32) -> Found {
-        match *self {}
-    }
-
-    fn settle(&mut self, _: LaneSlot, _: &Entry) {}
-
-    fn set_aside(&mut self, _: LaneSlot, _: &Entry) {}
-
-    fn mark_delivered(&mut self, _: LaneSlot, _: u64) {}
-
-    fn purge(&mut self, _: LaneSlot, _: u64, _: &[u64]) {}
-
-    fn purge_unfetched(&mut self, _: LaneSlot, _: u64) -> bool {
-        match *self {}
-    }
-
-    fn append(
-        &mut self,
-        _: &MessageView<'_>,
-        _: LaneSlot,
-        _: &Ticket,
-    ) -> Result<Position, AppendError> {
-        match *self {}
-    }
-}
 
 /// What the sink saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,7 +114,7 @@ fn at(millis: u64) -> Now {
 }
 
 fn queue(settings: &QueueSettings) -> Queue {
-    Queue::new(START, settings, false)
+    Queue::new(START, settings, false, false)
 }
 
 fn plain() -> Queue {
@@ -714,7 +656,7 @@ fn an_unused_queue_expires_and_use_renews_its_lease() {
 
 #[test]
 fn an_auto_delete_queue_is_due_only_after_it_had_a_consumer() {
-    let mut queue = Queue::new(START, &QueueSettings::default(), true);
+    let mut queue = Queue::new(START, &QueueSettings::default(), true, false);
     assert!(!queue.auto_delete_due());
     let first = queue.subscribe(consumer(1)).unwrap();
     let second = queue.subscribe(consumer(2)).unwrap();

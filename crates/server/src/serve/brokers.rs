@@ -114,10 +114,11 @@ impl Brokers {
             }
             _ => None,
         };
+        let mut broker = Broker::new(settings);
         let (now, progress) = (self.clock.now(), &self.lifecycle.progress);
         let mut files = StartFiles::new(&self.storage, self.clock, progress);
-        let started = start(settings, directory, definitions, now, Some(&mut files), out);
-        let (mut broker, found) = started.map_err(|error| files.explain(&error))?;
+        let started = start(&mut broker, directory, definitions, now, Some(&mut files), out);
+        let found = started.map_err(|error| files.explain(&error))?;
         broker.directory.accounts_mut().set_loopback_users(self.loopback_users.clone());
         broker.directory.accounts_mut().set_anonymous(self.anonymous.clone());
         broker.directory.accounts_mut().set_reachable(self.is_reachable);

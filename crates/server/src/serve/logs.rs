@@ -259,10 +259,10 @@ mod tests {
     use super::*;
     use crate::scratch::Scratch;
     use lepus_base::{HashState, ShardId};
-    use lepus_broker::Outbox;
     use lepus_broker::directory::Directory;
     use lepus_broker::settings::{Limits, Settings as BrokerSettings, StoreSettings};
     use lepus_broker::start::{own_log, start};
+    use lepus_broker::{Broker, Outbox};
 
     fn numbers(data_dir: &Path) -> Vec<u32> {
         let mut found: Vec<u32> = find(data_dir).unwrap().iter().map(|log| log.0).collect();
@@ -323,7 +323,8 @@ mod tests {
             &Storage { directory: data_dir.to_owned(), free_bytes_min, open_files_max: usize::MAX };
         let clock = Clock::start();
         let mut files = StartFiles::new(disk, clock, &progress);
-        start(settings, directory, None, clock.now(), Some(&mut files), &mut out).unwrap();
+        let mut broker = Broker::new(settings);
+        start(&mut broker, directory, None, clock.now(), Some(&mut files), &mut out).unwrap();
         let files = std::fs::read_dir(data_dir.join(log.to_string())).unwrap();
         let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
         let files = names.filter_map(|name| format!("{log}/{name}").parse().ok());

@@ -36,7 +36,7 @@ impl Broker {
         let Some((packed, targets)) = self.route_dead_letter(now, &letter, !is_addressed, out)
         else {
             self.edge.dead_letters.let_go(&mut letter);
-            self.settle_source(letter.source);
+            self.settle_source(now, letter.source);
             return 1;
         };
         let cost = cost_of(&packed, targets.len());
@@ -120,7 +120,7 @@ impl Broker {
         match self.edge.dead_letters.end_attempt(letter) {
             End::Lacks(letter, need, queue) => self.wait_anew(letter, need, queue),
             End::Held(first) => self.letter_held(now, first, out),
-            End::Arrived(source) => self.settle_source(source),
+            End::Arrived(source) => self.settle_source(now, source),
         }
     }
 
@@ -164,9 +164,9 @@ impl Broker {
     }
 
     /// Drops the letters of a queue that is gone.
-    pub(crate) fn forget_letters(&mut self, queue: QueueId) {
+    pub(crate) fn forget_letters(&mut self, now: Now, queue: QueueId) {
         for source in self.edge.dead_letters.forget(queue) {
-            self.settle_source(source);
+            self.settle_source(now, source);
         }
     }
 

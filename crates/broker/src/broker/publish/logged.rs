@@ -13,7 +13,7 @@ use crate::mail::{ChannelRef, Receipt};
 use crate::message::{Incoming, MessageView};
 use crate::outbox::Outbox;
 use crate::publish::Routed;
-use crate::queue::{Admission, Ticket};
+use crate::queue::{Admission, NoSink, Ticket, command};
 
 /// A queue that wants the message once it is logged.
 #[derive(Debug)]
@@ -55,8 +55,9 @@ impl Broker {
                 continue;
             }
             self.edge.counters.enqueued_local += 1;
-            let admission =
-                self.with_queue(now, slot, out, |queue, sink| queue.admit(now, incoming, sink));
+            let admission = self.with_queue(now, slot, out, |queue, sink| {
+                queue.apply(now, command::Admit { incoming }, sink)
+            });
             match admission {
                 Admission::Wanted(ticket, lane) => {
                     let place = place_of(now, lane, &ticket);
@@ -84,13 +85,14 @@ impl Broker {
         for put in &puts {
             let (slot, ticket) = (put.slot, put.ticket);
             let Some(position) = put.position else {
-                self.homes[slot as usize].queue.withdraw(&ticket);
+                let queue = &mut self.homes[slot as usize].queue;
+                queue.apply(now, command::Withdraw { ticket }, &mut NoSink);
                 receipt = Receipt::Unlogged;
                 self.edge.counters.unlogged += 1;
                 continue;
             };
             self.with_queue(now, slot, out, |queue, sink| {
-                queue.put(now, ticket, position, incoming, sink);
+                queue.apply(now, command::Put { ticket, position, incoming }, sink);
             });
             self.pump(now, slot, out);
         }

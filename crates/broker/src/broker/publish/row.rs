@@ -19,6 +19,7 @@ use crate::message::{Incoming, MessageView};
 use crate::outbox::Outbox;
 use crate::publish::plain_priority;
 use crate::queue::Enqueued;
+use crate::queue::command;
 use crate::session::Publish;
 
 /// What a row of publishes left.
@@ -173,10 +174,10 @@ impl Broker {
             incoming.last = true;
             // The first may be the only one: nothing is gained by noting it.
             let enqueued = if row.count == 0 {
-                queue.enqueue(now, &mut incoming, &mut row_sink.sink)
+                queue.apply(now, command::Publish { incoming: &mut incoming }, &mut row_sink.sink)
             } else {
                 row_sink.begin(&wire, row.consumed + next.consumed);
-                queue.enqueue(now, &mut incoming, &mut row_sink)
+                queue.apply(now, command::Publish { incoming: &mut incoming }, &mut row_sink)
             };
             let QueueSink { edge, out, .. } = &mut row_sink.sink;
             incoming.finish(&mut edge.pool);
