@@ -4,6 +4,8 @@ use alloc::vec::Vec;
 use core::mem;
 use core::ops::{Index, IndexMut};
 
+use crate::visits::visit;
+
 /// Places of a chunk.
 const CHUNK: usize = 1024;
 /// Stands for "no vacant place".
@@ -108,6 +110,7 @@ impl<T> ChunkedSlab<T> {
     #[must_use]
     #[inline]
     pub fn get(&self, place: usize) -> Option<&T> {
+        visit(1);
         match self.entry(place)? {
             Entry::Occupied(value) => Some(value),
             Entry::Vacant(_) => None,
@@ -118,6 +121,7 @@ impl<T> ChunkedSlab<T> {
     #[must_use]
     #[inline]
     pub fn get_mut(&mut self, place: usize) -> Option<&mut T> {
+        visit(1);
         match self.entry_mut(place)? {
             Entry::Occupied(value) => Some(value),
             Entry::Vacant(_) => None,
@@ -175,6 +179,7 @@ impl<T> ChunkedSlab<T> {
 
     /// The values with their places, by place.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
+        visit(self.len);
         let all = self.first.iter().chain(self.rest.iter().flatten());
         all.enumerate().filter_map(|(place, entry)| match entry {
             Entry::Occupied(value) => Some((place, value)),

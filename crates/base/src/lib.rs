@@ -7,6 +7,8 @@ extern crate alloc;
 
 mod by_shard;
 mod chunked_slab;
+#[cfg(debug_assertions)]
+mod counted_slab;
 mod crowd;
 mod hash;
 mod id;
@@ -17,9 +19,12 @@ pub mod pool;
 mod rng;
 mod slab_bytes;
 mod time;
+mod visits;
 
 pub use by_shard::ByShard;
 pub use chunked_slab::ChunkedSlab;
+#[cfg(debug_assertions)]
+pub use counted_slab::Slab;
 pub use crowd::{Crowd, Ticket};
 pub use hash::{HashMap, HashSet, HashState};
 pub use id::{ConnectionId, Position, QueueId, ShardId, VhostId};
@@ -28,6 +33,8 @@ pub use name::is_same;
 pub use places::Places;
 pub use pool::{Body, Pool};
 pub use rng::Rng;
+#[cfg(not(debug_assertions))]
 pub use slab::Slab;
 pub use slab_bytes::{slab_bytes, slab_entry_bytes};
 pub use time::{Instant, Now};
+pub use visits::visits;

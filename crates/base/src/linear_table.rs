@@ -6,6 +6,8 @@ use alloc::vec::Vec;
 use core::mem;
 use hashbrown::HashTable;
 
+use crate::visits::visit;
+
 /// Entries that a segment has on average before another one is made: half as many as fit into 1,024
 /// buckets, with room for those that have more than others.
 const SEGMENT_ENTRIES: usize = 416;
@@ -89,6 +91,7 @@ impl<T> LinearTable<T> {
     /// The entry with this hash for which `is_same` holds.
     #[inline]
     pub fn find(&self, hash: u64, is_same: impl FnMut(&T) -> bool) -> Option<&T> {
+        visit(1);
         match &self.0 {
             Form::One(table) => table.find(hash, is_same),
             Form::Many(many) => many.segments[many.place(hash)].find(hash, is_same),
@@ -98,6 +101,7 @@ impl<T> LinearTable<T> {
     /// The same, to change the entry in a way that keeps its hash.
     #[inline]
     pub fn find_mut(&mut self, hash: u64, is_same: impl FnMut(&T) -> bool) -> Option<&mut T> {
+        visit(1);
         match &mut self.0 {
             Form::One(table) => table.find_mut(hash, is_same),
             Form::Many(many) => {

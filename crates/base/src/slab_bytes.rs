@@ -1,6 +1,6 @@
 //! What a slab allocates.
 
-use slab::Slab;
+use crate::Slab;
 
 /// A slab's entry has this form.
 #[expect(dead_code, reason = "only its size matters")]
