@@ -35,10 +35,10 @@ mod overdue;
 mod owners;
 mod parcels;
 mod publish;
+mod query;
 mod recovery;
 mod sequencer;
 mod settle;
-mod survey;
 mod traffic;
 
 pub use hand_over::Traveller;
@@ -73,6 +73,7 @@ use crate::journal::Journal;
 use crate::loan::Lender;
 use crate::mail::{ChannelRef, Mail, Reply};
 use crate::migration::Migrations;
+use crate::oldest::OldestSearch;
 use crate::outbox::{ConnectionSlot, Outbox};
 use crate::postponed::Line;
 use crate::queue::{Queue, Recorder};
@@ -110,6 +111,8 @@ pub struct Broker {
     pub(crate) postponed: Line,
     /// Looks at deliveries that wait for their acknowledgement.
     pub(crate) looks: Looks,
+    /// Looks for what keeps the logs' oldest segments.
+    pub(crate) oldest: OldestSearch,
     pub(crate) names: Names,
     pub(crate) rng: Rng,
     pub(crate) delayed: Delayed,
@@ -175,6 +178,7 @@ impl Broker {
             journal: Journal::default(),
             postponed: Line::new(hash, settings.shard),
             looks: Looks::default(),
+            oldest: OldestSearch::default(),
             names: Names::new(settings.secret, settings.shard),
             rng: Rng::new(hash.seed() ^ u64::from(settings.shard.0) << 32),
             delayed: Delayed::default(),
@@ -565,6 +569,7 @@ impl Broker {
                 Timer::Queue(slot, id) => self.queue_timeout(now, at, (slot, id), out),
                 Timer::Letters(queue) => self.letters_due(now, queue),
                 Timer::Looks => self.looks.begin(),
+                Timer::Oldest => self.oldest.begin(),
                 Timer::UnreadReplies => {
                     let Edge { unread_replies, timers, .. } = &mut self.edge;
                     unread_replies.tell_more(now, timers, out);
@@ -587,6 +592,7 @@ impl Broker {
         self.work_on_delayed(now, out);
         self.work_on_definitions(now, out);
         self.work_on_looks(now, out);
+        self.work_on_oldest();
         if !self.journal.closes() {
             self.edge.dead_letters.try_again();
         }

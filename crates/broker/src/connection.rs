@@ -137,8 +137,10 @@ pub struct Connection {
     pub counted_capacity: usize,
     /// Channels that the user's count has of it.
     pub counted_channels: usize,
-    /// Whether its bytes count among those of connections without a vhost, or its channels are more
-    /// or fewer than counted.
+    /// Whether it is counted among those that have published.
+    pub counts_as_publisher: bool,
+    /// Whether its bytes count among those of connections without a vhost, its channels are more
+    /// or fewer than counted, or it has begun to publish.
     pub uncounted: bool,
 }
 
@@ -191,6 +193,7 @@ impl Connection {
             channel_bytes: 0,
             counted_bytes: 0,
             counted_channels: 0,
+            counts_as_publisher: false,
             uncounted: true,
         }
     }

@@ -13,6 +13,7 @@ use crate::counters::Counters;
 use crate::dead_letter::DeadLetters;
 use crate::effort::Effort;
 use crate::follow_ups::FollowUps;
+use crate::held::Held;
 use crate::loan::Loan;
 use crate::mail::Shortage;
 use crate::outbox::{ConnectionSlot, Outbox};
@@ -75,6 +76,8 @@ pub struct Edge {
     pub timers: Timers,
     /// Totals of this shard.
     pub counters: Counters,
+    /// What its queues and connections hold.
+    pub held: Held,
     /// Messages on their way to a dead-letter exchange.
     pub dead_letters: DeadLetters,
     /// Consumers on other shards of queues on this one.
@@ -133,6 +136,7 @@ impl Edge {
             pool: Pool::new(),
             timers: Timers::default(),
             counters: Counters::default(),
+            held: Held::default(),
             dead_letters: DeadLetters::default(),
             remote_consumers: HashMap::with_hasher(hash),
             remote_windows: HashMap::with_hasher(hash),

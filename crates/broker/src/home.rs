@@ -9,6 +9,7 @@ use lepus_base::{Instant, Now, QueueId, slab_entry_bytes};
 
 use crate::directory::QueueInfo;
 use crate::edge::Edge;
+use crate::held::OfQueue;
 use crate::mail::{ChannelRef, Reply};
 use crate::queue::{NoSink, Queue, command};
 use crate::timers::{Timer, Timers};
@@ -39,6 +40,8 @@ pub struct Home {
     has_spare: bool,
     /// What the shard's sum has of its tables, in bytes.
     counted_bytes: usize,
+    /// What the shard's other sums have of it.
+    counted: OfQueue,
 }
 
 /// What waits for a queue's deletion.
@@ -67,6 +70,7 @@ impl Home {
             was_used: false,
             has_spare: false,
             counted_bytes: 0,
+            counted: OfQueue::default(),
         }
     }
 }
@@ -85,6 +89,7 @@ impl Home {
             was_used: false,
             has_spare: false,
             counted_bytes: 0,
+            counted: OfQueue::default(),
         }
     }
 
@@ -97,12 +102,14 @@ impl Home {
         }
     }
 
-    /// Brings the shard's sum up to date with its tables.
+    /// Brings the shard's sums up to date with what it holds.
     pub(crate) fn weigh(&mut self, edge: &mut Edge) {
         (self.is_unweighed, self.was_used) = (false, true);
         let bytes = self.memory_bytes();
         edge.queue_bytes = edge.queue_bytes + bytes - self.counted_bytes;
         self.counted_bytes = bytes;
+        let holds = OfQueue::of(&self.queue);
+        edge.held.adjust(core::mem::replace(&mut self.counted, holds), holds);
     }
 
     /// Whether its tables take more than `least` bytes and nobody looks yet whether it needs them.
@@ -129,8 +136,9 @@ impl Home {
         slab_entry_bytes::<Home>() - size_of::<Queue>() + self.queue.memory_bytes()
     }
 
-    /// Takes its tables out of the shard's sum.
+    /// Takes it out of the shard's sums.
     pub(crate) fn forget_bytes(&mut self, edge: &mut Edge) {
+        edge.held.adjust(core::mem::take(&mut self.counted), OfQueue::default());
         edge.queue_bytes -= core::mem::take(&mut self.counted_bytes);
     }
 
@@ -231,8 +239,10 @@ impl Home {
         self.dying.take().is_some()
     }
 
-    /// Takes so many bytes of its tables, which are counted apart, out of the shard's sum. How many are left in it.
-    pub(crate) fn discount(&self, apart: usize, edge: &mut Edge) -> usize {
+    /// Takes so many bytes of its tables, which are counted apart, out of the shard's sum, and what it holds.
+    /// How many bytes are left in the sum.
+    pub(crate) fn discount(&mut self, apart: usize, edge: &mut Edge) -> usize {
+        edge.held.adjust(core::mem::take(&mut self.counted), OfQueue::default());
         let left = self.counted_bytes.saturating_sub(apart);
         edge.queue_bytes -= self.counted_bytes - left;
         left

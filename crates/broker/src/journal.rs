@@ -31,7 +31,7 @@ use orphans::Orphans;
 pub(crate) use crate::queue::Found;
 pub use backlog::Backlog;
 pub(crate) use backlog::place_of;
-pub use figures::{LogFigures, LogTroubles, OldestDelivery};
+pub use figures::{LogTroubles, OldestDelivery};
 pub(crate) use need::{LogSet, Need, Refusals, Room};
 pub use recovery::{Recovery, RefusedLog, Standing, log_of, standing};
 

@@ -62,8 +62,11 @@ impl Edge {
         }
         self.connection_bytes = self.connection_bytes + bytes - before;
         connection.uncounted = false;
+        self.held.publishers += u64::from(connection.publishes && !connection.counts_as_publisher);
+        connection.counts_as_publisher = connection.publishes;
         let count = connection.channels.len();
         let before = core::mem::replace(&mut connection.counted_channels, count);
+        self.held.channels = self.held.channels + count as u64 - before as u64;
         if before != count {
             self.user_channels.adjust(&connection.user, before, count);
         }
@@ -113,7 +116,7 @@ impl Edge {
         }
     }
 
-    /// Takes a connection that leaves the shard out of the sum.
+    /// Takes a connection that leaves the shard out of the sums.
     pub(crate) fn forget_bytes(&mut self, connection: &mut Connection) {
         let bytes = core::mem::take(&mut connection.counted_bytes);
         match connection.vhost_name.is_empty() {
@@ -121,6 +124,8 @@ impl Edge {
             false => self.connection_bytes -= bytes,
         }
         let channels = core::mem::take(&mut connection.counted_channels);
+        self.held.channels -= channels as u64;
+        self.held.publishers -= u64::from(core::mem::take(&mut connection.counts_as_publisher));
         connection.uncounted = true;
         if channels > 0 {
             self.user_channels.adjust(&connection.user, channels, 0);

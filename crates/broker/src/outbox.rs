@@ -12,6 +12,7 @@ use lepus_store::disk::Operations;
 
 use crate::directory::Change;
 use crate::mail::{Mail, MailBatch};
+use crate::query::Answer;
 
 /// Lines that one turn adds to the log at most, beside errors; more are counted.
 const EVENTS_IN_TURN_MAX: usize = 1000;
@@ -55,8 +56,8 @@ pub struct Outbox {
     pub events: Vec<Event>,
     /// How many more there were in this turn, too many to be told.
     pub lost_events: u64,
-    /// Answers to questions of the control plane.
-    pub answers: Vec<(u64, Result<(), crate::refusal::Refusal>)>,
+    /// Answers to what [`crate::Broker::query`] was asked, by the question's number.
+    pub answers: Vec<(u64, Answer)>,
     /// Disk operations of all logs that the shard drives. Each is answered by
     /// [`crate::Broker::disk_done`].
     pub disk: Operations,

@@ -19,6 +19,8 @@ pub enum Timer {
     Queue(u32, QueueId),
     /// Deliveries that wait for their acknowledgement.
     Looks,
+    /// Deliveries that keep the logs' oldest segments.
+    Oldest,
     /// Dead letters of a queue that are to be tried again.
     Letters(QueueId),
     /// Direct replies that were dropped and not told in the log.

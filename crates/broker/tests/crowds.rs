@@ -377,8 +377,8 @@ fn very_many_exclusive_queues_go_in_slices_with_their_connection() {
             }
         });
         let queues = || {
-            let of = |shard| world.broker(shard, |broker| broker.queue_count());
-            (0..world.shards()).map(of).sum::<usize>()
+            let of = |shard| world.broker(shard, |broker| broker.holdings().queues);
+            (0..world.shards()).map(of).sum::<u64>() as usize
         };
         assert_eq!(queues(), MANY);
         world.quietly(|| channel.client().say_close());

@@ -371,7 +371,7 @@ fn one_that_waits_for_room_goes_with_its_exchange() {
     channel.delete_exchange("large");
     world.advance(1_000);
     assert!(!world.broker(0, |broker| broker.waits_for_room()));
-    assert_eq!(world.broker(0, |broker| broker.delayed_count()), 0);
+    assert_eq!(world.broker(0, |broker| broker.holdings().delayed), 0);
     world.disk(|disk| disk.bytes_max = u64::MAX);
     world.advance(10_000);
     assert_eq!(world.queue("q").ready, 2, "the short ones");

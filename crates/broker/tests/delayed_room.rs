@@ -262,7 +262,7 @@ fn very_many_that_wait_for_room_come_in_order() {
     adopted_logs::fill(&world, "full");
     world.advance(600_000);
     assert!(world.broker(0, |broker| broker.waits_for_room()));
-    assert!(world.broker(0, |broker| broker.delayed_count()) > 200);
+    assert!(world.broker(0, |broker| broker.holdings().delayed) > 200);
     let turns = world.turns(0);
     world.advance(20_000);
     assert!(world.turns(0) - turns < 100, "{} turns", world.turns(0) - turns);
@@ -283,7 +283,7 @@ fn those_that_wait_for_room_go_with_their_exchange() {
     channel.delete_exchange("x");
     world.advance(1_000);
     assert!(!world.broker(0, |broker| broker.waits_for_room()));
-    assert_eq!(world.broker(0, |broker| broker.delayed_count()), 0);
+    assert_eq!(world.broker(0, |broker| broker.holdings().delayed), 0);
     make_room(&world);
 }
 
@@ -293,7 +293,7 @@ fn those_that_wait_for_room_look_anew_when_their_queue_is_gone() {
     channel.delete("q");
     world.advance(1_000);
     assert!(!world.broker(0, |broker| broker.waits_for_room()));
-    assert_eq!(world.broker(0, |broker| broker.delayed_count()), 0, "they go nowhere");
+    assert_eq!(world.broker(0, |broker| broker.holdings().delayed), 0, "they go nowhere");
     make_room(&world);
 }
 
@@ -500,7 +500,7 @@ fn what_could_never_be_passed_on_is_refused_when_it_is_published() {
                 let text = "larger than what may be stored while its exchange holds it back";
                 assert_eq!(refused.code, ReplyCode::PRECONDITION_FAILED, "{case}");
                 assert!(refused.text.ends_with(text), "{case}: {refused:?}");
-                assert_eq!(world.broker(0, |broker| broker.delayed_count()), 0, "{case}");
+                assert_eq!(world.broker(0, |broker| broker.holdings().delayed), 0, "{case}");
                 continue;
             }
             match in_transaction {
@@ -510,7 +510,7 @@ fn what_could_never_be_passed_on_is_refused_when_it_is_published() {
             world.advance(10_000);
             let ready = if queues > 0 { world.queue("q0").ready } else { 0 };
             assert_eq!(ready, u64::from(queues > 0), "{case}");
-            assert_eq!(world.broker(0, |broker| broker.delayed_count()), 0, "{case}");
+            assert_eq!(world.broker(0, |broker| broker.holdings().delayed), 0, "{case}");
         }
     }
 }

@@ -4,6 +4,7 @@
 use std::sync::mpsc::TryRecvError;
 
 use lepus_amqp::method::queue;
+use lepus_broker::Answer;
 use lepus_broker::directory::{Request, VhostRef};
 use lepus_sim::{Channel, World};
 
@@ -92,14 +93,14 @@ fn it_is_gone_for_everybody_before_its_contents_are() {
     let create = Request::CreateVhost { name: "v".into(), metadata: Default::default() };
     let created = world.begin(create);
     world.round();
-    assert_eq!(created.try_recv(), Ok(Ok(())));
+    assert_eq!(created.try_recv(), Ok(Answer::Changed(Ok(()))));
     assert_eq!(answer.try_recv(), Err(TryRecvError::Empty));
     world.broker(0, |broker| {
         let vhost = broker.directory.vhost("v").expect("it was created");
         assert_eq!(broker.directory.queues(Some(vhost)).len(), 0);
     });
     world.settle();
-    assert_eq!(answer.try_recv(), Ok(Ok(())));
+    assert_eq!(answer.try_recv(), Ok(Answer::Changed(Ok(()))));
     world.permit("guest", "v", ".*", ".*", ".*");
     let channel = world.connect_with(1, World::login("guest", "guest", "v")).channel();
     channel.declare("q0");

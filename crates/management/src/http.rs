@@ -8,7 +8,8 @@
 
 use crate::exposition::CONTENT_TYPE;
 use crate::machine;
-use crate::metrics::{self, Snapshot};
+use crate::metrics;
+use crate::snapshot::Snapshot;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;

@@ -8,4 +8,7 @@ pub mod exposition;
 pub mod http;
 pub mod machine;
 pub mod metrics;
+pub mod snapshot;
 pub mod sockets;
+pub mod status;
+pub mod table;

@@ -3,142 +3,10 @@
 
 mod logs;
 
-pub use logs::Oldest;
-
 use crate::exposition::{Exposition, Kind};
-use crate::machine::OwnFigures;
-use lepus_broker::LogFigures;
+use crate::snapshot::{LoopFigures, Shard, Snapshot, Waiting};
 use lepus_broker::counters::{Counters, SIZE_BOUNDS};
-
-/// What is known about the node for as long as it runs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Node {
-    /// `lepus@host`.
-    pub name: String,
-    /// Name of the cluster.
-    pub cluster: String,
-    /// The version that clients are told.
-    pub told_version: String,
-    /// The product that clients are told.
-    pub told_product: String,
-    /// The version of lepus.
-    pub version: String,
-    /// Bytes that messages and connections may take.
-    pub memory_budget_bytes: u64,
-    /// Bytes of the disk that are to stay free.
-    pub disk_free_bytes_min: u64,
-}
-
-/// What one shard's loop has done since its start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LoopFigures {
-    /// Turns of the loop.
-    pub cycles: u64,
-    /// Nanoseconds in which there was work.
-    pub busy_nanos: u64,
-    /// Nanoseconds of the longest turn so far.
-    pub turn_nanos_max: u64,
-    /// Turns of 20 ms or longer.
-    pub long_turns: u64,
-    /// Nanoseconds of looking around for work.
-    pub spin_nanos: u64,
-    /// Nanoseconds asleep.
-    pub sleep_nanos: u64,
-    /// Times it fell asleep.
-    pub sleeps: u64,
-    /// Times it let something gather before the next turn.
-    pub naps: u64,
-    /// Sleeping peers it woke.
-    pub wakes_sent: u64,
-    /// Bytes read from sockets.
-    pub bytes_in: u64,
-    /// Bytes written to sockets.
-    pub bytes_out: u64,
-    /// Read calls on sockets.
-    pub reads: u64,
-    /// Write calls on sockets.
-    pub writes: u64,
-    /// Batches of mail received from other shards.
-    pub mail_in: u64,
-    /// Batches of mail sent to other shards.
-    pub mail_out: u64,
-    /// The CPU that the shard is bound to.
-    pub cpu: Option<u64>,
-    /// The node that its memory is bound to.
-    pub memory_node: Option<u64>,
-    /// 1 if it is not where it was planned to be.
-    pub misplaced: u64,
-}
-
-/// What one shard holds at the moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Holdings {
-    /// Open connections.
-    pub connections: u64,
-    /// Open channels.
-    pub channels: u64,
-    /// Consumers of connections on this shard.
-    pub consumers: u64,
-    /// Channels that have published.
-    pub publishers: u64,
-    /// Queues whose home this shard is.
-    pub queues: u64,
-    /// Messages ready in them.
-    pub ready: u64,
-    /// Messages of theirs that are delivered and not acknowledged.
-    pub unacked: u64,
-    /// Messages that delayed exchanges hold back.
-    pub delayed: u64,
-    /// Bytes that count against the budget.
-    pub memory_bytes: u64,
-    /// Bytes of the budget that the shard may use now.
-    pub memory_lent_bytes: u64,
-    /// Whether publishers are held back because the memory is used up.
-    pub memory_alarm: bool,
-}
-
-/// Everything one shard told.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Shard {
-    /// Totals since the start.
-    pub counters: Counters,
-    /// The state at the moment.
-    pub holdings: Holdings,
-    /// Its logs.
-    pub logs: LogFigures,
-    /// Which delivery keeps the oldest segment of them.
-    pub oldest: Option<Oldest>,
-    /// The loop's own figures.
-    pub turns: LoopFigures,
-}
-
-/// All figures of one moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Snapshot {
-    /// Who tells.
-    pub node: Node,
-    /// Seconds since the start.
-    pub uptime_seconds: u64,
-    /// Every shard in order.
-    pub shards: Vec<Shard>,
-    /// Those who have not logged in.
-    pub waiting: Waiting,
-    /// What the operating system says.
-    pub own: OwnFigures,
-}
-
-/// Connections before their login.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Waiting {
-    /// Those that have said nothing yet.
-    pub silent: u64,
-    /// Those on their way to a login.
-    pub entering: u64,
-    /// Those that were closed because they said nothing for too long, since the start.
-    pub expired: u64,
-    /// Those that gave way to new ones, since the start.
-    pub gave_way: u64,
-}
+use lepus_broker::query::Holdings;
 
 /// The label of everything that comes in over AMQP 0-9-1.
 const PROTOCOL: &[(&str, &str)] = &[("protocol", "amqp091")];
@@ -237,22 +105,6 @@ pub fn encode(snapshot: &Snapshot) -> String {
     logs::write(snapshot, &mut page);
     shards(snapshot, &mut page);
     page.into_text()
-}
-
-impl Snapshot {
-    fn counted(&self, total: fn(&Counters) -> u64) -> u64 {
-        self.shards.iter().map(|shard| total(&shard.counters)).sum()
-    }
-
-    fn held(&self, part: fn(&Holdings) -> u64) -> u64 {
-        self.shards.iter().map(|shard| part(&shard.holdings)).sum()
-    }
-
-    /// Whether any shard holds publishers back.
-    #[must_use]
-    pub fn memory_alarm(&self) -> bool {
-        self.shards.iter().any(|shard| shard.holdings.memory_alarm)
-    }
 }
 
 fn identity(snapshot: &Snapshot, page: &mut Exposition) {
@@ -382,7 +234,7 @@ fn sizes(snapshot: &Snapshot, page: &mut Exposition) {
     let mut below = 0;
     let count = |class: usize| {
         let shards = snapshot.shards.iter();
-        shards.map(|shard| shard.counters.sizes[class]).sum::<u64>()
+        shards.map(|shard| shard.figures.counters.sizes[class]).sum::<u64>()
     };
     for (class, bound) in SIZE_BOUNDS.iter().enumerate() {
         below += count(class);
@@ -488,7 +340,7 @@ fn shards(snapshot: &Snapshot, page: &mut Exposition) {
     for (name, help, part) in gauges {
         page.family(name, Kind::Gauge, help);
         for (number, shard) in &numbered {
-            page.sample(name, &[("shard", number)], part(&shard.holdings));
+            page.sample(name, &[("shard", number)], part(&shard.figures.holdings));
         }
     }
     places(&numbered, page);
@@ -534,7 +386,7 @@ fn locality(shards: &[(String, &Shard)], page: &mut Exposition) {
         "Messages by step (enqueue, deliver) and path: stayed on the shard, to another on its memory node, crossed to another node.",
     );
     for (number, shard) in shards {
-        let counters = &shard.counters;
+        let counters = &shard.figures.counters;
         for (step, path, count) in [
             ("enqueue", "stayed", counters.enqueued_local),
             ("enqueue", "node", counters.enqueued_near),
@@ -547,8 +399,9 @@ fn locality(shards: &[(String, &Shard)], page: &mut Exposition) {
             page.sample(name, &labels, count);
         }
     }
-    let sum =
-        |part: fn(&Counters) -> u64| shards.iter().map(|(_, s)| part(&s.counters)).sum::<u64>();
+    let sum = |part: fn(&Counters) -> u64| {
+        shards.iter().map(|(_, s)| part(&s.figures.counters)).sum::<u64>()
+    };
     let stayed = sum(|c| c.enqueued_local + c.delivered_local);
     let all = stayed + sum(|c| c.enqueued_remote + c.delivered_remote);
     page.single(
@@ -573,7 +426,7 @@ fn locality(shards: &[(String, &Shard)], page: &mut Exposition) {
         let name = format!("lepus_shard_{name}_total");
         page.family(&name, Kind::Counter, help);
         for (number, shard) in shards {
-            page.sample(&name, &[("shard", number)], total(&shard.counters));
+            page.sample(&name, &[("shard", number)], total(&shard.figures.counters));
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lepus_management::http::{Source, bind, start};
-use lepus_management::metrics::Snapshot;
+use lepus_management::snapshot::Snapshot;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, Socket, Type};
 

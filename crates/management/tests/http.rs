@@ -1,7 +1,7 @@
 //! The HTTP listener, spoken to over real sockets.
 
 use lepus_management::http::{Source, bind, start};
-use lepus_management::metrics::{Shard, Snapshot};
+use lepus_management::snapshot::{Shard, Snapshot};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;

@@ -1,14 +1,14 @@
 //! The running broker's figures, asked from its shards.
 
 use crate::config::{Budget, Config};
-use lepus_base::{Instant, Now, ShardId};
-use lepus_broker::{Broker, Survey};
+use lepus_base::{Instant, ShardId};
+use lepus_broker::{Answer, Broker, Query};
 use lepus_management::machine::OwnFigures;
-use lepus_management::metrics::{Holdings, LoopFigures, Node, Oldest, Shard, Snapshot, Waiting};
+use lepus_management::snapshot::{LoopFigures, Node, Shard, Snapshot, Waiting};
 use lepus_shard::{Clock, Commands, EntranceMetrics, MetricsSnapshot, ShardMetrics};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -91,72 +91,40 @@ impl Figures {
     ///
     /// # Errors
     /// When a shard does not answer within some seconds or the broker stops.
-    pub fn ask_all<T: Send + 'static>(
-        &self,
-        ask: impl Fn(&mut Broker) -> T + Clone + Send + 'static,
-    ) -> Result<Vec<T>, String> {
-        let mut answers = Vec::new();
-        for shard in (0..self.commands.shards()).map(ShardId) {
-            let (sender, receiver) = sync_channel(1);
-            let ask = ask.clone();
-            let sent = self.commands.send(shard, move |broker, _, _| {
-                // Whoever asked may have given up.
-                let _ = sender.try_send(ask(broker));
-            });
-            sent.map_err(|stopped| stopped.to_string())?;
-            answers.push(receiver);
-        }
-        let mut values = Vec::new();
-        for (shard, answer) in answers.into_iter().enumerate() {
-            let value = answer.recv_timeout(ANSWER_TIMEOUT);
-            values.push(value.map_err(|_| format!("shard {shard} does not answer"))?);
-        }
-        Ok(values)
+    pub fn ask_all(&self, query: &Query) -> Result<Vec<Answer>, String> {
+        let begin = |shard| self.commands.begin(ShardId(shard), query.clone());
+        let answers = (0..self.commands.shards()).map(begin).collect::<Result<Vec<_>, _>>();
+        let answers = answers.map_err(|stopped| stopped.to_string())?;
+        let receive = |(shard, answer)| receive(ShardId(shard), &answer);
+        (0..).zip(answers).map(receive).collect()
     }
 
     /// Asks one shard.
     ///
     /// # Errors
     /// As with [`Figures::ask_all`].
-    pub fn ask_one<T: Send + 'static>(
-        &self,
-        shard: ShardId,
-        ask: impl FnOnce(&mut Broker) -> T + Send + 'static,
-    ) -> Result<T, String> {
-        let (sender, receiver) = sync_channel(1);
-        let sent = self.commands.send(shard, move |broker, _, _| {
-            // Whoever asked may have given up.
-            let _ = sender.try_send(ask(broker));
-        });
-        sent.map_err(|stopped| stopped.to_string())?;
-        let answer = receiver.recv_timeout(ANSWER_TIMEOUT);
-        answer.map_err(|_| format!("shard {} does not answer", shard.0))
+    pub fn ask_one(&self, shard: ShardId, query: Query) -> Result<Answer, String> {
+        let answer = self.commands.begin(shard, query).map_err(|stopped| stopped.to_string())?;
+        receive(shard, &answer)
     }
 
-    /// Counts what every shard holds, in steps between which it serves others.
-    fn survey(&self) -> Result<Vec<Survey>, String> {
-        let mut surveys = vec![Survey::default(); usize::from(self.commands.shards())];
-        let mut is_complete = false;
-        while !is_complete {
-            let begun = surveys;
-            let steps = self.ask_all(move |broker| {
-                let mut survey = begun[broker.shard().index()];
-                let is_complete = broker.survey(&mut survey);
-                (survey, is_complete)
-            })?;
-            is_complete = steps.iter().all(|(_, is_complete)| *is_complete);
-            surveys = steps.into_iter().map(|(survey, _)| survey).collect();
-        }
-        Ok(surveys)
+    /// Addresses in the memory of each shard: of its broker, of what it allocates now and of its stack.
+    ///
+    /// # Errors
+    /// As with [`Figures::ask_all`].
+    pub fn locate_all(&self) -> Result<Vec<[u64; 3]>, String> {
+        let locate = |shard| self.commands.locate(ShardId(shard));
+        let answers = (0..self.commands.shards()).map(locate).collect::<Result<Vec<_>, _>>();
+        let answers = answers.map_err(|stopped| stopped.to_string())?;
+        (0..).zip(answers).map(|(shard, answer)| receive(ShardId(shard), &answer)).collect()
     }
 
     fn collect_anew(&self) -> Result<Snapshot, String> {
-        let surveys = self.survey()?;
-        let now = self.clock.now();
-        let mut shards = self.ask_all(move |broker| {
-            let survey = surveys[broker.shard().index()];
-            shard(broker, &survey, now)
-        })?;
+        let told = self.ask_all(&Query::Figures)?.into_iter().map(|answer| match answer {
+            Answer::Figures(figures) => Shard { figures: *figures, ..Shard::default() },
+            other => unreachable!("a question for figures is answered with {other:?}"),
+        });
+        let mut shards: Vec<Shard> = told.collect();
         let entrance = self.entrance.snapshot();
         let mut waiting = Waiting {
             silent: entrance.silent,
@@ -210,41 +178,13 @@ impl Figures {
     /// # Errors
     /// As with [`Figures::ask_all`].
     pub fn answer(&self) -> Result<(), String> {
-        self.ask_all(|_| ()).map(drop)
+        self.ask_all(&Query::Alive).map(drop)
     }
 }
 
-fn shard(broker: &Broker, survey: &Survey, now: Now) -> Shard {
-    Shard {
-        counters: broker.edge.counters,
-        holdings: holdings(broker, survey),
-        logs: broker.log_figures(),
-        oldest: broker.oldest_delivery(now, survey).and_then(|delivery| {
-            let info = broker.directory.queue_by_id(delivery.queue)?;
-            Some(Oldest {
-                vhost: broker.directory.vhost_name(info.vhost).to_owned(),
-                queue: info.name().to_string(),
-                segments: delivery.segments,
-            })
-        }),
-        turns: LoopFigures::default(),
-    }
-}
-
-fn holdings(broker: &Broker, survey: &Survey) -> Holdings {
-    Holdings {
-        connections: broker.edge.connections.len() as u64,
-        channels: survey.channels,
-        consumers: survey.consumers,
-        publishers: survey.publishers,
-        queues: broker.queue_count() as u64,
-        ready: survey.ready,
-        unacked: survey.unacked,
-        delayed: broker.delayed_count() as u64,
-        memory_bytes: broker.edge.memory() as u64,
-        memory_lent_bytes: broker.edge.loan.bytes as u64,
-        memory_alarm: broker.is_short_of_memory(),
-    }
+/// The answer of a shard, once it is there.
+fn receive<T>(shard: ShardId, answer: &Receiver<T>) -> Result<T, String> {
+    answer.recv_timeout(ANSWER_TIMEOUT).map_err(|_| format!("shard {} does not answer", shard.0))
 }
 
 fn loop_figures(metrics: &MetricsSnapshot) -> LoopFigures {

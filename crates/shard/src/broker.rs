@@ -5,8 +5,9 @@ use std::sync::Arc;
 use lepus_base::{ConnectionId, Instant, Now, ShardId};
 use lepus_broker::mail::MailBatch;
 use lepus_broker::outbox::Event;
-use lepus_broker::refusal::Refusal;
-use lepus_broker::{Broker, ConnectionSlot, Outbox, Traveller, connection, directory};
+use lepus_broker::{
+    Answer, Broker, ConnectionSlot, Outbox, Query, Traveller, connection, directory,
+};
 use lepus_store::disk::{Completion, LogId};
 
 use crate::core::{Core, Effects, PeerInfo, Slot};
@@ -38,7 +39,8 @@ impl Core for Broker {
     type Change = directory::Change;
     type Traveller = Traveller;
     type Event = Event;
-    type Answer = Result<(), Refusal>;
+    type Query = Query;
+    type Answer = Answer;
 
     fn outbox(shards: u16) -> Outbox {
         Outbox::new(shards)
@@ -154,6 +156,10 @@ impl Core for Broker {
 
     fn disk_done(&mut self, now: Now, log: LogId, completion: Completion, out: &mut Outbox) {
         Broker::disk_done(self, now, log, completion, out);
+    }
+
+    fn query(&mut self, now: Now, number: u64, query: Query, out: &mut Outbox) {
+        Broker::query(self, now, number, query, out);
     }
 
     fn timeout(&mut self, now: Now, out: &mut Outbox) {

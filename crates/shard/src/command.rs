@@ -1,25 +1,37 @@
-//! Orders and questions of the control plane, carried out by a shard between two inputs.
+//! Questions and orders of the control plane, carried out by a shard between two inputs.
+//!
+//! What reaches a core is a value ([`Core::Query`]). The closure that takes the answer away is the shard's and
+//! never sees the core.
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 
-use lepus_base::{Now, ShardId};
+use lepus_base::ShardId;
 use lepus_mesh::Post;
 
 use crate::core::Core;
 
-type Closure<C> = Box<dyn FnOnce(&mut C, Now, &mut <C as Core>::Outbox) + Send>;
 /// Takes the answer to a question to whoever waits for it.
 pub(crate) type Waiter<C> = Box<dyn FnOnce(<C as Core>::Answer) + Send>;
 
+/// Bytes of a block that no allocator serves from what others gave back to it.
+const FRESH_BYTES: usize = 16 << 10;
+
 /// One command for one shard.
 pub(crate) enum Command<C: Core> {
-    /// Runs once.
-    Order(Closure<C>),
-    /// Runs once; the answer comes later through the outbox under this number.
-    Question(u64, Closure<C>, Waiter<C>),
+    /// For the core, under a number; the answer is given to whoever waits for it.
+    Query(u64, C::Query, Option<Waiter<C>>),
+    /// Where the shard's memory is; the core is not asked.
+    Locate(mpsc::SyncSender<[u64; 3]>),
+}
+
+/// Addresses in the memory of the calling thread: those of `core`, of what it allocates now and of its stack.
+pub(crate) fn locate<C>(core: &C) -> [u64; 3] {
+    let fresh = vec![0_u8; FRESH_BYTES];
+    let on_stack = 0_u8;
+    [std::ptr::from_ref(core) as u64, fresh.as_ptr() as u64, std::ptr::from_ref(&on_stack) as u64]
 }
 
 /// The shards have stopped or are about to; the command was not or will not be carried out.
@@ -63,85 +75,77 @@ impl<C: Core> Commands<C> {
         self.posts.len() as u16
     }
 
-    /// Has the shard run `order` once, soon. Returns at once.
+    /// Gives the shard an order, whose answer nobody waits for. Returns at once.
     ///
     /// # Errors
     /// When the shard is gone (or was never there).
-    pub fn send<F>(&self, shard: ShardId, order: F) -> Result<(), Stopped>
-    where
-        F: FnOnce(&mut C, Now, &mut C::Outbox) + Send + 'static,
-    {
-        self.put(shard, Command::Order(Box::new(order)))
+    pub fn send(&self, shard: ShardId, query: C::Query) -> Result<(), Stopped> {
+        self.put(shard, Command::Query(self.number(), query, None))
     }
 
-    /// Has the shard run `ask` and waits for what it returns. Never to be called by a shard.
+    /// Asks the shard and gives `waiter` the answer, when there is one. Returns at once. `waiter` runs on the
+    /// shard's thread and must not block; it is dropped unused when the shard stops first.
     ///
     /// # Errors
     /// When the shard is gone.
-    pub fn ask<T, F>(&self, shard: ShardId, ask: F) -> Result<T, Stopped>
+    pub fn ask<W>(&self, shard: ShardId, query: C::Query, waiter: W) -> Result<(), Stopped>
     where
-        T: Send + 'static,
-        F: FnOnce(&mut C, Now, &mut C::Outbox) -> T + Send + 'static,
-    {
-        let (reply, answer) = mpsc::sync_channel(1);
-        self.send(shard, move |core, now, out| {
-            // Whoever asked may have gone.
-            let _ = reply.send(ask(core, now, out));
-        })?;
-        answer.recv().map_err(|_| Stopped)
-    }
-
-    /// Asks all shards at the same time and waits for all: one value per shard, in their order.
-    ///
-    /// # Errors
-    /// When a shard is gone.
-    pub fn ask_all<T, F>(&self, ask: F) -> Result<Vec<T>, Stopped>
-    where
-        T: Send + 'static,
-        F: Fn(ShardId, &mut C, Now, &mut C::Outbox) -> T + Clone + Send + 'static,
-    {
-        let mut answers = Vec::with_capacity(self.posts.len());
-        for shard in (0..self.shards()).map(ShardId) {
-            let ask = ask.clone();
-            let (reply, answer) = mpsc::sync_channel(1);
-            self.send(shard, move |core, now, out| {
-                let _ = reply.send(ask(shard, core, now, out));
-            })?;
-            answers.push(answer);
-        }
-        let received = answers.into_iter().map(|answer| answer.recv());
-        received.collect::<Result<_, _>>().map_err(|_| Stopped)
-    }
-
-    /// Has the shard run `ask` with a question's number, and gives `waiter` the answer that the
-    /// core puts into its outbox under that number, now or later. `waiter` runs on the shard and
-    /// must not block; it is dropped unused when the shard stops first.
-    ///
-    /// # Errors
-    /// When the shard is gone.
-    pub fn question<F, W>(&self, shard: ShardId, ask: F, waiter: W) -> Result<(), Stopped>
-    where
-        F: FnOnce(&mut C, Now, u64, &mut C::Outbox) + Send + 'static,
         W: FnOnce(C::Answer) + Send + 'static,
     {
-        let number = self.questions.fetch_add(1, Ordering::Relaxed);
-        let ask: Closure<C> = Box::new(move |core, now, out| ask(core, now, number, out));
-        self.put(shard, Command::Question(number, ask, Box::new(waiter)))
+        self.put(shard, Command::Query(self.number(), query, Some(Box::new(waiter))))
     }
 
-    /// [`Commands::question`] that waits for the answer. Never to be called by a shard.
+    /// The same, with the answer in a channel, which is closed when the shard stops before it answers.
+    ///
+    /// # Errors
+    /// When the shard is gone.
+    pub fn begin(
+        &self,
+        shard: ShardId,
+        query: C::Query,
+    ) -> Result<mpsc::Receiver<C::Answer>, Stopped> {
+        let (reply, answer) = mpsc::sync_channel(1);
+        self.ask(shard, query, move |given| {
+            // Whoever asked may have gone.
+            let _ = reply.try_send(given);
+        })?;
+        Ok(answer)
+    }
+
+    /// Asks the shard and waits for the answer. Never to be called by a shard.
     ///
     /// # Errors
     /// When the shard is gone or goes without an answer.
-    pub fn question_and_wait<F>(&self, shard: ShardId, ask: F) -> Result<C::Answer, Stopped>
+    pub fn wait(&self, shard: ShardId, query: C::Query) -> Result<C::Answer, Stopped> {
+        self.begin(shard, query)?.recv().map_err(|_| Stopped)
+    }
+
+    /// Asks all shards at the same time and waits for all: one answer per shard, in their order. Never to be
+    /// called by a shard.
+    ///
+    /// # Errors
+    /// When a shard is gone.
+    pub fn wait_all(&self, query: &C::Query) -> Result<Vec<C::Answer>, Stopped>
     where
-        F: FnOnce(&mut C, Now, u64, &mut C::Outbox) + Send + 'static,
+        C::Query: Clone,
     {
+        let begin = |shard| self.begin(ShardId(shard), query.clone());
+        let answers = (0..self.shards()).map(begin).collect::<Result<Vec<_>, _>>()?;
+        answers.into_iter().map(|answer| answer.recv().map_err(|_| Stopped)).collect()
+    }
+
+    /// Asks a shard for addresses in its memory: of its core, of what it allocates now and of its stack.
+    ///
+    /// # Errors
+    /// When the shard is gone.
+    pub fn locate(&self, shard: ShardId) -> Result<mpsc::Receiver<[u64; 3]>, Stopped> {
         let (reply, answer) = mpsc::sync_channel(1);
-        self.question(shard, ask, move |given| {
-            let _ = reply.send(given);
-        })?;
-        answer.recv().map_err(|_| Stopped)
+        self.put(shard, Command::Locate(reply))?;
+        Ok(answer)
+    }
+
+    fn number(&self) -> u64 {
+        self.questions.fetch_add(1, Ordering::Relaxed)
     }
 
     fn put(&self, shard: ShardId, command: Command<C>) -> Result<(), Stopped> {

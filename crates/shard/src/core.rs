@@ -93,7 +93,9 @@ pub trait Core: Sized + 'static {
     type Traveller: Send + 'static;
     /// One log event.
     type Event: Send + 'static;
-    /// An answer to a question of the control plane.
+    /// A question or order of the control plane, as a value.
+    type Query: Send + 'static;
+    /// An answer to one.
     type Answer: Send + 'static;
 
     /// An empty outbox for so many shards.
@@ -164,6 +166,8 @@ pub trait Core: Sized + 'static {
     fn change(&mut self, now: Now, change: &Arc<Self::Change>, out: &mut Self::Outbox);
     /// An operation on a file of `log` has ended.
     fn disk_done(&mut self, now: Now, log: LogId, completion: Completion, out: &mut Self::Outbox);
+    /// Somebody outside asks or orders something. The answer goes into the outbox under `number`, now or later.
+    fn query(&mut self, now: Now, number: u64, query: Self::Query, out: &mut Self::Outbox);
     /// The moment of [`Core::next_timeout`] has come.
     fn timeout(&mut self, now: Now, out: &mut Self::Outbox);
     /// The next moment at which something is due; [`Instant::NEVER`] for none.

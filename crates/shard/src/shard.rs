@@ -17,7 +17,7 @@ use lepus_reactor::files::{Disk, Failure};
 use lepus_reactor::{Reactor, Readiness};
 use lepus_store::disk::{Completion, LogId};
 
-use crate::command::{Command, Waiter};
+use crate::command::{Command, Waiter, locate};
 use crate::connection::{Connection, Envelope, Parcel, Phase};
 use crate::core::{Core, Slot};
 use crate::metrics::ShardMetrics;
@@ -372,8 +372,8 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         self.received.is_empty()
     }
 
-    /// Carries one command out: who waits for the answer to one step, to ask for the next, may do that
-    /// while this turn lasts, and everybody else waits for the turn.
+    /// Carries one command out: everybody else is served before the next. The answer goes when the turn ends, behind
+    /// the changes that it may tell of.
     fn run_command(&mut self, now: Now) {
         if !self.links.commands.is_announced() {
             return;
@@ -381,11 +381,14 @@ impl<C: Core, R: Reactor> Shard<C, R> {
         let Some(command) = self.links.commands.take() else { return };
         self.busy = true;
         match command {
-            Command::Order(order) => order(&mut self.core, now, &mut self.out),
-            Command::Question(number, ask, waiter) => {
-                self.waiters.insert(number, waiter);
-                ask(&mut self.core, now, &mut self.out);
+            Command::Query(number, query, waiter) => {
+                if let Some(waiter) = waiter {
+                    self.waiters.insert(number, waiter);
+                }
+                self.core.query(now, number, query, &mut self.out);
             }
+            // Whoever asked may have gone.
+            Command::Locate(reply) => drop(reply.try_send(locate(&self.core))),
         }
         // There may be more.
         self.bell().post(Signal::Command);

@@ -496,12 +496,12 @@ fn a_turn_reads_from_few_connections_however_little_they_say() {
 /// Has the shard count, and asks for the same again from where it is counted: faster than anybody.
 fn count_again(commands: &Commands<EchoCore>, count: &Arc<AtomicUsize>) {
     let (again, counted) = (commands.clone(), Arc::clone(count));
-    let order = move |_: &mut EchoCore, _, _: &mut _| {
+    let waiter = move |_| {
         if counted.fetch_add(1, Ordering::Relaxed) < 1_000 {
             count_again(&again, &counted);
         }
     };
-    commands.send(lepus_base::ShardId(0), order).unwrap();
+    commands.ask(lepus_base::ShardId(0), EchoQuery::Version, waiter).unwrap();
 }
 
 #[test]

@@ -105,6 +105,9 @@ pub(crate) fn leaks(shards: &Shards, living: &[ConnectionId]) -> Vec<String> {
         if memory != walked {
             found.push(format!("shard {shard}: {memory} bytes are counted, there are {walked}"));
         }
+        if let Some(text) = broker.miscounted() {
+            found.push(format!("shard {shard}: {text}"));
+        }
         let mut messages = 0;
         for (id, queue) in broker.queues() {
             messages += queue.ready() + queue.unacked();

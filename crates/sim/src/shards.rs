@@ -9,12 +9,11 @@ use std::time::Duration;
 
 use lepus_amqp::server::ServerOptions;
 use lepus_base::{ConnectionId, Instant, Now, ShardId};
-use lepus_broker::directory::{Directory, QueueInfo, Request};
+use lepus_broker::directory::{Directory, QueueInfo};
 use lepus_broker::outbox::Event;
 use lepus_broker::queue::Recorder;
-use lepus_broker::refusal::Refusal;
 use lepus_broker::start::{share_logs, start as begin};
-use lepus_broker::{Broker, Limits, Outbox, QueueTraffic, Settings, StoreSettings, Talk};
+use lepus_broker::{Answer, Broker, Limits, Outbox, Query, Settings, StoreSettings};
 use lepus_mesh::{Bell, Post};
 use lepus_shard::{
     Arrival, Commands, MetricsSnapshot, Notice, NoticeReader, PeerInfo, Shard, Wiring, notices,
@@ -424,11 +423,10 @@ impl Shards {
 
     /// An operator closes a connection, wherever it is.
     pub(crate) fn close_connection(&self, id: ConnectionId) {
-        for shard in 0..self.len() {
-            let order = move |broker: &mut Broker, now, out: &mut Outbox| {
-                broker.close_connection(now, id, "an operator wants it", out);
-            };
-            assert!(self.commands.send(ShardId(shard as u16), order).is_ok(), "shards take orders");
+        let why = "an operator wants it".to_owned();
+        for shard in 0..self.len() as u16 {
+            let query = Query::CloseConnection { connection: id, why: why.clone() };
+            assert!(self.commands.send(ShardId(shard), query).is_ok(), "shards take orders");
         }
     }
 
@@ -436,10 +434,9 @@ impl Shards {
     pub(crate) fn move_connection(&self, id: ConnectionId, to: u16) -> bool {
         let holder = self.brokers().find(|broker| broker.edge.by_id.contains_key(&id));
         let Some(from) = holder.map(Broker::shard) else { return false };
-        let order = move |broker: &mut Broker, now, out: &mut Outbox| {
-            broker.move_connection(now, id, ShardId(to), "the simulator wants it", out);
-        };
-        assert!(self.commands.send(from, order).is_ok(), "shards take orders");
+        let why = "the simulator wants it".to_owned();
+        let query = Query::MoveConnection { connection: id, to: ShardId(to), why };
+        assert!(self.commands.send(from, query).is_ok(), "shards take orders");
         true
     }
 
@@ -456,24 +453,18 @@ impl Shards {
     /// The balancer sends a queue to another shard. False if there is none of that name.
     pub(crate) fn move_queue(&self, vhost: &str, name: &str, to: u16) -> bool {
         let Some(info) = self.find(vhost, name) else { return false };
-        let id = info.id;
-        let order = move |broker: &mut Broker, now, out: &mut Outbox| {
-            broker.move_queue(now, id, ShardId(to), "the simulator wants it", out);
-        };
-        assert!(self.commands.send(info.home, order).is_ok(), "shards take orders");
+        let why = "the simulator wants it".to_owned();
+        let query = Query::MoveQueue { queue: info.id, to: ShardId(to), why };
+        assert!(self.commands.send(info.home, query).is_ok(), "shards take orders");
         true
     }
 
-    /// The balancer asks a shard who talked to whom, and which queues got messages, since it was asked
-    /// last. What comes of it is there after the shard's next cycle.
-    pub(crate) fn ask_traffic(&self, shard: u16) -> mpsc::Receiver<(Vec<Talk>, Vec<QueueTraffic>)> {
-        let (sender, receiver) = mpsc::channel();
-        let order = move |broker: &mut Broker, now, _: &mut Outbox| {
-            let queues = broker.queue_traffic(now, usize::MAX, false);
-            let _ = sender.send((broker.talks(now, usize::MAX, false), queues));
-        };
-        assert!(self.commands.send(ShardId(shard), order).is_ok(), "shards take orders");
-        receiver
+    /// Somebody asks a shard. The answer to most is there after the shard's next cycle.
+    pub(crate) fn ask(&self, shard: u16, query: Query) -> mpsc::Receiver<Answer> {
+        match self.commands.begin(ShardId(shard), query) {
+            Ok(answer) => answer,
+            Err(stopped) => panic!("shard {shard} takes no question: {stopped}"),
+        }
     }
 
     /// Number of shards.
@@ -552,21 +543,6 @@ impl Shards {
     /// The id of the connection that was made last.
     pub(crate) fn last_connection(&self) -> ConnectionId {
         ConnectionId(self.connections)
-    }
-
-    /// An operator asks for a change of the directory; the answer comes when the shards have run.
-    pub(crate) fn request(&self, request: Request) -> mpsc::Receiver<Result<(), Refusal>> {
-        let (reply, answer) = mpsc::channel();
-        let asked = self.commands.question(
-            ShardId(0),
-            move |broker, now, number, out| broker.request(now, number, &request, out),
-            move |result| {
-                // Whoever asked may not care.
-                let _ = reply.send(result);
-            },
-        );
-        assert!(asked.is_ok(), "shard 0 takes commands");
-        answer
     }
 
     /// The server stops.

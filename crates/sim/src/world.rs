@@ -13,7 +13,7 @@ use lepus_broker::outbox::Event;
 use lepus_broker::refusal::Refusal;
 use lepus_broker::user::{HashingAlgorithm, PasswordHash};
 use lepus_broker::vhost::VhostMetadata;
-use lepus_broker::{Broker, QueueTraffic, Talk};
+use lepus_broker::{Answer, Broker, Query, QueueTraffic, Talk};
 
 use crate::figures::{self, QueueFigures};
 use crate::peer::Peer;
@@ -216,16 +216,27 @@ impl World {
     /// # Panics
     /// When no answer comes.
     pub fn request(&self, request: Request) -> Result<(), Refusal> {
-        let mut state = self.0.borrow_mut();
-        let answer = state.shards.request(request);
-        state.settle();
-        answer.try_recv().expect("the directory answers an operator")
+        match self.ask(0, Query::Change(request)) {
+            Answer::Changed(result) => result,
+            other => panic!("a change is answered with {other:?}"),
+        }
     }
 
     /// The same without running anything: the answer comes when it is there.
     #[must_use]
-    pub fn begin(&self, request: Request) -> Receiver<Result<(), Refusal>> {
-        self.0.borrow_mut().shards.request(request)
+    pub fn begin(&self, request: Request) -> Receiver<Answer> {
+        self.0.borrow().shards.ask(0, Query::Change(request))
+    }
+
+    /// Asks a shard as an operator does.
+    ///
+    /// # Panics
+    /// When no answer comes.
+    pub fn ask(&self, shard: u16, query: Query) -> Answer {
+        let mut state = self.0.borrow_mut();
+        let answer = state.shards.ask(shard, query);
+        state.settle();
+        answer.try_recv().expect("the shard answers")
     }
 
     fn must(&self, request: Request) {
@@ -301,9 +312,12 @@ impl World {
     /// When the shard does not answer.
     #[must_use]
     pub fn traffic(&self, shard: u16) -> (Vec<Talk>, Vec<QueueTraffic>) {
-        let answer = self.0.borrow().shards.ask_traffic(shard);
-        self.0.borrow_mut().settle();
-        answer.try_recv().expect("the shard was asked and has turned")
+        let all = usize::MAX;
+        let query = Query::Traffic { connections_max: all, queues_max: all, with_idle: false };
+        match self.ask(shard, query) {
+            Answer::Traffic { connections, queues } => (connections, queues),
+            other => panic!("a question about traffic is answered with {other:?}"),
+        }
     }
 
     /// The brokers' counters, added up.

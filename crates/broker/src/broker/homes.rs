@@ -45,6 +45,7 @@ impl Broker {
             }
             Timer::Letters(_)
             | Timer::Looks
+            | Timer::Oldest
             | Timer::UnreadReplies
             | Timer::Trim
             | Timer::Tables => true,

@@ -7,9 +7,10 @@ use lepus_store::Event;
 use lepus_store::disk::{Completion, LogId};
 
 use crate::broker::Broker;
-use crate::journal::{LETTERS, LogFigures, LogTroubles, OldestDelivery, Reader};
+use crate::journal::{LETTERS, LogTroubles, OldestDelivery, Reader};
 use crate::mail::{Receipt, report};
 use crate::outbox::{Outbox, Severity};
+use crate::query::LogFigures;
 use crate::queue::{NoSink, command};
 
 impl Broker {

@@ -430,13 +430,21 @@ impl Broker {
     }
 
     /// Closes one connection for a reason of the operator's, here or should it come here: to be
-    /// called on every shard, since it may be between two of them.
-    pub fn close_connection(&mut self, now: Now, id: ConnectionId, why: &str, out: &mut Outbox) {
-        if self.edge.by_id.contains_key(&id) {
-            self.close_connections(now, |connection| connection.id == id, why, out);
-        } else {
+    /// called on every shard, since it may be between two of them. Whether it is here.
+    pub fn close_connection(
+        &mut self,
+        now: Now,
+        id: ConnectionId,
+        why: &str,
+        out: &mut Outbox,
+    ) -> bool {
+        let Some(&slot) = self.edge.by_id.get(&id) else {
             self.departures.expel(id, why);
-        }
+            return false;
+        };
+        let refusal = Refusal::new(RefusalKind::Forced, why);
+        self.fail_connection(now, slot, Closing::Refused(&refusal, Asked::Nothing), out);
+        true
     }
 
     /// The broker stops: all clients are told, new ones are refused.

@@ -35,6 +35,9 @@ impl Broker {
         edge.log_bytes = self.journal.memory_bytes()
             + edge.dead_letters.ledger_bytes()
             + self.delayed.memory_bytes();
+        if edge.held.unacked > 0 && self.journal.is_on() {
+            self.oldest.arm(now, &mut edge.timers);
+        }
         let mail: usize = out.mail.iter().map(MailBatch::weight).sum();
         edge.table_bytes = self.directory.bytes()
             + self.home_slots.memory_bytes()

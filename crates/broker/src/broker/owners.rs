@@ -15,7 +15,7 @@ use crate::owner::{Conditions, Owner};
 
 impl Broker {
     /// All owners.
-    fn owners(&self) -> [&dyn Owner; 14] {
+    fn owners(&self) -> [&dyn Owner; 15] {
         let Broker {
             directory: _,
             edge,
@@ -28,6 +28,7 @@ impl Broker {
             journal,
             postponed,
             looks,
+            oldest,
             names: _,
             rng: _,
             delayed,
@@ -64,6 +65,7 @@ impl Broker {
             pool: _,
             timers: _,
             counters: _,
+            held: _,
             dead_letters,
             remote_consumers: _,
             remote_windows: _,
@@ -90,6 +92,7 @@ impl Broker {
             journal,
             postponed,
             looks,
+            oldest,
             delayed,
             working,
             jobs,

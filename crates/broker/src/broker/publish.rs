@@ -57,6 +57,7 @@ impl Broker {
             return Err(Refusal::new(RefusalKind::NotImplemented, text));
         }
         let connection = &mut self.edge.connections[at.slot as usize];
+        connection.uncounted |= !connection.publishes;
         connection.publishes = true;
         let Some(channel) = connection.incarnation(at.channel.channel) else { return Ok(()) };
         let flags = match publish.properties {

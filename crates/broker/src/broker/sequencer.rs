@@ -13,6 +13,7 @@ use crate::home::Home;
 use crate::mail::{Command, Mail, Origin};
 use crate::migration::Parcel;
 use crate::outbox::{Outbox, Severity};
+use crate::query::Answer;
 use crate::refusal::{Refusal, RefusalKind};
 
 /// Why no queue goes to another shard any more.
@@ -194,7 +195,7 @@ impl Broker {
             Origin::Deletion(number) => return self.deleted_in_part(now, number, out),
             Origin::Home { shard, .. } => shard,
             Origin::Control(question) => {
-                out.answers.push((question, result.map(|_| ())));
+                out.answers.push((question, Answer::Changed(result.map(|_| ()))));
                 return;
             }
         };

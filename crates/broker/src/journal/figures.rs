@@ -6,55 +6,7 @@ use lepus_base::{Now, Position, QueueId};
 use lepus_store::place::generation;
 
 use super::Journal;
-
-/// Sums over the logs that a shard drives.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LogFigures {
-    /// Bytes written to segments, by this run.
-    pub log_bytes: u64,
-    /// Bytes written to index and checkpoints.
-    pub index_bytes: u64,
-    /// Bytes read from segments.
-    pub read_bytes: u64,
-    /// Syncs of segments.
-    pub syncs: u64,
-    /// Segments that hold something.
-    pub segments: usize,
-    /// Of these, segments whose messages are all gone; the next checkpoint frees them.
-    pub dead_segments: usize,
-    /// Segments ready for use.
-    pub spare_segments: usize,
-    /// Bytes appended and not written yet.
-    pub unwritten_bytes: usize,
-    /// Memory of buffers, index and caches.
-    pub memory_bytes: usize,
-    /// Entries that queues hold in memory.
-    pub window_entries: usize,
-    /// Messages that compaction moved.
-    pub moved: u64,
-    /// Checkpoints written.
-    pub checkpoints: u64,
-    /// Publishes that wait for the disk.
-    pub waiting_reports: usize,
-    /// Whether publishers are held back for lack of room.
-    pub is_low: bool,
-    /// Whether a log beside the shard's own may not grow and is full: who waits for it waits alone.
-    pub is_adopted_full: bool,
-    /// Whether a write or sync failed.
-    pub is_stopped: bool,
-    /// Logs that the run before did not close in order.
-    pub unclean: usize,
-    /// Messages of queues that the definitions do not have in these logs.
-    pub orphaned: u64,
-    /// Reads that failed in this run.
-    pub failed_reads: u64,
-    /// Reads that failed, have not worked since and are made again.
-    pub waiting_reads: usize,
-    /// Damaged messages that are kept, as far as this run has met them.
-    pub damaged: u64,
-    /// Segments that are kept for damage that a start met in them.
-    pub damaged_segments: usize,
-}
+use crate::query::LogFigures;
 
 /// What a shard's logs are in trouble with, of all of them; nothing is walked for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -13,6 +13,13 @@ impl Accounts {
         self.vhosts_by_name.values().map(|id| &self.vhosts[id])
     }
 
+    /// The virtual hosts whose names come behind this one, by name; all without one.
+    pub fn vhosts_behind(&self, name: Option<&str>) -> impl Iterator<Item = &VhostInfo> {
+        let first = name.map_or(Bound::Unbounded, Bound::Excluded);
+        let found = self.vhosts_by_name.range::<str, _>((first, Bound::Unbounded));
+        found.map(|(_, id)| &self.vhosts[id])
+    }
+
     /// Ids of all virtual hosts by age.
     pub(crate) fn vhost_ids(&self) -> impl ExactSizeIterator<Item = VhostId> {
         self.vhosts.keys().copied()

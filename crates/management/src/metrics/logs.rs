@@ -1,19 +1,9 @@
 //! What the logs of messages on disk tell.
 
-use super::{Row, Shard, Snapshot};
+use super::Row;
 use crate::exposition::{Exposition, Kind};
-use lepus_broker::LogFigures;
-
-/// The unacknowledged delivery that keeps the oldest segment of a shard's logs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Oldest {
-    /// Name of the virtual host.
-    pub vhost: String,
-    /// Name of the queue.
-    pub queue: String,
-    /// Segments from the message's own to the end of the log.
-    pub segments: u32,
-}
+use crate::snapshot::{Shard, Snapshot};
+use lepus_broker::query::LogFigures;
 
 /// Totals of the whole node under RabbitMQ's names.
 const NODE_TOTALS: &[Row<LogFigures>] = &[
@@ -73,18 +63,10 @@ const GAUGES: &[Row<LogFigures>] = &[
     ("lepus_store_stopped", "1 once the disk has failed for good.", |f| u64::from(f.is_stopped)),
 ];
 
-impl Snapshot {
-    /// Whether any shard holds publishers back for lack of room on the disk.
-    #[must_use]
-    pub fn disk_alarm(&self) -> bool {
-        self.shards.iter().any(|shard| shard.logs.is_low)
-    }
-}
-
 /// The store's part of the page.
 pub(super) fn write(snapshot: &Snapshot, page: &mut Exposition) {
     for (name, help, part) in NODE_TOTALS {
-        let total: u64 = snapshot.shards.iter().map(|shard| part(&shard.logs)).sum();
+        let total: u64 = snapshot.shards.iter().map(|shard| part(&shard.figures.logs)).sum();
         page.single(name, Kind::Counter, help, total);
     }
     let limit = snapshot.node.disk_free_bytes_min;
@@ -97,7 +79,7 @@ pub(super) fn write(snapshot: &Snapshot, page: &mut Exposition) {
         for (name, help, part) in rows {
             page.family(name, kind, help);
             for (number, shard) in &shards {
-                page.sample(name, &[("shard", number)], part(&shard.logs));
+                page.sample(name, &[("shard", number)], part(&shard.figures.logs));
             }
         }
     }
@@ -106,7 +88,7 @@ pub(super) fn write(snapshot: &Snapshot, page: &mut Exposition) {
                 and its queue.";
     page.family(name, Kind::Gauge, help);
     for (number, shard) in &shards {
-        if let Some(oldest) = &shard.oldest {
+        if let Some(oldest) = &shard.figures.oldest {
             let labels = [
                 ("shard", number.as_str()),
                 ("vhost", oldest.vhost.as_str()),

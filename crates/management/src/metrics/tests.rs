@@ -1,4 +1,6 @@
 use super::*;
+use crate::snapshot::Node;
+use lepus_broker::query::Oldest;
 use std::collections::{BTreeMap, HashSet};
 
 fn snapshot() -> Snapshot {
@@ -8,21 +10,21 @@ fn snapshot() -> Snapshot {
         ..Snapshot::default()
     };
     for (number, shard) in snapshot.shards.iter_mut().enumerate() {
-        shard.counters.received = 10 + number as u64;
-        shard.counters.enqueued_local = 4;
-        shard.counters.enqueued_remote = 4;
-        shard.counters.enqueued_near = 1;
+        shard.figures.counters.received = 10 + number as u64;
+        shard.figures.counters.enqueued_local = 4;
+        shard.figures.counters.enqueued_remote = 4;
+        shard.figures.counters.enqueued_near = 1;
         for bytes in [50, 5_000, 200_000_000] {
-            shard.counters.count_size(bytes);
+            shard.figures.counters.count_size(bytes);
         }
-        shard.holdings.ready = 4;
-        shard.holdings.unacked = 1;
+        shard.figures.holdings.ready = 4;
+        shard.figures.holdings.unacked = 1;
         shard.turns.busy_nanos = 1_500_000_000;
         shard.turns.turn_nanos_max = 21_000_000;
         shard.turns.long_turns = 1;
-        shard.logs.syncs = 100;
-        shard.logs.segments = 3 + number;
-        shard.logs.is_low = number == 1;
+        shard.figures.logs.syncs = 100;
+        shard.figures.logs.segments = 3 + number;
+        shard.figures.logs.is_low = number == 1;
     }
     snapshot
 }
@@ -86,7 +88,7 @@ fn a_shards_place_is_told_where_it_is_bound() {
 fn the_logs_are_told_by_shard_and_name_what_pins_them() {
     let mut snapshot = snapshot();
     let oldest = Oldest { vhost: "/".into(), queue: "a \"b\"".into(), segments: 7 };
-    snapshot.shards[1].oldest = Some(oldest);
+    snapshot.shards[1].figures.oldest = Some(oldest);
     let samples = parse(&encode(&snapshot));
     let value = |name: &str| samples.get(name).copied().unwrap_or_else(|| panic!("no {name}"));
     assert_eq!(value("rabbitmq_io_sync_ops_total"), 200.0);
@@ -94,7 +96,7 @@ fn the_logs_are_told_by_shard_and_name_what_pins_them() {
     assert_eq!(value("rabbitmq_alarms_free_disk_space_watermark"), 1.0);
     let name = r#"lepus_store_oldest_delivery_segments{shard="1",vhost="/",queue="a \"b\""}"#;
     assert_eq!(value(name), 7.0);
-    snapshot.shards[1].logs.is_low = false;
+    snapshot.shards[1].figures.logs.is_low = false;
     let samples = parse(&encode(&snapshot));
     assert_eq!(samples["rabbitmq_alarms_free_disk_space_watermark"], 0.0);
 }

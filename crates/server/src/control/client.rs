@@ -150,11 +150,23 @@ pub fn ask_table(path: &Path, request: &Value) -> Result<Value, ControlError> {
         }
         request["from"] = next;
         let mut part = ask(path, &request)?;
-        let rows = part["rows"].as_array_mut().map(std::mem::take);
-        if let (Some(all), Some(mut rows)) = (whole["rows"].as_array_mut(), rows) {
-            all.append(&mut rows);
+        for list in ["rows", "order"] {
+            let more = part[list].as_array_mut().map(std::mem::take);
+            if let (Some(all), Some(mut more)) = (whole[list].as_array_mut(), more) {
+                all.append(&mut more);
+            }
         }
         whole["next"] = part.get_mut("next").map_or(json!(null), Value::take);
+    }
+    if let Some(order) = whole.get_mut("order").map(Value::take)
+        && let (Some(order), Some(rows)) = (order.as_array(), whole["rows"].as_array_mut())
+    {
+        let numbers = order.iter().map(|number| number.as_u64().unwrap_or(u64::MAX));
+        let mut numbered: Vec<(u64, Value)> = numbers.zip(rows.drain(..)).collect();
+        numbered.sort_by_key(|(number, _)| *number);
+        // What moved from one shard to another while it was listed may be there twice.
+        numbered.dedup_by_key(|(number, _)| *number);
+        rows.extend(numbered.into_iter().map(|(_, row)| row));
     }
     if let Some(columns) = whole.get("sorted_by").and_then(Value::as_u64)
         && let Some(rows) = whole["rows"].as_array_mut()
@@ -168,6 +180,7 @@ pub fn ask_table(path: &Path, request: &Value) -> Result<Value, ControlError> {
     if let Some(object) = whole.as_object_mut() {
         object.remove("next");
         object.remove("sorted_by");
+        object.remove("order");
     }
     Ok(whole)
 }

@@ -11,10 +11,10 @@ use lepus_balance::{
     ShardLoad, Talker,
 };
 use lepus_base::{Instant, ShardId};
+use lepus_broker::{Answer, Query};
 use lepus_shard::{Clock, MetricsSnapshot, Stopped};
 use lepus_topology::{Machine, Place};
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 /// How often it looks.
@@ -140,14 +140,10 @@ fn balance(figures: &Figures, lifecycle: &Lifecycle, clock: Clock, log: &Log, mu
 fn order(figures: &Figures, decision: Decision) -> Result<(), Stopped> {
     let commands = &figures.commands;
     for QueueMove { queue, from, to, reason } in decision.queues {
-        commands.send(from, move |broker, now, out| {
-            broker.move_queue(now, queue, to, &reason.to_string(), out);
-        })?;
+        commands.send(from, Query::MoveQueue { queue, to, why: reason.to_string() })?;
     }
     for Move { connection, from, to, reason } in decision.connections {
-        commands.send(from, move |broker, now, out| {
-            broker.move_connection(now, connection, to, &reason.to_string(), out);
-        })?;
+        commands.send(from, Query::MoveConnection { connection, to, why: reason.to_string() })?;
     }
     Ok(())
 }
@@ -191,20 +187,20 @@ impl Watch<'_> {
         for (place, load) in places {
             let shard = ShardId(place as u16);
             let wants_queues = all || load.busy >= QUEUES_BUSY_MIN;
-            let places_max = if wants_queues { PLACES_MAX } else { 0 };
-            let (sender, receiver) = sync_channel(1);
-            let sent = self.figures.commands.send(shard, move |broker, now, _| {
-                let queues = broker.queue_traffic(now, places_max, all);
-                // Whoever asked may have given up.
-                let _ = sender.try_send((broker.talks(now, SLOTS_MAX, all), queues));
-            });
-            sent.map_err(|_| Silence::Stopped)?;
-            answers.push((shard, receiver));
+            let query = Query::Traffic {
+                connections_max: SLOTS_MAX,
+                queues_max: if wants_queues { PLACES_MAX } else { 0 },
+                with_idle: all,
+            };
+            let answer = self.figures.commands.begin(shard, query);
+            answers.push((shard, answer.map_err(|_| Silence::Stopped)?));
         }
         let (mut talkers, mut queues) = (Vec::new(), Vec::new());
         for (shard, answer) in answers {
-            let (talks, traffic) =
-                answer.recv_timeout(ANSWER_TIMEOUT).map_err(|_| Silence::Late(shard))?;
+            let answer = answer.recv_timeout(ANSWER_TIMEOUT).map_err(|_| Silence::Late(shard))?;
+            let Answer::Traffic { connections: talks, queues: traffic } = answer else {
+                unreachable!("a question for traffic is answered with {answer:?}");
+            };
             talkers.extend(talks.into_iter().map(|talk| Talker {
                 connection: talk.connection,
                 shard,

@@ -4,7 +4,7 @@ use super::progress::Progress;
 use crate::figures::Figures;
 use lepus_base::Instant;
 use lepus_management::http::Source;
-use lepus_management::metrics::Snapshot;
+use lepus_management::snapshot::Snapshot;
 use lepus_shard::Clock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};

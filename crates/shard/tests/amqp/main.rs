@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use lepus_amqp::method::{basic, channel as amqp_channel, confirm, queue};
 use lepus_amqp::server::ServerOptions;
-use lepus_base::ShardId;
 use lepus_broker::directory::Directory;
+use lepus_broker::{Answer, Query};
 use lepus_broker::{Broker, Limits, Outbox, Settings};
 use lepus_shard::{Admission, Clock, Config, IdlePreset, Listener, Running, Runtime, Transport};
 
@@ -165,8 +165,11 @@ fn an_exclusive_queue_dies_with_its_connection() {
     drop(owner);
     let commands = running.commands();
     loop {
-        let queues = commands.ask_all(|_: ShardId, broker, _, _| broker.queues().count()).unwrap();
-        if queues == [0, 0] {
+        let queues = |answer: &Answer| match answer {
+            Answer::Figures(figures) => figures.holdings.queues,
+            other => panic!("{other:?}"),
+        };
+        if commands.wait_all(&Query::Figures).unwrap().iter().map(queues).sum::<u64>() == 0 {
             break;
         }
     }

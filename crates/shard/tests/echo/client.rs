@@ -4,12 +4,11 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use lepus_base::ShardId;
 use lepus_shard::{
     Admission, Clock, Config, IdlePreset, Listener, NoticeReader, Runtime, Transport,
 };
 
-use crate::core::{EchoCore, WHERE, frame};
+use crate::core::{EchoAnswer, EchoCore, EchoQuery, WHERE, frame};
 
 pub type Running = lepus_shard::Running<EchoCore>;
 
@@ -102,11 +101,20 @@ pub fn finish(running: Running) {
     assert_eq!(running.join().cut, 0);
 }
 
+/// The sum of what all shards answer.
+pub fn sum(running: &Running, query: &EchoQuery) -> u64 {
+    let answers = running.commands().wait_all(query).unwrap();
+    let count = |answer| match answer {
+        EchoAnswer::Count(count) => count,
+        other => panic!("{other:?}"),
+    };
+    answers.into_iter().map(count).sum()
+}
+
 /// Waits until the shards have counted so many ended connections.
 pub fn await_closed(running: &Running, count: u64) {
     loop {
-        let closed = running.commands().ask_all(|_: ShardId, core, _, _| core.closed).unwrap();
-        if closed.iter().sum::<u64>() == count {
+        if sum(running, &EchoQuery::Closed) == count {
             return;
         }
     }

@@ -54,7 +54,27 @@ pub struct Outbox {
     changes: Vec<Arc<u64>>,
     events: Vec<String>,
     lost_events: u64,
-    answers: Vec<(u64, String)>,
+    answers: Vec<(u64, EchoAnswer)>,
+}
+
+/// What a test asks.
+#[derive(Clone)]
+pub enum EchoQuery {
+    /// The shard's number and its [`EchoCore::version`].
+    Version,
+    /// Its [`EchoCore::closed`].
+    Closed,
+    /// Its [`EchoCore::held`].
+    Held,
+    /// Something that another shard answers.
+    Far,
+}
+
+#[derive(Debug, PartialEq)]
+pub enum EchoAnswer {
+    Version(ShardId, u64),
+    Count(u64),
+    Text(String),
 }
 
 pub enum Letter {
@@ -87,9 +107,9 @@ pub struct EchoCore {
     resume_at: BTreeMap<(Instant, ConnectionId), ()>,
     quit_at: BTreeMap<(Instant, ConnectionId), ()>,
     /// Directory changes applied.
-    pub version: u64,
+    version: u64,
     /// Calls of `closed`.
-    pub closed: u64,
+    closed: u64,
 }
 
 impl EchoCore {
@@ -132,13 +152,8 @@ impl EchoCore {
     }
 
     /// Bytes that the driver holds for all.
-    pub fn held(&self) -> usize {
+    fn held(&self) -> usize {
         self.clients.iter().map(|(_, client)| client.held).sum()
-    }
-
-    pub fn ask(&mut self, number: u64, out: &mut Outbox) {
-        let to = self.next();
-        out.mail[to.index()].push(Letter::Ask(self.shard, number));
     }
 }
 
@@ -149,7 +164,8 @@ impl Core for EchoCore {
     type Change = u64;
     type Traveller = Client;
     type Event = String;
-    type Answer = String;
+    type Query = EchoQuery;
+    type Answer = EchoAnswer;
 
     fn outbox(shards: u16) -> Outbox {
         Outbox { mail: ByShard::new(shards), ..Outbox::default() }
@@ -361,7 +377,7 @@ impl Core for EchoCore {
                     let text = format!("answer of {} to {shard}", self.shard);
                     out.mail[shard.index()].push(Letter::Answer(number, text));
                 }
-                Letter::Answer(number, text) => out.answers.push((number, text)),
+                Letter::Answer(number, text) => out.answers.push((number, EchoAnswer::Text(text))),
             }
         }
     }
@@ -372,6 +388,19 @@ impl Core for EchoCore {
     }
 
     fn disk_done(&mut self, _: Now, _: LogId, _: Completion, _: &mut Outbox) {}
+
+    fn query(&mut self, _: Now, number: u64, query: EchoQuery, out: &mut Outbox) {
+        let answer = match query {
+            EchoQuery::Version => EchoAnswer::Version(self.shard, self.version),
+            EchoQuery::Closed => EchoAnswer::Count(self.closed),
+            EchoQuery::Held => EchoAnswer::Count(self.held() as u64),
+            EchoQuery::Far => {
+                let to = self.next();
+                return out.mail[to.index()].push(Letter::Ask(self.shard, number));
+            }
+        };
+        out.answers.push((number, answer));
+    }
 
     fn timeout(&mut self, now: Now, out: &mut Outbox) {
         while let Some((&(at, id), ())) = self.resume_at.first_key_value() {

@@ -218,16 +218,17 @@ fn connections_are_spread_and_the_limit_holds() {
 fn commands_and_questions_reach_their_shard() {
     let running = start(2);
     let commands = running.commands();
-    let versions = commands.ask_all(|shard, core, _, _| (shard, core.version));
-    assert_eq!(versions.unwrap(), [(ShardId(0), 0), (ShardId(1), 0)]);
+    let versions = commands.wait_all(&EchoQuery::Version).unwrap();
+    let of = |shard| EchoAnswer::Version(ShardId(shard), 0);
+    assert_eq!(versions, [of(0), of(1)]);
     // The answer comes later, from another shard.
-    let answer = commands.question_and_wait(ShardId(1), |core, _, number, out| {
-        core.ask(number, out);
-    });
-    assert_eq!(answer.unwrap(), "answer of 0 to 1");
-    assert!(commands.ask(ShardId(2), |_, _, _| ()).is_err());
+    let answer = commands.wait(ShardId(1), EchoQuery::Far).unwrap();
+    assert_eq!(answer, EchoAnswer::Text("answer of 0 to 1".to_owned()));
+    let places = commands.locate(ShardId(1)).unwrap().recv().unwrap();
+    assert!(places.iter().all(|address| *address != 0));
+    assert!(commands.wait(ShardId(2), EchoQuery::Version).is_err());
     finish(running);
-    assert!(commands.ask(ShardId(0), |_, _, _| ()).is_err());
+    assert!(commands.wait(ShardId(0), EchoQuery::Version).is_err());
 }
 
 #[test]

@@ -7,14 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use lepus_base::ShardId;
 use lepus_shard::{Listener, LoginFrom, Notice, TlsFiles, Transport};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use crate::client::{Running, await_closed, config, finish, start_with};
+use crate::client::{Running, await_closed, config, finish, start_with, sum};
 use crate::core::*;
 
 type TlsClient = StreamOwned<ClientConnection, TcpStream>;
@@ -227,10 +226,7 @@ fn who_asked_for_the_end_and_ended_the_session_is_answered() {
 
 /// Waits until what the TLS stage holds of all connections is as it should be.
 fn await_held(running: &Running, is_right: impl Fn(usize) -> bool) {
-    let held = || {
-        let all = running.commands().ask_all(|_: ShardId, core, _, _| core.held()).unwrap();
-        all.iter().sum()
-    };
+    let held = || sum(running, &EchoQuery::Held) as usize;
     while !is_right(held()) {}
 }
 

@@ -42,7 +42,22 @@ pub struct Outbox {
     changes: Vec<Arc<()>>,
     events: Vec<()>,
     lost_events: u64,
-    answers: Vec<(u64, ())>,
+    answers: Vec<(u64, StoreAnswer)>,
+}
+
+/// What a test asks.
+#[derive(Clone)]
+pub enum StoreQuery {
+    /// All bytes kept, in order, as far as they are in memory.
+    Kept,
+    /// Whether the last run ended in order.
+    WasClean,
+}
+
+#[derive(Debug, PartialEq)]
+pub enum StoreAnswer {
+    Kept(Option<Vec<u8>>),
+    WasClean(bool),
 }
 
 #[derive(Default)]
@@ -66,7 +81,7 @@ pub struct StoreCore {
     backlog: VecDeque<u8>,
     events: Vec<Event>,
     /// Whether the last run ended in order.
-    pub was_clean: bool,
+    was_clean: bool,
     /// The store is to be closed once everything is in it.
     closing: bool,
     shards: usize,
@@ -154,7 +169,7 @@ impl StoreCore {
     }
 
     /// All bytes kept, in order, as far as they are in memory.
-    pub fn kept(&mut self, out: &mut Outbox) -> Option<Vec<u8>> {
+    fn kept(&mut self, out: &mut Outbox) -> Option<Vec<u8>> {
         let mut entries = Vec::new();
         self.store.rewind(self.lane, 0);
         if self.store.fetch(self.lane, usize::MAX, &mut entries, &mut out.disk) == Fetch::Pending {
@@ -203,7 +218,8 @@ impl Core for StoreCore {
     type Change = ();
     type Traveller = ();
     type Event = ();
-    type Answer = ();
+    type Query = StoreQuery;
+    type Answer = StoreAnswer;
 
     fn outbox(shards: u16) -> Outbox {
         Outbox { mail: ByShard::new(shards), ..Outbox::default() }
@@ -336,6 +352,14 @@ impl Core for StoreCore {
         self.confirm(out);
         self.catch_up();
         out.resume.append(&mut self.paused);
+    }
+
+    fn query(&mut self, _: Now, number: u64, query: StoreQuery, out: &mut Outbox) {
+        let answer = match query {
+            StoreQuery::Kept => StoreAnswer::Kept(self.kept(out)),
+            StoreQuery::WasClean => StoreAnswer::WasClean(self.was_clean),
+        };
+        out.answers.push((number, answer));
     }
 
     fn timeout(&mut self, _: Now, _: &mut Outbox) {}

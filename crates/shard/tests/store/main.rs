@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::core::{COUNT, Closed, FAR, LATE, OWED, StoreCore};
+use crate::core::{COUNT, Closed, FAR, LATE, OWED, StoreAnswer, StoreCore, StoreQuery};
 use lepus_base::ShardId;
 use lepus_shard::{
     Admission, Clock, Config, IdlePreset, Listener, Running, Runtime, StartError, Storage,
@@ -93,9 +93,10 @@ fn read(stream: &mut TcpStream, count: usize) -> Vec<u8> {
 /// What a shard keeps.
 fn kept(running: &Running<StoreCore>, shard: u16) -> Vec<u8> {
     loop {
-        let kept = running.commands().ask(ShardId(shard), |core, _, out| core.kept(out)).unwrap();
-        if let Some(kept) = kept {
-            return kept;
+        match running.commands().wait(ShardId(shard), StoreQuery::Kept).unwrap() {
+            StoreAnswer::Kept(Some(kept)) => return kept,
+            StoreAnswer::Kept(None) => {}
+            other => panic!("{other:?}"),
         }
         std::thread::yield_now();
     }
@@ -117,7 +118,8 @@ fn what_was_confirmed_is_there_after_an_orderly_end() {
     assert_eq!((report.cut, report.unclosed), (0, 0));
 
     let running = start(&scratch.0, 1);
-    assert!(running.commands().ask(ShardId(0), |core, _, _| core.was_clean).unwrap());
+    let answer = running.commands().wait(ShardId(0), StoreQuery::WasClean).unwrap();
+    assert_eq!(answer, StoreAnswer::WasClean(true));
     assert!(kept(&running, 0) == text);
     running.stop();
     assert_eq!(running.join().unclosed, 0);
@@ -190,8 +192,9 @@ fn a_core_that_cannot_be_made_stops_the_start_and_says_why() {
     // The others ended in order.
     std::fs::remove_file(scratch.0.join("log-00000002")).unwrap();
     let running = start(&scratch.0, 3);
-    let clean = running.commands().ask_all(|_, core, _, _| core.was_clean).unwrap();
-    assert_eq!((clean[0], clean[2]), (true, true));
+    let clean = running.commands().wait_all(&StoreQuery::WasClean).unwrap();
+    let was_clean = &StoreAnswer::WasClean(true);
+    assert_eq!((&clean[0], &clean[2]), (was_clean, was_clean));
     running.stop();
     running.join();
 }

@@ -6,9 +6,10 @@ use std::sync::mpsc;
 
 use lepus_base::Rng;
 use lepus_broker::directory::{Directory, Request, VhostRef};
-use lepus_broker::refusal::Refusal;
+use lepus_broker::query::{Names, Page, Part};
 use lepus_broker::user::{HashingAlgorithm, PasswordHash};
 use lepus_broker::vhost::VhostMetadata;
+use lepus_broker::{Answer, Query};
 
 use super::{Run, trace};
 use crate::actor::Verdict;
@@ -135,38 +136,104 @@ pub(super) struct Operator {
     sure: Accounts,
     /// What was asked for and not answered yet, or refused because of the disk: it may be there
     /// after the end of the process.
-    open: Option<(Wish, mpsc::Receiver<Result<(), Refusal>>)>,
+    open: Option<(Wish, mpsc::Receiver<Answer>)>,
     wishes: u64,
+    /// What was asked and not answered yet.
+    asked: Option<(Query, mpsc::Receiver<Answer>)>,
+    questions: usize,
+}
+
+/// Questions in turn: everything that operators and the server's own threads ask.
+fn question(number: usize) -> Query {
+    let page = Page { from: number / 16, limit: 1 + number % 5 };
+    let names = Names { after: None, limit: 1 + number % 3 };
+    let vhost = "/".to_owned();
+    match number % 10 {
+        0 => Query::Figures,
+        1 => Query::Alive,
+        2 => Query::Queues { vhost, page },
+        3 => Query::Connections(page),
+        4 => Query::Exchanges { vhost, page },
+        5 => Query::Bindings { vhost, page },
+        6 => Query::Vhosts(names),
+        7 => Query::Users(names),
+        8 => Query::Permissions(names),
+        _ => Query::Known { user: "guest".to_owned(), vhost },
+    }
+}
+
+/// Whether an answer fits its question: of its kind, and with no more than was asked for.
+fn fits(query: &Query, answer: &Answer) -> bool {
+    fn is_part<T>(part: &Part<T, usize>, page: &Page) -> bool {
+        part.rows.len() <= page.limit && part.next.is_none_or(|next| next > page.from)
+    }
+    match (query, answer) {
+        (Query::Figures, Answer::Figures(_)) | (Query::Alive, Answer::Alive) => true,
+        (Query::Queues { page, .. }, Answer::Queues(part)) => is_part(part, page),
+        (Query::Connections(page), Answer::Connections(part)) => is_part(part, page),
+        (Query::Exchanges { page, .. }, Answer::Exchanges(part)) => is_part(part, page),
+        (Query::Bindings { page, .. }, Answer::Bindings(part)) => is_part(part, page),
+        (Query::Vhosts(names), Answer::Vhosts(part)) => part.rows.len() <= names.limit,
+        (Query::Users(names), Answer::Users(part)) => part.rows.len() <= names.limit,
+        (Query::Permissions(_), Answer::Permissions(_)) => true,
+        (Query::Known { .. }, Answer::Known { user, vhost }) => *user && *vhost,
+        _ => false,
+    }
 }
 
 impl Run {
     /// The operator hears the answer to the last wish, or has another one.
     pub(super) fn operate(&mut self) -> Verdict {
         self.hear_operator()?;
+        self.ask_something()?;
         if self.operator.open.is_some() {
             return Ok(());
         }
         self.operator.wishes += 1;
         let wish = self.operator.sure.wish(&mut self.rng, self.operator.wishes.to_string());
         trace(format!("an operator asks for {wish:?}"));
-        let answer = self.shards.request(wish.request());
+        let answer = self.shards.ask(0, Query::Change(wish.request()));
         self.operator.open = Some((wish, answer));
+        Ok(())
+    }
+
+    /// The answer to the last question fits, and another one is asked, of each shard in turn.
+    fn ask_something(&mut self) -> Verdict {
+        if let Some((query, answer)) = self.operator.asked.take() {
+            match answer.try_recv() {
+                Ok(answer) if !fits(&query, &answer) => {
+                    return Err(format!("{query:?} is answered with {answer:?}"));
+                }
+                // The process that was asked is gone.
+                Ok(_) | Err(mpsc::TryRecvError::Disconnected) => {}
+                Err(mpsc::TryRecvError::Empty) => {
+                    self.operator.asked = Some((query, answer));
+                    return Ok(());
+                }
+            }
+        }
+        self.operator.questions += 1;
+        let query = question(self.operator.questions);
+        let shard = self.operator.questions % self.shards.len();
+        let answer = self.shards.ask(shard as u16, query.clone());
+        self.operator.asked = Some((query, answer));
         Ok(())
     }
 
     pub(super) fn hear_operator(&mut self) -> Verdict {
         let Some((wish, answer)) = &self.operator.open else { return Ok(()) };
         match answer.try_recv() {
-            Ok(Ok(())) => {
+            Ok(Answer::Changed(Ok(()))) => {
                 self.operator.sure.apply(wish);
                 self.operator.open = None;
             }
-            Ok(Err(refusal)) => {
+            Ok(Answer::Changed(Err(refusal))) => {
                 let fills = self.plan.disk.as_ref().is_some_and(|disk| disk.fills);
                 if !fills && !self.shards.definitions_failed() {
                     return Err(format!("an operator is refused {wish:?}: {}", refusal.text));
                 }
             }
+            Ok(other) => return Err(format!("{wish:?} is answered with {other:?}")),
             Err(_) => {}
         }
         Ok(())

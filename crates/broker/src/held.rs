@@ -1,0 +1,52 @@
+//! What the queues and connections of a shard hold, in sums that are kept as it changes.
+//!
+//! Whoever asks for figures walks over nothing. A queue is counted anew at the end of a cycle in which it
+//! was used, with its tables (`Home::weigh`); a connection with its bytes (`Edge::recount`). Between the
+//! cycles the sums are exact; in the middle of one they are those of its beginning.
+
+use crate::queue::Queue;
+
+/// The sums.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Open channels.
+    pub channels: u64,
+    /// Connections that have published.
+    pub publishers: u64,
+    /// Messages that are ready in queues.
+    pub ready: u64,
+    /// Messages that are delivered and not settled.
+    pub unacked: u64,
+    /// Consumers of queues, wherever they are connected.
+    pub consumers: u64,
+}
+
+/// What the sums have of one queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OfQueue {
+    ready: u64,
+    unacked: u32,
+    consumers: u32,
+}
+
+impl OfQueue {
+    /// What a queue holds now. Its deliveries have places of 32 bits: they are fewer than 2³².
+    pub(crate) fn of(queue: &Queue) -> OfQueue {
+        OfQueue {
+            ready: queue.ready(),
+            unacked: queue.unacked() as u32,
+            consumers: queue.consumer_count(),
+        }
+    }
+}
+
+impl Held {
+    /// A queue that had `before` has `after`.
+    #[inline]
+    pub(crate) fn adjust(&mut self, before: OfQueue, after: OfQueue) {
+        // Sums are never below what one queue has: it is in them.
+        self.ready = self.ready + after.ready - before.ready;
+        self.unacked = self.unacked + u64::from(after.unacked) - u64::from(before.unacked);
+        self.consumers = self.consumers + u64::from(after.consumers) - u64::from(before.consumers);
+    }
+}

@@ -1,0 +1,230 @@
+//! What there is on a shard, listed in parts.
+
+use alloc::borrow::ToOwned;
+use alloc::boxed::Box;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use lepus_base::{ShardId, Slab, VhostId};
+
+use crate::connection::Connection;
+use crate::directory::{
+    BindingInfo, Directory, ExchangeInfo, Permission, TopicPermission, User, VhostInfo,
+};
+use crate::held::{Held, OfQueue};
+use crate::home::Home;
+use crate::journal::OldestDelivery;
+use crate::query::{
+    Answer, BindingRow, ConnectionRow, ExchangeRow, NAMES_MAX, Names, Oldest, PLACES_MAX, Page,
+    Part, PermissionRow, Query, QueueRow, TopicPermissionRow, UserRow, VhostRow,
+};
+
+impl Page {
+    /// Its places, of so many that there are, and where the next page begins.
+    fn of(self, places: usize) -> (usize, usize, Option<usize>) {
+        let first = self.from.min(places);
+        let limit = self.limit.clamp(1, PLACES_MAX).min(places - first);
+        let end = first + limit;
+        (first, limit, (end < places).then_some(end))
+    }
+}
+
+impl Names {
+    fn limit(&self) -> usize {
+        self.limit.clamp(1, NAMES_MAX)
+    }
+}
+
+/// What lists are made of; nothing is changed by them.
+pub(crate) struct Lists<'a> {
+    pub(crate) shard: ShardId,
+    /// Queues by place.
+    pub(crate) homes: &'a Slab<Home>,
+    /// Connections by place.
+    pub(crate) connections: &'a Slab<Box<Connection>>,
+    pub(crate) directory: &'a Directory,
+}
+
+impl<'a> Lists<'a> {
+    /// Answers a question for a part of a list, or for names.
+    ///
+    /// # Panics
+    /// When it is another question.
+    pub(crate) fn answer(&self, query: Query) -> Answer {
+        match query {
+            Query::Connections(page) => Answer::Connections(self.connections(page)),
+            Query::Queues { vhost, page } => {
+                self.in_vhost(&vhost, |vhost| Answer::Queues(self.queues(vhost, page)))
+            }
+            Query::Exchanges { vhost, page } => {
+                self.in_vhost(&vhost, |vhost| Answer::Exchanges(self.exchanges(vhost, page)))
+            }
+            Query::Bindings { vhost, page } => {
+                self.in_vhost(&vhost, |vhost| Answer::Bindings(self.bindings(vhost, page)))
+            }
+            Query::Known { user, vhost } => Answer::Known {
+                user: self.directory.user(&user).is_some(),
+                vhost: self.directory.vhost(&vhost).is_some(),
+            },
+            Query::Vhosts(names) => Answer::Vhosts(self.vhosts(&names)),
+            Query::Users(names) => Answer::Users(self.users(&names, |user| {
+                let tags = user.tags.iter().map(ToString::to_string).collect();
+                let (name, has_password) = (user.name.to_string(), !user.password.is_none());
+                core::iter::once(UserRow { name, tags, has_password })
+            })),
+            Query::Permissions(names) => Answer::Permissions(self.users(&names, |user| {
+                self.directory.accounts().permissions_of(user).map(|found| permission(user, found))
+            })),
+            Query::TopicPermissions(names) => {
+                Answer::TopicPermissions(self.users(&names, |user| {
+                    let all = self.directory.accounts().topic_permissions_of(user);
+                    all.map(|found| topic_permission(user, found))
+                }))
+            }
+            other => unreachable!("{other:?} asks for no list"),
+        }
+    }
+
+    /// A delivery with the names of its queue and virtual host, while there is the queue.
+    pub(crate) fn oldest(&self, delivery: OldestDelivery) -> Option<Oldest> {
+        let info = self.directory.queue_by_id(delivery.queue)?;
+        Some(Oldest {
+            vhost: self.directory.vhost_name(info.vhost).to_owned(),
+            queue: info.name().to_owned(),
+            segments: delivery.segments,
+        })
+    }
+
+    /// What queues and connections hold, by a walk over all of them.
+    pub(crate) fn held(&self) -> Held {
+        let mut walked = Held::default();
+        for (_, home) in self.homes {
+            walked.adjust(OfQueue::default(), OfQueue::of(&home.queue));
+        }
+        for (_, connection) in self.connections {
+            walked.channels += connection.open_channels().count() as u64;
+            walked.publishers += u64::from(connection.publishes);
+        }
+        walked
+    }
+
+    fn in_vhost(&self, name: &str, list: impl FnOnce(VhostId) -> Answer) -> Answer {
+        match self.directory.vhost(name) {
+            Some(vhost) => list(vhost),
+            None => Answer::NoVhost,
+        }
+    }
+
+    fn queues(&self, vhost: VhostId, page: Page) -> Part<QueueRow, usize> {
+        let (first, limit, next) = page.of(self.homes.capacity());
+        let rows = (first..first + limit).filter_map(|place| {
+            let home = self.homes.get(place)?;
+            let info = self.directory.queue_by_id(home.id).filter(|info| info.vhost == vhost)?;
+            Some(QueueRow {
+                id: home.id,
+                name: info.name().to_owned(),
+                kind: info.kind.name(),
+                durable: info.durable,
+                auto_delete: info.auto_delete,
+                exclusive: info.exclusive().is_some(),
+                ready: home.queue.ready(),
+                unacked: home.queue.unacked(),
+                consumers: home.queue.consumer_count(),
+                shard: self.shard,
+            })
+        });
+        Part { rows: rows.collect(), next }
+    }
+
+    fn connections(&self, page: Page) -> Part<ConnectionRow, usize> {
+        let (first, limit, next) = page.of(self.connections.capacity());
+        let rows = (first..first + limit).filter_map(|place| {
+            let connection: &Connection = self.connections.get(place)?;
+            Some(ConnectionRow {
+                id: connection.id,
+                peer: connection.peer.address.clone(),
+                user: connection.user.to_string(),
+                vhost: connection.vhost_name.to_string(),
+                channels: connection.channels.len(),
+                tls: connection.peer.tls.is_some(),
+                blocked: connection.blocked,
+                shard: self.shard,
+            })
+        });
+        Part { rows: rows.collect(), next }
+    }
+
+    fn exchanges(&self, vhost: VhostId, page: Page) -> Part<ExchangeRow, usize> {
+        let row = |exchange: &ExchangeInfo| ExchangeRow {
+            name: exchange.name.to_string(),
+            kind: exchange.kind_name(),
+            durable: exchange.durable,
+            auto_delete: exchange.auto_delete,
+            internal: exchange.internal,
+        };
+        let limit = page.limit.clamp(1, PLACES_MAX);
+        let found = self.directory.exchanges_in(vhost, page.from, limit);
+        let next = found.is_some().then(|| page.from.saturating_add(limit));
+        Part { rows: found.into_iter().flatten().map(row).collect(), next }
+    }
+
+    fn bindings(&self, vhost: VhostId, page: Page) -> Part<BindingRow, usize> {
+        let row = |binding: BindingInfo<'_>| BindingRow {
+            source: binding.source.to_owned(),
+            destination_kind: binding.destination.kind(),
+            destination: binding.destination.name().to_owned(),
+            routing_key: binding.routing_key.to_owned(),
+        };
+        let limit = page.limit.clamp(1, PLACES_MAX);
+        let found = self.directory.bindings_in(vhost, page.from, limit);
+        let next = found.is_some().then(|| page.from.saturating_add(limit));
+        Part { rows: found.into_iter().flatten().map(row).collect(), next }
+    }
+
+    fn vhosts(&self, names: &Names) -> Part<VhostRow, String> {
+        let behind = self.directory.accounts().vhosts_behind(names.after.as_deref());
+        let vhosts: Vec<&VhostInfo> = behind.take(names.limit()).collect();
+        let next = vhosts.last().map(|vhost| vhost.name.to_string());
+        let row = |vhost: &VhostInfo| VhostRow {
+            name: vhost.name.to_string(),
+            queues: self.directory.queue_count(vhost.id),
+            description: vhost.metadata.description.to_string(),
+        };
+        Part { rows: vhosts.into_iter().map(row).collect(), next }
+    }
+
+    /// Rows of users.
+    fn users<T, I: Iterator<Item = T>>(
+        &self,
+        names: &Names,
+        rows: impl Fn(&'a User) -> I,
+    ) -> Part<T, String> {
+        let behind = self.directory.accounts().users_behind(names.after.as_deref());
+        let users: Vec<&User> = behind.take(names.limit()).collect();
+        let next = users.last().map(|user| user.name.to_string());
+        Part { rows: users.into_iter().flat_map(rows).collect(), next }
+    }
+}
+
+fn permission(user: &User, (vhost, permission): (&VhostInfo, &Permission)) -> PermissionRow {
+    PermissionRow {
+        user: user.name.to_string(),
+        vhost: vhost.name.to_string(),
+        configure: permission.configure.text().to_owned(),
+        write: permission.write.text().to_owned(),
+        read: permission.read.text().to_owned(),
+    }
+}
+
+fn topic_permission(
+    user: &User,
+    (vhost, exchange, permission): (&VhostInfo, &str, &TopicPermission),
+) -> TopicPermissionRow {
+    TopicPermissionRow {
+        user: user.name.to_string(),
+        vhost: vhost.name.to_string(),
+        exchange: exchange.to_owned(),
+        write: permission.write.text().to_owned(),
+        read: permission.read.text().to_owned(),
+    }
+}

@@ -1,0 +1,133 @@
+//! What operators and the threads of the server ask a shard, as values.
+//!
+//! A question goes in by [`Broker::query`](crate::Broker::query) under a number and is answered in the outbox
+//! under it, at once or later. Nothing else that comes from outside reaches a shard's state, so a run can be
+//! recorded with its operators and played again. No question makes a shard look at more than a bounded number
+//! of things: totals are kept as they change, and lists are asked for in parts.
+
+mod answer;
+mod figures;
+
+use alloc::string::String;
+
+use lepus_base::{ConnectionId, QueueId, ShardId};
+
+pub use answer::{
+    Answer, BindingRow, ConnectionRow, ExchangeRow, Part, PermissionRow, QueueRow,
+    TopicPermissionRow, UserRow, VhostRow,
+};
+pub use figures::{Figures, Holdings, LogFigures, Oldest};
+
+use crate::directory::Request;
+
+/// Places that one part of a list covers at most.
+pub const PLACES_MAX: usize = 256;
+/// Users or virtual hosts that one part of a list covers at most.
+pub const NAMES_MAX: usize = 64;
+
+/// One question or order, for one shard.
+///
+/// Those about virtual hosts, users, exchanges and bindings have the same answer on every shard; shard 0 is the
+/// first to know a change.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Query {
+    /// Does the shard answer at all? [`Answer::Alive`]
+    Alive,
+    /// The shard's totals: [`Answer::Figures`].
+    Figures,
+    /// Queues of a virtual host whose home is the shard: [`Answer::Queues`] or [`Answer::NoVhost`].
+    Queues {
+        /// Name of the virtual host.
+        vhost: String,
+        /// Which of them.
+        page: Page,
+    },
+    /// Connections of the shard: [`Answer::Connections`].
+    Connections(Page),
+    /// Exchanges of a virtual host: [`Answer::Exchanges`] or [`Answer::NoVhost`].
+    Exchanges {
+        /// Name of the virtual host.
+        vhost: String,
+        /// Which of them.
+        page: Page,
+    },
+    /// Bindings of a virtual host without those of the default exchange: [`Answer::Bindings`] or
+    /// [`Answer::NoVhost`].
+    Bindings {
+        /// Name of the virtual host.
+        vhost: String,
+        /// Which of them.
+        page: Page,
+    },
+    /// Virtual hosts by name: [`Answer::Vhosts`].
+    Vhosts(Names),
+    /// Users by name: [`Answer::Users`].
+    Users(Names),
+    /// The permissions of users, by user: [`Answer::Permissions`].
+    Permissions(Names),
+    /// The topic permissions of users, by user: [`Answer::TopicPermissions`].
+    TopicPermissions(Names),
+    /// Whether there is a user and a virtual host of these names: [`Answer::Known`].
+    Known {
+        /// Name of the user.
+        user: String,
+        /// Name of the virtual host.
+        vhost: String,
+    },
+    /// What connections and queues had to do since this was asked last: [`Answer::Traffic`]. Those are looked at
+    /// next that were not this time.
+    Traffic {
+        /// Places of connections to look at.
+        connections_max: usize,
+        /// Places of queues to look at.
+        queues_max: usize,
+        /// Whether all that are looked at are told, however idle.
+        with_idle: bool,
+    },
+    /// Changes the directory; for shard 0. [`Answer::Changed`], once the change is durable and applied.
+    Change(Request),
+    /// Closes a connection: [`Answer::Ordered`]. For every shard, since it may be between two of them.
+    CloseConnection {
+        /// Which.
+        connection: ConnectionId,
+        /// What its client is told.
+        why: String,
+    },
+    /// Sends a connection to another shard as soon as it can go: [`Answer::Ordered`].
+    MoveConnection {
+        /// Which.
+        connection: ConnectionId,
+        /// Where to.
+        to: ShardId,
+        /// What the log tells.
+        why: String,
+    },
+    /// Sends a queue to another shard as soon as it can go: [`Answer::Ordered`].
+    MoveQueue {
+        /// Which.
+        queue: QueueId,
+        /// Where to.
+        to: ShardId,
+        /// What the log tells.
+        why: String,
+    },
+}
+
+/// Which part of a list by place is meant. Where something is does not change while it is there, so all parts
+/// together have it once; they are in no particular order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    /// The first place to look at.
+    pub from: usize,
+    /// Places to look at; at most [`PLACES_MAX`] are.
+    pub limit: usize,
+}
+
+/// Which part of a list by name is meant.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    /// Those behind this name; from the first on without one.
+    pub after: Option<String>,
+    /// Names to look at; at most [`NAMES_MAX`] are.
+    pub limit: usize,
+}

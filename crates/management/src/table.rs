@@ -1,0 +1,225 @@
+//! Lists as JSON tables.
+
+use lepus_broker::query::{
+    BindingRow, ConnectionRow, ExchangeRow, PermissionRow, QueueRow, TopicPermissionRow, UserRow,
+    VhostRow,
+};
+use serde_json::{Value, json};
+
+/// In which order the rows of a table belong, which come in parts and in no order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// As they come.
+    Given,
+    /// By so many of the first columns, which tell rows apart.
+    Columns(usize),
+    /// By a number that each row has beside its columns. Two rows of one number are the same, met twice.
+    Number,
+}
+
+/// A row of a table.
+pub trait Row {
+    /// Names of the columns.
+    const COLUMNS: &'static [&'static str];
+    /// Where the rows belong.
+    const ORDER: Order;
+
+    /// The row's values, one for each column.
+    fn values(&self) -> Value;
+
+    /// The row's number, where [`Order::Number`] counts.
+    fn number(&self) -> u64 {
+        0
+    }
+}
+
+/// A part of a table, which goes on at `next` unless that is null: `columns`, `rows`, `next`, and `sorted_by` or
+/// `order` where whoever puts the parts together has to put the rows in order.
+#[must_use]
+pub fn part<R: Row>(rows: &[R], next: &Value) -> Value {
+    let values: Vec<Value> = rows.iter().map(Row::values).collect();
+    let mut part = json!({"columns": R::COLUMNS, "rows": values, "next": next});
+    match R::ORDER {
+        Order::Given => {}
+        Order::Columns(count) => part["sorted_by"] = json!(count),
+        Order::Number => {
+            part["order"] = rows.iter().map(Row::number).collect::<Vec<u64>>().into();
+        }
+    }
+    part
+}
+
+impl Row for QueueRow {
+    const COLUMNS: &'static [&'static str] = &[
+        "name",
+        "type",
+        "durable",
+        "auto_delete",
+        "exclusive",
+        "ready",
+        "unacked",
+        "consumers",
+        "shard",
+    ];
+    const ORDER: Order = Order::Columns(4);
+
+    fn values(&self) -> Value {
+        json!([
+            self.name,
+            self.kind,
+            self.durable,
+            self.auto_delete,
+            self.exclusive,
+            self.ready,
+            self.unacked,
+            self.consumers,
+            self.shard.0,
+        ])
+    }
+}
+
+/// In the order in which they were opened.
+impl Row for ConnectionRow {
+    const COLUMNS: &'static [&'static str] =
+        &["peer", "user", "vhost", "channels", "tls", "blocked", "shard"];
+    const ORDER: Order = Order::Number;
+
+    fn values(&self) -> Value {
+        json!([
+            self.peer,
+            self.user,
+            self.vhost,
+            self.channels,
+            self.tls,
+            self.blocked,
+            self.shard.0,
+        ])
+    }
+
+    fn number(&self) -> u64 {
+        self.id.0
+    }
+}
+
+impl Row for ExchangeRow {
+    const COLUMNS: &'static [&'static str] =
+        &["name", "type", "durable", "auto_delete", "internal"];
+    const ORDER: Order = Order::Columns(4);
+
+    fn values(&self) -> Value {
+        json!([self.name, self.kind, self.durable, self.auto_delete, self.internal])
+    }
+}
+
+impl Row for BindingRow {
+    const COLUMNS: &'static [&'static str] =
+        &["source", "destination_type", "destination", "routing_key"];
+    const ORDER: Order = Order::Columns(4);
+
+    fn values(&self) -> Value {
+        json!([self.source, self.destination_kind, self.destination, self.routing_key])
+    }
+}
+
+impl Row for VhostRow {
+    const COLUMNS: &'static [&'static str] = &["name", "queues", "description"];
+    const ORDER: Order = Order::Given;
+
+    fn values(&self) -> Value {
+        json!([self.name, self.queues, self.description])
+    }
+}
+
+impl Row for UserRow {
+    const COLUMNS: &'static [&'static str] = &["name", "tags", "password"];
+    const ORDER: Order = Order::Given;
+
+    fn values(&self) -> Value {
+        json!([self.name, self.tags.join(", "), self.has_password])
+    }
+}
+
+impl Row for PermissionRow {
+    const COLUMNS: &'static [&'static str] = &["user", "vhost", "configure", "write", "read"];
+    const ORDER: Order = Order::Given;
+
+    fn values(&self) -> Value {
+        json!([self.user, self.vhost, self.configure, self.write, self.read])
+    }
+}
+
+impl Row for TopicPermissionRow {
+    const COLUMNS: &'static [&'static str] = &["user", "vhost", "exchange", "write", "read"];
+    const ORDER: Order = Order::Given;
+
+    fn values(&self) -> Value {
+        json!([self.user, self.vhost, self.exchange, self.write, self.read])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lepus_base::{ConnectionId, ShardId};
+
+    #[test]
+    fn a_part_says_in_which_order_its_rows_belong() {
+        let connection = |id| ConnectionRow {
+            id: ConnectionId(id),
+            peer: format!("10.0.0.1:{id}"),
+            user: "guest".to_owned(),
+            vhost: "/".to_owned(),
+            channels: 2,
+            tls: false,
+            blocked: true,
+            shard: ShardId(1),
+        };
+        let table = part(&[connection(9), connection(4)], &json!({"shard": 1, "place": 256}));
+        assert_eq!(table["order"], json!([9, 4]));
+        assert_eq!(table["next"]["place"], 256);
+        let row = json!(["10.0.0.1:9", "guest", "/", 2, false, true, 1]);
+        assert_eq!(table["rows"][0], row);
+        let vhost = VhostRow { name: "v".to_owned(), queues: 3, description: String::new() };
+        let table = part(&[vhost], &Value::Null);
+        assert_eq!(table["rows"], json!([["v", 3, ""]]));
+        assert!(table.get("order").is_none() && table.get("sorted_by").is_none());
+    }
+
+    /// Columns and values belong together.
+    #[test]
+    fn every_column_has_a_value() {
+        fn check<R: Row>(row: &R) {
+            assert_eq!(row.values().as_array().map(Vec::len), Some(R::COLUMNS.len()));
+            if let Order::Columns(count) = R::ORDER {
+                assert!(count <= R::COLUMNS.len());
+            }
+        }
+        let text = String::new;
+        check(&BindingRow {
+            source: text(),
+            destination_kind: "queue",
+            destination: text(),
+            routing_key: text(),
+        });
+        check(&ExchangeRow {
+            name: text(),
+            kind: "direct",
+            durable: true,
+            auto_delete: false,
+            internal: false,
+        });
+        check(&UserRow { name: text(), tags: vec![text()], has_password: true });
+        check(&QueueRow {
+            id: lepus_base::QueueId(1),
+            name: text(),
+            kind: "classic",
+            durable: true,
+            auto_delete: false,
+            exclusive: false,
+            ready: 1,
+            unacked: 2,
+            consumers: 3,
+            shard: ShardId(0),
+        });
+    }
+}
