@@ -2,7 +2,7 @@
 
 use lepus_amqp::client::encode_publish;
 use lepus_amqp::code::ReplyCode;
-use lepus_amqp::method::{basic, exchange};
+use lepus_amqp::method::{basic, exchange, queue};
 use lepus_amqp::properties::Properties;
 use lepus_broker::directory::Request;
 use lepus_sim::{Channel, Client, World};
@@ -547,5 +547,38 @@ fn a_queue_and_its_consumer_may_set_out_at_once() {
         consumer.ack(message.tag);
         near.publish("", "q", "y");
         assert_eq!(consumer.bodies(), ["y"], "after {rounds} rounds");
+    }
+}
+
+/// The consumer asks for its queue while the connection has begun to go there, which it gives up because of that.
+#[test]
+fn a_consumer_that_comes_while_its_connection_wants_to_go_gets_messages() {
+    for rounds in 0..6 {
+        let world = World::new(2);
+        let (consumer, other) = (world.channel(0), world.channel(0));
+        for queue in ["here", "there"] {
+            consumer.declare(queue);
+        }
+        consumer.consume("here", "a");
+        for queue in ["here", "there"] {
+            world.move_queue(queue, 1);
+        }
+        world.quietly(|| {
+            let passive = queue::Declare { queue: "here", passive: true, ..Default::default() };
+            consumer.send(passive);
+            let consume =
+                basic::Consume { queue: "there", consumer_tag: "b", ..Default::default() };
+            consumer.send(consume);
+        });
+        for _ in 0..rounds {
+            world.round();
+        }
+        world.quietly(|| consumer.client().send_to(1));
+        world.settle();
+        other.publish("", "there", "x");
+        other.publish("", "here", "y");
+        let mut got: Vec<_> = consumer.deliveries().into_iter().map(|m| m.consumer).collect();
+        got.sort();
+        assert_eq!(got, ["a", "b"], "after {rounds} rounds");
     }
 }

@@ -1,10 +1,12 @@
 //! Publishes and acknowledgements that come many in one piece, each of which counts by itself.
 
+use lepus_amqp::client::ClientOptions;
 use lepus_amqp::code::ReplyCode;
 use lepus_amqp::method::{basic, confirm};
 use lepus_amqp::properties::Properties;
 use lepus_amqp::table::{Table, Value};
-use lepus_sim::{Channel, World};
+use lepus_base::Rng;
+use lepus_sim::{Channel, Limits, Options, World};
 
 use crate::stage::everywhere;
 use crate::wire;
@@ -333,4 +335,83 @@ fn immediate_is_refused_wherever_in_a_row() {
     raw.send_bytes(&[false, false, true, true, false].map(publish).concat());
     assert_eq!(wire::close_in(&raw.take_bytes()).0, 540);
     assert_eq!(world.queue("q").ready, 2);
+}
+
+/// What a consumer gets of 60 messages, `together` in one piece or each by itself; everything about them is chosen by
+/// the seed.
+fn delivered(seed: u64, together: bool) -> Vec<(u64, String, bool, String, usize)> {
+    let mut rng = Rng::new(seed);
+    let mut pick = |of: &[u64]| of[rng.below(of.len() as u64) as usize];
+    let limits = Limits {
+        send_window_bytes: pick(&[1, 500, 20_000, 262_144]) as usize,
+        unread_bytes_max: pick(&[1, 4000, 4 << 20]) as usize,
+        unacked_per_channel_max: pick(&[1, 3, 10, 1_000_000]) as u32,
+        ..Limits::default()
+    };
+    let shards = pick(&[1, 1, 2]) as u16;
+    let world = World::with(Options { shards, limits, ..Options::default() });
+    let frame_max = pick(&[4096, 131_072]) as u32;
+    let options = ClientOptions { frame_max, ..ClientOptions::default() };
+    let client = world.connect_with(0, options.clone());
+    let publisher = client.channel();
+    let consumer = match pick(&[0, 1, 2]) {
+        0 => client.channel(),
+        1 => world.connect_with(0, options).channel(),
+        _ => world.connect_with(shards - 1, options).channel(),
+    };
+    publisher.declare("q");
+    publisher.declare("other");
+    if pick(&[0, 1]) == 1 {
+        publisher.confirm_select();
+    }
+    let prefetch = pick(&[0, 0, 1, 5]) as u16;
+    let acks = pick(&[0, 1]) == 1;
+    match pick(&[0, 1]) {
+        0 => consumer.qos(prefetch),
+        _ => consumer.qos_global(prefetch),
+    }
+    if acks {
+        consumer.consume("q", "c");
+    } else {
+        consumer.consume_no_ack("q", "c");
+    }
+    let typed = Properties { content_type: Some("text/x".into()), ..Properties::default() };
+    let messages: Vec<_> = (0..60)
+        .map(|number| {
+            let queue = if pick(&[0, 0, 0, 1]) == 0 { "q" } else { "other" };
+            let size = pick(&[1, 16, 16, 16, 3000, 5000, 40_000]) as usize;
+            (queue, pick(&[0, 0, 0, 1]) == 1, vec![number as u8; size])
+        })
+        .collect();
+    let publish = |(queue, is_typed, body): &(&str, bool, Vec<u8>)| match is_typed {
+        true => publisher.publish_with("", queue, &typed, body),
+        false => publisher.publish("", queue, body),
+    };
+    match together {
+        true => client.together(|| messages.iter().for_each(publish)),
+        false => messages.iter().for_each(publish),
+    }
+    let mut all = Vec::new();
+    loop {
+        let came = consumer.deliveries();
+        let Some(last) = came.last().map(|message| message.tag) else { break };
+        if acks {
+            consumer.ack_up_to(last);
+        }
+        all.extend(came.into_iter().map(|message| {
+            let first = message.body[0];
+            assert!(message.body.iter().all(|byte| *byte == first), "a body is of one message");
+            let name = format!("{first} {:?}", message.properties.content_type);
+            (message.tag, message.key, message.redelivered, name, message.body.len())
+        }));
+    }
+    assert_eq!(all.len(), messages.iter().filter(|message| message.0 == "q").count());
+    all
+}
+
+#[test]
+fn what_comes_together_is_delivered_as_what_comes_one_by_one() {
+    for seed in 0..150 {
+        assert_eq!(delivered(seed, true), delivered(seed, false), "seed {seed}");
+    }
 }
