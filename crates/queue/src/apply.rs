@@ -33,7 +33,7 @@ impl Queue {
     }
 
     /// A number for the whole state: entries and their order, what is unacknowledged, consumers and whose turn it is,
-    /// limits, counts, spare room. Where a body lies in the pool is no part of it.
+    /// limits, counts. Spare room and where a body lies in the pool are no part of it.
     #[must_use]
     pub fn digest(&self) -> u64 {
         Digest::of(self).0

@@ -2,7 +2,7 @@
 //!
 //! [`Queue::apply`] carries a command out, and nothing else changes a queue: whether the command comes from a channel of
 //! this shard, from mail, from recovery or from a move. A command is plain data; what it needs of the shard it asks a
-//! [`Sink`] for, and what follows from it for its giver is its [`Effects`](carry::Carry::Effects).
+//! [`Sink`] for, and what follows from it for its giver are its effects.
 //!
 //! Each command has an owned form, [`Owned`], of which a record can be made that is replayed later.
 
