@@ -318,6 +318,23 @@ fn messages_that_are_mostly_properties_are_not_moved_for_ever() {
     assert_eq!(world.store.next_timeout(), Instant::NEVER);
 }
 
+/// Where nothing dies nothing is gained, however little of a segment is bodies and however badly they fit.
+#[test]
+fn segments_in_which_nothing_died_are_not_moved_for_ever() {
+    for bytes in [300, 1_500, 2_500, 3_000, 5_000] {
+        let settings = Settings { segment_bytes: 8192, compaction_percent: 75, ..small_segments() };
+        let mut world = World::new(Settings { compaction_slack_bytes: 0, ..settings });
+        for _ in 0..60 {
+            world.append(bytes);
+            world.store.want_durable();
+            world.settle_down();
+        }
+        let figures = world.store.figures();
+        assert!(figures.moved <= 60, "{bytes} bytes: {figures:?}");
+        assert_eq!(world.store.next_timeout(), Instant::NEVER);
+    }
+}
+
 /// After an orderly end there is nothing to be read but what the segments are.
 #[test]
 fn an_orderly_end_leaves_nothing_to_read() {

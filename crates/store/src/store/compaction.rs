@@ -291,10 +291,10 @@ impl Store {
             // Where nothing died there is nothing to gain, unless it ended early, as at a start: copies
             // would be copied again and again when few messages fit into a segment.
             let ended_early = segment.used_bytes < segment.file_bytes / 2;
-            let is_gain = (segment.has_dead() || ended_early)
-                && weight.saturating_add(weight / 8) <= copies_max;
+            let is_gain = segment.has_dead() || ended_early;
             let is_sparse = weight.saturating_mul(100) < u64::from(segment.file_bytes) * percent
-                && (!is_urgent || is_gain);
+                && is_gain
+                && (!is_urgent || weight.saturating_add(weight / 8) <= copies_max);
             !segment.is_empty()
                 && segment.references() <= room as u64
                 && (is_sparse || compaction.wanted.contains(generation))
