@@ -280,6 +280,26 @@ fn a_lack_of_means_is_waited_for_without_end() {
     assert_eq!(world.entries().len(), 2001);
 }
 
+/// How long means were lacking says nothing of the place that cannot be read afterwards.
+#[test]
+fn a_failure_after_a_long_lack_of_means_is_the_first_of_its_own() {
+    for which in [is_segment_read, is_read] {
+        let mut world = World::filled(2000);
+        let first = world.entries()[0].position;
+        world.fail(which, DiskError::Busy);
+        assert!(!world.is_there(first));
+        world.pass(Duration::from_secs(100));
+        world.fail(which, DiskError::Failed);
+        world.pass(Duration::from_secs(50));
+        let told = world.told();
+        assert!(matches!(told[..], [Event::ReadsFail(..)]), "{told:?}");
+        world.fails = None;
+        world.pass(Duration::from_secs(3));
+        assert!(world.is_there(first));
+        assert_eq!(world.entries().len(), 2000);
+    }
+}
+
 /// Whether this reads a byte of a segment that lies `at` there.
 fn reads_at(action: &Action, at: u64) -> bool {
     match action {

@@ -261,7 +261,12 @@ impl Store {
             self.failed_reads.again.remove(&id);
             return true;
         }
-        let known = self.failed_reads.since(id);
+        let mut known = self.failed_reads.since(id);
+        if error == DiskError::Busy {
+            // It says nothing of the place: what fails later begins to fail then.
+            known = None;
+            self.failed_reads.records.worked(start);
+        }
         let first = self.failed_reads.records.failed(now, start, known);
         if !self.cache.is_alone(id, self.least(start)) {
             self.failed_reads.count += 1;
@@ -292,7 +297,10 @@ impl Store {
         (id, what): (OperationId, What),
         (file, error): (File, DiskError),
     ) -> bool {
-        let first = self.failed_reads.again.remove(&id).unwrap_or(now.instant);
+        let known = self.failed_reads.again.remove(&id);
+        // While the system lacks the means nobody knows whether the disk has it.
+        let known = known.filter(|_| error != DiskError::Busy);
+        let first = known.unwrap_or(now.instant);
         let limit = self.settings.read_retry_limit;
         match self.failed_reads.failed(now, (what, first), error, limit) {
             Verdict::Again => {
