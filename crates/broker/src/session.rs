@@ -155,6 +155,9 @@ pub trait Session: fmt::Debug + Send {
     /// Takes what comes next from `bytes` and tells how many bytes it took. What it has to answer itself, at the
     /// beginning for one, is appended to `out`. It is called again with the rest until it takes nothing; what it does
     /// not take comes again in front of the next bytes.
+    ///
+    /// What an operation or a publish was taken from may be given once more, before anything else, and has to be told
+    /// once more: when the connection goes to another shard for it, or the publish has to wait.
     fn receive<'a>(
         &mut self,
         now: Instant,

@@ -282,6 +282,7 @@ fn segments(reader: &mut Reader<'_>, has_shares: bool) -> Option<BTreeMap<u32, S
             message_bytes: 0,
             named_bytes: 0,
             is_sealed: true,
+            has_settles: true,
         };
         if has_shares {
             (segment.message_bytes, segment.named_bytes) = (reader.varint()?, reader.varint()?);

@@ -173,6 +173,8 @@ pub(crate) struct Log {
     held: usize,
     /// There is a message in the open batch.
     holds_message: bool,
+    /// The same of settles.
+    holds_settles: bool,
     message_end: Position,
     /// What is appended next comes free elsewhere in the log.
     is_passing: bool,
@@ -249,6 +251,7 @@ impl Log {
             open: Batch::default(),
             held: 0,
             holds_message: false,
+            holds_settles: false,
             message_end: Position(0),
             is_passing: false,
             spare_wanted: 0,
@@ -624,7 +627,9 @@ impl Log {
         if self.open.bytes.is_empty() {
             self.begin();
         }
-        self.holds_message |= !matches!(kind, KIND_SETTLES | KIND_QUEUE_DROPPED);
+        let is_settle = matches!(kind, KIND_SETTLES | KIND_QUEUE_DROPPED);
+        self.holds_message |= !is_settle;
+        self.holds_settles |= is_settle;
         self.open.push(&self.keys, kind, fill)
     }
 
@@ -686,6 +691,7 @@ impl Log {
         }
         if let Some(segment) = self.segments.get_mut(&open.generation) {
             segment.used_bytes = self.offset;
+            segment.has_settles |= core::mem::take(&mut self.holds_settles);
         }
         self.closed.push_back(Closed {
             generation: open.generation,

@@ -569,6 +569,7 @@ impl Recovery {
             slot: Some(tail.slot),
             file_bytes: u32::try_from(tail.length).unwrap_or(u32::MAX),
             is_sealed: true,
+            has_settles: true,
             ..Segment::default()
         };
         self.segments.entry(generation).or_insert(segment).slot = Some(tail.slot);

@@ -286,7 +286,7 @@ fn compaction_goes_on_while_nothing_happens_and_comes_to_an_end() {
     world.store.purge(world.lane, 20_000, &kept);
     let turns = world.settle_down();
     let figures = world.store.figures();
-    assert!(figures.segments <= 4, "{figures:?}");
+    assert!(figures.segments <= 4, "{}", figures.segments);
     assert!(figures.moved >= 150, "{figures:?}");
     assert!(turns <= 5_000, "{turns}");
     assert_eq!(world.store.count(world.lane).0, 200);
@@ -333,6 +333,35 @@ fn segments_in_which_nothing_died_are_not_moved_for_ever() {
         assert!(figures.moved <= 60, "{bytes} bytes: {figures:?}");
         assert_eq!(world.store.next_timeout(), Instant::NEVER);
     }
+}
+
+/// Acknowledgements in no order take a record each: a segment that is full of them holds no few messages for ever.
+#[test]
+fn segments_full_of_acknowledgements_are_given_back() {
+    let settings = Settings { segment_bytes: 64 << 10, ..small_segments() };
+    let mut world = World::new(Settings { compaction_slack_bytes: 0, ..settings });
+    let count = 60_000;
+    for _ in 0..6 {
+        let entries: Vec<Entry> = (0..count).map(|_| world.append(20)).collect();
+        world.settle_down();
+        let mut at = 0;
+        for number in 0..count {
+            at = (at + 38_197) % count;
+            world.settle(entries[at]);
+            if number % 100 == 0 {
+                world.micros += 500;
+                world.turn();
+            }
+            if number % 2_000 == 0 {
+                world.append(100);
+            }
+        }
+        world.micros += 50_000_000;
+        world.settle_down();
+    }
+    let figures = world.store.figures();
+    assert_eq!(world.store.count(world.lane).0, 180);
+    assert!(figures.segments <= 4, "{}", figures.segments);
 }
 
 /// After an orderly end there is nothing to be read but what the segments are.

@@ -97,10 +97,9 @@ impl Broker {
             let held = channel.tx.as_ref().map_or(0, |tx| tx.settles.len());
             let is_committing = matches!(channel.pending.as_deref(), Some(Pending::Commit));
             let has_room = connection.send.len() <= limits.send_window_bytes / 2
-                && channel.unacked.len() + held < limits.unacked_per_channel_max as usize
-                && !is_committing;
+                && channel.unacked.len() + held < limits.unacked_per_channel_max as usize;
             if channel.waiting(WaitsFor::Room) > 0 {
-                if has_room {
+                if has_room && !is_committing {
                     note("consumers wait for room, which there is");
                 }
                 if !connection.stalled.contains(&channel.key) {

@@ -26,6 +26,8 @@ pub(crate) struct Segment {
     pub pins: u32,
     /// Nothing is appended to it any more.
     pub is_sealed: bool,
+    /// Whether there are records in it of what was settled or dropped; of what an earlier run wrote nobody knows.
+    pub has_settles: bool,
 }
 
 impl Segment {

@@ -288,13 +288,17 @@ impl Store {
         };
         let worth = segments.iter().filter(|(generation, segment)| {
             let weight = weight(**generation, segment);
-            // Where nothing died there is nothing to gain, unless it ended early, as at a start: copies
-            // would be copied again and again when few messages fit into a segment.
+            // Where nothing died there is nothing to gain, unless it ended early, as at a start, or is
+            // full of settles: copies would be copied again and again when few messages fit into a
+            // segment.
             let ended_early = segment.used_bytes < segment.file_bytes / 2;
-            let is_gain = segment.has_dead() || ended_early;
-            let is_sparse = weight.saturating_mul(100) < u64::from(segment.file_bytes) * percent
-                && is_gain
-                && (!is_urgent || weight.saturating_add(weight / 8) <= copies_max);
+            let has_gain = segment.has_dead() || ended_early;
+            let is_gain = match is_urgent {
+                true => has_gain && weight.saturating_add(weight / 8) <= copies_max,
+                false => has_gain || segment.has_settles,
+            };
+            let is_sparse =
+                is_gain && weight.saturating_mul(100) < u64::from(segment.file_bytes) * percent;
             !segment.is_empty()
                 && segment.references() <= room as u64
                 && (is_sparse || compaction.wanted.contains(generation))
