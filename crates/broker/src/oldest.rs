@@ -93,6 +93,11 @@ impl OldestSearch {
         (looked >= looks).then_some(first + looked)
     }
 
+    /// Nothing is unacknowledged: what was found or met is settled.
+    pub(crate) fn forget(&mut self) {
+        (self.found, self.met) = (None, None);
+    }
+
     /// The lowest position of a delivery and its queue, as the last round found it.
     pub(crate) fn found(&self) -> Option<(Position, QueueId)> {
         self.found

@@ -3,7 +3,8 @@
 //! A question goes in by [`Broker::query`](crate::Broker::query) under a number and is answered in the outbox
 //! under it, at once or later. Nothing else that comes from outside reaches a shard's state, so a run can be
 //! recorded with its operators and played again. No question makes a shard look at more than a bounded number
-//! of things: totals are kept as they change, and lists are asked for in parts.
+//! of things: totals are kept as they change, and lists are asked for in parts. Parts of lists by user have all that each
+//! of their users may do.
 
 mod answer;
 mod figures;

@@ -408,6 +408,7 @@ impl Broker {
                 self.edge.follow_ups.unpark(slot, id, key);
             }
         }
+        self.edge.recount(slot);
         self.resume_parked(slot, out);
     }
 

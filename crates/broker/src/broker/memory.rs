@@ -35,8 +35,10 @@ impl Broker {
         edge.log_bytes = self.journal.memory_bytes()
             + edge.dead_letters.ledger_bytes()
             + self.delayed.memory_bytes();
-        if edge.held.unacked > 0 && self.journal.is_on() {
-            self.oldest.arm(now, &mut edge.timers);
+        match edge.held.unacked {
+            0 => self.oldest.forget(),
+            _ if self.journal.is_on() => self.oldest.arm(now, &mut edge.timers),
+            _ => {}
         }
         let mail: usize = out.mail.iter().map(MailBatch::weight).sum();
         edge.table_bytes = self.directory.bytes()
