@@ -7,7 +7,7 @@ use lepus_broker::definitions::{self, DefinitionsLog, Draft};
 use lepus_broker::directory::{Change, Directory};
 use lepus_broker::start::StartDisk;
 use lepus_store::Settings;
-use lepus_store::disk::{Completion, File, LogId, Operation};
+use lepus_store::disk::{Completion, LogId, Operation};
 
 use crate::disk::SimDisk;
 
@@ -63,10 +63,7 @@ impl StartDisk for StartingDisk<'_> {
     }
 
     fn remove(&mut self, log: LogId) {
-        let disk = &mut self.disk.disk;
-        let files: Vec<File> =
-            disk.files().map(|(file, _)| file).filter(|file| file.log() == log).collect();
-        files.into_iter().for_each(|file| disk.remove(file));
+        self.disk.disk.remove_log(log);
     }
 
     fn now(&self) -> Now {

@@ -230,6 +230,12 @@ impl Disk {
         self.files.remove(&file);
     }
 
+    /// Takes a log's directory away with all that was ever in it, durable.
+    pub fn remove_log(&mut self, log: LogId) {
+        self.files.retain(|file, _| file.log() != log);
+        self.removed.retain(|file, _| file.log() != log);
+    }
+
     /// Turns a bit of a file over, on the disk and for readers.
     pub fn flip(&mut self, file: File, offset: usize, bit: u8) {
         let Some(content) = self.files.get_mut(&file) else { return };
