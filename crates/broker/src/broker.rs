@@ -431,6 +431,7 @@ impl Broker {
             } else {
                 self.on_event(now, slot, event, out);
             }
+            self.carry_own_mail(now, out);
             if out.hand_over.last().is_some_and(|(moved, _)| moved.0 == slot) {
                 break;
             }
@@ -600,7 +601,10 @@ impl Broker {
         self.edge.work_on_pool();
         for _ in 0..self.edge.backpressure.commands_to_try() {
             let Some((from, queue, command)) = self.edge.backpressure.next_command() else { break };
-            self.command(now, from, queue, command, out);
+            if let Some(home) = self.command(now, from, queue, command, out) {
+                self.carry_own_mail(now, out);
+                self.pump(now, home, out);
+            }
         }
         // Each of them gets on, however much the others do.
         self.edge.effort.renew();
@@ -627,6 +631,7 @@ impl Broker {
         self.flush_definitions(now, out);
         self.continue_close(now, out);
         self.hear_logs(now, out);
+        self.carry_own_mail(now, out);
         self.journal.flush(now, &mut out.disk);
         if self.edge.user_channels.has_changed() {
             self.tell_channels(out);
@@ -638,11 +643,13 @@ impl Broker {
     pub(crate) fn settle_down(&mut self, now: Now, out: &mut Outbox) {
         // Bounded: what is left goes on in the next cycle through `work`.
         for _ in 0..4 {
+            self.carry_own_mail(now, out);
             let more = self.route_dead_letters(now, out);
             for slot in self.edge.follow_ups.take_resumable() {
                 self.resume_stalled(now, slot, out);
             }
             self.replay_parked(now, out);
+            self.carry_own_mail(now, out);
             let is_quiet =
                 !self.edge.dead_letters.has_any_to_send() && self.edge.follow_ups.is_quiet();
             if more || is_quiet {

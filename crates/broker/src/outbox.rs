@@ -50,6 +50,9 @@ pub struct Outbox {
     pub hand_over: Vec<(ConnectionSlot, ShardId)>,
     /// Mail by destination shard; the own shard's entry stays empty.
     pub mail: ByShard<MailBatch>,
+    /// Mail from one owner of this shard's state to another one. The broker carries it out within the same cycle:
+    /// between two cycles there is none.
+    pub(crate) own: Vec<Mail>,
     /// Directory changes for every other shard's lane. Only shard 0 makes any.
     pub changes: Vec<Arc<Change>>,
     /// What an operator may want to read in the log.
@@ -82,6 +85,14 @@ impl Outbox {
         }
     }
 
+    /// Says something to shard `to`, which may be the `own` one.
+    pub(crate) fn send(&mut self, own: ShardId, to: ShardId, mail: Mail) {
+        match to == own {
+            true => self.own.push(mail),
+            false => self.mail[to.index()].items.push(mail),
+        }
+    }
+
     /// An empty outbox for `shards` shards.
     #[must_use]
     pub fn new(shards: u16) -> Outbox {
@@ -100,6 +111,7 @@ impl Outbox {
             && self.events.is_empty()
             && self.answers.is_empty()
             && self.disk.list.is_empty()
+            && self.own.is_empty()
             && self.mail.iter().all(MailBatch::is_empty)
     }
 }

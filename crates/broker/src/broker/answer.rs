@@ -51,19 +51,8 @@ impl Broker {
     }
 
     /// A home answers a channel, near or far.
-    pub(crate) fn reply(
-        &mut self,
-        now: Now,
-        to: ChannelRef,
-        queue: QueueId,
-        reply: Reply,
-        out: &mut Outbox,
-    ) {
-        if to.shard == self.edge.shard {
-            self.on_reply(now, to, queue, reply, out);
-        } else {
-            out.mail[to.shard.index()].items.push(Mail::Reply { to, queue, reply });
-        }
+    pub(crate) fn reply(&self, to: ChannelRef, queue: QueueId, reply: Reply, out: &mut Outbox) {
+        out.send(self.edge.shard, to.shard, Mail::Reply { to, queue, reply });
     }
 
     pub(crate) fn on_mailed_reply(
@@ -222,7 +211,7 @@ impl Broker {
             }
             // It vanished between the look-up and the question: declare it anew.
             (Reply::Gone, Some(request)) => {
-                if let Err(refusal) = self.declare(now, at, name, request, no_wait, out) {
+                if let Err(refusal) = self.declare(at, name, request, no_wait, out) {
                     self.fail_channel(now, at, &refusal, Asked::DeclareQueue, out);
                 }
             }
@@ -298,7 +287,7 @@ impl Broker {
             }
             Origin::Home { queue, .. } => {
                 match result {
-                    Ok(_) => self.deletion_over(now, queue, out),
+                    Ok(_) => self.deletion_over(queue, out),
                     Err(refusal) => self.deletion_refused(now, queue, &refusal, out),
                 }
                 return;
@@ -348,7 +337,6 @@ impl Broker {
             let reply = Reply::Counted { ready: 0, consumers: 0 };
             return self.declared(now, at, name, None, no_wait, reply, out);
         };
-        let home = info.home;
         if info.exclusive() == Some(at.channel.connection) {
             let connection = &mut self.edge.connections[at.slot as usize];
             if connection.end.is_some() {
@@ -356,13 +344,13 @@ impl Broker {
                 connection.cleaning += 1;
                 let origin =
                     Origin::Ending { shard: self.edge.shard, connection: at.channel.connection };
-                self.ask_directory(now, origin, Request::DeleteQueue { id }, out);
+                self.ask_directory(origin, Request::DeleteQueue { id }, out);
                 return;
             }
             connection.exclusive_queues.insert(id);
         }
         self.set_pending(at, Pending::Declare { name, request, no_wait });
-        self.ask_home(now, at, id, home, crate::mail::Command::Count, out);
+        self.ask_home(at, id, crate::mail::Command::Count, out);
     }
 
     /// A barrier of a channel's requeueing is passed.

@@ -154,7 +154,7 @@ impl Broker {
         };
         self.set_pending(at, Pending::Consume { consumer: number, name, no_wait: consume.no_wait });
         let command = Command::Subscribe { consumer: Box::new(consumer), governed };
-        self.ask_home(now, at, queue, home, command, out);
+        self.ask_home(at, queue, command, out);
         Ok(())
     }
 
@@ -198,14 +198,7 @@ impl Broker {
         Ok(())
     }
 
-    pub(crate) fn cancel_consumer(
-        &mut self,
-        now: Now,
-        at: At,
-        tag: &str,
-        no_wait: bool,
-        out: &mut Outbox,
-    ) {
+    pub(crate) fn cancel_consumer(&mut self, at: At, tag: &str, no_wait: bool, out: &mut Outbox) {
         let connection = &mut self.edge.connections[at.slot as usize];
         let Some(channel) = connection.incarnation(at.channel.channel) else { return };
         let number = channel.subscriptions.as_ref().and_then(|s| s.by_tag.get(tag).copied());
@@ -220,11 +213,11 @@ impl Broker {
         }
         let Some(number) = number else { return };
         self.set_pending(at, Pending::Cancel { consumer: number, no_wait });
-        self.ask_cancel(now, at, number, out);
+        self.ask_cancel(at, number, out);
     }
 
     /// Asks a consumer's home to remove it.
-    pub(crate) fn ask_cancel(&mut self, now: Now, at: At, number: u32, out: &mut Outbox) {
+    pub(crate) fn ask_cancel(&mut self, at: At, number: u32, out: &mut Outbox) {
         let connection = &mut self.edge.connections[at.slot as usize];
         let Some(subscription) =
             connection.incarnation(at.channel.channel).and_then(|c| c.subscription_mut(number))
@@ -232,26 +225,25 @@ impl Broker {
             return;
         };
         subscription.cancelling = true;
-        let (queue, home, handle) = (subscription.queue, subscription.home, subscription.handle);
+        let (queue, handle) = (subscription.queue, subscription.handle);
         let key = consumer_key(at.channel, at.channel.channel, number);
         let command = match handle {
             Some(handle) => Command::Cancel(key, handle),
             None => Command::Barrier,
         };
-        self.ask_home(now, at, queue, home, command, out);
+        self.ask_home(at, queue, command, out);
     }
 
     /// Fetches one message.
     pub(crate) fn fetch(
         &mut self,
-        now: Now,
         at: At,
         queue: &str,
         no_ack: bool,
         out: &mut Outbox,
     ) -> Result<(), Refusal> {
         let name = self.queue_name(at, queue)?;
-        let (queue, home) = self.readable_queue(at, &name)?;
+        let (queue, _) = self.readable_queue(at, &name)?;
         if let Some(info) = self.directory.queue_by_id(queue)
             && !info.kind.serves_get(info.settings())
         {
@@ -263,7 +255,7 @@ impl Broker {
             return Err(Refusal::new(RefusalKind::Locked, text));
         }
         self.set_pending(at, Pending::Get { name });
-        self.ask_home(now, at, queue, home, Command::Get { no_ack }, out);
+        self.ask_home(at, queue, Command::Get { no_ack }, out);
         Ok(())
     }
 

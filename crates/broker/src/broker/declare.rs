@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
 
-use lepus_base::{Now, QueueId, ShardId};
+use lepus_base::{QueueId, ShardId};
 
 use crate::binding::Destination;
 use crate::broker::Broker;
@@ -24,7 +24,6 @@ type Outcome = Result<(), Refusal>;
 impl Broker {
     pub(crate) fn exchange_declare(
         &mut self,
-        now: Now,
         at: At,
         declare: &DeclareExchange<'_>,
         out: &mut Outbox,
@@ -48,7 +47,7 @@ impl Broker {
             internal: declare.internal,
             arguments: declare.arguments.to_owned(),
         };
-        self.ask_change(now, at, request, answer, Asked::DeclareExchange, out)
+        self.ask_change(at, request, answer, Asked::DeclareExchange, out)
     }
 
     /// A passive declare needs any one permission on the thing.
@@ -65,7 +64,6 @@ impl Broker {
     /// Carries out what changes exchanges and bindings, and declares nothing.
     pub(crate) fn change_routes(
         &mut self,
-        now: Now,
         at: At,
         operation: &Operation<'_>,
         asked: Asked,
@@ -102,7 +100,7 @@ impl Broker {
             }
             other => panic!("{other:?} changes no routes"),
         };
-        self.ask_change(now, at, request, (!no_wait).then_some(done), asked, out)
+        self.ask_change(at, request, (!no_wait).then_some(done), asked, out)
     }
 
     /// Says that something was done, if an answer is wanted.
@@ -115,7 +113,6 @@ impl Broker {
     /// Asks for a change of the directory and answers `done` when it stands.
     fn ask_change(
         &mut self,
-        now: Now,
         at: At,
         request: Request,
         done: Option<Done>,
@@ -129,13 +126,12 @@ impl Broker {
             return Ok(());
         }
         self.set_pending(at, Pending::Done { done, asked });
-        self.ask_directory(now, Origin::Channel(at.channel), request, out);
+        self.ask_directory(Origin::Channel(at.channel), request, out);
         Ok(())
     }
 
     pub(crate) fn queue_declare(
         &mut self,
-        now: Now,
         at: At,
         declare: &DeclareQueue<'_>,
         out: &mut Outbox,
@@ -156,11 +152,11 @@ impl Broker {
             let user = &self.edge.connections[at.slot as usize].user;
             let info = self.directory.find_queue(at.vhost, &name, at.channel.connection)?;
             self.authorize_passive(user, at, "queue", &name)?;
-            let (id, home) = (info.id, info.home);
+            let id = info.id;
             self.remember_queue(at, &name);
             let pending = Pending::Declare { name, request: None, no_wait: declare.no_wait };
             self.set_pending(at, pending);
-            self.ask_home(now, at, id, home, Command::Count, out);
+            self.ask_home(at, id, Command::Count, out);
             return Ok(());
         }
         let server_named = cleaned.is_empty();
@@ -179,13 +175,12 @@ impl Broker {
             user: connection.user.to_string(),
         };
         self.directory.authorize_request(&connection.user, &request)?;
-        self.declare(now, at, name.into(), Box::new(request), declare.no_wait, out)
+        self.declare(at, name.into(), Box::new(request), declare.no_wait, out)
     }
 
     /// Declares a queue: finds it, or asks the directory for it.
     pub(crate) fn declare(
         &mut self,
-        now: Now,
         at: At,
         name: Box<str>,
         request: Box<Request>,
@@ -196,16 +191,14 @@ impl Broker {
             Checked::Already(id) => {
                 self.remember_queue(at, &name);
                 let found = id.and_then(|id| self.directory.queue_by_id(id));
-                let Some((id, home)) = found.map(|info| (info.id, info.home)) else {
-                    return Ok(());
-                };
+                let Some(id) = found.map(|info| info.id) else { return Ok(()) };
                 self.set_pending(at, Pending::Declare { name, request: Some(request), no_wait });
-                self.ask_home(now, at, id, home, Command::Count, out);
+                self.ask_home(at, id, Command::Count, out);
             }
             Checked::Change(_) => {
                 let asked = (*request).clone();
                 self.set_pending(at, Pending::Declare { name, request: Some(request), no_wait });
-                self.ask_directory(now, Origin::Channel(at.channel), asked, out);
+                self.ask_directory(Origin::Channel(at.channel), asked, out);
             }
         }
         Ok(())
@@ -252,34 +245,31 @@ impl Broker {
     /// Another shard's channel asks for a reply consumer of this one.
     pub(crate) fn find_reply_consumer(
         &mut self,
-        now: Now,
         of: ChannelRef,
         from: ChannelRef,
         out: &mut Outbox,
     ) {
         let found = self.has_reply_consumer(of);
         let reply = if found { Reply::Counted { ready: 0, consumers: 1 } } else { Reply::Gone };
-        self.reply(now, from, QueueId::default(), reply, out);
+        self.reply(from, QueueId::default(), reply, out);
     }
 
     pub(crate) fn queue_purge(
         &mut self,
-        now: Now,
         at: At,
         queue: &str,
         no_wait: bool,
         out: &mut Outbox,
     ) -> Outcome {
         let name = self.queue_name(at, queue)?;
-        let (id, home) = self.readable_queue(at, &name)?;
+        let (id, _) = self.readable_queue(at, &name)?;
         self.set_pending(at, Pending::Purge { name, no_wait });
-        self.ask_home(now, at, id, home, Command::Purge, out);
+        self.ask_home(at, id, Command::Purge, out);
         Ok(())
     }
 
     pub(crate) fn queue_delete(
         &mut self,
-        now: Now,
         at: At,
         queue: &str,
         (if_unused, if_empty): (bool, bool),
@@ -306,10 +296,10 @@ impl Broker {
             );
             return Err(Refusal::new(RefusalKind::NotImplemented, text));
         }
-        let (id, home) = (info.id, info.home);
+        let id = info.id;
         self.set_pending(at, Pending::Delete { name, no_wait });
         let command = Command::Delete { if_unused, if_empty };
-        self.ask_home(now, at, id, home, command, out);
+        self.ask_home(at, id, command, out);
         Ok(())
     }
 

@@ -221,23 +221,21 @@ impl Broker {
             }
             Operation::Consume(ref consume) => self.consume(now, at, consume, out),
             Operation::Cancel { tag, no_wait } => {
-                self.cancel_consumer(now, at, tag, no_wait, out);
+                self.cancel_consumer(at, tag, no_wait, out);
                 Ok(())
             }
-            Operation::Get { queue, no_ack } => self.fetch(now, at, queue, no_ack, out),
+            Operation::Get { queue, no_ack } => self.fetch(at, queue, no_ack, out),
             Operation::Recover { requeue, answers } => self.recover(now, at, requeue, answers, out),
-            Operation::DeclareExchange(ref declare) => self.exchange_declare(now, at, declare, out),
+            Operation::DeclareExchange(ref declare) => self.exchange_declare(at, declare, out),
             Operation::DeleteExchange { .. }
             | Operation::BindExchange(_)
             | Operation::UnbindExchange(_)
             | Operation::BindQueue(_)
-            | Operation::UnbindQueue(_) => self.change_routes(now, at, operation, asked, out),
-            Operation::DeclareQueue(ref declare) => self.queue_declare(now, at, declare, out),
-            Operation::PurgeQueue { queue, no_wait } => {
-                self.queue_purge(now, at, queue, no_wait, out)
-            }
+            | Operation::UnbindQueue(_) => self.change_routes(at, operation, asked, out),
+            Operation::DeclareQueue(ref declare) => self.queue_declare(at, declare, out),
+            Operation::PurgeQueue { queue, no_wait } => self.queue_purge(at, queue, no_wait, out),
             Operation::DeleteQueue { queue, if_unused, if_empty, no_wait } => {
-                self.queue_delete(now, at, queue, (if_unused, if_empty), no_wait, out)
+                self.queue_delete(at, queue, (if_unused, if_empty), no_wait, out)
             }
             Operation::SelectConfirms { no_wait } => self.confirm_select(at, no_wait, out),
             Operation::SelectTx => self.tx_select(at, out),
@@ -378,6 +376,7 @@ impl Broker {
                 break;
             }
             let Some(used) = self.replay_one(now, at, &parked[place..], out) else { break };
+            self.carry_own_mail(now, out);
             place += used;
         }
         let Some(connection) = self.edge.connection_at(slot, id) else { return };

@@ -76,7 +76,7 @@ impl Broker {
         if let Some(Pending::End { waiting }) = channel.pending.as_deref_mut() {
             *waiting += 1;
         }
-        self.ask_cancel(now, at, number as u32, out);
+        self.ask_cancel(at, number as u32, out);
         // What comes for it from now on is returned behind the question.
         self.drop_subscription(at, number as u32);
         false
@@ -133,7 +133,7 @@ impl Broker {
         }
         if let Some(queue) = parting.next_queue() {
             let origin = Origin::Ending { shard: self.edge.shard, connection: id };
-            self.ask_directory(now, origin, Request::DeleteQueue { id: queue }, out);
+            self.ask_directory(origin, Request::DeleteQueue { id: queue }, out);
             return false;
         }
         self.cleaned(now, slot, out);

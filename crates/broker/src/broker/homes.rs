@@ -194,7 +194,7 @@ impl Broker {
             let was_refused = home.end_pause();
             let is_due = was_refused && home.queue.auto_delete_due();
             if is_due || home.queue.is_lease_over(now) {
-                self.delete_home(now, slot, None, out);
+                self.delete_home(slot, None, out);
                 return;
             }
         }
@@ -202,7 +202,8 @@ impl Broker {
         home.arm_later(now, slot, &mut self.edge.timers);
     }
 
-    /// A question from a channel to a queue whose home is here.
+    /// A question from a channel to a queue whose home is here. The home whose queue is to deliver what it may, once
+    /// the answer is given.
     pub(crate) fn command(
         &mut self,
         now: Now,
@@ -210,9 +211,10 @@ impl Broker {
         queue: QueueId,
         command: Command,
         out: &mut Outbox,
-    ) {
+    ) -> Option<u32> {
         if let Command::Barrier = command {
-            return self.reply(now, from, queue, Reply::Passed, out);
+            self.reply(from, queue, Reply::Passed, out);
+            return None;
         }
         let Some(slot) = self.home_slot(queue, u32::MAX) else {
             return self.forward_command(now, from, queue, command, out);
@@ -223,7 +225,7 @@ impl Broker {
                 return self.cancel(now, from, slot, key, handle, out);
             }
             self.homes[slot as usize].await_end(from);
-            return;
+            return None;
         }
         match command {
             Command::Count => {
@@ -233,19 +235,23 @@ impl Broker {
                     ready: queue_state.ready(),
                     consumers: queue_state.consumer_count(),
                 };
-                self.reply(now, from, queue, reply, out);
+                self.reply(from, queue, reply, out);
+                None
             }
             Command::Subscribe { consumer, governed } => {
-                self.subscribe(now, from, slot, *consumer, governed, out);
+                self.subscribe(now, from, slot, *consumer, governed, out)
             }
             Command::Cancel(key, handle) => self.cancel(now, from, slot, key, handle, out),
-            Command::Get { no_ack } => self.get(now, from, slot, no_ack, out),
+            Command::Get { no_ack } => {
+                self.get(now, from, slot, no_ack, out);
+                Some(slot)
+            }
             Command::Purge => {
                 let count = self.with_queue(now, slot, out, |queue, sink| {
                     queue.apply(now, command::Purge {}, sink)
                 });
-                self.reply(now, from, queue, Reply::Purged(count), out);
-                self.pump(now, slot, out);
+                self.reply(from, queue, Reply::Purged(count), out);
+                Some(slot)
             }
             Command::Delete { if_unused, if_empty } => {
                 let state = &self.homes[slot as usize].queue;
@@ -259,12 +265,14 @@ impl Broker {
                 if let Some(why) = refusal {
                     let text = format!("{} {why}", self.describe_queue(queue));
                     let refusal = Refusal::new(RefusalKind::PreconditionFailed, text);
-                    return self.reply(now, from, queue, Reply::Refused(refusal), out);
+                    self.reply(from, queue, Reply::Refused(refusal), out);
+                    return None;
                 }
                 let ready = state.ready();
-                self.delete_home(now, slot, Some((from, Reply::Deleted(ready))), out);
+                self.delete_home(slot, Some((from, Reply::Deleted(ready))), out);
+                None
             }
-            Command::Barrier => {}
+            Command::Barrier => None,
         }
     }
 
@@ -276,7 +284,7 @@ impl Broker {
         old: QueueId,
         command: Command,
         out: &mut Outbox,
-    ) {
+    ) -> Option<u32> {
         let queue = self.directory.id_now(old);
         let home = self.directory.queue_by_id(queue).map(|info| info.home);
         match home {
@@ -288,9 +296,10 @@ impl Broker {
             Some(_) if self.migrations.rests(queue).is_some() => {
                 self.let_rest(queue, Parcel::Mail(Mail::Command { from, queue, command }));
             }
-            Some(_) if queue != old => self.command(now, from, queue, command, out),
-            _ => self.reply(now, from, old, Reply::Gone, out),
+            Some(_) if queue != old => return self.command(now, from, queue, command, out),
+            _ => self.reply(from, old, Reply::Gone, out),
         }
+        None
     }
 
     /// `queue 'q' in vhost '/'`.
@@ -315,7 +324,7 @@ impl Broker {
         consumer: Consumer,
         governed: bool,
         out: &mut Outbox,
-    ) {
+    ) -> Option<u32> {
         let home = &mut self.homes[slot as usize];
         let id = home.id;
         home.queue.apply(now, command::Touch {}, &mut NoSink);
@@ -338,13 +347,14 @@ impl Broker {
                     };
                     self.edge.remote_consumers.insert(key, remote);
                 }
-                self.reply(now, from, id, Reply::Subscribed(handle), out);
-                self.pump(now, slot, out);
+                self.reply(from, id, Reply::Subscribed(handle), out);
+                Some(slot)
             }
             Err(_) => {
                 let text = format!("{} in exclusive use", self.describe_queue(id));
                 let refusal = Refusal::new(RefusalKind::AccessRefused, text);
-                self.reply(now, from, id, Reply::Refused(refusal), out);
+                self.reply(from, id, Reply::Refused(refusal), out);
+                None
             }
         }
     }
@@ -357,17 +367,18 @@ impl Broker {
         key: ConsumerKey,
         handle: ConsumerHandle,
         out: &mut Outbox,
-    ) {
+    ) -> Option<u32> {
         let id = self.homes[slot as usize].id;
         self.forget_remote(key, id, out);
         let home = &mut self.homes[slot as usize];
         home.queue.apply(now, command::Cancel { handle }, &mut NoSink);
         home.note(slot, &mut self.edge);
         if home.queue.auto_delete_due() && !home.awaits_deletion() {
-            return self.delete_home(now, slot, Some((from, Reply::Cancelled)), out);
+            self.delete_home(slot, Some((from, Reply::Cancelled)), out);
+            return None;
         }
-        self.reply(now, from, id, Reply::Cancelled, out);
-        self.pump(now, slot, out);
+        self.reply(from, id, Reply::Cancelled, out);
+        Some(slot)
     }
 
     fn get(&mut self, now: Now, from: ChannelRef, slot: u32, no_ack: bool, out: &mut Outbox) {
@@ -380,7 +391,7 @@ impl Broker {
             queue.apply(now, command::TakeHead { no_ack }, sink)
         });
         match head {
-            Get::Empty => self.reply(now, from, id, Reply::GotNothing, out),
+            Get::Empty => self.reply(from, id, Reply::GotNothing, out),
             Get::Again if self.homes[slot as usize].queue.is_waiting() => {
                 self.edge.backpressure.wait_for_disk(from, id, Command::Get { no_ack });
             }
@@ -389,7 +400,6 @@ impl Broker {
             }
             Get::Message(got) => self.reply_got(now, from, slot, got, out),
         }
-        self.pump(now, slot, out);
     }
 
     fn reply_got(&mut self, now: Now, to: ChannelRef, slot: u32, got: Got, out: &mut Outbox) {
@@ -444,7 +454,6 @@ impl Broker {
     /// Asks the directory to delete a queue; `answer` is given once it is gone.
     pub(crate) fn delete_home(
         &mut self,
-        now: Now,
         slot: u32,
         answer: Option<(ChannelRef, Reply)>,
         out: &mut Outbox,
@@ -453,7 +462,7 @@ impl Broker {
         let id = home.id;
         home.begin_deletion(answer);
         let origin = Origin::Home { shard: self.edge.shard, queue: id };
-        self.ask_directory(now, origin, Request::DeleteQueue { id }, out);
+        self.ask_directory(origin, Request::DeleteQueue { id }, out);
     }
 
     /// The directory refuses to delete a queue whose home is here: it stays. One that is due to go
@@ -474,10 +483,10 @@ impl Broker {
             // Who cancelled the last consumer has done that.
             let is_done = reply == Reply::Cancelled;
             let reply = if is_done { reply } else { Reply::Refused(refusal.clone()) };
-            self.reply(now, to, queue, reply, out);
+            self.reply(to, queue, reply, out);
         }
         for from in dying.commands {
-            self.reply(now, from, queue, Reply::Refused(refusal.clone()), out);
+            self.reply(from, queue, Reply::Refused(refusal.clone()), out);
         }
         self.list_work(slot);
         self.pump(now, slot, out);
@@ -513,7 +522,7 @@ impl Broker {
         // Who deleted it hears that first, should it consume from it on the same channel.
         if !goes_in_slices {
             for (to, reply) in answers {
-                self.reply(now, to, info.id, reply, out);
+                self.reply(to, info.id, reply, out);
             }
         } else if !answers.is_empty() {
             self.leaving.insert(info.id, answers);
@@ -522,9 +531,9 @@ impl Broker {
     }
 
     /// A queue that had its home here is gone with all its bindings.
-    pub(crate) fn deletion_over(&mut self, now: Now, queue: QueueId, out: &mut Outbox) {
+    pub(crate) fn deletion_over(&mut self, queue: QueueId, out: &mut Outbox) {
         for (to, reply) in self.leaving.remove(&queue).unwrap_or_default() {
-            self.reply(now, to, queue, reply, out);
+            self.reply(to, queue, reply, out);
         }
     }
 

@@ -1,6 +1,6 @@
 //! What mail from other shards means.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use lepus_base::{ConnectionId, Now, QueueId, ShardId};
@@ -17,6 +17,14 @@ use crate::migration::{Parcel, Rest};
 use crate::outbox::Outbox;
 use crate::postponed::{Asked, Few, Part, Postponed, Waits, Wish};
 use crate::refusal::{Refusal, RefusalKind};
+
+/// What is left to be done of what the owners of a shard's state tell each other.
+enum Step {
+    /// Something is told.
+    Mail(Mail),
+    /// A home delivers what it may.
+    Dispatch(u32),
+}
 
 impl Broker {
     /// Mail from another shard. The batch is left empty.
@@ -43,7 +51,10 @@ impl Broker {
                         (commit, commit_items) = (self.commit_need(bytes, following), items);
                     }
                     Mail::EnqueueMany(many) => self.many_mailed(&many, &bytes),
-                    mail => self.on_mail(now, from, mail, &bytes, out),
+                    mail => {
+                        self.on_mail(now, from, mail, &bytes, out);
+                        self.carry_own_mail(now, out);
+                    }
                 }
                 continue;
             };
@@ -82,6 +93,59 @@ impl Broker {
         batch.bytes = bytes;
         batch.clear();
         self.settle_down(now, out);
+    }
+
+    /// Carries out what the owners of this shard's state tell each other, and what follows from it. A home answers a
+    /// channel, and the directory who asked it, as they do on another shard; only that nothing has to be packed.
+    pub(crate) fn carry_own_mail(&mut self, now: Now, out: &mut Outbox) {
+        if out.own.is_empty() {
+            return;
+        }
+        let own = self.edge.shard;
+        let mut steps: VecDeque<Step> = out.own.drain(..).map(Step::Mail).collect();
+        while let Some(step) = steps.pop_front() {
+            let mut dispatch = None;
+            match step {
+                Step::Mail(Mail::Command { from, queue, command }) => {
+                    dispatch = self.pass_command(now, from, queue, command, out);
+                }
+                Step::Mail(mail) => self.on_mail(now, own, mail, &[], out),
+                Step::Dispatch(home) => self.pump(now, home, out),
+            }
+            // What follows from a step comes before the next one, and what a home answers before what it delivers.
+            dispatch.into_iter().for_each(|home| steps.push_front(Step::Dispatch(home)));
+            out.own.drain(..).rev().for_each(|mail| steps.push_front(Step::Mail(mail)));
+        }
+    }
+
+    /// A channel of this shard asks the home of a queue, wherever that is. The home whose queue is to deliver then,
+    /// if that is here.
+    fn pass_command(
+        &mut self,
+        now: Now,
+        from: ChannelRef,
+        queue: QueueId,
+        command: Command,
+        out: &mut Outbox,
+    ) -> Option<u32> {
+        let own = self.edge.shard;
+        let home = self.directory.queue_by_id(queue).map_or(own, |info| info.home);
+        // A consumer that ends takes no more of what is to be gone before its queue leaves.
+        let is_end = matches!(command, Command::Cancel(..));
+        let rests = self.migrations.rests(queue).is_some_and(|rest| !is_end || rest.is_expected());
+        if (rests || home != own)
+            && let Some((_, connection)) = self.edge.connection(from.connection, u32::MAX)
+        {
+            connection.touch(home);
+        }
+        if rests {
+            self.let_rest(queue, Parcel::Mail(Mail::Command { from, queue, command }));
+        } else if home == own {
+            return self.command(now, from, queue, command, out);
+        } else {
+            out.mail[home.index()].items.push(Mail::Command { from, queue, command });
+        }
+        None
     }
 
     /// A message for very many queues of this shard.
@@ -423,21 +487,17 @@ impl Broker {
             self.postponed.push(Postponed::Command { from, queue, command }, Waits::Turn);
         } else if self.migrations.rests(queue).is_some_and(Rest::is_expected) {
             self.let_rest(queue, Parcel::Mail(Mail::Command { from, queue, command }));
-        } else {
-            self.command(now, from, queue, command, out);
+        } else if let Some(home) = self.command(now, from, queue, command, out) {
+            self.carry_own_mail(now, out);
+            self.pump(now, home, out);
         }
     }
 
     /// A channel ends, and with it its question, if that waits here. Whether it did.
-    pub(crate) fn question_given_up(
-        &mut self,
-        now: Now,
-        from: ChannelRef,
-        out: &mut Outbox,
-    ) -> bool {
+    pub(crate) fn question_given_up(&mut self, from: ChannelRef, out: &mut Outbox) -> bool {
         let Some(queue) = self.postponed.give_up(from) else { return false };
         let refusal = Refusal::new(RefusalKind::ChannelError, "the channel ends");
-        self.reply(now, from, queue, Reply::Refused(refusal), out);
+        self.reply(from, queue, Reply::Refused(refusal), out);
         true
     }
 
@@ -458,7 +518,7 @@ impl Broker {
                 self.command_mailed(now, from, queue, command, out);
             }
             Mail::GiveUp { from } => {
-                self.question_given_up(now, from, out);
+                self.question_given_up(from, out);
             }
             Mail::Reply { to, queue, reply } => {
                 self.on_mailed_reply(now, from, to, queue, reply, bytes, out)
@@ -476,7 +536,7 @@ impl Broker {
             Mail::ReturnReply { to, message } => {
                 self.return_reply(to, &packed(bytes, message), out);
             }
-            Mail::FindReplyConsumer { of, from } => self.find_reply_consumer(now, of, from, out),
+            Mail::FindReplyConsumer { of, from } => self.find_reply_consumer(of, from, out),
             Mail::ConsumerCancelled { to, queue } => self.consumer_cancelled(now, to, queue, out),
             Mail::Window { connection, bytes } => self.window_returned(now, connection, bytes, out),
             Mail::WantCredit { to, queue } => self.credit_wanted(now, to, queue, from, out),

@@ -187,7 +187,7 @@ impl Broker {
             Some(_) if !already => {
                 give_question_up(connection, at, out);
                 // One that waits here is answered at once, and the end goes on with that.
-                goes_on = self.question_given_up(now, at.channel, out);
+                goes_on = self.question_given_up(at.channel, out);
             }
             _ => {}
         }

@@ -103,7 +103,7 @@ impl Broker {
             self.migrations.keep(leaving);
             if next == Next::AskDirectory {
                 let origin = Origin::Migration { shard: self.edge.shard, queue: id };
-                self.ask_directory(now, origin, Request::MoveQueue { id, to }, out);
+                self.ask_directory(origin, Request::MoveQueue { id, to }, out);
             }
         }
     }
@@ -242,7 +242,7 @@ impl Broker {
         home.forget_bytes(&mut self.edge);
         // Its last consumer left meanwhile, and its deletion is asked for already.
         for (to, reply) in home.take_answers() {
-            self.reply(now, to, old, reply, out);
+            self.reply(to, old, reply, out);
         }
         let Home { mut queue, log, .. } = home;
         self.journal.forget_windows(queue.windowed());

@@ -51,6 +51,7 @@ impl Broker {
             | Query::Known { .. }) => self.lists().answer(list),
         };
         out.answers.push((number, answer));
+        self.carry_own_mail(now, out);
     }
 
     fn lists(&self) -> Lists<'_> {

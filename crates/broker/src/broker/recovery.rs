@@ -60,14 +60,14 @@ impl Broker {
         let deleted = store.as_ref().map_or(&[][..], |store| &store.deleted);
         self.journal.opened(place, is_clean, directory, deleted);
         self.give_back(now, place);
-        self.tell_orphans(now, place, out);
+        self.tell_orphans(place, out);
     }
 
     /// Messages of queues that nobody knows are named, and their ids are not given to others.
-    fn tell_orphans(&mut self, now: Now, place: u16, out: &mut Outbox) {
+    fn tell_orphans(&mut self, place: u16, out: &mut Outbox) {
         let Some((below, text)) = self.journal.orphans(place) else { return };
         out.log(Severity::Warning, "orphaned-messages", text);
-        self.ask_directory(now, Origin::Start, Request::UseIds { below }, out);
+        self.ask_directory(Origin::Start, Request::UseIds { below }, out);
     }
 
     /// The queues of a log get what they had.

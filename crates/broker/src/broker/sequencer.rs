@@ -11,7 +11,6 @@ use crate::definitions::{Aftermath, Decided, Decision, stopped};
 use crate::directory::{Applied, Change, Request};
 use crate::home::Home;
 use crate::mail::{Command, Mail, Origin};
-use crate::migration::Parcel;
 use crate::outbox::{Outbox, Severity};
 use crate::query::Answer;
 use crate::refusal::{Refusal, RefusalKind};
@@ -23,19 +22,9 @@ fn stays() -> Refusal {
 
 impl Broker {
     /// Asks for a change of the directory: shard 0 decides.
-    pub(crate) fn ask_directory(
-        &mut self,
-        now: Now,
-        origin: Origin,
-        request: Request,
-        out: &mut Outbox,
-    ) {
-        if self.edge.shard == ShardId(0) {
-            self.sequence(now, origin, request, out);
-        } else {
-            let mail = Mail::Ask { origin, request: Box::new(request) };
-            out.mail[0].items.push(mail);
-        }
+    pub(crate) fn ask_directory(&self, origin: Origin, request: Request, out: &mut Outbox) {
+        let mail = Mail::Ask { origin, request: Box::new(request) };
+        out.send(self.edge.shard, ShardId(0), mail);
     }
 
     /// An operator or a start-up file asks for a change. The answer comes in `out.answers` under
@@ -199,11 +188,7 @@ impl Broker {
                 return;
             }
         };
-        if shard == self.edge.shard {
-            self.on_answer(now, origin, result, out);
-        } else {
-            out.mail[shard.index()].items.push(Mail::Answer { origin, result });
-        }
+        out.send(self.edge.shard, shard, Mail::Answer { origin, result });
     }
 
     /// Applies a change of the directory to this shard.
@@ -279,32 +264,8 @@ impl Broker {
     }
 
     /// Asks the home of a queue; the channel's pending question must be set before.
-    pub(crate) fn ask_home(
-        &mut self,
-        now: Now,
-        at: At,
-        queue: QueueId,
-        home: ShardId,
-        command: Command,
-        out: &mut Outbox,
-    ) {
-        // A consumer that ends takes no more of what is to be gone before its queue leaves.
-        let is_end = matches!(command, Command::Cancel(..));
-        if self.migrations.rests(queue).is_some_and(|rest| !is_end || rest.is_expected()) {
-            if let Some(connection) = self.edge.connections.get_mut(at.slot as usize) {
-                connection.touch(home);
-            }
-            let from = at.channel;
-            self.let_rest(queue, Parcel::Mail(Mail::Command { from, queue, command }));
-        } else if home == self.edge.shard {
-            self.command(now, at.channel, queue, command, out);
-        } else {
-            if let Some(connection) = self.edge.connections.get_mut(at.slot as usize) {
-                connection.touch(home);
-            }
-            let mail = Mail::Command { from: at.channel, queue, command };
-            out.mail[home.index()].items.push(mail);
-        }
+    pub(crate) fn ask_home(&self, at: At, queue: QueueId, command: Command, out: &mut Outbox) {
+        out.own.push(Mail::Command { from: at.channel, queue, command });
     }
 }
 
